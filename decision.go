@@ -1,0 +1,112 @@
+package weir
+
+import (
+	"math"
+	"time"
+)
+
+// Never is the RetryAfter of a charge that cannot pass however long one waits:
+// its cost is more than the limit can ever grant at once.
+const Never time.Duration = math.MaxInt64
+
+// Outcome says what became of a charge.
+type Outcome uint8
+
+const (
+	// Unasked: the charge was never looked at, because another charge of its
+	// act had already decided the act. The zero value.
+	Unasked Outcome = iota
+	// Granted: the charge was made.
+	Granted
+	// Refused: the limit had no room for the charge.
+	Refused
+	// Spared: there was room, but another charge of the act was refused, so
+	// that nothing was charged here.
+	Spared
+)
+
+var outcomeNames = [...]string{"unasked", "granted", "refused", "spared"}
+
+// String returns the outcome as it stands in JSON, logs and metrics.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "unknown"
+}
+
+// Source says who reached a decision.
+type Source uint8
+
+const (
+	// SourceNone: nobody; the zero value.
+	SourceNone Source = iota
+	// SourceLimit: the limit itself, which has a count of 0 and refuses all;
+	// no store was asked.
+	SourceLimit
+	// SourceStore: the store that holds the key's state.
+	SourceStore
+	// SourceShadow: the limit refuses, but is only being watched.
+	SourceShadow
+)
+
+var sourceNames = [...]string{"none", "limit", "store", "shadow"}
+
+// String returns the source as it stands in JSON, logs and metrics.
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return "unknown"
+}
+
+// A Decision is the answer to one [Charge]. It is advice about a moment: other
+// callers may change the state as soon as it is reached.
+type Decision struct {
+	Outcome Outcome
+	Source  Source
+	// Granted is how many units were charged: the cost, for an up-to charge
+	// between Cost and UpTo, 0 for a look or where nothing was charged.
+	Granted int64
+	// Remaining is how many units would fit now. Never negative.
+	Remaining int64
+	// RetryAfter is the shortest wait after which the same act would be granted
+	// as far as this limit goes, if nothing else happened. 0 unless refused;
+	// [Never] if no wait is long enough.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the key is as fresh as one never used.
+	ResetAfter time.Duration
+	// Delay is how long to wait before using what was granted. 0 unless the
+	// charge was booked ahead.
+	Delay time.Duration
+	// At is the store's clock when it decided, in microseconds since 1970; 0 if
+	// no store was asked.
+	At int64
+}
+
+// Allowed reports whether the caller may go on as far as this charge is
+// concerned: it was granted, or it was a look.
+func (d Decision) Allowed() bool { return d.Outcome == Granted }
+
+// Strictest returns the index of the decision that speaks for all of them, or
+// -1 for none. That is the refusal with the longest RetryAfter; without one, the
+// least Remaining in proportion to the limit's Count. The first wins a tie.
+func Strictest(charges []Charge, decisions []Decision) int {
+	best := -1
+	for i := range decisions {
+		if best < 0 || stricter(charges, decisions, i, best) {
+			best = i
+		}
+	}
+	return best
+}
+
+func stricter(charges []Charge, decisions []Decision, i, j int) bool {
+	a, b := &decisions[i], &decisions[j]
+	if a.Outcome == Refused || b.Outcome == Refused {
+		return a.Outcome == Refused && (b.Outcome != Refused || a.RetryAfter > b.RetryAfter)
+	}
+	// Counts and remainders are below 2³², so the products fit.
+	return uint64(a.Remaining)*uint64(charges[j].Limit.Count) <
+		uint64(b.Remaining)*uint64(charges[i].Limit.Count)
+}

@@ -1,0 +1,45 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The classes of error. Every error of a [Taker] wraps exactly one of them, so
+// that errors.Is tells what became of the charge and what may be done next.
+var (
+	// ErrInvalid: the caller asked for something outside the contract; nothing
+	// was charged and asking again is useless. The error is an [*InvalidError].
+	ErrInvalid = errors.New("weir: invalid request")
+	// ErrNotApplied: the store refused before it ran anything. Nothing was
+	// charged; asking again is safe.
+	ErrNotApplied = errors.New("weir: not applied")
+	// ErrAmbiguous: the request may have reached the store and no whole answer
+	// came back. The charge may have been made, or may still be made.
+	ErrAmbiguous = errors.New("weir: outcome unknown")
+	// ErrMisconfigured: the store refuses us for good: credentials, permissions,
+	// certificates. Nothing was charged; somebody has to act.
+	ErrMisconfigured = errors.New("weir: store misconfigured")
+	// ErrBackend: the store answered something that the script cannot have said.
+	ErrBackend = errors.New("weir: unexpected answer of the store")
+)
+
+// InvalidError says which field of a limit, an act or a configuration is outside
+// the contract. It wraps [ErrInvalid].
+type InvalidError struct {
+	Field string // the field, as a caller spells it: "count", "charges[2].cost"
+	Value string // what stood there
+	Want  string // what was expected there
+}
+
+// Error names the field, the value and what was expected.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("weir: %s is %s: want %s", e.Field, e.Value, e.Want)
+}
+
+// Unwrap returns [ErrInvalid].
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+func invalid(field string, value any, want string) error {
+	return &InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}

@@ -1,0 +1,47 @@
+package algo
+
+// gcra is the generic cell rate algorithm in the form of a leaky counter: used
+// units drain continuously, Count every Period, and at most Burst may be there.
+// It decides exactly as the virtual scheduling form of ITU-T I.371 does with
+// TAT = now + level·T/N and a tolerance of Burst·T/N.
+//
+// The level at an instant t is Used·Den − (Num·(t−At) + Rem), counted in units
+// of 1/Den: whole units used, less what has drained since At. Age moves At
+// forward until less than one unit has drained since, so that Used is the level
+// rounded up and room is Burst − Used.
+
+func gcraAge(s *State, r *Rule, now int64) bool {
+	t := now / r.Tick
+	at := ceilDiv(s.At, r.Tick)
+	clamped := at > t
+	s.Used = min(s.Used, r.Cap)
+	if clamped {
+		at, s.Rem = t, 0
+	}
+	drained := min(t-at, r.Full)*r.Num + s.Rem
+	if drained >= s.Used*r.Den {
+		s.At, s.Used, s.Rem = t*r.Tick, 0, 0
+		return clamped
+	}
+	units := drained / r.Den
+	rest := drained - units*r.Den
+	ticks := rest / r.Num
+	s.At, s.Used, s.Rem = (t-ticks)*r.Tick, s.Used-units, rest-ticks*r.Num
+	return clamped
+}
+
+func gcraWait(s *State, r *Rule, now, cost int64) int64 {
+	return gcraUntil(s, r, now, s.Used+cost-r.Burst)
+}
+
+func gcraFresh(s *State, r *Rule, now int64) int64 {
+	return gcraUntil(s, r, now, s.Used)
+}
+
+// gcraUntil is how long until so many of the used units have drained.
+func gcraUntil(s *State, r *Rule, now, units int64) int64 {
+	if units <= 0 {
+		return 0
+	}
+	return s.At + ceilDiv(units*r.Den-s.Rem, r.Num)*r.Tick - now
+}

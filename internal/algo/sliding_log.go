@@ -1,0 +1,116 @@
+package algo
+
+// sliding_log remembers every distinct instant of the last Period at which it
+// granted something, with how much, so that no interval (a, a+Period] ever
+// holds more than Count. An entry is an instant and the sum of all grants up to
+// it; the units in the window are the difference of two sums.
+
+// Log is the grants that still count, oldest first.
+type Log struct {
+	entries []entry
+	base    int64 // the sum before the first entry
+}
+
+type entry struct {
+	at  int64
+	sum int64
+}
+
+func logAge(s *State, r *Rule, now int64) bool {
+	if s.Ext == nil {
+		s.Used = 0
+		return false
+	}
+	l := &s.Ext.Log
+	future := l.clamp(now)
+	s.Used = l.last() - l.before(l.live(now, r))
+	return future
+}
+
+// live is the index of the first grant that still counts.
+func (l *Log) live(now int64, r *Rule) int {
+	return l.search(func(e entry) bool { return e.at > now-r.Period })
+}
+
+// before is the sum of all grants before entry i.
+func (l *Log) before(i int) int64 {
+	if i == 0 {
+		return l.base
+	}
+	return l.entries[i-1].sum
+}
+
+func (l *Log) last() int64 { return l.before(len(l.entries)) }
+
+// clamp moves grants of the future to now.
+func (l *Log) clamp(now int64) bool {
+	n := len(l.entries)
+	if n == 0 || l.entries[n-1].at <= now {
+		return false
+	}
+	first := l.search(func(e entry) bool { return e.at > now })
+	l.entries[first] = entry{now, l.last()}
+	l.entries = l.entries[:first+1]
+	return true
+}
+
+// search returns the index of the first entry for which f holds, looking from
+// the oldest on in strides that double: what it looks for is usually there.
+func (l *Log) search(f func(entry) bool) int {
+	low, stride := 0, 1
+	for low+stride <= len(l.entries) && !f(l.entries[low+stride-1]) {
+		low += stride
+		stride *= 2
+	}
+	high := min(low+stride, len(l.entries))
+	for low < high {
+		middle := (low + high) / 2
+		if f(l.entries[middle]) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low
+}
+
+func logWait(s *State, r *Rule, now, cost int64) int64 {
+	l := &s.Ext.Log
+	leave := l.last() + cost - r.Burst
+	i := l.search(func(e entry) bool { return e.sum >= leave })
+	return l.entries[i].at + r.Period - now
+}
+
+func logFresh(s *State, r *Rule, now int64) int64 {
+	if s.Used == 0 {
+		return 0
+	}
+	l := &s.Ext.Log
+	return l.entries[len(l.entries)-1].at + r.Period - now
+}
+
+func logSave(s *State, r *Rule, now, added int64) {
+	if s.Ext == nil {
+		s.Ext = new(Ext)
+	}
+	l := &s.Ext.Log
+	l.drop(l.live(now, r))
+	if added == 0 {
+		return
+	}
+	sum := l.last() + added
+	if n := len(l.entries); n > 0 && l.entries[n-1].at == now {
+		l.entries[n-1].sum = sum
+		return
+	}
+	l.entries = append(l.entries, entry{now, sum})
+}
+
+// drop forgets the first n grants.
+func (l *Log) drop(n int) {
+	l.base = l.before(n)
+	l.entries = l.entries[n:]
+	if len(l.entries) == 0 {
+		l.entries = l.entries[:0:0]
+	}
+}

@@ -1,0 +1,67 @@
+-- sliding_log: see sliding_log.go. q = period. A LIST of instants, each with the
+-- sum of all grants up to it modulo 2^24; element 0 is the last one that no
+-- longer counts. at and rem are the last instant and its sum; ext = {index that
+-- becomes element 0, its sum, index of the first instant of the future or nil,
+-- whether the key exists}.
+
+-- @age
+local period = q
+local last = redis.pcall('LINDEX', key, -1)
+ext = {0, 0, nil, last}
+if last and (last.err or #last ~= 10) then
+  foreign = foreign + 1
+elseif last then
+  at, rem = unpack('>I7I3', last)
+  clamped = at > now
+  if clamped then
+    ext[3] = search(key, 1, now, 0, 0)
+    at = now
+  end
+  if at > now - period then
+    local live = min(search(key, 1, now - period, 0, 0), ext[3] or 1e9)
+    local _, base = unpack('>I7I3', call('LINDEX', key, live - 1))
+    ext[1], ext[2] = live - 1, base
+    used = (rem - base) % 16777216
+  end
+end
+
+-- @wait
+local leave, found = used + cost - burst, now
+if leave <= aged then
+  local i = search(key, ext[1] + 1, nil, ext[2], leave)
+  if not ext[3] or i < ext[3] then
+    found = (unpack('>I7', call('LINDEX', key, i)))
+  end
+end
+wait = found + q - now
+
+-- @fresh
+if used > aged then
+  fresh = q
+elseif used > 0 then
+  fresh = at + q - now
+end
+
+-- @save
+local added = used - aged
+if aged == 0 then
+  if ext[4] then
+    call('DEL', key)
+  end
+  call('RPUSH', key, pack('>I7I3', 0, 0), pack('>I7I3', now, added))
+else
+  if ext[3] then
+    call('LTRIM', key, 0, ext[3] - 1)
+    call('RPUSH', key, pack('>I7I3', now, rem))
+  end
+  if ext[1] > 0 then
+    call('LTRIM', key, ext[1], -1)
+  end
+  local entry = pack('>I7I3', now, (rem + added) % 16777216)
+  if at == now then
+    call('LSET', key, -1, entry)
+  else
+    call('RPUSH', key, entry)
+  end
+end
+call('PEXPIRE', key, ttl(rule, used, fresh))

@@ -1,0 +1,33 @@
+package algo
+
+// token_bucket adds Count tokens at once every Period to a bucket of Burst
+// tokens, full at first. The state holds the tokens taken, so that a changed
+// limit acts at once. At is the instant of the last refill; a full bucket has
+// none: its refill clock starts with the charge that takes the first token.
+
+func bucketAge(s *State, r *Rule, now int64) bool {
+	future := s.At > now
+	if future {
+		s.At = now
+	}
+	s.Used = min(s.Used, r.Cap)
+	// As many refills as fill the bucket are enough to know.
+	refills := min((now-s.At)/r.Period, ceilDiv(s.Used, r.Count))
+	s.Used -= refills * r.Count
+	s.At += refills * r.Period
+	if s.Used <= 0 {
+		s.At, s.Used = now, 0
+	}
+	return future
+}
+
+func bucketWait(s *State, r *Rule, now, cost int64) int64 {
+	return s.At + ceilDiv(s.Used+cost-r.Burst, r.Count)*r.Period - now
+}
+
+func bucketFresh(s *State, r *Rule, now int64) int64 {
+	if s.Used == 0 {
+		return 0
+	}
+	return s.At + ceilDiv(s.Used, r.Count)*r.Period - now
+}

@@ -1,0 +1,172 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// Algorithm is how a limit counts. The zero value is [GCRA].
+type Algorithm uint8
+
+// The algorithms. N is the limit's Count, T its Period, B its Burst; docs/algorithms.md
+// has their rules, guarantees and costs.
+const (
+	// GCRA drains continuously: at most B + N in any interval of T.
+	GCRA = Algorithm(algo.GCRA)
+	// FixedWindow counts in windows of T: at most N in each.
+	FixedWindow = Algorithm(algo.FixedWindow)
+	// SlidingLog remembers every instant: at most N in any interval of T.
+	SlidingLog = Algorithm(algo.SlidingLog)
+	// RollingWindow counts in Buckets+1 counters: at most N in any interval of
+	// T, refusing one bucket early at worst.
+	RollingWindow = Algorithm(algo.RollingWindow)
+	// TokenBucket adds N tokens at once every T to a bucket of B.
+	TokenBucket = Algorithm(algo.TokenBucket)
+)
+
+// String returns the algorithm's name in YAML, JSON, logs and metrics.
+func (a Algorithm) String() string {
+	if int(a) < len(algo.Steps) {
+		return algo.Steps[a].Name
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+// ParseAlgorithm returns the algorithm of that name.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for i := range algo.Steps {
+		if algo.Steps[i].Name == name {
+			return Algorithm(i), nil
+		}
+	}
+	return 0, invalid("algorithm", fmt.Sprintf("%q", name), "one of "+AlgorithmNames())
+}
+
+// AlgorithmNames lists the names of all algorithms, for messages.
+func AlgorithmNames() string {
+	names := ""
+	for i := range algo.Steps {
+		if i > 0 {
+			names += ", "
+		}
+		names += algo.Steps[i].Name
+	}
+	return names
+}
+
+// Anchor is where the windows of [FixedWindow] begin.
+type Anchor uint8
+
+const (
+	// AnchorEpoch aligns windows to 1970-01-01 00:00 UTC. The zero value.
+	AnchorEpoch Anchor = iota
+	// AnchorFirst opens a window with the first charge after the last window.
+	AnchorFirst
+)
+
+// A Limit is a rule: Count units per Period in the long run. It is a plain value
+// until [Limit.Compile] makes it ready for a [Charge]; the zero value is not
+// valid. Charges must not change a compiled limit.
+type Limit struct {
+	// Name tells limits apart in headers, answers and keys. Empty: the limit's
+	// text form, or its place among its neighbours.
+	Name string
+	// Algorithm is how the limit counts. Zero: [GCRA].
+	Algorithm Algorithm
+	// Count is N, 0 … 1 000 000 000. 0 refuses everything.
+	Count int64
+	// Period is T, 1 ms … 366 days, in whole milliseconds.
+	Period time.Duration
+	// Burst is B, the most that a fresh key can be charged at one instant,
+	// 1 … 1 000 000 000. Zero: Count. Only for gcra and token_bucket, where it
+	// is the capacity.
+	Burst int64
+	// Buckets is how many buckets a rolling_window has, 2 … 3600. Zero: 60.
+	Buckets int
+	// Anchor is where the windows of a fixed_window begin.
+	Anchor Anchor
+	// ChargeRefused counts refused charges too, for costs that are only
+	// reported. Only for fixed_window, where it also allows counts up to 2³²−1
+	// and costs up to [MaxCount].
+	ChargeRefused bool
+
+	rule     algo.Rule
+	compiled bool
+}
+
+// Per returns a limit of count units per period.
+func Per(count int64, period time.Duration) Limit { return Limit{Count: count, Period: period} }
+
+// PerSecond returns a limit of count units per second.
+func PerSecond(count int64) Limit { return Per(count, time.Second) }
+
+// PerMinute returns a limit of count units per minute.
+func PerMinute(count int64) Limit { return Per(count, time.Minute) }
+
+// PerHour returns a limit of count units per hour.
+func PerHour(count int64) Limit { return Per(count, time.Hour) }
+
+// PerDay returns a limit of count units per 24 hours.
+func PerDay(count int64) Limit { return Per(count, 24*time.Hour) }
+
+// Capacity is the most that a fresh key can be charged at one instant.
+func (l *Limit) Capacity() int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Count
+}
+
+// Compile validates the limit and returns it ready for use: a copy with its
+// defaults filled in, which any number of charges may share. The error is an
+// [*InvalidError].
+func (l Limit) Compile() (*Limit, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if l.bursts() {
+		l.Burst = l.Capacity()
+	}
+	if l.Algorithm == RollingWindow && l.Buckets == 0 {
+		l.Buckets = defaultBuckets
+	}
+	if err := l.compile(); err != nil {
+		return nil, err
+	}
+	l.compiled = true
+	return &l, nil
+}
+
+// MustCompile is Compile for limits that are written down in the program. It
+// panics on one that is not valid.
+func (l Limit) MustCompile() *Limit {
+	compiled, err := l.Compile()
+	if err != nil {
+		panic(err)
+	}
+	return compiled
+}
+
+// Rule is the limit as the steps want it; nil unless the limit was compiled. For
+// stores.
+func (l *Limit) Rule() *algo.Rule {
+	if !l.compiled {
+		return nil
+	}
+	return &l.rule
+}
+
+// bursts reports whether the limit's algorithm has a Burst of its own.
+func (l *Limit) bursts() bool { return l.Algorithm == GCRA || l.Algorithm == TokenBucket }
+
+// reports says whether the limit takes costs that are merely reported.
+func (l *Limit) reports() bool { return l.ChargeRefused }
+
+func (l *Limit) maxCost() int64 {
+	if l.reports() {
+		return MaxCount
+	}
+	return MaxCost
+}

@@ -1,0 +1,24 @@
+-- Decides acts, in order, each by itself, at one reading of the clock.
+--
+-- KEYS[k]    the state of one key under one limit; every key that is touched
+-- ARGV[1]    the request, packed big-endian:
+--              rules, acts                                   I2 I2
+--              a rule: id, flags (1 charge refused, 2 anchor first),
+--                burst, cap, p, q, x, y                      B B I7 I7 I7 I7 I7 I7
+--              a key: its rule, from 1                       I2
+--              an act: kind (0 take), charges                B B
+--                a charge: key, cost, up to (0: all or nothing)
+--                                                            I2 I7 I7
+-- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
+--
+-- Reply: one string, packed big-endian:
+--              now, keys that held something foreign         I7 I2
+--              a charge: outcome (1 granted, 2 refused, 3 spared, 4 refused for
+--                ever), granted, remaining, retry after, reset after
+--                                                            B I7 I7 I7 I7
+--
+-- All instants and durations are in microseconds; all numbers are integers
+-- below 2^53. All reads come first and all writes last, so that a script that
+-- fails has changed nothing.
+local floor, min, max = math.floor, math.min, math.max
+local unpack, pack, call = struct.unpack, struct.pack, redis.call
