@@ -8,6 +8,8 @@
 // every number and product stays below 2⁵³, which Lua can count to.
 package algo
 
+import "slices"
+
 // ID is an algorithm's place in the table.
 type ID uint8
 
@@ -46,6 +48,8 @@ type State struct {
 	Used int64 // units that count; a fresh key has none
 	Rem  int64 // gcra: the part of a tick that has drained, in units of 1/Num
 	Ext  *Ext  // what does not fit inline
+	// Tight asks Save not to grow: better to count a grant as newer than it is.
+	Tight bool
 }
 
 // Ext holds the state of the algorithms that keep more than three numbers. Just
@@ -93,3 +97,51 @@ var Steps = [Count]Step{
 func Room(s *State, r *Rule) int64 { return max(0, r.Burst-s.Used) }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// ExtBytes estimates the memory that a new key needs outside its inline state.
+func (r *Rule) ExtBytes() int64 {
+	switch r.ID {
+	case RollingWindow:
+		return extBytes + 4*(r.Buckets+1)
+	case SlidingLog:
+		return extBytes + entryBytes
+	}
+	return 0
+}
+
+const (
+	extBytes   = 80 // an Ext and the header of its allocation
+	entryBytes = 16
+)
+
+// Bytes estimates the memory of an Ext; a nil one has none.
+func (e *Ext) Bytes() int64 {
+	if e == nil {
+		return 0
+	}
+	return extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries))
+}
+
+// Clone returns a copy that shares nothing; nil for nil.
+func (e *Ext) Clone() *Ext {
+	if e == nil {
+		return nil
+	}
+	c := *e
+	c.Ring.counts = slices.Clone(e.Ring.counts)
+	c.Log.entries = slices.Clone(e.Log.entries)
+	return &c
+}
+
+// Params are the numbers that the algorithm's Lua calls p, q, x and y.
+func (r *Rule) Params() [4]int64 {
+	switch r.ID {
+	case GCRA:
+		return [4]int64{r.Num, r.Den, r.Tick, r.Full}
+	case RollingWindow:
+		return [4]int64{r.Buckets, r.Period, r.Width}
+	case TokenBucket:
+		return [4]int64{r.Count, r.Period}
+	}
+	return [4]int64{0, r.Period}
+}

@@ -5,10 +5,12 @@ package algo
 // holds more than Count. An entry is an instant and the sum of all grants up to
 // it; the units in the window are the difference of two sums.
 
-// Log is the grants that still count, oldest first.
+// Log is the grants that still count, oldest first. The entries before head do
+// not count any more.
 type Log struct {
 	entries []entry
-	base    int64 // the sum before the first entry
+	head    int
+	base    int64 // the sum before the entry at head
 }
 
 type entry struct {
@@ -34,7 +36,7 @@ func (l *Log) live(now int64, r *Rule) int {
 
 // before is the sum of all grants before entry i.
 func (l *Log) before(i int) int64 {
-	if i == 0 {
+	if i == l.head {
 		return l.base
 	}
 	return l.entries[i-1].sum
@@ -45,7 +47,7 @@ func (l *Log) last() int64 { return l.before(len(l.entries)) }
 // clamp moves grants of the future to now.
 func (l *Log) clamp(now int64) bool {
 	n := len(l.entries)
-	if n == 0 || l.entries[n-1].at <= now {
+	if n == l.head || l.entries[n-1].at <= now {
 		return false
 	}
 	first := l.search(func(e entry) bool { return e.at > now })
@@ -57,7 +59,7 @@ func (l *Log) clamp(now int64) bool {
 // search returns the index of the first entry for which f holds, looking from
 // the oldest on in strides that double: what it looks for is usually there.
 func (l *Log) search(f func(entry) bool) int {
-	low, stride := 0, 1
+	low, stride := l.head, 1
 	for low+stride <= len(l.entries) && !f(l.entries[low+stride-1]) {
 		low += stride
 		stride *= 2
@@ -98,19 +100,29 @@ func logSave(s *State, r *Rule, now, added int64) {
 	if added == 0 {
 		return
 	}
-	sum := l.last() + added
-	if n := len(l.entries); n > 0 && l.entries[n-1].at == now {
-		l.entries[n-1].sum = sum
+	sum, n := l.last()+added, len(l.entries)
+	if n > l.head && (l.entries[n-1].at == now || s.Tight) {
+		l.entries[n-1] = entry{now, sum}
 		return
 	}
-	l.entries = append(l.entries, entry{now, sum})
+	l.push(entry{now, sum})
 }
 
-// drop forgets the first n grants.
-func (l *Log) drop(n int) {
-	l.base = l.before(n)
-	l.entries = l.entries[n:]
-	if len(l.entries) == 0 {
-		l.entries = l.entries[:0:0]
+// drop forgets the grants before entry i.
+func (l *Log) drop(i int) {
+	l.base = l.before(i)
+	l.head = i
+	if i == len(l.entries) {
+		l.entries, l.head = l.entries[:0], 0
 	}
+}
+
+// push appends an entry; it uses the room of forgotten ones before it asks for
+// more.
+func (l *Log) push(e entry) {
+	if len(l.entries) == cap(l.entries) && l.head > len(l.entries)/2 {
+		l.entries = l.entries[:copy(l.entries, l.entries[l.head:])]
+		l.head = 0
+	}
+	l.entries = append(l.entries, e)
 }

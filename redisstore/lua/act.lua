@@ -30,6 +30,7 @@ local function search(key, low, past, base, leave)
   return low
 end
 
+local LOG = 2 -- sliding_log is no string
 local request, foreign = ARGV[1], 0
 local rules, acts, pos = unpack('>I2I2', request)
 local rule_of = {}
@@ -44,7 +45,7 @@ end
 local RULE, AT, USED, REM, AGED, EXT, CLAMPED = {}, {}, {}, {}, {}, {}, {}
 local values
 if #KEYS > 1 then
-  values = call('MGET', unpack_keys(KEYS))
+  values = call('MGET', spread(KEYS))
 end
 for k = 1, #KEYS do
   local key, r = KEYS[k], nil
@@ -55,12 +56,15 @@ for k = 1, #KEYS do
   local value
   if values then
     value = values[k]
+    if not value and id ~= LOG and call('EXISTS', key) == 1 then
+      foreign = foreign + 1
+    end
   elseif id ~= LOG then
     value = redis.pcall('GET', key)
-  end
-  if value and value.err then
-    foreign = foreign + 1
-    value = false
+    if value and value.err then
+      foreign = foreign + 1
+      value = false
+    end
   end
   -- @age
   RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], CLAMPED[k] = rule, at, used, rem, used, ext, clamped

@@ -21,4 +21,4 @@
 -- below 2^53. All reads come first and all writes last, so that a script that
 -- fails has changed nothing.
 local floor, min, max = math.floor, math.min, math.max
-local unpack, pack, call = struct.unpack, struct.pack, redis.call
+local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call

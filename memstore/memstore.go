@@ -1,0 +1,119 @@
+// Package memstore keeps limits in memory: for one process, for tests, and for
+// what a distributed limiter does while its store is away. It runs the steps of
+// internal/algo under its shards' locks.
+package memstore
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// DefaultMaxBytes is the memory that a store keeps its keys within by default.
+const DefaultMaxBytes = 256 << 20
+
+const shardCount = 256
+
+// Options are the settings of a [Store]. The zero value is a good one.
+type Options struct {
+	// MaxBytes bounds the memory of all keys together, as the store estimates
+	// it. At the bound keys that are as fresh as new ones go; nothing live is
+	// evicted. While that finds no room, all new keys of a limit share one
+	// budget: some are refused too early, none is granted too much. Zero:
+	// [DefaultMaxBytes].
+	MaxBytes int64
+	// Now is the store's clock. Nil: the time at which New was called plus what
+	// the monotonic clock has measured since.
+	Now func() time.Time
+	// Logger hears of the bound being reached, once. Nil: nobody does.
+	Logger *slog.Logger
+}
+
+// Store is a [weir.Taker] in memory. It is safe for concurrent use and starts
+// nothing: forgotten keys are swept while others are taken. Create it with New.
+type Store struct {
+	shards   [shardCount]shard
+	seed     maphash.Seed
+	now      func() int64
+	maxBytes int64
+	bytes    atomic.Int64
+	overflow overflow
+	calls    sync.Pool
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	s := &Store{seed: maphash.MakeSeed(), now: monotonic(), maxBytes: o.MaxBytes}
+	if o.Now != nil {
+		s.now = func() int64 { return o.Now().UnixMicro() }
+	}
+	if s.maxBytes <= 0 {
+		s.maxBytes = DefaultMaxBytes
+	}
+	if s.overflow.logger = o.Logger; o.Logger == nil {
+		s.overflow.logger = slog.New(slog.DiscardHandler)
+	}
+	s.calls.New = func() any { return new(call) }
+	return s
+}
+
+// monotonic is a clock that steps of the machine's clock do not reach.
+func monotonic() func() int64 {
+	start := time.Now()
+	base := start.UnixMicro()
+	return func() int64 { return base + time.Since(start).Microseconds() }
+}
+
+// Take decides the acts, each at one reading of the clock, while it holds the
+// locks of all shards that the act touches. It never waits for anything else, so
+// that ctx does not matter, and its only errors are of the class
+// [weir.ErrInvalid].
+func (s *Store) Take(_ context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		if !a.Prepare() {
+			s.take(a)
+		}
+	}
+}
+
+func (s *Store) take(a *weir.Act) {
+	c := s.calls.Get().(*call)
+	c.gather(s, a)
+	c.lock(s)
+	now := s.now()
+	for i := range c.slots {
+		s.load(c, &c.slots[i], now)
+	}
+	if c.overflowed {
+		c.merge(len(a.Charges))
+	}
+	c.decide(a, now)
+	for i := range c.slots {
+		s.publish(&c.slots[i], now)
+	}
+	c.report(a, now)
+	c.unlock(s)
+	c.reset()
+	s.calls.Put(c)
+}
+
+// Stats is what a store holds.
+type Stats struct {
+	Keys       int   // keys with a budget of their own
+	Bytes      int64 // their memory, as the store estimates it
+	Overflowed int64 // charges of new keys that had to share a budget, ever
+}
+
+// Stats counts the store's keys. It locks one shard after another.
+func (s *Store) Stats() Stats {
+	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
+	for i := range s.shards {
+		stats.Keys += s.shards[i].count()
+	}
+	return stats
+}

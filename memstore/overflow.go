@@ -1,0 +1,72 @@
+package memstore
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// overflow holds one budget a limit, for all the keys that there is no room for.
+// A key that gets room of its own again begins with that budget's state as long
+// as it is not fresh: it may have spent from there.
+type overflow struct {
+	logger  *slog.Logger
+	once    sync.Once
+	charges atomic.Int64
+	active  atomic.Bool // there are cells
+
+	mu    sync.Mutex // taken after the shards' locks
+	cells map[shared]*cell
+}
+
+// shared names a limit by what it does, so that a reload changes nothing.
+type shared struct {
+	name string
+	rule algo.Rule
+}
+
+// load lets a key that has no cell share its limit's budget, or begin with a
+// copy of it.
+func (o *overflow) load(c *call, t *slot, share bool, now int64) {
+	if !c.overflowed {
+		o.mu.Lock()
+		c.overflowed = true
+		o.sweep(now)
+	}
+	name := shared{t.limit.Name, *t.rule}
+	found := o.cells[name]
+	switch {
+	case share:
+		if found == nil {
+			found = o.add(name)
+		}
+		o.charges.Add(1)
+		t.shared, t.state = found, found.state()
+	case found != nil:
+		t.state = found.state()
+		t.state.Ext = t.state.Ext.Clone()
+	}
+}
+
+func (o *overflow) add(name shared) *cell {
+	o.once.Do(func() {
+		o.logger.Warn("memory store is full: new keys share one budget a limit", "limit", name.name)
+	})
+	if o.cells == nil {
+		o.cells = make(map[shared]*cell)
+	}
+	o.active.Store(true)
+	o.cells[name] = new(cell)
+	return o.cells[name]
+}
+
+func (o *overflow) sweep(now int64) {
+	for name, c := range o.cells {
+		if int64(c.until)*1_000_000 <= now {
+			delete(o.cells, name)
+		}
+	}
+	o.active.Store(len(o.cells) > 0)
+}

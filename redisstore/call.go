@@ -1,0 +1,76 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+)
+
+// once is a command that the client must not send again when its reply is lost:
+// the script may have run.
+type once struct{ *redis.Cmd }
+
+// NoRetry says so to the client.
+func (once) NoRetry() bool { return true }
+
+// call runs the script once: by its name, and by its text where Redis does not
+// know the name, in which case nothing has run yet.
+func (s *Store) call(ctx context.Context, keys []string, args []any) (string, error) {
+	reply, err := s.await(ctx, "evalsha", s.script.sha, keys, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = s.await(ctx, "eval", s.script.text, keys, args)
+	}
+	if err != nil {
+		return "", classify(err)
+	}
+	return reply, nil
+}
+
+// await sends one command and waits for its reply, at most until ctx ends. A
+// client that does not keep to ctx is left to finish by itself, in a goroutine
+// that ends when the client's own timeouts do.
+func (s *Store) await(ctx context.Context, name, script string, keys []string, args []any) (string, error) {
+	command := make([]any, 0, 3+len(keys)+len(args))
+	command = append(command, name, script, len(keys))
+	for _, key := range keys {
+		command = append(command, key)
+	}
+	cmd := once{redis.NewCmd(ctx, append(command, args...)...)}
+	cmd.SetFirstKeyPos(3)
+	if s.punctual {
+		_ = s.client.Process(ctx, cmd)
+		return cmd.Text()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.client.Process(ctx, cmd)
+	}()
+	select {
+	case <-done:
+		return cmd.Text()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// classify says by the class of the error what is known about the charges.
+func classify(err error) error {
+	class := weir.ErrAmbiguous
+	var reply redis.Error
+	switch {
+	case errors.As(err, &reply) && refused(reply.Error()):
+		class = weir.ErrNotApplied
+	case redis.IsAuthError(err) || redis.IsPermissionError(err):
+		class = weir.ErrMisconfigured
+	case errors.As(err, &reply):
+		class = weir.ErrBackend
+	case undialled(err):
+		class = weir.ErrNotApplied
+	}
+	return fmt.Errorf("%w: %w", class, err)
+}

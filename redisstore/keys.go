@@ -1,0 +1,69 @@
+package redisstore
+
+import (
+	"strings"
+
+	"github.com/dchest/siphash"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+const (
+	defaultPrefix = "weir:"
+	// maxPlainKey is the length up to which a key is stored as it is.
+	maxPlainKey = 200
+	// tagLetters are what hash tags are written with; 6 bits each.
+	tagLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+)
+
+// keyer names the Redis keys of charges: PREFIX{tag}LETTER FORMAT:key. The tag,
+// a keyed hash of the charge's slot, places the key in a cluster; the letter
+// and the format belong to the algorithm, so that no state is read by another.
+// A long key gives way to a 128-bit keyed hash of it.
+type keyer struct {
+	prefix string
+	k0, k1 uint64
+}
+
+// newKeyer derives the hash keys from the prefix and the secret: instances that
+// share a store must have both in common.
+func newKeyer(prefix, secret string) keyer {
+	seed := []byte(prefix + "\x00" + secret)
+	k0, k1 := siphash.Hash128(0x77656972, 0x6c696d6974, seed)
+	return keyer{prefix, k0, k1}
+}
+
+func (n keyer) name(c *weir.Charge) string {
+	slot := c.Slot
+	if slot == "" {
+		slot = c.Key
+	}
+	step := &algo.Steps[c.Limit.Algorithm]
+	var b strings.Builder
+	b.Grow(len(n.prefix) + 9 + min(len(c.Key), maxPlainKey))
+	b.WriteString(n.prefix)
+	b.WriteByte('{')
+	writeBits(&b, siphash.Hash(n.k0, n.k1, []byte(slot)), 4)
+	b.WriteByte('}')
+	b.WriteByte(step.Letter)
+	b.WriteByte(step.Format)
+	if len(c.Key) <= maxPlainKey {
+		b.WriteByte(':')
+		b.WriteString(c.Key)
+		return b.String()
+	}
+	high, low := siphash.Hash128(n.k0, n.k1, []byte(c.Key))
+	b.WriteByte('#')
+	writeBits(&b, high, 11)
+	writeBits(&b, low, 11)
+	return b.String()
+}
+
+// writeBits writes the lowest bits of a number, six a letter.
+func writeBits(b *strings.Builder, bits uint64, letters int) {
+	for range letters {
+		b.WriteByte(tagLetters[bits&63])
+		bits >>= 6
+	}
+}

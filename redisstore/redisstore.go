@@ -1,0 +1,134 @@
+// Package redisstore keeps limits in Redis or Valkey, for all hosts of a
+// service. One script decides a whole batch of acts, of mixed algorithms, at
+// one reading of the server's clock; it reads first and writes last, so that it
+// is applied as a whole or not at all.
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+)
+
+// Options are the settings of a [Store]. The zero value is a good one.
+type Options struct {
+	// Prefix begins every key. It must not contain braces. Empty: "weir:".
+	Prefix string
+	// Secret makes the slots of keys unpredictable to those who choose the
+	// keys. All instances that share a store need the same one. Empty: keys
+	// are hashed with a key that anybody can know.
+	Secret string
+	// Timeout bounds a call whose context has no earlier deadline. Zero: 1 s.
+	Timeout time.Duration
+	// Logger hears of values under the store's keys that are not its own, once.
+	// Nil: nobody does.
+	Logger *slog.Logger
+}
+
+const defaultTimeout = time.Second
+
+// Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts
+// nothing and needs no closing: the client stays its caller's. Create it with
+// New.
+type Store struct {
+	client   redis.UniversalClient
+	keys     keyer
+	timeout  time.Duration
+	punctual bool // the client itself keeps to the context's deadline
+	script   script
+	extra    func() []any // what a test's clock adds to the arguments
+	logger   *slog.Logger
+	foreign  atomic.Int64
+}
+
+// New returns a store on a client that the caller configures, shares and closes.
+// Whatever the client's settings: no charge is ever sent twice, and no call
+// takes longer than its context allows. The error is a [*weir.InvalidError].
+func New(client redis.UniversalClient, o Options) (*Store, error) {
+	if client == nil {
+		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
+	}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		return nil, &weir.InvalidError{Field: "prefix", Value: fmt.Sprintf("%q", o.Prefix), Want: "no braces"}
+	}
+	if o.Timeout < 0 {
+		return nil, &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "a positive duration, or 0 for 1s"}
+	}
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Store{
+		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
+		punctual: punctual(client), script: shipped, logger: o.Logger,
+	}, nil
+}
+
+// punctual reports whether a client ends its reads and writes at the context's
+// deadline by itself.
+func punctual(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+// Foreign counts the values found under the store's keys that no script of this
+// store has written. Each was treated as a fresh key.
+func (s *Store) Foreign() int64 { return s.foreign.Load() }
+
+// Take decides the acts, in order, in one script call, or in several where one
+// cannot hold them. It returns when ctx ends, whatever the client does; acts
+// without an answer by then have an error of the class [weir.ErrAmbiguous], and
+// may be charged all the same.
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	for len(acts) > 0 {
+		b := newBatch(s.keys)
+		n := b.fill(acts)
+		if len(b.acts) > 0 {
+			s.run(ctx, b)
+		}
+		acts = acts[n:]
+	}
+}
+
+// run sends a batch and hands its answers out.
+func (s *Store) run(ctx context.Context, b *batch) {
+	args := b.args()
+	if s.extra != nil {
+		args = append(args, s.extra()...)
+	}
+	reply, err := s.call(ctx, b.keys, args)
+	if err == nil {
+		var foreign int64
+		if foreign, err = b.decode(reply); foreign > 0 {
+			s.found(foreign)
+		}
+	}
+	if err != nil {
+		b.fail(fmt.Errorf("weir: take: %w", err))
+	}
+}
+
+func (s *Store) found(foreign int64) {
+	if s.foreign.Add(foreign) == foreign {
+		s.logger.Warn("redis holds values under weir's keys that weir did not write; they count as fresh keys", "prefix", s.keys.prefix)
+	}
+}

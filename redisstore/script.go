@@ -1,0 +1,34 @@
+package redisstore
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+var (
+	//go:embed lua/head.lua
+	headLua string
+	//go:embed lua/clock.lua
+	clockLua string
+	//go:embed lua/act.lua
+	actLua string
+)
+
+// A script is a text and the name under which Redis caches it.
+type script struct{ text, sha string }
+
+// shipped is the script in use: everything in it is constant.
+var shipped = assemble(clockLua)
+
+// assemble builds the script around a clock.
+func assemble(clock string) script {
+	return named(algo.Assemble(headLua + clock + actLua))
+}
+
+func named(text string) script {
+	sum := sha1.Sum([]byte(text))
+	return script{text: text, sha: hex.EncodeToString(sum[:])}
+}
