@@ -1,9 +1,13 @@
 package redisstore
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
 )
 
 // testClock takes the time from the last argument, and keeps keys for a day of
@@ -31,3 +35,20 @@ func NewMutant(client redis.UniversalClient, o Options, now func() int64, mutate
 
 // ScriptText returns the script that New uses.
 func ScriptText() string { return shipped.text }
+
+// NewMutated returns a store by Redis's clock in whose script one text has been
+// replaced by another.
+func NewMutated(client redis.UniversalClient, o Options, old, with string) (*Store, error) {
+	s, err := New(client, o)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(shipped.text, old) {
+		return nil, fmt.Errorf("the script has no %q", old)
+	}
+	s.script = named(strings.ReplaceAll(shipped.text, old, with))
+	return s, nil
+}
+
+// KeyOf returns the name of a charge's key in Redis.
+func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }

@@ -50,9 +50,9 @@ end
 
 -- @wait
 local slots, width, here = p + 1, x, floor(now / x)
-local leave, first = used + cost - burst, floor(max(0, now - q) / x)
+local leave, first, last = used + cost - burst, floor(max(0, now - q) / x), floor(at / x)
 for i = first, here do
-  if ext[1] then
+  if ext[1] and i <= last then
     leave = leave - unpack('>I' .. ext[2], ext[1], 21 + i % slots * ext[2])
   end
   if i == here then

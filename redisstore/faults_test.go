@@ -1,0 +1,244 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+func dial(t testing.TB, address string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func open(t testing.TB, client redis.UniversalClient, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+var perDay = weir.PerDay(100).MustCompile()
+
+func takeOne(store weir.Taker, key string) *weir.Act {
+	a := storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1})
+	store.Take(context.Background(), []*weir.Act{a})
+	return a
+}
+
+func TestScriptIsLoadedWhereItIsUnknown(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	store := open(t, client, redisstore.Options{})
+	for i := range 5 {
+		client.ScriptFlush(context.Background())
+		if a := takeOne(store, "k"); a.Err != nil || a.Decisions[0].Remaining != int64(99-i) {
+			t.Errorf("after a flush: %+v %v", a.Decisions, a.Err)
+		}
+	}
+}
+
+// forward is a proxy that loses the replies of the first `lose` connections
+// after they carried a script call.
+func forward(t *testing.T, address string, lose int64) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	var lost atomic.Int64
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go relay(client, address, func() bool { return lost.Add(1) <= lose })
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func relay(client net.Conn, address string, lose func() bool) {
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var cut atomic.Bool
+	go func() {
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				_ = server.Close()
+				return
+			}
+			if strings.Contains(strings.ToLower(string(buffer[:n])), "\r\neval") && lose() {
+				cut.Store(true)
+			}
+			_, _ = server.Write(buffer[:n])
+		}
+	}()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil || cut.Load() {
+			return
+		}
+		if _, err := client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// TestLostReplyIsChargedOnce drops the connection after the script ran: the
+// client's own retries, four in all by default, must not charge again.
+func TestLostReplyIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	address := storetest.StartRedis(t).Addr()
+	direct := open(t, dial(t, address), redisstore.Options{})
+	takeOne(direct, "warm the script cache")
+	for _, punctual := range []bool{true, false} {
+		client := redis.NewClient(&redis.Options{Addr: forward(t, address, 1), ContextTimeoutEnabled: punctual})
+		t.Cleanup(func() { _ = client.Close() })
+		key := fmt.Sprint("lost", punctual)
+		a := takeOne(open(t, client, redisstore.Options{}), key)
+		if !errors.Is(a.Err, weir.ErrAmbiguous) {
+			t.Errorf("a lost reply: %v", a.Err)
+		}
+		if a := takeOne(direct, key); a.Decisions[0].Remaining != 98 {
+			t.Errorf("charged %d times, want once", 99-a.Decisions[0].Remaining)
+		}
+	}
+}
+
+// TestDeadlineHolds asks a server that never answers, through clients that keep
+// to deadlines and clients that do not.
+func TestDeadlineHolds(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	for _, punctual := range []bool{true, false} {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: punctual, ReadTimeout: time.Minute})
+		t.Cleanup(func() { _ = client.Close() })
+		store := open(t, client, redisstore.Options{})
+		if a := takeOne(store, "k"); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		server.Pause()
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: perDay, Cost: 1})
+		store.Take(ctx, []*weir.Act{a})
+		cancel()
+		server.Resume()
+		if !errors.Is(a.Err, weir.ErrAmbiguous) || !errors.Is(a.Err, context.DeadlineExceeded) && !isTimeout(a.Err) {
+			t.Errorf("punctual %v: %v", punctual, a.Err)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// TestForeignValuesCountAsFresh puts what is not ours under our keys, alone and
+// in a batch with others.
+func TestForeignValuesCountAsFresh(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	ctx := context.Background()
+	foreign := map[string]func(key string){
+		"text":     func(key string) { client.Set(ctx, key, "garbage", 0) },
+		"empty":    func(key string) { client.Set(ctx, key, "", 0) },
+		"zeroes":   func(key string) { client.Set(ctx, key, strings.Repeat("\x00", 40), 0) },
+		"ones":     func(key string) { client.Set(ctx, key, strings.Repeat("\xff", 264), 0) },
+		"megabyte": func(key string) { client.Set(ctx, key, strings.Repeat("x", 1<<20), 0) },
+		"list":     func(key string) { client.RPush(ctx, key, "a", "b") },
+		"hash":     func(key string) { client.HSet(ctx, key, "a", "b") },
+		"set":      func(key string) { client.SAdd(ctx, key, "a") },
+	}
+	for id := range algo.Steps {
+		l := weir.PerHour(10)
+		l.Algorithm = weir.Algorithm(id)
+		limit := l.MustCompile()
+		for name, plant := range foreign {
+			for _, companions := range []int{0, 3} {
+				key := fmt.Sprint(name, companions)
+				store := open(t, client, redisstore.Options{Prefix: fmt.Sprint("foreign", id, ":")})
+				plant(store.KeyOf(&weir.Charge{Key: key, Limit: limit}))
+				acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})}
+				for i := range companions {
+					acts = append(acts, storetest.NewAct(weir.Charge{Key: fmt.Sprint(key, i), Limit: limit, Cost: 1}))
+				}
+				store.Take(ctx, acts)
+				for i, a := range acts {
+					if a.Err != nil || !a.Allowed() || a.Decisions[0].Remaining != 9 {
+						t.Errorf("%v, %s, act %d of %d: %+v %v", limit, name, i, len(acts), a.Decisions, a.Err)
+					}
+				}
+				if store.Foreign() != 1 {
+					t.Errorf("%v, %s, %d companions: counted %d", limit, name, companions, store.Foreign())
+				}
+			}
+		}
+	}
+}
+
+func TestUnreachableIsNotApplied(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	if a := takeOne(open(t, dial(t, address), redisstore.Options{}), "k"); !errors.Is(a.Err, weir.ErrNotApplied) {
+		t.Errorf("nobody listens: %v", a.Err)
+	}
+}
+
+func TestRefusedCredentialsAreMisconfiguration(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t, "--requirepass", "secret")
+	if a := takeOne(open(t, dial(t, server.Addr()), redisstore.Options{}), "k"); !errors.Is(a.Err, weir.ErrMisconfigured) {
+		t.Errorf("no password: %v", a.Err)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	client := dial(t, "127.0.0.1:1")
+	for field, o := range map[string]redisstore.Options{
+		"prefix":  {Prefix: "a{b}"},
+		"timeout": {Timeout: -1},
+	} {
+		_, err := redisstore.New(client, o)
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := redisstore.New(nil, redisstore.Options{}); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("no client: %v", err)
+	}
+}
+

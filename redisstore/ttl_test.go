@@ -1,0 +1,101 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// lifetimes charges random limits by Redis's own clock and returns the first key
+// that is forgotten too early, too late or never.
+func lifetimes(client *redis.Client, store *redisstore.Store, prefix string) error {
+	rng := rand.New(rand.NewPCG(7, 7))
+	ctx := context.Background()
+	for i := range 600 {
+		limit := storetest.RandomLimit(rng, weir.Algorithm(i%len(algo.Steps)))
+		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1 + rng.Int64N(limit.Capacity()+2)})
+		store.Take(ctx, []*weir.Act{a})
+		if a.Err != nil {
+			return a.Err
+		}
+		reset := a.Decisions[0].ResetAfter
+		keys, err := client.Keys(ctx, prefix+"*:"+fmt.Sprint(i)).Result()
+		if err != nil {
+			return err
+		}
+		if a.Allowed() != (len(keys) == 1) && !limit.ChargeRefused {
+			return fmt.Errorf("%v: %d keys after %+v", limit, len(keys), a.Decisions[0])
+		}
+		for _, key := range keys {
+			left := client.PTTL(ctx, key).Val()
+			most := 2*time.Duration(limit.Rule().Drain)*time.Microsecond + 5*time.Second
+			if left < reset || left > most {
+				return fmt.Errorf("%v: key lives %v, reset after %v, at most %v", limit, left, reset, most)
+			}
+		}
+	}
+	return nil
+}
+
+func TestEveryKeyIsForgottenInTime(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "ttl:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lifetimes(client, store, "ttl:"); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string][2]string{
+		"lost on strings": {"call('SET', key, value, 'PX', ttl(rule, used, fresh))", "call('SET', key, value)"},
+		"lost on lists":   {"call('PEXPIRE', key, ttl(rule, used, fresh))", ""},
+		"too short":       {"return rule[9]", "return '10'"},
+	} {
+		prefix := strings.ReplaceAll(name, " ", "") + ":"
+		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix}, change[0], change[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lifetimes(client, mutant, prefix) == nil {
+			t.Errorf("mutant %q was not noticed", name)
+		}
+	}
+}
+
+// TestHealsALostTTL removes a key's TTL behind the store's back.
+func TestHealsALostTTL(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "heal:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for id := range algo.Steps {
+		l := weir.PerHour(10)
+		l.Algorithm = weir.Algorithm(id)
+		charge := weir.Charge{Key: fmt.Sprint("key ", id), Limit: l.MustCompile(), Cost: 1}
+		for range 2 {
+			a := storetest.NewAct(charge)
+			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
+				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)
+			}
+			name := client.Keys(ctx, "heal:*:"+charge.Key).Val()[0]
+			if client.PTTL(ctx, name).Val() <= 0 {
+				t.Errorf("%v: %s has no TTL", charge.Limit, name)
+			}
+			client.Persist(ctx, name)
+		}
+	}
+}

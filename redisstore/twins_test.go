@@ -1,0 +1,57 @@
+package redisstore_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+var (
+	twinSteps = flag.Int("twin.steps", 100_000, "acts that TestTwins compares")
+	twinSeed  = flag.Uint64("twin.seed", 1, "the first history of TestTwins")
+)
+
+// TestTwins demands that Go and Lua give equal answers to random histories: each
+// algorithm by itself, and all together.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	address := storetest.StartRedis(t).Addr()
+	compare := func(name string, steps int, algorithms ...weir.Algorithm) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := twins(t, address, "twins:"+name+":", same, algorithms...).Compare(steps); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	share := *twinSteps / (len(algo.Steps) + 2)
+	for id, step := range algo.Steps {
+		compare(step.Name, share, weir.Algorithm(id))
+	}
+	compare("all", 2*share)
+}
+
+func same(text string) string { return text }
+
+// twins pairs memory with a Redis whose script was changed.
+func twins(t *testing.T, address, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	clock := storetest.NewClock()
+	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix}, clock.Micros, mutate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storetest.Twins{
+		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
+		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
+	}
+}

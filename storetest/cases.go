@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+type testCase struct {
+	name string
+	run  func(*bench)
+}
+
+// cases are the contract's sentences, one each.
+var cases = []testCase{
+	{"grants exactly what fits at one frozen instant", frozen},
+	{"grants exactly what fits to many at once", stampede},
+	{"keys do not meet", separate},
+	{"a look changes nothing", looks},
+	{"a refusal changes nothing", polling},
+	{"a cost above the limit can never pass", never},
+	{"a count of 0 refuses everything", zero},
+	{"all of an act is charged or nothing", allOrNothing},
+	{"later charges see earlier ones of their act", sameKeyTwice},
+	{"several acts in one call are decided one by one", actByAct},
+	{"best effort grants what fits", bestEffort},
+	{"best effort over several limits grants what fits all", bestEffortTogether},
+	{"refused charges count where the limit says so", chargeRefused},
+	{"a raised or cut limit acts on the next charge", changedCount},
+	{"another algorithm starts afresh", changedAlgorithm},
+	{"any bytes make a key", anyBytes},
+	{"what is outside the contract is an error and charges nothing", badInput},
+	{"the seeds' cases", seeds},
+}
+
+// limits is one limit of 10 per 10 s for each algorithm.
+func limits() []*weir.Limit {
+	var all []*weir.Limit
+	for id := range algo.Steps {
+		l := weir.Per(10, 10*time.Second)
+		l.Algorithm = weir.Algorithm(id)
+		all = append(all, l.MustCompile())
+	}
+	return all
+}
+
+func frozen(b *bench) {
+	for _, l := range limits() {
+		if n := b.granted("frozen", l, 25); n != 10 {
+			b.Errorf("%v: %d of 10", l, n)
+		}
+	}
+}
+
+func stampede(b *bench) {
+	for _, l := range limits() {
+		var granted atomic.Int64
+		var callers sync.WaitGroup
+		for range 50 {
+			callers.Go(func() {
+				for range 4 {
+					a := NewAct(weir.Charge{Key: "stampede", Limit: l, Cost: 1})
+					b.taker.Take(context.Background(), []*weir.Act{a})
+					if a.Err != nil {
+						b.Errorf("%v: %v", l, a.Err)
+					} else if a.Allowed() {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		if granted.Load() != 10 {
+			b.Errorf("%v: %d of 10", l, granted.Load())
+		}
+	}
+}
+
+func separate(b *bench) {
+	for _, l := range limits() {
+		for k := range 3 {
+			if n := b.granted(fmt.Sprint("separate", k), l, 12); n != 10 {
+				b.Errorf("%v, key %d: %d of 10", l, k, n)
+			}
+		}
+	}
+}
+
+func looks(b *bench) {
+	for _, l := range limits() {
+		for range 20 {
+			b.want(b.charge("looks", l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 10})
+		}
+		b.granted("looks", l, 10)
+		if d := b.charge("looks", l, 0); !d.Allowed() || d.Remaining != 0 || d.RetryAfter != 0 {
+			b.Errorf("%v: look at an empty key: %+v", l, d)
+		}
+	}
+}
+
+// polling asks ten times as often as the limit allows; it gets all the same what
+// one gets who waits.
+func polling(b *bench) {
+	for _, l := range limits() {
+		b.granted("polling", l, 10)
+		passed := 0
+		for range 1000 {
+			b.clock.Advance(100 * time.Millisecond)
+			passed += b.granted("polling", l, 1)
+		}
+		if passed < 90 {
+			b.Errorf("%v: %d in 100 s while polling, want about 100", l, passed)
+		}
+	}
+}
+
+func never(b *bench) {
+	for _, l := range limits() {
+		d := b.charge("never", l, 11)
+		b.want(d, weir.Decision{Outcome: weir.Refused, Remaining: 10, RetryAfter: weir.Never})
+		b.charge("never", l, 3)
+		if d := b.charge("never", l, 11); d.RetryAfter != weir.Never || d.Remaining != 7 {
+			b.Errorf("%v: %+v", l, d)
+		}
+	}
+}
+
+func zero(b *bench) {
+	for id := range algo.Steps {
+		l := weir.PerSecond(0)
+		l.Algorithm = weir.Algorithm(id)
+		limit := l.MustCompile()
+		b.want(b.charge("zero", limit, 1), weir.Decision{Outcome: weir.Refused, RetryAfter: weir.Never})
+		b.want(b.charge("zero", limit, 0), weir.Decision{Outcome: weir.Granted})
+		other := weir.Charge{Key: "zero beside", Limit: weir.PerSecond(5).MustCompile(), Cost: 1}
+		a := NewAct(other, weir.Charge{Key: "zero", Limit: limit, Cost: 1})
+		b.take(a)
+		if a.Allowed() || a.Decisions[0].Outcome == weir.Granted || b.charge("zero beside", other.Limit, 0).Remaining != 5 {
+			b.Errorf("%v: an act with it charged the other: %+v", limit, a.Decisions)
+		}
+	}
+}
+
+func allOrNothing(b *bench) {
+	all := limits()
+	full := all[len(all)-1]
+	b.granted("full", full, 10)
+	charges := []weir.Charge{}
+	for _, l := range all {
+		charges = append(charges, weir.Charge{Key: "free", Limit: l, Cost: 2})
+	}
+	charges = append(charges, weir.Charge{Key: "full", Limit: full, Cost: 1})
+	a := NewAct(charges...)
+	b.take(a)
+	for i, d := range a.Decisions[:len(all)] {
+		d.ResetAfter = 0
+		b.want(d, weir.Decision{Outcome: weir.Spared, Remaining: 10})
+		if left := b.charge("free", all[i], 0).Remaining; left != 10 {
+			b.Errorf("%v: %d of 10 left after a refused act", all[i], left)
+		}
+	}
+	if d := a.Decisions[len(all)]; d.Outcome != weir.Refused || a.Allowed() {
+		b.Errorf("full limit: %+v", d)
+	}
+	if i := weir.Strictest(a.Charges, a.Decisions); i != len(all) {
+		b.Errorf("strictest is %d", i)
+	}
+	a = NewAct(charges[:len(all)]...)
+	b.take(a)
+	for i, d := range a.Decisions {
+		if d.Outcome != weir.Granted || d.Granted != 2 || d.Remaining != 8 {
+			b.Errorf("%v: %+v", all[i], d)
+		}
+	}
+}
+
+func sameKeyTwice(b *bench) {
+	for _, l := range limits() {
+		pair := func(x, y int64) []weir.Decision {
+			a := NewAct(weir.Charge{Key: "twice", Limit: l, Cost: x}, weir.Charge{Key: "twice", Limit: l, Cost: y})
+			b.take(a)
+			return a.Decisions
+		}
+		d := pair(6, 6)
+		if d[0].Outcome != weir.Spared || d[1].Outcome != weir.Refused || d[1].RetryAfter != weir.Never {
+			b.Errorf("%v: 6 + 6 of 10: %+v", l, d)
+		}
+		d = pair(4, 3)
+		if d[0].Outcome != weir.Granted || d[1].Outcome != weir.Granted || d[0].Remaining != 3 || d[1].Remaining != 3 {
+			b.Errorf("%v: 4 + 3 of 10: %+v", l, d)
+		}
+		if d = pair(2, 2); d[1].Outcome != weir.Refused || d[1].RetryAfter == weir.Never || d[0].Remaining != 3 {
+			b.Errorf("%v: 2 + 2 of 3: %+v", l, d)
+		}
+	}
+}
+
+func actByAct(b *bench) {
+	for _, l := range limits() {
+		var acts []*weir.Act
+		for _, cost := range []int64{6, 6, 3, 2, 1, 1} {
+			acts = append(acts, NewAct(weir.Charge{Key: "acts", Limit: l, Cost: cost}))
+		}
+		b.take(acts...)
+		for i, want := range []bool{true, false, true, false, true, false} {
+			if acts[i].Allowed() != want {
+				b.Errorf("%v, act %d: %+v", l, i, acts[i].Decisions[0])
+			}
+		}
+	}
+}
+
+func bestEffort(b *bench) {
+	for _, l := range limits() {
+		for i, want := range []int64{7, 3, 0} {
+			a := NewAct(weir.Charge{Key: "effort", Limit: l, Cost: 1, UpTo: 7})
+			b.take(a)
+			if a.Decisions[0].Granted != want || a.Allowed() != (want > 0) {
+				b.Errorf("%v, ask %d: %+v", l, i, a.Decisions[0])
+			}
+		}
+	}
+}
+
+func bestEffortTogether(b *bench) {
+	all := limits()
+	b.charge("wide", all[0], 4)
+	b.charge("narrow", all[1], 7)
+	a := NewAct(weir.Charge{Key: "wide", Limit: all[0], Cost: 1, UpTo: 9}, weir.Charge{Key: "narrow", Limit: all[1], Cost: 1, UpTo: 9})
+	b.take(a)
+	if a.Decisions[0].Granted != 3 || a.Decisions[1].Granted != 3 || a.Decisions[0].Remaining != 3 || a.Decisions[1].Remaining != 0 {
+		b.Errorf("6 and 3 left: %+v", a.Decisions)
+	}
+	twice := weir.Charge{Key: "both", Limit: all[0], Cost: 1, UpTo: 9}
+	a = NewAct(twice, twice)
+	if b.take(a); a.Decisions[0].Granted != 5 || a.Decisions[1].Remaining != 0 {
+		b.Errorf("twice from 10: %+v", a.Decisions)
+	}
+}
+
+func chargeRefused(b *bench) {
+	limit := weir.Limit{Algorithm: weir.FixedWindow, Count: 8, Period: time.Minute, ChargeRefused: true}.MustCompile()
+	if d := b.charge("refused", limit, 9); d.Outcome != weir.Refused || d.Remaining != 0 {
+		b.Errorf("9 of 8: %+v", d)
+	}
+	if b.charge("refused", limit, 1).Allowed() {
+		b.Error("the refused 9 were not charged")
+	}
+	b.charge("refused", limit, weir.MaxCount)
+	b.charge("refused", limit, weir.MaxCount)
+	if b.charge("refused", limit, 1).Allowed() {
+		b.Error("the counter wrapped")
+	}
+	b.clock.Advance(time.Minute)
+	if d := b.charge("refused", limit, 8); !d.Allowed() || d.Remaining != 0 {
+		b.Errorf("next window: %+v", d)
+	}
+}
+
+func changedCount(b *bench) {
+	for id := range algo.Steps {
+		to := func(n int64) *weir.Limit {
+			l := weir.PerHour(n)
+			l.Algorithm = weir.Algorithm(id)
+			return l.MustCompile()
+		}
+		b.charge("raised", to(100), 50)
+		if d := b.charge("raised", to(1000), 0); d.Remaining != 950 {
+			b.Errorf("%v raised with 50 used: %d remain", to(1000), d.Remaining)
+		}
+		b.charge("cut", to(1000), 500)
+		if d := b.charge("cut", to(100), 1); d.Outcome != weir.Refused || d.Remaining != 0 || d.RetryAfter <= 0 {
+			b.Errorf("%v cut with 500 used: %+v", to(100), d)
+		}
+	}
+}
+
+func changedAlgorithm(b *bench) {
+	for _, l := range limits() {
+		if n := b.granted("algorithm", l, 12); n != 10 {
+			b.Errorf("%v after others: %d of 10", l, n)
+		}
+	}
+}
+
+func anyBytes(b *bench) {
+	l := weir.PerDay(1).MustCompile()
+	long := strings.Repeat("long", 5000)
+	for _, key := range []string{"", " ", "a", "A", "{", "}", "}x{", "{a}", "a:b", "a_b", "\x00", "\r\n", "\xff\xfe", "ключ", long, long + "x"} {
+		if n := b.granted(key, l, 3); n != 1 {
+			b.Errorf("key %.20q: %d of 1", key, n)
+		}
+	}
+}
+
+func badInput(b *bench) {
+	l := weir.PerSecond(5).MustCompile()
+	good := weir.Charge{Key: "bad", Limit: l, Cost: 1}
+	with := func(change func(*weir.Charge)) *weir.Act {
+		c := good
+		change(&c)
+		return NewAct(good, c)
+	}
+	for field, a := range map[string]*weir.Act{
+		"charges":          NewAct(),
+		"charges[1].cost":  with(func(c *weir.Charge) { c.Cost = -1 }),
+		"charges[1].key":   with(func(c *weir.Charge) { c.Key = strings.Repeat("x", weir.MaxKeyBytes+1) }),
+		"charges[1].limit": with(func(c *weir.Charge) { c.Limit = &weir.Limit{Count: 1, Period: time.Second} }),
+		"charges[1].up_to": with(func(c *weir.Charge) { c.UpTo = 5 }),
+		"decisions":        {Charges: []weir.Charge{good}},
+		"kind":             {Kind: 200, Charges: []weir.Charge{good}, Decisions: make([]weir.Decision, 1)},
+	} {
+		after := NewAct(weir.Charge{Key: "good", Limit: weir.PerDay(1000).MustCompile(), Cost: 1})
+		b.taker.Take(context.Background(), []*weir.Act{a, after})
+		var invalid *weir.InvalidError
+		if !errors.As(a.Err, &invalid) || invalid.Field != field || !errors.Is(a.Err, weir.ErrInvalid) {
+			b.Errorf("%s: %v", field, a.Err)
+		}
+		if after.Err != nil || !after.Allowed() {
+			b.Errorf("%s: the next act suffered: %v", field, after.Err)
+		}
+	}
+	if d := b.charge("bad", l, 0); d.Remaining != 5 {
+		b.Errorf("bad acts charged: %+v", d)
+	}
+}
