@@ -71,11 +71,15 @@ var bans = []ban{
 	{"a front-end never depends on the process around it", frontends, nil, wiring},
 	{"the process never depends on its command", patterns{"server/..."}, nil, patterns{"cmd/..."}},
 	{
-		"YAML, Prometheus and commands are the process's", patterns{"..."}, process,
+		"YAML, Prometheus and commands are the process's",
+		patterns{"..."},
+		process,
 		patterns{"go.yaml.in/yaml", "github.com/prometheus", "github.com/spf13/cobra", "github.com/spf13/pflag"},
 	},
 	{
-		"gRPC is the process's and weirgrpc's", patterns{"..."}, slices.Concat(process, patterns{"weirgrpc/..."}),
+		"gRPC is the process's and weirgrpc's",
+		patterns{"..."},
+		slices.Concat(process, patterns{"weirgrpc/..."}),
 		patterns{"google.golang.org/grpc"},
 	},
 }

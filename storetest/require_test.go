@@ -14,7 +14,8 @@ type verdict struct {
 }
 
 func (v *verdict) Fatalf(format string, args ...any) { v.end("fail: " + fmt.Sprintf(format, args...)) }
-func (v *verdict) Skipf(format string, args ...any)  { v.end("skip: " + fmt.Sprintf(format, args...)) }
+
+func (v *verdict) Skipf(format string, args ...any) { v.end("skip: " + fmt.Sprintf(format, args...)) }
 
 func (v *verdict) end(said string) {
 	v.said = said
