@@ -166,23 +166,51 @@ func seconds(text string) string {
 	return text + "s"
 }
 
-// compile lets weir judge the limit and notes its verdict at the field it is about.
+// compile lets weir judge the limit and notes its verdicts, each at the field it
+// is about.
 func (p *parser) compile(o object, l *RateLimit) {
-	_, err := l.Limit.Compile()
-	if err == nil {
-		return
+	trial := l.Limit
+	for {
+		_, err := trial.Compile()
+		if err == nil {
+			return
+		}
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) {
+			p.report(o.node, err.Error(), "")
+			return
+		}
+		key := invalid.Field
+		switch {
+		case key == "count":
+			key = "requests_per_unit"
+		case key == "period" && o.has("unit"):
+			key = "unit"
+		}
+		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), invalid.Want)
+		if !mend(&trial, invalid.Field) {
+			return
+		}
 	}
-	var invalid *weir.InvalidError
-	if !errors.As(err, &invalid) {
-		p.report(o.node, err.Error(), "")
-		return
+}
+
+// mend makes a field valid, so that the next can be judged; false if it was not
+// the field's own mistake.
+func mend(l *weir.Limit, field string) bool {
+	before := *l
+	switch field {
+	case "count":
+		l.Count = 1
+	case "period":
+		l.Period = time.Second
+	case "burst":
+		l.Burst = 0
+	case "buckets":
+		l.Buckets = 0
+	case "anchor":
+		l.Anchor = weir.AnchorEpoch
+	case "charge_refused":
+		l.ChargeRefused = false
 	}
-	key := invalid.Field
-	if key == "count" {
-		key = "requests_per_unit"
-	}
-	if key == "period" && o.has("unit") {
-		key = "unit"
-	}
-	p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), invalid.Want)
+	return *l != before
 }
