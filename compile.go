@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 
@@ -107,7 +108,7 @@ func (l *Limit) compileBucket() error {
 	}
 	refills := int64(exact)/r.Period - 2
 	if refills < ceilDiv(2*r.Burst, r.Count) {
-		return l.tooSlow()
+		return l.inexact()
 	}
 	r.Cap = max(2*r.Burst, min(r.Burst+r.Count*ceilDiv(ahead, r.Period), productCap(refills, r.Count)))
 	r.Drain = ceilDiv(r.Burst, r.Count) * r.Period
@@ -125,7 +126,7 @@ func (l *Limit) compileGCRA() error {
 		r.Num, r.Den = r.Count*r.Tick/g, r.Period/g
 		// Ticks and levels both have to stay exact.
 		most := min((exact-2*r.Num)/r.Den, productCap(r.Num, (exact/r.Tick-2)/r.Den))
-		if r.Num >= exact/4 || most < 2*r.Burst {
+		if r.Num > math.MaxUint32 || most < 2*r.Burst {
 			continue
 		}
 		r.Cap = max(2*r.Burst, min(r.Burst+ceilDiv(ahead, r.Period)*r.Count, most))
@@ -133,11 +134,13 @@ func (l *Limit) compileGCRA() error {
 		r.Drain = ceilDiv(r.Burst*r.Den, r.Num) * r.Tick
 		return nil
 	}
-	return l.tooSlow()
+	return l.inexact()
 }
 
-func (l *Limit) tooSlow() error {
-	return invalid("burst", l.Capacity(), "a burst that drains in less than 140 years at this rate")
+// inexact refuses a limit whose levels no unit of time can count exactly.
+func (l *Limit) inexact() error {
+	return invalid("burst", l.Capacity(), "a smaller burst, or a rounder count: this one cannot be counted exactly at "+
+		fmt.Sprintf("%d/%s", l.Count, periodText(l.Period)))
 }
 
 func gcd(a, b int64) int64 {

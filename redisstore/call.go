@@ -20,9 +20,9 @@ func (once) NoRetry() bool { return true }
 // call runs the script once: by its name, and by its text where Redis does not
 // know the name, in which case nothing has run yet.
 func (s *Store) call(ctx context.Context, keys []string, args []any) (string, error) {
-	reply, err := s.await(ctx, "evalsha", s.script.sha, keys, args)
+	reply, err := s.await(ctx, command("evalsha", s.script.sha, keys, args))
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.await(ctx, "eval", s.script.text, keys, args)
+		reply, err = s.await(ctx, command("eval", s.script.text, keys, args))
 	}
 	if err != nil {
 		return "", classify(err)
@@ -30,16 +30,20 @@ func (s *Store) call(ctx context.Context, keys []string, args []any) (string, er
 	return reply, nil
 }
 
+func command(name, script string, keys []string, args []any) []any {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, name, script, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return append(all, args...)
+}
+
 // await sends one command and waits for its reply, at most until ctx ends. A
 // client that does not keep to ctx is left to finish by itself, in a goroutine
 // that ends when the client's own timeouts do.
-func (s *Store) await(ctx context.Context, name, script string, keys []string, args []any) (string, error) {
-	command := make([]any, 0, 3+len(keys)+len(args))
-	command = append(command, name, script, len(keys))
-	for _, key := range keys {
-		command = append(command, key)
-	}
-	cmd := once{redis.NewCmd(ctx, append(command, args...)...)}
+func (s *Store) await(ctx context.Context, command []any) (string, error) {
+	cmd := once{redis.NewCmd(ctx, command...)}
 	cmd.SetFirstKeyPos(3)
 	if s.punctual {
 		_ = s.client.Process(ctx, cmd)

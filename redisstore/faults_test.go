@@ -241,4 +241,3 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Errorf("no client: %v", err)
 	}
 }
-

@@ -1,0 +1,60 @@
+# What a contributor runs. "make" alone lists the targets.
+
+.DEFAULT_GOAL := help
+
+GO ?= go
+# The race detector and the real servers make whole runs slow on small machines.
+TIMEOUT ?= 12m
+BENCHTIME ?= 1s
+FUZZTIME ?= 10s
+ARGS ?=
+
+# Linters live in a module of their own; -modfile is refused in workspaces.
+TOOL = GOWORK=off $(GO) tool -modfile=tools/go.mod
+# The race detector needs a C compiler.
+RACE = $$(test "$$($(GO) env CGO_ENABLED)" = 1 && echo -race || echo "no C compiler: no race detector" >&2)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## serve the demonstration rules from memory; ARGS="--http 127.0.0.1:0" adds flags
+	$(GO) run ./cmd/weir serve $(ARGS)
+
+.PHONY: build
+build: ## build the static binary bin/weir
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/weir ./cmd/weir
+
+.PHONY: test
+test: setup ## install what tests need, then run them all under the race detector
+	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
+
+.PHONY: test-short
+test-short: ## run the tests that take a moment
+	$(GO) test -short -timeout 2m ./...
+
+.PHONY: setup
+setup: ## install redis-server, nginx and a C compiler where they are missing
+	@scripts/setup.sh
+
+.PHONY: lint
+lint: ## formatting, vet, staticcheck, generated files, go.mod files
+	@GO='$(GO)' TOOL='$(TOOL)' scripts/lint.sh
+
+.PHONY: format
+format: ## format all Go files
+	$(TOOL) gofumpt -w .
+
+.PHONY: bench
+bench: ## measure the stores; BENCHTIME=5s for steadier numbers
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./memstore/... ./redisstore/...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+	$(GO) clean -testcache

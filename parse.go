@@ -1,0 +1,184 @@
+package weir
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A unit is a period that has a name.
+type unit struct {
+	period time.Duration
+	names  []string // the first is how String writes it
+}
+
+var units = []unit{
+	{time.Second, []string{"s", "sec", "second"}},
+	{time.Minute, []string{"min", "m", "minute"}},
+	{time.Hour, []string{"h", "hr", "hour"}},
+	{24 * time.Hour, []string{"day", "d"}},
+	{7 * 24 * time.Hour, []string{"week", "w"}},
+}
+
+const limitForm = `a limit such as "100/min", "10/30s burst 20" or "5/s sliding_log"`
+
+// ParseLimit reads the text form of a limit:
+//
+//	COUNT/PERIOD [burst N] [ALGORITHM] [buckets N] [anchor first] [charge_refused]
+//
+// PERIOD is s, min, h, day or week, or a duration such as 30s or 1h30m. The
+// spellings of nginx ("10r/s", "30r/m") and ulule ("1000-H") are read as well.
+// The limit is checked as Compile checks it; the error is an [*InvalidError].
+func ParseLimit(text string) (Limit, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return Limit{}, invalid("limit", quoted(text), limitForm)
+	}
+	limit, err := parseRate(words[0])
+	if err != nil {
+		return Limit{}, err
+	}
+	if err := limit.parseOptions(words[1:]); err != nil {
+		return Limit{}, err
+	}
+	if _, err := limit.Compile(); err != nil {
+		return Limit{}, err
+	}
+	return limit, nil
+}
+
+func parseRate(text string) (Limit, error) {
+	count, period, found := strings.Cut(text, "/")
+	if !found {
+		return parseUlule(text)
+	}
+	n, err := strconv.ParseInt(strings.TrimSuffix(count, "r"), 10, 64)
+	if err != nil {
+		return Limit{}, invalid("count", quoted(count), "a whole number")
+	}
+	d, err := parsePeriod(period)
+	if err != nil {
+		return Limit{}, err
+	}
+	return Per(n, d), nil
+}
+
+// parseUlule reads COUNT-S, -M, -H or -D.
+func parseUlule(text string) (Limit, error) {
+	count, letter, found := strings.Cut(text, "-")
+	periods := map[string]time.Duration{"S": time.Second, "M": time.Minute, "H": time.Hour, "D": 24 * time.Hour}
+	n, err := strconv.ParseInt(count, 10, 64)
+	if d, known := periods[letter]; found && known && err == nil {
+		return Per(n, d), nil
+	}
+	return Limit{}, invalid("limit", quoted(text), limitForm)
+}
+
+func parsePeriod(text string) (time.Duration, error) {
+	for _, u := range units {
+		for _, name := range u.names {
+			if text == name {
+				return u.period, nil
+			}
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, invalid("period", quoted(text), "s, min, h, day, week or a duration such as 30s")
+	}
+	return d, nil
+}
+
+func (l *Limit) parseOptions(words []string) error {
+	for len(words) > 0 {
+		taken := 1
+		switch words[0] {
+		case "charge_refused":
+			l.ChargeRefused = true
+		case "burst", "buckets", "anchor":
+			if len(words) < 2 {
+				return invalid(words[0], "missing", "a value after it")
+			}
+			if err := l.parseOption(words[0], words[1]); err != nil {
+				return err
+			}
+			taken = 2
+		default:
+			algorithm, err := ParseAlgorithm(words[0])
+			if err != nil {
+				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, charge_refused or an algorithm: "+AlgorithmNames())
+			}
+			l.Algorithm = algorithm
+		}
+		words = words[taken:]
+	}
+	return nil
+}
+
+func (l *Limit) parseOption(name, value string) error {
+	if name == "anchor" {
+		if value != "first" && value != "epoch" {
+			return invalid(name, quoted(value), "epoch or first")
+		}
+		if value == "first" {
+			l.Anchor = AnchorFirst
+		}
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || n < 1 {
+		return invalid(name, quoted(value), "a whole number from 1 on")
+	}
+	if name == "burst" {
+		l.Burst = n
+	} else {
+		l.Buckets = int(n)
+	}
+	return nil
+}
+
+// quoted shows a piece of input, of a length that a message can bear.
+func quoted(text string) string {
+	const most = 64
+	if len(text) > most {
+		for text = text[:most]; !utf8.ValidString(text) && len(text) > most-utf8.UTFMax; {
+			text = text[:len(text)-1]
+		}
+		return fmt.Sprintf("%q…", text)
+	}
+	return strconv.Quote(text)
+}
+
+// String returns the text form of the limit, without its name, which
+// [ParseLimit] reads back.
+func (l Limit) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d/%s", l.Count, periodText(l.Period))
+	if l.Burst != 0 && l.Burst != l.Count {
+		fmt.Fprintf(&b, " burst %d", l.Burst)
+	}
+	if l.Algorithm != GCRA {
+		fmt.Fprintf(&b, " %s", l.Algorithm)
+	}
+	if l.Buckets != 0 && l.Buckets != defaultBuckets {
+		fmt.Fprintf(&b, " buckets %d", l.Buckets)
+	}
+	if l.Anchor == AnchorFirst {
+		b.WriteString(" anchor first")
+	}
+	if l.ChargeRefused {
+		b.WriteString(" charge_refused")
+	}
+	return b.String()
+}
+
+func periodText(d time.Duration) string {
+	for _, u := range units {
+		if u.period == d {
+			return u.names[0]
+		}
+	}
+	return d.String()
+}

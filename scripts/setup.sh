@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Installs what the tests start: redis-server, nginx, and a C compiler for the
+# race detector. Leaves alone what is there. Where it cannot install, it says
+# what to do by hand and succeeds: the tests that miss something are skipped, or
+# fail if WEIR_REQUIRE names it.
+set -u
+
+say() { echo "setup: $*"; }
+
+# Daemons may be in a folder that is not in a user's PATH.
+have() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null 2>&1; }
+
+missing=()
+have redis-server || missing+=(redis-server)
+have nginx || missing+=(nginx)
+have "${CC:-gcc}" || have clang || missing+=(gcc)
+if [ ${#missing[@]} -eq 0 ]; then
+  say 'redis-server, nginx and a C compiler are there'
+  exit 0
+fi
+
+by_hand() {
+  say "cannot install ${missing[*]}: $1"
+  say "install by hand: ${missing[*]} (any redis-server from 6.2, any nginx with the auth_request module)"
+  exit 0
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  else
+    # Nobody may be there to type a password.
+    sudo -n "$@"
+  fi
+}
+
+# The tests start servers of their own; a service that came with the package just
+# installed has no use. One that was there before is left alone.
+stop_service() {
+  if [ -d /run/systemd/system ]; then
+    say "stopping the service $1 that came with its package"
+    as_root systemctl disable --now "$1" >/dev/null 2>&1 || say "could not stop $1"
+  elif [ -x "/etc/init.d/$1" ]; then
+    as_root service "$1" stop >/dev/null 2>&1 || true
+  fi
+}
+
+with_apt() {
+  [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null || by_hand 'that takes root, or sudo without a password'
+  local packages=() program
+  for program in "${missing[@]}"; do
+    packages+=("$program")
+    [ "$program" != gcc ] || packages+=(libc6-dev)
+  done
+  say "installing ${packages[*]} with apt-get"
+  as_root apt-get update -q || say 'apt-get update failed; trying with the lists that are there'
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" ||
+    by_hand 'apt-get failed'
+  for program in "${missing[@]}"; do
+    [ "$program" = gcc ] || stop_service "$program"
+  done
+}
+
+# Homebrew starts no service unless it is told to.
+with_brew() {
+  local formulas=() program
+  for program in "${missing[@]}"; do
+    case $program in
+      redis-server) formulas+=(redis) ;;
+      gcc) say 'for a C compiler run: xcode-select --install' ;;
+      *) formulas+=("$program") ;;
+    esac
+  done
+  [ ${#formulas[@]} -gt 0 ] || return 0
+  say "installing ${formulas[*]} with brew"
+  brew install "${formulas[@]}" || by_hand 'brew failed'
+}
+
+if have apt-get; then
+  with_apt
+elif have brew; then
+  with_brew
+else
+  by_hand 'there is neither apt-get nor brew'
+fi

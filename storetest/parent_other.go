@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package storetest
+
+import "os/exec"
+
+// dieWithParent does nothing: only Linux has a signal for it.
+func dieWithParent(*exec.Cmd) {}

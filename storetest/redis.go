@@ -1,0 +1,228 @@
+//go:build unix
+
+package storetest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// Ports and the ports of cluster buses, 10000 above, both stay below those
+	// that a kernel hands to outgoing connections, so that a server which was
+	// stopped finds its port free again.
+	firstPort, lastPort = 10_000, 21_999
+
+	startTries   = 5
+	startTimeout = 10 * time.Second
+	stopTimeout  = 5 * time.Second
+	pollInterval = 5 * time.Millisecond
+	logTail      = 4 << 10
+)
+
+// Redis is a redis-server process that belongs to one test and ends with it. Its
+// methods are for the test's own goroutine.
+type Redis struct {
+	t       testing.TB
+	program string
+	args    []string
+	dir     string
+	port    int
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed once the process is gone
+}
+
+// StartRedis starts a redis-server on a free port of the loopback interface and
+// returns once it answers. It keeps nothing on disk unless args, given as on the
+// command line, say otherwise. The test is skipped where redis-server is not
+// installed, see [Require].
+func StartRedis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	r := &Redis{t: t, program: Require(t, "redis-server"), args: args, dir: t.TempDir()}
+	t.Cleanup(r.end)
+	var err error
+	for range startTries {
+		// Another process may take the port first; then the next one is tried.
+		r.port = freePort(t)
+		if err = r.start(); err == nil {
+			return r
+		}
+	}
+	t.Fatalf("redis-server did not start: %v", err)
+	return nil
+}
+
+// Addr is where the server listens, as host:port. It survives a restart.
+func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+
+// URL is where the server listens, as redis://host:port.
+func (r *Redis) URL() string { return "redis://" + r.Addr() }
+
+// Pid is the number of the server's process, or of the last one if it was
+// killed.
+func (r *Redis) Pid() int { return r.cmd.Process.Pid }
+
+// Kill ends the server at once, as a crash does, and returns when it is gone.
+func (r *Redis) Kill() { r.stop(syscall.SIGKILL) }
+
+// Restart starts the server again with its port, its directory and its
+// arguments, ending it first if it runs. It returns once the server answers.
+func (r *Redis) Restart() {
+	r.t.Helper()
+	r.stop(syscall.SIGTERM)
+	if err := r.start(); err != nil {
+		r.t.Fatalf("redis-server did not start again: %v", err)
+	}
+}
+
+// Pause stops the server where it stands: connections stay open and get no
+// answer.
+func (r *Redis) Pause() { r.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (r *Redis) Resume() { r.signal(syscall.SIGCONT) }
+
+func (r *Redis) signal(s syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatalf("redis-server: %v: %v", s, err)
+	}
+}
+
+// start starts the process and waits until it answers. On an error nothing runs.
+func (r *Redis) start() error {
+	log, err := os.OpenFile(r.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r.cmd = exec.Command(r.program, append([]string{
+		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--save", "", "--appendonly", "no",
+	}, r.args...)...)
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	dieWithParent(r.cmd)
+	if err := r.cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	r.exited = exited
+	go func(cmd *exec.Cmd) {
+		// How it ended is in its log.
+		_ = cmd.Wait()
+		close(exited)
+	}(r.cmd)
+	return r.await()
+}
+
+func (r *Redis) await() error {
+	deadline := time.Now().Add(startTimeout)
+	for !r.answers() {
+		select {
+		case <-r.exited:
+			return fmt.Errorf("it ended:\n%s", r.tail())
+		case <-time.After(pollInterval):
+		}
+		if time.Now().After(deadline) {
+			r.Kill()
+			return fmt.Errorf("no answer within %v:\n%s", startTimeout, r.tail())
+		}
+	}
+	return nil
+}
+
+// answers reports whether this very process serves at the address: a PING alone
+// could be answered by another server that took the port first.
+func (r *Redis) answers() bool {
+	conn, err := net.DialTimeout("tcp", r.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return false
+	}
+	if _, err := io.WriteString(conn, "PING\r\nINFO server\r\n"); err != nil {
+		return false
+	}
+	lines := bufio.NewScanner(conn)
+	if !lines.Scan() || strings.HasPrefix(lines.Text(), "-NOAUTH") {
+		return lines.Text() != ""
+	}
+	if lines.Text() != "+PONG" {
+		return false
+	}
+	for lines.Scan() {
+		if pid, ok := strings.CutPrefix(lines.Text(), "process_id:"); ok {
+			return pid == strconv.Itoa(r.Pid())
+		}
+	}
+	return false
+}
+
+// stop sends a signal and returns when the process is gone, by force if it takes
+// too long.
+func (r *Redis) stop(s syscall.Signal) {
+	if r.exited == nil {
+		return
+	}
+	// Errors mean that the process is gone already. A paused one has to run to
+	// obey.
+	_ = r.cmd.Process.Signal(s)
+	_ = r.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-r.exited:
+	case <-time.After(stopTimeout):
+		_ = r.cmd.Process.Kill()
+		<-r.exited
+	}
+}
+
+// end is the last thing that happens to the server.
+func (r *Redis) end() {
+	r.stop(syscall.SIGTERM)
+	if r.t.Failed() {
+		r.t.Logf("redis-server at %s said:\n%s", r.Addr(), r.tail())
+	}
+}
+
+func (r *Redis) log() string { return filepath.Join(r.dir, "redis.log") }
+
+// tail returns the end of the log, in whole lines.
+func (r *Redis) tail() []byte {
+	log, err := os.ReadFile(r.log())
+	if err != nil {
+		return []byte(err.Error())
+	}
+	if len(log) > logTail {
+		_, log, _ = bytes.Cut(log[len(log)-logTail:], []byte("\n"))
+	}
+	return log
+}
+
+// freePort returns a port that nobody listens at.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatalf("no free port in %d … %d", firstPort, lastPort)
+	return 0
+}

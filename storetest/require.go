@@ -1,0 +1,42 @@
+package storetest
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// RequireVariable is the environment variable that lists, with commas between
+// them, what must be installed: a test that misses one of them fails instead of
+// being skipped. It is spelled as packages are: WEIR_REQUIRE=redis,nginx,chromium.
+const RequireVariable = "WEIR_REQUIRE"
+
+// Require returns the path of a program, such as "redis-server". Where it is not
+// installed the test is skipped, or fails if [RequireVariable] names it.
+func Require(t testing.TB, program string) string {
+	t.Helper()
+	path, err := lookPath(program)
+	switch {
+	case err == nil:
+	case required(program, os.Getenv(RequireVariable)):
+		t.Fatalf("%s is not installed, and %s names it: run scripts/setup.sh", program, RequireVariable)
+	default:
+		t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is not installed: run scripts/setup.sh", program)
+	}
+	return path
+}
+
+// lookPath also finds daemons that a distribution keeps out of a user's PATH.
+func lookPath(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path, nil
+	}
+	return exec.LookPath("/usr/sbin/" + program)
+}
+
+func required(program, list string) bool {
+	return slices.Contains(strings.Split(list, ","), strings.TrimSuffix(program, "-server"))
+}
