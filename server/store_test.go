@@ -3,7 +3,8 @@ package server
 import (
 	"errors"
 	"log/slog"
-	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/storetest"
 )
 
 func TestOpenStoreRefuses(t *testing.T) {
@@ -88,21 +90,13 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// unused is an address that nothing listens at.
-func unused(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 func TestStoreAwayAtStart(t *testing.T) {
 	t.Parallel()
 	var log lines
-	app := start(t, Options{Store: "redis://:hunter2@" + unused(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	app := start(t, Options{
+		Store:  "unix://u:hunter2@" + filepath.Join(t.TempDir(), "redis.sock"),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
 	if status, body := get(t, app, "/readyz"); status != 503 || !strings.Contains(body, `"name":"store","ok":false`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -114,5 +108,45 @@ func TestStoreAwayAtStart(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "does not answer") || strings.Contains(text, "hunter2") {
 		t.Errorf("log:\n%s", text)
+	}
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: server.URL() + "/0"})
+	for i, app := range []*App{one, other, one, other, one} {
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
+			t.Errorf("call %d: %d %s", i, status, body)
+		}
+	}
+	for _, app := range []*App{one, other} {
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusTooManyRequests {
+			t.Errorf("beyond the limit: %d %s", status, body)
+		}
+	}
+}
+
+func TestRedisComesLater(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	server.Kill()
+	app := start(t, Options{Store: server.URL()})
+	if status, body := get(t, app, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("while it is away: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusServiceUnavailable {
+		t.Errorf("while it is away: %d %s", status, body)
+	}
+	server.Restart()
+	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+		t.Errorf("when it is there: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
+		t.Errorf("when it is there: %d %s", status, body)
+	}
+	server.Kill()
+	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+		t.Errorf("when it is away again: %d %s", status, body)
 	}
 }
