@@ -194,7 +194,9 @@ func (p *parser) compile(o object, l *RateLimit) {
 		case key == "period" && !o.has("period"):
 			key = "unit"
 		}
-		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), invalid.Want)
+		// Go's zero values are no defaults here: a 0 in the file was meant.
+		want, _, _ := strings.Cut(invalid.Want, ", or 0 for")
+		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), want)
 		if !mend(&trial, invalid.Field) {
 			return
 		}
