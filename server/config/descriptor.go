@@ -72,10 +72,17 @@ func (p *parser) unique(list []*Descriptor) {
 		}
 		p.note(Problem{
 			Line: d.At.Line, Column: d.At.Column,
-			What: "key " + quote(d.Key) + " with value " + quote(d.Value) + " again in the same list",
+			What: entryText(d) + " again in the same list",
 			Want: fmt.Sprintf("each pair once; line %d has it too", before.At.Line),
 		})
 	}
+}
+
+func entryText(d *Descriptor) string {
+	if d.Value == "" {
+		return "key " + quote(d.Key) + " without value"
+	}
+	return "key " + quote(d.Key) + " with value " + quote(d.Value)
 }
 
 // slot reads the keys that place a limit's state.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,13 +55,19 @@ func (o object) place(key string) *yaml.Node {
 // get returns the value of a key; nil if it is absent or null.
 func (p *parser) get(o object, key string) *yaml.Node { return p.visit(o.fields[key].value) }
 
-// object reads a node that must be a map with the keys of the scope.
+// object reads a node that must be a map with the keys of the scope. A misspelt
+// key is taken for what was probably meant, so that no second problem follows
+// from it and its value is looked at too.
 func (p *parser) object(n *yaml.Node, in *scope) (object, bool) {
 	o, ok := p.fields(n)
-	for key, f := range o.fields {
-		if !slices.Contains(in.keys, key) && (in != atTop || !strings.HasPrefix(key, "x-")) {
-			p.unknown(f.key, in)
-			delete(o.fields, key)
+	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
+		if slices.Contains(in.keys, key) || in == atTop && strings.HasPrefix(key, "x-") {
+			continue
+		}
+		f := o.fields[key]
+		delete(o.fields, key)
+		if meant := p.unknown(f.key, in); meant != "" && !o.has(meant) {
+			o.fields[meant] = f
 		}
 	}
 	return o, ok
@@ -126,15 +133,23 @@ func (p *parser) merge(n *yaml.Node, into map[string]field, depth int) {
 	}
 }
 
-// unknown says of a key that it does not belong into a scope, and which one does.
-func (p *parser) unknown(key *yaml.Node, in *scope) {
+// unknown says of a key that it does not belong into a scope, and returns the
+// key that was probably meant.
+func (p *parser) unknown(key *yaml.Node, in *scope) string {
 	for _, other := range scopes {
 		if slices.Contains(other.keys, key.Value) {
-			p.report(key, quote(key.Value)+" "+in.name, "it "+other.name)
-			return
+			p.report(key, quote(key.Value)+" stands "+in.name, "it "+other.name)
+			return ""
 		}
 	}
-	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.keys), nearest(key.Value, in.keys))
+	meant := nearest(key.Value, in.keys)
+	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.keys), meant)
+	return meant
 }
 
-func oneOf(words []string) string { return "one of " + strings.Join(words, ", ") }
+func oneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}
