@@ -129,18 +129,23 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	for field, o := range map[string]Options{
-		"http":          {HTTP: "8080"},
-		"timeout":       {Timeout: -1},
-		"drain delay":   {DrainDelay: time.Minute},
-		"drain timeout": {DrainTimeout: -1},
-		"store":         {Store: "nowhere"},
-		"Headers":       {Headers: 9},
+	for _, test := range []struct {
+		field   string
+		options Options
+	}{
+		{"http", Options{HTTP: "8080"}},
+		{"http", Options{HTTP: "127.0.0.1:http"}},
+		{"timeout", Options{Timeout: -1}},
+		{"timeout", Options{Timeout: writeTimeout}},
+		{"drain delay", Options{DrainDelay: time.Minute}},
+		{"drain timeout", Options{DrainTimeout: -1}},
+		{"store", Options{Store: "nowhere"}},
+		{"Headers", Options{Headers: 9}},
 	} {
-		_, err := New(o)
+		_, err := New(test.options)
 		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: got %v", field, err)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%+v: got %v, want an error that names %s", test.options, err, test.field)
 		}
 	}
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

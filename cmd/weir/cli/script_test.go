@@ -255,7 +255,7 @@ func (s *session) finish(ts *testscript.TestScript, args []string) {
 
 var (
 	lastCurl = regexp.MustCompile(`/v1/take\n`)
-	curlURL  = regexp.MustCompile(`'?(http://[^' ]+)'?`)
+	curlURL  = regexp.MustCompile(`(http://[^'\s]+)`)
 	curlData = regexp.MustCompile(`-d '([^']*)'`)
 	curlLoop = regexp.MustCompile(`^for i in ([0-9 ]+); do `)
 )
