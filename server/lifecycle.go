@@ -114,8 +114,10 @@ func (a *App) Stop(ctx context.Context) error {
 // stop takes down in the reverse order of what New and Start put up.
 func (a *App) stop(ctx context.Context) error {
 	a.draining.Store(true)
-	a.logger.Info("draining")
-	a.linger(ctx)
+	if len(a.Addrs()) > 0 {
+		a.logger.Info("draining")
+		a.linger(ctx)
+	}
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
@@ -130,9 +132,6 @@ func (a *App) stop(ctx context.Context) error {
 
 // linger waits for balancers to notice that the server is not ready.
 func (a *App) linger(ctx context.Context) {
-	if a.options.DrainDelay == 0 || len(a.Addrs()) == 0 {
-		return
-	}
 	timer := time.NewTimer(a.options.DrainDelay)
 	defer timer.Stop()
 	select {

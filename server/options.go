@@ -36,7 +36,7 @@ type Options struct {
 	HTTP string
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
-	// Timeout is how long a call may wait for its decision. Zero:
+	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
 	// [httpapi.DefaultTimeout].
 	Timeout time.Duration
 	// DrainDelay is how long Stop goes on accepting calls after /readyz has
@@ -79,6 +79,9 @@ func (o *Options) validate() error {
 		if d.value < 0 {
 			return &weir.InvalidError{Field: d.field, Value: d.value.String(), Want: "no negative duration"}
 		}
+	}
+	if o.Timeout >= writeTimeout {
+		return &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "less than " + writeTimeout.String() + ", which bounds the whole call"}
 	}
 	if o.DrainDelay >= o.DrainTimeout {
 		return &weir.InvalidError{Field: "drain delay", Value: o.DrainDelay.String(), Want: "less than the drain timeout of " + o.DrainTimeout.String()}

@@ -113,7 +113,7 @@ func tune(o *redis.Options) {
 // describe says which store a URL names, without its password, for logs.
 func describe(raw string) string {
 	u, err := url.Parse(raw)
-	if err != nil || u.Host+u.Path == "" {
+	if err != nil || u.Scheme == "" || u.Host+u.Path == "" {
 		scheme, _, _ := strings.Cut(raw, ":")
 		return scheme
 	}

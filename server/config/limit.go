@@ -33,19 +33,18 @@ var anchors = []string{weir.AnchorEpoch: "epoch", weir.AnchorFirst: "first"}
 // envoyproxy/ratelimit's otherwise. One of several has to be Weir's.
 func (p *parser) limit(o object, several bool) RateLimit {
 	l := RateLimit{At: p.position(o.node), Name: p.printable(o, "name"), Unlimited: p.truth(o, "unlimited")}
-	noted := len(p.problems)
 	switch {
 	case l.Unlimited:
 		p.unlimited(o, several)
 		return l
 	case o.has("algorithm"):
-		p.ours(o, &l)
+		if !p.ours(o, &l) {
+			return l
+		}
 	default:
 		p.theirs(o, &l, several)
 	}
-	if len(p.problems) == noted {
-		p.compile(o, &l)
-	}
+	p.compile(o, &l)
 	return l
 }
 
@@ -81,11 +80,13 @@ func (p *parser) theirs(o object, l *RateLimit, several bool) {
 	l.Unit, l.Limit.Period = p.unit(o)
 }
 
-// ours reads a limit that names its algorithm.
-func (p *parser) ours(o object, l *RateLimit) {
+// ours reads a limit that names its algorithm, and reports whether there is such
+// an algorithm.
+func (p *parser) ours(o object, l *RateLimit) bool {
 	l.Grouped = true
+	algorithm, known := p.algorithm(o)
 	l.Limit = weir.Limit{
-		Algorithm:     p.algorithm(o),
+		Algorithm:     algorithm,
 		Count:         p.number(o, "requests_per_unit"),
 		Burst:         p.positive(o, "burst"),
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
@@ -100,26 +101,27 @@ func (p *parser) ours(o object, l *RateLimit) {
 	if p.get(o, "requests_per_unit") == nil {
 		p.report(o.place("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
 	}
-	switch {
-	case o.has("unit") && o.has("period"):
-		p.report(o.place("period"), "period beside unit", "one of the two")
-	case o.has("period"):
+	if o.has("period") {
 		l.Limit.Period = p.period(o)
-	default:
+	} else {
 		l.Unit, l.Limit.Period = p.unit(o)
 	}
+	if o.has("unit") && o.has("period") {
+		p.report(o.place("period"), "period beside unit", "one of the two")
+	}
+	return known
 }
 
 func algorithms() []string { return strings.Split(weir.AlgorithmNames(), ", ") }
 
-func (p *parser) algorithm(o object) weir.Algorithm {
+func (p *parser) algorithm(o object) (weir.Algorithm, bool) {
 	name := p.text(o, "algorithm")
 	algorithm, err := weir.ParseAlgorithm(name)
 	if err != nil {
 		p.suggest(valueOr(p.get(o, "algorithm"), o.place("algorithm")),
 			"algorithm is "+kind(p.get(o, "algorithm")), oneOf(algorithms()), nearest(name, algorithms()))
 	}
-	return algorithm
+	return algorithm, err == nil
 }
 
 // valueOr is the first node, or the second if there is none.
@@ -130,18 +132,22 @@ func valueOr(n, otherwise *yaml.Node) *yaml.Node {
 	return n
 }
 
+// fallback stands for a period that cannot be read, so that the rest of the
+// limit can be judged.
+const fallback = time.Second
+
 func (p *parser) unit(o object) (string, time.Duration) {
 	n := p.get(o, "unit")
 	if n == nil {
 		p.report(o.place("unit"), "unit is missing", oneOf(unitNames))
-		return "", 0
+		return "", fallback
 	}
 	name := strings.ToLower(n.Value)
 	if period, ok := units[name]; ok && n.Kind == yaml.ScalarNode {
 		return name, period
 	}
 	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), nearest(name, unitNames))
-	return "", 0
+	return "", fallback
 }
 
 func (p *parser) period(o object) time.Duration {
@@ -149,11 +155,12 @@ func (p *parser) period(o object) time.Duration {
 	const want = "a duration such as 500ms, 30s, 10m or 24h"
 	if n == nil || n.Kind != yaml.ScalarNode {
 		p.report(o.place("period"), "period is "+kind(n), want)
-		return 0
+		return fallback
 	}
 	period, err := time.ParseDuration(n.Value)
 	if err != nil {
 		p.suggest(n, "period is "+kind(n), want, seconds(n.Value))
+		return fallback
 	}
 	return period
 }
@@ -184,10 +191,12 @@ func (p *parser) compile(o object, l *RateLimit) {
 		switch {
 		case key == "count":
 			key = "requests_per_unit"
-		case key == "period" && o.has("unit"):
+		case key == "period" && !o.has("period"):
 			key = "unit"
 		}
-		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), invalid.Want)
+		// Go's zero values are no defaults here: a 0 in the file was meant.
+		want, _, _ := strings.Cut(invalid.Want, ", or 0 for")
+		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), want)
 		if !mend(&trial, invalid.Field) {
 			return
 		}

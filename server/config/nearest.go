@@ -8,7 +8,7 @@ func nearest(word string, candidates []string) string {
 	if len(word) > longest {
 		return ""
 	}
-	best, least := "", min(3, (len(word)+2)/4)+1
+	best, least := "", min(3, (len(word)+3)/4)+1
 	for _, candidate := range candidates {
 		if d := distance(strings.ToLower(word), candidate); d < least {
 			best, least = candidate, d

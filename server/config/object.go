@@ -147,4 +147,9 @@ func (p *parser) unknown(key *yaml.Node, in *scope) string {
 	return meant
 }
 
-func oneOf(words []string) string { return "one of " + strings.Join(words, ", ") }
+func oneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}

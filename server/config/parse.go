@@ -73,7 +73,10 @@ var (
 
 // syntax notes what the YAML parser found, which ends the walk before it begins.
 func (p *parser) syntax(text []byte, err error) {
-	problem := Problem{Line: 1, Column: 1, What: err.Error()}
+	problem := Problem{
+		Line: 1, Column: 1, What: err.Error(),
+		Want: "an indentation of spaces, and quotes around values that begin with *",
+	}
 	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
 		problem.What = m[2]
 		if line, err := strconv.Atoi(m[1]); err == nil && line > 0 {
@@ -84,9 +87,9 @@ func (p *parser) syntax(text []byte, err error) {
 		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
 		problem.Line = 1 + bytes.Count(before, []byte("\n"))
 		problem.Column = len(before) - bytes.LastIndexByte(before, '\n')
+		problem.Want = "an anchor &" + m[1] + " above it"
 	}
 	problem.What = "not YAML: " + problem.What
-	problem.Want = "an indentation of spaces, and quotes around values that begin with *"
 	p.note(problem)
 }
 

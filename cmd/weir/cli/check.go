@@ -45,7 +45,8 @@ Exit codes: 0 the rules are good, 1 they are not.`,
 // summary says what a set of rules holds.
 func summary(set *rules.Set) string {
 	domains := set.Domains()
-	return fmt.Sprintf("ok: %s: %s", counted(len(domains), "domain"), strings.Join(domains, ", "))
+	return fmt.Sprintf("ok: %s (%s), %s",
+		counted(len(domains), "domain"), strings.Join(domains, ", "), counted(len(set.Rules()), "rule"))
 }
 
 func counted(n int, noun string) string {

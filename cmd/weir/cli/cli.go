@@ -58,6 +58,8 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) },
 	}
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServe(), newCheck(), newVersion())
 	for _, cmd := range root.Commands() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,4 +44,13 @@ func isTerminal(w io.Writer) bool {
 	}
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// redisLog takes what the Redis client would write to stderr by itself. It is for
+// debugging: the server logs failures in its own words.
+type redisLog struct{ logger *slog.Logger }
+
+// Printf logs one message of the client.
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	l.logger.DebugContext(ctx, fmt.Sprintf(format, args...), "component", "redis")
 }

@@ -104,7 +104,7 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	ts.Setenv("HTTP", s.awaitAddress(ts))
+	ts.Setenv("HTTP", s.await(ts, &s.stdout, addressLine)[1])
 }
 
 // findBinary finds the command where testscript has put it.
@@ -122,18 +122,19 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (s *session) awaitAddress(ts *testscript.TestScript) string {
+// await waits until an output has what find finds, and returns it.
+func (s *session) await(ts *testscript.TestScript, o *output, what *regexp.Regexp) []string {
 	deadline := time.After(patience)
 	for {
-		if found := addressLine.FindStringSubmatch(s.stdout.String()); found != nil {
-			return found[1]
+		if found := what.FindStringSubmatch(o.String()); found != nil {
+			return found
 		}
 		select {
-		case <-s.stdout.written:
+		case <-o.written:
 		case <-s.ended:
-			ts.Fatalf("ended instead of serving: %s\n%s", s.cmd.ProcessState, &s.stderr)
+			ts.Fatalf("ended without saying %s: %s\n%s", what, s.cmd.ProcessState, &s.stderr)
 		case <-deadline:
-			ts.Fatalf("does not serve\n%s", &s.stderr)
+			ts.Fatalf("does not say %s\n%s", what, &s.stderr)
 		}
 	}
 }
@@ -150,16 +151,7 @@ func exits(want int) func(*session, *testscript.TestScript, []string) {
 }
 
 func (s *session) logged(ts *testscript.TestScript, args []string) {
-	deadline := time.After(patience)
-	for !strings.Contains(s.stderr.String(), args[0]) {
-		select {
-		case <-s.stderr.written:
-		case <-s.ended:
-			ts.Fatalf("ended without logging %q\n%s", args[0], &s.stderr)
-		case <-deadline:
-			ts.Fatalf("does not log %q\n%s", args[0], &s.stderr)
-		}
-	}
+	s.await(ts, &s.stderr, regexp.MustCompile(regexp.QuoteMeta(args[0])))
 }
 
 func (s *session) signal(ts *testscript.TestScript, args []string) {
@@ -192,17 +184,18 @@ func (s *session) http(ts *testscript.TestScript, args []string) {
 		name, value, _ := strings.Cut(h, ":")
 		req.Header.Set(name, value)
 	}
-	fmt.Fprint(ts.Stdout(), call(ts, req, status))
+	fmt.Fprint(ts.Stdout(), answer(ts, do(ts, req), status))
 }
 
-// call makes a call on a connection of its own and checks the status.
-func call(ts *testscript.TestScript, req *http.Request, status string) string {
+// do makes a call on a connection of its own.
+func do(ts *testscript.TestScript, req *http.Request) *http.Response {
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	ts.Check(err)
-	return answer(ts, resp, status)
+	return resp
 }
 
+// answer returns a response as text, once its status was checked.
 func answer(ts *testscript.TestScript, resp *http.Response, status string) string {
 	defer resp.Body.Close()
 	var text bytes.Buffer
@@ -261,7 +254,8 @@ func (s *session) finish(ts *testscript.TestScript, args []string) {
 }
 
 var (
-	curlURL  = regexp.MustCompile(`'?(http://[^' ]+)'?`)
+	lastCurl = regexp.MustCompile(`/v1/take\n`)
+	curlURL  = regexp.MustCompile(`(http://[^'\s]+)`)
 	curlData = regexp.MustCompile(`-d '([^']*)'`)
 	curlLoop = regexp.MustCompile(`^for i in ([0-9 ]+); do `)
 )
@@ -269,6 +263,7 @@ var (
 // curls makes the calls of the printed lines and prints the status of each, as
 // curl would be told to.
 func (s *session) curls(ts *testscript.TestScript, _ []string) {
+	s.await(ts, &s.stdout, lastCurl)
 	for line := range strings.Lines(s.stdout.String()) {
 		if !strings.Contains(line, "curl -") {
 			continue
@@ -299,8 +294,6 @@ func curl(ts *testscript.TestScript, line string) string {
 	} else if data != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	ts.Check(err)
+	resp := do(ts, req)
 	return strings.SplitN(answer(ts, resp, strconv.Itoa(resp.StatusCode)), "\n", 2)[0]
 }

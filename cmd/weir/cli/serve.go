@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server"
@@ -64,6 +65,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	redis.SetLogger(redisLog{options.Logger})
 	app, err := server.New(options)
 	if err != nil {
 		return err

@@ -15,17 +15,16 @@ func newVersion() *cobra.Command {
 		Example: "  weir version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, _ := debug.ReadBuildInfo()
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(info))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
 }
 
-// versionLine says what a build is; info may be nil.
-func versionLine(info *debug.BuildInfo) string {
+// versionLine says what this build is.
+func versionLine() string {
 	version, revision := "unknown", ""
-	if info != nil {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
 		for _, setting := range info.Settings {
 			if setting.Key == "vcs.revision" {
