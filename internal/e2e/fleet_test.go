@@ -29,6 +29,9 @@ const (
 // TestFleet holds two processes on one Redis to one limit, while one of them
 // dies: never more than the limit in any window, and not less either.
 func TestFleet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lasts some seconds of the store's clock")
+	}
 	t.Parallel()
 	store := storetest.StartRedis(t)
 	f := &fleet{
