@@ -3,7 +3,10 @@
 // one pointer.
 package rules
 
-import "github.com/weirlimit/weir"
+import (
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/config"
+)
 
 // An Entry is one key and value of a descriptor.
 type Entry struct{ Key, Value string }
@@ -18,12 +21,30 @@ type Request struct {
 
 // A Rule is one entry of the rules file with limits.
 type Rule struct {
-	// Path is where the rule stands: "shop/user=premium-*".
+	// At is where the rule stands in its file.
+	At config.Position
+	// Domain is the rule's domain.
+	Domain string
+	// Path is where the rule stands among the others: "shop/user=premium-*",
+	// or "shop/user,path=/login" for one that is nested. What would read as a
+	// separator is escaped as in a URL.
 	Path string
-	// Name is the rule's name in the file, or empty.
+	// Name is the rule's name in the file; empty if it has none or several
+	// limits.
 	Name string
-	// Limits are the rule's limits, compiled; each has a Name of its own.
+	// Limits are the rule's limits, compiled; each has a Name of its own: the
+	// file's, which is any printable text, not only ASCII, or the path without
+	// its domain and, where there are several, "#" and its place from 1 on.
 	Limits []*weir.Limit
+	// OnStoreFailure has, for each of the Limits, what it answers while its
+	// store reaches no decision.
+	OnStoreFailure []config.StoreFailure
+	// Unit is the unit of a rule that names no algorithm, in lower case. For
+	// others it is the first limit's, or empty where that has a period.
+	Unit string
+	// Replaces are the names of the limits that do not apply to a request that
+	// this rule applies to.
+	Replaces []string
 	// Grouped rules name an algorithm: the limits of all grouped rules that a
 	// request matches are one act. Others are decided one by one.
 	Grouped bool
@@ -31,7 +52,26 @@ type Rule struct {
 	Shadow bool
 	// Unlimited rules grant everything without asking the store.
 	Unlimited bool
+	// Quota rules refuse a request only if all its quota rules do.
+	Quota bool
+	// ShareThreshold rules give all values that their pattern matches one
+	// budget.
+	ShareThreshold bool
+	// DetailedMetric and ValueToMetric ask for requested values in the names of
+	// metrics.
+	DetailedMetric, ValueToMetric bool
+	// Metadata is what the file says about the rule; not to be changed.
+	Metadata map[string]any
+
+	// names has an element for each limit, also for that of an unlimited rule:
+	// its name in the file.
+	names    []string
+	suffixes []string // what the keys of each limit end in
+	slot     []bool   // the levels that place the state; nil for all
 }
+
+// alone reports whether each of the rule's limits is an act of its own.
+func (r *Rule) alone() bool { return !r.Grouped || r.Shadow }
 
 // An Applied limit is one limit that a request matched, and where its answer
 // will stand.
@@ -44,8 +84,12 @@ type Applied struct {
 }
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
-// of a shadow rule has become a grant with the source shadow.
+// of a shadow rule has become a grant with the source shadow, and an unlimited
+// rule grants without a source.
 func (a *Applied) Decision() weir.Decision {
+	if a.Act == nil {
+		return weir.Decision{Outcome: weir.Granted}
+	}
 	d := a.Act.Decisions[a.Charge]
 	if a.Rule.Shadow && d.Outcome != weir.Granted {
 		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0

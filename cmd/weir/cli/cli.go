@@ -1,0 +1,72 @@
+// Package cli is the command weir: one file for each subcommand.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of every subcommand.
+const (
+	ExitOK       = 0
+	ExitProblems = 1 // what was asked for was done, and found something wrong
+	ExitUsage    = 2 // what was asked for could not be begun
+)
+
+// problemsFound wraps the error of a subcommand that did its work and found
+// something wrong. All other errors mean that it could not begin.
+type problemsFound struct{ err error }
+
+func (p *problemsFound) Error() string { return p.err.Error() }
+
+func (p *problemsFound) Unwrap() error { return p.err }
+
+// Execute runs the command with its arguments, the program's name left out, and
+// returns the exit code. Answers go to out, everything else to errOut.
+func Execute(ctx context.Context, args []string, out, errOut io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	printError(errOut, err)
+	if found := new(problemsFound); errors.As(err, &found) {
+		return ExitProblems
+	}
+	return ExitUsage
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "A rate limiter for many hosts: exact answers, one store",
+		Long: `Weir decides whether a request fits a limit, and makes the answer hold across
+every host of a service.
+
+Start with "weir serve": without flags it serves demonstration rules from memory
+and prints calls to try.
+
+Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) },
+	}
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newServe(), newCheck(), newVersion())
+	for _, cmd := range root.Commands() {
+		nameVariables(cmd)
+		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+			return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
+		})
+	}
+	return root
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+// leakChecked runs the tests and then looks for goroutines they left.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		os.Stderr.WriteString(err.Error() + "\n")
+		return 1
+	}
+	return code
+}
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){
+		"weir": func() {
+			os.Exit(Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+		},
+	})
+}
+
+// TestScript runs the stories in testdata/script against the real command. They
+// may use:
+//
+//	serve ARG…           start "weir serve ARG…" and wait until it serves; $HTTP is its address
+//	signal NAME          send it TERM, INT or KILL
+//	exited CODE          wait until it ended with that code; its output becomes stdout and stderr
+//	http STATUS METHOD PATH [BODY] [NAME:VALUE…]
+//	                     call it; the status line, headers and body become stdout
+//	begin METHOD PATH BODY
+//	                     begin a call and return once it is being handled, its body half sent
+//	refusing             wait until new connections are refused
+//	finish STATUS        send the rest and wait for the answer
+//	logged TEXT          wait until the server's log has it
+//	cannot, problems     exec, expecting exit code 2 or 1
+//	curls                run the curl lines that the server printed, as this test's own calls
+func TestScript(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setUp,
+		Cmds:                commands(),
+	})
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/server/httpapi"
+)
+
+// serveFlags are the flags of weir serve.
+type serveFlags struct {
+	config, store, http  string
+	headers              string
+	logFormat, logLevel  string
+	timeout              time.Duration
+	drainDelay, drainMax time.Duration
+}
+
+func newServe() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Answer over HTTP whether requests fit their limits",
+		Long: `Serve answers GET /v1/auth (for proxies) and POST /v1/take (for programs), and
+reports on itself at /healthz and /readyz.
+
+Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080".
+Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
+flight and ends with 0; a second signal ends it at once.
+
+A flag beats its variable, the variable beats the default.`,
+		Example: `  # demonstration rules, in memory; prints calls to try
+  weir serve
+
+  # your rules, shared by all instances through Redis
+  weir serve --config rules.yaml --store redis://redis.internal:6379/0
+
+  # on a free port, configured by the environment
+  WEIR_CONFIG=/etc/weir WEIR_HTTP=127.0.0.1:0 weir serve`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
+	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
+	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
+	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
+	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
+	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
+	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
+	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func (f *serveFlags) run(cmd *cobra.Command) error {
+	options, err := f.options(cmd)
+	if err != nil {
+		return err
+	}
+	redis.SetLogger(redisLog{options.Logger})
+	app, err := server.New(options)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	// From the first signal on the next one has its usual effect: it kills.
+	defer context.AfterFunc(ctx, stop)()
+	err = app.Run(ctx)
+	if len(app.Addrs()) > 0 && err != nil {
+		return &problemsFound{err}
+	}
+	return err
+}
+
+func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
+	logger, err := newLogger(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+	if err != nil {
+		return server.Options{}, err
+	}
+	headers, err := httpapi.ParseHeaderStyle(f.headers)
+	if err != nil {
+		return server.Options{}, err
+	}
+	return server.Options{
+		Config:       f.config,
+		Store:        f.store,
+		HTTP:         f.http,
+		Headers:      headers,
+		Timeout:      f.timeout,
+		DrainDelay:   f.drainDelay,
+		DrainTimeout: f.drainMax,
+		Logger:       logger,
+		Serving: func(addrs []server.Addr) {
+			for _, addr := range addrs {
+				fmt.Fprintln(cmd.OutOrStdout(), addr)
+			}
+			if f.config == "" {
+				printDemo(cmd.OutOrStdout(), addrs)
+			}
+		},
+	}, nil
+}

@@ -1,0 +1,13 @@
+// Command weir is the rate limiter as a process, and the tools around its rules.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/weirlimit/weir/cmd/weir/cli"
+)
+
+func main() {
+	os.Exit(cli.Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}

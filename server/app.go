@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+// The bounds of one HTTP connection: calls are small and answered at once.
+const (
+	readHeaderTimeout = 2 * time.Second
+	readTimeout       = 5 * time.Second
+	writeTimeout      = 5 * time.Second
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+)
+
+// App is a server that was put together. Its methods are safe for concurrent
+// use; it can be started once.
+type App struct {
+	options Options
+	logger  *slog.Logger
+	rules   atomic.Pointer[rules.Set]
+	store   *store
+	http    *http.Server
+
+	reached  atomic.Bool // the store has answered once
+	draining atomic.Bool
+	failed   chan error // why serving ended, if nobody stopped it
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows; never held while waiting
+	started  bool
+	addrs    []Addr
+	stopping bool
+	stopped  chan struct{} // closed when Stop is through
+	stopErr  error         // read after stopped
+}
+
+// New puts a server together. It starts nothing, connects to nothing and listens
+// to nothing. The error names the option that cannot be, or lists every mistake
+// in the rules.
+func New(o Options) (*App, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	set, err := o.loadRules()
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStore(o.Store, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{
+		options: o,
+		logger:  o.Logger,
+		store:   s,
+		failed:  make(chan error, 1),
+		stopped: make(chan struct{}),
+	}
+	a.rules.Store(set)
+	handler, err := httpapi.New(httpapi.Options{
+		Rules:   a.rules.Load,
+		Taker:   s,
+		Timeout: o.Timeout,
+		Headers: o.Headers,
+		Ready:   a.checks,
+		Logger:  o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	a.http = newHTTPServer(handler, o.Logger)
+	return a, nil
+}
+
+func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+}
+
+// checks is what /readyz reports. A store that has answered once counts as
+// reachable from then on: what to do while it is away is for the calls to say,
+// and a balancer that took every instance out at once would help nobody.
+func (a *App) checks(ctx context.Context) []httpapi.Check {
+	return []httpapi.Check{
+		{Name: "serving", Err: a.drainingError()},
+		{Name: "store", Err: a.reach(ctx)},
+	}
+}
+
+// reach asks the store for a sign of life until it has given one.
+func (a *App) reach(ctx context.Context) error {
+	if a.reached.Load() {
+		return nil
+	}
+	if err := a.store.ping(ctx); err != nil {
+		return err
+	}
+	if !a.reached.Swap(true) {
+		a.logger.Info("the store answers", "store", describe(a.options.Store))
+	}
+	return nil
+}

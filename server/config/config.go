@@ -1,0 +1,120 @@
+// Package config reads the rules files: envoyproxy/ratelimit's YAML with Weir's
+// own keys, checked as a whole and strictly. What it returns is valid; what it
+// refuses it refuses with every mistake at once, each with its place.
+package config
+
+import "github.com/weirlimit/weir"
+
+// Bounds of the rules files. A file beyond them is refused, so that no text can
+// cost more time or memory than a large honest one.
+const (
+	// MaxFileBytes is the size of the largest file.
+	MaxFileBytes = 1 << 20
+	// MaxDepth is how deep descriptors nest, and how many entries a
+	// request's descriptor may have.
+	MaxDepth = 16
+	// MaxRules is how many descriptors all files together may hold.
+	MaxRules = 10_000
+	// MaxTextBytes is the length of the longest domain, key, value or name.
+	MaxTextBytes = 1 << 10
+	// MaxProblems is how many mistakes of one file are listed.
+	MaxProblems = 1000
+
+	maxFiles = 1000
+	// maxNodes is how many YAML nodes are looked at, each as often as aliases
+	// repeat it: enough for MaxRules ordinary rules.
+	maxNodes = 400_000
+	// maxNesting is how deep metadata and merges nest.
+	maxNesting = 64
+)
+
+// A Position is a place in a rules file. Line and Column count from 1.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// A Domain is one rules file.
+type Domain struct {
+	At          Position
+	Name        string
+	Descriptors []*Descriptor // in file order
+}
+
+// A Descriptor is one entry of a list of descriptors. In Key and Value each "*"
+// stands for any text.
+type Descriptor struct {
+	At  Position
+	Key string
+	// Value is empty for the default rule of its key.
+	Value string
+	// Limits are what rate_limit and rate_limits hold: none, one that is
+	// Unlimited, one that names no algorithm, or any number that do.
+	Limits []RateLimit
+	// Slot names the keys, of this entry and those above, whose values place
+	// the limits' state; empty: all of them.
+	Slot           []string
+	ShadowMode     bool
+	QuotaMode      bool
+	DetailedMetric bool
+	ValueToMetric  bool
+	ShareThreshold bool
+	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil.
+	Metadata    map[string]any
+	Descriptors []*Descriptor // nested, in file order
+}
+
+// A RateLimit is a rate_limit, or one element of rate_limits.
+type RateLimit struct {
+	At Position
+	// Name stands in the file, or is empty.
+	Name string
+	// Replaces are the names of the limits that this one takes the place of.
+	Replaces []string
+	// Unlimited limits grant everything; their Limit means nothing.
+	Unlimited bool
+	// Grouped limits name an algorithm; the others are envoyproxy/ratelimit's.
+	Grouped bool
+	// Unit is the unit in lower case, or empty where a period stands instead.
+	Unit string
+	// Limit is what was written, checked by Compile but not compiled, so that
+	// it can still be given a name.
+	Limit          weir.Limit
+	OnStoreFailure StoreFailure
+}
+
+// StoreFailure is what a limit answers while its store reaches no decision.
+type StoreFailure uint8
+
+const (
+	// FailLocal: each instance grants its share of the limit. The zero value,
+	// and the default of limits that name an algorithm.
+	FailLocal StoreFailure = iota
+	// FailAllow: everything is granted.
+	FailAllow
+	// FailDeny: everything is refused.
+	FailDeny
+	// FailError: the caller gets the error. The default of limits that name no
+	// algorithm.
+	FailError
+)
+
+var storeFailures = []string{"local", "allow", "deny", "error"}
+
+// String returns the word for it in YAML, logs and metrics.
+func (f StoreFailure) String() string {
+	if int(f) < len(storeFailures) {
+		return storeFailures[f]
+	}
+	return "unknown"
+}
+
+// Parse reads one rules file from memory. The name stands in problems and
+// positions. The error is of type [Problems].
+func Parse(name string, text []byte) (*Domain, error) {
+	domain, problems, _ := parse(name, text)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return domain, nil
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// descriptors reads the list of an object whose entries stand below the keys
+// above.
+func (p *parser) descriptors(o object, above []string) []*Descriptor {
+	items := p.items(o, "descriptors")
+	if len(items) > 0 && len(above) == MaxDepth {
+		p.report(o.place("descriptors"), "descriptors nest too deep", fmt.Sprintf("at most %d levels", MaxDepth))
+		return nil
+	}
+	list := make([]*Descriptor, 0, min(len(items), MaxRules))
+	for _, item := range items {
+		if p.rules > MaxRules || p.exhausted() {
+			break
+		}
+		if d := p.descriptor(item, above); d != nil {
+			list = append(list, d)
+		}
+	}
+	p.unique(list)
+	return list
+}
+
+func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
+	o, ok := p.object(n, inDescriptor)
+	if !ok {
+		return nil
+	}
+	if p.rules++; p.rules > MaxRules {
+		p.report(n, "too many descriptors", fmt.Sprintf("at most %d", MaxRules))
+		return nil
+	}
+	d := &Descriptor{
+		At:             p.position(o.node),
+		Key:            p.text(o, "key"),
+		Value:          p.text(o, "value"),
+		ShadowMode:     p.truth(o, "shadow_mode"),
+		QuotaMode:      p.truth(o, "quota_mode"),
+		DetailedMetric: p.truth(o, "detailed_metric"),
+		ValueToMetric:  p.truth(o, "value_to_metric"),
+		ShareThreshold: p.truth(o, "share_threshold"),
+		Metadata:       p.metadata(o),
+	}
+	p.required(o, "key", d.Key, "the key of an entry")
+	if d.ShareThreshold && !strings.Contains(d.Key+d.Value, "*") {
+		p.report(o.place("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
+	}
+	d.Limits = p.limits(o)
+	keys := append(slices.Clone(above), d.Key)
+	d.Slot = p.slot(o, d, keys)
+	d.Descriptors = p.descriptors(o, keys)
+	return d
+}
+
+// unique notes entries of one list that no request can tell apart.
+func (p *parser) unique(list []*Descriptor) {
+	first := make(map[[2]string]*Descriptor, len(list))
+	for _, d := range list {
+		entry := [2]string{d.Key, d.Value}
+		before, taken := first[entry]
+		if !taken || d.Key == "" {
+			first[entry] = d
+			continue
+		}
+		p.note(Problem{
+			Line: d.At.Line, Column: d.At.Column,
+			What: entryText(d) + " again in the same list",
+			Want: fmt.Sprintf("each pair once; line %d has it too", before.At.Line),
+		})
+	}
+}
+
+func entryText(d *Descriptor) string {
+	if d.Value == "" {
+		return "key " + quote(d.Key) + " without value"
+	}
+	return "key " + quote(d.Key) + " with value " + quote(d.Value)
+}
+
+// slot reads the keys that place a limit's state.
+func (p *parser) slot(o object, d *Descriptor, keys []string) []string {
+	items := p.items(o, "slot")
+	if len(items) > 0 && (len(d.Limits) == 0 || !d.Limits[0].Grouped) {
+		p.report(o.place("slot"), "slot without algorithm", "a rate_limit that names an algorithm beside it")
+	}
+	var slot []string
+	for _, item := range items {
+		if p.exhausted() {
+			break
+		}
+		n := p.visit(item)
+		if n == nil || n.Kind != yaml.ScalarNode || !slices.Contains(keys, n.Value) {
+			p.suggest(item, kind(n)+" in slot", oneOf(keys), nearest(item.Value, keys))
+			continue
+		}
+		slot = append(slot, n.Value)
+	}
+	return slot
+}
+
+// limits reads rate_limit and rate_limits.
+func (p *parser) limits(o object) []RateLimit {
+	var nodes []*yaml.Node
+	if p.get(o, "rate_limit") != nil {
+		nodes = append(nodes, o.fields["rate_limit"].value)
+	}
+	several := p.items(o, "rate_limits")
+	nodes = append(nodes, several...)
+	if len(nodes) > maxLimits {
+		p.report(o.place("rate_limits"), fmt.Sprintf("%d limits for one descriptor", len(nodes)), fmt.Sprintf("at most %d", maxLimits))
+		return nil
+	}
+	var limits []RateLimit
+	var objects []object
+	for _, n := range nodes {
+		if l, ok := p.object(n, inLimit); ok {
+			objects = append(objects, l)
+			limits = append(limits, p.limit(l, len(several) > 0))
+		}
+	}
+	p.names(limits, objects)
+	return limits
+}
+
+// names checks what the limits of one descriptor are called, and reads whom they
+// replace.
+func (p *parser) names(limits []RateLimit, objects []object) {
+	names := make(map[string]bool, len(limits))
+	for i, l := range limits {
+		if l.Name != "" && names[l.Name] {
+			p.report(p.get(objects[i], "name"), "name "+quote(l.Name)+" again for the same descriptor", "each limit's own name")
+		}
+		names[l.Name] = true
+	}
+	for i, o := range objects {
+		limits[i].Replaces = p.replaces(o, names)
+	}
+}
+
+func (p *parser) replaces(o object, own map[string]bool) []string {
+	var names []string
+	for _, item := range p.items(o, "replaces") {
+		if p.exhausted() {
+			break
+		}
+		r, ok := p.object(item, inReplaces)
+		if !ok {
+			continue
+		}
+		name := p.text(r, "name")
+		p.required(r, "name", name, "the name of another limit")
+		if name != "" && own[name] {
+			p.report(r.place("name"), "replaces names "+quote(name)+", which stands in the same descriptor", "the name of another descriptor's limit")
+		}
+		names = append(names, name)
+	}
+	return names
+}

@@ -1,0 +1,155 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// A scope is a kind of map in a rules file.
+type scope struct {
+	name string
+	keys []string
+}
+
+var (
+	atTop = &scope{"at the top level", []string{"domain", "descriptors"}}
+
+	inDescriptor = &scope{"in a descriptor", []string{
+		"key", "value", "rate_limit", "rate_limits", "slot", "descriptors", "shadow_mode", "quota_mode",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
+	}}
+
+	inLimit = &scope{"in rate_limit", slices.Concat(
+		[]string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "algorithm"}, weirKeys)}
+
+	inReplaces = &scope{"in replaces", []string{"name"}}
+
+	scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces}
+)
+
+// weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
+var weirKeys = []string{"period", "burst", "buckets", "anchor", "charge_refused", "on_store_failure"}
+
+// An object is a map of the file, merges included.
+type object struct {
+	node   *yaml.Node
+	fields map[string]field
+}
+
+type field struct{ key, value *yaml.Node }
+
+func (o object) has(key string) bool { _, ok := o.fields[key]; return ok }
+
+// place is where the key stands, or the whole object if it does not.
+func (o object) place(key string) *yaml.Node {
+	if f, ok := o.fields[key]; ok {
+		return f.key
+	}
+	return o.node
+}
+
+// get returns the value of a key; nil if it is absent or null.
+func (p *parser) get(o object, key string) *yaml.Node { return p.visit(o.fields[key].value) }
+
+// object reads a node that must be a map with the keys of the scope. A misspelt
+// key is taken for what was probably meant, so that no second problem follows
+// from it and its value is looked at too.
+func (p *parser) object(n *yaml.Node, in *scope) (object, bool) {
+	o, ok := p.fields(n)
+	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
+		if slices.Contains(in.keys, key) || in == atTop && strings.HasPrefix(key, "x-") {
+			continue
+		}
+		f := o.fields[key]
+		delete(o.fields, key)
+		if meant := p.unknown(f.key, in); meant != "" && !o.has(meant) {
+			o.fields[meant] = f
+		}
+	}
+	return o, ok
+}
+
+// fields reads a node that must be a map, whatever its keys.
+func (p *parser) fields(n *yaml.Node) (object, bool) {
+	at, n := n, p.visit(n)
+	if n == nil || n.Kind != yaml.MappingNode {
+		if !p.exhausted() {
+			p.report(at, kind(n)+" where a map belongs", "key: value")
+		}
+		return object{}, false
+	}
+	o := object{n, make(map[string]field, min(len(n.Content)/2, 32))}
+	p.collect(n, o.fields, 0)
+	return o, true
+}
+
+// collect adds the fields of a map, and then those that it merges and does not
+// have itself.
+func (p *parser) collect(n *yaml.Node, into map[string]field, depth int) {
+	own := make(map[string]bool, min(len(n.Content)/2, 32))
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := p.visit(n.Content[i]), n.Content[i+1]
+		switch {
+		case p.exhausted():
+			return
+		case key == nil || key.Kind != yaml.ScalarNode:
+			p.report(n.Content[i], kind(key)+" as a key", "text")
+		case isMerge(key):
+		case own[key.Value]:
+			p.report(key, quote(key.Value)+" again in the same map", "each key once")
+		default:
+			own[key.Value] = true
+			if _, covered := into[key.Value]; !covered {
+				into[key.Value] = field{key, value}
+			}
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if isMerge(n.Content[i]) {
+			p.merge(n.Content[i+1], into, depth+1)
+		}
+	}
+}
+
+func isMerge(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!merge" }
+
+// merge adds the fields of a map or, the first before the others, of several.
+func (p *parser) merge(n *yaml.Node, into map[string]field, depth int) {
+	at, n := n, p.visit(n)
+	switch {
+	case p.exhausted():
+	case n != nil && n.Kind == yaml.MappingNode && depth <= maxNesting:
+		p.collect(n, into, depth)
+	case n != nil && n.Kind == yaml.SequenceNode && depth <= maxNesting:
+		for _, item := range n.Content {
+			p.merge(item, into, depth+1)
+		}
+	default:
+		p.report(at, kind(n)+" cannot be merged", fmt.Sprintf("a map or a list of maps, nested at most %d deep", maxNesting))
+	}
+}
+
+// unknown says of a key that it does not belong into a scope, and returns the
+// key that was probably meant.
+func (p *parser) unknown(key *yaml.Node, in *scope) string {
+	for _, other := range scopes {
+		if slices.Contains(other.keys, key.Value) {
+			p.report(key, quote(key.Value)+" stands "+in.name, "it "+other.name)
+			return ""
+		}
+	}
+	meant := nearest(key.Value, in.keys)
+	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.keys), meant)
+	return meant
+}
+
+func oneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}

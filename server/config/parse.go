@@ -1,0 +1,186 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// parser walks the nodes of one file and notes every mistake.
+type parser struct {
+	file     string
+	problems Problems
+	told     map[Problem]bool
+	nodes    int
+	rules    int
+}
+
+// parse returns the file's domain, its mistakes and how many rules it holds.
+func parse(file string, text []byte) (*Domain, Problems, int) {
+	p := &parser{file: file, told: map[Problem]bool{}}
+	var domain *Domain
+	if len(text) > MaxFileBytes {
+		p.note(Problem{What: "the file is too large", Want: fmt.Sprintf("at most %d bytes", MaxFileBytes)})
+	} else if root, ok := p.document(text); ok {
+		domain = p.domain(root)
+	}
+	p.problems.sort()
+	return domain, p.problems, p.rules
+}
+
+// document returns the root of the file's only document; nil if it is empty.
+func (p *parser) document(text []byte) (*yaml.Node, bool) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var first yaml.Node
+	if err := decoder.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
+		p.syntax(text, err)
+		return nil, false
+	}
+	for {
+		var next yaml.Node
+		err := decoder.Decode(&next)
+		if errors.Is(err, io.EOF) {
+			return content(&first), true
+		}
+		if err != nil {
+			p.syntax(text, err)
+			return nil, false
+		}
+		if root := content(&next); root != nil {
+			p.report(root, "a second YAML document", "one document a file")
+			return content(&first), true
+		}
+	}
+}
+
+// content is the root of a document, or nil where there is nothing but comments.
+func content(document *yaml.Node) *yaml.Node {
+	if len(document.Content) == 0 || isNull(document.Content[0]) {
+		return nil
+	}
+	return document.Content[0]
+}
+
+var (
+	yamlError     = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
+
+// syntax notes what the YAML parser found, which ends the walk before it begins.
+func (p *parser) syntax(text []byte, err error) {
+	problem := Problem{
+		Line: 1, Column: 1, What: err.Error(),
+		Want: "an indentation of spaces, and quotes around values that begin with *",
+	}
+	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
+		problem.What = m[2]
+		if line, err := strconv.Atoi(m[1]); err == nil && line > 0 {
+			problem.Line = line
+		}
+	}
+	if m := unknownAnchor.FindStringSubmatch(problem.What); m != nil {
+		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
+		problem.Line = 1 + bytes.Count(before, []byte("\n"))
+		problem.Column = len(before) - bytes.LastIndexByte(before, '\n')
+		problem.Want = "an anchor &" + m[1] + " above it"
+	}
+	problem.What = "not YAML: " + problem.What
+	p.note(problem)
+}
+
+// report notes a mistake at a node.
+func (p *parser) report(n *yaml.Node, what, want string) {
+	p.suggest(n, what, want, "")
+}
+
+func (p *parser) suggest(n *yaml.Node, what, want, suggestion string) {
+	p.note(Problem{Line: n.Line, Column: n.Column, What: what, Want: want, Suggestion: suggestion})
+}
+
+// note keeps a mistake, once however often aliases repeat its place.
+func (p *parser) note(problem Problem) {
+	problem.File = p.file
+	if p.told[problem] || len(p.problems) > MaxProblems {
+		return
+	}
+	if len(p.problems) == MaxProblems {
+		problem = Problem{File: p.file, What: fmt.Sprintf("more than %d mistakes; the others are not listed", MaxProblems)}
+	}
+	p.told[problem] = true
+	p.problems = append(p.problems, problem)
+}
+
+// exhausted reports whether the walk has done all the work that a file is worth.
+func (p *parser) exhausted() bool {
+	return p.nodes > maxNodes || len(p.problems) > MaxProblems
+}
+
+// visit returns what a node stands for, nil for nothing: an absent or null node,
+// or the rest of a file that has become too large.
+func (p *parser) visit(n *yaml.Node) *yaml.Node {
+	if n == nil || p.exhausted() {
+		return nil
+	}
+	if p.nodes++; p.nodes > maxNodes {
+		p.report(n, "the file is too large once its aliases are replaced", fmt.Sprintf("at most %d nodes", maxNodes))
+		return nil
+	}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if isNull(n) {
+		return nil
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// kind names what a node is, for messages.
+func kind(n *yaml.Node) string {
+	switch {
+	case n == nil:
+		return "nothing"
+	case n.Kind == yaml.MappingNode:
+		return "a map"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	default:
+		return quote(n.Value)
+	}
+}
+
+func (p *parser) position(n *yaml.Node) Position { return Position{p.file, n.Line, n.Column} }
+
+func (p *parser) domain(root *yaml.Node) *Domain {
+	if root == nil {
+		p.note(Problem{Line: 1, Column: 1, What: "the file is empty", Want: "domain and descriptors"})
+		return nil
+	}
+	o, ok := p.object(root, atTop)
+	if !ok {
+		return nil
+	}
+	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.place("domain"))}
+	p.required(o, "domain", d.Name, "the name of the domain")
+	d.Descriptors = p.descriptors(o, nil)
+	return d
+}
+
+// required notes that a text is missing or empty, unless something wrong stands
+// there, which was noted already.
+func (p *parser) required(o object, key, text, want string) {
+	if text != "" {
+		return
+	}
+	if !o.has(key) {
+		p.report(o.node, key+" is missing", want)
+	} else if n := p.get(o, key); n == nil || n.Kind == yaml.ScalarNode && n.Value == "" {
+		p.report(o.place(key), key+" is empty", want)
+	}
+}

@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/weirlimit/weir/server/rules"
+)
+
+// auth answers the sub-request of a proxy: one descriptor, from the query.
+func (a *api) auth(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	v, err := a.decide(r, &rules.Request{
+		Domain:      q.domain,
+		Descriptors: [][]rules.Entry{q.entries},
+		Cost:        q.cost,
+	})
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.writeHeaders(w.Header(), v)
+	if v.allowed {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	refusal(v, q.deny).write(w, r)
+}

@@ -1,0 +1,201 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+// maxBody is the largest body read.
+const maxBody = 64 << 10
+
+// takeBody is the body of POST /v1/take. Pointers tell what is absent.
+type takeBody struct {
+	Domain      string           `json:"domain"`
+	Descriptors []descriptorBody `json:"descriptors"`
+	Cost        *int64           `json:"cost"`
+	Mode        string           `json:"mode"`
+	MaxWaitMS   int64            `json:"max_wait_ms"`
+	ID          string           `json:"id"`
+	HoldMS      int64            `json:"hold_ms"`
+}
+
+type descriptorBody struct {
+	Entries []entryBody `json:"entries"`
+}
+
+type entryBody struct {
+	Key   *string `json:"key"`
+	Value *string `json:"value"`
+}
+
+// readTake reads the request of POST /v1/take. The error is a [*problem] or a
+// [*weir.InvalidError].
+func readTake(w http.ResponseWriter, r *http.Request) (*rules.Request, error) {
+	if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		return nil, bodyProblem(err)
+	}
+	return parseTake(text)
+}
+
+func checkContentType(header string) error {
+	if header == "" {
+		return nil
+	}
+	mediaType, _, err := mime.ParseMediaType(header)
+	if err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")) {
+		return nil
+	}
+	return &problem{
+		Status: http.StatusUnsupportedMediaType,
+		Detail: fmt.Sprintf("content-type is %q: want application/json", header),
+		Field:  "content-type",
+	}
+}
+
+func bodyProblem(err error) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return &problem{
+			Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit),
+			Field:  "body",
+		}
+	}
+	return invalid("body", "cut short", "a whole JSON object")
+}
+
+// parseTake reads a body. The error is a [*weir.InvalidError].
+func parseTake(text []byte) (*rules.Request, error) {
+	// The decoder would replace what is not UTF-8, and two values would share
+	// a budget.
+	if !utf8.Valid(text) {
+		return nil, invalid("body", "not UTF-8", "a JSON object")
+	}
+	var body takeBody
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		return nil, decodeError(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, invalid("body", "followed by more", "one JSON object")
+	}
+	return body.request()
+}
+
+// decodeError names the field that a JSON error is about.
+func decodeError(err error) error {
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) && wrongType.Field != "" {
+		return invalid(wrongType.Field, wrongType.Value, wantedType(wrongType.Type))
+	}
+	// The decoder tells unknown fields by their message only.
+	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
+		if field, unquoteErr := strconv.Unquote(name); unquoteErr == nil {
+			return invalid(field, "unknown", "domain, descriptors, entries, key, value, cost, mode, max_wait_ms, id or hold_ms")
+		}
+	}
+	return invalid("body", "not understood ("+err.Error()+")", "one JSON object")
+}
+
+func wantedType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int64:
+		return "a whole number"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+func (b *takeBody) request() (*rules.Request, error) {
+	if err := b.checkSupported(); err != nil {
+		return nil, err
+	}
+	if b.Domain == "" {
+		return nil, invalid("domain", "missing", "the domain of the rules")
+	}
+	if len(b.Descriptors) == 0 {
+		return nil, invalid("descriptors", "missing", "at least one descriptor")
+	}
+	req := &rules.Request{Domain: b.Domain, Descriptors: make([][]rules.Entry, len(b.Descriptors))}
+	for i := range b.Descriptors {
+		entries, err := b.Descriptors[i].entries(i)
+		if err != nil {
+			return nil, err
+		}
+		req.Descriptors[i] = entries
+	}
+	return req, b.setCost(req)
+}
+
+// setCost reads cost and mode.
+func (b *takeBody) setCost(req *rules.Request) error {
+	cost := int64(1)
+	if b.Cost != nil {
+		cost = *b.Cost
+	}
+	if cost < 0 || cost > weir.MaxCost {
+		return invalid("cost", strconv.FormatInt(cost, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
+	}
+	req.Cost = cost
+	if b.Mode == "up_to" && cost > 0 {
+		req.Cost, req.UpTo = 1, cost
+	}
+	return nil
+}
+
+// checkSupported refuses what would be ignored otherwise.
+func (b *takeBody) checkSupported() error {
+	const notYet = " is not supported yet by this version"
+	switch {
+	case b.Mode == "reserve":
+		return invalid("mode", `"reserve"`, "all or up_to: reserve"+notYet)
+	case b.Mode != "" && b.Mode != "all" && b.Mode != "up_to":
+		return invalid("mode", strconv.Quote(b.Mode), "all or up_to")
+	case b.MaxWaitMS != 0:
+		return invalid("max_wait_ms", strconv.FormatInt(b.MaxWaitMS, 10), "0: max_wait_ms"+notYet)
+	case b.ID != "":
+		return invalid("id", strconv.Quote(b.ID), "no id: id"+notYet)
+	case b.HoldMS != 0:
+		return invalid("hold_ms", strconv.FormatInt(b.HoldMS, 10), "0: hold_ms"+notYet)
+	}
+	return nil
+}
+
+func (d *descriptorBody) entries(i int) ([]rules.Entry, error) {
+	if len(d.Entries) == 0 {
+		return nil, invalid(fmt.Sprintf("descriptors[%d].entries", i), "missing", "at least one entry")
+	}
+	entries := make([]rules.Entry, len(d.Entries))
+	for j, e := range d.Entries {
+		// An absent value would give everybody who lacks one the same budget.
+		if e.Key == nil {
+			return nil, invalid(fmt.Sprintf("descriptors[%d].entries[%d].key", i, j), "missing", "a string")
+		}
+		if e.Value == nil {
+			return nil, invalid(fmt.Sprintf("descriptors[%d].entries[%d].value", i, j), "missing", "a string")
+		}
+		entries[j] = rules.Entry{Key: *e.Key, Value: *e.Value}
+	}
+	return entries, nil
+}

@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+func TestQuotedName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"":            `""`,
+		"user":        `"user"`,
+		"a b;c=d,e":   `"a b;c=d,e"`,
+		`say "hi"`:    `"say \"hi\""`,
+		`back\slash`:  `"back\\slash"`,
+		"100%":        `"100%25"`,
+		"größe":       `"gr%C3%B6%C3%9Fe"`,
+		"a\r\nX-Y: 1": `"a%0D%0AX-Y: 1"`,
+		"\x7f\xff":    `"%7F%FF"`,
+	} {
+		if got := quotedName(name); got != want {
+			t.Errorf("%q: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestQuotaOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		count          int64
+		period         time.Duration
+		quota, seconds int64
+	}{
+		{100, time.Minute, 100, 60},
+		{5, time.Second, 5, 1},
+		{10, 100 * time.Millisecond, 100, 1},
+		{1, 700 * time.Millisecond, 1, 1},
+		{10, 1500 * time.Millisecond, 13, 2},
+		{0, time.Second, 0, 1},
+		{weir.MaxCost, time.Millisecond, weir.MaxCost * 1000, 1},
+		{1<<32 - 1, 366 * 24 * time.Hour, 1<<32 - 1, 366 * 24 * 3600},
+	} {
+		quota, seconds := quotaOf(&weir.Limit{Count: test.count, Period: test.period})
+		if quota != test.quota || seconds != test.seconds {
+			t.Errorf("%d per %s: got %d in %d s, want %d in %d s", test.count, test.period, quota, seconds, test.quota, test.seconds)
+		}
+	}
+}
+
+// verdictOn is a verdict of one limit of 10 a minute.
+func verdictOn(d weir.Decision) *verdict {
+	limit := weir.Limit{Name: "m", Count: 10, Period: time.Minute}.MustCompile()
+	act := &weir.Act{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Decisions: []weir.Decision{d}}
+	return judge(&rules.Request{Cost: 1}, &rules.Plan{
+		Acts:    []*weir.Act{act},
+		Applied: []rules.Applied{{Rule: &rules.Rule{}, Limit: limit, Act: act}},
+	})
+}
+
+func TestWriteHeaders(t *testing.T) {
+	t.Parallel()
+	granted := weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 9, ResetAfter: 5900 * time.Millisecond}
+	refused := weir.Decision{Outcome: weir.Refused, Remaining: 0, RetryAfter: 2100 * time.Millisecond, ResetAfter: time.Minute}
+	never := weir.Decision{Outcome: weir.Refused, Remaining: 10, RetryAfter: weir.Never}
+	soon := weir.Decision{Outcome: weir.Refused, RetryAfter: time.Microsecond, ResetAfter: time.Second}
+	for name, test := range map[string]struct {
+		style    HeaderStyle
+		decision weir.Decision
+		want     map[string]string
+	}{
+		"draft-11, granted": {HeadersDraft11, granted, map[string]string{
+			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=9;t=6`,
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "9", "X-Ratelimit-Reset": "6",
+		}},
+		"draft-11, refused": {HeadersDraft11, refused, map[string]string{
+			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=0;t=3`, "Retry-After": "3",
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "60",
+		}},
+		"draft-11, never": {HeadersDraft11, never, map[string]string{
+			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=10`,
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "10", "X-Ratelimit-Reset": "0",
+		}},
+		"x-ratelimit, at once": {HeadersXRateLimit, soon, map[string]string{
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1", "Retry-After": "1",
+		}},
+		"none, granted": {HeadersNone, granted, map[string]string{}},
+		"none, refused": {HeadersNone, refused, map[string]string{"Retry-After": "3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := http.Header{}
+			(&api{Options: Options{Headers: test.style}}).writeHeaders(h, verdictOn(test.decision))
+			got := map[string]string{}
+			for name := range h {
+				got[name] = h.Get(name)
+			}
+			test.want["Cache-Control"] = "no-store"
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHeaderStyleNames(t *testing.T) {
+	t.Parallel()
+	for i := range headerStyles {
+		style := HeaderStyle(i)
+		if got, err := ParseHeaderStyle(style.String()); err != nil || got != style {
+			t.Errorf("%s: got %s, %v", style, got, err)
+		}
+	}
+	if _, err := ParseHeaderStyle("draft-3"); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("draft-3: got %v, want an error", err)
+	}
+	if _, err := New(Options{Headers: HeaderStyle(9), Rules: func() *rules.Set { return nil }, Taker: answering{}}); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("style 9: got %v, want an error", err)
+	}
+}
+
+func TestAcceptsProblem(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"*/*":                                true,
+		"application/problem+json":           true,
+		"application/json":                   true,
+		"text/html, application/*;q=0.2":     true,
+		"text/html,*/*;q=0.8":                true,
+		"text/html":                          false,
+		"text/html, application/json;q=0":    false,
+		"image/png, application/xhtml+xml":   false,
+		"; nonsense, application/json;q=0.1": true,
+	} {
+		if got := acceptsProblem([]string{accept}); got != want {
+			t.Errorf("%q: got %t, want %t", accept, got, want)
+		}
+	}
+	if !acceptsProblem(nil) {
+		t.Error("no Accept: got false, want true")
+	}
+}

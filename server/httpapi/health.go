@@ -1,0 +1,59 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+)
+
+// A Check is one thing that must be well for the server to be ready.
+type Check struct {
+	// Name says what was checked: "store".
+	Name string
+	// Err says what is wrong, nil if nothing is.
+	Err error
+}
+
+// healthz says that the process lives, whatever else is wrong.
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+type readiness struct {
+	Ready  bool           `json:"ready"`
+	Checks []checkOutcome `json:"checks"`
+}
+
+type checkOutcome struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// readyz says whether calls should be sent here.
+func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
+	defer cancel()
+	answer := readiness{Ready: true, Checks: []checkOutcome{}}
+	if a.Ready != nil {
+		for _, c := range a.Ready(ctx) {
+			answer.add(c)
+		}
+	}
+	status := http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, "application/json", status, &answer)
+}
+
+func (a *readiness) add(c Check) {
+	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
+	if c.Err != nil {
+		a.Ready = false
+		outcome.Detail = c.Err.Error()
+	}
+	a.Checks = append(a.Checks, outcome)
+}

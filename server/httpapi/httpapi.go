@@ -1,0 +1,102 @@
+// Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of
+// proxies, POST /v1/take for programs, /healthz and /readyz for whoever watches
+// the process. It turns a call into a [rules.Request], has the plan of it taken,
+// and turns the decisions into a status, headers and a body. What it does not
+// know, it does not decide.
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+// DefaultTimeout is how long a call may wait for its decision unless
+// [Options.Timeout] says otherwise.
+const DefaultTimeout = time.Second
+
+// Options are what [New] needs. Rules and Taker are required.
+type Options struct {
+	// Rules returns the rules in force. It is called once for each call, from
+	// many goroutines, and must never return nil.
+	Rules func() *rules.Set
+	// Taker decides.
+	Taker weir.Taker
+	// Timeout is how long a call may wait for its decision. Zero:
+	// [DefaultTimeout].
+	Timeout time.Duration
+	// Headers is how the limits are told in headers. Zero: [HeadersDraft11].
+	Headers HeaderStyle
+	// Ready returns what /readyz reports: the server is ready if no check has
+	// an error. Nil: always ready.
+	Ready func(ctx context.Context) []Check
+	// Logger is told, at most once a second, that the store fails. Nil:
+	// nothing is logged.
+	Logger *slog.Logger
+}
+
+// api is the state that the handlers share.
+type api struct {
+	Options
+	lastLogged atomic.Int64 // unix seconds
+}
+
+// New returns the handler of the whole interface. It starts nothing and is safe
+// for concurrent use. The error is a [*weir.InvalidError].
+func New(o Options) (http.Handler, error) {
+	switch {
+	case o.Rules == nil:
+		return nil, invalid("Rules", "nil", "a function that returns the rules")
+	case o.Taker == nil:
+		return nil, invalid("Taker", "nil", "a store")
+	case o.Timeout < 0:
+		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
+	case int(o.Headers) >= len(headerStyles):
+		return nil, invalid("Headers", o.Headers.String(), "one of "+HeaderStyleNames())
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	a := &api{Options: o}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/auth", a.auth)
+	mux.HandleFunc("POST /v1/take", a.take)
+	mux.HandleFunc("GET /healthz", healthz)
+	mux.HandleFunc("GET /readyz", a.readyz)
+	return mux, nil
+}
+
+// decide has the request decided. An error means that no decision was reached.
+func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
+	plan, err := a.Rules().Plan(req)
+	if err != nil {
+		return nil, err
+	}
+	if len(plan.Acts) > 0 {
+		// A caller who hangs up must not leave a charge half known; the wait is
+		// bounded anyway.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.Timeout)
+		defer cancel()
+		a.Taker.Take(ctx, plan.Acts)
+	}
+	for _, act := range plan.Acts {
+		if act.Err != nil {
+			return nil, act.Err
+		}
+	}
+	return judge(req, plan), nil
+}
+
+// report logs a failure of the store, unless one was logged this second.
+func (a *api) report(r *http.Request, err error) {
+	now := time.Now().Unix()
+	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
+		a.Logger.WarnContext(r.Context(), "the store reached no decision", "path", r.URL.Path, "error", err)
+	}
+}

@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// A problem is an RFC 9457 problem document.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Field    string   `json:"field,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+// Error makes a problem usable as the error of a reader of requests.
+func (p *problem) Error() string { return p.Detail }
+
+// badRequest is the problem of a request whose field is outside the contract.
+func badRequest(e *weir.InvalidError) *problem {
+	return &problem{
+		Status: http.StatusBadRequest,
+		Detail: fmt.Sprintf("%s is %s: want %s", e.Field, e.Value, e.Want),
+		Field:  e.Field,
+	}
+}
+
+// refusal is the problem of a request that its limits refused.
+func refusal(v *verdict, status int) *problem {
+	return &problem{
+		Type:     quotaExceeded,
+		Title:    "Quota exceeded",
+		Status:   status,
+		Detail:   why(v.speaker),
+		Violated: v.violated(),
+	}
+}
+
+func why(r *ruling) string {
+	l := r.applied.Limit
+	limit := fmt.Sprintf("limit %q, %d per %s", l.Name, l.Count, l.Period)
+	if r.decision.RetryAfter == weir.Never {
+		return limit + ", can never grant this cost"
+	}
+	return fmt.Sprintf("%s, is used up; it has room in %d s", limit, max(1, roundUp(r.decision.RetryAfter, time.Second)))
+}
+
+// problemOf finds the problem that tells an error to the caller, and whether it
+// is the store's.
+func problemOf(err error) (p *problem, failed bool) {
+	var invalid *weir.InvalidError
+	switch {
+	case errors.As(err, &p):
+		return p, false
+	case errors.As(err, &invalid):
+		return badRequest(invalid), false
+	case errors.Is(err, weir.ErrInvalid):
+		return &problem{Status: http.StatusBadRequest, Detail: err.Error()}, false
+	}
+	return &problem{
+		Status: http.StatusServiceUnavailable,
+		Detail: "the store reached no decision",
+	}, true
+}
+
+// fail answers a call that got no decision.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p, failed := problemOf(err)
+	if failed {
+		a.report(r, err)
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	p.write(w, r)
+}
+
+// write sends the problem, as plain text to a client that reads no JSON.
+func (p *problem) write(w http.ResponseWriter, r *http.Request) {
+	if p.Type == "" {
+		p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	}
+	if !acceptsProblem(r.Header.Values("Accept")) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(p.Status)
+		_, _ = io.WriteString(w, p.Title+": "+p.Detail+"\n")
+		return
+	}
+	writeJSON(w, "application/problem+json", p.Status, p)
+}
+
+// acceptsProblem reports whether a client that sent these Accept headers reads
+// problem documents. One that sent none reads anything.
+func acceptsProblem(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		mediaType, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		if q, err := strconv.ParseFloat(params["q"], 64); err == nil && q == 0 {
+			continue
+		}
+		switch mediaType {
+		case "application/problem+json", "application/json", "application/*", "*/*":
+			return true
+		}
+	}
+	return false
+}
+
+// writeJSON sends v. What cannot be sent any more is lost: the client is gone.
+func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: answer does not marshal: %v", err))
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// shownBytes bounds what a problem repeats of the request.
+const shownBytes = 80
+
+func invalid(field, value, want string) *weir.InvalidError {
+	if len(value) > shownBytes {
+		value = value[:shownBytes] + "…"
+	}
+	return &weir.InvalidError{Field: field, Value: value, Want: want}
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+)
+
+var (
+	errStarted  = errors.New("server: start: already started or stopped")
+	errDraining = errors.New("draining: the process is about to end")
+)
+
+// Start listens and serves in the background until Stop. It returns once calls
+// are accepted. A store that does not answer yet is no error: the server is not
+// ready until it does.
+func (a *App) Start(ctx context.Context) error {
+	a.mu.Lock()
+	if a.started || a.stopping {
+		a.mu.Unlock()
+		return errStarted
+	}
+	a.started = true
+	a.mu.Unlock()
+
+	a.greetStore(ctx)
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", a.options.HTTP)
+	if err != nil {
+		return fmt.Errorf("server: start: %w", err)
+	}
+	if err := a.serve(listener); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	a.logger.Info("serving", "http", listener.Addr().String(), "store", describe(a.options.Store))
+	if a.options.Serving != nil {
+		a.options.Serving(a.Addrs())
+	}
+	return nil
+}
+
+// greetStore asks the store for a sign of life and logs where there is none.
+func (a *App) greetStore(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	if err := a.reach(ctx); err != nil {
+		a.logger.Warn("the store does not answer; not ready until it does", "store", describe(a.options.Store), "error", err)
+	}
+}
+
+// serve accepts calls in the background, unless Stop came first.
+func (a *App) serve(listener net.Listener) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopping {
+		return errStarted
+	}
+	a.addrs = []Addr{{Protocol: "http", Address: listener.Addr().String()}}
+	a.serving.Go(func() {
+		if err := a.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.failed <- fmt.Errorf("server: serve http: %w", err)
+		}
+	})
+	return nil
+}
+
+// Addrs returns the addresses in use; none before Start.
+func (a *App) Addrs() []Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.addrs)
+}
+
+// Run starts the server and stops it when ctx ends. It returns nil if everything
+// that was in flight then was answered.
+func (a *App) Run(ctx context.Context) error {
+	err := a.Start(ctx)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-a.failed:
+		}
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.options.DrainTimeout)
+	defer cancel()
+	return errors.Join(err, a.Stop(stopCtx))
+}
+
+// Stop makes the server not ready at once, answers what is in flight and gives
+// everything back. When ctx ends first, what is left is cut off and the error
+// says so. Further calls wait for the first one, or for their ctx, and return
+// the same.
+func (a *App) Stop(ctx context.Context) error {
+	a.mu.Lock()
+	first := !a.stopping
+	a.stopping = true
+	a.mu.Unlock()
+	if first {
+		a.stopErr = a.stop(ctx)
+		close(a.stopped)
+	}
+	select {
+	case <-a.stopped:
+		return a.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("server: stop: %w", ctx.Err())
+	}
+}
+
+// stop takes down in the reverse order of what New and Start put up.
+func (a *App) stop(ctx context.Context) error {
+	a.draining.Store(true)
+	if len(a.Addrs()) > 0 {
+		a.logger.Info("draining")
+		a.linger(ctx)
+	}
+	err := a.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
+	}
+	a.serving.Wait()
+	if closeErr := a.store.close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("server: stop: close store: %w", closeErr))
+	}
+	a.logger.Info("stopped")
+	return err
+}
+
+// linger waits for balancers to notice that the server is not ready.
+func (a *App) linger(ctx context.Context) {
+	timer := time.NewTimer(a.options.DrainDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (a *App) drainingError() error {
+	if a.draining.Load() {
+		return errDraining
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Package server is the process around the parts: it loads the rules, opens the
+// store, listens, and stops in order. It knows nothing of flags and signals, so
+// that a program can embed it and a test can run several.
+package server
+
+import (
+	"cmp"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+// What the fields of [Options] are if they are zero.
+const (
+	DefaultHTTP         = "127.0.0.1:8080"
+	DefaultStore        = "memory"
+	DefaultDrainTimeout = 15 * time.Second
+)
+
+// Options are what [New] needs. The zero value is valid: the demonstration rules
+// on a store in memory.
+type Options struct {
+	// Config is a rules file or a folder of them. Empty: the demonstration
+	// rules.
+	Config string
+	// Store is the URL of the store: memory, redis://…, rediss://… or
+	// unix://…. Empty: [DefaultStore].
+	Store string
+	// HTTP is the address to listen at, host:port; port 0 picks a free one.
+	// Empty: [DefaultHTTP].
+	HTTP string
+	// Headers is how limits are told in headers. Zero: draft-11.
+	Headers httpapi.HeaderStyle
+	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
+	// [httpapi.DefaultTimeout].
+	Timeout time.Duration
+	// DrainDelay is how long Stop goes on accepting calls after /readyz has
+	// begun to refuse, for balancers that notice late. Zero: not at all.
+	DrainDelay time.Duration
+	// DrainTimeout bounds Stop as [App.Run] calls it, the delay included. Zero:
+	// [DefaultDrainTimeout].
+	DrainTimeout time.Duration
+	// Serving, if not nil, is called once by Start when calls are accepted.
+	Serving func([]Addr)
+	// Logger is told what the process does. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// An Addr is an address in use.
+type Addr struct {
+	Protocol string // "http"
+	Address  string // host:port, with the real port
+}
+
+// String returns the address as it is printed: "http 127.0.0.1:8080".
+func (a Addr) String() string { return a.Protocol + " " + a.Address }
+
+// withDefaults returns the options with what was left out.
+func (o Options) withDefaults() Options {
+	o.Store = cmp.Or(o.Store, DefaultStore)
+	o.HTTP = cmp.Or(o.HTTP, DefaultHTTP)
+	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// validate names the first option that cannot be.
+func (o *Options) validate() error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"timeout", o.Timeout}, {"drain delay", o.DrainDelay}, {"drain timeout", o.DrainTimeout}} {
+		if d.value < 0 {
+			return &weir.InvalidError{Field: d.field, Value: d.value.String(), Want: "no negative duration"}
+		}
+	}
+	if o.Timeout >= writeTimeout {
+		return &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "less than " + writeTimeout.String() + ", which bounds the whole call"}
+	}
+	if o.DrainDelay >= o.DrainTimeout {
+		return &weir.InvalidError{Field: "drain delay", Value: o.DrainDelay.String(), Want: "less than the drain timeout of " + o.DrainTimeout.String()}
+	}
+	_, port, err := net.SplitHostPort(o.HTTP)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return &weir.InvalidError{Field: "http", Value: strconv.Quote(o.HTTP), Want: "host:port, such as " + DefaultHTTP}
+	}
+	return nil
+}
+
+// loadRules reads the rules that the options name. The error lists every mistake
+// in them.
+func (o *Options) loadRules() (*rules.Set, error) {
+	if o.Config == "" {
+		return rules.Demo(), nil
+	}
+	return rules.Load(o.Config)
+}

@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weirlimit/weir"
+)
+
+// Keys look like
+//
+//	shop/user=42,path=/login;minute
+//	shop/user=42;user;daily
+//	shop/user=42;user#2
+//
+// that is the domain, the entries as requested, and behind ";" the unit of a rule
+// without algorithm, or the path of a rule with one and its limit's name or
+// place. Every text in them is escaped, so that different things have different
+// keys whatever bytes they are made of.
+
+const hexDigits = "0123456789ABCDEF"
+
+// separators are the bytes that mean something in keys, paths and Redis.
+const separators = "%/,=;#*{}"
+
+// reserved marks the bytes that are escaped everywhere.
+var reserved = func() (table [utf8.RuneSelf]bool) {
+	for b := range table {
+		table[b] = b <= ' ' || b == 0x7f || strings.IndexByte(separators, byte(b)) >= 0
+	}
+	return table
+}()
+
+// appendEscaped appends a text in which nothing but printable characters and
+// none of the reserved bytes, the kept ones apart, remain: %XX stands for them.
+func appendEscaped(to []byte, text, kept string) []byte {
+	for i := 0; i < len(text); {
+		if b := text[i]; b < utf8.RuneSelf {
+			if reserved[b] && strings.IndexByte(kept, b) < 0 {
+				to = append(to, '%', hexDigits[b>>4], hexDigits[b&15])
+			} else {
+				to = append(to, b)
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if size > 1 && unicode.IsPrint(r) {
+			to = append(to, text[i:i+size]...)
+		} else {
+			for j := range size {
+				to = append(to, '%', hexDigits[text[i+j]>>4], hexDigits[text[i+j]&15])
+			}
+		}
+		i += size
+	}
+	return to
+}
+
+// appendEntry appends an entry as requested. Slashes need no escape behind the
+// one that ends the domain.
+func appendEntry(to []byte, e Entry) []byte {
+	to = append(appendEscaped(to, e.Key, "/"), '=')
+	return appendEscaped(to, e.Value, "/")
+}
+
+// pattern is an entry as the rules file has it. Its stars stay, which a
+// requested entry's do not, and there is no "=" where it has no value.
+func pattern(e Entry) string {
+	text := appendEscaped(nil, e.Key, "/*")
+	if e.Value != "" {
+		text = appendEscaped(append(text, '='), e.Value, "/*")
+	}
+	return string(text)
+}
+
+// bounded is the key that two texts make, or a digest of one that no store would
+// take. The digest has no slash, which every other key has.
+func bounded(base, suffix string) string {
+	key := base + suffix
+	if len(key) <= weir.MaxKeyBytes {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

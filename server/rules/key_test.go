@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// unescape is the inverse of appendEscaped; that there is one makes it injective.
+func unescape(t *rapid.T, text []byte) string {
+	var out []byte
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			out = append(out, text[i])
+			continue
+		}
+		b, err := hex.DecodeString(string(text[i+1 : i+3]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b...)
+		i += 2
+	}
+	return string(out)
+}
+
+func TestEscapeHasAnInverse(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.OneOf(rapid.SliceOf(rapid.Byte()), rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })).Draw(t, "text"))
+		kept := rapid.SampledFrom([]string{"", "/", "/*"}).Draw(t, "kept")
+		escaped := appendEscaped([]byte("before"), text, kept)[len("before"):]
+		for _, separator := range separators {
+			if separator != '%' && !strings.ContainsRune(kept, separator) && bytes.ContainsRune(escaped, separator) {
+				t.Fatalf("%q holds %q", escaped, separator)
+			}
+		}
+		if got := unescape(t, escaped); got != text {
+			t.Fatalf("%q came back as %q by way of %q", text, got, escaped)
+		}
+	})
+}
+
+func TestEscape(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":             "",
+		"Ann-1.2:3@x":  "Ann-1.2:3@x",
+		"/login":       "/login",
+		"a=b,c;d#e*%/": "a%3Db%2Cc%3Bd%23e%2A%25/",
+		"{x}\x00\n ":   "%7Bx%7D%00%0A%20",
+		"schön 世界":     "schön%20世界",
+		"\xff\u200b":   "%FF%E2%80%8B",
+	} {
+		if got := string(appendEscaped(nil, text, "/")); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	long := "d/" + strings.Repeat("x", 64<<10)
+	a, b := bounded(long, ";minute"), bounded(long, ";hour")
+	if a == b || len(a) != len("sha256:")+64 || strings.Contains(a, "/") {
+		t.Errorf("%s, %s", a, b)
+	}
+	if got := bounded("d/a=b", ";minute"); got != "d/a=b;minute" {
+		t.Error(got)
+	}
+}

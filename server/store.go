@@ -1,0 +1,121 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+)
+
+// What the server asks of connections to Redis unless the URL says otherwise:
+// a decision is worth little after half a second.
+const (
+	dialTimeout     = 100 * time.Millisecond
+	socketTimeout   = 500 * time.Millisecond
+	connectionsACPU = 16
+)
+
+// A store is a Taker with what a process needs besides decisions.
+type store struct {
+	weir.Taker
+	// ping reports whether the store answers.
+	ping func(context.Context) error
+	// close gives the connections back.
+	close func() error
+}
+
+// openStore returns the store that a URL names. It connects to nothing. Its
+// errors never repeat the URL, which may hold a password.
+func openStore(raw string, logger *slog.Logger) (*store, error) {
+	scheme, _, _ := strings.Cut(raw, ":")
+	switch scheme {
+	case "memory":
+		if raw != "memory" && raw != "memory://" {
+			return nil, storeError("memory with more behind it", "memory alone")
+		}
+		return memoryStore(logger), nil
+	case "redis", "rediss", "unix":
+		return redisStore(raw, logger)
+	case "redis+cluster", "redis+sentinel":
+		return nil, storeError(scheme+"://…", "memory, redis://… or rediss://…: this version does not support "+scheme+" yet")
+	}
+	return nil, storeError("of no known kind", "memory, redis://…, rediss://… or unix://…")
+}
+
+func storeError(value, want string) error {
+	return &weir.InvalidError{Field: "store", Value: value, Want: want}
+}
+
+func memoryStore(logger *slog.Logger) *store {
+	return &store{
+		Taker: memstore.New(memstore.Options{Logger: logger}),
+		ping:  func(context.Context) error { return nil },
+		close: func() error { return nil },
+	}
+}
+
+func redisStore(raw string, logger *slog.Logger) (*store, error) {
+	options, err := redis.ParseURL(raw)
+	if err != nil {
+		return nil, storeError(misread(err), "redis://[user:password@]host:port[/db], rediss://… or unix:///path[?db=n]; percent-encode a password")
+	}
+	tune(options)
+	client := redis.NewClient(options)
+	taker, err := redisstore.New(client, redisstore.Options{Logger: logger})
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &store{
+		Taker: taker,
+		ping:  func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		close: client.Close,
+	}, nil
+}
+
+// misread says why a URL was not understood. What [url.Parse] says may quote a
+// part of the password, so that is left out.
+func misread(err error) string {
+	if parse := new(url.Error); errors.As(err, &parse) {
+		return "not a URL"
+	}
+	return strings.TrimPrefix(err.Error(), "redis: ")
+}
+
+// tune makes a client's options fit for decisions; timeouts and the pool's size
+// are the URL's to choose.
+func tune(o *redis.Options) {
+	// A charge that is sent again may be made twice.
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, socketTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, socketTimeout)
+	o.PoolTimeout = cmp.Or(o.PoolTimeout, socketTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, connectionsACPU*runtime.GOMAXPROCS(0))
+	o.MaxActiveConns = cmp.Or(o.MaxActiveConns, o.PoolSize)
+	// Commands that old servers and proxies in between do not know.
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// describe says which store a URL names, without its password, for logs.
+func describe(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme == "" || u.Host+u.Path == "" {
+		scheme, _, _ := strings.Cut(raw, ":")
+		return scheme
+	}
+	return u.Scheme + "://" + u.Host + u.Path
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/storetest"
+)
+
+func TestOpenStoreRefuses(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"memory:x":                              "memory alone",
+		"memcached://h":                         "of no known kind",
+		"redis.internal:6379":                   "of no known kind",
+		"redis+cluster://h:1,h:2":               "this version does not support redis+cluster yet",
+		"redis+sentinel://h/mymaster":           "this version does not support redis+sentinel yet",
+		"redis://u:hunter2@h:port":              "not a URL",
+		"redis://u:hun%ter2@h":                  "not a URL",
+		"redis://u:hunter2@h/zero":              "invalid database number",
+		"redis://u:hunter2@h?read_timeout=soon": "read_timeout",
+		"hunter2":                               "of no known kind",
+	} {
+		_, err := openStore(url, slog.New(slog.DiscardHandler))
+		invalid := new(weir.InvalidError)
+		if !errors.As(err, &invalid) || invalid.Field != "store" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", url, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "hun") {
+			t.Errorf("%s: the error tells the password: %v", url, err)
+		}
+	}
+}
+
+func TestOpenStoreConnectsToNothing(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"memory", "memory://", "redis://h:1/2", "rediss://u:p@h", "unix:///run/redis.sock?db=1"} {
+		s, err := openStore(url, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if err := s.close(); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestTune(t *testing.T) {
+	t.Parallel()
+	o, err := redis.ParseURL("redis://h?max_retries=5&read_timeout=2s&pool_size=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tune(o)
+	if o.MaxRetries != -1 || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || !o.DisableIdentity {
+		t.Errorf("a charge could be sent twice, or its deadline missed: %+v", o)
+	}
+	if o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled {
+		t.Errorf("maintenance notifications: %s", o.MaintNotificationsConfig.Mode)
+	}
+	if o.ReadTimeout != 2*time.Second || o.PoolSize != 3 || o.MaxActiveConns != 3 {
+		t.Errorf("the URL's choices are lost: %s, %d, %d", o.ReadTimeout, o.PoolSize, o.MaxActiveConns)
+	}
+	if o.WriteTimeout != socketTimeout || o.DialTimeout != dialTimeout {
+		t.Errorf("defaults: %s, %s", o.WriteTimeout, o.DialTimeout)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"memory":                              "memory",
+		"memory://":                           "memory",
+		"redis://u:hunter2@h:1/2?password=no": "redis://h:1/2",
+		"unix://u:hunter2@/run/redis.sock":    "unix:///run/redis.sock",
+		"redis://u:hun%ter2@h":                "redis",
+	} {
+		if got := describe(url); got != want {
+			t.Errorf("%s: got %q, want %q", url, got, want)
+		}
+	}
+}
+
+func TestStoreAwayAtStart(t *testing.T) {
+	t.Parallel()
+	var log lines
+	app := start(t, Options{
+		Store:  "unix://u:hunter2@" + filepath.Join(t.TempDir(), "redis.sock"),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if status, body := get(t, app, "/readyz"); status != 503 || !strings.Contains(body, `"name":"store","ok":false`) {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/healthz"); status != 200 {
+		t.Errorf("healthz: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 503 {
+		t.Errorf("auth: %d %s", status, body)
+	}
+	if text := log.String(); !strings.Contains(text, "does not answer") || strings.Contains(text, "hunter2") {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: server.URL() + "/0"})
+	for i, app := range []*App{one, other, one, other, one} {
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
+			t.Errorf("call %d: %d %s", i, status, body)
+		}
+	}
+	for _, app := range []*App{one, other} {
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusTooManyRequests {
+			t.Errorf("beyond the limit: %d %s", status, body)
+		}
+	}
+}
+
+func TestRedisComesLater(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	server.Kill()
+	app := start(t, Options{Store: server.URL()})
+	if status, body := get(t, app, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("while it is away: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusServiceUnavailable {
+		t.Errorf("while it is away: %d %s", status, body)
+	}
+	server.Restart()
+	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+		t.Errorf("when it is there: %d %s", status, body)
+	}
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
+		t.Errorf("when it is there: %d %s", status, body)
+	}
+	server.Kill()
+	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+		t.Errorf("when it is away again: %d %s", status, body)
+	}
+}
