@@ -38,6 +38,8 @@ descriptors:
   - key: watched
     shadow_mode: true
     rate_limit: {name: trial, requests_per_unit: 1, unit: minute, algorithm: gcra}
+  - key: plain
+    rate_limit: {requests_per_unit: 2, unit: hour}
   - key: free
     rate_limit: {unlimited: true}
 `
@@ -74,7 +76,7 @@ func frozen() weir.Taker {
 	return memstore.New(memstore.Options{Now: func() time.Time { return at }})
 }
 
-func handler(t *testing.T, o Options) http.Handler {
+func handler(t testing.TB, o Options) http.Handler {
 	t.Helper()
 	set, err := rules.Parse("shop.yaml", []byte(testRules))
 	if err != nil {
@@ -164,7 +166,7 @@ func TestAuth(t *testing.T) {
 	})
 	want := problem{
 		Type: quotaExceeded, Title: "Quota exceeded", Status: 429,
-		Detail:   `limit "per-user", 10 per 1m0s, is used up; it has room in 6 s`,
+		Detail:   `limit "per-user" (10/min burst 5) is used up; it has room in 6 s`,
 		Violated: []string{"per-user"},
 	}
 	if diff := cmp.Diff(want, decode[problem](t, w)); diff != "" {
@@ -465,6 +467,43 @@ func TestDeadline(t *testing.T) {
 	t.Parallel()
 	h := handler(t, Options{Taker: waiting{}, Timeout: time.Millisecond})
 	wantStatus(t, auth(h, "domain=shop&user=1"), http.StatusServiceUnavailable)
+}
+
+// TestWithoutAlgorithm: rules of envoyproxy/ratelimit are answered too, each by
+// itself.
+func TestWithoutAlgorithm(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for i := range 3 {
+		w := take(h, takeOf(``, "plain=1", "user=1"))
+		status := http.StatusOK
+		if i == 2 {
+			status = http.StatusTooManyRequests
+		}
+		wantStatus(t, w, status)
+		answer := decode[takeAnswer](t, w)
+		if len(answer.Limits) != 2 || answer.Limits[1].Granted != 1 || answer.Allowed != (i < 2) {
+			t.Errorf("call %d: got %+v", i, answer)
+		}
+	}
+}
+
+func BenchmarkAuth(b *testing.B) {
+	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	r := subRequest("domain=shop&from=user=X-User")
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	body := takeOf(``, "user=1", "path=/login")
+	b.ReportAllocs()
+	for b.Loop() {
+		take(h, body)
+	}
 }
 
 func TestHealth(t *testing.T) {
