@@ -52,3 +52,10 @@ func NewMutated(client redis.UniversalClient, o Options, old, with string) (*Sto
 
 // KeyOf returns the name of a charge's key in Redis.
 func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
+
+// Packed returns the script call that would decide the acts.
+func Packed(acts ...*weir.Act) ([]string, []any) {
+	b := newBatch(newKeyer(defaultPrefix, ""))
+	b.fill(acts)
+	return b.keys, b.args()
+}

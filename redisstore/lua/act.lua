@@ -33,7 +33,7 @@ end
 local LOG = 2 -- sliding_log is no string
 local request, foreign = ARGV[1], 0
 local rules, acts, pos = unpack('>I2I2', request)
-local rule_of = {}
+local rule_of = {0}
 for r = 1, rules do
   local rule = {unpack('>BBI7I7I7I7I7I7', request, pos)}
   pos = rule[9]
@@ -42,7 +42,8 @@ for r = 1, rules do
 end
 
 -- Read: the state of each key, brought to now.
-local RULE, AT, USED, REM, AGED, EXT, CLAMPED = {}, {}, {}, {}, {}, {}, {}
+local RULE, AT, USED, REM, AGED, EXT, CLAMPED = {0}, {0}, {0}, {0}, {0}, {0}, {0}
+local KEY, COST, SUM, REFUSED, pending = {0}, {0}, {0}, {0}, {0}
 local values
 if #KEYS > 1 then
   values = call('MGET', spread(KEYS))
@@ -67,12 +68,13 @@ for k = 1, #KEYS do
     end
   end
   -- @age
+  pending[k] = 0
   RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], CLAMPED[k] = rule, at, used, rem, used, ext, clamped
 end
 
 -- Decide: used grows by what is granted.
-local reply = {}
-local KEY, COST, SUM, REFUSED, pending = {}, {}, {}, {}, {}
+local reply = {0}
+local answers = 0
 for a = 1, acts do
   local _, n, most
   _, n, pos = unpack('>BB', request, pos)
@@ -80,7 +82,7 @@ for a = 1, acts do
   for i = 1, n do
     local k, cost
     k, cost, most, pos = unpack('>I2I7I7', request, pos)
-    local sum = (pending[k] or 0) + cost
+    local sum = pending[k] + cost
     pending[k] = sum
     local refused = cost > 0 and USED[k] + sum > RULE[k][3]
     KEY[i], COST[i], SUM[i], REFUSED[i] = k, cost, sum, refused
@@ -103,7 +105,7 @@ for a = 1, acts do
     elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
       USED[k] = min(USED[k] + cost, 9007199254740991)
     end
-    pending[k] = nil
+    pending[k] = 0
   end
   for i = 1, n do
     local k, cost, outcome, granted, wait, fresh = KEY[i], SUM[i], 3, 0, 0, 0
@@ -118,7 +120,8 @@ for a = 1, acts do
       -- @wait
     end
     -- @fresh
-    reply[#reply + 1] = pack('>BI7I7I7I7', outcome, granted, max(0, burst - used), wait, fresh)
+    answers = answers + 1
+    reply[answers] = pack('>BI7I7I7I7', outcome, granted, max(0, burst - used), wait, fresh)
   end
 end
 

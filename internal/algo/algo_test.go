@@ -1,0 +1,158 @@
+package algo
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+)
+
+const second = 1_000_000
+
+// rules are one rule for each algorithm, compiled by hand: 4 per 10 s, and at
+// most 4 at once.
+var rules = [Count]Rule{
+	GCRA:          {ID: GCRA, Count: 4, Period: 10 * second, Burst: 4, Cap: 8, Num: 1, Den: 2_500_000, Tick: 1, Full: 20 * second},
+	FixedWindow:   {ID: FixedWindow, Count: 4, Period: 10 * second, Burst: 4, Cap: 1 << 52},
+	SlidingLog:    {ID: SlidingLog, Count: 4, Period: 10 * second, Burst: 4, Cap: 4},
+	RollingWindow: {ID: RollingWindow, Count: 4, Period: 10 * second, Burst: 4, Cap: 4, Buckets: 5, Width: 2 * second},
+	TokenBucket:   {ID: TokenBucket, Count: 4, Period: 10 * second, Burst: 4, Cap: 8},
+}
+
+// charge runs one step as a store does and reports whether the cost fitted.
+func charge(s *State, r *Rule, now, cost int64) bool {
+	step := Steps[r.ID]
+	scratch := *s
+	clamped := step.Age(&scratch, r, now)
+	aged := scratch.Used
+	fits := scratch.Used+cost <= r.Burst
+	if fits {
+		scratch.Used += cost
+	}
+	if scratch.Used != aged || clamped {
+		if step.Save != nil {
+			step.Save(&scratch, r, now, scratch.Used-aged)
+		}
+		*s = scratch
+	}
+	return fits
+}
+
+type row struct {
+	at, cost    int64 // seconds, units
+	fits        bool
+	room        int64 // afterwards
+	wait, fresh int64 // afterwards: µs until the cost fits, until fresh
+}
+
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	for id, rows := range map[ID][]row{
+		GCRA: {
+			{100, 3, true, 1, 5 * second, 7_500_000}, {100, 2, false, 1, 2_500_000, 7_500_000}, {102, 1, true, 0, 500_000, 8 * second},
+			{103, 1, true, 0, 2 * second, 9_500_000}, {104, 5, false, 0, 0, 8_500_000}, {113, 4, true, 0, 10 * second, 10 * second},
+		},
+		FixedWindow: {
+			{100, 3, true, 1, 10 * second, 10 * second}, {109, 2, false, 1, second, second}, {110, 4, true, 0, 10 * second, 10 * second},
+			{95, 1, false, 0, 5 * second, 5 * second}, {99, 1, false, 0, second, second}, {100, 1, true, 3, 0, 10 * second},
+		},
+		SlidingLog: {
+			{100, 2, true, 2, 0, 10 * second}, {101, 1, true, 1, 0, 10 * second}, {109, 2, false, 1, second, 2 * second},
+			{110, 2, true, 1, second, 10 * second}, {110, 1, true, 0, second, 10 * second}, {111, 1, true, 0, 9 * second, 10 * second},
+		},
+		RollingWindow: {
+			{101, 2, true, 2, 0, 11 * second}, {103, 2, true, 0, 9 * second, 11 * second}, {111, 1, false, 0, second, 3 * second},
+			{112, 1, true, 1, 0, 12 * second}, {114, 2, true, 1, 10 * second, 12 * second}, {105, 1, true, 0, 11 * second, 11 * second},
+		},
+		TokenBucket: {
+			{100, 3, true, 1, 10 * second, 10 * second}, {109, 1, true, 0, second, second}, {110, 2, true, 2, 0, 10 * second},
+			{111, 3, false, 2, 9 * second, 9 * second}, {155, 4, true, 0, 10 * second, 10 * second}, {150, 1, false, 0, 10 * second, 10 * second},
+		},
+	} {
+		var s State
+		step, r := Steps[id], &rules[id]
+		for i, row := range rows {
+			now := row.at * second
+			if fits := charge(&s, r, now, row.cost); fits != row.fits {
+				t.Errorf("%s, row %d: fits %v", step.Name, i, fits)
+			}
+			aged := s
+			step.Age(&aged, r, now)
+			wait := int64(0)
+			if row.cost <= r.Burst && aged.Used+row.cost > r.Burst {
+				wait = step.Wait(&aged, r, now, row.cost)
+			}
+			if room, fresh := Room(&aged, r), step.Fresh(&aged, r, now); room != row.room || wait != row.wait || fresh != row.fresh {
+				t.Errorf("%s, row %d: room %d, wait %d, fresh %d; want %+v", step.Name, i, room, wait, fresh, row)
+			}
+		}
+	}
+}
+
+// FuzzSteps drives all steps with any history, clocks that go back included:
+// what they say of the future must come true.
+func FuzzSteps(f *testing.F) {
+	f.Add([]byte{1, 0, 4, 200, 0, 1, 3, 1, 2})
+	f.Add([]byte{255, 255, 1, 0, 128, 4, 7, 7, 7, 9, 0, 0})
+	f.Fuzz(func(t *testing.T, history []byte) {
+		// Long histories find nothing that short ones do not.
+		history = history[:min(len(history), 300)]
+		for id := range Steps {
+			r, step := &rules[id], Steps[id]
+			var s State
+			now := int64(1_700_000_000 * second)
+			for rest := history; len(rest) >= 3; rest = rest[3:] {
+				// Signed, so that time also goes back.
+				now += int64(int16(binary.BigEndian.Uint16(rest))) * 1009
+				cost := int64(rest[2] % 6)
+				fits := charge(&s, r, now, cost)
+				foretell(t, step, r, s, now, cost, fits)
+			}
+		}
+	})
+}
+
+func foretell(t *testing.T, step Step, r *Rule, s State, now, cost int64, fitted bool) {
+	t.Helper()
+	future := func(at int64) State {
+		later := s
+		later.Ext = s.Ext.Clone()
+		step.Age(&later, r, at)
+		return later
+	}
+	present := future(now)
+	if present.Used < 0 || present.Used > r.Cap {
+		t.Fatalf("%s: %d units used", step.Name, present.Used)
+	}
+	if rested := future(now + step.Fresh(&present, r, now)); rested.Used != 0 {
+		t.Fatalf("%s: not fresh after %d µs", step.Name, step.Fresh(&present, r, now))
+	}
+	if fitted || cost > r.Burst {
+		return
+	}
+	wait := step.Wait(&present, r, now, cost)
+	if early := future(now + wait - 1); Room(&early, r) >= cost {
+		t.Fatalf("%s: %d fit before %d µs", step.Name, cost, wait)
+	}
+	if late := future(now + wait); Room(&late, r) < cost {
+		t.Fatalf("%s: %d do not fit after %d µs", step.Name, cost, wait)
+	}
+}
+
+func TestAssembleKnowsEveryAlgorithm(t *testing.T) {
+	t.Parallel()
+	text := Assemble("-- @age\n-- @wait\n-- @fresh\n-- @save\n")
+	if strings.Contains(text, "-- @") || strings.Count(text, "elseif id == ") != 4*(int(Count)-1) {
+		t.Errorf("assembled:\n%s", text)
+	}
+	for id, step := range Steps {
+		if step.Name == "" || step.Letter == 0 || step.Age == nil || step.Wait == nil || step.Fresh == nil {
+			t.Errorf("algorithm %d is incomplete: %q", id, step.Name)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an unknown section did not panic")
+		}
+	}()
+	Assemble("-- @nothing\n")
+}

@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 20 * time.Second
+)
+
+// A process belongs to one test and ends with it.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	lines  chan string   // of stdout, closed with it
+	stderr *bytes.Buffer // to be read once exited is closed
+	exited chan struct{}
+}
+
+func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{
+		t:      t,
+		cmd:    exec.Command(program, args...),
+		lines:  make(chan string, 100),
+		stderr: new(bytes.Buffer),
+		exited: make(chan struct{}),
+	}
+	p.cmd.Stderr = p.stderr
+	dieWithParent(p.cmd)
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.follow(stdout)
+	t.Cleanup(p.end)
+	return p
+}
+
+// follow hands out what the process prints, until it ends.
+func (p *process) follow(stdout io.Reader) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		select {
+		case p.lines <- lines.Text():
+		default: // nobody reads any more
+		}
+	}
+	close(p.lines)
+	// How it ended is judged by what it did.
+	_ = p.cmd.Wait()
+	close(p.exited)
+}
+
+// stop sends a signal and returns when the process is gone, by force if it takes
+// too long.
+func (p *process) stop(s syscall.Signal) {
+	_ = p.cmd.Process.Signal(s) // an error means that it is gone already
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		p.t.Errorf("%s did not end within %v of %v", p.cmd.Path, stopTimeout, s)
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+func (p *process) end() {
+	p.stop(syscall.SIGTERM)
+	if p.t.Failed() {
+		p.t.Logf("%s said:\n%s", p.cmd, p.stderr)
+	}
+}
+
+// binary builds the command once for all tests.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "weir")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/weirlimit/weir/cmd/weir").CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out)
+	}
+	return path, err
+})
+
+// buildDir lives as long as the tests of the package.
+var buildDir string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "weir-e2e-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
+// A weir is a running "weir serve".
+type weir struct {
+	*process
+	addr string // of HTTP
+}
+
+func (w *weir) url() string { return "http://" + w.addr }
+
+func serve(t *testing.T, config, store string) *weir {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatalf("go build: %v", err)
+	}
+	w := &weir{process: start(t, path, "serve", "--config", config, "--store", store, "--http", "127.0.0.1:0")}
+	deadline := time.After(startTimeout)
+	for {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				t.Fatal("weir ended before it served")
+			}
+			if w.addr, ok = strings.CutPrefix(line, "http "); ok {
+				return w
+			}
+		case <-deadline:
+			t.Fatalf("weir named no address within %v", startTimeout)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// BenchmarkScript runs the script alone, pipelined so that Redis's system calls
+// and wake-ups do not count: what the Lua itself costs.
+func BenchmarkScript(b *testing.B) {
+	client := dial(b, storetest.StartRedis(b).Addr())
+	ctx := context.Background()
+	run := func(name string, keys []string, args []any, sha string, decisions int) {
+		b.Run(name, func(b *testing.B) {
+			client.ConfigResetStat(ctx)
+			n := 0
+			for b.Loop() {
+				pipe := client.Pipeline()
+				for range 100 {
+					pipe.EvalSha(ctx, sha, keys, args...)
+					n++
+				}
+				if _, err := pipe.Exec(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(costs(client).micros/float64(n*decisions), "redis-µs/decision")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+	run("floor", []string{"floor"}, []any{600, 60_000_000, 61_000}, client.ScriptLoad(ctx, floorLua).Val(), 1)
+	sha := client.ScriptLoad(ctx, redisstore.ScriptText()).Val()
+	for id, step := range algo.Steps {
+		charge := weir.Charge{Key: "k", Limit: large(id), Cost: 1}
+		keys, args := redisstore.Packed(storetest.NewAct(charge))
+		run(step.Name, keys, args, sha, 1)
+	}
+	for _, n := range []int{16, 64} {
+		var acts []*weir.Act
+		for i := range n {
+			acts = append(acts, storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", i), Limit: large(0), Cost: 1}))
+		}
+		keys, args := redisstore.Packed(acts...)
+		run(fmt.Sprint("gcra, batch of ", n), keys, args, sha, n)
+	}
+	full := weir.PerDay(1).MustCompile()
+	keys, args := redisstore.Packed(storetest.NewAct(weir.Charge{Key: "full", Limit: full, Cost: 1}))
+	run("gcra, refused", keys, args, sha, 1)
+}
