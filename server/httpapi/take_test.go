@@ -2,10 +2,12 @@ package httpapi
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,6 +167,17 @@ func TestTakeTransport(t *testing.T) {
 				t.Errorf("got %+v, want field %s", p, test.field)
 			}
 		})
+	}
+}
+
+func TestTakeCutShort(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", iotest.ErrReader(io.ErrUnexpectedEOF)))
+	wantStatus(t, w, http.StatusBadRequest)
+	if p := decode[problem](t, w); p.Field != "body" {
+		t.Errorf("got %+v", p)
 	}
 }
 
