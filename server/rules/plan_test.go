@@ -186,20 +186,56 @@ x-c: &list
   - {key: "b*", share_threshold: true, rate_limit: {unit: hour}}
   - {key: c, value: "*;", share_threshold: true, rate_limit: *ours}
   - {key: c, rate_limit: {unlimited: true}, descriptors: *below}
+  - {key: g, rate_limit: {<<: *ours, name: minute}}
+  - {key: g, value: "x;*", rate_limit: *theirs}
 descriptors: *list
 `
 
+// anything has one rule for all entries, so that nothing but they tell keys apart.
+const anything = `
+descriptors:
+  - {key: "*", rate_limit: &limit {unit: minute}, descriptors: [{key: "*", rate_limit: *limit}]}
+`
+
 // tricky are texts that look like what stands between texts in keys.
-var tricky = []string{"", "a", "b", "c", "b*", "a=b", "*;", "x;", ";minute", "b;a#1", "a,a=b", "%3D", "\x00", "\xff"}
+var tricky = []string{
+	"", "a", "b", "g", "x", "b*", "a=b", "b=b", "=", "*;", "x;g", ";minute", "b;a#1", "a,a=b", "b,a=a", "/a", "%3D", "\x00", "\xff",
+}
 
 // TestKeysNeverCollide asks for all descriptors of one or two tricky entries and
 // wants one key only where domain, entries and rule are the same; for shared
 // budgets, domain and rule.
 func TestKeysNeverCollide(t *testing.T) {
 	t.Parallel()
+	var entries []rules.Entry
+	for i := range len(tricky) * len(tricky) {
+		entries = append(entries, rules.Entry{Key: tricky[i/len(tricky)], Value: tricky[i%len(tricky)]})
+	}
+	for _, text := range []string{collisions, anything} {
+		set, owners := lookAlikes(t, text), map[string]string{}
+		for _, name := range set.Domains() {
+			for _, first := range entries {
+				own(t, set, owners, name, first)
+				for _, second := range entries {
+					if name != "d" {
+						break // What follows the domain is the same for all.
+					}
+					own(t, set, owners, name, first, second)
+				}
+			}
+		}
+		if len(owners) < 1000 {
+			t.Errorf("only %d keys", len(owners))
+		}
+	}
+}
+
+// lookAlikes has the same rules for several domains.
+func lookAlikes(t *testing.T, text string) *rules.Set {
+	t.Helper()
 	var domains []*config.Domain
-	for _, name := range []string{"d", "d/", "d/a=b", "d%2F"} {
-		d, err := config.Parse(name, fmt.Appendf(nil, "domain: %q%s", name, collisions))
+	for _, name := range []string{"d", "d/", "d%2F"} {
+		d, err := config.Parse(name, fmt.Appendf(nil, "domain: %q%s", name, text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,22 +245,7 @@ func TestKeysNeverCollide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var entries []rules.Entry
-	for i := range len(tricky) * len(tricky) {
-		entries = append(entries, rules.Entry{Key: tricky[i/len(tricky)], Value: tricky[i%len(tricky)]})
-	}
-	owners := map[string]string{}
-	for _, name := range set.Domains() {
-		for _, first := range entries {
-			own(t, set, owners, name, first)
-			for _, second := range entries {
-				own(t, set, owners, name, first, second)
-			}
-		}
-	}
-	if len(owners) < 1000 {
-		t.Errorf("only %d keys", len(owners))
-	}
+	return set
 }
 
 // own enters whose the keys of a descriptor are, which nobody else's may be.
