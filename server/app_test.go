@@ -203,6 +203,18 @@ func TestStartTwice(t *testing.T) {
 	}
 }
 
+func TestRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	app, err := New(Options{HTTP: "127.0.0.1:0", Serving: func([]Addr) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRunReportsAnAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken := start(t, Options{}).Addrs()[0].Address

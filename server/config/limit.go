@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +26,7 @@ var units = map[string]time.Duration{
 	"week": 7 * day, "month": 30 * day, "year": 365 * day,
 }
 
-var unitNames = slices.SortedFunc(maps.Keys(units), func(a, b string) int { return int(units[a]/1e9 - units[b]/1e9) })
+var unitNames = slices.SortedFunc(maps.Keys(units), func(a, b string) int { return cmp.Compare(units[a], units[b]) })
 
 var anchors = []string{weir.AnchorEpoch: "epoch", weir.AnchorFirst: "first"}
 

@@ -98,6 +98,7 @@ var verdicts = []struct{ name, text, want string }{
 	{"shared without star", descriptor("key: a\nvalue: x\nshare_threshold: true"), "f:5:5: share_threshold without a *"},
 	{"shared", descriptor("key: a\nvalue: x*\nshare_threshold: true"), ""},
 	{"metadata a list", descriptor("key: a\nmetadata: []"), "metadata is a list; want a map"},
+	{"metadata with a false tag", descriptor("key: a\nmetadata: {x: !!int abc}"), `metadata is "abc"`},
 	{"anchor holder", "x: &a b\ndomain: d", `f:1:1: unknown key "x" at the top level`},
 	{"declared anchor holder", "x-a: &a b\ndomain: *a", ""},
 	{"binary", "domain: !!binary aGk=", "domain is tagged"},

@@ -53,12 +53,14 @@ func readTake(w http.ResponseWriter, r *http.Request) (*rules.Request, error) {
 	return parseTake(text)
 }
 
+// checkContentType accepts JSON, nothing, and the form that curl's -d claims to
+// send whatever it sends.
 func checkContentType(header string) error {
 	if header == "" {
 		return nil
 	}
 	mediaType, _, err := mime.ParseMediaType(header)
-	if err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")) {
+	if err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json") || mediaType == "application/x-www-form-urlencoded") {
 		return nil
 	}
 	return &problem{

@@ -73,6 +73,7 @@ func TestParseTakeRefuses(t *testing.T) {
 		"no key":                {`{"domain":"d","descriptors":[{"entries":[{"value":"42"}]}]}`, "descriptors[0].entries[0].key"},
 		"no entries":            {`{"domain":"d","descriptors":[{"entries":[]}]}`, "descriptors[0].entries"},
 		"entries as an object":  {`{"domain":"d","descriptors":[{"entries":{}}]}`, "descriptors.entries"},
+		"a text as descriptor":  {`{"domain":"d","descriptors":["user"]}`, "descriptors"},
 		"no descriptors":        {`{"domain":"d"}`, "descriptors"},
 		"no domain":             {`{` + userEntry + `}`, "domain"},
 		"mode reserve":          {`{"domain":"d",` + userEntry + `,"mode":"reserve"}`, "mode"},

@@ -49,13 +49,13 @@ func refusal(v *verdict, status int) *problem {
 	}
 }
 
+// why says which limit refused, and until when.
 func why(r *ruling) string {
-	l := r.applied.Limit
-	limit := fmt.Sprintf("limit %q, %d per %s", l.Name, l.Count, l.Period)
+	limit := fmt.Sprintf("limit %q (%s)", r.applied.Limit.Name, r.applied.Limit)
 	if r.decision.RetryAfter == weir.Never {
-		return limit + ", can never grant this cost"
+		return limit + " can never grant this cost"
 	}
-	return fmt.Sprintf("%s, is used up; it has room in %d s", limit, max(1, roundUp(r.decision.RetryAfter, time.Second)))
+	return fmt.Sprintf("%s is used up; it has room in %d s", limit, max(1, roundUp(r.decision.RetryAfter, time.Second)))
 }
 
 // problemOf finds the problem that tells an error to the caller, and whether it
@@ -139,7 +139,7 @@ const shownBytes = 80
 
 func invalid(field, value, want string) *weir.InvalidError {
 	if len(value) > shownBytes {
-		value = value[:shownBytes] + "…"
+		value = strings.ToValidUTF8(value[:shownBytes], "") + "…"
 	}
 	return &weir.InvalidError{Field: field, Value: value, Want: want}
 }

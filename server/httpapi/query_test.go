@@ -97,6 +97,8 @@ func TestParseQueryRefuses(t *testing.T) {
 		"from without a header":          {"domain=d&from=user", "from"},
 		"from with an empty name":        {"domain=d&from=user=", "from"},
 		"from with a bad name":           {"domain=d&from=user=X%20User", "from"},
+		"from in broken encoding":        {"domain=d&from=user%zz", "query"},
+		"entry in broken encoding":       {"domain=d&entry=%zz=1", "query"},
 		"entry without a value":          {"domain=d&entry=user", "entry"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/config"
 )
 
@@ -29,7 +28,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	s := &Set{domains: make(map[string]*domain, len(domains))}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
-			return nil, &weir.InvalidError{Field: "domain", Value: strconv.Quote(d.Name), Want: "each domain once"}
+			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
 		}
 		prefix := string(append(appendEscaped(nil, d.Name, ""), '/'))
 		c := compiler{set: s, domain: d.Name, prefix: prefix}
@@ -58,8 +57,8 @@ type compiler struct {
 
 // level compiles a list of descriptors below the entries above it.
 func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error) {
-	if len(above) > config.MaxDepth {
-		return level{}, &weir.InvalidError{Field: "descriptors", Value: fmt.Sprintf("%d levels", len(above)), Want: fmt.Sprintf("at most %d", config.MaxDepth)}
+	if len(above) == config.MaxDepth {
+		return level{}, outside("descriptors", "deeper", fmt.Sprintf("at most %d levels", config.MaxDepth))
 	}
 	l := newLevel(len(list))
 	for i, d := range list {

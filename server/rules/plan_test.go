@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/config"
@@ -187,17 +186,56 @@ x-c: &list
   - {key: "b*", share_threshold: true, rate_limit: {unit: hour}}
   - {key: c, value: "*;", share_threshold: true, rate_limit: *ours}
   - {key: c, rate_limit: {unlimited: true}, descriptors: *below}
+  - {key: g, rate_limit: {<<: *ours, name: minute}}
+  - {key: g, value: "x;*", rate_limit: *theirs}
 descriptors: *list
 `
 
-// TestKeysNeverCollide draws pairs of requests and wants one key only where
-// domain, entries and rule are the same; for shared budgets, the rule.
+// anything has one rule for all entries, so that nothing but they tell keys apart.
+const anything = `
+descriptors:
+  - {key: "*", rate_limit: &limit {unit: minute}, descriptors: [{key: "*", rate_limit: *limit}]}
+`
+
+// tricky are texts that look like what stands between texts in keys.
+var tricky = []string{
+	"", "a", "b", "g", "x", "b*", "a=b", "b=b", "=", "*;", "x;g", ";minute", "b;a#1", "a,a=b", "b,a=a", "/a", "%3D", "\x00", "\xff",
+}
+
+// TestKeysNeverCollide asks for all descriptors of one or two tricky entries and
+// wants one key only where domain, entries and rule are the same; for shared
+// budgets, domain and rule.
 func TestKeysNeverCollide(t *testing.T) {
 	t.Parallel()
+	var entries []rules.Entry
+	for i := range len(tricky) * len(tricky) {
+		entries = append(entries, rules.Entry{Key: tricky[i/len(tricky)], Value: tricky[i%len(tricky)]})
+	}
+	for _, text := range []string{collisions, anything} {
+		set, owners := lookAlikes(t, text), map[string]string{}
+		for _, name := range set.Domains() {
+			for _, first := range entries {
+				own(t, set, owners, name, first)
+				for _, second := range entries {
+					if name != "d" {
+						break // What follows the domain is the same for all.
+					}
+					own(t, set, owners, name, first, second)
+				}
+			}
+		}
+		if len(owners) < 1000 {
+			t.Errorf("only %d keys", len(owners))
+		}
+	}
+}
+
+// lookAlikes has the same rules for several domains.
+func lookAlikes(t *testing.T, text string) *rules.Set {
+	t.Helper()
 	var domains []*config.Domain
-	names := []string{"d", "d/", "d/a=b", "d%2F"}
-	for _, name := range names {
-		d, err := config.Parse(name, fmt.Appendf(nil, "domain: %q%s", name, collisions))
+	for _, name := range []string{"d", "d/", "d%2F"} {
+		d, err := config.Parse(name, fmt.Appendf(nil, "domain: %q%s", name, text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,38 +245,29 @@ func TestKeysNeverCollide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := rapid.SampledFrom([]string{
-		"", "a", "b", "c", "a=b", "b*", "*;", "x;", "b;minute", ";minute", "b;a#1", "%3D", "=", "a,a=b", ",", "\x00", "\xff", "\n", "#1",
-	})
-	entry := rapid.Custom(func(t *rapid.T) rules.Entry {
-		return rules.Entry{Key: texts.Draw(t, "key"), Value: texts.Draw(t, "value")}
-	})
-	owners := map[string]string{}
-	rapid.Check(t, func(t *rapid.T) {
-		req := &rules.Request{Domain: rapid.SampledFrom(names).Draw(t, "domain"), Cost: 1}
-		entries := rapid.SliceOfN(entry, 1, 2).Draw(t, "entries")
-		req.Descriptors = [][]rules.Entry{entries}
-		plan, err := set.Plan(req)
-		if err != nil {
-			t.Fatal(err)
+	return set
+}
+
+// own enters whose the keys of a descriptor are, which nobody else's may be.
+func own(t *testing.T, set *rules.Set, owners map[string]string, domain string, entries ...rules.Entry) {
+	t.Helper()
+	plan, err := set.Plan(&rules.Request{Domain: domain, Descriptors: [][]rules.Entry{entries}, Cost: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range plan.Applied {
+		if a.Act == nil {
+			continue
 		}
-		for _, a := range plan.Applied {
-			if a.Act == nil {
-				continue
-			}
-			owner := fmt.Sprintf("%q %q %s %s", req.Domain, entries, a.Rule.Path, a.Limit.Name)
-			if a.Rule.ShareThreshold {
-				owner = fmt.Sprintf("%q %s", req.Domain, a.Rule.Path)
-			}
-			key := a.Act.Charges[a.Charge].Key
-			if other, taken := owners[key]; taken && other != owner {
-				t.Fatalf("%s is the key of\n%s and\n%s", key, owner, other)
-			}
-			owners[key] = owner
+		owner := fmt.Sprintf("%q %q %s %s", domain, entries, a.Rule.Path, a.Limit.Name)
+		if a.Rule.ShareThreshold {
+			owner = fmt.Sprintf("%q %s", domain, a.Rule.Path)
 		}
-	})
-	if len(owners) < 20 {
-		t.Errorf("only %d keys were drawn", len(owners))
+		key := a.Act.Charges[a.Charge].Key
+		if other, taken := owners[key]; taken && other != owner {
+			t.Fatalf("%s is the key of\n%s and\n%s", key, owner, other)
+		}
+		owners[key] = owner
 	}
 }
 
@@ -290,6 +319,13 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := rules.Parse("f", nil); !errors.As(err, &problems) {
 		t.Errorf("Parse = %v", err)
+	}
+	deep := []*config.Descriptor{}
+	for range config.MaxDepth + 1 {
+		deep = []*config.Descriptor{{Key: "k", Descriptors: deep}}
+	}
+	if _, err := rules.Compile([]*config.Domain{{Name: "a", Descriptors: deep}}); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("Compile = %v", err)
 	}
 	if _, err := rules.Compile([]*config.Domain{{Name: "a"}, {Name: "a"}}); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("Compile = %v", err)

@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAuth(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for i := range 5 {
+		w := auth(h, "domain=shop&user=alice")
+		wantStatus(t, w, http.StatusNoContent)
+		wantHeaders(t, w, map[string]string{
+			"RateLimit-Policy":      `"per-user";q=10;w=60`,
+			"RateLimit":             fmt.Sprintf(`"per-user";r=%d;t=%d`, 4-i, 6*(i+1)),
+			"X-RateLimit-Limit":     "10",
+			"X-RateLimit-Remaining": fmt.Sprint(4 - i),
+			"X-RateLimit-Reset":     fmt.Sprint(6 * (i + 1)),
+			"Retry-After":           "",
+			"Cache-Control":         "no-store",
+		})
+	}
+	w := auth(h, "domain=shop&user=alice")
+	wantStatus(t, w, http.StatusTooManyRequests)
+	wantHeaders(t, w, map[string]string{
+		"RateLimit":    `"per-user";r=0;t=6`,
+		"Retry-After":  "6",
+		"Content-Type": "application/problem+json",
+	})
+	want := problem{
+		Type: quotaExceeded, Title: "Quota exceeded", Status: 429,
+		Detail:   `limit "per-user" (10/min burst 5) is used up; it has room in 6 s`,
+		Violated: []string{"per-user"},
+	}
+	if diff := cmp.Diff(want, decode[problem](t, w)); diff != "" {
+		t.Errorf("problem (-want +got):\n%s", diff)
+	}
+	wantStatus(t, auth(h, "domain=shop&user=bob"), http.StatusNoContent)
+}
+
+func TestAuthVariants(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for name, test := range map[string]struct {
+		query  string
+		status int
+	}{
+		"nothing matches":          {"domain=shop&other=1", 204},
+		"an unknown domain":        {"domain=other&user=1", 204},
+		"unlimited":                {"domain=shop&free=1", 204},
+		"refused":                  {"domain=shop&closed=1", 429},
+		"refused for nginx":        {"domain=shop&closed=1&deny=403", 403},
+		"more than ever fits":      {"domain=shop&user=x&cost=6", 429},
+		"from a header":            {"domain=shop&from=closed=X-User", 429},
+		"from the address":         {"domain=shop&from=user=client_ip&cost=5", 204},
+		"an entry by its spelling": {"domain=shop&entry=closed=1", 429},
+		"cost 0":                   {"domain=shop&user=1&cost=0", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantStatus(t, auth(h, test.query), test.status)
+		})
+	}
+}
+
+func TestNeverHasNoRetryAfter(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := auth(h, "domain=shop&user=x&cost=6")
+	wantStatus(t, w, http.StatusTooManyRequests)
+	wantHeaders(t, w, map[string]string{"Retry-After": "", "RateLimit": `"per-user";r=5`})
+	if detail := decode[problem](t, w).Detail; !strings.Contains(detail, "never") {
+		t.Errorf("detail: %s", detail)
+	}
+}
+
+func TestUnmatchedHasNoHeaders(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for _, query := range []string{"domain=shop&other=1", "domain=shop&free=1", "domain=shop&watched=1"} {
+		w := auth(h, query)
+		wantStatus(t, w, http.StatusNoContent)
+		wantHeaders(t, w, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Limit": ""})
+	}
+}
+
+func TestRefusalInPlainText(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := httptest.NewRecorder()
+	r := subRequest("domain=shop&closed=1")
+	r.Header.Set("Accept", "text/html")
+	h.ServeHTTP(w, r)
+	wantStatus(t, w, http.StatusTooManyRequests)
+	wantHeaders(t, w, map[string]string{"Content-Type": "text/plain; charset=utf-8"})
+}
+
+func TestAuthRefusesOtherMethods(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/auth?domain=shop&user=1", nil))
+	wantStatus(t, w, http.StatusMethodNotAllowed)
+}

@@ -1,0 +1,26 @@
+package httpapi
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/weirlimit/weir/memstore"
+)
+
+func BenchmarkAuth(b *testing.B) {
+	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	r := subRequest("domain=shop&from=user=X-User")
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	h := handler(b, Options{Taker: memstore.New(memstore.Options{})})
+	body := takeOf(``, "user=1", "path=/login")
+	b.ReportAllocs()
+	for b.Loop() {
+		take(h, body)
+	}
+}

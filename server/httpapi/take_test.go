@@ -1,0 +1,219 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+)
+
+func TestTake(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	const at = 1767323045000000
+	user := limitAnswer{
+		Name: "per-user", Key: "user", Algorithm: "gcra", Limit: 10,
+		Granted: 2, Remaining: 3, ResetAfterMS: 12000, AtUS: at, Source: "store",
+	}
+	login := limitAnswer{
+		Name: "login", Key: "path", Algorithm: "sliding_log", Limit: 3,
+		Granted: 2, Remaining: 1, ResetAfterMS: 10000, AtUS: at, Source: "store",
+	}
+
+	w := take(h, takeOf(`,"cost":2`, "user=1", "free=x", "path=/login", "other=y"))
+	wantStatus(t, w, http.StatusOK)
+	want := takeAnswer{Allowed: true, Granted: 2, Limits: []limitAnswer{user, login}}
+	if diff := cmp.Diff(want, decode[takeAnswer](t, w)); diff != "" {
+		t.Fatalf("first (-want +got):\n%s", diff)
+	}
+	wantHeaders(t, w, map[string]string{
+		"Content-Type":     "application/json",
+		"RateLimit-Policy": `"per-user";q=10;w=60, "login";q=3;w=10`,
+		"RateLimit":        `"per-user";r=3;t=12`,
+	})
+
+	w = take(h, takeOf(`,"cost":2`, "user=1", "path=/login"))
+	wantStatus(t, w, http.StatusTooManyRequests)
+	user.Granted, login.Granted, login.RetryAfterMS = 0, 0, 10000
+	want = takeAnswer{Limits: []limitAnswer{user, login}}
+	if diff := cmp.Diff(want, decode[takeAnswer](t, w)); diff != "" {
+		t.Fatalf("second (-want +got):\n%s", diff)
+	}
+	wantHeaders(t, w, map[string]string{
+		"Content-Type": "application/json",
+		"RateLimit":    `"login";r=1;t=10`,
+		"Retry-After":  "10",
+	})
+}
+
+func TestTakeModes(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for _, step := range []struct {
+		name, body string
+		status     int
+		granted    int64
+		remaining  int64
+	}{
+		{"a look at a fresh key", takeOf(`,"cost":0`, "user=1"), 200, 0, 5},
+		{"as many as fit", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 200, 3, 2},
+		{"fewer than asked", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 200, 2, 0},
+		{"none", takeOf(`,"cost":3,"mode":"up_to"`, "user=1"), 429, 0, 0},
+		{"a look at a spent key", takeOf(`,"cost":0`, "user=1"), 200, 0, 0},
+		{"the default", takeOf(``, "user=2"), 200, 1, 4},
+	} {
+		w := take(h, step.body)
+		wantStatus(t, w, step.status)
+		answer := decode[takeAnswer](t, w)
+		if answer.Granted != step.granted || answer.Limits[0].Remaining != step.remaining {
+			t.Errorf("%s: got %+v, want granted %d, remaining %d", step.name, answer, step.granted, step.remaining)
+		}
+	}
+}
+
+func TestTakeWithoutLimits(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: answering{err: errors.New("must not be asked")}})
+	for _, body := range []string{takeOf(`,"cost":4`, "other=1"), takeOf(`,"cost":4`, "free=1"), takeOf(`,"cost":4,"mode":"up_to"`, "free=1")} {
+		w := take(h, body)
+		wantStatus(t, w, http.StatusOK)
+		if got, want := w.Body.String(), `{"allowed":true,"granted":4,"id":"","limits":[]}`+"\n"; got != want {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
+func TestTakeNever(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := take(h, takeOf(`,"cost":6`, "user=1"))
+	wantStatus(t, w, http.StatusTooManyRequests)
+	if got := decode[takeAnswer](t, w).Limits[0].RetryAfterMS; got != -1 {
+		t.Errorf("retry_after_ms: got %d, want -1", got)
+	}
+}
+
+func TestTakeShadow(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	wantStatus(t, take(h, takeOf(``, "watched=1")), http.StatusOK)
+	w := take(h, takeOf(``, "watched=1", "user=1"))
+	wantStatus(t, w, http.StatusOK)
+	answer := decode[takeAnswer](t, w)
+	if !answer.Allowed || answer.Granted != 1 || answer.Limits[0].Source != "shadow" || answer.Limits[1].Source != "store" {
+		t.Errorf("got %+v", answer)
+	}
+	wantHeaders(t, w, map[string]string{"RateLimit-Policy": `"per-user";q=10;w=60`, "X-RateLimit-Remaining": "4"})
+}
+
+// TestRoundsUp: a client that waits what it is told does not come too early.
+func TestRoundsUp(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: answering{decision: weir.Decision{
+		Outcome: weir.Refused, Source: weir.SourceStore,
+		RetryAfter: 1001 * time.Microsecond, ResetAfter: 1999 * time.Microsecond, Delay: time.Microsecond, At: 7,
+	}}})
+	w := take(h, takeOf(``, "user=1"))
+	wantStatus(t, w, http.StatusTooManyRequests)
+	got := decode[takeAnswer](t, w).Limits[0]
+	if got.RetryAfterMS != 2 || got.ResetAfterMS != 2 || got.DelayMS != 1 || got.AtUS != 7 {
+		t.Errorf("got %+v", got)
+	}
+	wantHeaders(t, w, map[string]string{"Retry-After": "1"})
+}
+
+func TestTakeTransport(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	good := takeOf(``, "user=1")
+	for name, test := range map[string]struct {
+		method, contentType, body string
+		status                    int
+		field                     string
+	}{
+		"no content type":      {"POST", "", good, 200, ""},
+		"json with parameters": {"POST", "application/json; charset=utf-8", good, 200, ""},
+		"a json of its own":    {"POST", "application/vnd.shop+json", good, 200, ""},
+		"another type":         {"POST", "text/xml", good, 415, "content-type"},
+		"a form":               {"POST", "application/x-www-form-urlencoded", "domain=shop", 400, "body"},
+		"nonsense":             {"POST", ";", good, 415, "content-type"},
+		"too large":            {"POST", "", `{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 413, "body"},
+		"not supported yet":    {"POST", "", takeOf(`,"mode":"reserve"`, "user=1"), 400, "mode"},
+		"too many entries":     {"POST", "", takeOf(``, "user="+strings.Repeat("x", 2000)), 400, "descriptors[0].entries[0].value"},
+		"a GET":                {"GET", "", "", 405, ""},
+		"a PUT":                {"PUT", "", good, 405, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(test.method, "/v1/take", strings.NewReader(test.body))
+			if test.contentType != "" {
+				r.Header.Set("Content-Type", test.contentType)
+			}
+			h.ServeHTTP(w, r)
+			wantStatus(t, w, test.status)
+			if test.field == "" {
+				return
+			}
+			wantHeaders(t, w, map[string]string{"Content-Type": "application/problem+json"})
+			if p := decode[problem](t, w); p.Field != test.field || p.Status != test.status || p.Type != "about:blank" || p.Title == "" {
+				t.Errorf("got %+v, want field %s", p, test.field)
+			}
+		})
+	}
+}
+
+func TestTakeCutShort(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", iotest.ErrReader(io.ErrUnexpectedEOF)))
+	wantStatus(t, w, http.StatusBadRequest)
+	if p := decode[problem](t, w); p.Field != "body" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestNotSupportedYetSaysSo(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for _, w := range []*httptest.ResponseRecorder{
+		take(h, takeOf(`,"mode":"reserve"`, "user=1")),
+		take(h, takeOf(`,"max_wait_ms":1`, "user=1")),
+		take(h, takeOf(`,"id":"x"`, "user=1")),
+		take(h, takeOf(`,"hold_ms":1`, "user=1")),
+		auth(h, "domain=shop&user=1&id=x"),
+	} {
+		wantStatus(t, w, http.StatusBadRequest)
+		if p := decode[problem](t, w); !strings.Contains(p.Detail, "not supported yet by this version") {
+			t.Errorf("detail: %s", p.Detail)
+		}
+	}
+}
+
+// TestWithoutAlgorithm: rules of envoyproxy/ratelimit are answered too, each by
+// itself.
+func TestWithoutAlgorithm(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for i := range 3 {
+		w := take(h, takeOf(``, "plain=1", "user=1"))
+		status := http.StatusOK
+		if i == 2 {
+			status = http.StatusTooManyRequests
+		}
+		wantStatus(t, w, status)
+		answer := decode[takeAnswer](t, w)
+		if len(answer.Limits) != 2 || answer.Limits[1].Granted != 1 || answer.Allowed != (i < 2) {
+			t.Errorf("call %d: got %+v", i, answer)
+		}
+	}
+}
