@@ -153,7 +153,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := New(Options{Config: bad})
-	if problems := (config.Problems)(nil); !errors.As(err, &problems) {
+	if problems := config.Problems(nil); !errors.As(err, &problems) {
 		t.Errorf("bad rules: got %v", err)
 	}
 }

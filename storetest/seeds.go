@@ -98,9 +98,18 @@ func seedBucket(b *bench) {
 		passes bool
 		left   int64
 	}{
-		{0, 3, true, 7}, {0, 3, true, 4}, {0, 3, true, 1}, {0, 3, false, 1}, {0, 1, true, 0}, {0, 1, false, 0},
-		{999 * time.Millisecond, 1, false, 0}, {time.Millisecond, 3, false, 2}, {0, 1, true, 1},
-		{time.Second, 3, true, 0}, {3 * time.Second, 3, true, 3}, {10 * time.Second, 1, true, 9},
+		{0, 3, true, 7},
+		{0, 3, true, 4},
+		{0, 3, true, 1},
+		{0, 3, false, 1},
+		{0, 1, true, 0},
+		{0, 1, false, 0},
+		{999 * time.Millisecond, 1, false, 0},
+		{time.Millisecond, 3, false, 2},
+		{0, 1, true, 1},
+		{time.Second, 3, true, 0},
+		{3 * time.Second, 3, true, 3},
+		{10 * time.Second, 1, true, 9},
 	} {
 		b.clock.Advance(step.wait)
 		if d := b.charge("bucket", l, step.cost); d.Allowed() != step.passes || d.Remaining != step.left {

@@ -30,7 +30,7 @@ Exit codes: 0 the rules are good, 1 they are not.`,
 		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			set, err := rules.Load(paths...)
-			if problems := (config.Problems)(nil); errors.As(err, &problems) {
+			if problems := config.Problems(nil); errors.As(err, &problems) {
 				return &problemsFound{err}
 			}
 			if err != nil {

@@ -28,7 +28,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: threshold})), nil
 	case "text":
-		return slog.New(tint.NewHandler(w, &tint.Options{
+		return slog.New(tint.NewTextHandler(w, &tint.Options{
 			Level:      threshold,
 			TimeFormat: time.TimeOnly,
 			NoColor:    !isTerminal(w) || os.Getenv("NO_COLOR") != "",
