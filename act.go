@@ -1,10 +1,6 @@
 package weir
 
-import (
-	"fmt"
-	"math"
-	"time"
-)
+import "time"
 
 // Bounds of an act. Whatever lies outside is answered with an [InvalidError] and
 // charges nothing.
@@ -15,23 +11,79 @@ const (
 	MaxCost = 1_000_000_000
 	// MaxKeyBytes is the length of the longest key.
 	MaxKeyBytes = 64 << 10
+	// MaxIDBytes is the length of the longest id.
+	MaxIDBytes = 128
+	// MaxWait is how far ahead a charge can be booked, and how long a hold can
+	// last.
+	MaxWait = 24 * time.Hour
 	// MaxCount is the largest value of a counter: what a limit that charges
 	// refused requests saturates at, and the largest cost it takes.
 	MaxCount = 1<<53 - 1
+	// IDLife is how long an id is remembered, at least.
+	IDLife = 10 * time.Minute
 )
 
 // Kind is what an act does.
 type Kind uint8
 
-// Take decides the charges and makes them if all of them fit. The zero value.
-const Take Kind = iota
+const (
+	// Take decides the charges and makes them if all of them fit. The zero
+	// value.
+	Take Kind = iota
+	// Refund gives Cost units back to each key: of the take that has the act's
+	// ID, or else of the decision that was made at the charge's At. Only what
+	// still counts there is given back, never beyond full; Granted says how
+	// much.
+	Refund
+	// Settle replaces what the take with the act's ID was granted by Cost: gives
+	// back the difference, or charges what is missing, even if it does not fit.
+	Settle
+	// Release gives back all that the take with the act's ID was granted.
+	Release
+	// Renew extends the lease of a holder of a concurrency limit, and the life
+	// of the hold, to Hold from now.
+	Renew
+	// Reset forgets the keys.
+	Reset
+	// Record charges Cost units even if they do not fit, up to a debt of one
+	// full drain.
+	Record
+	kinds
+)
+
+var kindNames = [kinds]string{"take", "refund", "settle", "release", "renew", "reset", "record"}
+
+// String returns the kind as it stands in messages.
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
 
 // An Act is what one caller asks at one instant: all its charges are made, or
 // none is. It is the caller's memory: a caller may reuse it, with its slices,
 // once the Take that decides it has returned.
 type Act struct {
-	Kind    Kind
-	Charges []Charge
+	Kind Kind
+	// ID makes a take happen once, and so whatever refunds, settles or releases
+	// it: a repeat with the same content gets the first answer and charges
+	// nothing. It names the holder of a concurrency limit. At most [MaxIDBytes];
+	// remembered for [IDLife], or as long as the hold or lease if that is
+	// longer. Empty: none.
+	ID string
+	// Hold is how long the take, whose cost is an estimate, waits to be settled
+	// or released; it needs an ID. For Renew: the new lease, zero for the
+	// limit's Period. At most [MaxWait].
+	Hold time.Duration
+	// MaxWait, if set, books ahead what does not fit now but will within that
+	// time; the decision's Delay says when. Only where all limits are gcra,
+	// token_bucket or leaky_bucket. At most the constant [MaxWait].
+	MaxWait time.Duration
+	// Immediate refuses what a leaky_bucket would let out later than now: for
+	// callers that cannot wait.
+	Immediate bool
+	Charges   []Charge
 	// Decisions receives the answers; the caller brings len(Charges) of them.
 	Decisions []Decision
 	// Err is set where no decision was reached for this act; the decisions mean
@@ -58,6 +110,9 @@ type Charge struct {
 	// UpTo, as many as fit. All charges of such an act have one Cost and one
 	// UpTo, and each is granted what fits all of them.
 	UpTo int64
+	// At and Delay are those of the decision that a Refund without an ID undoes.
+	At    int64
+	Delay time.Duration
 }
 
 // Prepare checks the act and answers it where no store is needed: an act outside
@@ -65,72 +120,28 @@ type Charge struct {
 // decisions. It reports whether the act is done. Stores call it first.
 func (a *Act) Prepare() bool {
 	a.Err = a.check()
-	if a.Err != nil {
-		return true
-	}
-	return a.denied()
-}
-
-func (a *Act) check() error {
-	if a.Kind != Take {
-		return invalid("kind", a.Kind, "take")
-	}
-	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
-		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
-	}
-	if len(a.Decisions) != len(a.Charges) {
-		return invalid("decisions", len(a.Decisions), "room for one answer a charge")
-	}
-	for i := range a.Charges {
-		if err := a.checkCharge(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *Act) checkCharge(i int) error {
-	c := &a.Charges[i]
-	field := func(name string) string { return fmt.Sprintf("charges[%d].%s", i, name) }
-	switch {
-	case c.Limit == nil || !c.Limit.compiled:
-		return invalid(field("limit"), "not compiled", "a limit that Compile returned")
-	case len(c.Key) > MaxKeyBytes:
-		return invalid(field("key"), fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
-	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
-		return invalid(field("cost"), c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
-	case c.UpTo != 0 && (c.Cost == 0 || c.UpTo < c.Cost || c.UpTo > MaxCost):
-		return invalid(field("up_to"), c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
-	case c.UpTo != a.Charges[0].UpTo || c.UpTo != 0 && c.Cost != a.Charges[0].Cost:
-		return invalid(field("up_to"), c.UpTo, "one cost and one up_to for all charges of a best-effort act")
-	}
-	for j := range i {
-		if a.Charges[j].Key == c.Key && a.Charges[j].Limit.rule.ID == c.Limit.rule.ID && a.Charges[j].Limit.rule != c.Limit.rule {
-			return invalid(field("limit"), c.Limit, "one limit for a key in an act; give each limit a key of its own")
-		}
-	}
-	return nil
+	return a.Err != nil || a.Kind == Take && a.denied()
 }
 
 // denied refuses the act if it charges a limit whose count is 0.
 func (a *Act) denied() bool {
 	denied := false
 	for i := range a.Charges {
-		if a.Charges[i].Limit.Count == 0 && a.Charges[i].Cost > 0 {
-			denied = true
-		}
-	}
-	if !denied {
-		return false
+		denied = denied || a.Charges[i].denied()
 	}
 	for i := range a.Charges {
+		if !denied {
+			break
+		}
 		a.Decisions[i] = Decision{}
-		if a.Charges[i].Limit.Count == 0 && a.Charges[i].Cost > 0 {
+		if a.Charges[i].denied() {
 			a.Decisions[i] = Decision{Outcome: Refused, Source: SourceLimit, RetryAfter: Never}
 		}
 	}
-	return true
+	return denied
 }
+
+func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }
 
 // Allowed reports whether every charge of a decided act was granted.
 func (a *Act) Allowed() bool {
@@ -140,13 +151,4 @@ func (a *Act) Allowed() bool {
 		}
 	}
 	return a.Err == nil
-}
-
-// DurationOf returns a number of microseconds as a duration, [Never] where it
-// does not fit one.
-func DurationOf(micros int64) time.Duration {
-	if micros > math.MaxInt64/1000 {
-		return Never
-	}
-	return time.Duration(micros) * time.Microsecond
 }

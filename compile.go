@@ -66,10 +66,10 @@ func (l *Limit) checkOptions() error {
 		return invalid("anchor", "first", "none: only fixed_window has an anchor")
 	case l.Anchor > AnchorFirst:
 		return invalid("anchor", uint8(l.Anchor), "epoch or first")
-	case l.ChargeRefused && l.Algorithm != FixedWindow:
-		return invalid("charge_refused", true, "false: only fixed_window charges refused requests")
+	case l.ChargeRefused && l.Algorithm == Concurrency:
+		return invalid("charge_refused", true, "false: concurrency has holders, not units")
 	}
-	return nil
+	return l.checkCalendar()
 }
 
 // compile fills in the rule: integers in µs whose products stay below 2⁵³.
@@ -83,17 +83,24 @@ func (l *Limit) compile() error {
 		Period:        l.Period.Microseconds(),
 		Burst:         l.Count,
 	}
-	r.Cap, r.Drain = r.Burst, r.Period
+	r.Debt = 2 * r.Burst
+	r.Cap, r.Drain = r.Debt, r.Period
 	switch l.Algorithm {
 	case FixedWindow:
-		r.Cap = MaxCount
+		r.Debt, r.Cap = MaxCount, MaxCount
+		r.Calendar = l.TimeZone != ""
+		if r.Calendar {
+			r.Drain += calendarSlack
+		}
+	case SlidingCounter:
+		return l.compileCounter()
 	case RollingWindow:
 		r.Buckets = int64(l.Buckets)
 		r.Width = ceilDiv(r.Period, r.Buckets)
 		r.Drain += r.Width
 	case TokenBucket:
 		return l.compileBucket()
-	case GCRA:
+	case GCRA, LeakyBucket:
 		return l.compileGCRA()
 	}
 	return nil
@@ -106,6 +113,7 @@ func (l *Limit) compileBucket() error {
 	if l.Count > 0 {
 		r.Burst = l.Burst
 	}
+	r.Debt = 2 * r.Burst
 	refills := int64(exact)/r.Period - 2
 	if refills < ceilDiv(2*r.Burst, r.Count) {
 		return l.inexact()
@@ -121,6 +129,7 @@ func (l *Limit) compileGCRA() error {
 	if l.Count > 0 {
 		r.Burst = l.Burst
 	}
+	r.Debt = 2 * r.Burst
 	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
 		g := gcd(r.Count*r.Tick, r.Period)
 		r.Num, r.Den = r.Count*r.Tick/g, r.Period/g
@@ -135,6 +144,19 @@ func (l *Limit) compileGCRA() error {
 		return nil
 	}
 	return l.inexact()
+}
+
+// compileCounter picks the finest tick in which a counter times the period stays
+// exact.
+func (l *Limit) compileCounter() error {
+	r := &l.rule
+	r.Drain = 2 * r.Period
+	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
+		if r.Period%r.Tick == 0 && r.Cap <= (exact-1)/(r.Period/r.Tick) {
+			return nil
+		}
+	}
+	return invalid("count", l.Count, "a smaller count: this one cannot be weighed exactly over "+periodText(l.Period))
 }
 
 // inexact refuses a limit whose levels no unit of time can count exactly.

@@ -1,13 +1,14 @@
 package weir
 
 import (
-	"math"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Never is the RetryAfter of a charge that cannot pass however long one waits:
 // its cost is more than the limit can ever grant at once.
-const Never time.Duration = math.MaxInt64
+const Never time.Duration = algo.Never
 
 // Outcome says what became of a charge.
 type Outcome uint8

@@ -24,6 +24,15 @@ const (
 	RollingWindow = Algorithm(algo.RollingWindow)
 	// TokenBucket adds N tokens at once every T to a bucket of B.
 	TokenBucket = Algorithm(algo.TokenBucket)
+	// SlidingCounter weighs the last window of T by the part of it that is still
+	// less than T ago: less than 2N in any interval of T, N where arrivals are
+	// even.
+	SlidingCounter = Algorithm(algo.SlidingCounter)
+	// LeakyBucket queues up to B units and lets them out at N per T: a grant
+	// carries the delay after which it may be used.
+	LeakyBucket = Algorithm(algo.LeakyBucket)
+	// Concurrency lets N holders in at a time, each with a lease of T.
+	Concurrency = Algorithm(algo.Concurrency)
 )
 
 // String returns the algorithm's name in YAML, JSON, logs and metrics.
@@ -80,19 +89,28 @@ type Limit struct {
 	// Period is T, 1 ms … 366 days, in whole milliseconds.
 	Period time.Duration
 	// Burst is B, the most that a fresh key can be charged at one instant,
-	// 1 … 1 000 000 000. Zero: Count. Only for gcra and token_bucket, where it
-	// is the capacity.
+	// 1 … 1 000 000 000. Zero: Count. Only for gcra, for token_bucket, where it
+	// is the capacity, and for leaky_bucket, where it is the queue.
 	Burst int64
 	// Buckets is how many buckets a rolling_window has, 2 … 3600. Zero: 60.
 	Buckets int
 	// Anchor is where the windows of a fixed_window begin.
 	Anchor Anchor
+	// TimeZone, an IANA name such as "Europe/Paris", turns the windows of a
+	// fixed_window into calendar windows there; the Period is one of 24h, 168h,
+	// 720h and 8760h then, for a day, a week from Monday, a month and a year.
+	TimeZone string
+	// AnchorDay is the day of the month, 1 … 31, on which calendar months begin,
+	// or the last day where the month is shorter. Zero: 1.
+	AnchorDay int
 	// ChargeRefused counts refused charges too, for costs that are only
-	// reported. Only for fixed_window, where it also allows counts up to 2³²−1
-	// and costs up to [MaxCount].
+	// reported: up to a debt of one full drain, or without end for
+	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
+	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 
 	rule     algo.Rule
+	zone     *time.Location
 	compiled bool
 }
 
@@ -158,11 +176,24 @@ func (l *Limit) Rule() *algo.Rule {
 	return &l.rule
 }
 
-// bursts reports whether the limit's algorithm has a Burst of its own.
-func (l *Limit) bursts() bool { return l.Algorithm == GCRA || l.Algorithm == TokenBucket }
+// RuleAt is Rule with the calendar windows around an instant, in µs since 1970;
+// the same as Rule for a limit without a calendar. For stores.
+func (l *Limit) RuleAt(now int64) algo.Rule {
+	r := l.rule
+	if r.Calendar {
+		r.Starts = l.starts(time.UnixMicro(now))
+	}
+	return r
+}
 
-// reports says whether the limit takes costs that are merely reported.
-func (l *Limit) reports() bool { return l.ChargeRefused }
+// bursts reports whether the limit's algorithm has a Burst of its own.
+func (l *Limit) bursts() bool {
+	return l.Algorithm == GCRA || l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
+}
+
+// reports says whether the limit takes costs of any size that are merely
+// reported.
+func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm == FixedWindow }
 
 func (l *Limit) maxCost() int64 {
 	if l.reports() {

@@ -14,19 +14,23 @@ type call struct {
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
 	asked      [weir.MaxCharges]int64 // what the act asks of that slot up to each charge
 	shards     []uint32               // the shards to lock, ascending
+	delay      [weir.MaxCharges]int64 // how long each charge has to wait for what it is granted
 	overflowed bool                   // the overflow's lock is held
+	record     recordName             // of the act's id
+	recordAt   uint32                 // the shard of the record
 }
 
 // A slot is one key of an act: the scratch copy of its state.
 type slot struct {
 	shard    uint32
-	known    bool // the key has a cell
-	clamped  bool
+	known    bool  // the key has a cell
+	dirty    bool  // to be published whatever was added
 	shared   *cell // the overflow's cell that stands in for the key's own
 	extBytes int64 // memory of the cell's Ext
 	key      string
 	limit    *weir.Limit
 	rule     *algo.Rule
+	own      algo.Rule // the rule where it depends on the time
 	step     *algo.Step
 	state    algo.State
 	aged     int64 // state.Used when it was read
@@ -47,6 +51,11 @@ func (c *call) gather(s *Store, a *weir.Act) {
 			c.shards = append(c.shards, shard)
 		}
 		c.slotOf[i] = int32(j)
+	}
+	if a.ID != "" {
+		c.record = nameRecord(a)
+		c.recordAt = uint32(maphash.Comparable(s.seed, c.record) % shardCount)
+		c.shards = append(c.shards, c.recordAt)
 	}
 }
 
@@ -81,63 +90,5 @@ func (c *call) unlock(s *Store) {
 
 func (c *call) reset() {
 	clear(c.slots)
-	c.slots, c.shards, c.overflowed = c.slots[:0], c.shards[:0], false
-}
-
-// decide charges the act's keys if all its charges fit. redisstore/lua/act.lua
-// is its twin.
-func (c *call) decide(a *weir.Act, now int64) {
-	fits := true
-	for i := range a.Charges {
-		t := &c.slots[c.slotOf[i]]
-		t.asked += a.Charges[i].Cost
-		c.asked[i] = t.asked
-		a.Decisions[i] = weir.Decision{Outcome: weir.Spared, Source: weir.SourceStore, At: now}
-		if a.Charges[i].Cost > 0 && t.state.Used+t.asked > t.rule.Burst {
-			a.Decisions[i].Outcome = weir.Refused
-			fits = false
-		}
-	}
-	if fits {
-		c.grant(a)
-		return
-	}
-	for i := range a.Charges {
-		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
-			t.state.Used = min(t.state.Used+a.Charges[i].Cost, weir.MaxCount)
-		}
-	}
-}
-
-func (c *call) grant(a *weir.Act) {
-	most := a.Charges[0].UpTo
-	for i := range a.Charges {
-		if most > 0 {
-			t := &c.slots[c.slotOf[i]]
-			most = min(most, (t.rule.Burst-t.state.Used)/(t.asked/a.Charges[i].Cost))
-		}
-	}
-	for i := range a.Charges {
-		granted := a.Charges[i].Cost
-		if most > 0 {
-			granted = most
-		}
-		a.Decisions[i].Outcome, a.Decisions[i].Granted = weir.Granted, granted
-		c.slots[c.slotOf[i]].state.Used += granted
-	}
-}
-
-// report says what remains, and how long to wait, once all is charged.
-func (c *call) report(a *weir.Act, now int64) {
-	for i := range a.Charges {
-		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
-		d.Remaining = algo.Room(&t.state, t.rule)
-		d.ResetAfter = weir.DurationOf(t.step.Fresh(&t.state, t.rule, now))
-		if d.Outcome == weir.Refused {
-			d.RetryAfter = weir.Never
-			if c.asked[i] <= t.rule.Burst {
-				d.RetryAfter = weir.DurationOf(t.step.Wait(&t.state, t.rule, now, c.asked[i]))
-			}
-		}
-	}
+	c.slots, c.shards, c.overflowed, c.record = c.slots[:0], c.shards[:0], false, recordName{}
 }

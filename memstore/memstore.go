@@ -85,21 +85,39 @@ func (s *Store) take(a *weir.Act) {
 	c := s.calls.Get().(*call)
 	c.gather(s, a)
 	c.lock(s)
-	now := s.now()
+	s.decide(c, a, s.now())
+	c.unlock(s)
+	c.reset()
+	s.calls.Put(c)
+}
+
+// decide does the act while its shards are locked.
+func (s *Store) decide(c *call, a *weir.Act, now int64) {
+	var known *record
+	if a.ID != "" {
+		var done bool
+		if known, done = c.recall(s, a, now); done {
+			return
+		}
+	}
 	for i := range c.slots {
 		s.load(c, &c.slots[i], now)
 	}
 	if c.overflowed {
 		c.merge(len(a.Charges))
 	}
-	c.decide(a, now)
+	if a.Kind == weir.Take {
+		c.decide(a, now)
+	} else if a.Err = c.change(a, known, now); a.Err != nil {
+		return
+	}
 	for i := range c.slots {
 		s.publish(&c.slots[i], now)
 	}
 	c.report(a, now)
-	c.unlock(s)
-	c.reset()
-	s.calls.Put(c)
+	if a.ID != "" {
+		c.remember(s, a, known, now)
+	}
 }
 
 // Stats is what a store holds.

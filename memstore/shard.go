@@ -13,7 +13,9 @@ import (
 type shard struct {
 	mu    sync.Mutex
 	cells [algo.Count]map[string]cell
-	_     [64]byte // keeps neighbours' locks off one cache line
+	// records are what is remembered of ids.
+	records map[recordName]*record
+	_       [64]byte // keeps neighbours' locks off one cache line
 }
 
 // A cell is a key's state, inline where it is small.
@@ -57,14 +59,18 @@ func (s *Store) load(c *call, t *slot, now int64) {
 	} else if full := !s.fits(t, now); full || s.overflow.active.Load() {
 		s.overflow.load(c, t, full, now)
 	}
-	t.clamped = t.step.Age(&t.state, t.rule, now)
+	if t.rule.Calendar {
+		t.own = t.limit.RuleAt(now)
+		t.rule = &t.own
+	}
+	t.dirty = t.step.Age(&t.state, t.rule, now)
 	t.aged = t.state.Used
 }
 
 // publish stores what the act has changed.
 func (s *Store) publish(t *slot, now int64) {
 	added := t.state.Used - t.aged
-	if added == 0 && !t.clamped {
+	if added == 0 && !t.dirty {
 		return
 	}
 	t.state.Tight = s.bytes.Load() > s.maxBytes
@@ -72,7 +78,7 @@ func (s *Store) publish(t *slot, now int64) {
 		t.step.Save(&t.state, t.rule, now, added)
 	}
 	filled := cell{
-		at: t.state.At, used: t.state.Used, ext: t.state.Ext, rem: uint32(t.state.Rem),
+		at: t.state.At, used: t.state.Used - t.state.Base, ext: t.state.Ext, rem: uint32(t.state.Rem),
 		until: seconds(now + t.step.Fresh(&t.state, t.rule, now)),
 	}
 	if t.shared != nil {

@@ -1,9 +1,8 @@
 package redisstore
 
 import (
-	"encoding/binary"
-	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -22,19 +21,19 @@ const (
 // belong. lua/head.lua has the format.
 type batch struct {
 	namer keyer
+	now   int64 // about the store's time, for calendars
 	acts  []*weir.Act
 	keys  []string
-	rules []*algo.Rule
-	// keyOf and ruleOf number what has been seen, from 1.
+	rules []algo.Rule
+	// keyOf numbers the keys that have been seen, ruleOf the limits, from 1.
 	keyOf   map[string]int
-	ruleOf  map[*algo.Rule]int
-	keyRule []int
+	ruleOf  map[*weir.Limit]int
+	keyRule []int // 0: a record
 	packed  []byte
-	charges int
 }
 
-func newBatch(namer keyer) *batch {
-	return &batch{namer: namer, keyOf: make(map[string]int), ruleOf: make(map[*algo.Rule]int)}
+func newBatch(namer keyer, now int64) *batch {
+	return &batch{namer: namer, now: now, keyOf: make(map[string]int), ruleOf: make(map[*weir.Limit]int)}
 }
 
 // fill takes acts from the front as long as they fit and returns how many; those
@@ -52,16 +51,19 @@ func (b *batch) fill(acts []*weir.Act) int {
 	return len(acts)
 }
 
-// fits reports whether the act can join: there is room, and no key that is
-// already here comes under another limit, which needs its state written and
-// read in between.
+// fits reports whether the act can join: there is room, no key that is already
+// here comes under another limit, which needs its state written and read in
+// between, and all are takes, which the others are not made to live with.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.keys)+len(a.Charges) > maxKeys {
+	if len(b.acts) == maxActs || len(b.keys)+len(a.Charges)+1 > maxKeys {
+		return false
+	}
+	if a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
 		return false
 	}
 	for i := range a.Charges {
 		k, seen := b.keyOf[b.namer.name(&a.Charges[i])]
-		if seen && *b.rules[b.keyRule[k-1]-1] != *a.Charges[i].Limit.Rule() {
+		if seen && b.rules[b.keyRule[k-1]-1] != a.Charges[i].Limit.RuleAt(b.now) {
 			return false
 		}
 	}
@@ -70,130 +72,67 @@ func (b *batch) fits(a *weir.Act) bool {
 
 func (b *batch) add(a *weir.Act) {
 	b.acts = append(b.acts, a)
-	b.packed = append(b.packed, byte(a.Kind), byte(len(a.Charges)))
+	record := 0
+	if a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record {
+		record = b.key(b.namer.record(a), nil)
+	}
+	b.packed = appendAct(b.packed, a, record)
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		b.packed = binary.BigEndian.AppendUint16(b.packed, uint16(b.key(c)))
-		b.packed = append56(b.packed, c.Cost)
-		b.packed = append56(b.packed, c.UpTo)
-		b.charges++
+		b.packed = appendCharge(b.packed, a.Kind, c, b.key(b.namer.name(c), c.Limit))
 	}
 }
 
-func (b *batch) key(c *weir.Charge) int {
-	name := b.namer.name(c)
+// key numbers a key under a limit, or a record if there is no limit.
+func (b *batch) key(name string, limit *weir.Limit) int {
 	k, seen := b.keyOf[name]
 	if !seen {
 		b.keys = append(b.keys, name)
 		k = len(b.keys)
 		b.keyOf[name] = k
-		b.keyRule = append(b.keyRule, b.rule(c.Limit.Rule()))
+		b.keyRule = append(b.keyRule, b.rule(limit))
 	}
 	return k
 }
 
-func (b *batch) rule(r *algo.Rule) int {
-	n, seen := b.ruleOf[r]
+func (b *batch) rule(limit *weir.Limit) int {
+	if limit == nil {
+		return 0
+	}
+	n, seen := b.ruleOf[limit]
 	if !seen {
-		b.rules = append(b.rules, r)
+		b.rules = append(b.rules, limit.RuleAt(b.now))
 		n = len(b.rules)
-		b.ruleOf[r] = n
+		b.ruleOf[limit] = n
 	}
 	return n
 }
 
 // args is the script's ARGV.
 func (b *batch) args() []any {
-	request := binary.BigEndian.AppendUint16(nil, uint16(len(b.rules)))
-	request = binary.BigEndian.AppendUint16(request, uint16(len(b.acts)))
+	request := append16(nil, len(b.rules))
+	request = append16(request, len(b.acts))
 	args := make([]any, 1, 1+len(b.rules))
-	for _, r := range b.rules {
-		request = appendRule(request, r)
-		args = append(args, strconv.FormatInt(r.Drain/1000+1+slack, 10))
+	for i := range b.rules {
+		request = appendRule(request, &b.rules[i])
+		args = append(args, strconv.FormatInt(b.rules[i].Drain/1000+1+slack, 10))
 	}
 	for _, r := range b.keyRule {
-		request = binary.BigEndian.AppendUint16(request, uint16(r))
+		request = append16(request, r)
 	}
 	args[0] = append(request, b.packed...)
 	return args
 }
 
-func appendRule(p []byte, r *algo.Rule) []byte {
-	flags := byte(0)
-	if r.ChargeRefused {
-		flags |= 1
-	}
-	if r.AnchorFirst {
-		flags |= 2
-	}
-	p = append(p, byte(r.ID), flags)
-	params := r.Params()
-	for _, n := range [...]int64{r.Burst, r.Cap, params[0], params[1], params[2], params[3]} {
-		p = append56(p, n)
-	}
-	return p
-}
-
-// append56 appends a number below 2⁵⁶ in seven bytes.
-func append56(p []byte, n int64) []byte {
-	return append(p, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-}
-
-func read56(p string) int64 {
-	var n int64
-	for i := range 7 {
-		n = n<<8 | int64(p[i])
-	}
-	return n
-}
-
-const (
-	headBytes     = 9
-	decisionBytes = 29
-)
-
-// decode hands the answers out and returns how many keys held something foreign.
-func (b *batch) decode(reply string) (int64, error) {
-	if len(reply) != headBytes+b.charges*decisionBytes {
-		return 0, fmt.Errorf("%w: %d bytes for %d charges", weir.ErrBackend, len(reply), b.charges)
-	}
-	at, foreign := read56(reply), int64(reply[7])<<8|int64(reply[8])
-	reply = reply[headBytes:]
-	for _, a := range b.acts {
-		for i := range a.Decisions {
-			d, ok := decodeDecision(reply[:decisionBytes])
-			if !ok {
-				return foreign, fmt.Errorf("%w: outcome %d", weir.ErrBackend, reply[0])
-			}
-			d.At = at
-			a.Decisions[i] = d
-			reply = reply[decisionBytes:]
+// life is how long an act's id is remembered.
+func life(a *weir.Act) time.Duration {
+	d := max(weir.IDLife, a.Hold)
+	for i := range a.Charges {
+		if a.Charges[i].Limit.Algorithm == weir.Concurrency {
+			d = max(d, a.Charges[i].Limit.Period)
 		}
 	}
-	return foreign, nil
-}
-
-var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.Spared, 4: weir.Refused}
-
-const refusedForEver = 4
-
-func decodeDecision(p string) (weir.Decision, bool) {
-	code := p[0]
-	if code == 0 || int(code) >= len(outcomes) {
-		return weir.Decision{}, false
-	}
-	d := weir.Decision{
-		Outcome:    outcomes[code],
-		Source:     weir.SourceStore,
-		Granted:    read56(p[1:]),
-		Remaining:  read56(p[8:]),
-		RetryAfter: weir.DurationOf(read56(p[15:])),
-		ResetAfter: weir.DurationOf(read56(p[22:])),
-	}
-	if code == refusedForEver {
-		d.RetryAfter = weir.Never
-	}
-	return d, true
+	return d
 }
 
 func (b *batch) fail(err error) {

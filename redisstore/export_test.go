@@ -15,6 +15,7 @@ import (
 const testClock = `
 local now = tonumber(ARGV[#ARGV])
 local function ttl(rule, used, fresh) return '86400000' end
+local function lifetime(fresh) return '86400000' end
 `
 
 // NewWithClock returns a store whose clock is now, in µs.
@@ -55,7 +56,7 @@ func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
 
 // Packed returns the script call that would decide the acts.
 func Packed(acts ...*weir.Act) ([]string, []any) {
-	b := newBatch(newKeyer(defaultPrefix, ""))
+	b := newBatch(newKeyer(defaultPrefix, ""), 0)
 	b.fill(acts)
 	return b.keys, b.args()
 }

@@ -13,6 +13,8 @@ const (
 	defaultPrefix = "weir:"
 	// maxPlainKey is the length up to which a key is stored as it is.
 	maxPlainKey = 200
+	// recordLetter and recordFormat stand where a state has its algorithm's.
+	recordLetter, recordFormat = 'i', '1'
 	// tagLetters are what hash tags are written with; 6 bits each.
 	tagLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 )
@@ -35,25 +37,38 @@ func newKeyer(prefix, secret string) keyer {
 }
 
 func (n keyer) name(c *weir.Charge) string {
-	slot := c.Slot
-	if slot == "" {
-		slot = c.Key
-	}
 	step := &algo.Steps[c.Limit.Algorithm]
+	return n.join(slotOf(c), step.Letter, step.Format, c.Key)
+}
+
+// record names the key of an act's id, which lives in the slot of the act's
+// first charge.
+func (n keyer) record(a *weir.Act) string {
+	return n.join(slotOf(&a.Charges[0]), recordLetter, recordFormat, a.ID)
+}
+
+func slotOf(c *weir.Charge) string {
+	if c.Slot == "" {
+		return c.Key
+	}
+	return c.Slot
+}
+
+func (n keyer) join(slot string, letter, format byte, key string) string {
 	var b strings.Builder
-	b.Grow(len(n.prefix) + 9 + min(len(c.Key), maxPlainKey))
+	b.Grow(len(n.prefix) + 9 + min(len(key), maxPlainKey))
 	b.WriteString(n.prefix)
 	b.WriteByte('{')
 	writeBits(&b, siphash.Hash(n.k0, n.k1, []byte(slot)), 4)
 	b.WriteByte('}')
-	b.WriteByte(step.Letter)
-	b.WriteByte(step.Format)
-	if len(c.Key) <= maxPlainKey {
+	b.WriteByte(letter)
+	b.WriteByte(format)
+	if len(key) <= maxPlainKey {
 		b.WriteByte(':')
-		b.WriteString(c.Key)
+		b.WriteString(key)
 		return b.String()
 	}
-	high, low := siphash.Hash128(n.k0, n.k1, []byte(c.Key))
+	high, low := siphash.Hash128(n.k0, n.k1, []byte(key))
 	b.WriteByte('#')
 	writeBits(&b, high, 11)
 	writeBits(&b, low, 11)

@@ -46,6 +46,7 @@ type Store struct {
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64
+	ahead    atomic.Int64 // the store's clock less ours, µs; for calendars only
 }
 
 // New returns a store on a client that the caller configures, shares and closes.
@@ -100,7 +101,7 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for len(acts) > 0 {
-		b := newBatch(s.keys)
+		b := newBatch(s.keys, s.about())
 		n := b.fill(acts)
 		if len(b.acts) > 0 {
 			s.run(ctx, b)
@@ -109,22 +110,44 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	}
 }
 
-// run sends a batch and hands its answers out.
+// about is the store's time, as far as it is known without asking.
+func (s *Store) about() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
+
+// run sends a batch and hands its answers out. Acts whose calendar windows did
+// not reach the store's time are sent once more, with those around that time.
 func (s *Store) run(ctx context.Context, b *batch) {
+	got, err := s.ask(ctx, b)
+	if err == nil && got.outside > 0 {
+		s.ahead.Store(got.outside - time.Now().UnixMicro())
+		again := newBatch(s.keys, got.outside)
+		for _, a := range b.acts {
+			if a.Err == errOutside {
+				a.Err = nil
+				again.add(a)
+			}
+		}
+		b = again
+		_, err = s.ask(ctx, b)
+	}
+	if err != nil {
+		b.fail(fmt.Errorf("weir: %v: %w", b.acts[0].Kind, err))
+	}
+}
+
+func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
 	args := b.args()
 	if s.extra != nil {
 		args = append(args, s.extra()...)
 	}
 	reply, err := s.call(ctx, b.keys, args)
-	if err == nil {
-		var foreign int64
-		if foreign, err = b.decode(reply); foreign > 0 {
-			s.found(foreign)
-		}
-	}
 	if err != nil {
-		b.fail(fmt.Errorf("weir: take: %w", err))
+		return answer{}, err
 	}
+	got, err := b.decode(reply)
+	if got.foreign > 0 {
+		s.found(got.foreign)
+	}
+	return got, err
 }
 
 func (s *Store) found(foreign int64) {

@@ -91,7 +91,7 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 			l.Count = 1 + rng.Int64N(100_000)
 		}
 		switch algorithm {
-		case weir.GCRA, weir.TokenBucket:
+		case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
 			if rng.IntN(2) == 0 {
 				l.Burst = 1 + rng.Int64N(30)
 			}
@@ -99,8 +99,8 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 			l.Buckets = 2 + rng.IntN(9)
 		case weir.FixedWindow:
 			l.Anchor = weir.Anchor(rng.IntN(2))
-			l.ChargeRefused = rng.IntN(3) == 0
 		}
+		l.ChargeRefused = algorithm != weir.Concurrency && rng.IntN(4) == 0
 		if compiled, err := l.Compile(); err == nil {
 			return compiled
 		}

@@ -8,7 +8,11 @@
 // every number and product stays below 2⁵³, which Lua can count to.
 package algo
 
-import "slices"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // ID is an algorithm's place in the table.
 type ID uint8
@@ -20,6 +24,9 @@ const (
 	SlidingLog
 	RollingWindow
 	TokenBucket
+	SlidingCounter
+	LeakyBucket
+	Concurrency
 	// Count is how many there are.
 	Count
 )
@@ -33,12 +40,15 @@ type Rule struct {
 	Count         int64 // N, at least 1: a limit of 0 has a Burst of 0
 	Period        int64 // T, µs
 	Burst         int64 // most that a fresh key can be charged at one instant
-	Cap           int64 // most units a state can hold, debt included
+	Debt          int64 // most units that can be charged without fitting
+	Cap           int64 // most units a state can hold, debts and bookings included
 	Buckets       int64 // rolling_window
 	Width         int64 // rolling_window: µs a bucket
-	Num, Den      int64 // gcra: N and T, in ticks, divided by their gcd
-	Tick          int64 // gcra: µs of a tick, the limit's resolution
-	Full          int64 // gcra: ticks in which Cap units drain
+	Num, Den      int64 // gcra, leaky_bucket: N and T, in ticks, divided by their gcd
+	Tick          int64 // gcra, leaky_bucket, sliding_counter: µs of a tick, the limit's resolution
+	Full          int64 // gcra, leaky_bucket: ticks in which Cap units drain
+	Calendar      bool  // fixed_window: Starts are the windows
+	Starts        [4]int64
 	Drain         int64 // µs after which a state without debt equals a fresh one
 }
 
@@ -47,7 +57,10 @@ type State struct {
 	At   int64 // an instant whose meaning is the algorithm's
 	Used int64 // units that count; a fresh key has none
 	Rem  int64 // gcra: the part of a tick that has drained, in units of 1/Num
-	Ext  *Ext  // what does not fit inline
+	// Base is the part of Used that is not stored in it, but follows from the
+	// rest: sliding_counter's share of the window before.
+	Base int64
+	Ext  *Ext // what does not fit inline
 	// Tight asks Save not to grow: better to count a grant as newer than it is.
 	Tight bool
 }
@@ -55,9 +68,13 @@ type State struct {
 // Ext holds the state of the algorithms that keep more than three numbers. Just
 // one of its parts is in use.
 type Ext struct {
-	Ring Ring
-	Log  Log
+	Ring    Ring
+	Log     Log
+	Holders []Holder
 }
+
+// A Grant is what a charge was granted, when, and for how much later.
+type Grant struct{ Units, At, Delay int64 }
 
 // A Step is one algorithm. It works on a scratch copy of a key's state: Age
 // first, then as many charges as there are, each of which adds to Used, then
@@ -79,6 +96,12 @@ type Step struct {
 	Wait func(s *State, r *Rule, now, cost int64) int64
 	// Fresh is how long until the key equals one never used.
 	Fresh func(s *State, r *Rule, now int64) int64
+	// Back takes a grant back, as far as it still counts, and returns how much
+	// room that makes. The store publishes the state.
+	Back func(s *State, r *Rule, now int64, g Grant) int64
+	// Delay is how long what is granted now has to wait before it may be used.
+	// Nil where it has not.
+	Delay func(s *State, r *Rule, now int64) int64
 	// Save files the units that were added to Used since Age under now. Nil
 	// where Used says it all.
 	Save func(s *State, r *Rule, now, added int64)
@@ -86,11 +109,38 @@ type Step struct {
 
 // Steps is the table of all algorithms, by ID.
 var Steps = [Count]Step{
-	GCRA:          {"gcra", 'g', '1', gcraAge, gcraWait, gcraFresh, nil},
-	FixedWindow:   {"fixed_window", 'f', '1', fixedAge, fixedWait, fixedFresh, nil},
-	SlidingLog:    {"sliding_log", 'l', '1', logAge, logWait, logFresh, logSave},
-	RollingWindow: {"rolling_window", 'r', '1', ringAge, ringWait, ringFresh, ringSave},
-	TokenBucket:   {"token_bucket", 't', '1', bucketAge, bucketWait, bucketFresh, nil},
+	GCRA: {
+		Name: "gcra", Letter: 'g', Format: '1',
+		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: gcraBack,
+	},
+	FixedWindow: {
+		Name: "fixed_window", Letter: 'f', Format: '1',
+		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack,
+	},
+	SlidingLog: {
+		Name: "sliding_log", Letter: 'l', Format: '1',
+		Age: logAge, Wait: logWait, Fresh: logFresh, Back: logBack, Save: logSave,
+	},
+	RollingWindow: {
+		Name: "rolling_window", Letter: 'r', Format: '1',
+		Age: ringAge, Wait: ringWait, Fresh: ringFresh, Back: ringBack, Save: ringSave,
+	},
+	TokenBucket: {
+		Name: "token_bucket", Letter: 't', Format: '1',
+		Age: bucketAge, Wait: bucketWait, Fresh: bucketFresh, Back: bucketBack,
+	},
+	SlidingCounter: {
+		Name: "sliding_counter", Letter: 's', Format: '1',
+		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack,
+	},
+	LeakyBucket: {
+		Name: "leaky_bucket", Letter: 'k', Format: '1',
+		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: gcraBack, Delay: gcraFresh,
+	},
+	Concurrency: {
+		Name: "concurrency", Letter: 'c', Format: '1',
+		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh,
+	},
 }
 
 // Room is how many units fit now.
@@ -105,13 +155,17 @@ func (r *Rule) ExtBytes() int64 {
 		return extBytes + 4*(r.Buckets+1)
 	case SlidingLog:
 		return extBytes + entryBytes
+	case Concurrency:
+		return extBytes + holderBytes
 	}
 	return 0
 }
 
 const (
-	extBytes   = 80 // an Ext and the header of its allocation
+	extBytes   = 112 // an Ext and the header of its allocation
 	entryBytes = 16
+	// holderBytes is a holder with an id of some length.
+	holderBytes = 64
 )
 
 // Bytes estimates the memory of an Ext; a nil one has none.
@@ -119,7 +173,7 @@ func (e *Ext) Bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	return extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries))
+	return extBytes + 4*int64(cap(e.Ring.counts)) + entryBytes*int64(cap(e.Log.entries)) + holderBytes*int64(cap(e.Holders))
 }
 
 // Clone returns a copy that shares nothing; nil for nil.
@@ -130,18 +184,37 @@ func (e *Ext) Clone() *Ext {
 	c := *e
 	c.Ring.counts = slices.Clone(e.Ring.counts)
 	c.Log.entries = slices.Clone(e.Log.entries)
+	c.Holders = slices.Clone(e.Holders)
 	return &c
 }
 
 // Params are the numbers that the algorithm's Lua calls p, q, x and y.
 func (r *Rule) Params() [4]int64 {
 	switch r.ID {
-	case GCRA:
+	case GCRA, LeakyBucket:
 		return [4]int64{r.Num, r.Den, r.Tick, r.Full}
 	case RollingWindow:
 		return [4]int64{r.Buckets, r.Period, r.Width}
 	case TokenBucket:
 		return [4]int64{r.Count, r.Period}
+	case SlidingCounter:
+		return [4]int64{0, r.Period / r.Tick, r.Tick}
+	case FixedWindow:
+		if r.Calendar {
+			return r.Starts
+		}
 	}
 	return [4]int64{0, r.Period}
+}
+
+// Never is a wait that is never long enough.
+const Never time.Duration = math.MaxInt64
+
+// Duration returns a number of microseconds as a duration, [Never] where it does
+// not fit one.
+func Duration(micros int64) time.Duration {
+	if micros > math.MaxInt64/1000 {
+		return Never
+	}
+	return time.Duration(micros) * time.Microsecond
 }

@@ -1,10 +1,14 @@
--- fixed_window: see fixed_window.go. q = period.
+-- fixed_window: see fixed_window.go. q = period; with the flag calendar, p, q, x
+-- and y are four instants at which windows start.
 
 -- @age
 -- @include words load
 local period = q
 clamped = at > now
 local start = now - now % period
+if flags % 8 >= 4 then -- calendar
+  start = now >= x and x or now >= q and q or p
+end
 if flags % 4 >= 2 then -- anchor: first
   start = at
   if clamped or used == 0 or now >= at + period then
@@ -16,12 +20,29 @@ if at < start then
 end
 at = start
 
+-- @end
+local window_end = at + q
+if flags % 8 >= 4 then
+  window_end = now >= x and y or now >= q and x or q
+end
+
 -- @wait
-wait = at + q - now
+-- @include fixed_window end
+wait = window_end - now
 
 -- @fresh
 if used > 0 then
-  fresh = at + q - now
+  -- @include fixed_window end
+  fresh = window_end - now
+end
+
+-- @delay
+
+-- @back
+-- @include fixed_window end
+if since >= at and since < window_end then
+  back = min(units, used)
+  used = used - back
 end
 
 -- @save

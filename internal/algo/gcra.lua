@@ -30,5 +30,26 @@ if used > 0 then
   fresh = at - floor(-(used * den - rem) / num) * tick - now
 end
 
+-- @delay
+
+-- @back
+local num, den, tick, full = p, q, x, y
+local due = since + delay
+local pass = true
+if due > now then
+  pass = used > burst and at - floor(-((used - burst) * den - rem) / num) * tick <= due
+  due = now
+end
+local t = floor(now / tick)
+local ago = t - floor(due / tick)
+if pass and ago <= full then
+  local level = used * den - (t - at / tick) * num - rem
+  level = level - max(0, min(level, min(units, cap) * den - ago * num))
+  local left = -floor(-level / den)
+  local rest = left * den - level
+  back = used - left
+  used, rem, at = left, rest % num, (t - floor(rest / num)) * tick
+end
+
 -- @save
 -- @include words save

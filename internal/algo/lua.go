@@ -10,26 +10,40 @@ import (
 var scripts embed.FS
 
 // Assemble returns a script: text with every line "-- @name" replaced by the
-// section of that name of each algorithm, as one branch on id. It panics if an
-// algorithm lacks a section.
+// section of that name of each algorithm, as one branch on id, and every line
+// "-- @include file name" by that section of that file. It panics if an algorithm
+// lacks a section.
 func Assemble(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		name, found := strings.CutPrefix(strings.TrimSpace(line), "-- @")
-		if !found {
+		switch {
+		case !found:
 			out.WriteString(line)
-			continue
+		case strings.HasPrefix(name, "include "):
+			out.WriteString(include(name))
+		default:
+			out.WriteString(branches(name))
 		}
-		for id := range Steps {
-			word := "elseif"
-			if id == 0 {
-				word = "if"
-			}
-			fmt.Fprintf(&out, "%s id == %d then\n%s", word, id, section(Steps[id].Name, strings.TrimSpace(name)))
-		}
-		out.WriteString("end\n")
 	}
 	return out.String()
+}
+
+func branches(name string) string {
+	var out strings.Builder
+	word := "if"
+	for id := range Steps {
+		fmt.Fprintf(&out, "%s id == %d then\n%s", word, id, section(Steps[id].Name, name))
+		word = "elseif"
+	}
+	out.WriteString("end\n")
+	return out.String()
+}
+
+// include returns what "include file name" stands for.
+func include(words string) string {
+	file, name, _ := strings.Cut(strings.TrimPrefix(words, "include "), " ")
+	return section(file, name)
 }
 
 // section returns one section of an algorithm's file, from the line "-- @name"
@@ -45,15 +59,15 @@ func section(file, name string) string {
 	}
 	var out strings.Builder
 	for line := range strings.Lines(body) {
-		if rest, ok := strings.CutPrefix(line, "-- @include "); ok {
-			from, what, _ := strings.Cut(strings.TrimSpace(rest), " ")
-			out.WriteString(section(from, what))
-			continue
+		words, found := strings.CutPrefix(strings.TrimSpace(line), "-- @")
+		switch {
+		case !found:
+			out.WriteString(line)
+		case strings.HasPrefix(words, "include "):
+			out.WriteString(include(words))
+		default:
+			return out.String()
 		}
-		if strings.HasPrefix(line, "-- @") {
-			break
-		}
-		out.WriteString(line)
 	}
 	return out.String()
 }

@@ -90,3 +90,15 @@ func ringSave(s *State, r *Rule, now, added int64) {
 	*g.slot(now / r.Width) += uint32(added)
 	s.At = now
 }
+
+func ringBack(s *State, r *Rule, now int64, g Grant) int64 {
+	i := g.At / r.Width
+	if s.Ext == nil || g.At > now || i < s.Ext.Ring.oldest(now) || i < s.Ext.Ring.oldest(s.At) || i > s.At/r.Width {
+		return 0
+	}
+	count := s.Ext.Ring.slot(i)
+	back := min(g.Units, int64(*count), s.Used)
+	*count -= uint32(back)
+	s.Used -= back
+	return back
+}

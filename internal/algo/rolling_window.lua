@@ -81,6 +81,19 @@ if used > 0 then
   fresh = (i + 1) * width + q - now
 end
 
+-- @delay
+
+-- @back
+local slots, width = p + 1, x
+local i, first = floor(since / width), floor(max(0, now - q) / width)
+if ext[1] and since <= now and i >= first and i >= floor(max(0, at - q) / width) and i <= floor(at / width) then
+  local body, layout, slot = ext[1], '>I' .. ext[2], 21 + i % slots * ext[2]
+  local count = unpack(layout, body, slot)
+  back = min(units, count, used)
+  ext[1] = string.sub(body, 1, slot - 1) .. pack(layout, count - back) .. string.sub(body, slot + ext[2])
+  used = used - back
+end
+
 -- @save
 local slots, period, width = p + 1, q, x
 local body, bytes = ext[1], ext[2]

@@ -126,3 +126,31 @@ func (l *Log) push(e entry) {
 	}
 	l.entries = append(l.entries, e)
 }
+
+// backReach is how many later instants a refund of a log looks past: all of them
+// have to be written again.
+const backReach = 1000
+
+func logBack(s *State, r *Rule, now int64, g Grant) int64 {
+	if s.Ext == nil {
+		return 0
+	}
+	l := &s.Ext.Log
+	i := l.search(func(e entry) bool { return e.at >= g.At })
+	n := len(l.entries)
+	if i == n || l.entries[i].at != g.At || i < l.live(now, r) || n-i > backReach {
+		return 0
+	}
+	back := min(g.Units, l.entries[i].sum-l.before(i))
+	kept := i
+	for _, e := range l.entries[i:] {
+		// An instant at which nothing is left goes.
+		if e.sum -= back; e.sum > l.before(kept) {
+			l.entries[kept] = e
+			kept++
+		}
+	}
+	l.entries = l.entries[:kept]
+	s.Used -= back
+	return back
+}

@@ -42,13 +42,54 @@ elseif used > 0 then
   fresh = at + q - now
 end
 
+-- @delay
+
+-- @back
+local live = ext[1] + 1
+local i = search(key, live, since - 1, 0, 0)
+local tail = call('LRANGE', key, i, i + 1000)
+local first, sum
+if #tail > 0 and #tail <= 1000 then
+  first, sum = unpack('>I7I3', tail[1])
+end
+if first == since and since > now - q and used > 0 then
+  local _, before = unpack('>I7I3', call('LINDEX', key, i - 1))
+  back = min(units, (sum - before) % 16777216)
+  local kept, last = {}, before
+  for j = 1, #tail do
+    local instant, total = unpack('>I7I3', tail[j])
+    total = (total - back) % 16777216
+    if total ~= last then
+      -- What lies in the future is of now, all in one.
+      local n = #kept + 1
+      if instant > now and n > 1 and at == now then
+        n = n - 1
+      end
+      at, last = min(instant, now), total
+      kept[n] = pack('>I7I3', at, total)
+    end
+  end
+  if #kept == 0 then
+    at = (unpack('>I7', call('LINDEX', key, i - 1)))
+  end
+  ext[5], ext[6] = i, kept
+  used, rem = used - back, last
+end
+
 -- @save
 local added = used - aged
-if aged == 0 then
+if aged == 0 or used == 0 then
   if ext[4] then
     call('DEL', key)
   end
-  call('RPUSH', key, pack('>I7I3', 0, 0), pack('>I7I3', now, added))
+  if used > 0 then
+    call('RPUSH', key, pack('>I7I3', 0, 0), pack('>I7I3', now, added))
+  end
+elseif ext[5] then
+  call('LTRIM', key, ext[1], ext[5] - 1)
+  if #ext[6] > 0 then
+    call('RPUSH', key, spread(ext[6]))
+  end
 else
   if ext[3] then
     call('LTRIM', key, 0, ext[3] - 1)
@@ -64,4 +105,6 @@ else
     call('RPUSH', key, entry)
   end
 end
-call('PEXPIRE', key, ttl(rule, used, fresh))
+if used > 0 then
+  call('PEXPIRE', key, ttl(rule, used, fresh))
+end

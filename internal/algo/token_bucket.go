@@ -31,3 +31,23 @@ func bucketFresh(s *State, r *Rule, now int64) int64 {
 	}
 	return s.At + ceilDiv(s.Used, r.Count)*r.Period - now
 }
+
+// bucketBack takes a grant back less the tokens that were added since it was due.
+// A booking that is not due yet goes back whole, but only if nothing was booked
+// after it.
+func bucketBack(s *State, r *Rule, now int64, g Grant) int64 {
+	due := g.At + g.Delay
+	if due > now && (s.Used <= r.Burst || s.At+ceilDiv(s.Used-r.Burst, r.Count)*r.Period > due) {
+		return 0
+	}
+	refills := int64(0)
+	if s.At > due {
+		refills = (s.At-due-1)/r.Period + 1
+	}
+	if refills > ceilDiv(g.Units, r.Count) {
+		return 0
+	}
+	back := min(s.Used, max(0, g.Units-refills*r.Count))
+	s.Used -= back
+	return back
+}

@@ -23,5 +23,19 @@ if used > 0 then
   fresh = at - floor(-used / p) * q - now
 end
 
+-- @delay
+
+-- @back
+local count, period = p, q
+local due = since + delay
+if due <= now or used > burst and at - floor(-(used - burst) / count) * period <= due then
+  local refills = 0
+  if at > due then
+    refills = floor((at - due - 1) / period) + 1
+  end
+  back = min(used, max(0, units - refills * count))
+  used = used - back
+end
+
 -- @save
 -- @include words save

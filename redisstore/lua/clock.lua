@@ -3,9 +3,13 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+local function lifetime(fresh)
+  return string.format('%.0f', floor(fresh / 1000) + 1001)
+end
+
 local function ttl(rule, used, fresh)
   if used <= rule[3] then
-    return rule[9]
+    return rule[10]
   end
-  return string.format('%.0f', floor(fresh / 1000) + 1001)
+  return lifetime(fresh)
 end

@@ -1,21 +1,34 @@
 -- Decides acts, in order, each by itself, at one reading of the clock.
 --
--- KEYS[k]    the state of one key under one limit; every key that is touched
+-- KEYS[k]    the state of one key under one limit, or the record of an id; every
+--            key that is touched
 -- ARGV[1]    the request, packed big-endian:
 --              rules, acts                                   I2 I2
---              a rule: id, flags (1 charge refused, 2 anchor first),
---                burst, cap, p, q, x, y                      B B I7 I7 I7 I7 I7 I7
---              a key: its rule, from 1                       I2
---              an act: kind (0 take), charges                B B
+--              a rule: id, flags (1 charge refused, 2 anchor first, 4 calendar),
+--                burst, cap, debt, p, q, x, y                B B I7 I7 I7 I7 I7 I7 I7
+--              a key: its rule, from 1; 0 for a record       I2
+--              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
+--                5 reset, 6 record), charges, flags (1 more follows,
+--                2 immediate)                                B B B
+--                with flag 1: key of the record or 0, its life in ms, longest
+--                wait, lease of a renewal, fingerprints of keys and content,
+--                length and id                 I2 I7 I7 I7 c8 c8 B c0
 --                a charge: key, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
+--                  for a refund also: at, delay              I7 I7
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
 -- Reply: one string, packed big-endian:
---              now, keys that held something foreign         I7 I2
---              a charge: outcome (1 granted, 2 refused, 3 spared, 4 refused for
---                ever), granted, remaining, retry after, reset after
---                                                            B I7 I7 I7 I7
+--              keys that held something foreign              I2
+--              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
+--                calendar windows that it came with), at     B I7
+--              if decided, a charge: outcome (1 granted, 2 refused, 3 spared,
+--                4 refused for ever), granted, remaining, retry after, reset
+--                after, delay                                B I7 I7 I7 I7 I7
+--
+-- A record: status (1 granted, 2 refused), fingerprints of keys and content, at,
+-- the decisions as above; once closed also: kind, fingerprint of the content, at,
+-- the decisions                                              B c8 c8 I7 …, B c8 I7 …
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that

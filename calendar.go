@@ -1,0 +1,89 @@
+package weir
+
+import (
+	"time"
+)
+
+// calendarSlack is how much longer than its Period a calendar window can be: a
+// month of 31 days instead of 30, a leap year, an hour of daylight saving, and
+// anchor days that move by three.
+const calendarSlack = 4 * 24 * 3600 * 1_000_000
+
+const (
+	day   = 24 * time.Hour
+	week  = 7 * day
+	month = 30 * day
+	year  = 365 * day
+)
+
+func (l *Limit) checkCalendar() error {
+	if l.TimeZone == "" {
+		if l.AnchorDay != 0 {
+			return invalid("anchor_day", l.AnchorDay, "none: only calendar months, which need a time_zone, have one")
+		}
+		return nil
+	}
+	switch {
+	case l.Algorithm != FixedWindow:
+		return invalid("time_zone", quoted(l.TimeZone), "none: only fixed_window has calendar windows")
+	case l.Anchor != AnchorEpoch:
+		return invalid("time_zone", quoted(l.TimeZone), "none: windows begin with their first charge")
+	case l.Period != day && l.Period != week && l.Period != month && l.Period != year:
+		return invalid("period", l.Period, "24h, 168h, 720h or 8760h: a calendar has days, weeks, months and years")
+	case l.AnchorDay < 0 || l.AnchorDay > 31:
+		return invalid("anchor_day", l.AnchorDay, "1 … 31, or 0 for 1")
+	case l.AnchorDay != 0 && l.Period != month:
+		return invalid("anchor_day", l.AnchorDay, "none: only calendar months have one")
+	}
+	zone, err := time.LoadLocation(l.TimeZone)
+	if err != nil || l.TimeZone == "Local" {
+		return invalid("time_zone", quoted(l.TimeZone), `an IANA time zone such as "Europe/Paris" or "UTC"`)
+	}
+	l.zone = zone
+	return nil
+}
+
+// starts returns when the calendar windows before, around and after an instant
+// begin, and the one after that.
+func (l *Limit) starts(now time.Time) [4]int64 {
+	var s [4]int64
+	for i := range s {
+		s[i] = l.start(now, i-1).UnixMicro()
+	}
+	return s
+}
+
+// start returns the beginning of the calendar window that lies offset windows
+// after that of now.
+func (l *Limit) start(now time.Time, offset int) time.Time {
+	t := now.In(l.zone)
+	y, m, d := t.Date()
+	at := func(y int, m time.Month, d int) time.Time { return midnight(y, m, d, l.zone) }
+	switch l.Period {
+	case day:
+		return at(y, m, d+offset)
+	case week:
+		return at(y, m, d-(int(t.Weekday())+6)%7+7*offset)
+	case year:
+		return at(y+offset, time.January, 1)
+	}
+	anchor := func(m time.Month) time.Time {
+		// Day 0 of the next month is the last of this one.
+		last := time.Date(y, m+1, 0, 0, 0, 0, 0, time.UTC).Day()
+		return at(y, m, min(max(1, l.AnchorDay), last))
+	}
+	if t.Before(anchor(m)) {
+		m--
+	}
+	return anchor(m + time.Month(offset))
+}
+
+// midnight is the first instant of a day. Where a zone skips midnight, time.Date
+// may answer with an instant of the day before.
+func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
+	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	if want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC); t.Day() != want.Day() {
+		return time.Date(y, m, d, 1, 0, 0, 0, zone)
+	}
+	return t
+}

@@ -1,0 +1,118 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+func (a *Act) check() error {
+	if a.Kind >= kinds {
+		return invalid("kind", uint8(a.Kind), "take, refund, settle, release, renew, reset or record")
+	}
+	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
+		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
+	}
+	if len(a.Decisions) != len(a.Charges) {
+		return invalid("decisions", len(a.Decisions), "room for one answer a charge")
+	}
+	if err := a.checkOptions(); err != nil {
+		return err
+	}
+	for i := range a.Charges {
+		if err := a.checkCharge(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Act) checkOptions() error {
+	switch {
+	case len(a.ID) > MaxIDBytes:
+		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
+	case a.ID == "" && (a.Kind == Settle || a.Kind == Release || a.Kind == Renew):
+		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
+	case a.ID != "" && (a.Kind == Reset || a.Kind == Record):
+		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
+	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:
+		return invalid("hold", a.Hold, "0 … 24h in whole milliseconds")
+	case a.Hold > 0 && a.Kind != Take && a.Kind != Renew:
+		return invalid("hold", a.Hold, "none: only take and renew hold")
+	case a.Hold > 0 && a.ID == "":
+		return invalid("id", "missing", "an id by which to settle or release the hold")
+	case a.MaxWait < 0 || a.MaxWait > MaxWait:
+		return invalid("max_wait", a.MaxWait, "0 … 24h")
+	case a.MaxWait > 0 && a.Kind != Take:
+		return invalid("max_wait", a.MaxWait, "none: only a take books ahead")
+	}
+	return nil
+}
+
+func (a *Act) checkCharge(i int) error {
+	c := &a.Charges[i]
+	field := func(name string) string { return fmt.Sprintf("charges[%d].%s", i, name) }
+	switch {
+	case c.Limit == nil || !c.Limit.compiled:
+		return invalid(field("limit"), "not compiled", "a limit that Compile returned")
+	case len(c.Key) > MaxKeyBytes:
+		return invalid(field("key"), fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
+	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
+		return invalid(field("cost"), c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
+	case a.MaxWait > 0 && !c.Limit.bursts():
+		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
+	case a.Kind == Refund && a.ID == "" && c.At <= 0:
+		return invalid(field("at"), c.At, "the at of the decision to undo, or the id of its take")
+	case c.Limit.Algorithm == Concurrency:
+		if err := a.checkHolder(c, field); err != nil {
+			return err
+		}
+	}
+	if err := a.checkUpTo(c, field); err != nil {
+		return err
+	}
+	return a.checkKey(i, field)
+}
+
+// checkHolder checks a charge of a concurrency limit, which has holders and no
+// units.
+func (a *Act) checkHolder(c *Charge, field func(string) string) error {
+	switch {
+	case a.Kind == Record || a.Kind == Refund && a.ID == "":
+		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
+	case (a.Kind == Take || a.Kind == Settle) && c.Cost > 1:
+		return invalid(field("cost"), c.Cost, "0 or 1: a holder takes one place")
+	case a.Kind == Take && c.Cost == 1 && a.ID == "":
+		return invalid("id", "missing", "an id that names the holder")
+	}
+	return nil
+}
+
+func (a *Act) checkUpTo(c *Charge, field func(string) string) error {
+	first := &a.Charges[0]
+	switch {
+	case c.UpTo != 0 && (a.Kind != Take || a.MaxWait > 0):
+		return invalid(field("up_to"), c.UpTo, "none: only a take that does not book ahead is best effort")
+	case c.UpTo != 0 && (c.Cost == 0 || c.UpTo < c.Cost || c.UpTo > MaxCost):
+		return invalid(field("up_to"), c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
+	case c.UpTo != first.UpTo || c.UpTo != 0 && c.Cost != first.Cost:
+		return invalid(field("up_to"), c.UpTo, "one cost and one up_to for all charges of a best-effort act")
+	}
+	return nil
+}
+
+// checkKey refuses a key that comes under two limits in one act.
+func (a *Act) checkKey(i int, field func(string) string) error {
+	c := &a.Charges[i]
+	for j := range i {
+		other := &a.Charges[j]
+		if other.Key == c.Key && other.Limit.rule.ID == c.Limit.rule.ID && other.Limit.rule != c.Limit.rule {
+			return invalid(field("limit"), c.Limit, "one limit for a key in an act; give each limit a key of its own")
+		}
+		if other.Key == c.Key && c.Limit.rule.ID == algo.Concurrency && other.Limit.rule.ID == algo.Concurrency && c.Cost > 0 && other.Cost > 0 && a.Kind == Take {
+			return invalid(field("key"), quoted(c.Key), "each key once: a holder takes one place")
+		}
+	}
+	return nil
+}

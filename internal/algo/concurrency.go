@@ -1,0 +1,60 @@
+package algo
+
+import (
+	"slices"
+	"sort"
+)
+
+// concurrency counts holders. Each has an id and a lease; one that is not renewed
+// or released frees its place when its lease ends. Used is the number of holders.
+
+// A Holder is who holds a place, until when.
+type Holder struct {
+	ID  string
+	End int64
+}
+
+func holdersAge(s *State, _ *Rule, now int64) bool {
+	s.Used = 0
+	if s.Ext != nil {
+		s.Used = int64(len(s.Ext.Holders) - s.ended(now))
+	}
+	return false
+}
+
+// ended is how many leases have ended; holders stand in the order of their ends.
+func (s *State) ended(now int64) int {
+	return sort.Search(len(s.Ext.Holders), func(i int) bool { return s.Ext.Holders[i].End > now })
+}
+
+func holdersWait(s *State, r *Rule, now, cost int64) int64 {
+	leave := int(s.Used + cost - r.Burst)
+	return s.Ext.Holders[s.ended(now)+leave-1].End - now
+}
+
+func holdersFresh(s *State, _ *Rule, now int64) int64 {
+	if s.Used == 0 {
+		return 0
+	}
+	return s.Ext.Holders[len(s.Ext.Holders)-1].End - now
+}
+
+// Holds reports whether the lease of a holder lasts.
+func (s *State) Holds(id string, now int64) bool {
+	return s.Ext != nil && slices.ContainsFunc(s.Ext.Holders[s.ended(now):], func(h Holder) bool { return h.ID == id })
+}
+
+// Hold gives a holder a lease until end, or none if end is 0, and forgets the
+// leases that have ended.
+func (s *State) Hold(id string, now, end int64) {
+	if s.Ext == nil {
+		s.Ext = new(Ext)
+	}
+	kept := slices.DeleteFunc(s.Ext.Holders, func(h Holder) bool { return h.ID == id || h.End <= now })
+	if end > 0 {
+		i := sort.Search(len(kept), func(i int) bool { return kept[i].End > end })
+		kept = slices.Insert(kept, i, Holder{id, end})
+	}
+	s.Ext.Holders = kept
+	s.Used = int64(len(kept))
+}

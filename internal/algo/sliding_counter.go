@@ -1,0 +1,74 @@
+package algo
+
+// sliding_counter keeps two counters, of this window and of the one before, and
+// takes what was granted in the one before to have come evenly: it counts in
+// proportion to the part of it that is less than a period ago. At is the start
+// of this window, Used its counter and Rem the other; while a state is at work
+// Used also holds the share of the other, which is Base.
+
+func counterAge(s *State, r *Rule, now int64) bool {
+	future := s.At > now
+	period := r.Period / r.Tick
+	t := now / r.Tick
+	start := (t - t%period) * r.Tick
+	switch {
+	case future:
+		// All that the two windows held may be of this one.
+		s.Used, s.Rem = min(s.Used+s.Rem, r.Cap), 0
+	case s.At >= start:
+	case s.At >= start-r.Period:
+		s.Used, s.Rem = 0, s.Used
+	default:
+		s.Used, s.Rem = 0, 0
+	}
+	s.At = start
+	s.Base = ceilDiv(s.Rem*(period-t%period), period)
+	s.Used += s.Base
+	return future
+}
+
+// counterWait finds the first tick at which the cost fits: in this window, as the
+// share of the last one shrinks, or in the next, as the share of this one does.
+func counterWait(s *State, r *Rule, now, cost int64) int64 {
+	period := r.Period / r.Tick
+	start := s.At / r.Tick
+	current := s.Used - s.Base
+	if room := r.Burst - cost - current; room >= 0 {
+		return (start+shrunk(s.Rem, room, period))*r.Tick - now
+	}
+	return (start+period+shrunk(current, r.Burst-cost, period))*r.Tick - now
+}
+
+// shrunk is how far into a window the share of a counter is at most room.
+func shrunk(counter, room, period int64) int64 {
+	if counter <= room {
+		return 0
+	}
+	return period - room*period/counter
+}
+
+func counterFresh(s *State, r *Rule, now int64) int64 {
+	switch {
+	case s.Used > s.Base:
+		return s.At + 2*r.Period - now
+	case s.Rem > 0:
+		return s.At + r.Period - now
+	}
+	return 0
+}
+
+func counterBack(s *State, r *Rule, now int64, g Grant) int64 {
+	switch {
+	case g.At >= s.At && g.At <= now:
+		back := min(g.Units, s.Used-s.Base)
+		s.Used -= back
+		return back
+	case g.At >= s.At-r.Period && g.At < s.At:
+		period, before := r.Period/r.Tick, s.Base
+		s.Rem -= min(g.Units, s.Rem)
+		s.Base = ceilDiv(s.Rem*(period-now/r.Tick%period), period)
+		s.Used -= before - s.Base
+		return before - s.Base
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package memstore
+
+import (
+	"fmt"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// change does what is no take: gives back, charges what may not fit, renews,
+// forgets. An error leaves everything as it was.
+func (c *call) change(a *weir.Act, known *record, now int64) error {
+	for i := range a.Charges {
+		if err := c.check(a, i, known, now); err != nil {
+			return err
+		}
+	}
+	for i := range a.Charges {
+		t := &c.slots[c.slotOf[i]]
+		t.dirty = true
+		a.Decisions[i] = weir.Decision{
+			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
+			Granted: c.apply(a, i, held(a, i, known), now),
+		}
+	}
+	return nil
+}
+
+// check finds what makes an act an error before any of it is done.
+func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
+	t, grant := &c.slots[c.slotOf[i]], held(a, i, known)
+	switch {
+	case a.Kind == weir.Refund && known != nil && a.Charges[i].Cost > grant.Units:
+		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
+	case a.Kind == weir.Renew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(a.ID, now):
+		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
+	}
+	return nil
+}
+
+// held is what the take was granted that an act is about.
+func held(a *weir.Act, i int, known *record) algo.Grant {
+	if known == nil {
+		c := &a.Charges[i]
+		return algo.Grant{Units: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
+	}
+	d := &known.answer.decisions[i]
+	return algo.Grant{Units: d.Granted, At: known.answer.at, Delay: d.Delay.Microseconds()}
+}
+
+func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
+	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
+	switch a.Kind {
+	case weir.Refund:
+		grant.Units = cost
+		return t.back(a.ID, grant, now)
+	case weir.Settle:
+		if cost >= grant.Units {
+			return grant.Units + t.owe(cost-grant.Units)
+		}
+		grant.Units -= cost
+		t.back(a.ID, grant, now)
+		return cost
+	case weir.Release:
+		return t.back(a.ID, grant, now)
+	case weir.Renew:
+		return t.renew(a, grant, now)
+	case weir.Record:
+		return t.owe(cost)
+	default: // reset
+		t.state, t.aged = algo.State{At: now}, 0
+		return 0
+	}
+}
+
+// back takes a grant back and returns how much room that makes.
+func (t *slot) back(id string, grant algo.Grant, now int64) int64 {
+	var back int64
+	switch {
+	case grant.Units == 0:
+	case t.rule.ID != algo.Concurrency:
+		back = t.step.Back(&t.state, t.rule, now, grant)
+	case t.state.Holds(id, now):
+		t.state.Hold(id, now, 0)
+		back = 1
+	}
+	t.aged -= back
+	return back
+}
+
+func (t *slot) renew(a *weir.Act, grant algo.Grant, now int64) int64 {
+	if t.rule.ID != algo.Concurrency || grant.Units == 0 {
+		return 0
+	}
+	lease := a.Hold.Microseconds()
+	if lease == 0 {
+		lease = t.rule.Period
+	}
+	t.state.Hold(a.ID, now, now+lease)
+	return 1
+}
