@@ -52,7 +52,7 @@ func TestParseLimitRefuses(t *testing.T) {
 		"5/h fixed_window time_zone UTC": "period", "5/day fixed_window time_zone UTC anchor first": "time_zone", "5/day fixed_window anchor_day 3": "anchor_day",
 		"5/month fixed_window time_zone UTC anchor_day 32": "anchor_day", "5/week fixed_window time_zone UTC anchor_day 3": "anchor_day",
 		"1000000000/8784h sliding_counter": "count",
-		"100001/s sliding_log":            "count", "1/8784h burst 1000000000": "burst", "1/8784h burst 1000000000 token_bucket": "burst",
+		"100001/s sliding_log":             "count", "1/8784h burst 1000000000": "burst", "1/8784h burst 1000000000 token_bucket": "burst",
 	} {
 		_, err := weir.ParseLimit(text)
 		var invalid *weir.InvalidError
