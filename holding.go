@@ -106,11 +106,8 @@ func (h *Holding) ask(ctx context.Context, c *call) (Decision, error) {
 	}
 	c.act.ID = h.id
 	d, err := h.limiter.ask(ctx, c)
-	switch c.act.Kind {
-	case Settle:
-		h.closed.Store(h.closed.Load() || !errors.Is(err, ErrInvalid))
-	case Release:
-		h.closed.Store(h.closed.Load() || err == nil)
+	if c.act.Kind == Settle && !errors.Is(err, ErrInvalid) || c.act.Kind == Release && err == nil {
+		h.closed.Store(true)
 	}
 	return d, err
 }

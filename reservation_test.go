@@ -172,10 +172,11 @@ func TestCancelAgainAfterAnError(t *testing.T) {
 
 func TestRefund(t *testing.T) {
 	t.Parallel()
+	day := weir.Limit{Algorithm: weir.FixedWindow, Count: 10, Period: 24 * time.Hour}
 	for _, limit := range of(10, time.Hour) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx := context.Background()
-			for _, limits := range [][]weir.Limit{{limit}, {limit, weir.PerDay(10)}} {
+			for _, limits := range [][]weir.Limit{{limit}, {day, limit}} {
 				l := limiter(t, limits...)
 				d, err := l.AllowN(ctx, "k", 6)
 				if err != nil {
@@ -184,6 +185,7 @@ func TestRefund(t *testing.T) {
 				if given, err := l.Refund(ctx, "k", d, 4); given != 4 || err != nil || remaining(t, l, "k") != 8 {
 					t.Errorf("%v: gave %d back, %v", limits, given, err)
 				}
+				// The day still counts all of it, the hour nothing.
 				time.Sleep(3 * time.Hour)
 				if given, err := l.Refund(ctx, "k", d, 2); given != 0 || err != nil {
 					t.Errorf("%v: gave %d back of what counts no more, %v", limits, given, err)
