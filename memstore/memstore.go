@@ -24,7 +24,8 @@ type Options struct {
 	// MaxBytes bounds the memory of all keys together, as the store estimates
 	// it. At the bound keys that are as fresh as new ones go; nothing live is
 	// evicted. While that finds no room, all new keys of a limit share one
-	// budget: some are refused too early, none is granted too much. Zero:
+	// budget: some are refused too early, none is granted too much; and new ids
+	// are not remembered, so that what they name stays charged. Zero:
 	// [DefaultMaxBytes].
 	MaxBytes int64
 	// Now is the store's clock. Nil: the time at which New was called plus what
