@@ -94,29 +94,27 @@ func (s *Store) take(a *weir.Act) {
 
 // decide does the act while its shards are locked.
 func (s *Store) decide(c *call, a *weir.Act, now int64) {
-	var known *record
-	if a.ID != "" {
-		var done bool
-		if known, done = c.recall(s, a, now); done {
-			return
-		}
-	}
 	for i := range c.slots {
 		s.load(c, &c.slots[i], now)
 	}
 	if c.overflowed {
 		c.merge(len(a.Charges))
 	}
-	if a.Kind == weir.Take {
+	known, done := c.recall(s, a, now)
+	switch {
+	case done:
+	case a.Kind == weir.Take:
 		c.decide(a, now)
-	} else if a.Err = c.change(a, known, now); a.Err != nil {
-		return
+	default:
+		if a.Err = c.change(a, known, now); a.Err != nil {
+			return
+		}
 	}
 	for i := range c.slots {
 		s.publish(&c.slots[i], now)
 	}
-	c.report(a, now)
-	if a.ID != "" {
+	if !done {
+		c.report(a, now)
 		c.remember(s, a, known, now)
 	}
 }

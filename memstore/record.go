@@ -45,9 +45,12 @@ func (r *record) bytes(name recordName) int64 {
 	return recordBytes + int64(len(name.id)+len(name.slot)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }
 
-// recall looks the act's id up. It reports whether the act is answered by that,
+// recall looks the act's id up, if it has one. It reports whether the act is answered by that,
 // with an error or with what it got the first time.
 func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
+	if a.ID == "" {
+		return nil, false
+	}
 	known := s.shards[c.recordAt].records[c.record]
 	if known != nil && int64(known.until)*1_000_000 <= now {
 		known = nil
@@ -97,8 +100,11 @@ func refuse(a *weir.Act, err weir.IDError) bool {
 	return true
 }
 
-// remember notes the answer of an act with an id.
+// remember notes the answer of an act, if it has an id.
 func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
+	if a.ID == "" {
+		return
+	}
 	sh := &s.shards[c.recordAt]
 	whom, what := a.Fingerprints()
 	got := answer{what, now, slices.Clone(a.Decisions)}

@@ -67,6 +67,7 @@ if tail[first] then
   instant, sum = unpack('>I7I3', tail[first])
 end
 if instant == since and since > now - q and used > 0 and #tail - first < 1000 then
+  local _
   _, before = unpack('>I7I3', first > 1 and tail[first - 1] or call('LINDEX', key, i - 1))
   back = min(units, (sum - before) % 16777216)
   local kept, last = {}, before
