@@ -106,9 +106,8 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	case a.Kind == weir.Take:
 		c.decide(a, now)
 	default:
-		if a.Err = c.change(a, known, now); a.Err != nil {
-			return
-		}
+		a.Err = c.change(a, known, now)
+		done = a.Err != nil
 	}
 	for i := range c.slots {
 		s.publish(&c.slots[i], now)

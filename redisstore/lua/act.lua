@@ -237,8 +237,7 @@ for a = 1, acts do
       EXT[record], DIRTY[record], USED[record] = known, true, life
     end
   elseif code == 0 and not answered then
-    -- What is no take comes in a call of its own, so that nothing is written if
-    -- it turns out to be an error.
+    -- What is no take comes in a call of its own.
     -- give takes up to so many units of a whole grant back from key k and returns
     -- how much room that makes.
     local function give(k, units, whole, since, delay)
@@ -264,35 +263,39 @@ for a = 1, acts do
       return USED[k] - used
     end
 
-    -- The last first: what an act has booked twice stands in line behind itself.
-    for i = n, 1, -1 do
-      local k, cost, granted = KEY[i], COST[i], 0
-      local since, delay, held = now, 0, cost
-      DIRTY[k] = true
+    local held, since, delay = {}, now, {}
+    for i = 1, n do
+      local k = KEY[i]
+      held[i], delay[i] = COST[i], 0
       if known then
         since = unpack('>I7', known, 18)
         local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
-        held, delay = was, late
-      elseif kind == 1 then
-        since, delay = unpack('>I7I7', request, first + 30 * i - 14)
+        held[i], delay[i] = was, late
       end
-      if kind == 1 and known and cost > held then
+      if kind == 1 and COST[i] > held[i] then
         code = 5
-      elseif kind == 1 then
-        granted = give(k, cost, held, since, delay)
-      elseif kind == 2 and cost < held then
-        give(k, held - cost, held, since, delay)
+      elseif kind == 4 and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
+        code = 1
+      end
+    end
+    -- The last first: what an act has booked twice stands in line behind itself.
+    for i = code == 0 and n or 0, 1, -1 do
+      local k, cost, was, late, granted = KEY[i], COST[i], held[i], delay[i], 0
+      DIRTY[k] = true
+      if kind == 1 then
+        if not known then
+          since, late = unpack('>I7I7', request, first + 30 * i - 14)
+        end
+        granted = give(k, cost, was, since, late)
+      elseif kind == 2 and cost < was then
+        give(k, was - cost, was, since, late)
         granted = cost
       elseif kind == 2 then
-        granted = held + owe(k, cost - held)
+        granted = was + owe(k, cost - was)
       elseif kind == 3 then
-        granted = give(k, held, held, since, delay)
-      elseif kind == 4 and RULE[k][1] == CONCURRENCY and held > 0 then
-        if not holds(k, holder) then
-          code = 1
-        else
-          EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
-        end
+        granted = give(k, was, was, since, late)
+      elseif kind == 4 and RULE[k][1] == CONCURRENCY and was > 0 then
+        EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
       elseif kind == 5 then
         AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
       elseif kind == 6 then
@@ -300,10 +303,7 @@ for a = 1, acts do
       end
       COST[i] = granted
     end
-    if code > 0 then
-      return pack('>I2BI7', foreign, code, now)
-    end
-    for i = 1, n do
+    for i = 1, code == 0 and n or 0 do
       local k, fresh = KEY[i], 0
       local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
       local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
@@ -313,7 +313,7 @@ for a = 1, acts do
       answers = answers + 1
       reply[answers] = pack(DECISION, 1, COST[i], max(0, burst - used), 0, fresh, 0)
     end
-    if known then
+    if known and code == 0 then
       if kind < 4 then
         known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
       end
