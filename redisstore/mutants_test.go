@@ -28,7 +28,7 @@ var mutants = []struct {
 	{"one entry an instant replaces", "(rem + added) % 16777216", "rem % 16777216", weir.SlidingLog},
 	{"the phase of a tick is lost", "used, rem = (t - ticks) * tick, used - units, rest - ticks * num", "used, rem = (t - ticks) * tick, used - units, 0", weir.GCRA},
 	{"the clock going back refills", "clamped = at > now\nif clamped then\n  at = now\nend\nused = min(used, cap)", "clamped = at > now\nif clamped then\n  at, used = now, 0\nend\nused = min(used, cap)", weir.TokenBucket},
-	{"a future is not written back", "if used ~= aged or CLAMPED[k] then", "if used ~= aged then", weir.FixedWindow},
+	{"a future is not written back", "if used ~= aged or DIRTY[k] then", "if used ~= aged then", weir.FixedWindow},
 	{"counters are kept in 16 bits", "local fit = wide < 65536 and 2 or wide < 16777216 and 3 or 4", "local fit = 2", weir.RollingWindow},
 }
 

@@ -48,6 +48,18 @@ func (s *State) Holds(id string, now int64) bool {
 	return s.Ext != nil && slices.ContainsFunc(s.Ext.Holders[s.ended(now):], func(h Holder) bool { return h.ID == id })
 }
 
+// endingAfter is the index of the first holder whose lease ends after an instant.
+func endingAfter(holders []Holder, at int64) int {
+	i, _ := slices.BinarySearchFunc(holders, at+1, func(h Holder, end int64) int { return cmp.Compare(h.End, end) })
+	return i
+}
+
+func holdersSave(s *State, _ *Rule, now, _ int64) {
+	if s.Ext != nil {
+		s.Ext.Holders = slices.Delete(s.Ext.Holders, 0, s.ended(now))
+	}
+}
+
 // Hold gives a holder a lease until end, or none if end is 0, and forgets the
 // leases that have ended.
 func (s *State) Hold(id string, now, end int64) {
