@@ -139,7 +139,7 @@ var Steps = [Count]Step{
 	},
 	Concurrency: {
 		Name: "concurrency", Letter: 'c', Format: '1',
-		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh,
+		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh, Save: holdersSave,
 	},
 }
 
