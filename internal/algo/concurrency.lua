@@ -1,6 +1,7 @@
 -- concurrency: see concurrency.go. q = lease. A ZSET of holders by the ends of
--- their leases. ext = the holders to add, with the ends of their leases, and to
--- take away, with 0; ext[1] is set if the key is not ours.
+-- their leases; the member without a name stands for the instant of the last save.
+-- ext = the holders to add, with the ends of their leases, and to take away, with
+-- 0; ext[1] is set if the key is not ours.
 
 -- @age
 local live = redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')
@@ -9,6 +10,17 @@ if type(live) == 'table' then
   foreign = foreign + 1
   ext[1] = true
 else
+  local saved = tonumber(call('ZSCORE', key, '') or 0)
+  clamped = saved > now
+  if clamped then
+    -- The clock went back: leases last as long as they did. This is written at
+    -- once: it changes nothing, whatever becomes of the acts.
+    local holders = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #holders, 2 do
+      call('ZADD', key, string.format('%.0f', holders[i + 1] - (saved - now)), holders[i])
+    end
+    live = call('ZCOUNT', key, string.format('(%.0f', now), '+inf')
+  end
   used = live
 end
 
@@ -68,5 +80,6 @@ for id, till in pairs(ext) do
 end
 local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
 if last then
+  call('ZADD', key, string.format('%.0f', now), '')
   call('PEXPIRE', key, lifetime(last - now))
 end
