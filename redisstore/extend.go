@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -87,10 +86,7 @@ func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
 	if err == nil {
 		err = c.Act.Err
 	}
-	if err != nil {
-		return "", fmt.Errorf("weir: %s: %w", x.name, err)
-	}
-	return got.more, nil
+	return got.more, err
 }
 
 func (s *Store) extended(ctx context.Context, x *Extension, c Call, now int64) (answer, error) {
