@@ -323,6 +323,7 @@ for a = 1, acts do
   reply[top] = answered and '\0' .. answered or pack('>BI7', code, now)
 end
 
+-- @before
 -- Write: what has changed, once a key.
 for k = 1, #KEYS do
   local key, rule, at, used, rem, aged, ext, dirty = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k]
@@ -340,4 +341,5 @@ for k = 1, #KEYS do
     -- @save
   end
 end
+-- @after
 return pack('>I2', foreign) .. table.concat(reply)
