@@ -41,7 +41,7 @@ func foreign(name string) bool {
 // only lists the rooms that import nothing but a few packages.
 var only = map[string]patterns{
 	".":             {"internal/algo", "std"},
-	"internal/algo": {"embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
+	"internal/algo": {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
 }
 
 var (

@@ -58,5 +58,5 @@ func ExampleParseLimit() {
 	// 100/min burst 20 <nil>
 	// 5/30s sliding_log <nil>
 	// 10/s <nil>
-	// 0/0s weir: period is "fortnight": want s, min, h, day, week or a duration such as 30s
+	// 0/0s weir: period is "fortnight": want s, min, h, day, week, month, year or a duration such as 30s
 }

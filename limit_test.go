@@ -26,7 +26,10 @@ func TestParseLimit(t *testing.T) {
 		"9/hour fixed_window anchor first": {Count: 9, Period: time.Hour, Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst},
 		"9/w fixed_window charge_refused":  {Count: 9, Period: 168 * time.Hour, Algorithm: weir.FixedWindow, ChargeRefused: true},
 		"0/s":                              weir.PerSecond(0),
-		"7/1h30m":                          weir.Per(7, 90*time.Minute),
+		"5/month fixed_window time_zone Europe/Paris anchor_day 15": {
+			Count: 5, Period: 30 * 24 * time.Hour, Algorithm: weir.FixedWindow, TimeZone: "Europe/Paris", AnchorDay: 15,
+		},
+		"7/1h30m": weir.Per(7, 90*time.Minute),
 	} {
 		got, err := weir.ParseLimit(text)
 		if err != nil || got != want {
@@ -44,8 +47,12 @@ func TestParseLimitRefuses(t *testing.T) {
 		"5/s burst": "burst", "5/s burst 0": "burst", "5/s burst x": "burst", "5/s burst 1000000001": "burst", "5/s sliding_log burst 7": "burst",
 		"5/s buckets 5": "buckets", "5/s rolling_window buckets 1": "buckets", "5/s rolling_window buckets 3601": "buckets",
 		"5/s anchor first": "anchor", "5/s fixed_window anchor last": "anchor",
-		"5/s charge_refused": "charge_refused", "5/s slding_log": "limit",
-		"100001/s sliding_log": "count", "1/8784h burst 1000000000": "burst", "1/8784h burst 1000000000 token_bucket": "burst",
+		"5/s concurrency charge_refused": "charge_refused", "5/s slding_log": "limit",
+		"5/day time_zone UTC": "time_zone", "5/day fixed_window time_zone Mars/Base": "time_zone", "5/day fixed_window time_zone Local": "time_zone",
+		"5/h fixed_window time_zone UTC": "period", "5/day fixed_window time_zone UTC anchor first": "time_zone", "5/day fixed_window anchor_day 3": "anchor_day",
+		"5/month fixed_window time_zone UTC anchor_day 32": "anchor_day", "5/week fixed_window time_zone UTC anchor_day 3": "anchor_day",
+		"1000000000/8784h sliding_counter": "count",
+		"100001/s sliding_log":             "count", "1/8784h burst 1000000000": "burst", "1/8784h burst 1000000000 token_bucket": "burst",
 	} {
 		_, err := weir.ParseLimit(text)
 		var invalid *weir.InvalidError

@@ -18,17 +18,21 @@ var units = []unit{
 	{time.Second, []string{"s", "sec", "second"}},
 	{time.Minute, []string{"min", "m", "minute"}},
 	{time.Hour, []string{"h", "hr", "hour"}},
-	{24 * time.Hour, []string{"day", "d"}},
-	{7 * 24 * time.Hour, []string{"week", "w"}},
+	{day, []string{"day", "d"}},
+	{week, []string{"week", "w"}},
+	{month, []string{"month"}},
+	{year, []string{"year"}},
 }
 
 const limitForm = `a limit such as "100/min", "10/30s burst 20" or "5/s sliding_log"`
 
 // ParseLimit reads the text form of a limit:
 //
-//	COUNT/PERIOD [burst N] [ALGORITHM] [buckets N] [anchor first] [charge_refused]
+//	COUNT/PERIOD [burst N] [ALGORITHM] [buckets N] [anchor first]
+//	             [time_zone ZONE] [anchor_day N] [charge_refused]
 //
-// PERIOD is s, min, h, day or week, or a duration such as 30s or 1h30m. The
+// PERIOD is s, min, h, day, week, month (30 days) or year (365 days), or a
+// duration such as 30s or 1h30m. The
 // spellings of nginx ("10r/s", "30r/m") and ulule ("1000-H") are read as well.
 // The limit is checked as Compile checks it; the error is an [*InvalidError].
 func ParseLimit(text string) (Limit, error) {
@@ -86,7 +90,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, invalid("period", quoted(text), "s, min, h, day, week or a duration such as 30s")
+		return 0, invalid("period", quoted(text), "s, min, h, day, week, month, year or a duration such as 30s")
 	}
 	return d, nil
 }
@@ -97,7 +101,7 @@ func (l *Limit) parseOptions(words []string) error {
 		switch words[0] {
 		case "charge_refused":
 			l.ChargeRefused = true
-		case "burst", "buckets", "anchor":
+		case "burst", "buckets", "anchor", "time_zone", "anchor_day":
 			if len(words) < 2 {
 				return invalid(words[0], "missing", "a value after it")
 			}
@@ -108,7 +112,7 @@ func (l *Limit) parseOptions(words []string) error {
 		default:
 			algorithm, err := ParseAlgorithm(words[0])
 			if err != nil {
-				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, charge_refused or an algorithm: "+AlgorithmNames())
+				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, time_zone, anchor_day, charge_refused or an algorithm: "+AlgorithmNames())
 			}
 			l.Algorithm = algorithm
 		}
@@ -118,7 +122,11 @@ func (l *Limit) parseOptions(words []string) error {
 }
 
 func (l *Limit) parseOption(name, value string) error {
-	if name == "anchor" {
+	switch name {
+	case "time_zone":
+		l.TimeZone = value
+		return nil
+	case "anchor":
 		if value != "first" && value != "epoch" {
 			return invalid(name, quoted(value), "epoch or first")
 		}
@@ -131,10 +139,13 @@ func (l *Limit) parseOption(name, value string) error {
 	if err != nil || n < 1 {
 		return invalid(name, quoted(value), "a whole number from 1 on")
 	}
-	if name == "burst" {
+	switch name {
+	case "burst":
 		l.Burst = n
-	} else {
+	case "buckets":
 		l.Buckets = int(n)
+	case "anchor_day":
+		l.AnchorDay = int(n)
 	}
 	return nil
 }
@@ -167,6 +178,12 @@ func (l Limit) String() string {
 	}
 	if l.Anchor == AnchorFirst {
 		b.WriteString(" anchor first")
+	}
+	if l.TimeZone != "" {
+		fmt.Fprintf(&b, " time_zone %s", l.TimeZone)
+	}
+	if l.AnchorDay != 0 {
+		fmt.Fprintf(&b, " anchor_day %d", l.AnchorDay)
 	}
 	if l.ChargeRefused {
 		b.WriteString(" charge_refused")

@@ -1,8 +1,8 @@
 package algo
 
 import (
+	"cmp"
 	"slices"
-	"sort"
 )
 
 // concurrency counts holders. Each has an id and a lease; one that is not renewed
@@ -23,8 +23,12 @@ func holdersAge(s *State, _ *Rule, now int64) bool {
 }
 
 // ended is how many leases have ended; holders stand in the order of their ends.
-func (s *State) ended(now int64) int {
-	return sort.Search(len(s.Ext.Holders), func(i int) bool { return s.Ext.Holders[i].End > now })
+func (s *State) ended(now int64) int { return until(s.Ext.Holders, now) }
+
+// until is how many of the holders have leases up to and including an instant.
+func until(holders []Holder, end int64) int {
+	n, _ := slices.BinarySearchFunc(holders, end+1, func(h Holder, end int64) int { return cmp.Compare(h.End, end) })
+	return n
 }
 
 func holdersWait(s *State, r *Rule, now, cost int64) int64 {
@@ -52,8 +56,7 @@ func (s *State) Hold(id string, now, end int64) {
 	}
 	kept := slices.DeleteFunc(s.Ext.Holders, func(h Holder) bool { return h.ID == id || h.End <= now })
 	if end > 0 {
-		i := sort.Search(len(kept), func(i int) bool { return kept[i].End > end })
-		kept = slices.Insert(kept, i, Holder{id, end})
+		kept = slices.Insert(kept, until(kept, end), Holder{id, end})
 	}
 	s.Ext.Holders = kept
 	s.Used = int64(len(kept))
