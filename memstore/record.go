@@ -118,7 +118,8 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		known.closed, known.kind, known.closing = true, a.Kind, got
 		s.bytes.Add(decisionBytes * int64(len(got.decisions)))
 	}
-	known.until = seconds(now + life(a))
+	// A hold outlives what is done to it meanwhile.
+	known.until = max(known.until, seconds(now+life(a)))
 }
 
 // life is how long an act's id is remembered, in µs.

@@ -229,8 +229,12 @@ for a = 1, acts do
         end
       end
       -- @fresh
+      local room = max(0, burst - used)
+      if immediate and id == LEAKY and used > 0 then
+        room = 0
+      end
       answers = answers + 1
-      reply[answers] = pack(DECISION, outcome, granted, max(0, burst - used), wait, fresh, delay)
+      reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
     end
     if record > 0 then
       known = pack('>Bc8c8I7', fits and 1 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
@@ -317,6 +321,8 @@ for a = 1, acts do
       if kind < 4 then
         known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
       end
+      -- A hold outlives what is done to it meanwhile.
+      life = max(life, call('PTTL', KEYS[record]))
       EXT[record], DIRTY[record], USED[record] = known, true, life
     end
   end

@@ -124,7 +124,7 @@ func TestAlgorithms(t *testing.T) {
 		},
 		"a booking of gcra": {
 			{0, "take", takeOf(`,"cost":1000,"mode":"reserve","max_wait_ms":1`, "tokens=1"), "200 1000 | 0"},
-			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":3599`, "tokens=1"), "429 0 | 0 retry 3600"},
+			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":3599`, "tokens=1"), "429 0 | 0 retry 1"},
 			{0, "take", takeOf(`,"mode":"reserve","max_wait_ms":3600`, "tokens=1"), "200 1 | 0 delay 3600"},
 		},
 		"a booking of a token bucket": {

@@ -35,10 +35,6 @@ func judge(req *rules.Request, plan *rules.Plan) *verdict {
 			continue
 		}
 		r := ruling{applied: a, decision: a.Decision()}
-		if req.Immediate && a.Limit.Algorithm == weir.LeakyBucket && r.decision.ResetAfter > 0 {
-			// There may be room in the queue, but none for who cannot queue.
-			r.decision.Remaining = 0
-		}
 		v.limits = append(v.limits, r)
 		if req.Kind == weir.Take && !a.Rule.Shadow {
 			v.allowed = v.allowed && r.decision.Allowed()
