@@ -271,7 +271,7 @@ func (s *siege) repeat(store weir.Taker) error {
 			switch {
 			case released && !errors.Is(again.Err, weir.ErrReleased),
 				!released && (again.Err != nil || !slices.Equal(again.Decisions, first.Decisions)):
-				differences = append(differences, fmt.Errorf("%v %v of %s: %+v, then %+v, %w",
+				differences = append(differences, fmt.Errorf("%v %v of %s: %+v, then %+v, %v",
 					first.Kind, first.ID, first.Charges[0].Key, first.Decisions, again.Decisions, again.Err))
 			}
 		}
