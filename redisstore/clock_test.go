@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -160,7 +161,12 @@ func (p *patience) through(indebted bool, steps ...time.Duration) error {
 	if err := p.wait(longest); err != nil {
 		return fmt.Errorf("after %v: %w", steps, err)
 	}
-	p.clock.step(2 * longest)
+	return p.rest(steps...)
+}
+
+// rest leaves the key alone for long enough and demands a full burst.
+func (p *patience) rest(steps ...time.Duration) error {
+	p.clock.step(2 * time.Duration(p.limit.Rule().Drain) * time.Microsecond)
 	if n, err := p.drink(); n != p.limit.Capacity() || err != nil {
 		return fmt.Errorf("after %v and a rest: granted %d, %v", steps, n, err)
 	}
@@ -236,6 +242,76 @@ func TestClockSteps(t *testing.T) {
 			p := &patience{clock: clock, store: open(t, clock.client, redisstore.Options{}), limit: limit}
 			if err := p.all(); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// returns takes all units by ids, steps the clock and gives all of them back: what
+// can be taken then is at most what came back, or a burst if time has passed. A
+// refusal may be the first to see the stepped clock, or a release.
+func (p *patience) returns(refusal bool, steps ...time.Duration) error {
+	ctx := context.Background()
+	acts := make([]*weir.Act, p.limit.Capacity())
+	for i := range acts {
+		acts[i] = p.unit()
+		acts[i].ID = fmt.Sprint("id", i)
+	}
+	p.store.Take(ctx, acts)
+	free := int64(0)
+	for _, d := range steps {
+		p.clock.step(d)
+		if d > 0 {
+			free = p.limit.Capacity()
+		}
+		if refusal {
+			n, err := p.drink()
+			if err != nil || n > free {
+				return fmt.Errorf("after %v: granted %d of %d, %v", d, n, free, err)
+			}
+			free -= n
+		}
+	}
+	for _, a := range acts {
+		if a.Err != nil || !a.Allowed() {
+			return fmt.Errorf("fresh: %+v, %v", a.Decisions, a.Err)
+		}
+		a.Kind = weir.Release
+		if p.store.Take(ctx, []*weir.Act{a}); a.Err == nil {
+			free = min(p.limit.Capacity(), free+a.Decisions[0].Granted)
+		} else if !errors.Is(a.Err, weir.ErrUnknownID) {
+			return a.Err
+		}
+	}
+	if p.limit.Algorithm == weir.GCRA || p.limit.Algorithm == weir.LeakyBucket {
+		// Only whole units are said to come back; a moment more may complete
+		// another.
+		free++
+	}
+	if n, err := p.drink(); err != nil || n > free {
+		return fmt.Errorf("steps %v, all given back: granted %d of %d, %v", steps, n, free, err)
+	}
+	return p.rest(steps...)
+}
+
+// TestClockStepsGiveNothingTwice steps the clock between takes and their releases.
+func TestClockStepsGiveNothingTwice(t *testing.T) {
+	t.Parallel()
+	for _, l := range steppedLimits() {
+		limit := l.MustCompile()
+		t.Run(fmt.Sprintf("%v %s%v", limit, limit.TimeZone, limit.Anchor), func(t *testing.T) {
+			t.Parallel()
+			clock := startStepped(t)
+			p := &patience{clock: clock, store: open(t, clock.client, redisstore.Options{}), limit: limit}
+			for _, d := range []time.Duration{time.Second, time.Hour} {
+				for _, steps := range [][]time.Duration{{-d}, {d, -d}, {-d, d}} {
+					for _, refusal := range []bool{true, false} {
+						run := func() error { return p.returns(refusal, steps...) }
+						if err := p.punctual(30*time.Second, run); err != nil {
+							t.Errorf("refusal %v: %v", refusal, err)
+						}
+					}
+				}
 			}
 		})
 	}
