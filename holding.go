@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -74,8 +75,9 @@ func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 }
 
 // Release gives back all that was charged, as far as it still counts, and frees
-// the places. It does nothing for a holding that was refused, settled or released
-// before, so that it can be deferred.
+// the places. It does nothing for a holding that was refused or released before,
+// or after a Settle, so that it can be deferred; also where that Settle failed,
+// because the cost was there all the same.
 func (h *Holding) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
@@ -104,8 +106,11 @@ func (h *Holding) ask(ctx context.Context, c *call) (Decision, error) {
 	}
 	c.act.ID = h.id
 	d, err := h.limiter.ask(ctx, c)
-	if err == nil && c.act.Kind != Renew {
-		h.closed.Store(true)
+	switch c.act.Kind {
+	case Settle:
+		h.closed.Store(h.closed.Load() || !errors.Is(err, ErrInvalid))
+	case Release:
+		h.closed.Store(h.closed.Load() || err == nil)
 	}
 	return d, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
 )
 
 // hold holds an estimate for an hour, which has to be granted.
@@ -68,6 +69,45 @@ func TestRelease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReleaseAfterAFailedSettle: a deferred Release must not give back what was
+// spent, but may be repeated where it failed itself.
+func TestReleaseAfterAFailedSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := memstore.New(memstore.Options{Now: time.Now})
+		var failure error
+		l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
+			if acts[0].Err = failure; failure == nil {
+				store.Take(ctx, acts)
+			}
+		}), weir.PerDay(100))
+		spent, free, odd := hold(t, l, 50), hold(t, l, 10), hold(t, l, 10)
+		failure = weir.ErrNotApplied
+		if _, err := spent.Settle(ctx, 40); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		if err := free.Release(ctx); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		failure = nil
+		if _, err := odd.Settle(ctx, -1); !errors.Is(err, weir.ErrInvalid) {
+			t.Error(err)
+		}
+		for _, h := range []*weir.Holding{spent, free, odd} {
+			if err := h.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := remaining(t, l, "k"); left != 50 {
+			t.Errorf("%d remain of 100, with 50 held", left)
+		}
+		if d, err := spent.Settle(ctx, 40); err != nil || d.Remaining != 60 {
+			t.Errorf("settled again: %+v, %v", d, err)
+		}
+	})
 }
 
 func TestHoldRefused(t *testing.T) {
