@@ -128,6 +128,10 @@ func (p *property) expect(w wish) weir.Decision {
 		p.model.charge(now, p.owed(used, w.cost))
 	}
 	want.Remaining = max(0, most-p.model.used(now))
+	if w.immediate && p.limit.Algorithm == weir.LeakyBucket && p.model.used(now) > 0 {
+		// Whatever came next would have to wait.
+		want.Remaining = 0
+	}
 	return want
 }
 
