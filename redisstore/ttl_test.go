@@ -89,8 +89,11 @@ func TestHealsALostTTL(t *testing.T) {
 		l := weir.PerHour(10)
 		l.Algorithm = weir.Algorithm(id)
 		charge := weir.Charge{Key: fmt.Sprint("key ", id), Limit: l.MustCompile(), Cost: 1}
-		for range 2 {
+		for i := range 2 {
 			a := storetest.NewAct(charge)
+			if charge.Limit.Algorithm == weir.Concurrency {
+				a.ID = fmt.Sprint("holder ", i)
+			}
 			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
 				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)
 			}

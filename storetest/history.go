@@ -249,7 +249,7 @@ func (h *history) repeat() *weir.Act {
 	case 0:
 		a.Charges[0].Cost = h.cost(a.Charges[0].Limit)
 	case 1:
-		a.Charges[0].Key = "key 0"
+		a.Charges[len(a.Charges)-1].Key = "key 0"
 	case 2:
 		a.Immediate = !a.Immediate
 	}
