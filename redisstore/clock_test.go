@@ -86,7 +86,13 @@ type patience struct {
 	clock   *stepped
 	store   *redisstore.Store
 	limit   *weir.Limit
+	debt    time.Duration // how long what does not fit takes to drain
 	holders int
+}
+
+func patient(clock *stepped, store *redisstore.Store, l weir.Limit) *patience {
+	limit := l.MustCompile()
+	return &patience{clock: clock, store: store, limit: limit, debt: time.Duration(limit.Rule().Drain) * time.Microsecond}
 }
 
 // unit asks for one unit, as a holder of its own where there are holders.
@@ -122,7 +128,7 @@ func (p *patience) drink() (int64, error) {
 func (p *patience) lifetimes() error {
 	ctx := context.Background()
 	for _, key := range p.clock.client.Keys(ctx, "*").Val() {
-		most := 2*time.Duration(p.limit.Rule().Drain)*time.Microsecond + 5*time.Second
+		most := p.debt + time.Duration(p.limit.Rule().Drain)*time.Microsecond + 5*time.Second
 		if strings.Contains(key, "}i1:") {
 			most = weir.IDLife + time.Hour + time.Minute
 		}
@@ -235,11 +241,10 @@ func steppedLimits() []weir.Limit {
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	for _, l := range steppedLimits() {
-		limit := l.MustCompile()
-		t.Run(fmt.Sprintf("%v %s%v", limit, limit.TimeZone, limit.Anchor), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %s%v", l.MustCompile(), l.TimeZone, l.Anchor), func(t *testing.T) {
 			t.Parallel()
 			clock := startStepped(t)
-			p := &patience{clock: clock, store: open(t, clock.client, redisstore.Options{}), limit: limit}
+			p := patient(clock, open(t, clock.client, redisstore.Options{}), l)
 			if err := p.all(); err != nil {
 				t.Error(err)
 			}
@@ -298,11 +303,10 @@ func (p *patience) returns(refusal bool, steps ...time.Duration) error {
 func TestClockStepsGiveNothingTwice(t *testing.T) {
 	t.Parallel()
 	for _, l := range steppedLimits() {
-		limit := l.MustCompile()
-		t.Run(fmt.Sprintf("%v %s%v", limit, limit.TimeZone, limit.Anchor), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %s%v", l.MustCompile(), l.TimeZone, l.Anchor), func(t *testing.T) {
 			t.Parallel()
 			clock := startStepped(t)
-			p := &patience{clock: clock, store: open(t, clock.client, redisstore.Options{}), limit: limit}
+			p := patient(clock, open(t, clock.client, redisstore.Options{}), l)
 			for _, d := range []time.Duration{time.Second, time.Hour} {
 				for _, steps := range [][]time.Duration{{-d}, {d, -d}, {-d, d}} {
 					for _, refusal := range []bool{true, false} {
@@ -314,6 +318,51 @@ func TestClockStepsGiveNothingTwice(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// booked books an hour ahead and sets the clock back: the bookings stand, and last
+// no longer than they did.
+func (p *patience) booked(back time.Duration) error {
+	var last weir.Decision
+	for {
+		a := storetest.NewAct(weir.Charge{Key: "key", Limit: p.limit, Cost: p.limit.Capacity()})
+		a.MaxWait = time.Hour
+		p.store.Take(context.Background(), []*weir.Act{a})
+		if a.Err != nil || !a.Allowed() {
+			break
+		}
+		last = a.Decisions[0]
+	}
+	if last.Delay < 50*time.Minute {
+		return fmt.Errorf("booked no further ahead than %v", last.Delay)
+	}
+	p.clock.step(-back)
+	if n, err := p.drink(); n != 0 || err != nil {
+		return fmt.Errorf("booked out: granted %d, %v", n, err)
+	}
+	p.clock.step(last.Delay - time.Minute)
+	if n, err := p.drink(); n != 0 || err != nil {
+		return fmt.Errorf("before the bookings are due: granted %d, %v", n, err)
+	}
+	p.clock.step(time.Minute)
+	// A refill that was under way has begun anew.
+	return p.wait(last.ResetAfter - last.Delay + time.Second)
+}
+
+// TestClockStepsKeepBookings steps the clock back under what is booked ahead.
+func TestClockStepsKeepBookings(t *testing.T) {
+	t.Parallel()
+	clock := startStepped(t)
+	store := open(t, clock.client, redisstore.Options{})
+	for _, algorithm := range []weir.Algorithm{weir.GCRA, weir.TokenBucket} {
+		p := patient(clock, store, weir.Limit{Algorithm: algorithm, Count: 10, Period: time.Minute})
+		p.debt = time.Hour
+		for _, back := range []time.Duration{time.Millisecond, time.Second, time.Hour, 24 * time.Hour} {
+			if err := p.punctual(30*time.Second, func() error { return p.booked(back) }); err != nil {
+				t.Errorf("%v, %v back: %v", algorithm, back, err)
+			}
+		}
 	}
 }
 
@@ -349,8 +398,7 @@ func TestClockStepsFindMutants(t *testing.T) {
 			t.Fatalf("%s: %v", m.name, err)
 		}
 		for _, algorithm := range m.algorithms {
-			limit := weir.Limit{Algorithm: algorithm, Count: 10, Period: time.Minute}.MustCompile()
-			p := &patience{clock: clock, store: store, limit: limit}
+			p := patient(clock, store, weir.Limit{Algorithm: algorithm, Count: 10, Period: time.Minute})
 			if err := p.all(); err == nil {
 				t.Errorf("mutant %q of %v was not noticed", m.name, algorithm)
 			} else {
