@@ -97,7 +97,7 @@ func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
 		d.Remaining = algo.Room(&t.state, t.rule)
-		if a.Immediate && t.step.Delay != nil && t.state.Used > 0 {
+		if a.Kind == weir.Take && a.Immediate && t.step.Delay != nil && t.state.Used > 0 {
 			d.Remaining = 0
 		}
 		d.ResetAfter = algo.Duration(t.step.Fresh(&t.state, t.rule, now))
