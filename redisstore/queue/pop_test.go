@@ -24,8 +24,9 @@ func each(t *testing.T, o queue.Options, test func(p *place, q *queue.Queue, kin
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, address)
-			o.Key, o.Kind = name, kind
-			test(p, p.open(o), kind)
+			own := o
+			own.Key, own.Kind = name, kind
+			test(p, p.open(own), kind)
 		})
 	}
 }
