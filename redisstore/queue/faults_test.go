@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,46 @@ func TestEveryKeyIsForgotten(t *testing.T) {
 			t.Errorf("%d keys, want two limits and three ids", n)
 		}
 	})
+}
+
+// TestPermissions gives Redis's user what docs/queue.md says that it needs.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/queue.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, needs, _ := strings.Cut(string(text), "The Redis user needs")
+	needs, _, _ = strings.Cut(needs, "besides")
+	rules := []any{"acl", "setuser", "queue", "on", ">secret", "~*", "+eval", "+evalsha"}
+	for i, words := range strings.Split(needs, "`") {
+		for _, command := range strings.Fields(words) {
+			if i%2 > 0 {
+				rules = append(rules, "+"+strings.ToLower(command))
+			}
+		}
+	}
+	server := storetest.StartRedis(t)
+	admin := newPlace(t, server.Addr())
+	if err := admin.client.Do(background, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "queue", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, client: client, store: store, clock: storetest.NewClock()}
+	for name, kind := range kinds {
+		for i, o := range choices {
+			o.Key, o.Kind, o.Lease = fmt.Sprint(name, i), kind, 300*time.Millisecond
+			o.Push = &weir.Limit{Count: 2, Period: 500 * time.Millisecond}
+			if err := history(p, o, 1, same); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // TestCalendarLimits charges by windows that reach Redis's time only at the second
