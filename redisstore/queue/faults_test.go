@@ -205,6 +205,28 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// TestLooksLeaveLimitsAlone moves the clock back, when states are rewritten by
+// whoever reads them first.
+func TestLooksLeaveLimitsAlone(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(2)
+	each(t, queue.Options{Push: &limit, Pop: &limit}, func(p *place, q *queue.Queue, _ queue.Kind) {
+		t := p.t
+		pushAll(t, q, "a", "b")
+		pop(t, q)
+		item, _ := pop(t, q)
+		p.clock.Advance(-30 * time.Minute)
+		wantLen(t, q, 0, 2)
+		if err := errors.Join(item.Extend(background, time.Second), item.Ack(background)); err != nil {
+			t.Error(err)
+		}
+		p.clock.Advance(30*time.Minute + time.Second)
+		if got := pushAll(t, q, "c"); got.Pushed {
+			t.Errorf("pushed beyond the limit: %+v", got)
+		}
+	})
+}
+
 // TestCalendarLimits charges by windows that reach Redis's time only at the second
 // try.
 func TestCalendarLimits(t *testing.T) {
