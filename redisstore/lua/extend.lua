@@ -4,8 +4,12 @@
 -- XARGV   its arguments, which follow ARGV[1 + rules + 1], the number of keys of
 --         the acts, in decimal
 --
--- Its reply follows that to the acts: what its section after leaves in
--- reply[answers + 1].
+-- now, foreign, reply and answers are the script's: the time, the number of keys
+-- that held something foreign, and the reply to the acts, reply[1] … reply[answers].
+-- The extension's reply follows that: its section after leaves it in
+-- reply[answers + 1], and a section before that ends the call returns everything,
+-- the number of foreign keys (I2) first. KEYS, RULE, AT, USED, REM, AGED, EXT and
+-- DIRTY are not to be touched.
 local all, KEYS, XKEYS, XARGV = KEYS, {}, {}, {}
 do
   local head = 2 + unpack('>I2', ARGV[1])

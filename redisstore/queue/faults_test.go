@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestForeignValuesGiveWay(t *testing.T) {
 	each(t, queue.Options{}, func(p *place, q *queue.Queue, _ queue.Kind) {
 		t := p.t
 		push(t, q, queue.Entry{Body: []byte("a"), ID: "id"})
-		record := p.client.Keys(background, "*!id").Val()[0]
+		record := p.client.Keys(background, "*"+q.Keys()[0]+"*!id").Val()[0]
 		for i, plant := range []func(){
 			func() { p.client.RPush(background, q.Keys()[1], "x") },
 			func() { p.client.Set(background, q.Keys()[2], "x", 0) },
@@ -160,6 +161,68 @@ func TestEveryKeyIsForgotten(t *testing.T) {
 		}
 		if n := len(p.client.Keys(background, "weir:*{"+q.Keys()[0]+"}*").Val()); n != 5 {
 			t.Errorf("%d keys, want two limits and three ids", n)
+		}
+	})
+}
+
+// TestPermissions gives Redis's user what docs/queue.md says that it needs.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/queue.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, needs, _ := strings.Cut(string(text), "The Redis user needs")
+	needs, _, _ = strings.Cut(needs, "besides")
+	rules := []any{"acl", "setuser", "queue", "on", ">secret", "~*", "+eval", "+evalsha"}
+	for i, words := range strings.Split(needs, "`") {
+		for _, command := range strings.Fields(words) {
+			if i%2 > 0 {
+				rules = append(rules, "+"+strings.ToLower(command))
+			}
+		}
+	}
+	server := storetest.StartRedis(t)
+	admin := newPlace(t, server.Addr())
+	if err := admin.client.Do(background, rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "queue", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, client: client, store: store, clock: storetest.NewClock()}
+	for name, kind := range kinds {
+		for i, o := range choices {
+			o.Key, o.Kind, o.Lease = fmt.Sprint(name, i), kind, 300*time.Millisecond
+			o.Push = &weir.Limit{Count: 2, Period: 500 * time.Millisecond}
+			if err := history(p, o, 1, same); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestLooksLeaveLimitsAlone moves the clock back, when states are rewritten by
+// whoever reads them first.
+func TestLooksLeaveLimitsAlone(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(2)
+	each(t, queue.Options{Push: &limit, Pop: &limit}, func(p *place, q *queue.Queue, _ queue.Kind) {
+		t := p.t
+		pushAll(t, q, "a", "b")
+		pop(t, q)
+		item, _ := pop(t, q)
+		p.clock.Advance(-30 * time.Minute)
+		wantLen(t, q, 0, 2)
+		if err := errors.Join(item.Extend(background, time.Second), item.Ack(background)); err != nil {
+			t.Error(err)
+		}
+		p.clock.Advance(30*time.Minute + time.Second)
+		if got := pushAll(t, q, "c"); got.Pushed {
+			t.Errorf("pushed beyond the limit: %+v", got)
 		}
 	})
 }

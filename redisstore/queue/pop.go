@@ -69,7 +69,7 @@ func newID() []byte {
 // so that repeating it is safe, even after the lease has ended; [ErrLeaseLost] if
 // another consumer has been given the item since. The stream entry goes with it.
 func (i *Item) Ack(ctx context.Context) error {
-	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.charge(nil, '<', "", 0))
+	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.look())
 	if err == nil && got.status == statusLost {
 		err = ErrLeaseLost
 	}
@@ -86,7 +86,7 @@ func (i *Item) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < 0 || lease > MaxLease {
 		return invalid("lease", lease, fmt.Sprintf("0 … %v", MaxLease))
 	}
-	got, err := i.queue.run(ctx, i.request(opExtend, lease), i.queue.charge(nil, '<', "", 0))
+	got, err := i.queue.run(ctx, i.request(opExtend, lease), i.queue.look())
 	if err == nil && got.status != statusDone {
 		err = ErrLeaseLost
 	}

@@ -24,8 +24,9 @@ func each(t *testing.T, o queue.Options, test func(p *place, q *queue.Queue, kin
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, address)
-			o.Key, o.Kind = name, kind
-			test(p, p.open(o), kind)
+			own := o
+			own.Key, own.Kind = name, kind
+			test(p, p.open(own), kind)
 		})
 	}
 }
@@ -192,6 +193,31 @@ func TestAStreamIsShared(t *testing.T) {
 	p.client.Do(background, "xadd", "s", "1-1", "body", "early")
 	item, _ = pop(t, q)
 	wantItem(t, item, "early", 1)
+}
+
+// TestWhatOthersDeletedIsClearedAway deletes more leased entries than one pop clears
+// away.
+func TestWhatOthersDeletedIsClearedAway(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, storetest.StartRedis(t).Addr())
+	q := p.open(queue.Options{Key: "s", Kind: queue.Stream, Lease: time.Minute})
+	const gone = queue.MaxDropped + 10
+	for range gone {
+		pushAll(t, q, "gone")
+		pop(t, q)
+	}
+	p.client.XTrimMaxLen(background, "s", 0)
+	pushAll(t, q, "kept")
+	last, _ := pop(t, q)
+	wantItem(t, last, "kept", 1)
+	p.clock.Advance(time.Hour)
+	if item, _ := pop(t, q); item != nil {
+		t.Errorf("popped %+v, want the first of the deleted ones cleared away", item)
+	}
+	wantLen(t, q, 0, gone+1-queue.MaxDropped)
+	again, _ := pop(t, q)
+	wantItem(t, again, "kept", 2)
+	wantLen(t, q, 0, 1)
 }
 
 // TestManyAtOnce pushes and pops from many goroutines by the clock of Redis.

@@ -102,12 +102,18 @@ func (q *Queue) budget(purpose byte, whose string) string {
 	return strconv.Itoa(len(q.options.Key)) + ":" + q.options.Key + string(purpose) + whose
 }
 
-// charge returns the charge to make, a look where there is no limit.
+// charge returns the charge to make under a limit, if there is one.
 func (q *Queue) charge(l *weir.Limit, purpose byte, whose string, cost int64) weir.Charge {
 	if l == nil {
-		return weir.Charge{Key: q.budget(purpose, whose), Limit: unlimited}
+		return q.look()
 	}
 	return weir.Charge{Key: q.budget(purpose, whose), Limit: l, Cost: cost}
+}
+
+// look charges nothing. Its key is nobody else's: a look under another limit can
+// change what it finds, if that lies in the future.
+func (q *Queue) look() weir.Charge {
+	return weir.Charge{Key: q.budget('-', ""), Limit: unlimited}
 }
 
 // Length is how long a queue is.
@@ -119,7 +125,7 @@ type Length struct {
 // Len counts the items. Those in flight whose lease has ended still count as in
 // flight.
 func (q *Queue) Len(ctx context.Context) (Length, error) {
-	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.charge(nil, '>', "", 0))
+	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.look())
 	if err != nil {
 		return Length{}, fmt.Errorf("weir: len: %w", err)
 	}

@@ -123,8 +123,9 @@ func TestAtTheLimit(t *testing.T) {
 			t.Run(name+", "+kindName, func(t *testing.T) {
 				t.Parallel()
 				p := newPlace(t, address)
-				tc.options.Key, tc.options.Kind = name+kindName, kind
-				q := p.open(tc.options)
+				o := tc.options
+				o.Key, o.Kind = name+kindName, kind
+				q := p.open(o)
 				pushAll(t, q, tc.before...)
 				got := pushAll(t, q, "new")
 				if got.Pushed != tc.pushed || got.Full != tc.full || got.Decision.Allowed() != tc.granted {
@@ -217,6 +218,7 @@ func TestPushWithAnIDHappensOnce(t *testing.T) {
 			t.Run(name+", "+kindName, func(t *testing.T) {
 				t.Parallel()
 				p := newPlace(t, address)
+				o := o
 				o.Key, o.Kind = name+kindName, kind
 				q := p.open(o)
 				for _, id := range []string{"1", "2"} {

@@ -73,7 +73,7 @@ type answer struct {
 // run makes the charge and does what the request says, in one script call.
 func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, error) {
 	if r.denied = c.Limit.Count == 0 && c.Cost > 0; r.denied {
-		c = weir.Charge{Key: c.Key, Limit: unlimited}
+		c = q.look()
 	}
 	act := &weir.Act{Immediate: true, Charges: []weir.Charge{c}, Decisions: make([]weir.Decision, 1)}
 	args := r.args(&q.options)
@@ -88,16 +88,16 @@ func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, err
 	if !ok || r.op == opPop && got.status == statusDone && len(got.strings) != 2 {
 		return got, fmt.Errorf("%w: %d bytes", weir.ErrBackend, len(reply))
 	}
-	got.decision = decided(act.Decisions[0], r.denied, c.Cost)
+	got.decision = decided(act.Decisions[0], r.denied, c.Cost > 0)
 	return got, got.err()
 }
 
 // decided is the decision to show for one that the script reached.
-func decided(d weir.Decision, denied bool, cost int64) weir.Decision {
+func decided(d weir.Decision, denied, charged bool) weir.Decision {
 	switch {
 	case denied:
 		return weir.Decision{Outcome: weir.Refused, Source: weir.SourceLimit, RetryAfter: weir.Never}
-	case cost == 0:
+	case !charged:
 		return weir.Decision{Outcome: weir.Granted}
 	}
 	return d

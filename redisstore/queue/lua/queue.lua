@@ -139,29 +139,31 @@ if op == OP.push then
     call('RPUSH', QUEUE, item)
   end
 elseif op == OP.pop then
-  -- What a lease held comes before what is new.
-  local found = nil
-  repeat
-    found = call('ZRANGEBYSCORE', LEASES, '-inf', exact(now), 'LIMIT', #orphans, 1)[1]
-    if found then
-      local held, entry = call('HGET', LEASED, found), nil
-      if held and #held >= 4 then
-        attempt = unpack('>I4', held) + 1
-        entry = not stream and string.sub(held, 5)
-      else
-        attempt = 2
-      end
-      if stream then
-        entry = redis.pcall('XRANGE', QUEUE, found, found)[1]
-        entry = entry and body(entry)
-      end
-      if entry then
-        id, item = found, entry
-      else
-        orphans[#orphans + 1] = found
-      end
+  -- What a lease held comes before what is new. What is gone, because others
+  -- deleted it, is cleared away, a bounded number at a time.
+  local ended, found = call('ZRANGEBYSCORE', LEASES, '-inf', exact(now), 'LIMIT', 0, 1), nil
+  while ended[#orphans + 1] and not found do
+    local candidate, entry = ended[#orphans + 1], nil
+    local held = call('HGET', LEASED, candidate)
+    if held and #held >= 4 then
+      attempt = unpack('>I4', held) + 1
+      entry = not stream and string.sub(held, 5)
+    else
+      attempt = 2
     end
-  until not found or id == found
+    if stream then
+      entry = redis.pcall('XRANGE', QUEUE, candidate, candidate)[1]
+      entry = entry and body(entry)
+    end
+    if entry then
+      found, id, item = candidate, candidate, entry
+    else
+      orphans[#orphans + 1] = candidate
+    end
+    if #orphans == 1 and #ended == 1 then
+      ended = call('ZRANGEBYSCORE', LEASES, '-inf', exact(now), 'LIMIT', 0, most)
+    end
+  end
   if not found then
     local items, ids = oldest(1)
     item, id, attempt, fresh_item = items[1], ids[1] or id, 1, true
