@@ -350,6 +350,9 @@ func (s *siege) against(t *testing.T) (*redisstore.Store, error) {
 func TestIDsHappenOnce(t *testing.T) {
 	t.Parallel()
 	s := &siege{calls: 10_000, callers: 32, seed: 1, open: plain}
+	if testing.Short() {
+		s.calls = 1000
+	}
 	store, err := s.against(t)
 	if err != nil {
 		t.Fatal(err)
