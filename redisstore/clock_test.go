@@ -47,7 +47,7 @@ func startStepped(t *testing.T) *stepped {
 	c.step(0)
 	c.client = dial(t, storetest.StartRedisEnv(t, []string{"LD_PRELOAD=" + shim, "CLOCKSHIM_FILE=" + file}).Addr())
 	c.step(time.Hour)
-	if ahead := c.now().Sub(time.Now()); ahead < 59*time.Minute || ahead > 61*time.Minute {
+	if ahead := time.Until(c.now()); ahead < 59*time.Minute || ahead > 61*time.Minute {
 		t.Fatalf("stepped by an hour, Redis is ahead by %v", ahead)
 	}
 	return c
