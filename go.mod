@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dchest/siphash v1.2.3
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/lmittmann/tint v1.2.1
 	github.com/redis/go-redis/v9 v9.23.0

@@ -53,8 +53,13 @@ func needed(a *Act) time.Duration {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		wait := d.RetryAfter
-		if d.Outcome == Refused && wait < Never && a.Charges[i].Limit.Algorithm == LeakyBucket {
-			wait = max(wait, d.ResetAfter)
+		switch {
+		case d.Outcome != Refused || wait == Never:
+		case a.Charges[i].Limit.Algorithm == LeakyBucket:
+			wait = d.ResetAfter
+		default:
+			// After the wait that is told the same act would book the rest.
+			wait += a.MaxWait
 		}
 		longest = max(longest, wait)
 	}

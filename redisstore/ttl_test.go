@@ -24,6 +24,9 @@ func lifetimes(client *redis.Client, store *redisstore.Store, prefix string) err
 	for i := range 600 {
 		limit := storetest.RandomLimit(rng, weir.Algorithm(i%len(algo.Steps)))
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1 + rng.Int64N(limit.Capacity()+2)})
+		if limit.Algorithm == weir.Concurrency {
+			a.ID, a.Charges[0].Cost = "holder", 1
+		}
 		store.Take(ctx, []*weir.Act{a})
 		if a.Err != nil {
 			return a.Err
@@ -60,7 +63,7 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"lost on strings": {"call('SET', key, value, 'PX', ttl(rule, used, fresh))", "call('SET', key, value)"},
 		"lost on lists":   {"call('PEXPIRE', key, ttl(rule, used, fresh))", ""},
-		"too short":       {"return rule[9]", "return '10'"},
+		"too short":       {"return rule[10]", "return '10'"},
 	} {
 		prefix := strings.ReplaceAll(name, " ", "") + ":"
 		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix}, change[0], change[1])
@@ -86,8 +89,11 @@ func TestHealsALostTTL(t *testing.T) {
 		l := weir.PerHour(10)
 		l.Algorithm = weir.Algorithm(id)
 		charge := weir.Charge{Key: fmt.Sprint("key ", id), Limit: l.MustCompile(), Cost: 1}
-		for range 2 {
+		for i := range 2 {
 			a := storetest.NewAct(charge)
+			if charge.Limit.Algorithm == weir.Concurrency {
+				a.ID = fmt.Sprint("holder ", i)
+			}
 			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
 				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)
 			}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rules"
 )
@@ -30,6 +31,7 @@ type App struct {
 	rules   atomic.Pointer[rules.Set]
 	store   *store
 	http    *http.Server
+	reload  *reloader // nil for the demonstration rules
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -41,7 +43,8 @@ type App struct {
 	addrs    []Addr
 	stopping bool
 	stopped  chan struct{} // closed when Stop is through
-	stopErr  error         // read after stopped
+	unwatch  context.CancelFunc
+	stopErr  error // read after stopped
 }
 
 // New puts a server together. It starts nothing, connects to nothing and listens
@@ -52,6 +55,8 @@ func New(o Options) (*App, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	// Before the files are read, so that no change between the two is missed.
+	seen := config.Fingerprint(o.Config)
 	set, err := o.loadRules()
 	if err != nil {
 		return nil, err
@@ -68,6 +73,10 @@ func New(o Options) (*App, error) {
 		stopped: make(chan struct{}),
 	}
 	a.rules.Store(set)
+	if o.Config != "" {
+		a.reload = newReloader(o.Config, &a.rules, o.Logger)
+		a.reload.seen = seen
+	}
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:   a.rules.Load,
 		Taker:   s,
@@ -99,9 +108,22 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 // reachable from then on: what to do while it is away is for the calls to say,
 // and a balancer that took every instance out at once would help nobody.
 func (a *App) checks(ctx context.Context) []httpapi.Check {
-	return []httpapi.Check{
+	checks := []httpapi.Check{
 		{Name: "serving", Err: a.drainingError()},
 		{Name: "store", Err: a.reach(ctx)},
+	}
+	if a.reload != nil {
+		// The last good rules serve as well as ever.
+		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Bearable: true})
+	}
+	return checks
+}
+
+// Reload makes the server look at its rules files now. It returns at once; what
+// came of it is logged and told by /readyz. The files are watched anyway.
+func (a *App) Reload() {
+	if a.reload != nil {
+		a.reload.ask()
 	}
 }
 

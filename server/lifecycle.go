@@ -65,6 +65,11 @@ func (a *App) serve(listener net.Listener) error {
 			a.failed <- fmt.Errorf("server: serve http: %w", err)
 		}
 	})
+	if a.reload != nil {
+		var ctx context.Context
+		ctx, a.unwatch = context.WithCancel(context.Background())
+		a.serving.Go(func() { a.reload.run(ctx) })
+	}
 	return nil
 }
 
@@ -121,6 +126,9 @@ func (a *App) stop(ctx context.Context) error {
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
+	}
+	if a.unwatch != nil {
+		a.unwatch()
 	}
 	a.serving.Wait()
 	if closeErr := a.store.close(); closeErr != nil {

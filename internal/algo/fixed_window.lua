@@ -8,6 +8,8 @@ clamped = at > now
 local start = now - now % period
 if flags % 8 >= 4 then -- calendar
   start = now >= x and x or now >= q and q or p
+  -- Other windows than those of now know nothing of the state.
+  clamped = clamped and now >= p and now < y
 end
 if flags % 4 >= 2 then -- anchor: first
   start = at

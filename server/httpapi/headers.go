@@ -65,6 +65,9 @@ func HeaderStyleNames() string {
 // writeHeaders tells the verdict in the headers of an answer.
 func (a *api) writeHeaders(h http.Header, v *verdict) {
 	h.Set("Cache-Control", "no-store")
+	if v.id != "" && strings.IndexFunc(v.id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		h.Set("Weir-Id", v.id)
+	}
 	if v.speaker == nil {
 		return
 	}
@@ -100,12 +103,19 @@ func policies(v *verdict) string {
 		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
-		quota, seconds := quotaOf(r.applied.Limit)
-		b.WriteString(quotedName(r.applied.Limit.Name))
-		b.WriteString(";q=" + strconv.FormatInt(quota, 10))
-		b.WriteString(";w=" + strconv.FormatInt(seconds, 10))
+		b.WriteString(quotedName(r.applied.Limit.Name) + policy(r.applied.Limit))
 	}
 	return b.String()
+}
+
+// policy says how much a limit grants. Places have no window: they are free again
+// when their holders leave.
+func policy(l *weir.Limit) string {
+	if l.Algorithm == weir.Concurrency {
+		return ";q=" + strconv.FormatInt(l.Count, 10) + `;qu="concurrent-requests"`
+	}
+	quota, seconds := quotaOf(l)
+	return ";q=" + strconv.FormatInt(quota, 10) + ";w=" + strconv.FormatInt(seconds, 10)
 }
 
 // quotaOf states a limit as a quota in a window of whole seconds, since the
@@ -122,8 +132,11 @@ func quotaOf(l *weir.Limit) (quota, seconds int64) {
 func available(r *ruling) string {
 	d := &r.decision
 	wait := d.ResetAfter
-	if d.Outcome == weir.Refused && d.RetryAfter != weir.Never {
+	switch {
+	case d.Outcome == weir.Refused && d.RetryAfter != weir.Never:
 		wait = d.RetryAfter
+	case r.applied.Limit.Algorithm == weir.Concurrency:
+		wait = 0
 	}
 	field := quotedName(r.applied.Limit.Name) + ";r=" + strconv.FormatInt(d.Remaining, 10)
 	if wait > 0 {

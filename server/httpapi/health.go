@@ -12,6 +12,8 @@ type Check struct {
 	Name string
 	// Err says what is wrong, nil if nothing is.
 	Err error
+	// Bearable errors are told, but calls may be sent here all the same.
+	Bearable bool
 }
 
 // healthz says that the process lives, whatever else is wrong.
@@ -52,7 +54,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 func (a *readiness) add(c Check) {
 	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
 	if c.Err != nil {
-		a.Ready = false
+		a.Ready = a.Ready && c.Bearable
 		outcome.Detail = c.Err.Error()
 	}
 	a.Checks = append(a.Checks, outcome)

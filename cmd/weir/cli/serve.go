@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -32,7 +33,8 @@ func newServe() *cobra.Command {
 reports on itself at /healthz and /readyz.
 
 Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080".
-Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
+Rules files are read again when they change, and at SIGHUP; while they are wrong
+the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
 
 A flag beats its variable, the variable beats the default.`,
@@ -74,11 +76,30 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	defer stop()
 	// From the first signal on the next one has its usual effect: it kills.
 	defer context.AfterFunc(ctx, stop)()
+	defer onHangup(app.Reload)()
 	err = app.Run(ctx)
 	if len(app.Addrs()) > 0 && err != nil {
 		return &problemsFound{err}
 	}
 	return err
+}
+
+// onHangup calls f at each SIGHUP until the function that it returns is called.
+func onHangup(f func()) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range hangups {
+			f()
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
 }
 
 func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {

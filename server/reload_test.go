@@ -1,0 +1,233 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/server"
+)
+
+// rulesOf is a file with one rule of so many a day.
+func rulesOf(n int) string {
+	return fmt.Sprintf("domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: %d, unit: day, algorithm: gcra}\n", n)
+}
+
+// A reloading server, and its files.
+type reloading struct {
+	*testing.T
+	app  *server.App
+	base string
+}
+
+func serveRules(t *testing.T, path string) *reloading {
+	t.Helper()
+	app, err := server.New(server.Options{Config: path, HTTP: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = app.Stop(context.Background()) })
+	return &reloading{T: t, app: app, base: "http://" + app.Addrs()[0].Address}
+}
+
+// limit is the limit that a user meets now, as the header tells it.
+func (r *reloading) limit() string {
+	response, err := http.Get(r.base + "/v1/auth?domain=shop&user=u")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.Header.Get("X-RateLimit-Limit")
+}
+
+func (r *reloading) ready() string {
+	response, err := http.Get(r.base + "/readyz")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	text := make([]byte, 4096)
+	n, _ := response.Body.Read(text)
+	return response.Status + " " + string(text[:n])
+}
+
+// until waits for a condition that the server brings about by itself.
+func (r *reloading) until(what string, holds func() bool) {
+	r.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("never: %s; limit %s, %s", what, r.limit(), r.ready())
+		}
+	}
+}
+
+func (r *reloading) untilLimit(n int) {
+	r.Helper()
+	r.until(fmt.Sprint("limit ", n), func() bool { return r.limit() == fmt.Sprint(n) })
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReloadsAChangedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	r.untilLimit(10)
+	write(t, file, rulesOf(20))
+	r.untilLimit(20)
+	// As editors do: another file takes the name.
+	write(t, file+".new", rulesOf(30))
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	r.untilLimit(30)
+}
+
+func TestKeepsTheLastGoodRules(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	write(t, file, rulesOf(20)[:70])
+	r.until("the error is told", func() bool { return strings.Contains(r.ready(), file) })
+	if ready := r.ready(); !strings.HasPrefix(ready, "200") || !strings.Contains(ready, `"name":"rules","ok":false`) {
+		t.Errorf("ready: %s", ready)
+	}
+	if r.limit() != "10" {
+		t.Errorf("limit %s under broken rules", r.limit())
+	}
+	write(t, file, rulesOf(20))
+	r.untilLimit(20)
+	r.until("the error is gone", func() bool { return !strings.Contains(r.ready(), `"ok":false`) })
+}
+
+// TestFollowsAConfigMap swaps files as Kubernetes does: a link to a folder is
+// replaced, and the files are links through it.
+func TestFollowsAConfigMap(t *testing.T) {
+	t.Parallel()
+	mount := t.TempDir()
+	publish := func(n int) {
+		revision := fmt.Sprintf("..revision-%d", n)
+		if err := os.Mkdir(filepath.Join(mount, revision), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(mount, revision, "rules.yaml"), rulesOf(n))
+		if err := os.Symlink(revision, filepath.Join(mount, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(10)
+	if err := os.Symlink("..data/rules.yaml", filepath.Join(mount, "rules.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{mount, filepath.Join(mount, "rules.yaml")} {
+		r := serveRules(t, path)
+		start := len(r.limit())
+		for _, n := range []int{20 + start, 30 + start, 40 + start} {
+			n += len(path)
+			publish(n)
+			r.untilLimit(n)
+		}
+	}
+}
+
+func TestSurvivesTheFolderGoing(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "rules")
+	fill := func(n int) {
+		if err := os.MkdirAll(filepath.Join(folder, "shop"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, "shop", "rules.yaml"), rulesOf(n))
+	}
+	fill(10)
+	r := serveRules(t, folder)
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the loss is told", func() bool { return strings.Contains(r.ready(), `"ok":false`) })
+	if r.limit() != "10" {
+		t.Errorf("limit %s without files", r.limit())
+	}
+	fill(20)
+	r.untilLimit(20)
+	fill(30)
+	r.untilLimit(30)
+}
+
+func TestReloadAsks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	write(t, file, rulesOf(20))
+	r.app.Reload()
+	r.untilLimit(20)
+}
+
+// TestNoCallSeesTwoRevisions changes two rules together, again and again, while
+// calls match both: they never meet the one of one revision and the other of
+// another.
+func TestNoCallSeesTwoRevisions(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	revision := func(n int) string {
+		return rulesOf(n) + fmt.Sprintf("  - key: path\n    rate_limit: {requests_per_unit: %d, unit: day, algorithm: gcra}\n", n)
+	}
+	write(t, file, revision(1000))
+	r := serveRules(t, file)
+	ctx, cancel := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if one, other := r.both(); one != other {
+					t.Errorf("one call met %q and %q", one, other)
+				}
+			}
+		})
+	}
+	for n := 1001; n < 1006; n++ {
+		write(t, file, revision(n))
+		r.app.Reload()
+		r.untilLimit(n)
+	}
+	cancel()
+	callers.Wait()
+}
+
+// both takes from two rules in one call and returns the limits it met.
+func (r *reloading) both() (one, other string) {
+	body := `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]},{"entries":[{"key":"path","value":"x"}]}]}`
+	response, err := http.Post(r.base+"/v1/take", "application/json", strings.NewReader(body))
+	if err != nil {
+		r.Error(err)
+		return "", ""
+	}
+	defer response.Body.Close()
+	policies := strings.Split(response.Header.Get("RateLimit-Policy"), ", ")
+	if len(policies) != 2 {
+		return "", ""
+	}
+	_, one, _ = strings.Cut(policies[0], ";")
+	_, other, _ = strings.Cut(policies[1], ";")
+	return one, other
+}
