@@ -186,6 +186,11 @@ func placesSeen(b *bench) {
 	if !errors.As(a.Err, &invalid) || invalid.Field != "id" {
 		b.Errorf("a holder without an id: %+v %v", a.Decisions, a.Err)
 	}
+	a.ID, a.Charges[0].UpTo = "greedy", 2
+	b.taker.Take(context.Background(), []*weir.Act{a})
+	if !errors.As(a.Err, &invalid) || invalid.Field != "charges[0].up_to" {
+		b.Errorf("a holder of up to two places: %+v %v", a.Decisions, a.Err)
+	}
 }
 
 // shorterLease changes count and lease while holders are inside.
