@@ -17,7 +17,7 @@ var mutants = []struct {
 	old, with string
 	algorithm weir.Algorithm
 }{
-	{"> for >=", "now >= at + period", "now > at + period", weir.FixedWindow},
+	{"> for >=", "now >= at + q then", "now > at + q then", weir.FixedWindow},
 	{"a cost may exceed the room by one", "used + cost > rule[3], 0", "used + cost > rule[3] + 1, 0", weir.FixedWindow},
 	{"the last unit is refused", "used + cost > rule[3], 0", "used + cost >= rule[3], 0", weir.TokenBucket},
 	{"waits round down", "wait = at - floor(-((used + cost - burst) * den - rem) / num) * tick - now", "wait = at + floor(((used + cost - burst) * den - rem) / num) * tick - now", weir.GCRA},
@@ -61,7 +61,7 @@ var mutants = []struct {
 	{"what is settled above is not charged", "granted = was + owe(k, cost - was)", "granted = cost", weir.GCRA},
 	{"a settle gives nothing back", "        give(k, was - cost, was, since, late)\n", "", weir.FixedWindow},
 	{"the share of the last window is rounded down", "ext = -floor(-rem * (period - t % period) / period)", "ext = floor(rem * (period - t % period) / period)", weir.SlidingCounter},
-	{"the share is stored", "used = used - ext\n", "", weir.SlidingCounter},
+	{"the share is stored", "used, at = used - ext, now\n", "at = now\n", weir.SlidingCounter},
 	{"a reset is forgotten", "if dirty == 'reset' then\n    call('DEL', key)", "if dirty == 'reset' then\n    call('PING')", weir.GCRA},
 	{"calendar windows end with the period", "window_end = now >= x and y or now >= q and x or q", "window_end = at + 86400000000", weir.FixedWindow},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},

@@ -116,7 +116,7 @@ var Steps = [Count]Step{
 	},
 	FixedWindow: {
 		Name: "fixed_window", Letter: 'f', Format: '1',
-		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack,
+		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack, Save: fixedSave,
 	},
 	SlidingLog: {
 		Name: "sliding_log", Letter: 'l', Format: '1',
@@ -132,7 +132,7 @@ var Steps = [Count]Step{
 	},
 	SlidingCounter: {
 		Name: "sliding_counter", Letter: 's', Format: '1',
-		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack,
+		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack, Save: counterSave,
 	},
 	LeakyBucket: {
 		Name: "leaky_bucket", Letter: 'k', Format: '1',

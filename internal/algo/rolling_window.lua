@@ -28,7 +28,7 @@ else
     used = 0
     for i = floor(max(0, at - was) / stride), floor(at / stride) do
       local n = unpack(layout, value, 21 + i % old * bytes)
-      local here = floor(min((i + 1) * stride - 1, now) / width)
+      local here = floor(min((i + 1) * stride - 1, at, now) / width)
       if n > 0 and here >= first then
         counts[here % slots + 1] = counts[here % slots + 1] + n
         used = used + n
