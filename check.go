@@ -42,8 +42,8 @@ func (a *Act) checkOptions() error {
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
-	case a.MaxWait < 0 || a.MaxWait > MaxWait:
-		return invalid("max_wait", a.MaxWait, "0 … 24h")
+	case a.MaxWait < 0 || a.MaxWait > MaxWait || a.MaxWait > 0 && a.MaxWait < time.Microsecond:
+		return invalid("max_wait", a.MaxWait, "0, or 1µs … 24h")
 	case a.MaxWait > 0 && a.Kind != Take:
 		return invalid("max_wait", a.MaxWait, "none: only a take books ahead")
 	}

@@ -163,7 +163,7 @@ func impatient(b *bench) {
 		return a.Decisions[0]
 	}
 	now(0)
-	b.want(now(0), weir.Decision{Outcome: weir.Refused, Remaining: 2, RetryAfter: time.Second, ResetAfter: time.Second})
+	b.want(now(0), weir.Decision{Outcome: weir.Refused, Remaining: 0, RetryAfter: time.Second, ResetAfter: time.Second})
 	b.want(now(400*time.Millisecond), weir.Decision{Outcome: weir.Refused, Remaining: 2, RetryAfter: 600 * time.Millisecond, ResetAfter: time.Second})
 	b.charge("queue", l, 2)
 	b.want(now(0), weir.Decision{Outcome: weir.Refused, RetryAfter: 3 * time.Second, ResetAfter: 3 * time.Second})
