@@ -32,7 +32,10 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 	c := l.begin(Take, key, n)
 	defer l.calls.Put(c)
 	c.act.MaxWait = maxWait
-	c.act.Immediate = maxWait < time.Microsecond
+	if maxWait >= 0 && maxWait < time.Microsecond {
+		// Stores count microseconds.
+		c.act.MaxWait, c.act.Immediate = 0, true
+	}
 	d, err := l.ask(ctx, c)
 	if err != nil {
 		return nil, err

@@ -374,8 +374,9 @@ var clockMutants = []struct {
 }{
 	{
 		"not noticed", "clamped = at > ", "clamped = false and at > ",
-		[]weir.Algorithm{weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.FixedWindow, weir.SlidingLog, weir.SlidingCounter},
+		[]weir.Algorithm{weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.SlidingLog},
 	},
+	{"windows not noticed", "clamped = at >= ", "clamped = false and at >= ", []weir.Algorithm{weir.FixedWindow, weir.SlidingCounter}},
 	{"counters not noticed", "clamped, used = at > now, total", "clamped, used = false, total", []weir.Algorithm{weir.RollingWindow}},
 	{"leases not noticed", "clamped = saved > now", "clamped = false", []weir.Algorithm{weir.Concurrency}},
 	{"not written back", "used, ext, clamped\n", "used, ext, false\n", []weir.Algorithm{

@@ -60,6 +60,7 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 			l.Algorithm = weir.Algorithm(id)
 			limit := l.MustCompile()
 			charge := weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1}
+			longest := weir.IDLife
 			for _, kind := range []weir.Kind{weir.Take, weir.Renew, weir.Release} {
 				a := storetest.NewAct(charge)
 				a.Kind, a.ID = kind, fmt.Sprint("id ", i, " of ", id)
@@ -72,7 +73,8 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 				if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
 					return a.Err
 				}
-				if err := lives(client, store.RecordOf(a), max(weir.IDLife, a.Hold)); err != nil {
+				longest = max(longest, a.Hold)
+				if err := lives(client, store.RecordOf(a), longest); err != nil {
 					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
 				}
 				if limit.Algorithm != weir.Concurrency || kind == weir.Release {

@@ -76,9 +76,9 @@ func released(b *bench) {
 
 func dead(b *bench) {
 	l := rooms(1)
-	d := enter(b, l, "room", "dead")
+	enter(b, l, "room", "dead")
 	b.clock.Advance(time.Minute - time.Microsecond)
-	if d = enter(b, l, "room", "early"); d.Allowed() || d.RetryAfter != time.Microsecond {
+	if d := enter(b, l, "room", "early"); d.Allowed() || d.RetryAfter != time.Microsecond {
 		b.Errorf("1 µs before the end: %+v", d)
 	}
 	b.clock.Advance(time.Microsecond)
