@@ -265,6 +265,19 @@ func TestOnLimit(t *testing.T) {
 	}
 }
 
+// TestNested has both of two middlewares tell their limits.
+func TestNested(t *testing.T) {
+	t.Parallel()
+	store := frozen()
+	inner := weirhttp.Middleware(newLimiter(t, store, weir.PerMinute(5)), weirhttp.Options{Prefix: "inner:"})
+	outer := weirhttp.Middleware(newLimiter(t, store, weir.PerHour(50)), weirhttp.Options{Prefix: "outer:"})
+	w := get(outer(inner(http.HandlerFunc(ok))))
+	want := []string{`"50/h";r=49;t=72`, `"5/min";r=4;t=12`}
+	if diff := cmp.Diff(want, w.Header().Values("RateLimit")); diff != "" || w.Header().Get("X-RateLimit-Limit") != "5" {
+		t.Errorf("%v (-want +got):\n%s", w.Header(), diff)
+	}
+}
+
 // TestManyAtOnce sends more requests at once than fit.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()

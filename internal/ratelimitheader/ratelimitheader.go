@@ -29,10 +29,11 @@ func AnswerOf(a *weir.Act) Answer {
 	return answer
 }
 
-// WriteDraft11 sets RateLimit-Policy and RateLimit.
+// WriteDraft11 adds to RateLimit-Policy and RateLimit, which are lists: limits
+// that hold further out have told theirs already.
 func (a *Answer) WriteDraft11(h http.Header) {
-	h.Set("RateLimit-Policy", a.Policies())
-	h.Set("RateLimit", a.Available())
+	h.Add("RateLimit-Policy", a.Policies())
+	h.Add("RateLimit", a.Available())
 }
 
 // WriteXRateLimit sets X-RateLimit-Limit, -Remaining and -Reset, in seconds from
