@@ -105,3 +105,18 @@ func FuzzJoin(f *testing.F) {
 		}
 	})
 }
+
+func TestHandlersDoNotQueue(t *testing.T) {
+	t.Parallel()
+	l, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Limit{Count: 10, Period: time.Hour, Burst: 5, Algorithm: weir.LeakyBucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := Gate{}
+	if act := g.Take(context.Background(), l, "k", 1); !act.Allowed() {
+		t.Errorf("the first: %+v", act)
+	}
+	if act := g.Take(context.Background(), l, "k", 1); act.Err != nil || act.Allowed() {
+		t.Errorf("one that would have to wait: %+v", act)
+	}
+}
