@@ -42,8 +42,8 @@ func (a *Act) checkOptions() error {
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
-	case a.MaxWait < 0 || a.MaxWait > MaxWait:
-		return invalid("max_wait", a.MaxWait, "0 … 24h")
+	case a.MaxWait < 0 || a.MaxWait > MaxWait || a.MaxWait > 0 && a.MaxWait < time.Microsecond:
+		return invalid("max_wait", a.MaxWait, "0, or 1µs … 24h")
 	case a.MaxWait > 0 && a.Kind != Take:
 		return invalid("max_wait", a.MaxWait, "none: only a take books ahead")
 	}
@@ -83,6 +83,8 @@ func (a *Act) checkHolder(c *Charge, field func(string) string) error {
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
 	case (a.Kind == Take || a.Kind == Settle) && c.Cost > 1:
 		return invalid(field("cost"), c.Cost, "0 or 1: a holder takes one place")
+	case c.UpTo > 1:
+		return invalid(field("up_to"), c.UpTo, "0 or 1: a holder takes one place")
 	case a.Kind == Take && c.Cost == 1 && a.ID == "":
 		return invalid("id", "missing", "an id that names the holder")
 	}

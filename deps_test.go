@@ -46,7 +46,7 @@ var only = map[string]patterns{
 
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
-	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "shadow/..."}
+	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
 	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/dashboard/..."}

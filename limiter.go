@@ -57,14 +57,52 @@ type call struct {
 func (l *Limiter) newCall() *call {
 	c := &call{act: Act{Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}}
 	c.acts[0] = &c.act
+	return c
+}
+
+// begin prepares a question about a key. Its memory goes back to l.calls.
+func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
+	c := l.calls.Get().(*call)
+	c.act = Act{Kind: kind, Charges: c.act.Charges, Decisions: c.act.Decisions}
 	for i, limit := range l.limits {
-		c.act.Charges[i].Limit = limit
+		c.act.Charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
+		if len(l.limits) > 1 {
+			c.act.Charges[i].Key = key + l.suffix[i]
+		}
 	}
 	return c
 }
 
-// Allow charges one unit and returns the decision of the strictest limit. A
-// refusal is a decision; the error says that none was reached.
+// ask puts the question. The strictest limit answers, with the longest delay of
+// all.
+func (l *Limiter) ask(ctx context.Context, c *call) (Decision, error) {
+	l.taker.Take(ctx, c.acts[:])
+	if c.act.Err != nil {
+		return Decision{}, c.act.Err
+	}
+	d := c.act.Decisions[Strictest(c.act.Charges, c.act.Decisions)]
+	for i := range c.act.Decisions {
+		d.Delay = max(d.Delay, c.act.Decisions[i].Delay)
+	}
+	return d, nil
+}
+
+// give asks a question that gives back, and returns how much was given back
+// under every limit.
+func (l *Limiter) give(ctx context.Context, c *call) (int64, error) {
+	if _, err := l.ask(ctx, c); err != nil {
+		return 0, err
+	}
+	given := c.act.Decisions[0].Granted
+	for i := range c.act.Decisions {
+		given = min(given, c.act.Decisions[i].Granted)
+	}
+	return given, nil
+}
+
+// Allow charges one unit and returns the decision of the strictest limit; its
+// Delay is the longest of all limits'. A refusal is a decision; the error says
+// that none was reached.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.take(ctx, key, 1, 0)
 }
@@ -80,24 +118,61 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision,
 	return l.take(ctx, key, 1, n)
 }
 
+// AllowOnce is AllowN for callers that may have to ask again, such as after an
+// [ErrAmbiguous]: it happens once for each id. A repeat gets the first answer,
+// granted or refused, and charges nothing. The id, 1 … [MaxIDBytes] bytes, is
+// remembered for [IDLife]; a repeat with another n is an [ErrIDReused].
+func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (Decision, error) {
+	if id == "" {
+		return Decision{}, invalid("id", "missing", "an id that a repeat has too")
+	}
+	c := l.begin(Take, key, n)
+	defer l.calls.Put(c)
+	c.act.ID = id
+	return l.ask(ctx, c)
+}
+
 // Look charges nothing and says what remains.
 func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
 	return l.take(ctx, key, 0, 0)
 }
 
 func (l *Limiter) take(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
-	c := l.calls.Get().(*call)
+	c := l.begin(Take, key, cost)
+	defer l.calls.Put(c)
+	for i := range c.act.Charges {
+		c.act.Charges[i].UpTo = upTo
+	}
+	return l.ask(ctx, c)
+}
+
+// Refund gives back n of the units that an Allow, AllowN or AllowUpTo granted,
+// whose decision this is, and returns how many each limit has room for again at
+// least: what has drained or left its window since is not given back twice. It
+// does not know of earlier refunds of the same decision. Reservations and
+// holdings have methods of their own for this; places of a concurrency limit are
+// held, and cannot be refunded.
+func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (given int64, err error) {
+	if n < 0 || n > d.Granted {
+		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
+	}
+	c := l.begin(Refund, key, n)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {
 		charge := &c.act.Charges[i]
-		charge.Key, charge.Slot, charge.Cost, charge.UpTo = key, key, cost, upTo
-		if len(l.limits) > 1 {
-			charge.Key = key + l.suffix[i]
+		charge.At = d.At
+		// Of several limits only leaky_bucket delays what is not booked.
+		if len(l.limits) == 1 || charge.Limit.Algorithm == LeakyBucket {
+			charge.Delay = d.Delay
 		}
 	}
-	l.taker.Take(ctx, c.acts[:])
-	if c.act.Err != nil {
-		return Decision{}, c.act.Err
-	}
-	return c.act.Decisions[Strictest(c.act.Charges, c.act.Decisions)], nil
+	return l.give(ctx, c)
+}
+
+// Reset makes the key as fresh as one never used, under every limit.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	c := l.begin(Reset, key, 0)
+	defer l.calls.Put(c)
+	_, err := l.ask(ctx, c)
+	return err
 }

@@ -15,7 +15,8 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 			return err
 		}
 	}
-	for i := range a.Charges {
+	// The last first: what an act has booked twice stands in line behind itself.
+	for i := len(a.Charges) - 1; i >= 0; i-- {
 		t := &c.slots[c.slotOf[i]]
 		t.dirty = true
 		a.Decisions[i] = weir.Decision{
@@ -42,10 +43,10 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 func held(a *weir.Act, i int, known *record) algo.Grant {
 	if known == nil {
 		c := &a.Charges[i]
-		return algo.Grant{Units: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
+		return algo.Grant{Units: c.Cost, Whole: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
 	}
 	d := &known.answer.decisions[i]
-	return algo.Grant{Units: d.Granted, At: known.answer.at, Delay: d.Delay.Microseconds()}
+	return algo.Grant{Units: d.Granted, Whole: d.Granted, At: known.answer.at, Delay: d.Delay.Microseconds()}
 }
 
 func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {

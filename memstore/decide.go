@@ -33,28 +33,30 @@ func (c *call) decide(a *weir.Act, now int64) {
 }
 
 // fits reports whether a charge fits, now or within the time that the act can
-// wait, and notes the delay, also where it is too long.
+// wait, and notes the delay.
 func (c *call) fits(a *weir.Act, i int, now int64) bool {
-	t := &c.slots[c.slotOf[i]]
-	longest := a.MaxWait.Microseconds()
+	t, longest := &c.slots[c.slotOf[i]], a.MaxWait.Microseconds()
+	total := t.state.Used + t.asked
 	switch {
-	case t.state.Used+t.asked <= t.rule.Burst:
-		if t.step.Delay == nil {
-			return true
-		}
-		before := t.state
-		before.Used += t.asked - a.Charges[i].Cost
-		c.delay[i] = t.step.Delay(&before, t.rule, now)
-		return c.delay[i] == 0 || !a.Immediate && (longest == 0 || c.delay[i] <= longest)
-	case longest == 0 || t.step.Delay != nil || t.asked > t.rule.Burst || t.state.Used+t.asked > t.rule.Cap:
+	case t.asked > t.rule.Burst:
+		return false
+	case t.step.Delay != nil:
+		c.delay[i] = t.queued(now, t.asked-a.Charges[i].Cost)
+		return total <= t.rule.Burst && (c.delay[i] == 0 || !a.Immediate && (longest == 0 || c.delay[i] <= longest))
+	case total <= t.rule.Burst:
+		return true
+	case longest == 0 || total > t.rule.Cap:
 		return false
 	}
-	wait := t.step.Wait(&t.state, t.rule, now, t.asked)
-	if wait > longest {
-		return false
-	}
-	c.delay[i] = wait
-	return true
+	c.delay[i] = t.step.Wait(&t.state, t.rule, now, t.asked)
+	return c.delay[i] <= longest
+}
+
+// queued is how long what comes after so many units more has to wait.
+func (t *slot) queued(now, units int64) int64 {
+	before := t.state
+	before.Used = min(before.Used+units, t.rule.Cap)
+	return t.step.Delay(&before, t.rule, now)
 }
 
 func (c *call) grant(a *weir.Act, now int64) {
@@ -82,6 +84,9 @@ func (c *call) grant(a *weir.Act, now int64) {
 
 // owe charges units that may not fit, up to the debt, and returns how many.
 func (t *slot) owe(units int64) int64 {
+	if t.rule.ID == algo.Concurrency {
+		return 0
+	}
 	before := t.state.Used
 	t.state.Used = max(before, min(before+units, t.rule.Debt))
 	return t.state.Used - before
@@ -92,6 +97,9 @@ func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
 		d.Remaining = algo.Room(&t.state, t.rule)
+		if a.Kind == weir.Take && a.Immediate && t.step.Delay != nil && t.state.Used > 0 {
+			d.Remaining = 0
+		}
 		d.ResetAfter = algo.Duration(t.step.Fresh(&t.state, t.rule, now))
 		if d.Outcome == weir.Refused {
 			d.RetryAfter = algo.Duration(c.retry(a, i, now))
@@ -100,12 +108,24 @@ func (c *call) report(a *weir.Act, now int64) {
 }
 
 func (c *call) retry(a *weir.Act, i int, now int64) int64 {
-	t := &c.slots[c.slotOf[i]]
-	switch {
-	case c.asked[i] > t.rule.Burst:
+	t, asked, longest := &c.slots[c.slotOf[i]], c.asked[i], a.MaxWait.Microseconds()
+	if asked > t.rule.Burst {
 		return int64(algo.Never)
-	case c.delay[i] > 0:
-		return c.delay[i] - a.MaxWait.Microseconds()
 	}
-	return t.step.Wait(&t.state, t.rule, now, c.asked[i])
+	wait := int64(0)
+	if t.state.Used+asked > t.rule.Burst {
+		wait = t.step.Wait(&t.state, t.rule, now, asked)
+	}
+	switch {
+	case t.step.Delay != nil && a.Immediate:
+		wait = max(wait, t.queued(now, asked-a.Charges[i].Cost))
+	case t.step.Delay != nil && longest > 0:
+		wait = max(wait, t.queued(now, asked-a.Charges[i].Cost)-longest)
+	case t.step.Delay == nil && longest > 0:
+		wait -= longest
+		if over := t.state.Used + asked - t.rule.Cap; over > 0 {
+			wait = max(wait, t.step.Wait(&t.state, t.rule, now, over+t.rule.Burst-t.state.Used))
+		}
+	}
+	return wait
 }

@@ -24,7 +24,8 @@ type Options struct {
 	// MaxBytes bounds the memory of all keys together, as the store estimates
 	// it. At the bound keys that are as fresh as new ones go; nothing live is
 	// evicted. While that finds no room, all new keys of a limit share one
-	// budget: some are refused too early, none is granted too much. Zero:
+	// budget: some are refused too early, none is granted too much; and new ids
+	// are not remembered, so that what they name stays charged. Zero:
 	// [DefaultMaxBytes].
 	MaxBytes int64
 	// Now is the store's clock. Nil: the time at which New was called plus what
@@ -93,29 +94,26 @@ func (s *Store) take(a *weir.Act) {
 
 // decide does the act while its shards are locked.
 func (s *Store) decide(c *call, a *weir.Act, now int64) {
-	var known *record
-	if a.ID != "" {
-		var done bool
-		if known, done = c.recall(s, a, now); done {
-			return
-		}
-	}
 	for i := range c.slots {
 		s.load(c, &c.slots[i], now)
 	}
 	if c.overflowed {
 		c.merge(len(a.Charges))
 	}
-	if a.Kind == weir.Take {
+	known, done := c.recall(s, a, now)
+	switch {
+	case done:
+	case a.Kind == weir.Take:
 		c.decide(a, now)
-	} else if a.Err = c.change(a, known, now); a.Err != nil {
-		return
+	default:
+		a.Err = c.change(a, known, now)
+		done = a.Err != nil
 	}
 	for i := range c.slots {
 		s.publish(&c.slots[i], now)
 	}
-	c.report(a, now)
-	if a.ID != "" {
+	if !done {
+		c.report(a, now)
 		c.remember(s, a, known, now)
 	}
 }

@@ -3,6 +3,7 @@ package memstore
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirlimit/weir"
 )
@@ -44,9 +45,12 @@ func (r *record) bytes(name recordName) int64 {
 	return recordBytes + int64(len(name.id)+len(name.slot)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }
 
-// recall looks the act's id up. It reports whether the act is answered by that,
+// recall looks the act's id up, if it has one. It reports whether the act is answered by that,
 // with an error or with what it got the first time.
 func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
+	if a.ID == "" {
+		return nil, false
+	}
 	known := s.shards[c.recordAt].records[c.record]
 	if known != nil && int64(known.until)*1_000_000 <= now {
 		known = nil
@@ -96,28 +100,26 @@ func refuse(a *weir.Act, err weir.IDError) bool {
 	return true
 }
 
-// remember notes the answer of an act with an id.
+// remember notes the answer of an act, if it has an id.
 func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
+	if a.ID == "" {
+		return
+	}
 	sh := &s.shards[c.recordAt]
 	whom, what := a.Fingerprints()
 	got := answer{what, now, slices.Clone(a.Decisions)}
 	switch {
 	case known == nil:
-		if sh.records == nil {
-			sh.records = make(map[recordName]*record)
-		}
-		s.sweepRecords(sh, now)
-		if old := sh.records[c.record]; old != nil {
-			s.bytes.Add(-old.bytes(c.record))
-		}
 		known = &record{whom: whom, granted: a.Allowed(), answer: got}
-		sh.records[c.record] = known
-		s.bytes.Add(known.bytes(c.record))
+		if !s.add(sh, c.record, known, now) {
+			return
+		}
 	case a.Kind != weir.Renew:
 		known.closed, known.kind, known.closing = true, a.Kind, got
 		s.bytes.Add(decisionBytes * int64(len(got.decisions)))
 	}
-	known.until = seconds(now + life(a))
+	// A hold outlives what is done to it meanwhile.
+	known.until = max(known.until, seconds(now+life(a)))
 }
 
 // life is how long an act's id is remembered, in µs.
@@ -131,10 +133,32 @@ func life(a *weir.Act) int64 {
 	return d.Microseconds()
 }
 
-func (s *Store) sweepRecords(sh *shard, now int64) {
+// add keeps a new record if there is room for it.
+func (s *Store) add(sh *shard, name recordName, r *record, now int64) bool {
+	if sh.records == nil {
+		sh.records = make(map[recordName]*record)
+	}
+	if old := sh.records[name]; old != nil {
+		delete(sh.records, name)
+		s.bytes.Add(-old.bytes(name))
+	}
+	s.sweepRecords(sh, sweepNew, now)
+	if s.bytes.Load()+r.bytes(name) > s.maxBytes {
+		s.sweepRecords(sh, sweepFull, now)
+	}
+	if s.bytes.Load()+r.bytes(name) > s.maxBytes {
+		return false
+	}
+	sh.records[recordName{strings.Clone(name.slot), strings.Clone(name.id)}] = r
+	s.bytes.Add(r.bytes(name))
+	return true
+}
+
+// sweepRecords forgets those of some ids that have had their time.
+func (s *Store) sweepRecords(sh *shard, most int, now int64) {
 	looked := 0
 	for name, r := range sh.records {
-		if looked++; looked > sweepNew {
+		if looked++; looked > most {
 			break
 		}
 		if int64(r.until)*1_000_000 <= now {

@@ -30,6 +30,8 @@ type batch struct {
 	ruleOf  map[*weir.Limit]int
 	keyRule []int // 0: a record
 	packed  []byte
+	// extended allows for more in the reply than the answers to the acts.
+	extended bool
 }
 
 func newBatch(namer keyer, now int64) *batch {

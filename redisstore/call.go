@@ -17,12 +17,12 @@ type once struct{ *redis.Cmd }
 // NoRetry says so to the client.
 func (once) NoRetry() bool { return true }
 
-// call runs the script once: by its name, and by its text where Redis does not
+// call runs a script once: by its name, and by its text where Redis does not
 // know the name, in which case nothing has run yet.
-func (s *Store) call(ctx context.Context, keys []string, args []any) (string, error) {
-	reply, err := s.await(ctx, command("evalsha", s.script.sha, keys, args))
+func (s *Store) call(ctx context.Context, run script, keys []string, args []any) (string, error) {
+	reply, err := s.await(ctx, command("evalsha", run.sha, keys, args))
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.await(ctx, command("eval", s.script.text, keys, args))
+		reply, err = s.await(ctx, command("eval", run.text, keys, args))
 	}
 	if err != nil {
 		return "", classify(err)

@@ -54,6 +54,9 @@ func NewMutated(client redis.UniversalClient, o Options, old, with string) (*Sto
 // KeyOf returns the name of a charge's key in Redis.
 func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
 
+// RecordOf returns the name of the key at which an act's id is remembered.
+func (s *Store) RecordOf(a *weir.Act) string { return s.keys.record(a) }
+
 // Packed returns the script call that would decide the acts.
 func Packed(acts ...*weir.Act) ([]string, []any) {
 	b := newBatch(newKeyer(defaultPrefix, ""), 0)

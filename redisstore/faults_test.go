@@ -166,16 +166,7 @@ func TestForeignValuesCountAsFresh(t *testing.T) {
 	t.Parallel()
 	client := dial(t, storetest.StartRedis(t).Addr())
 	ctx := context.Background()
-	foreign := map[string]func(key string){
-		"text":     func(key string) { client.Set(ctx, key, "garbage", 0) },
-		"empty":    func(key string) { client.Set(ctx, key, "", 0) },
-		"zeroes":   func(key string) { client.Set(ctx, key, strings.Repeat("\x00", 40), 0) },
-		"ones":     func(key string) { client.Set(ctx, key, strings.Repeat("\xff", 264), 0) },
-		"megabyte": func(key string) { client.Set(ctx, key, strings.Repeat("x", 1<<20), 0) },
-		"list":     func(key string) { client.RPush(ctx, key, "a", "b") },
-		"hash":     func(key string) { client.HSet(ctx, key, "a", "b") },
-		"set":      func(key string) { client.SAdd(ctx, key, "a") },
-	}
+	foreign := foreignValues(client)
 	for id := range algo.Steps {
 		l := weir.PerHour(10)
 		l.Algorithm = weir.Algorithm(id)
@@ -189,6 +180,11 @@ func TestForeignValuesCountAsFresh(t *testing.T) {
 				for i := range companions {
 					acts = append(acts, storetest.NewAct(weir.Charge{Key: fmt.Sprint(key, i), Limit: limit, Cost: 1}))
 				}
+				for i, a := range acts {
+					if limit.Algorithm == weir.Concurrency {
+						a.ID = fmt.Sprint("holder ", i)
+					}
+				}
 				store.Take(ctx, acts)
 				for i, a := range acts {
 					if a.Err != nil || !a.Allowed() || a.Decisions[0].Remaining != 9 {
@@ -199,6 +195,84 @@ func TestForeignValuesCountAsFresh(t *testing.T) {
 					t.Errorf("%v, %s, %d companions: counted %d", limit, name, companions, store.Foreign())
 				}
 			}
+		}
+	}
+}
+
+// foreignValues are what else can lie under a key.
+func foreignValues(client *redis.Client) map[string]func(key string) {
+	ctx := context.Background()
+	return map[string]func(key string){
+		"text":     func(key string) { client.Set(ctx, key, "garbage", 0) },
+		"empty":    func(key string) { client.Set(ctx, key, "", 0) },
+		"zeroes":   func(key string) { client.Set(ctx, key, strings.Repeat("\x00", 40), 0) },
+		"ones":     func(key string) { client.Set(ctx, key, strings.Repeat("\xff", 264), 0) },
+		"megabyte": func(key string) { client.Set(ctx, key, strings.Repeat("x", 1<<20), 0) },
+		"list":     func(key string) { client.RPush(ctx, key, "a", "b") },
+		"hash":     func(key string) { client.HSet(ctx, key, "a", "b") },
+		"set":      func(key string) { client.SAdd(ctx, key, "a") },
+	}
+}
+
+// TestForeignRecordsCountAsUnknown puts what is not ours where ids are remembered.
+func TestForeignRecordsCountAsUnknown(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	for id := range algo.Steps {
+		l := weir.PerHour(10)
+		l.Algorithm = weir.Algorithm(id)
+		limit := l.MustCompile()
+		for name, plant := range foreignValues(client) {
+			store := open(t, client, redisstore.Options{Prefix: fmt.Sprint("records", id, ":")})
+			act := func(kind weir.Kind, cost int64) *weir.Act {
+				a := storetest.NewAct(weir.Charge{Key: name, Limit: limit, Cost: cost})
+				a.Kind, a.ID = kind, "id "+name
+				return a
+			}
+			plant(store.RecordOf(act(weir.Take, 1)))
+			settle, first, again := act(weir.Settle, 1), act(weir.Take, 1), act(weir.Take, 1)
+			store.Take(context.Background(), []*weir.Act{settle, first, again})
+			if !errors.Is(settle.Err, weir.ErrUnknownID) {
+				t.Errorf("%v, %s: settled: %v", limit, name, settle.Err)
+			}
+			if !first.Allowed() || !again.Allowed() || first.Decisions[0] != again.Decisions[0] || first.Decisions[0].Remaining != 9 {
+				t.Errorf("%v, %s: %+v %v, then %+v %v", limit, name, first.Decisions, first.Err, again.Decisions, again.Err)
+			}
+			if n := store.Foreign(); n != 2 {
+				t.Errorf("%v, %s: counted %d, want once for each of two calls", limit, name, n)
+			}
+		}
+	}
+}
+
+// TestForeignPlacesAreFree asks for what a holder does under a key that is not
+// ours.
+func TestForeignPlacesAreFree(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	ctx := context.Background()
+	limit := weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour}.MustCompile()
+	for name, plant := range foreignValues(client) {
+		store := open(t, client, redisstore.Options{Prefix: "places:"})
+		act := func(kind weir.Kind, id string) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: name, Limit: limit, Cost: 1})
+			a.Kind, a.ID = kind, id
+			store.Take(ctx, []*weir.Act{a})
+			return a
+		}
+		act(weir.Take, "first")
+		act(weir.Take, "second")
+		key := store.KeyOf(&weir.Charge{Key: name, Limit: limit})
+		client.Del(ctx, key)
+		plant(key)
+		if a := act(weir.Renew, "first"); !errors.Is(a.Err, weir.ErrUnknownID) {
+			t.Errorf("%s: renewed: %+v %v", name, a.Decisions, a.Err)
+		}
+		if a := act(weir.Release, "first"); a.Err != nil || a.Decisions[0].Granted != 0 || a.Decisions[0].Remaining != 2 {
+			t.Errorf("%s: released: %+v %v", name, a.Decisions, a.Err)
+		}
+		if a := act(weir.Take, "third"); !a.Allowed() || a.Decisions[0].Remaining != 1 {
+			t.Errorf("%s: taken: %+v %v", name, a.Decisions, a.Err)
 		}
 	}
 }

@@ -26,6 +26,7 @@ const (
 type keyer struct {
 	prefix string
 	k0, k1 uint64
+	tag    string // if set, the hash tag of every key
 }
 
 // newKeyer derives the hash keys from the prefix and the secret: instances that
@@ -33,7 +34,15 @@ type keyer struct {
 func newKeyer(prefix, secret string) keyer {
 	seed := []byte(prefix + "\x00" + secret)
 	k0, k1 := siphash.Hash128(0x77656972, 0x6c696d6974, seed)
-	return keyer{prefix, k0, k1}
+	return keyer{prefix: prefix, k0: k0, k1: k1}
+}
+
+// under returns a keyer for the keys that an extension has beside those of
+// others, in the slot of the tag.
+func (n keyer) under(extension, tag string) keyer {
+	n.prefix += extension + ":"
+	n.tag = tag
+	return n
 }
 
 func (n keyer) name(c *weir.Charge) string {
@@ -56,10 +65,14 @@ func slotOf(c *weir.Charge) string {
 
 func (n keyer) join(slot string, letter, format byte, key string) string {
 	var b strings.Builder
-	b.Grow(len(n.prefix) + 9 + min(len(key), maxPlainKey))
+	b.Grow(len(n.prefix) + 9 + len(n.tag) + min(len(key), maxPlainKey))
 	b.WriteString(n.prefix)
 	b.WriteByte('{')
-	writeBits(&b, siphash.Hash(n.k0, n.k1, []byte(slot)), 4)
+	if n.tag != "" {
+		b.WriteString(n.tag)
+	} else {
+		writeBits(&b, siphash.Hash(n.k0, n.k1, []byte(slot)), 4)
+	}
 	b.WriteByte('}')
 	b.WriteByte(letter)
 	b.WriteByte(format)

@@ -8,15 +8,18 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
+// mixed is all algorithms at once.
+const mixed = weir.Algorithm(255)
+
 // mutants are mistakes that one could make in the Lua.
 var mutants = []struct {
 	name      string
 	old, with string
 	algorithm weir.Algorithm
 }{
-	{"> for >=", "now >= at + period", "now > at + period", weir.FixedWindow},
-	{"a cost may exceed the room by one", "USED[k] + sum > RULE[k][3]", "USED[k] + sum > RULE[k][3] + 1", weir.FixedWindow},
-	{"the last unit is refused", "USED[k] + sum > RULE[k][3]", "USED[k] + sum >= RULE[k][3]", weir.TokenBucket},
+	{"> for >=", "now >= at + q then", "now > at + q then", weir.FixedWindow},
+	{"a cost may exceed the room by one", "used + cost > rule[3], 0", "used + cost > rule[3] + 1, 0", weir.FixedWindow},
+	{"the last unit is refused", "used + cost > rule[3], 0", "used + cost >= rule[3], 0", weir.TokenBucket},
 	{"waits round down", "wait = at - floor(-((used + cost - burst) * den - rem) / num) * tick - now", "wait = at + floor(((used + cost - burst) * den - rem) / num) * tick - now", weir.GCRA},
 	{"off by one refill", "min(floor((now - at) / period)", "min(floor((now - at) / period) + 1", weir.TokenBucket},
 	{"a refusal is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif REFUSED[i] then", weir.SlidingLog},
@@ -28,8 +31,40 @@ var mutants = []struct {
 	{"one entry an instant replaces", "(rem + added) % 16777216", "rem % 16777216", weir.SlidingLog},
 	{"the phase of a tick is lost", "used, rem = (t - ticks) * tick, used - units, rest - ticks * num", "used, rem = (t - ticks) * tick, used - units, 0", weir.GCRA},
 	{"the clock going back refills", "clamped = at > now\nif clamped then\n  at = now\nend\nused = min(used, cap)", "clamped = at > now\nif clamped then\n  at, used = now, 0\nend\nused = min(used, cap)", weir.TokenBucket},
-	{"a future is not written back", "if used ~= aged or CLAMPED[k] then", "if used ~= aged then", weir.FixedWindow},
+	{"a future is not written back", "elseif dirty or used ~= aged then", "elseif used ~= aged then", weir.FixedWindow},
 	{"counters are kept in 16 bits", "local fit = wide < 65536 and 2 or wide < 16777216 and 3 or 4", "local fit = 2", weir.RollingWindow},
+	{"a refund goes beyond full", "min(level, min(units, cap) * den - ago * num)", "min(units, cap) * den - ago * num", weir.GCRA},
+	{"a refund gives back what has drained", "min(units, cap) * den - ago * num", "min(units, cap) * den", weir.GCRA},
+	{"a refund gives back tokens that came back", "units - refills * count", "units", weir.TokenBucket},
+	{"a refund looks into the future", "since >= at and since <= now", "since >= at", weir.SlidingCounter},
+	{"a refund of an older bucket is forgotten", "ext[1] = string.sub(body, 1, slot - 1) ..", "local _ = string.sub(body, 1, slot - 1) ..", weir.RollingWindow},
+	{"two refunds of an act undo one another", "if not ext[6] or i < ext[5] then", "if true then", weir.SlidingLog},
+	{"a repeat is charged again", "answered = string.sub(known, 18, size)", "known = false", weir.FixedWindow},
+	{"other content repeats", "if what_was ~= what then", "if false then", weir.FixedWindow},
+	{"other keys close an id", "if whom_was ~= whom then", "if false then", weir.GCRA},
+	{"a refused take is settled", "elseif status ~= 1 then", "elseif false then", weir.FixedWindow},
+	{"a closed id is closed again", "elseif closed then", "elseif false then", weir.TokenBucket},
+	{"a take comes back after its release", "elseif closed == 3 then", "elseif false then", weir.TokenBucket},
+	{"more is refunded than was taken", "COST[i] > held[i] then", "false then", weir.FixedWindow},
+	{"a lease ends 1 µs late", "redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')", "redis.pcall('ZCOUNT', key, string.format('%.0f', now), '+inf')", weir.Concurrency},
+	{"the dead are renewed", "return till and till > now", "return till and till > 0", weir.Concurrency},
+	{"a renewed lease is the limit's", "lease > 0 and lease or RULE[k][7]", "RULE[k][7]", weir.Concurrency},
+	{"a holder is not let go", "ext[holder], used, back = 0, used - 1, 1", "used, back = used - 1, 1", weir.Concurrency},
+	{"a delay is missing", "delay = queued(k, cost - COST[i])", "delay = 0", weir.LeakyBucket},
+	{"the impatient wait", "refused = delay > 0 and (immediate or", "refused = delay > 0 and (false or", weir.LeakyBucket},
+	{"the max wait is ignored", "refused = delay > longest", "refused = false", weir.GCRA},
+	{"a booking is due now", "refused = delay > longest", "refused, delay = delay > longest, 0", weir.TokenBucket},
+	{"a refused booking waits for room", "wait = wait - longest", "wait = wait", weir.GCRA},
+	{"a booking is cancelled before a later one", "pass = before > 0 and", "pass = before > 0 or", weir.GCRA},
+	{"the first of an act goes back first", "for i = code == 0 and n or 0, 1, -1 do", "for i = 1, code == 0 and n or 0 do", weir.LeakyBucket},
+	{"debts have no cap", "USED[k] = max(used, min(used + units, RULE[k][5]))", "USED[k] = used + units", weir.SlidingLog},
+	{"what is settled above is not charged", "granted = was + owe(k, cost - was)", "granted = cost", weir.GCRA},
+	{"a settle gives nothing back", "        give(k, was - cost, was, since, late)\n", "", weir.FixedWindow},
+	{"the share of the last window is rounded down", "ext = -floor(-rem * (period - t % period) / period)", "ext = floor(rem * (period - t % period) / period)", weir.SlidingCounter},
+	{"the share is stored", "used, at = used - ext, now\n", "at = now\n", weir.SlidingCounter},
+	{"a reset is forgotten", "if dirty == 'reset' then\n    call('DEL', key)", "if dirty == 'reset' then\n    call('PING')", weir.GCRA},
+	{"calendar windows end with the period", "window_end = now >= x and y or now >= q and x or q", "window_end = at + 86400000000", weir.FixedWindow},
+	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 
 // TestTwinsFindMutants shows that the comparison of the twins notices each of
@@ -46,7 +81,11 @@ func TestTwinsFindMutants(t *testing.T) {
 				}
 				return strings.ReplaceAll(text, m.old, m.with)
 			}
-			w := twins(t, address, "mutant:"+m.name+":", mutate, m.algorithm)
+			algorithms := []weir.Algorithm{m.algorithm}
+			if m.algorithm == mixed {
+				algorithms = nil
+			}
+			w := twins(t, address, "mutant:"+m.name+":", mutate, algorithms...)
 			if err := w.Compare(20_000); err == nil {
 				t.Error("not noticed in 20 000 acts")
 			}

@@ -139,7 +139,7 @@ func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
 	if s.extra != nil {
 		args = append(args, s.extra()...)
 	}
-	reply, err := s.call(ctx, b.keys, args)
+	reply, err := s.call(ctx, s.script, b.keys, args)
 	if err != nil {
 		return answer{}, err
 	}

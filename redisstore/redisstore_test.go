@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,12 +15,12 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	var opened atomic.Int64
 	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
 		prefix := fmt.Sprintf("suite%d:", opened.Add(1))
-		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix}, clock.Micros)
+		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,10 +44,10 @@ func same(text string) string { return text }
 // twins pairs memory with a Redis whose script was changed.
 func twins(t *testing.T, address, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	clock := storetest.NewClock()
-	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix}, clock.Micros, mutate)
+	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
 	if err != nil {
 		t.Fatal(err)
 	}

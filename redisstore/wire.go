@@ -100,7 +100,8 @@ func (r *reader) number(bytes int) int64 {
 // An answer is what the script said beside the decisions.
 type answer struct {
 	foreign int64
-	outside int64 // the store's time, where a calendar did not reach; else 0
+	outside int64  // the store's time, where a calendar did not reach; else 0
+	more    string // what an extension added
 }
 
 const codeOutside = 6
@@ -122,6 +123,9 @@ func (b *batch) decode(reply string) (answer, error) {
 			got.outside = at
 			a.Err = errOutside
 		}
+	}
+	if b.extended {
+		got.more, r.rest = r.rest, ""
 	}
 	if r.short || r.rest != "" {
 		return got, fmt.Errorf("%w: %d bytes for %d acts", weir.ErrBackend, len(reply), len(b.acts))

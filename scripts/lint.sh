@@ -39,9 +39,14 @@ tidy() {
   return $status
 }
 
+# The examples are a module of their own, as a user's program is.
+examples() { (cd examples && "$@"); }
+
 check 'gofumpt' formatted
 check 'go vet' "$GO" vet ./...
+check 'go vet, examples' examples "$GO" vet ./...
 check 'staticcheck' eval "$TOOL staticcheck ./..."
+check 'staticcheck, examples' examples eval "${TOOL/=tools/=../tools} staticcheck ./..."
 check 'generated files' generated
 check 'go mod tidy' tidy
 exit $failed

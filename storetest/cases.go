@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,9 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = []testCase{
+var cases = slices.Concat(chargeCases, holderCases, idCases, backCases, changeCases)
+
+var chargeCases = []testCase{
 	{"grants exactly what fits at one frozen instant", frozen},
 	{"grants exactly what fits to many at once", stampede},
 	{"keys do not meet", separate},
@@ -33,22 +36,37 @@ var cases = []testCase{
 	{"best effort grants what fits", bestEffort},
 	{"best effort over several limits grants what fits all", bestEffortTogether},
 	{"refused charges count where the limit says so", chargeRefused},
-	{"a raised or cut limit acts on the next charge", changedCount},
 	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
 	{"the seeds' cases", seeds},
 }
 
-// limits is one limit of 10 per 10 s for each algorithm.
+// limits is one limit of 10 per 10 s for each algorithm that counts units: all
+// but concurrency, which has cases of its own.
 func limits() []*weir.Limit {
 	var all []*weir.Limit
-	for id := range algo.Steps {
-		l := weir.Per(10, 10*time.Second)
-		l.Algorithm = weir.Algorithm(id)
-		all = append(all, l.MustCompile())
+	for _, algorithm := range counting() {
+		all = append(all, of(algorithm, weir.Per(10, 10*time.Second)))
 	}
 	return all
+}
+
+// counting is every algorithm that counts units.
+func counting() []weir.Algorithm {
+	var all []weir.Algorithm
+	for id := range algo.Steps {
+		if weir.Algorithm(id) != weir.Concurrency {
+			all = append(all, weir.Algorithm(id))
+		}
+	}
+	return all
+}
+
+// of is a limit counted by an algorithm.
+func of(algorithm weir.Algorithm, l weir.Limit) *weir.Limit {
+	l.Algorithm = algorithm
+	return l.MustCompile()
 }
 
 func frozen(b *bench) {
@@ -115,7 +133,12 @@ func polling(b *bench) {
 			b.clock.Advance(100 * time.Millisecond)
 			passed += b.granted("polling", l, 1)
 		}
-		if passed < 90 {
+		least := 90
+		if l.Algorithm == weir.SlidingCounter {
+			// It rounds the share of the last window up.
+			least = 80
+		}
+		if passed < least {
 			b.Errorf("%v: %d in 100 s while polling, want about 100", l, passed)
 		}
 	}
@@ -134,14 +157,12 @@ func never(b *bench) {
 
 func zero(b *bench) {
 	for id := range algo.Steps {
-		l := weir.PerSecond(0)
-		l.Algorithm = weir.Algorithm(id)
-		limit := l.MustCompile()
-		b.want(b.charge("zero", limit, 1), weir.Decision{Outcome: weir.Refused, RetryAfter: weir.Never})
+		limit := of(weir.Algorithm(id), weir.PerSecond(0))
+		one := b.withID("zero", weir.Charge{Key: "zero", Limit: limit, Cost: 1})
+		b.want(one.Decisions[0], weir.Decision{Outcome: weir.Refused, RetryAfter: weir.Never})
 		b.want(b.charge("zero", limit, 0), weir.Decision{Outcome: weir.Granted})
 		other := weir.Charge{Key: "zero beside", Limit: weir.PerSecond(5).MustCompile(), Cost: 1}
-		a := NewAct(other, weir.Charge{Key: "zero", Limit: limit, Cost: 1})
-		b.take(a)
+		a := b.withID("zero and another", other, weir.Charge{Key: "zero", Limit: limit, Cost: 1})
 		if a.Allowed() || a.Decisions[0].Outcome == weir.Granted || b.charge("zero beside", other.Limit, 0).Remaining != 5 {
 			b.Errorf("%v: an act with it charged the other: %+v", limit, a.Decisions)
 		}
@@ -261,24 +282,6 @@ func chargeRefused(b *bench) {
 	b.clock.Advance(time.Minute)
 	if d := b.charge("refused", limit, 8); !d.Allowed() || d.Remaining != 0 {
 		b.Errorf("next window: %+v", d)
-	}
-}
-
-func changedCount(b *bench) {
-	for id := range algo.Steps {
-		to := func(n int64) *weir.Limit {
-			l := weir.PerHour(n)
-			l.Algorithm = weir.Algorithm(id)
-			return l.MustCompile()
-		}
-		b.charge("raised", to(100), 50)
-		if d := b.charge("raised", to(1000), 0); d.Remaining != 950 {
-			b.Errorf("%v raised with 50 used: %d remain", to(1000), d.Remaining)
-		}
-		b.charge("cut", to(1000), 500)
-		if d := b.charge("cut", to(100), 1); d.Outcome != weir.Refused || d.Remaining != 0 || d.RetryAfter <= 0 {
-			b.Errorf("%v cut with 500 used: %+v", to(100), d)
-		}
 	}
 }
 

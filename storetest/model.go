@@ -9,10 +9,17 @@ import (
 // A model is an algorithm by its definition, exact and slow: the judge of the
 // properties.
 type model interface {
-	// room is how many units fit at an instant.
-	room(now int64) int64
+	// used is how many units count at an instant.
+	used(now int64) int64
 	// charge adds units, whether they fit or not.
 	charge(now, units int64)
+}
+
+// A waiter is a model of what can be booked ahead.
+type waiter interface {
+	model
+	// until is how long it takes until no more than so many units count.
+	until(now, units int64) int64
 }
 
 func newModel(l *weir.Limit) model {
@@ -20,81 +27,105 @@ func newModel(l *weir.Limit) model {
 	switch l.Algorithm {
 	case weir.FixedWindow:
 		if l.Anchor == weir.AnchorFirst {
-			return &anchored{count: l.Count, period: period}
+			return &anchored{period: period}
 		}
-		return &events{count: l.Count, counts: func(at, now int64) bool { return at/period == now/period }}
+		return &events{counts: func(at, now int64) bool { return at/period == now/period }}
 	case weir.SlidingLog:
-		return &events{count: l.Count, counts: func(at, now int64) bool { return at > now-period }}
+		return &events{counts: func(at, now int64) bool { return at > now-period }}
 	case weir.RollingWindow:
 		width := (period + int64(l.Buckets) - 1) / int64(l.Buckets)
-		return &events{count: l.Count, counts: func(at, now int64) bool { return (at/width+1)*width > now-period }}
+		return &events{counts: func(at, now int64) bool { return (at/width+1)*width > now-period }}
+	case weir.SlidingCounter:
+		return &weighed{period: period, windows: make(map[int64]int64)}
 	case weir.TokenBucket:
-		return &bucket{count: l.Count, period: period, burst: l.Burst, tokens: l.Burst}
-	case weir.GCRA:
-		return &drain{rate: big.NewRat(l.Count, period), burst: l.Burst, level: new(big.Rat)}
+		return &bucket{count: l.Count, period: period}
+	case weir.GCRA, weir.LeakyBucket:
+		return &drain{rate: big.NewRat(l.Count, period), level: new(big.Rat)}
 	}
 	panic("storetest: no model for " + l.Algorithm.String())
 }
 
 // events remembers every charge for ever.
 type events struct {
-	count  int64
 	counts func(at, now int64) bool // does a charge made at `at` still count?
 	all    [][2]int64               // instant, units
 }
 
-func (m *events) room(now int64) int64 {
+func (m *events) used(now int64) int64 {
 	used := int64(0)
 	for _, e := range m.all {
 		if m.counts(e[0], now) {
 			used += e[1]
 		}
 	}
-	return max(0, m.count-used)
+	return used
 }
 
 func (m *events) charge(now, units int64) { m.all = append(m.all, [2]int64{now, units}) }
 
 // anchored is a window opened by its first charge.
-type anchored struct{ count, period, start, used int64 }
+type anchored struct{ period, start, count int64 }
 
-func (m *anchored) room(now int64) int64 {
-	if m.used == 0 || now >= m.start+m.period {
-		return m.count
+func (m *anchored) used(now int64) int64 {
+	if now >= m.start+m.period {
+		return 0
 	}
-	return max(0, m.count-m.used)
+	return m.count
 }
 
 func (m *anchored) charge(now, units int64) {
-	if m.used == 0 || now >= m.start+m.period {
-		m.start, m.used = now, 0
+	if m.used(now) == 0 {
+		m.start, m.count = now, 0
 	}
-	m.used += units
+	m.count += units
 }
 
-// bucket gets count tokens every period, from the charge on that left it less
-// than full.
-type bucket struct{ count, period, burst, tokens, refilled int64 }
+// weighed counts the window before in proportion to the part of it that is less
+// than a period ago, rounded up.
+type weighed struct {
+	period  int64
+	windows map[int64]int64
+}
 
-func (m *bucket) room(now int64) int64 {
-	for m.tokens < m.burst && now >= m.refilled+m.period {
-		m.tokens = min(m.burst, m.tokens+m.count)
+func (m *weighed) used(now int64) int64 {
+	window, into := now/m.period, now%m.period
+	share := new(big.Int).Mul(big.NewInt(m.windows[window-1]), big.NewInt(m.period-into))
+	share.Add(share, big.NewInt(m.period-1))
+	return m.windows[window] + share.Div(share, big.NewInt(m.period)).Int64()
+}
+
+func (m *weighed) charge(now, units int64) { m.windows[now/m.period] += units }
+
+// bucket gets count tokens back every period, from the charge on that took the
+// first one.
+type bucket struct{ count, period, taken, refilled int64 }
+
+func (m *bucket) used(now int64) int64 {
+	for m.taken > 0 && now >= m.refilled+m.period {
+		m.taken = max(0, m.taken-m.count)
 		m.refilled += m.period
 	}
-	return m.tokens
+	return m.taken
 }
 
 func (m *bucket) charge(now, units int64) {
-	if m.room(now) == m.burst {
+	if m.used(now) == 0 {
 		m.refilled = now
 	}
-	m.tokens -= units
+	m.taken += units
+}
+
+func (m *bucket) until(now, units int64) int64 {
+	wait := int64(0)
+	for taken := m.used(now); taken > units; taken -= m.count {
+		wait += m.period
+	}
+	return max(0, m.refilled+wait-now)
 }
 
 // drain is a level that sinks continuously.
 type drain struct {
 	rate  *big.Rat // units a µs
-	burst int64
 	level *big.Rat
 	at    int64
 }
@@ -108,13 +139,23 @@ func (m *drain) sink(now int64) {
 	m.at = now
 }
 
-func (m *drain) room(now int64) int64 {
+func (m *drain) used(now int64) int64 {
 	m.sink(now)
-	free := new(big.Rat).Sub(big.NewRat(m.burst, 1), m.level)
-	return new(big.Int).Div(free.Num(), free.Denom()).Int64()
+	return ceil(m.level)
 }
 
 func (m *drain) charge(now, units int64) {
 	m.sink(now)
 	m.level.Add(m.level, big.NewRat(units, 1))
+}
+
+func (m *drain) until(now, units int64) int64 {
+	m.sink(now)
+	over := new(big.Rat).Sub(m.level, big.NewRat(units, 1))
+	return max(0, ceil(over.Quo(over, m.rate)))
+}
+
+func ceil(r *big.Rat) int64 {
+	up := new(big.Int).Add(r.Num(), new(big.Int).Sub(r.Denom(), big.NewInt(1)))
+	return up.Div(up, r.Denom()).Int64()
 }

@@ -3,13 +3,13 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/algo"
 )
 
 // properties drives a Taker with random histories beside the exact model. It
@@ -18,47 +18,60 @@ import (
 // that what remains fits and no more, that a refusal changes nothing, and that
 // a key left alone for ResetAfter is as good as new.
 func properties(t *testing.T, open Open) {
-	for id, step := range algo.Steps {
-		t.Run(step.Name, func(t *testing.T) {
+	for _, algorithm := range counting() {
+		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			clock := NewClock()
 			taker := open(t, clock)
 			runs := 0
 			rapid.Check(t, func(t *rapid.T) {
 				runs++
-				limit := drawLimit(t, weir.Algorithm(id))
-				p := &property{t: t, taker: taker, clock: clock, limit: limit, model: newModel(limit)}
-				p.key = fmt.Sprintf("%s %d", step.Name, runs)
+				limit := drawLimit(t, algorithm)
+				p := &property{taker: taker, clock: clock, limit: limit, model: newModel(limit)}
+				p.key = fmt.Sprintf("%v %d", algorithm, runs)
 				// A fresh key, at an odd instant.
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
 				t.Repeat(map[string]func(*rapid.T){
-					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.look, "retry": p.retry, "rest": p.rest,
+					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.look, "retry": p.retry,
+					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "immediate": p.immediate,
 				})
 			})
 		})
 	}
+	t.Run("refunds", func(t *testing.T) {
+		t.Parallel()
+		flows(t, open)
+	})
+	t.Run("concurrency", func(t *testing.T) {
+		t.Parallel()
+		holding(t, open)
+	})
 }
 
 func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 	l := weir.Limit{
-		Algorithm: algorithm,
-		Count:     rapid.Int64Range(1, 12).Draw(t, "count"),
-		Period:    time.Duration(rapid.Int64Range(1, 5000).Draw(t, "period ms")) * time.Millisecond,
+		Algorithm:     algorithm,
+		Count:         rapid.Int64Range(1, 12).Draw(t, "count"),
+		Period:        time.Duration(rapid.Int64Range(1, 5000).Draw(t, "period ms")) * time.Millisecond,
+		ChargeRefused: rapid.IntRange(0, 3).Draw(t, "charge refused") == 0,
 	}
 	switch algorithm {
-	case weir.GCRA, weir.TokenBucket:
+	case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
 		l.Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
 	case weir.RollingWindow:
 		l.Buckets = rapid.IntRange(2, 12).Draw(t, "buckets")
 	case weir.FixedWindow:
 		l.Anchor = rapid.SampledFrom([]weir.Anchor{weir.AnchorEpoch, weir.AnchorFirst}).Draw(t, "anchor")
-		l.ChargeRefused = rapid.Bool().Draw(t, "charge refused")
 	}
 	return l.MustCompile()
 }
 
+// bookable reports whether a limit can be booked ahead.
+func bookable(l *weir.Limit) bool {
+	return slices.Contains([]weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket}, l.Algorithm)
+}
+
 type property struct {
-	t     *rapid.T
 	taker weir.Taker
 	clock *Clock
 	limit *weir.Limit
@@ -71,70 +84,155 @@ func (p *property) advance(t *rapid.T) {
 	p.clock.Advance(time.Duration(d) * time.Microsecond)
 }
 
+// A wish is a charge and the options of its act.
+type wish struct {
+	cost, upTo int64
+	maxWait    time.Duration
+	immediate  bool
+}
+
 // ask takes one charge and checks everything that its answer claims.
-func (p *property) ask(t *rapid.T, cost, upTo int64) weir.Decision {
+func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	t.Helper()
-	now := p.clock.Micros()
-	room := p.model.room(now)
-	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: cost, UpTo: upTo})
+	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo})
+	a.MaxWait, a.Immediate = w.maxWait, w.immediate
+	want := p.expect(w)
 	p.taker.Take(context.Background(), []*weir.Act{a})
 	if a.Err != nil {
-		t.Fatalf("cost %d: %v", cost, a.Err)
+		t.Fatalf("%+v: %v", w, a.Err)
 	}
 	d := a.Decisions[0]
-	want := weir.Decision{Outcome: weir.Refused, Remaining: room}
-	switch {
-	case cost <= room:
-		want = weir.Decision{Outcome: weir.Granted, Granted: min(max(cost, upTo), room)}
-		want.Remaining = room - want.Granted
-		p.model.charge(now, want.Granted)
-	case p.limit.ChargeRefused:
-		p.model.charge(now, cost)
-		want.Remaining = p.model.room(now)
+	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.Delay != want.Delay || d.At != p.clock.Micros() {
+		t.Fatalf("limit %v, %+v: got %+v; the rule says %+v", p.limit, w, d, want)
 	}
-	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.At != now {
-		t.Fatalf("limit %v, cost %d, up to %d: got %+v; the rule says %+v", p.limit, cost, upTo, d, want)
-	}
-	if (d.RetryAfter > 0) != (d.Outcome == weir.Refused) || (d.RetryAfter == weir.Never) != (cost > p.limit.Capacity()) {
-		t.Fatalf("limit %v, cost %d: retry after %v with %v", p.limit, cost, d.RetryAfter, d.Outcome)
+	if (d.RetryAfter > 0) != (d.Outcome == weir.Refused) || (d.RetryAfter == weir.Never) != (w.cost > p.limit.Capacity()) {
+		t.Fatalf("limit %v, %+v: retry after %v with %v", p.limit, w, d.RetryAfter, d.Outcome)
 	}
 	return d
+}
+
+// expect is what the rule says to a wish, which the model is charged for.
+func (p *property) expect(w wish) weir.Decision {
+	now := p.clock.Micros()
+	used, most := p.model.used(now), p.limit.Capacity()
+	delay, fits := p.delay(w, now)
+	want := weir.Decision{Outcome: weir.Refused}
+	switch {
+	case fits:
+		want.Outcome, want.Granted, want.Delay = weir.Granted, w.cost, delay
+		if w.upTo > 0 {
+			want.Granted = min(w.upTo, most-used)
+		}
+		p.model.charge(now, want.Granted)
+	case p.limit.ChargeRefused:
+		p.model.charge(now, p.owed(used, w.cost))
+	}
+	want.Remaining = max(0, most-p.model.used(now))
+	if w.immediate && p.limit.Algorithm == weir.LeakyBucket && p.model.used(now) > 0 {
+		// Whatever came next would have to wait.
+		want.Remaining = 0
+	}
+	return want
+}
+
+// delay is when a wish comes true, and whether it does.
+func (p *property) delay(w wish, now int64) (time.Duration, bool) {
+	most := p.limit.Capacity()
+	fits := w.cost == 0 || p.model.used(now)+w.cost <= most
+	line, waits := p.model.(waiter)
+	if !waits || w.cost == 0 || w.cost > most {
+		return 0, fits
+	}
+	if p.limit.Algorithm == weir.LeakyBucket {
+		delay := time.Duration(line.until(now, 0)) * time.Microsecond
+		return delay, fits && (delay == 0 || !w.immediate && (w.maxWait == 0 || delay <= w.maxWait))
+	}
+	delay := time.Duration(line.until(now, most-w.cost)) * time.Microsecond
+	return delay, fits || w.maxWait > 0 && delay <= w.maxWait
+}
+
+// owed is how many units a charge adds that does not fit.
+func (p *property) owed(used, cost int64) int64 {
+	if p.limit.Algorithm == weir.FixedWindow {
+		return cost
+	}
+	return max(0, min(cost, 2*p.limit.Capacity()-used))
 }
 
 func (p *property) cost(t *rapid.T) int64 {
 	return rapid.Int64Range(1, p.limit.Capacity()+1).Draw(t, "cost")
 }
 
-func (p *property) take(t *rapid.T) { p.ask(t, p.cost(t), 0) }
+func (p *property) take(t *rapid.T) { p.ask(t, wish{cost: p.cost(t)}) }
 
 func (p *property) upTo(t *rapid.T) {
 	cost := rapid.Int64Range(1, p.limit.Capacity()).Draw(t, "at least")
-	p.ask(t, cost, cost+rapid.Int64Range(0, 9).Draw(t, "more"))
+	p.ask(t, wish{cost: cost, upTo: cost + rapid.Int64Range(0, 9).Draw(t, "more")})
 }
 
-func (p *property) look(t *rapid.T) { p.ask(t, 0, 0) }
+func (p *property) look(t *rapid.T) { p.ask(t, wish{}) }
 
 // retry waits as long as a refusal says, and one unit of time less at first.
-func (p *property) retry(t *rapid.T) {
-	cost := p.cost(t)
-	d := p.ask(t, cost, 0)
-	if d.Outcome != weir.Refused || d.RetryAfter == weir.Never || p.limit.ChargeRefused {
+func (p *property) retry(t *rapid.T) { p.tryTwice(t, wish{cost: p.cost(t)}) }
+
+// reserve is retry for what can be booked ahead.
+func (p *property) reserve(t *rapid.T) {
+	if bookable(p.limit) {
+		wait := rapid.Int64Range(1, 3*p.limit.Period.Microseconds()).Draw(t, "max wait, µs")
+		p.tryTwice(t, wish{cost: p.cost(t), maxWait: time.Duration(wait) * time.Microsecond})
+	}
+}
+
+func (p *property) immediate(t *rapid.T) { p.tryTwice(t, wish{cost: p.cost(t), immediate: true}) }
+
+func (p *property) tryTwice(t *rapid.T, w wish) {
+	d := p.ask(t, w)
+	if d.Outcome != weir.Refused || d.RetryAfter == weir.Never {
 		return
 	}
-	p.clock.Advance(d.RetryAfter - time.Microsecond)
-	if early := p.ask(t, cost, 0); early.Outcome == weir.Granted {
-		t.Fatalf("limit %v: granted 1µs before retry after %v", p.limit, d.RetryAfter)
+	if !p.limit.ChargeRefused {
+		p.clock.Advance(d.RetryAfter - time.Microsecond)
+		if early := p.ask(t, w); early.Outcome == weir.Granted {
+			t.Fatalf("limit %v, %+v: granted 1µs before retry after %v", p.limit, w, d.RetryAfter)
+		}
+		d.RetryAfter = time.Microsecond
 	}
-	p.clock.Advance(time.Microsecond)
-	if late := p.ask(t, cost, 0); late.Outcome != weir.Granted {
-		t.Fatalf("limit %v: refused after retry after %v", p.limit, d.RetryAfter)
+	p.clock.Advance(d.RetryAfter)
+	if late := p.ask(t, w); late.Outcome != weir.Granted {
+		t.Fatalf("limit %v, %+v: refused after retry after %v", p.limit, w, d.RetryAfter)
 	}
 }
 
 // rest leaves the key alone for as long as it says.
 func (p *property) rest(t *rapid.T) {
-	p.clock.Advance(p.ask(t, 0, 0).ResetAfter)
-	if d := p.ask(t, p.limit.Capacity(), 0); d.Outcome != weir.Granted {
+	p.clock.Advance(p.ask(t, wish{}).ResetAfter)
+	if d := p.ask(t, wish{cost: p.limit.Capacity()}); d.Outcome != weir.Granted || d.Delay != 0 {
 		t.Fatalf("limit %v: not as new after reset after: %+v", p.limit, d)
 	}
+}
+
+// record charges what may not fit.
+func (p *property) record(t *rapid.T) {
+	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
+	owed := p.owed(p.model.used(now), cost)
+	if d := p.change(t, weir.Record, cost); d.Granted != owed {
+		t.Fatalf("limit %v: %d of %d recorded, the rule says %d", p.limit, d.Granted, cost, owed)
+	}
+	p.model.charge(now, owed)
+	p.look(t)
+}
+
+func (p *property) reset(t *rapid.T) {
+	p.change(t, weir.Reset, 0)
+	p.model = newModel(p.limit)
+	p.look(t)
+}
+
+func (p *property) change(t *rapid.T, kind weir.Kind, cost int64) weir.Decision {
+	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: cost})
+	a.Kind = kind
+	if p.taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		t.Fatalf("limit %v, %v: %v", p.limit, kind, a.Err)
+	}
+	return a.Decisions[0]
 }

@@ -38,6 +38,7 @@ type Redis struct {
 	t       testing.TB
 	program string
 	args    []string
+	env     []string
 	dir     string
 	port    int
 	cmd     *exec.Cmd
@@ -50,7 +51,14 @@ type Redis struct {
 // installed, see [Require].
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{t: t, program: Require(t, "redis-server"), args: args, dir: t.TempDir()}
+	return StartRedisEnv(t, nil, args...)
+}
+
+// StartRedisEnv is StartRedis for a server that finds more variables in its
+// environment, each as NAME=value.
+func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
+	t.Helper()
+	r := &Redis{t: t, program: Require(t, "redis-server"), args: args, env: env, dir: t.TempDir()}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {
@@ -112,6 +120,7 @@ func (r *Redis) start() error {
 		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
 		"--save", "", "--appendonly", "no",
 	}, r.args...)...)
+	r.cmd.Env = append(os.Environ(), r.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	dieWithParent(r.cmd)
 	if err := r.cmd.Start(); err != nil {

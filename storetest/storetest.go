@@ -56,6 +56,15 @@ func (b *bench) charge(key string, limit *weir.Limit, cost int64) weir.Decision 
 	return a.Decisions[0]
 }
 
+// withID takes charges under an id.
+func (b *bench) withID(id string, charges ...weir.Charge) *weir.Act {
+	b.Helper()
+	a := NewAct(charges...)
+	a.ID = id
+	b.take(a)
+	return a
+}
+
 // granted takes single units one after another and counts those granted.
 func (b *bench) granted(key string, limit *weir.Limit, tries int) int {
 	b.Helper()

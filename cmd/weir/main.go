@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // calendar limits name time zones, which small images lack
 
 	"github.com/weirlimit/weir/cmd/weir/cli"
 )

@@ -73,8 +73,9 @@ type Ext struct {
 	Holders []Holder
 }
 
-// A Grant is what a charge was granted, when, and for how much later.
-type Grant struct{ Units, At, Delay int64 }
+// A Grant is what a charge was granted, when, and for how much later: Units of
+// Whole are to be taken back.
+type Grant struct{ Units, Whole, At, Delay int64 }
 
 // A Step is one algorithm. It works on a scratch copy of a key's state: Age
 // first, then as many charges as there are, each of which adds to Used, then
@@ -115,7 +116,7 @@ var Steps = [Count]Step{
 	},
 	FixedWindow: {
 		Name: "fixed_window", Letter: 'f', Format: '1',
-		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack,
+		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack, Save: fixedSave,
 	},
 	SlidingLog: {
 		Name: "sliding_log", Letter: 'l', Format: '1',
@@ -131,15 +132,15 @@ var Steps = [Count]Step{
 	},
 	SlidingCounter: {
 		Name: "sliding_counter", Letter: 's', Format: '1',
-		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack,
+		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack, Save: counterSave,
 	},
 	LeakyBucket: {
 		Name: "leaky_bucket", Letter: 'k', Format: '1',
-		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: gcraBack, Delay: gcraFresh,
+		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: leakyBack, Delay: gcraFresh,
 	},
 	Concurrency: {
 		Name: "concurrency", Letter: 'c', Format: '1',
-		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh,
+		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh, Save: holdersSave,
 	},
 }
 

@@ -90,6 +90,18 @@ func TestSteps(t *testing.T) {
 			{155, 4, true, 0, 10 * second, 10 * second},
 			{150, 1, false, 0, 10 * second, 10 * second},
 		},
+		SlidingCounter: {
+			{100, 3, true, 1, 16_666_667, 20 * second},
+			{115, 2, true, 0, 5 * second, 15 * second},
+			{119, 2, false, 1, second, 11 * second},
+			{125, 3, true, 0, 11_666_667, 15 * second},
+			{108, 1, false, 0, 6 * second, 12 * second},
+		},
+		LeakyBucket: {
+			{100, 3, true, 1, 5 * second, 7_500_000},
+			{102, 1, true, 0, 500_000, 8 * second},
+			{104, 5, false, 1, 0, 6 * second},
+		},
 	} {
 		var s State
 		step, r := Steps[id], &rules[id]
@@ -166,8 +178,8 @@ func foretell(t *testing.T, step Step, r *Rule, s State, now, cost int64, fitted
 
 func TestAssembleKnowsEveryAlgorithm(t *testing.T) {
 	t.Parallel()
-	text := Assemble("-- @age\n-- @wait\n-- @fresh\n-- @save\n")
-	if strings.Contains(text, "-- @") || strings.Count(text, "elseif id == ") != 4*(int(Count)-1) {
+	text := Assemble("-- @age\n-- @wait\n-- @fresh\n-- @delay\n-- @back\n-- @save\n")
+	if strings.Contains(text, "-- @") || strings.Count(text, "elseif id == ") != 6*(int(Count)-1) {
 		t.Errorf("assembled:\n%s", text)
 	}
 	for id, step := range Steps {

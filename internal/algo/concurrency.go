@@ -6,7 +6,8 @@ import (
 )
 
 // concurrency counts holders. Each has an id and a lease; one that is not renewed
-// or released frees its place when its lease ends. Used is the number of holders.
+// or released frees its place when its lease ends. Used is the number of holders,
+// At the instant at which they were last saved.
 
 // A Holder is who holds a place, until when.
 type Holder struct {
@@ -16,10 +17,25 @@ type Holder struct {
 
 func holdersAge(s *State, _ *Rule, now int64) bool {
 	s.Used = 0
-	if s.Ext != nil {
-		s.Used = int64(len(s.Ext.Holders) - s.ended(now))
+	if s.Ext == nil {
+		return false
 	}
-	return false
+	future := s.At > now && len(s.Ext.Holders) > 0
+	if future {
+		s.shift(now)
+	}
+	s.Used = int64(len(s.Ext.Holders) - s.ended(now))
+	return future
+}
+
+// shift lets leases last as long as they did before the clock went back. It works
+// on a copy: what is not saved must not be shifted twice.
+func (s *State) shift(now int64) {
+	holders := slices.Clone(s.Ext.Holders)
+	for i := range holders {
+		holders[i].End -= s.At - now
+	}
+	s.Ext, s.At = &Ext{Holders: holders}, now
 }
 
 // ended is how many leases have ended; holders stand in the order of their ends.
@@ -46,6 +62,13 @@ func holdersFresh(s *State, _ *Rule, now int64) int64 {
 // Holds reports whether the lease of a holder lasts.
 func (s *State) Holds(id string, now int64) bool {
 	return s.Ext != nil && slices.ContainsFunc(s.Ext.Holders[s.ended(now):], func(h Holder) bool { return h.ID == id })
+}
+
+func holdersSave(s *State, _ *Rule, now, _ int64) {
+	if s.Ext != nil {
+		s.Ext.Holders = slices.Delete(s.Ext.Holders, 0, s.ended(now))
+	}
+	s.At = now
 }
 
 // Hold gives a holder a lease until end, or none if end is 0, and forgets the

@@ -1,30 +1,64 @@
 -- concurrency: see concurrency.go. q = lease. A ZSET of holders by the ends of
--- their leases. ext = the holders to add or take away, as id and end, 0 for none.
+-- their leases; the member without a name stands for the instant of the last save.
+-- ext = the holders to add, with the ends of their leases, and to take away, with
+-- 0; ext[1] is set if the key is not ours.
 
 -- @age
 local live = redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')
 ext = {}
 if type(live) == 'table' then
   foreign = foreign + 1
-  ext.foreign = true
+  ext[1] = true
 else
+  local saved = tonumber(call('ZSCORE', key, '') or 0)
+  clamped = saved > now
+  if clamped then
+    -- The clock went back: leases last as long as they did. This is written at
+    -- once: it changes nothing, whatever becomes of the acts.
+    local holders = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #holders, 2 do
+      call('ZADD', key, string.format('%.0f', holders[i + 1] - (saved - now)), holders[i])
+    end
+    live = call('ZCOUNT', key, string.format('(%.0f', now), '+inf')
+  end
   used = live
 end
 
 -- @wait
-local leave = used + cost - burst
-if leave <= aged then
-  local found = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', leave - 1, 1)
-  wait = found[2] - now
-else
-  wait = q
+local leave, ends = used + cost - burst, {}
+for id, till in pairs(ext) do
+  if id ~= 1 then
+    ends[#ends + 1] = till
+  end
 end
+if aged > 0 then
+  local found = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, leave + #ends)
+  for i = 1, #found, 2 do
+    if not ext[found[i]] then
+      ends[#ends + 1] = tonumber(found[i + 1])
+    end
+  end
+end
+table.sort(ends)
+wait = ends[leave] - now
 
 -- @fresh
-if used > aged then
-  fresh = q
-elseif used > 0 then
-  fresh = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] - now
+if used > 0 then
+  local last, changed = now, 0
+  for id, till in pairs(ext) do
+    if id ~= 1 then
+      last, changed = max(last, till), changed + 1
+    end
+  end
+  if aged > 0 then
+    local found = call('ZRANGE', key, -1 - changed, -1, 'WITHSCORES')
+    for i = 1, #found, 2 do
+      if not ext[found[i]] then
+        last = max(last, tonumber(found[i + 1]))
+      end
+    end
+  end
+  fresh = last - now
 end
 
 -- @delay
@@ -33,18 +67,19 @@ end
 back = 0
 
 -- @save
-if ext.foreign then
+if ext[1] then
   call('DEL', key)
 end
-call('ZREMRANGEBYSCORE', key, '-inf', now)
+call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now))
 for id, till in pairs(ext) do
-  if id ~= 'foreign' and till > 0 then
-    call('ZADD', key, till, id)
-  elseif id ~= 'foreign' then
+  if id ~= 1 and till > 0 then
+    call('ZADD', key, string.format('%.0f', till), id)
+  elseif id ~= 1 then
     call('ZREM', key, id)
   end
 end
 local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
 if last then
+  call('ZADD', key, string.format('%.0f', now), '')
   call('PEXPIRE', key, lifetime(last - now))
 end

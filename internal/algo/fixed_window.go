@@ -1,24 +1,25 @@
 package algo
 
 // fixed_window counts in windows of one Period: aligned to the epoch, or, with
-// AnchorFirst, opened by the first charge. At is the start of the window.
-
-// With Calendar the windows are those between the rule's Starts, around now.
+// Calendar, those between the rule's Starts, around now, or, with AnchorFirst,
+// opened by the first charge. At is the start of the window while a state is at
+// work; stored is the instant of the last charge instead, which tells in which of
+// the windows of another period it lies, unless a charge opened the window.
 
 func fixedAge(s *State, r *Rule, now int64) bool {
-	future := s.At > now
-	start := now - now%r.Period
-	if r.Calendar {
-		start, _ = r.window(now)
-	}
 	if r.AnchorFirst {
-		start = s.At
-		if future || s.Used == 0 || now >= s.At+r.Period {
-			start = now
+		future := s.At > now
+		switch {
+		case future:
+			s.At = now
+		case s.Used == 0 || now >= s.At+r.Period:
+			s.At, s.Used = now, 0
 		}
+		return future
 	}
-	// A window that began later than this one's start counts on: the clock
-	// went back, or the period was longer before.
+	start, end := s.window(r, now)
+	future := s.At >= end
+	// What lies in a later window counts on: the clock went back.
 	if s.At < start {
 		s.Used = 0
 	}
@@ -26,39 +27,46 @@ func fixedAge(s *State, r *Rule, now int64) bool {
 	return future
 }
 
-// window returns the calendar window that holds an instant.
-func (r *Rule) window(now int64) (start, end int64) {
-	i := 0
-	for i < len(r.Starts)-2 && now >= r.Starts[i+1] {
-		i++
+// window returns the window that holds now.
+func (s *State) window(r *Rule, now int64) (start, end int64) {
+	switch {
+	case r.Calendar:
+		i := 0
+		for i < len(r.Starts)-2 && now >= r.Starts[i+1] {
+			i++
+		}
+		return r.Starts[i], r.Starts[i+1]
+	case r.AnchorFirst:
+		return s.At, s.At + r.Period
 	}
-	return r.Starts[i], r.Starts[i+1]
-}
-
-func (s *State) windowEnd(r *Rule, now int64) int64 {
-	if r.Calendar {
-		_, end := r.window(now)
-		return end
-	}
-	return s.At + r.Period
+	start = now - now%r.Period
+	return start, start + r.Period
 }
 
 func fixedWait(s *State, r *Rule, now, _ int64) int64 {
-	return s.windowEnd(r, now) - now
+	_, end := s.window(r, now)
+	return end - now
 }
 
 func fixedFresh(s *State, r *Rule, now int64) int64 {
 	if s.Used == 0 {
 		return 0
 	}
-	return s.windowEnd(r, now) - now
+	return fixedWait(s, r, now, 0)
 }
 
 func fixedBack(s *State, r *Rule, now int64, g Grant) int64 {
-	if g.At < s.At || g.At >= s.windowEnd(r, now) {
+	start, end := s.window(r, now)
+	if g.At < start || g.At >= end {
 		return 0
 	}
 	back := min(g.Units, s.Used)
 	s.Used -= back
 	return back
+}
+
+func fixedSave(s *State, r *Rule, now, _ int64) {
+	if !r.AnchorFirst {
+		s.At = now
+	}
 }

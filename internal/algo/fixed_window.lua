@@ -3,22 +3,27 @@
 
 -- @age
 -- @include words load
-local period = q
-clamped = at > now
-local start = now - now % period
-if flags % 8 >= 4 then -- calendar
-  start = now >= x and x or now >= q and q or p
-end
+local start, window_end = now - now % q, nil
 if flags % 4 >= 2 then -- anchor: first
-  start = at
-  if clamped or used == 0 or now >= at + period then
-    start = now
+  clamped = at > now
+  if clamped then
+    at = now
+  elseif used == 0 or now >= at + q then
+    at, used = now, 0
   end
+else
+  window_end = start + q
+  if flags % 8 >= 4 then -- calendar
+    start = now >= x and x or now >= q and q or p
+    window_end = now >= x and y or now >= q and x or q
+  end
+  -- Other windows than those of now know nothing of the state.
+  clamped = at >= window_end and (flags % 8 < 4 or now >= p and now < y)
+  if at < start then
+    used = 0
+  end
+  at = start
 end
-if at < start then
-  used = 0
-end
-at = start
 
 -- @end
 local window_end = at + q
@@ -46,4 +51,7 @@ if since >= at and since < window_end then
 end
 
 -- @save
+if flags % 4 < 2 then
+  at = now
+end
 -- @include words save

@@ -47,28 +47,8 @@ func gcraUntil(s *State, r *Rule, now, units int64) int64 {
 }
 
 // gcraBack takes a grant back less what has drained since it was due, as if it
-// had been the first to drain. A booking that is not due yet goes back whole, but
-// only if nothing was booked after it, whose turn would come too early.
+// had been the first to drain. A booking was due once all but a burst had drained.
 func gcraBack(s *State, r *Rule, now int64, g Grant) int64 {
-	due := g.At + g.Delay
-	if due > now {
-		if s.Used <= r.Burst || gcraUntil(s, r, now, s.Used-r.Burst)+now > due {
-			return 0
-		}
-		due = now
-	}
-	t := now / r.Tick
-	since := t - due/r.Tick
-	if since > r.Full {
-		return 0
-	}
-	// The level and what is taken from it, in units of 1/Den.
-	level := s.Used*r.Den - (t-s.At/r.Tick)*r.Num - s.Rem
-	level -= max(0, min(level, min(g.Units, r.Cap)*r.Den-since*r.Num))
-	used := ceilDiv(level, r.Den)
-	rest := used*r.Den - level
-	back := s.Used - used
-	s.Used, s.Rem = used, rest%r.Num
-	s.At = (t - rest/r.Num) * r.Tick
-	return back
+	g.Whole = r.Burst
+	return leakyBack(s, r, now, g)
 }

@@ -37,7 +37,8 @@ local num, den, tick, full = p, q, x, y
 local due = since + delay
 local pass = true
 if due > now then
-  pass = used > burst and at - floor(-((used - burst) * den - rem) / num) * tick <= due
+  local before = used - (id == LEAKY and whole or burst)
+  pass = before > 0 and at - floor(-(before * den - rem) / num) * tick <= due
   due = now
 end
 local t = floor(now / tick)

@@ -40,8 +40,8 @@ func ringAge(s *State, r *Rule, now int64) bool {
 }
 
 // pour moves the counters into a new ring of the rule's shape. What a bucket
-// holds counts as granted at its end, or now if that is earlier, so that it is
-// never released too early.
+// holds counts as granted at its end, or when the state was saved if that is
+// earlier, so that it is never released too early.
 func (s *State) pour(r *Rule, now int64) {
 	old, width := &s.Ext.Ring, s.Ext.Ring.width()
 	s.Ext = &Ext{Ring: newRing(r)}
@@ -49,7 +49,7 @@ func (s *State) pour(r *Rule, now int64) {
 	s.Used = 0
 	for i := old.oldest(s.At); i <= last; i++ {
 		n := *old.slot(i)
-		here := min((i+1)*width-1, now) / r.Width
+		here := min((i+1)*width-1, s.At, now) / r.Width
 		if n > 0 && here >= g.oldest(now) {
 			*g.slot(here) += n
 			s.Used += int64(n)

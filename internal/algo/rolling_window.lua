@@ -13,10 +13,10 @@ if old < 3 or old > 3601 or old % 1 > 0 or was < 1000 then
   if value then
     foreign = foreign + 1
   end
-  at, used, ext = now, 0, {}
+  at, used, ext = now, 0, {false, cap < 65536 and 2 or cap < 16777216 and 3 or 4}
 else
   clamped, used = at > now, total
-  local wide = max(burst, total)
+  local wide = max(cap, total)
   local fit = wide < 65536 and 2 or wide < 16777216 and 3 or 4
   local layout = '>I' .. bytes
   if clamped or was ~= period or old ~= slots or bytes ~= fit then
@@ -28,7 +28,7 @@ else
     used = 0
     for i = floor(max(0, at - was) / stride), floor(at / stride) do
       local n = unpack(layout, value, 21 + i % old * bytes)
-      local here = floor(min((i + 1) * stride - 1, now) / width)
+      local here = floor(min((i + 1) * stride - 1, at, now) / width)
       if n > 0 and here >= first then
         counts[here % slots + 1] = counts[here % slots + 1] + n
         used = used + n
@@ -98,7 +98,6 @@ end
 local slots, period, width = p + 1, q, x
 local body, bytes = ext[1], ext[2]
 if not body then
-  bytes = burst < 65536 and 2 or burst < 16777216 and 3 or 4
   body = string.rep('\0', 20 + slots * bytes)
 end
 local first, last = floor(max(0, at - period) / width), floor(at / width)

@@ -2,15 +2,17 @@ package algo
 
 // sliding_counter keeps two counters, of this window and of the one before, and
 // takes what was granted in the one before to have come evenly: it counts in
-// proportion to the part of it that is less than a period ago. At is the start
-// of this window, Used its counter and Rem the other; while a state is at work
-// Used also holds the share of the other, which is Base.
+// proportion to the part of it that is less than a period ago. Used is this
+// window's counter and Rem the other; while a state is at work Used also holds the
+// share of the other, which is Base. At is the start of this window then; stored is
+// the instant of the last charge instead, which tells in which of the windows of
+// another period it lies.
 
 func counterAge(s *State, r *Rule, now int64) bool {
-	future := s.At > now
 	period := r.Period / r.Tick
 	t := now / r.Tick
-	start := (t - t%period) * r.Tick
+	start := now - now%r.Period
+	future := s.At >= start+r.Period
 	switch {
 	case future:
 		// All that the two windows held may be of this one.
@@ -31,7 +33,7 @@ func counterAge(s *State, r *Rule, now int64) bool {
 // share of the last one shrinks, or in the next, as the share of this one does.
 func counterWait(s *State, r *Rule, now, cost int64) int64 {
 	period := r.Period / r.Tick
-	start := s.At / r.Tick
+	start := (now - now%r.Period) / r.Tick
 	current := s.Used - s.Base
 	if room := r.Burst - cost - current; room >= 0 {
 		return (start+shrunk(s.Rem, room, period))*r.Tick - now
@@ -50,12 +52,14 @@ func shrunk(counter, room, period int64) int64 {
 func counterFresh(s *State, r *Rule, now int64) int64 {
 	switch {
 	case s.Used > s.Base:
-		return s.At + 2*r.Period - now
+		return 2*r.Period - now%r.Period
 	case s.Rem > 0:
-		return s.At + r.Period - now
+		return r.Period - now%r.Period
 	}
 	return 0
 }
+
+func counterSave(s *State, _ *Rule, now, _ int64) { s.At = now }
 
 func counterBack(s *State, r *Rule, now int64, g Grant) int64 {
 	switch {

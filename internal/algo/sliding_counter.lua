@@ -4,9 +4,9 @@
 -- @age
 -- @include words load
 local period, tick = q, x
-clamped = at > now
 local t = floor(now / tick)
 local start = (t - t % period) * tick
+clamped = at >= start + period * tick
 if clamped then
   used, rem = min(used + rem, cap), 0
 elseif at < start then
@@ -54,6 +54,6 @@ elseif since >= at - period * tick and since < at then
 end
 
 -- @save
-used = used - ext
+used, at = used - ext, now
 -- @include words save
 used = used + ext

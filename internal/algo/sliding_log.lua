@@ -2,7 +2,8 @@
 -- sum of all grants up to it modulo 2^24; element 0 is the last one that no
 -- longer counts. at and rem are the last instant and its sum; ext = {index that
 -- becomes element 0, its sum, index of the first instant of the future or nil,
--- whether the key exists}.
+-- whether the key exists, index from which on the entries that follow stand in
+-- for the list's own or nil, those entries}.
 
 -- @age
 local period = q
@@ -45,33 +46,42 @@ end
 -- @delay
 
 -- @back
-local live = ext[1] + 1
-local i = search(key, live, since - 1, 0, 0)
-local tail = call('LRANGE', key, i, i + 1000)
-local first, sum
-if #tail > 0 and #tail <= 1000 then
-  first, sum = unpack('>I7I3', tail[1])
+if not ext[6] and ext[3] then
+  ext[5], ext[6] = ext[3], {pack('>I7I3', now, rem)}
 end
-if first == since and since > now - q and used > 0 then
-  local _, before = unpack('>I7I3', call('LINDEX', key, i - 1))
+local i, tail = search(key, ext[1] + 1, since - 1, 0, 0), ext[6] or {}
+if not ext[6] or i < ext[5] then
+  tail = call('LRANGE', key, i, min(i + 1000, (ext[5] or 1e9) - 1))
+  for j = 1, ext[6] and #ext[6] or 0 do
+    tail[#tail + 1] = ext[6][j]
+  end
+elseif i > ext[5] then
+  i = ext[5]
+end
+local first = 1
+while tail[first] and unpack('>I7', tail[first]) < since do
+  first = first + 1
+end
+local instant, sum, before = 0, 0, 0
+if tail[first] then
+  instant, sum = unpack('>I7I3', tail[first])
+end
+if instant == since and since > now - q and used > 0 and #tail - first < 1000 then
+  local _
+  _, before = unpack('>I7I3', first > 1 and tail[first - 1] or call('LINDEX', key, i - 1))
   back = min(units, (sum - before) % 16777216)
   local kept, last = {}, before
   for j = 1, #tail do
-    local instant, total = unpack('>I7I3', tail[j])
-    total = (total - back) % 16777216
-    if total ~= last then
-      -- What lies in the future is of now, all in one.
-      local n = #kept + 1
-      if instant > now and n > 1 and at == now then
-        n = n - 1
-      end
-      at, last = min(instant, now), total
-      kept[n] = pack('>I7I3', at, total)
+    local total
+    instant, total = unpack('>I7I3', tail[j])
+    if j < first then
+      kept[j] = tail[j]
+    elseif (total - back) % 16777216 ~= last then
+      last = (total - back) % 16777216
+      kept[#kept + 1] = pack('>I7I3', instant, last)
     end
   end
-  if #kept == 0 then
-    at = (unpack('>I7', call('LINDEX', key, i - 1)))
-  end
+  at = (unpack('>I7', kept[#kept] or call('LINDEX', key, i - 1)))
   ext[5], ext[6] = i, kept
   used, rem = used - back, last
 end
@@ -85,24 +95,28 @@ if aged == 0 or used == 0 then
   if used > 0 then
     call('RPUSH', key, pack('>I7I3', 0, 0), pack('>I7I3', now, added))
   end
-elseif ext[5] then
-  call('LTRIM', key, ext[1], ext[5] - 1)
-  if #ext[6] > 0 then
-    call('RPUSH', key, spread(ext[6]))
-  end
 else
-  if ext[3] then
-    call('LTRIM', key, 0, ext[3] - 1)
-    call('RPUSH', key, pack('>I7I3', now, rem))
-  end
-  if ext[1] > 0 then
-    call('LTRIM', key, ext[1], -1)
-  end
-  local entry = pack('>I7I3', now, (rem + added) % 16777216)
-  if at == now then
-    call('LSET', key, -1, entry)
+  if ext[6] then
+    call('LTRIM', key, ext[1], ext[5] - 1)
+    if #ext[6] > 0 then
+      call('RPUSH', key, spread(ext[6]))
+    end
   else
-    call('RPUSH', key, entry)
+    if ext[3] then
+      call('LTRIM', key, 0, ext[3] - 1)
+      call('RPUSH', key, pack('>I7I3', now, rem))
+    end
+    if ext[1] > 0 then
+      call('LTRIM', key, ext[1], -1)
+    end
+  end
+  if added > 0 then
+    local entry = pack('>I7I3', now, (rem + added) % 16777216)
+    if at == now then
+      call('LSET', key, -1, entry)
+    else
+      call('RPUSH', key, entry)
+    end
   end
 end
 if used > 0 then

@@ -56,6 +56,10 @@ for k = 1, #KEYS do
   if r == 0 then
     -- The record of an id: its text.
     rule, ext = false, values[k]
+    local n = ext and #ext - 24 or 36
+    if not ext and call('EXISTS', key) == 1 or n < 36 or string.byte(ext or '\1') > 2 or n % 36 > 0 and (n - 16) % 72 > 0 then
+      foreign, ext = foreign + 1, false
+    end
   else
     local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
     local value
@@ -79,8 +83,33 @@ for k = 1, #KEYS do
   RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = rule, at, used, rem, used, ext, clamped
 end
 
+-- waits returns how long until so many units fit key k, which they do not now.
+local function waits(k, cost)
+  local key, rule, at, used, rem, aged, ext, wait = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], 0
+  local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+  -- @wait
+  return wait
+end
+
+-- queued returns how long what comes after so many units more has to wait.
+local function queued(k, units)
+  local rule, at, used, rem, fresh = RULE[k], AT[k], min(USED[k] + units, RULE[k][4]), REM[k], 0
+  local p, q, x = rule[6], rule[7], rule[8]
+  -- @include leaky_bucket delay
+  return fresh
+end
+
+-- holds reports whether the lease of a holder of key k lasts.
+local function holds(k, holder)
+  local till = EXT[k][holder]
+  if not till and not EXT[k][1] then
+    till = tonumber(call('ZSCORE', KEYS[k], holder) or 0)
+  end
+  return till and till > now
+end
+
 -- Decide: used grows by what is granted.
-local reply, answers = {0}, 0
+local reply, answers, outside = {0}, 0, false
 local DECISION = '>BI7I7I7I7I7'
 
 for a = 1, acts do
@@ -104,9 +133,6 @@ for a = 1, acts do
   -- What is known of the id.
   local code, known, answered = 0, record > 0 and EXT[record], nil
   local size, closed = 24 + 36 * n, nil
-  if known and #known < 24 then
-    known, foreign = nil, foreign + 1
-  end
   if known then
     local status, whom_was, what_was = unpack('>Bc8c8', known)
     closed = #known > size and string.byte(known, size + 1)
@@ -132,9 +158,11 @@ for a = 1, acts do
   end
   for i = 1, n do
     local rule = RULE[KEY[i]]
-    if code == 0 and rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9]) then
-      code = 6
-    end
+    outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
+  end
+  if outside then
+    -- Later acts wait for this one.
+    code, answered = 6, nil
   end
 
   if code == 0 and not answered and kind == 0 then
@@ -144,20 +172,13 @@ for a = 1, acts do
       local cost = pending[k] + COST[i]
       pending[k] = cost
       local rule, used = RULE[k], USED[k]
-      local burst = rule[3]
-      local refused, delay = COST[i] > 0 and used + cost > burst, 0
+      local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
       if rule[1] == LEAKY and not refused and COST[i] > 0 then
-        local at, rem, p, q, x, fresh = AT[k], REM[k], rule[6], rule[7], rule[8], 0
-        used = used + cost - COST[i]
-        -- @include leaky_bucket delay
-        delay = fresh
-        refused = immediate and delay > 0 or longest > 0 and delay > longest
-      elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= burst and used + cost <= rule[4] then
-        local key, at, rem, aged, ext, id, p, q, x, wait = KEYS[k], AT[k], REM[k], AGED[k], EXT[k], rule[1], rule[6], rule[7], rule[8], 0
-        -- @wait
-        if wait <= longest then
-          refused, delay = false, wait
-        end
+        delay = queued(k, cost - COST[i])
+        refused = delay > 0 and (immediate or longest > 0 and delay > longest)
+      elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= rule[3] and used + cost <= rule[4] then
+        delay = waits(k, cost)
+        refused = delay > longest
       end
       SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
       fits = fits and not refused
@@ -175,10 +196,13 @@ for a = 1, acts do
           cost = most
           COST[i] = most
         end
-        USED[k] = USED[k] + cost
         if RULE[k][1] == CONCURRENCY and cost > 0 then
-          EXT[k][holder] = now + RULE[k][7]
+          if holds(k, holder) then
+            cost = 0
+          end
+          EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
         end
+        USED[k] = USED[k] + cost
       elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
         USED[k] = max(USED[k], min(USED[k] + cost, RULE[k][5]))
       end
@@ -192,75 +216,90 @@ for a = 1, acts do
         outcome, granted, delay = 1, COST[i], DELAY[i]
       elseif REFUSED[i] then
         outcome = cost > burst and 4 or 2
-        if DELAY[i] > 0 then
-          wait = DELAY[i] - longest
-        elseif outcome == 2 then
-          -- @wait
+        if outcome == 2 and used + cost > burst then
+          wait = waits(k, cost)
+        end
+        if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
+          wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
+        elseif outcome == 2 and longest > 0 then
+          wait = wait - longest
+          if used + cost > rule[4] then
+            wait = max(wait, waits(k, cost + burst - rule[4]))
+          end
         end
       end
       -- @fresh
+      local room = max(0, burst - used)
+      if immediate and id == LEAKY and used > 0 then
+        room = 0
+      end
       answers = answers + 1
-      reply[answers] = pack(DECISION, outcome, granted, max(0, burst - used), wait, fresh, delay)
+      reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
     end
     if record > 0 then
       known = pack('>Bc8c8I7', fits and 1 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
       EXT[record], DIRTY[record], USED[record] = known, true, life
     end
   elseif code == 0 and not answered then
-    -- What is no take comes in a call of its own, so that nothing is written if
-    -- it turns out to be an error.
-    -- give takes up to so many units back from key k and returns how much room
-    -- that makes.
-    local function give(k, units, since, delay)
+    -- What is no take comes in a call of its own.
+    -- give takes up to so many units of a whole grant back from key k and returns
+    -- how much room that makes.
+    local function give(k, units, whole, since, delay)
       local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
       local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
       local back = 0
       if id == CONCURRENCY then
-        local till = call('ZSCORE', key, holder)
-        if till and tonumber(till) > now and units > 0 then
+        if units > 0 and holds(k, holder) then
           ext[holder], used, back = 0, used - 1, 1
         end
       elseif units > 0 then
         -- @back
       end
-      AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = at, used, rem, aged - back, ext, true
+      AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
       return back
     end
     -- owe charges units to key k up to its debt, and returns how many.
     local function owe(k, units)
       local used = USED[k]
-      USED[k], DIRTY[k] = max(used, min(used + units, RULE[k][5])), true
+      if RULE[k][1] ~= CONCURRENCY then
+        USED[k] = max(used, min(used + units, RULE[k][5]))
+      end
       return USED[k] - used
     end
 
+    local held, since, delay = {}, now, {}
     for i = 1, n do
-      local k, cost, granted = KEY[i], COST[i], 0
-      local since, delay, held = now, 0, 0
+      local k = KEY[i]
+      held[i], delay[i] = COST[i], 0
       if known then
         since = unpack('>I7', known, 18)
         local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
-        held, delay = was, late
-      elseif kind == 1 then
-        since, delay = unpack('>I7I7', request, first + 30 * i - 14)
+        held[i], delay[i] = was, late
       end
-      if kind == 1 and known and cost > held then
+      if kind == 1 and COST[i] > held[i] then
         code = 5
-      elseif kind == 1 then
-        granted = give(k, cost, since, delay)
-      elseif kind == 2 and cost < held then
-        give(k, held - cost, since, delay)
+      elseif kind == 4 and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
+        code = 1
+      end
+    end
+    -- The last first: what an act has booked twice stands in line behind itself.
+    for i = code == 0 and n or 0, 1, -1 do
+      local k, cost, was, late, granted = KEY[i], COST[i], held[i], delay[i], 0
+      DIRTY[k] = true
+      if kind == 1 then
+        if not known then
+          since, late = unpack('>I7I7', request, first + 30 * i - 14)
+        end
+        granted = give(k, cost, was, since, late)
+      elseif kind == 2 and cost < was then
+        give(k, was - cost, was, since, late)
         granted = cost
       elseif kind == 2 then
-        granted = held + owe(k, cost - held)
+        granted = was + owe(k, cost - was)
       elseif kind == 3 then
-        granted = give(k, held, since, delay)
-      elseif kind == 4 and RULE[k][1] == CONCURRENCY and held > 0 then
-        local till = call('ZSCORE', KEYS[k], holder)
-        if not till or tonumber(till) <= now then
-          code = 1
-        else
-          EXT[k][holder], DIRTY[k], granted = now + (lease > 0 and lease or RULE[k][7]), true, 1
-        end
+        granted = give(k, was, was, since, late)
+      elseif kind == 4 and RULE[k][1] == CONCURRENCY and was > 0 then
+        EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
       elseif kind == 5 then
         AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
       elseif kind == 6 then
@@ -268,10 +307,7 @@ for a = 1, acts do
       end
       COST[i] = granted
     end
-    if code > 0 then
-      return pack('>I2BI7', foreign, code, now)
-    end
-    for i = 1, n do
+    for i = 1, code == 0 and n or 0 do
       local k, fresh = KEY[i], 0
       local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
       local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
@@ -281,16 +317,19 @@ for a = 1, acts do
       answers = answers + 1
       reply[answers] = pack(DECISION, 1, COST[i], max(0, burst - used), 0, fresh, 0)
     end
-    if known then
+    if known and code == 0 then
       if kind < 4 then
         known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
       end
+      -- A hold outlives what is done to it meanwhile.
+      life = max(life, call('PTTL', KEYS[record]))
       EXT[record], DIRTY[record], USED[record] = known, true, life
     end
   end
   reply[top] = answered and '\0' .. answered or pack('>BI7', code, now)
 end
 
+-- @before
 -- Write: what has changed, once a key.
 for k = 1, #KEYS do
   local key, rule, at, used, rem, aged, ext, dirty = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k]
@@ -308,4 +347,5 @@ for k = 1, #KEYS do
     -- @save
   end
 end
+-- @after
 return pack('>I2', foreign) .. table.concat(reply)

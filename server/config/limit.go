@@ -96,6 +96,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)
 	}
+	p.calendar(o, &l.Limit)
 	if i, ok := p.word(o, "on_store_failure", storeFailures); ok {
 		l.OnStoreFailure = StoreFailure(i)
 	}
@@ -111,6 +112,15 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		p.report(o.place("period"), "period beside unit", "one of the two")
 	}
 	return known
+}
+
+// calendar reads what turns windows into those of a calendar.
+func (p *parser) calendar(o object, l *weir.Limit) {
+	l.AnchorDay = int(min(p.positive(o, "anchor_day"), math.MaxInt32))
+	if o.has("time_zone") {
+		l.TimeZone = p.text(o, "time_zone")
+		p.required(o, "time_zone", l.TimeZone, `an IANA time zone such as "Europe/Paris" or "UTC"`)
+	}
 }
 
 func algorithms() []string { return strings.Split(weir.AlgorithmNames(), ", ") }
@@ -188,20 +198,26 @@ func (p *parser) compile(o object, l *RateLimit) {
 			p.report(o.node, err.Error(), "")
 			return
 		}
-		key := invalid.Field
-		switch {
-		case key == "count":
-			key = "requests_per_unit"
-		case key == "period" && !o.has("period"):
-			key = "unit"
-		}
-		// Go's zero values are no defaults here: a 0 in the file was meant.
-		want, _, _ := strings.Cut(invalid.Want, ", or 0 for")
-		p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, invalid.Value), want)
+		p.judged(o, invalid)
 		if !mend(&trial, invalid.Field) {
 			return
 		}
 	}
+}
+
+// judged notes a verdict in the words of the file.
+func (p *parser) judged(o object, verdict *weir.InvalidError) {
+	key, value := verdict.Field, verdict.Value
+	// Go's zero values are no defaults here: a 0 in the file was meant.
+	want, _, _ := strings.Cut(verdict.Want, ", or 0 for")
+	switch {
+	case key == "count":
+		key = "requests_per_unit"
+	case key == "period" && !o.has("period"):
+		// Every unit is a period that limits take; not every one is a calendar's.
+		key, value, want = "unit", kind(p.get(o, "unit")), "day, week, month or year beside time_zone"
+	}
+	p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, value), want)
 }
 
 // mend makes a field valid, so that the next can be judged; false if it was not
@@ -213,12 +229,24 @@ func mend(l *weir.Limit, field string) bool {
 		l.Count = 1
 	case "period":
 		l.Period = time.Second
+		if l.TimeZone != "" {
+			l.Period = units["month"]
+		}
 	case "burst":
 		l.Burst = 0
 	case "buckets":
 		l.Buckets = 0
 	case "anchor":
 		l.Anchor = weir.AnchorEpoch
+	case "time_zone":
+		// A calendar that stays lets the rest of it be judged.
+		if l.Algorithm == weir.FixedWindow && l.Anchor == weir.AnchorEpoch {
+			l.TimeZone = "UTC"
+		} else {
+			l.TimeZone, l.AnchorDay = "", 0
+		}
+	case "anchor_day":
+		l.AnchorDay = 0
 	case "charge_refused":
 		l.ChargeRefused = false
 	}

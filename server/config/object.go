@@ -32,7 +32,9 @@ var (
 )
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
-var weirKeys = []string{"period", "burst", "buckets", "anchor", "charge_refused", "on_store_failure"}
+var weirKeys = []string{
+	"period", "burst", "buckets", "anchor", "time_zone", "anchor_day", "charge_refused", "on_store_failure",
+}
 
 // An object is a map of the file, merges included.
 type object struct {

@@ -6,7 +6,8 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-// auth answers the sub-request of a proxy: one descriptor, from the query.
+// auth answers the sub-request of a proxy: one descriptor, from the query. A
+// proxy cannot wait.
 func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r)
 	if err != nil {
@@ -17,6 +18,8 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 		Domain:      q.domain,
 		Descriptors: [][]rules.Entry{q.entries},
 		Cost:        q.cost,
+		ID:          q.id,
+		Immediate:   true,
 	})
 	if err != nil {
 		a.fail(w, r, err)

@@ -20,15 +20,16 @@ import (
 // maxBody is the largest body read.
 const maxBody = 64 << 10
 
-// takeBody is the body of POST /v1/take. Pointers tell what is absent.
-type takeBody struct {
+// actBody is the body of POST /v1/take and of what undoes and ends takes.
+// Pointers tell what is absent.
+type actBody struct {
 	Domain      string           `json:"domain"`
 	Descriptors []descriptorBody `json:"descriptors"`
 	Cost        *int64           `json:"cost"`
-	Mode        string           `json:"mode"`
-	MaxWaitMS   int64            `json:"max_wait_ms"`
+	Mode        *string          `json:"mode"`
+	MaxWaitMS   *int64           `json:"max_wait_ms"`
 	ID          string           `json:"id"`
-	HoldMS      int64            `json:"hold_ms"`
+	HoldMS      *int64           `json:"hold_ms"`
 }
 
 type descriptorBody struct {
@@ -40,9 +41,9 @@ type entryBody struct {
 	Value *string `json:"value"`
 }
 
-// readTake reads the request of POST /v1/take. The error is a [*problem] or a
-// [*weir.InvalidError].
-func readTake(w http.ResponseWriter, r *http.Request) (*rules.Request, error) {
+// readAct reads the request of a POST that asks for a kind of act. The error is
+// a [*problem] or a [*weir.InvalidError].
+func readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
 	if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func readTake(w http.ResponseWriter, r *http.Request) (*rules.Request, error) {
 	if err != nil {
 		return nil, bodyProblem(err)
 	}
-	return parseTake(text)
+	return parseAct(text, kind)
 }
 
 // checkContentType accepts JSON, nothing, and the form that curl's -d claims to
@@ -82,14 +83,14 @@ func bodyProblem(err error) error {
 	return invalid("body", "cut short", "a whole JSON object")
 }
 
-// parseTake reads a body. The error is a [*weir.InvalidError].
-func parseTake(text []byte) (*rules.Request, error) {
+// parseAct reads a body. The error is a [*weir.InvalidError].
+func parseAct(text []byte, kind weir.Kind) (*rules.Request, error) {
 	// The decoder would replace what is not UTF-8, and two values would share
 	// a budget.
 	if !utf8.Valid(text) {
 		return nil, invalid("body", "not UTF-8", "a JSON object")
 	}
-	var body takeBody
+	var body actBody
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&body); err != nil {
@@ -98,7 +99,7 @@ func parseTake(text []byte) (*rules.Request, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, invalid("body", "followed by more", "one JSON object")
 	}
-	return body.request()
+	return body.request(kind)
 }
 
 // decodeError names the field that a JSON error is about.
@@ -129,17 +130,14 @@ func wantedType(t reflect.Type) string {
 	}
 }
 
-func (b *takeBody) request() (*rules.Request, error) {
-	if err := b.checkSupported(); err != nil {
-		return nil, err
-	}
+func (b *actBody) request(kind weir.Kind) (*rules.Request, error) {
 	if b.Domain == "" {
 		return nil, invalid("domain", "missing", "the domain of the rules")
 	}
 	if len(b.Descriptors) == 0 {
 		return nil, invalid("descriptors", "missing", "at least one descriptor")
 	}
-	req := &rules.Request{Domain: b.Domain, Descriptors: make([][]rules.Entry, len(b.Descriptors))}
+	req := &rules.Request{Kind: kind, Domain: b.Domain, ID: b.ID, Descriptors: make([][]rules.Entry, len(b.Descriptors))}
 	for i := range b.Descriptors {
 		entries, err := b.Descriptors[i].entries(i)
 		if err != nil {
@@ -147,41 +145,7 @@ func (b *takeBody) request() (*rules.Request, error) {
 		}
 		req.Descriptors[i] = entries
 	}
-	return req, b.setCost(req)
-}
-
-// setCost reads cost and mode.
-func (b *takeBody) setCost(req *rules.Request) error {
-	cost := int64(1)
-	if b.Cost != nil {
-		cost = *b.Cost
-	}
-	if cost < 0 || cost > weir.MaxCost {
-		return invalid("cost", strconv.FormatInt(cost, 10), fmt.Sprintf("0 … %d", weir.MaxCost))
-	}
-	req.Cost = cost
-	if b.Mode == "up_to" && cost > 0 {
-		req.Cost, req.UpTo = 1, cost
-	}
-	return nil
-}
-
-// checkSupported refuses what would be ignored otherwise.
-func (b *takeBody) checkSupported() error {
-	const notYet = " is not supported yet by this version"
-	switch {
-	case b.Mode == "reserve":
-		return invalid("mode", `"reserve"`, "all or up_to: reserve"+notYet)
-	case b.Mode != "" && b.Mode != "all" && b.Mode != "up_to":
-		return invalid("mode", strconv.Quote(b.Mode), "all or up_to")
-	case b.MaxWaitMS != 0:
-		return invalid("max_wait_ms", strconv.FormatInt(b.MaxWaitMS, 10), "0: max_wait_ms"+notYet)
-	case b.ID != "":
-		return invalid("id", strconv.Quote(b.ID), "no id: id"+notYet)
-	case b.HoldMS != 0:
-		return invalid("hold_ms", strconv.FormatInt(b.HoldMS, 10), "0: hold_ms"+notYet)
-	}
-	return nil
+	return req, b.setTerms(req)
 }
 
 func (d *descriptorBody) entries(i int) ([]rules.Entry, error) {

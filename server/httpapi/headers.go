@@ -64,12 +64,16 @@ func HeaderStyleNames() string {
 // writeHeaders tells the verdict in the headers of an answer.
 func (a *api) writeHeaders(h http.Header, v *verdict) {
 	h.Set("Cache-Control", "no-store")
+	if v.id != "" && strings.IndexFunc(v.id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		h.Set("Weir-Id", v.id)
+	}
 	if v.speaker == nil {
 		return
 	}
 	headerStyles[a.Headers].write(h, v)
-	answer := v.answer()
-	answer.WriteRetryAfter(h)
+	if answer := v.answer(); !v.allowed {
+		answer.WriteRetryAfter(h)
+	}
 }
 
 func writeDraft11(h http.Header, v *verdict) {

@@ -1,6 +1,7 @@
 // Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of
-// proxies, POST /v1/take for programs, /healthz and /readyz for whoever watches
-// the process. It turns a call into a [rules.Request], has the plan of it taken,
+// proxies, POST /v1/take for programs, with /v1/refund, /v1/settle, /v1/release and
+// /v1/renew for what they took, /healthz and /readyz for whoever watches the
+// process. It turns a call into a [rules.Request], has the plan of it taken,
 // and turns the decisions into a status, headers and a body. What it does not
 // know, it does not decide.
 package httpapi
@@ -8,6 +9,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -66,7 +68,9 @@ func New(o Options) (http.Handler, error) {
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/auth", a.auth)
-	mux.HandleFunc("POST /v1/take", a.take)
+	for _, kind := range []weir.Kind{weir.Take, weir.Refund, weir.Settle, weir.Release, weir.Renew} {
+		mux.HandleFunc("POST /v1/"+kind.String(), a.act(kind))
+	}
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)
 	return mux, nil
@@ -75,6 +79,9 @@ func New(o Options) (http.Handler, error) {
 // decide has the request decided. An error means that no decision was reached.
 func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
 	plan, err := a.Rules().Plan(req)
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
+		return nil, spelled(mistake, req)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +92,8 @@ func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
 		defer cancel()
 		a.Taker.Take(ctx, plan.Acts)
 	}
-	for _, act := range plan.Acts {
-		if act.Err != nil {
-			return nil, act.Err
-		}
+	if err := plan.Err(); err != nil {
+		return nil, err
 	}
 	return judge(req, plan), nil
 }

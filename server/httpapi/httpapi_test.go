@@ -72,7 +72,13 @@ func frozen() weir.Taker {
 
 func handler(t testing.TB, o Options) http.Handler {
 	t.Helper()
-	set, err := rules.Parse("shop.yaml", []byte(testRules))
+	return handlerOf(t, testRules, o)
+}
+
+// handlerOf is handler with rules of the test's own.
+func handlerOf(t testing.TB, text string, o Options) http.Handler {
+	t.Helper()
+	set, err := rules.Parse("shop.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +96,12 @@ func auth(h http.Handler, query string) *httptest.ResponseRecorder {
 	return w
 }
 
-func take(h http.Handler, body string) *httptest.ResponseRecorder {
+func take(h http.Handler, body string) *httptest.ResponseRecorder { return post(h, "take", body) }
+
+// post asks for one kind of act.
+func post(h http.Handler, kind, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body))
+	r := httptest.NewRequest(http.MethodPost, "/v1/"+kind, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	h.ServeHTTP(w, r)
 	return w

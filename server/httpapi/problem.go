@@ -43,10 +43,36 @@ func why(r *ruling) string {
 	return fmt.Sprintf("%s is used up; it has room in %d s", limit, max(1, roundUp(r.decision.RetryAfter, time.Second)))
 }
 
+// idProblems are what can be wrong with an id that the store has looked up.
+var idProblems = map[weir.IDError]problem{
+	weir.ErrUnknownID:  {Status: http.StatusNotFound, Code: "unknown_id", Field: "id"},
+	weir.ErrIDReused:   {Status: http.StatusConflict, Code: "id_reused", Field: "id"},
+	weir.ErrSettled:    {Status: http.StatusConflict, Code: "settled", Field: "id"},
+	weir.ErrReleased:   {Status: http.StatusConflict, Code: "released", Field: "id"},
+	weir.ErrOverRefund: {Status: http.StatusUnprocessableEntity, Code: "over_refund", Field: "cost"},
+}
+
+// idProblem is the problem of an id, or nil if the error is about something else.
+func idProblem(err error) *problem {
+	var id weir.IDError
+	if !errors.As(err, &id) {
+		return nil
+	}
+	p, known := idProblems[id]
+	if !known {
+		return nil
+	}
+	p.Detail = strings.TrimPrefix(id.Error(), "weir: ")
+	return &p
+}
+
 // problemOf finds the problem that tells an error to the caller, and whether it
 // is the store's.
 func problemOf(err error) (p *problem, failed bool) {
 	var invalid *weir.InvalidError
+	if p := idProblem(err); p != nil {
+		return p, false
+	}
 	switch {
 	case errors.As(err, &p):
 		return p, false

@@ -16,6 +16,7 @@ type query struct {
 	domain  string
 	entries []rules.Entry
 	cost    int64
+	id      string
 	deny    int // the status of a refusal
 
 	given map[string]bool // parameters read so far
@@ -92,7 +93,7 @@ func (q *query) reserved(name, value string) error {
 		}
 		q.deny, _ = strconv.Atoi(value)
 	case "id":
-		return invalid(name, strconv.Quote(value), "no id: ids are not supported yet by this version")
+		q.id = value
 	}
 	return nil
 }

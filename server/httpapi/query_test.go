@@ -87,7 +87,7 @@ func TestParseQueryRefuses(t *testing.T) {
 		"a cost of 1e3":                  {"domain=d&user=1&cost=1e3", "cost"},
 		"an empty cost":                  {"domain=d&user=1&cost=", "cost"},
 		"another deny":                   {"domain=d&user=1&deny=401", "deny"},
-		"an id":                          {"domain=d&user=1&id=x", "id"},
+		"two ids":                        {"domain=d&user=1&id=x&id=x", "id"},
 		"two domains":                    {"domain=d&domain=d&user=1", "domain"},
 		"two costs":                      {"domain=d&user=1&cost=1&cost=1", "cost"},
 		"two denies":                     {"domain=d&user=1&deny=403&deny=403", "deny"},

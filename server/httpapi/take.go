@@ -9,24 +9,26 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-// take decides what the body asks.
-func (a *api) take(w http.ResponseWriter, r *http.Request) {
-	req, err := readTake(w, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
+// act does what the body asks, which is one kind of act.
+func (a *api) act(kind weir.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := readAct(w, r, kind)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		v, err := a.decide(r, req)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		a.writeHeaders(w.Header(), v)
+		status := http.StatusOK
+		if !v.allowed {
+			status = http.StatusTooManyRequests
+		}
+		writeJSON(w, "application/json", status, answerOf(v))
 	}
-	v, err := a.decide(r, req)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	a.writeHeaders(w.Header(), v)
-	status := http.StatusOK
-	if !v.allowed {
-		status = http.StatusTooManyRequests
-	}
-	writeJSON(w, "application/json", status, answerOf(v))
 }
 
 // takeAnswer is the body of an answer.
@@ -52,7 +54,7 @@ type limitAnswer struct {
 }
 
 func answerOf(v *verdict) *takeAnswer {
-	answer := &takeAnswer{Allowed: v.allowed, Granted: v.granted, Limits: make([]limitAnswer, len(v.limits))}
+	answer := &takeAnswer{Allowed: v.allowed, Granted: v.granted, ID: v.id, Limits: make([]limitAnswer, len(v.limits))}
 	for i := range v.limits {
 		r := &v.limits[i]
 		l, d := r.applied.Limit, &r.decision

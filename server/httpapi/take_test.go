@@ -146,7 +146,7 @@ func TestTakeTransport(t *testing.T) {
 		"a form":               {"POST", "application/x-www-form-urlencoded", "domain=shop", 400, "body"},
 		"nonsense":             {"POST", ";", good, 415, "content-type"},
 		"too large":            {"POST", "", `{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 413, "body"},
-		"not supported yet":    {"POST", "", takeOf(`,"mode":"reserve"`, "user=1"), 400, "mode"},
+		"a wait without end":   {"POST", "", takeOf(`,"mode":"reserve"`, "user=1"), 400, "max_wait_ms"},
 		"too many entries":     {"POST", "", takeOf(``, "user="+strings.Repeat("x", 2000)), 400, "descriptors[0].entries[0].value"},
 		"a GET":                {"GET", "", "", 405, ""},
 		"a PUT":                {"PUT", "", good, 405, ""},
@@ -179,23 +179,6 @@ func TestTakeCutShort(t *testing.T) {
 	wantStatus(t, w, http.StatusBadRequest)
 	if p := decode[problem](t, w); p.Field != "body" {
 		t.Errorf("got %+v", p)
-	}
-}
-
-func TestNotSupportedYetSaysSo(t *testing.T) {
-	t.Parallel()
-	h := handler(t, Options{Taker: frozen()})
-	for _, w := range []*httptest.ResponseRecorder{
-		take(h, takeOf(`,"mode":"reserve"`, "user=1")),
-		take(h, takeOf(`,"max_wait_ms":1`, "user=1")),
-		take(h, takeOf(`,"id":"x"`, "user=1")),
-		take(h, takeOf(`,"hold_ms":1`, "user=1")),
-		auth(h, "domain=shop&user=1&id=x"),
-	} {
-		wantStatus(t, w, http.StatusBadRequest)
-		if p := decode[problem](t, w); !strings.Contains(p.Detail, "not supported yet by this version") {
-			t.Errorf("detail: %s", p.Detail)
-		}
 	}
 }
 

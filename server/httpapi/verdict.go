@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -11,6 +12,7 @@ import (
 // A verdict is the answer to a request, before it is put into words.
 type verdict struct {
 	request *rules.Request
+	id      string // of the request, or made for it; empty if it has none
 	allowed bool
 	granted int64
 	limits  []ruling
@@ -27,28 +29,46 @@ type ruling struct {
 
 // judge reads the decisions of a plan that was taken.
 func judge(req *rules.Request, plan *rules.Plan) *verdict {
-	v := &verdict{request: req, allowed: true, granted: max(req.Cost, req.UpTo)}
+	v := &verdict{request: req, id: plan.ID, allowed: true}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Limit == nil {
 			continue
 		}
-		v.add(ruling{applied: a, decision: a.Decision()})
+		r := ruling{applied: a, decision: a.Decision()}
+		v.limits = append(v.limits, r)
+		if req.Kind == weir.Take && !a.Rule.Shadow {
+			v.allowed = v.allowed && r.decision.Allowed()
+		}
 	}
-	if !v.allowed {
-		v.granted = 0
+	if v.allowed {
+		v.granted = v.least()
 	}
 	v.speaker = v.strictest()
 	return v
 }
 
-func (v *verdict) add(r ruling) {
-	v.limits = append(v.limits, r)
-	if r.applied.Rule.Shadow {
-		return
+// least is what the limits granted the request, all of them: units, of which a
+// place is none unless nothing else is counted.
+func (v *verdict) least() int64 {
+	units, places := int64(math.MaxInt64), int64(math.MaxInt64)
+	for i := range v.limits {
+		r := &v.limits[i]
+		switch {
+		case r.applied.Rule.Shadow || r.applied.Act.Err != nil:
+		case r.applied.Limit.Algorithm == weir.Concurrency:
+			places = min(places, r.decision.Granted)
+		default:
+			units = min(units, r.decision.Granted)
+		}
 	}
-	v.allowed = v.allowed && r.decision.Allowed()
-	v.granted = min(v.granted, r.decision.Granted)
+	switch {
+	case units < math.MaxInt64:
+		return units
+	case places < math.MaxInt64 && v.request.Kind != weir.Take && v.request.Kind != weir.Settle:
+		return places
+	}
+	return max(v.request.Cost, v.request.UpTo)
 }
 
 // strictest finds the limit that speaks for the request. A limit that is only

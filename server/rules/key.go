@@ -6,8 +6,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/weirlimit/weir"
 )
 
 // Keys look like
@@ -77,13 +75,13 @@ func pattern(e Entry) string {
 	return string(text)
 }
 
-// bounded is the key that two texts make, or a digest of one that no store would
-// take. The digest has no slash, which every other key has.
-func bounded(base, suffix string) string {
-	key := base + suffix
-	if len(key) <= weir.MaxKeyBytes {
-		return key
+// bounded is the key or the id that two texts make, or a digest of one that no
+// store would take. The digest has no slash, which every other one has.
+func bounded(base, suffix string, most int) string {
+	text := base + suffix
+	if len(text) <= most {
+		return text
 	}
-	sum := sha256.Sum256([]byte(key))
+	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }

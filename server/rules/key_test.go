@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
 )
 
 // unescape is the inverse of appendEscaped; that there is one makes it injective.
@@ -64,11 +66,11 @@ func TestEscape(t *testing.T) {
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	long := "d/" + strings.Repeat("x", 64<<10)
-	a, b := bounded(long, ";minute"), bounded(long, ";hour")
+	a, b := bounded(long, ";minute", weir.MaxKeyBytes), bounded(long, ";hour", weir.MaxKeyBytes)
 	if a == b || len(a) != len("sha256:")+64 || strings.Contains(a, "/") {
 		t.Errorf("%s, %s", a, b)
 	}
-	if got := bounded("d/a=b", ";minute"); got != "d/a=b;minute" {
+	if got := bounded("d/a=b", ";minute", weir.MaxKeyBytes); got != "d/a=b;minute" {
 		t.Error(got)
 	}
 }

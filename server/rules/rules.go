@@ -4,6 +4,9 @@
 package rules
 
 import (
+	"errors"
+	"time"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/config"
 )
@@ -13,10 +16,26 @@ type Entry struct{ Key, Value string }
 
 // A Request is what a front-end was asked, whatever its protocol.
 type Request struct {
+	// Kind is what is done to every limit that matches. The zero value takes.
+	Kind        weir.Kind
 	Domain      string
 	Descriptors [][]Entry
-	Cost        int64 // units a charge; 0 looks
-	UpTo        int64 // best effort up to so many units; 0: all or nothing
+	// Cost is units a charge; 0 looks. A concurrency limit has places instead:
+	// a request takes one of them whatever it costs, and settling it gives the
+	// place up, since work whose cost is known is done.
+	Cost int64
+	UpTo int64 // best effort up to so many units; 0: all or nothing
+	// ID makes a take happen once, names it for whatever refunds, settles,
+	// releases or renews it, and names a holder. At most [weir.MaxIDBytes].
+	// Empty: none, or one that is made where a take needs it, see [Plan].
+	ID string
+	// Hold is how long a take waits to be settled or released, or for how long
+	// a holder is renewed.
+	Hold time.Duration
+	// MaxWait books ahead what does not fit now.
+	MaxWait time.Duration
+	// Immediate refuses what would have to wait.
+	Immediate bool
 }
 
 // A Rule is one entry of the rules file with limits.
@@ -85,12 +104,16 @@ type Applied struct {
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
 // of a shadow rule has become a grant with the source shadow, and an unlimited
-// rule grants without a source.
+// rule grants without a source. What the plan's Err passes over is an answer
+// without an outcome.
 func (a *Applied) Decision() weir.Decision {
 	if a.Act == nil {
 		return weir.Decision{Outcome: weir.Granted}
 	}
 	d := a.Act.Decisions[a.Charge]
+	if a.Act.Err != nil {
+		d = weir.Decision{}
+	}
 	if a.Rule.Shadow && d.Outcome != weir.Granted {
 		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0
 	}
@@ -99,9 +122,41 @@ func (a *Applied) Decision() weir.Decision {
 
 // A Plan is a request turned into acts.
 type Plan struct {
+	// ID is the request's, or the one that was made because a hold or a place
+	// had none; empty if there is none. The ids of the acts are made of it.
+	ID string
 	// Acts are to be taken together, in this order.
 	Acts []*weir.Act
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits.
 	Applied []Applied
+}
+
+// Err returns, once the acts were taken, why the request was not carried out;
+// nil if it was. It passes over an unknown id where another act knew it: of a
+// take whose acts were decided one by one, the refused ones have nothing to give
+// back. A shadow rule that does not know an id is nobody's mistake.
+func (p *Plan) Err() error {
+	var unknown error
+	done := false
+	for i := range p.Applied {
+		a := &p.Applied[i]
+		if a.Act == nil {
+			continue
+		}
+		id := weir.IDError(0)
+		switch err := a.Act.Err; {
+		case err == nil:
+			done = done || !a.Rule.Shadow
+		case errors.As(err, &id) && a.Rule.Shadow:
+		case id == weir.ErrUnknownID:
+			unknown = err
+		default:
+			return err
+		}
+	}
+	if done {
+		return nil
+	}
+	return unknown
 }

@@ -1,0 +1,208 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+)
+
+// hold holds an estimate for an hour, which has to be granted.
+func hold(t testing.TB, l *weir.Limiter, estimate int64) *weir.Holding {
+	t.Helper()
+	h, err := l.Hold(context.Background(), "k", estimate, time.Hour)
+	if err != nil || !h.OK() || !h.Decision().Allowed() {
+		t.Fatalf("hold: %+v, %v", h, err)
+	}
+	return h
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	for _, limit := range of(100, 24*time.Hour) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := context.Background()
+			l := limiter(t, limit, weir.PerHour(1000))
+			less, more := hold(t, l, 40), hold(t, l, 20)
+			if left := remaining(t, l, "k"); left != 40 {
+				t.Errorf("%v: %d remain beside the holds", limit, left)
+			}
+			for range 2 {
+				if d, err := less.Settle(ctx, 10); err != nil || d.Remaining != 70 {
+					t.Errorf("%v: settled below: %+v, %v", limit, d, err)
+				}
+			}
+			if d, err := more.Settle(ctx, 50); err != nil || d.Remaining != 40 {
+				t.Errorf("%v: settled above: %+v, %v", limit, d, err)
+			}
+			if _, err := less.Settle(ctx, 11); !errors.Is(err, weir.ErrSettled) {
+				t.Errorf("%v: settled twice: %v", limit, err)
+			}
+			if err := less.Release(ctx); err != nil || remaining(t, l, "k") != 40 {
+				t.Errorf("%v: released what was settled: %v, %d remain", limit, err, remaining(t, l, "k"))
+			}
+		})
+	}
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for _, limit := range of(100, 24*time.Hour) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := context.Background()
+			l := limiter(t, limit)
+			h, kept := hold(t, l, 60), hold(t, l, 30)
+			for range 2 {
+				if err := h.Release(ctx); err != nil || remaining(t, l, "k") != 70 {
+					t.Errorf("%v: %v, %d remain", limit, err, remaining(t, l, "k"))
+				}
+			}
+			if _, err := h.Settle(ctx, 60); !errors.Is(err, weir.ErrReleased) {
+				t.Errorf("%v: settled what was released: %v", limit, err)
+			}
+			if h.ID() == kept.ID() {
+				t.Error("two holdings have one id")
+			}
+		})
+	}
+}
+
+// TestReleaseAfterAFailedSettle: a deferred Release must not give back what was
+// spent, but may be repeated where it failed itself.
+func TestReleaseAfterAFailedSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := memstore.New(memstore.Options{Now: time.Now})
+		var failure error
+		l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
+			if acts[0].Err = failure; failure == nil {
+				store.Take(ctx, acts)
+			}
+		}), weir.PerDay(100))
+		spent, free, odd := hold(t, l, 50), hold(t, l, 10), hold(t, l, 10)
+		failure = weir.ErrNotApplied
+		if _, err := spent.Settle(ctx, 40); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		if err := free.Release(ctx); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		failure = nil
+		if _, err := odd.Settle(ctx, -1); !errors.Is(err, weir.ErrInvalid) {
+			t.Error(err)
+		}
+		for _, h := range []*weir.Holding{spent, free, odd} {
+			if err := h.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := remaining(t, l, "k"); left != 50 {
+			t.Errorf("%d remain of 100, with 50 held", left)
+		}
+		if d, err := spent.Settle(ctx, 40); err != nil || d.Remaining != 60 {
+			t.Errorf("settled again: %+v, %v", d, err)
+		}
+	})
+}
+
+func TestHoldRefused(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	l := limiter(t, weir.PerDay(10), weir.PerHour(100))
+	h, err := l.Hold(ctx, "k", 11, time.Minute)
+	if err != nil || h.OK() || h.Decision().RetryAfter != weir.Never {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if err := h.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := h.Settle(ctx, 5); !errors.Is(err, weir.ErrUnknownID) {
+		t.Error(err)
+	}
+	if err := h.Renew(ctx, time.Minute); !errors.Is(err, weir.ErrUnknownID) {
+		t.Error(err)
+	}
+	if left := remaining(t, l, "k"); left != 10 {
+		t.Errorf("%d remain", left)
+	}
+	for _, d := range []time.Duration{-1, weir.MaxWait + time.Millisecond, time.Nanosecond} {
+		if h, err := l.Hold(ctx, "k", 1, d); h != nil || !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("held for %v: %v", d, err)
+		}
+	}
+}
+
+// TestHoldPlaces: a place is free again once it is released or its lease ends.
+func TestHoldPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := limiter(t, weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Minute})
+		enter := func(want bool) *weir.Holding {
+			t.Helper()
+			h, err := l.Hold(ctx, "k", 1, 0)
+			if err != nil || h.OK() != want {
+				t.Fatalf("%+v, %v", h.Decision(), err)
+			}
+			return h
+		}
+		first, second := enter(true), enter(true)
+		if d := enter(false).Decision(); d.RetryAfter != time.Minute {
+			t.Errorf("%+v", d)
+		}
+		if err := first.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		third := enter(true)
+		time.Sleep(50 * time.Second)
+		if err := second.Renew(ctx, 30*time.Second); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(20 * time.Second)
+		if err := third.Renew(ctx, 0); !errors.Is(err, weir.ErrUnknownID) {
+			t.Errorf("renewed a lease that had ended: %v", err)
+		}
+		enter(true)
+		enter(false)
+		if err := second.Renew(ctx, 0); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(59 * time.Second)
+		enter(false)
+		time.Sleep(time.Second)
+		enter(true)
+		enter(true)
+	})
+}
+
+// TestHoldUnitsInAPlace holds tokens and a place together.
+func TestHoldUnitsInAPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := limiter(t, weir.PerDay(1000), weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Minute})
+		for _, end := range []func(*weir.Holding) error{
+			func(h *weir.Holding) error { _, err := h.Settle(ctx, 50); return err },
+			func(h *weir.Holding) error { return h.Release(ctx) },
+		} {
+			h := hold(t, l, 400)
+			if other, err := l.Hold(ctx, "k", 1, 0); err != nil || other.OK() {
+				t.Errorf("two in one place: %v", err)
+			}
+			if err := h.Renew(ctx, 0); err != nil {
+				t.Error(err)
+			}
+			if err := end(h); err != nil {
+				t.Error(err)
+			}
+		}
+		if h := hold(t, l, 950); h.Decision().Granted > 950 {
+			t.Errorf("%+v", h.Decision())
+		}
+	})
+}

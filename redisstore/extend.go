@@ -1,0 +1,106 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// An Extension is Lua that runs inside the store's script, so that an act and
+// what depends on it happen as one: both or neither. It is for packages that
+// keep data of their own in Redis. It is immutable and safe for concurrent use;
+// create it with [NewExtension].
+type Extension struct {
+	name   string
+	script script
+}
+
+// NewExtension returns an extension whose keys carry the name, letters only. Its
+// Lua is, in this order: an opening, which runs before the acts are decided and
+// may define locals; after a line "-- @before" what runs once they are decided
+// and nothing is written, the place to read, to check, and to return without
+// writing; after a line "-- @after" what runs once the acts are written.
+// lua/extend.lua says what the Lua finds there. Like the store's own, it must
+// not be able to fail once anything is written. NewExtension panics if a section
+// is missing.
+func NewExtension(name, lua string) *Extension {
+	opening, rest, found := strings.Cut(lua, "-- @before\n")
+	before, after, closed := strings.Cut(rest, "-- @after\n")
+	if !found || !closed {
+		panic("redisstore: the extension " + name + " lacks a section before or after")
+	}
+	return &Extension{name: name, script: weave(clockLua, extendLua+opening, before, after)}
+}
+
+// HashTag returns the part of a key that places it in a Redis Cluster: what
+// stands between its first brace and the next closing one, or else the whole
+// key. It reports whether other keys can be placed beside it, which they cannot
+// if that part is empty or holds a closing brace.
+func HashTag(key string) (string, bool) {
+	if _, rest, opened := strings.Cut(key, "{"); opened {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return tag, true
+		}
+	}
+	return key, key != "" && !strings.Contains(key, "}")
+}
+
+// Key names a key of an extension's own, in the slot of a tag that [HashTag]
+// returned. The letter tells the extension's kinds of keys apart.
+func (s *Store) Key(x *Extension, tag string, letter byte, key string) string {
+	return s.keys.under(x.name, tag).join("", letter, extensionFormat, key)
+}
+
+const extensionFormat = '1'
+
+// A Call is one run of an extension.
+type Call struct {
+	// Act is decided first; its keys are placed in the slot of Tag.
+	Act *weir.Act
+	Tag string
+	// Keys and Args are what the extension finds in XKEYS and XARGV. The keys
+	// have to lie in the slot of Tag.
+	Keys []string
+	Args []any
+}
+
+// Run decides the act and runs the extension in one script call, sent once, and
+// returns what the extension replied. Nothing runs if the act is answered without
+// a store, by its Err or by a limit with a count of 0. Errors are those of
+// [Store.Take]; one that the Lua raised wraps [weir.ErrBackend].
+func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
+	if c.Act.Prepare() {
+		return "", c.Act.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	got, err := s.extended(ctx, x, c, s.about())
+	if err == nil && got.outside > 0 {
+		s.ahead.Store(got.outside - time.Now().UnixMicro())
+		c.Act.Err = nil
+		got, err = s.extended(ctx, x, c, got.outside)
+	}
+	if err == nil {
+		err = c.Act.Err
+	}
+	return got.more, err
+}
+
+func (s *Store) extended(ctx context.Context, x *Extension, c Call, now int64) (answer, error) {
+	b := newBatch(s.keys.under(x.name, c.Tag), now)
+	b.extended = true
+	b.add(c.Act)
+	args := append(b.args(), strconv.Itoa(len(b.keys)))
+	reply, err := s.call(ctx, x.script, append(b.keys, c.Keys...), append(args, c.Args...))
+	if err != nil {
+		return answer{}, err
+	}
+	got, err := b.decode(reply)
+	if got.foreign > 0 {
+		s.found(got.foreign)
+	}
+	return got, err
+}

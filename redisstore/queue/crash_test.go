@@ -1,0 +1,197 @@
+package queue_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore/queue"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A ledger is what producers and consumers know of their items, by body.
+type ledger struct {
+	queue *queue.Queue
+	calls atomic.Int64
+	stop  atomic.Bool
+
+	mu     sync.Mutex
+	known  map[string]bool  // tried to push; true if that succeeded
+	seen   map[string]int64 // popped: the last attempt
+	acked  map[string]bool  // tried to acknowledge; true if that succeeded
+	faults []string
+}
+
+func newLedger(q *queue.Queue) *ledger {
+	return &ledger{queue: q, known: map[string]bool{}, seen: map[string]int64{}, acked: map[string]bool{}}
+}
+
+func (l *ledger) note(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// produce pushes items, every other one with an id, until it is stopped. What has
+// an id, or was surely not done, is repeated.
+func (l *ledger) produce(name string) {
+	for i := 0; !l.stop.Load(); i++ {
+		e := queue.Entry{Body: fmt.Appendf(nil, "%s/%d", name, i)}
+		if i%2 == 0 {
+			e.ID = string(e.Body)
+		}
+		l.note(func() { l.known[string(e.Body)] = false })
+		for {
+			got, err := l.queue.Push(background, e)
+			l.calls.Add(1)
+			if err == nil {
+				l.note(func() { l.known[string(e.Body)] = got.Pushed })
+				break
+			}
+			if !errors.Is(err, weir.ErrNotApplied) && e.ID == "" {
+				break
+			}
+		}
+	}
+}
+
+// consume pops items and acknowledges three of four, until it is stopped.
+func (l *ledger) consume() {
+	for i := 0; !l.stop.Load(); i++ {
+		item, _, err := l.queue.Pop(background)
+		l.calls.Add(1)
+		if err != nil || item == nil {
+			continue
+		}
+		body := string(item.Body)
+		l.note(func() {
+			if item.Attempt <= l.seen[body] || l.acked[body] {
+				l.faults = append(l.faults, fmt.Sprintf("%s came as attempt %d after %d, acknowledged: %v", body, item.Attempt, l.seen[body], l.acked[body]))
+			}
+			l.seen[body] = item.Attempt
+		})
+		if i%4 > 0 {
+			l.note(func() { l.acked[body] = l.acked[body] || false })
+			if err := item.Ack(background); err == nil {
+				l.note(func() { l.acked[body] = true })
+			}
+		}
+	}
+}
+
+// found is what a queue holds: how often each of its items was delivered.
+func found(t *testing.T, client *redis.Client, q *queue.Queue, kind queue.Kind) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	add := func(body string, attempts int64) {
+		if _, twice := all[body]; twice {
+			t.Errorf("%s is there twice", body)
+		}
+		all[body] = attempts
+	}
+	leased := client.HGetAll(background, q.Keys()[2]).Val()
+	attempts := func(held string) int64 {
+		if len(held) < 4 {
+			return 0
+		}
+		return int64(binary.BigEndian.Uint32([]byte(held)))
+	}
+	if kind == queue.Stream {
+		for _, m := range client.XRange(background, q.Keys()[0], "-", "+").Val() {
+			add(m.Values["body"].(string), attempts(leased[m.ID]))
+		}
+		return all
+	}
+	for _, body := range client.LRange(background, q.Keys()[0], 0, -1).Val() {
+		add(body, 0)
+	}
+	for _, held := range leased {
+		add(held[4:], attempts(held))
+	}
+	return all
+}
+
+// audit compares the ledger with what the queue holds, and returns how often items
+// were pushed and popped.
+func (l *ledger) audit(t *testing.T, there map[string]int64) (pushes, pops int64) {
+	t.Helper()
+	for _, fault := range l.faults {
+		t.Error(fault)
+	}
+	for body, pushed := range l.known {
+		attempts, present := there[body]
+		acked, tried := l.acked[body]
+		switch {
+		case present && acked:
+			t.Errorf("%s is there and was acknowledged", body)
+		case !present && !tried && (pushed || l.seen[body] > 0):
+			t.Errorf("%s was pushed and is lost", body)
+		case present && attempts < l.seen[body]:
+			t.Errorf("%s was delivered %d times, and %d are known", body, l.seen[body], attempts)
+		}
+		if !present {
+			attempts = l.seen[body]
+		}
+		if present || attempts > 0 {
+			pushes++
+		}
+		pops += attempts
+	}
+	for body := range there {
+		if _, known := l.known[body]; !known {
+			t.Errorf("%q is there and nobody pushed it", body)
+		}
+	}
+	return pushes, pops
+}
+
+// TestKilledAtAnyPoint kills Redis during pushes, pops and acknowledgements.
+func TestKilledAtAnyPoint(t *testing.T) {
+	t.Parallel()
+	const kills, callsBetween, count = 5, 150, 1_000_000
+	// Its bucket fills up once a year, so that what it was charged can be read.
+	limit := weir.Limit{Algorithm: weir.TokenBucket, Count: count, Period: 366 * 24 * time.Hour}
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := storetest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+			q := openReal(t, server.Addr(), queue.Options{Key: name, Kind: kind, Push: &limit, Pop: &limit, Lease: 50 * time.Millisecond})
+			l := newLedger(q)
+			var workers sync.WaitGroup
+			for w := range 4 {
+				workers.Go(func() { l.produce(fmt.Sprint(w)) })
+				workers.Go(l.consume)
+			}
+			for range kills {
+				before := l.calls.Load()
+				for l.calls.Load() < before+callsBetween {
+					time.Sleep(time.Millisecond)
+				}
+				server.Kill()
+				server.Restart()
+			}
+			l.stop.Store(true)
+			workers.Wait()
+			client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { _ = client.Close() })
+			pushes, pops := l.audit(t, found(t, client, q, kind))
+			if len(l.seen) == 0 || pushes < callsBetween {
+				t.Errorf("only %d were pushed and %d popped", pushes, len(l.seen))
+			}
+			if left := push(t, q, queue.Entry{}).Decision.Remaining; count-left-1 != pushes {
+				t.Errorf("charged for %d pushes, %d items were pushed", count-left-1, pushes)
+			}
+			_, d := pop(t, q)
+			if charged := count - d.Remaining - 1; charged != pops {
+				t.Errorf("charged for %d pops, %d items were delivered", charged, pops)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// ErrLeaseLost: the item was given to another consumer after the lease had ended,
+// or is gone. It wraps [weir.ErrInvalid].
+var ErrLeaseLost = fmt.Errorf("%w: the item is not this consumer's any more", weir.ErrInvalid)
+
+// An Item is one delivery of an item. It is immutable and safe for concurrent
+// use.
+type Item struct {
+	// ID is the item's, the same at every delivery; of a stream, the entry's.
+	ID string
+	// Body is the item.
+	Body []byte
+	// Attempt counts the deliveries of the item: 1 for the first.
+	Attempt int64
+	// Until is when the lease ends, by the clock of Redis.
+	Until time.Time
+
+	queue *Queue
+}
+
+// Pop leases an item, if the Pop limit grants it: one whose lease has ended, or
+// else the oldest waiting one. Where there is none, the item is nil and the
+// decision the zero one: the limit was not asked. Where the limit refuses, the
+// item is nil, the decision says when to try again, and the queue is as before.
+//
+// An item that is not acknowledged within the lease comes again, so consumers
+// see each item at least once; one whose Pop returned [weir.ErrAmbiguous] may be
+// leased without anybody knowing, and comes again too. Its other errors are those
+// of Push.
+func (q *Queue) Pop(ctx context.Context) (*Item, weir.Decision, error) {
+	r := request{op: opPop, item: newID(), lease: q.options.Lease, keys: q.keys}
+	got, err := q.run(ctx, &r, q.charge(q.options.Pop, '<', "", 1))
+	if err != nil {
+		return nil, weir.Decision{}, fmt.Errorf("weir: pop: %w", err)
+	}
+	switch got.status {
+	case statusEmpty:
+		return nil, weir.Decision{}, nil
+	case statusRefused:
+		return nil, got.decision, nil
+	}
+	item := &Item{
+		ID: string(got.strings[0]), Body: got.strings[1], Attempt: got.attempt,
+		Until: time.UnixMicro(got.till), queue: q,
+	}
+	return item, got.decision, nil
+}
+
+// newID returns an id that no other item has.
+func newID() []byte {
+	var id [16]byte
+	// It never fails, by its own promise.
+	_, _ = rand.Read(id[:])
+	return hex.AppendEncode(nil, id[:])
+}
+
+// Ack removes the item for good. It returns nil once the item will not come again,
+// so that repeating it is safe, even after the lease has ended; [ErrLeaseLost] if
+// another consumer has been given the item since. The stream entry goes with it.
+func (i *Item) Ack(ctx context.Context) error {
+	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.look())
+	if err == nil && got.status == statusLost {
+		err = ErrLeaseLost
+	}
+	if err != nil {
+		return fmt.Errorf("weir: ack: %w", err)
+	}
+	return nil
+}
+
+// Extend makes the lease end so much from now, at most [MaxLease]; zero gives the
+// item back at once. It works after the lease has ended, as long as nobody else
+// was given the item, and returns [ErrLeaseLost] otherwise. Until stays as it was.
+func (i *Item) Extend(ctx context.Context, lease time.Duration) error {
+	if lease < 0 || lease > MaxLease {
+		return invalid("lease", lease, fmt.Sprintf("0 … %v", MaxLease))
+	}
+	got, err := i.queue.run(ctx, i.request(opExtend, lease), i.queue.look())
+	if err == nil && got.status != statusDone {
+		err = ErrLeaseLost
+	}
+	if err != nil {
+		return fmt.Errorf("weir: extend: %w", err)
+	}
+	return nil
+}
+
+func (i *Item) request(op byte, lease time.Duration) *request {
+	return &request{op: op, item: []byte(i.ID), lease: lease, attempt: i.Attempt, keys: i.queue.keys}
+}

@@ -1,0 +1,133 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/weirlimit/weir"
+)
+
+// ErrWrongType: the queue's key holds something else than the queue's kind.
+// Nothing was charged or written. It wraps [weir.ErrMisconfigured].
+var ErrWrongType = fmt.Errorf("%w: the queue's key holds another type", weir.ErrMisconfigured)
+
+// An Entry is one item to push.
+type Entry struct {
+	// Body is the item, any bytes, at most [MaxItemBytes].
+	Body []byte
+	// Budget says whose budget under the Push limit is charged, so that one
+	// queue can have a limit for each of those who write to it. At most
+	// [MaxKeyBytes]. Empty: the queue's own.
+	Budget string
+	// Cost is how many units are charged. Zero: 1. At most [weir.MaxCost].
+	Cost int64
+	// ID makes the push happen once: a repeat within [weir.IDLife] gets the
+	// first answer and does nothing. At most [weir.MaxIDBytes]. Empty: none.
+	ID string
+}
+
+// Pushed is the answer to a push.
+type Pushed struct {
+	// Pushed reports whether the item is in the queue.
+	Pushed bool
+	// Full reports that the item was refused for want of room. Nothing was
+	// charged; the Decision is the zero one, since the limit had no say.
+	Full bool
+	// Decision is the limit's. Granted without a Source where there is no limit.
+	Decision weir.Decision
+	// Dropped holds the items that went for this one, the oldest first.
+	Dropped [][]byte
+	// Waiting is how many items wait now, those in flight not counted.
+	Waiting int64
+}
+
+// Push asks the limit and pushes, in one step. A refusal is an answer; an error
+// says that nothing was pushed or charged, unless it is [weir.ErrAmbiguous]: then
+// both happened or neither, and a repeat with the same ID is safe. Errors of its
+// own are [ErrWrongType], a [*weir.InvalidError], and [weir.ErrIDReused] for an
+// id that belongs to another push.
+func (q *Queue) Push(ctx context.Context, e Entry) (Pushed, error) {
+	if e.Cost == 0 {
+		e.Cost = 1
+	}
+	if err := e.check(); err != nil {
+		return Pushed{}, err
+	}
+	r := request{op: opPush, item: e.Body, keys: q.keys}
+	if e.ID != "" {
+		r.fingerprint = e.fingerprint()
+		r.keys = append(q.keys[:len(q.keys):len(q.keys)], q.store.Key(q.extension, q.tag, recordLetter, q.budget('!', e.ID)))
+	}
+	got, err := q.run(ctx, &r, q.charge(q.options.Push, '>', e.Budget, e.Cost))
+	if err != nil {
+		return Pushed{}, fmt.Errorf("weir: push: %w", err)
+	}
+	p := Pushed{Pushed: got.status == statusDone, Full: got.status == statusFull, Waiting: got.waiting, Dropped: got.strings}
+	if !p.Full {
+		p.Decision = got.decision
+	}
+	return p, nil
+}
+
+func (e *Entry) check() error {
+	switch {
+	case len(e.Body) > MaxItemBytes:
+		return invalid("body", fmt.Sprintf("%d bytes", len(e.Body)), fmt.Sprintf("at most %d bytes", MaxItemBytes))
+	case len(e.ID) > weir.MaxIDBytes:
+		return invalid("id", fmt.Sprintf("%d bytes", len(e.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
+	case len(e.Budget) > MaxKeyBytes:
+		return invalid("budget", fmt.Sprintf("%d bytes", len(e.Budget)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
+	case e.Cost < 0 || e.Cost > weir.MaxCost:
+		return invalid("cost", e.Cost, fmt.Sprintf("1 … %d, or 0 for 1", weir.MaxCost))
+	}
+	return nil
+}
+
+// fingerprint tells whether two pushes ask the same.
+func (e *Entry) fingerprint() []byte {
+	h := sha256.New()
+	head := binary.BigEndian.AppendUint64(nil, uint64(e.Cost))
+	_, _ = h.Write(binary.BigEndian.AppendUint64(head, uint64(len(e.Budget))))
+	_, _ = h.Write([]byte(e.Budget))
+	_, _ = h.Write(e.Body)
+	return h.Sum(nil)[:16]
+}
+
+// budget spells whose budget it is: of this queue, for one purpose, of somebody.
+// No two are spelled alike.
+func (q *Queue) budget(purpose byte, whose string) string {
+	return strconv.Itoa(len(q.options.Key)) + ":" + q.options.Key + string(purpose) + whose
+}
+
+// charge returns the charge to make under a limit, if there is one.
+func (q *Queue) charge(l *weir.Limit, purpose byte, whose string, cost int64) weir.Charge {
+	if l == nil {
+		return q.look()
+	}
+	return weir.Charge{Key: q.budget(purpose, whose), Limit: l, Cost: cost}
+}
+
+// look charges nothing. Its key is nobody else's: a look under another limit can
+// change what it finds, if that lies in the future.
+func (q *Queue) look() weir.Charge {
+	return weir.Charge{Key: q.budget('-', ""), Limit: unlimited}
+}
+
+// Length is how long a queue is.
+type Length struct {
+	Waiting  int64 // items that nobody was given yet
+	InFlight int64 // items given to consumers and not acknowledged yet
+}
+
+// Len counts the items. Those in flight whose lease has ended still count as in
+// flight.
+func (q *Queue) Len(ctx context.Context) (Length, error) {
+	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.look())
+	if err != nil {
+		return Length{}, fmt.Errorf("weir: len: %w", err)
+	}
+	return Length{Waiting: got.waiting, InFlight: got.flying}, nil
+}

@@ -1,0 +1,190 @@
+// Package queue writes and reads a Redis list or stream under limits: the limit
+// decides and the queue changes in one script, so that no call is ever applied
+// by half. Consumers lease items and acknowledge them; an item that nobody
+// acknowledges comes again. docs/queue.md has the promises.
+package queue
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+)
+
+// Kind is what a queue is in Redis.
+type Kind uint8
+
+const (
+	// List: items are pushed to the tail and popped from the head. The zero
+	// value.
+	List Kind = iota
+	// Stream: an item is an entry, which others can read until it is
+	// acknowledged, and which is deleted then.
+	Stream
+	kinds
+)
+
+// AtLimit is what happens to a push at the limit: where the Push limit refuses
+// it, or where MaxLen items wait already.
+type AtLimit uint8
+
+const (
+	// Refuse pushes nothing. A push that finds no room charges nothing. The zero
+	// value.
+	Refuse AtLimit = iota
+	// DropOldest drops the oldest waiting item in favour of the new one. A push
+	// that the limit refused charges nothing and replaces an item, so that no
+	// more items get through than were granted; where none waits it is refused.
+	DropOldest
+	// Trim always pushes, and drops from the old end until TrimTo items wait,
+	// the new one among them. A push that the limit refused charges nothing.
+	Trim
+	choices
+)
+
+const (
+	// MaxKeyBytes is the length of the longest key, of a queue or of a budget.
+	MaxKeyBytes = 1 << 10
+	// MaxItemBytes is the size of the largest item that is pushed.
+	MaxItemBytes = 1 << 20
+	// MaxDropped is how many items one push drops at most. What is too long
+	// still is cut by the next push at the limit.
+	MaxDropped = 256
+	// MaxLease is the longest lease.
+	MaxLease = weir.MaxWait
+
+	maxLen       = 1_000_000_000
+	defaultLease = 30 * time.Second
+	defaultField = "body"
+)
+
+// Options say what a queue is and how it is limited. Key is needed; all who use
+// a queue by this package should agree in all of them.
+type Options struct {
+	// Key is the queue's key in Redis, as its other users know it. The keys of
+	// limits, ids and leases take its hash tag; [redisstore.HashTag] must find
+	// one.
+	Key string
+	// Kind is what the key holds. Zero: a list.
+	Kind Kind
+	// Field is the field of a stream's entries that holds the item; an entry
+	// without it counts as an empty item. Empty: "body". Lists have none.
+	Field string
+	// Push limits pushes and Pop deliveries, first ones and repeated ones. A
+	// leaky_bucket refuses what would have to wait. Nil: no limit. Not
+	// concurrency.
+	Push, Pop *weir.Limit
+	// MaxLen is how many items may wait, those in flight not counted. Zero: any
+	// number.
+	MaxLen int64
+	// AtLimit is what happens at the limit. Zero: Refuse.
+	AtLimit AtLimit
+	// TrimTo is how many items Trim leaves waiting, at least 1 and, if there is a
+	// MaxLen, at most that. Zero: MaxLen. Only for Trim.
+	TrimTo int64
+	// Lease is how long a consumer has to acknowledge an item before it comes
+	// again. 1 ms … [MaxLease]. Zero: 30 s.
+	Lease time.Duration
+}
+
+// Queue is a queue under limits. It is immutable, safe for concurrent use and
+// needs no closing. Create it with New.
+type Queue struct {
+	store     *redisstore.Store
+	extension *redisstore.Extension
+	extra     func() []any // what a test's clock adds to the arguments
+	options   Options
+	tag       string
+	keys      []string // the queue, its leases, what is leased
+}
+
+var (
+	//go:embed lua/queue.lua
+	queueLua string
+	shipped  = redisstore.NewExtension("queue", queueLua)
+	// unlimited is looked at where there is nothing to charge.
+	unlimited = weir.Per(1, time.Second).MustCompile()
+)
+
+const (
+	leasesLetter = 'z'
+	leasedLetter = 'h'
+	recordLetter = 'p'
+)
+
+// New returns a queue in the Redis of the store. It does not ask Redis anything.
+// The error is a [*weir.InvalidError].
+func New(store *redisstore.Store, o Options) (*Queue, error) {
+	if store == nil {
+		return nil, invalid("store", "nil", "a store")
+	}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	tag, ok := redisstore.HashTag(o.Key)
+	if !ok || len(o.Key) > MaxKeyBytes {
+		return nil, invalid("key", strconv.Quote(o.Key), fmt.Sprintf("1 … %d bytes with a hash tag, or without closing braces", MaxKeyBytes))
+	}
+	leases := store.Key(shipped, tag, leasesLetter, o.Key)
+	leased := store.Key(shipped, tag, leasedLetter, o.Key)
+	return &Queue{store: store, extension: shipped, options: o, tag: tag, keys: []string{o.Key, leases, leased}}, nil
+}
+
+// complete checks the options and fills in their defaults.
+func (o *Options) complete() error {
+	if o.Field == "" {
+		o.Field = defaultField
+	}
+	if o.Lease == 0 {
+		o.Lease = defaultLease
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.AtLimit == Trim && o.TrimTo == 0 {
+		o.TrimTo = o.MaxLen
+	}
+	var err error
+	if o.Push, err = compile("push", o.Push); err != nil {
+		return err
+	}
+	o.Pop, err = compile("pop", o.Pop)
+	return err
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Kind >= kinds:
+		return invalid("kind", uint8(o.Kind), "List or Stream")
+	case o.AtLimit >= choices:
+		return invalid("at_limit", uint8(o.AtLimit), "Refuse, DropOldest or Trim")
+	case o.MaxLen < 0 || o.MaxLen > maxLen:
+		return invalid("max_len", o.MaxLen, fmt.Sprintf("0 … %d", maxLen))
+	case o.Lease < time.Millisecond || o.Lease > MaxLease:
+		return invalid("lease", o.Lease, fmt.Sprintf("1ms … %v", MaxLease))
+	case o.AtLimit != Trim && o.TrimTo != 0:
+		return invalid("trim_to", o.TrimTo, "none: only Trim trims")
+	case o.AtLimit == Trim && o.TrimTo == 0 && o.MaxLen == 0:
+		return invalid("trim_to", o.TrimTo, "how many items to leave, at least 1")
+	case o.TrimTo < 0 || o.TrimTo > maxLen || o.MaxLen > 0 && o.TrimTo > o.MaxLen:
+		return invalid("trim_to", o.TrimTo, "1 … max_len")
+	}
+	return nil
+}
+
+func compile(field string, l *weir.Limit) (*weir.Limit, error) {
+	if l == nil {
+		return nil, nil
+	}
+	if l.Algorithm == weir.Concurrency {
+		return nil, invalid(field, l, "another algorithm: a queue has no holders")
+	}
+	return l.Compile()
+}
+
+func invalid(field string, value any, want string) error {
+	return &weir.InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}

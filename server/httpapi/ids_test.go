@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// TestMadeIDs wants an id to be made where a hold or a place needs one, the same
+// in header and body, and good for what it is for.
+func TestMadeIDs(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
+	seen := map[string]bool{"": true}
+	for _, c := range []struct{ rest, entry string }{
+		{``, "places=1"}, {``, "places=2"}, {`,"hold_ms":1000`, "tokens=1"}, {`,"hold_ms":1000,"id":""`, "tokens=1"},
+	} {
+		w := take(h, takeOf(c.rest, c.entry))
+		wantStatus(t, w, http.StatusOK)
+		id := decode[takeAnswer](t, w).ID
+		if seen[id] || len(id) < 26 || w.Header().Get("Weir-Id") != id {
+			t.Errorf("%+v: id %q, header %q", c, id, w.Header().Get("Weir-Id"))
+		}
+		seen[id] = true
+		wantStatus(t, post(h, "release", takeOf(fmt.Sprintf(`,"id":%q`, id), c.entry)), http.StatusOK)
+	}
+	for _, body := range []string{takeOf(``, "tokens=1"), takeOf(`,"cost":0`, "places=1"), takeOf(``, "nobody=1")} {
+		w := take(h, body)
+		wantStatus(t, w, http.StatusOK)
+		wantHeaders(t, w, map[string]string{"Weir-Id": ""})
+		if id := decode[takeAnswer](t, w).ID; id != "" {
+			t.Errorf("%s: id %q", body, id)
+		}
+	}
+}
+
+// TestIDHeader wants the caller's own id back, in the header only where it can
+// stand there.
+func TestIDHeader(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
+	for id, header := range map[string]string{"job-7%": "job-7%", "a b": "", "größe": "", "a\r\nSet-Cookie: b": "", "\x7f": ""} {
+		quoted, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := take(h, takeOf(`,"id":`+string(quoted), "tokens=1"))
+		wantStatus(t, w, http.StatusOK)
+		wantHeaders(t, w, map[string]string{"Weir-Id": header})
+		if got := decode[takeAnswer](t, w).ID; got != id {
+			t.Errorf("got %q, want %q", got, id)
+		}
+	}
+}
+
+// TestAuthHolds asks as a proxy does: for a place, which a program gives back.
+func TestAuthHolds(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	h := handlerOf(t, everyAlgorithm, Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
+	wantAuth := func(query string, status int, headers map[string]string) string {
+		t.Helper()
+		w := auth(h, query)
+		wantStatus(t, w, status)
+		wantHeaders(t, w, headers)
+		return w.Header().Get("Weir-Id")
+	}
+	made := wantAuth("domain=shop&places=1", 204, map[string]string{
+		"RateLimit-Policy": `"places";q=2;qu="concurrent-requests"`, "RateLimit": `"places";r=1`, "X-RateLimit-Limit": "2",
+	})
+	wantAuth("domain=shop&places=1&id=b", 204, map[string]string{"Weir-Id": "b", "RateLimit": `"places";r=0`})
+	wantAuth("domain=shop&places=1&id=b", 204, map[string]string{"Weir-Id": "b"})
+	wantAuth("domain=shop&places=1&id=", 429, map[string]string{"RateLimit": `"places";r=0;t=30`, "Retry-After": "30"})
+	wantStatus(t, post(h, "release", takeOf(fmt.Sprintf(`,"id":%q`, made), "places=1")), http.StatusOK)
+	wantAuth("domain=shop&places=1&id=c", 204, map[string]string{"Weir-Id": "c"})
+	wantAuth("domain=shop&places=1&id=b&cost=2", 204, map[string]string{"Weir-Id": "b"})
+	clock.Advance(30 * time.Second)
+	wantAuth("domain=shop&places=1&id=d", 204, map[string]string{"RateLimit": `"places";r=1`})
+}
+
+// TestAuthDoesNotWait wants a leaky bucket to refuse what it would have to queue,
+// and the headers to say so.
+func TestAuthDoesNotWait(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, everyAlgorithm, Options{Taker: frozen()})
+	w := auth(h, "domain=shop&leaky=1")
+	wantStatus(t, w, http.StatusNoContent)
+	wantHeaders(t, w, map[string]string{
+		"RateLimit-Policy": `"leaky";q=10;w=60`, "RateLimit": `"leaky";r=0;t=6`, "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "6",
+	})
+	w = auth(h, "domain=shop&leaky=1")
+	wantStatus(t, w, http.StatusTooManyRequests)
+	wantHeaders(t, w, map[string]string{"RateLimit": `"leaky";r=0;t=6`, "Retry-After": "6"})
+	wantStatus(t, auth(h, "domain=shop&tokens=1&id=x"), http.StatusNoContent)
+	long := auth(h, "domain=shop&tokens=1&id="+fmt.Sprintf("%0129d", 1))
+	wantStatus(t, long, http.StatusBadRequest)
+	if p := decode[problem](t, long); p.Field != "id" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestIDProblems wants each of the library's errors of ids to have a status and a
+// code of its own, which no failure of the store is.
+func TestIDProblems(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[weir.IDError]struct {
+		status int
+		code   string
+	}{
+		weir.ErrUnknownID:  {404, "unknown_id"},
+		weir.ErrIDReused:   {409, "id_reused"},
+		weir.ErrSettled:    {409, "settled"},
+		weir.ErrReleased:   {409, "released"},
+		weir.ErrOverRefund: {422, "over_refund"},
+		weir.IDError(99):   {400, ""},
+	} {
+		h := handler(t, Options{Taker: answering{err: fmt.Errorf("weir: settle: %w", err)}})
+		for _, w := range []*httptest.ResponseRecorder{auth(h, "domain=shop&user=1"), take(h, takeOf(`,"id":"a"`, "user=1"))} {
+			wantStatus(t, w, want.status)
+			wantHeaders(t, w, map[string]string{"Retry-After": "", "Content-Type": "application/problem+json"})
+			if p := decode[problem](t, w); p.Code != want.code || p.Detail == "" || p.Title == "" || p.Status != want.status {
+				t.Errorf("%v: got %+v", err, p)
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package rules
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strconv"
+
+	"github.com/weirlimit/weir"
+)
+
+// builder turns what was found into acts, which share a few allocations.
+type builder struct {
+	req       *Request
+	found     []matched
+	replaced  map[string]bool
+	plan      Plan
+	acts      []weir.Act
+	charges   []weir.Charge
+	decisions []weir.Decision
+	grouped   int  // how many charges are one act
+	places    bool // some limit has places, whose holders need an id
+	alone     int  // how many acts of one charge there are so far
+	groupAct  *weir.Act
+}
+
+func (b *builder) build() (*Plan, error) {
+	applied, solo := b.count()
+	if total := b.grouped + solo; total > weir.MaxCharges {
+		return nil, outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
+	}
+	acts := solo
+	if b.grouped > 0 {
+		acts++
+	}
+	b.acts = make([]weir.Act, 0, acts)
+	b.charges = make([]weir.Charge, b.grouped+solo)
+	b.decisions = make([]weir.Decision, b.grouped+solo)
+	b.plan.Acts, b.plan.Applied = make([]*weir.Act, 0, acts), make([]Applied, 0, applied)
+	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
+		b.plan.ID = rand.Text()
+	}
+	for i := range b.found {
+		if err := b.apply(&b.found[i]); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return &b.plan, nil
+}
+
+// count returns how many limits apply and how many of them are acts of their own.
+func (b *builder) count() (applied, solo int) {
+	for _, m := range b.found {
+		for i := range m.rule.names {
+			switch {
+			case b.dropped(m.rule, i):
+				continue
+			case m.rule.Unlimited:
+			case m.rule.alone():
+				solo++
+			default:
+				b.grouped++
+			}
+			applied++
+			b.places = b.places || !m.rule.Unlimited && m.rule.Limits[i].Algorithm == weir.Concurrency
+		}
+	}
+	return applied, solo
+}
+
+func (b *builder) dropped(r *Rule, i int) bool { return b.replaced[r.names[i]] && r.names[i] != "" }
+
+func (b *builder) apply(m *matched) error {
+	for i := range m.rule.names {
+		if b.dropped(m.rule, i) {
+			continue
+		}
+		a := Applied{Descriptor: m.descriptor, Rule: m.rule}
+		if !m.rule.Unlimited {
+			a.Limit = m.rule.Limits[i]
+			charge, err := b.charge(m.rule, a.Limit)
+			if err != nil {
+				return err
+			}
+			charge.Key, charge.Slot = bounded(m.base, m.rule.suffixes[i], weir.MaxKeyBytes), m.slot
+			a.Act = b.act(m.rule, a.Limit)
+			a.Charge = len(a.Act.Charges)
+			a.Act.Charges = append(a.Act.Charges, charge)
+		}
+		b.plan.Applied = append(b.plan.Applied, a)
+	}
+	return nil
+}
+
+// charge is what a limit of the rule is asked for.
+func (b *builder) charge(r *Rule, l *weir.Limit) (weir.Charge, error) {
+	c := weir.Charge{Limit: l, Cost: b.req.Cost, UpTo: b.req.UpTo}
+	if l.Algorithm != weir.Concurrency {
+		return c, nil
+	}
+	if c.UpTo > 1 && !r.Shadow {
+		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has places, of which a request takes one")
+	}
+	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
+	if b.req.Kind == weir.Settle {
+		c.Cost = 0
+	}
+	return c, nil
+}
+
+// act returns the act that the next charge of a rule belongs to.
+func (b *builder) act(r *Rule, l *weir.Limit) *weir.Act {
+	if !r.alone() && b.groupAct != nil {
+		return b.groupAct
+	}
+	size := 1
+	if !r.alone() {
+		size = b.grouped
+	}
+	b.acts = append(b.acts, weir.Act{
+		Kind: b.req.Kind, ID: b.actID(r), Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
+		Charges: b.charges[:0:size], Decisions: b.decisions[:size:size],
+	})
+	b.charges, b.decisions = b.charges[size:], b.decisions[size:]
+	act := &b.acts[len(b.acts)-1]
+	b.plan.Acts = append(b.plan.Acts, act)
+	if !r.alone() {
+		b.groupAct = act
+	}
+	if r.Shadow && !bookable(l) {
+		// A rule that is only watched must not make the request a mistake.
+		act.MaxWait = 0
+	}
+	return act
+}
+
+func bookable(l *weir.Limit) bool {
+	return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
+}
+
+// actID is the id of the next act: the plan's and a number behind a slash, or a
+// digest, which has no slash, where that is too long. The act of the grouped
+// rules is number 0 wherever it stands, so that a rule that comes or goes beside
+// them leaves its id alone.
+func (b *builder) actID(r *Rule) string {
+	if b.plan.ID == "" {
+		return ""
+	}
+	number := 0
+	if r.alone() {
+		b.alone++
+		number = b.alone
+	}
+	return bounded(b.plan.ID, "/"+strconv.Itoa(number), weir.MaxIDBytes)
+}

@@ -1,0 +1,105 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/config"
+)
+
+const maxDescriptors = 64
+
+func (r *Request) check() error {
+	if r.Domain == "" {
+		return &weir.InvalidError{Field: "domain", Value: `""`, Want: "a domain's name"}
+	}
+	if len(r.Descriptors) == 0 || len(r.Descriptors) > maxDescriptors {
+		return outside("descriptors", len(r.Descriptors), fmt.Sprintf("1 … %d descriptors", maxDescriptors))
+	}
+	if r.Cost < 0 || r.Cost > weir.MaxCount {
+		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
+	}
+	if r.UpTo != 0 && (r.Cost == 0 || r.UpTo < r.Cost || r.UpTo > weir.MaxCost) {
+		return outside("up_to", r.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", weir.MaxCost))
+	}
+	if err := r.checkID(); err != nil {
+		return err
+	}
+	for i, entries := range r.Descriptors {
+		if err := checkEntries(i, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkID checks the id, which the acts' own are made of.
+func (r *Request) checkID() error {
+	switch {
+	case len(r.ID) > weir.MaxIDBytes:
+		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
+	case r.ID == "" && (r.Kind == weir.Refund || r.Kind == weir.Settle || r.Kind == weir.Release || r.Kind == weir.Renew):
+		return outside("id", "missing", "the id of the take to "+r.Kind.String())
+	case r.ID != "" && (r.Kind == weir.Reset || r.Kind == weir.Record):
+		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
+	}
+	return nil
+}
+
+func checkEntries(i int, entries []Entry) error {
+	if len(entries) > config.MaxDepth {
+		return outside(fmt.Sprintf("descriptors[%d].entries", i), len(entries), fmt.Sprintf("at most %d entries", config.MaxDepth))
+	}
+	for j, e := range entries {
+		field, text := "key", e.Key
+		if len(text) <= config.MaxTextBytes {
+			field, text = "value", e.Value
+		}
+		if len(text) > config.MaxTextBytes {
+			return outside(fmt.Sprintf("descriptors[%d].entries[%d].%s", i, j, field),
+				fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d bytes", config.MaxTextBytes))
+		}
+	}
+	return nil
+}
+
+func outside(field string, value any, want string) error {
+	return &weir.InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}
+
+// check has every act of the plan checked before the first of them is taken, so
+// that a mistake in one leaves all uncharged.
+func (b *builder) check() error {
+	for _, act := range b.plan.Acts {
+		act.Prepare()
+		if act.Err != nil {
+			return b.blame(act)
+		}
+	}
+	return nil
+}
+
+// blame says which field of the request an act that cannot be is due to.
+func (b *builder) blame(act *weir.Act) error {
+	var e *weir.InvalidError
+	if !errors.As(act.Err, &e) {
+		return act.Err
+	}
+	place, field, found := strings.Cut(e.Field, "].")
+	charge, err := strconv.Atoi(strings.TrimPrefix(place, "charges["))
+	switch {
+	case !found || err != nil:
+		return e
+	case field == "cost" || field == "up_to":
+		return outside(field, e.Value, e.Want)
+	}
+	for i := range b.plan.Applied {
+		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == charge {
+			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), e.Value, e.Want)
+		}
+	}
+	return e
+}

@@ -1,0 +1,194 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
+)
+
+// flows drives a Taker with random histories of takes, bookings and refunds, and
+// checks that no interval (a, a+Period] holds more than the limit's algorithm
+// allows: a grant counts when it is due, a refund at its own instant, or when
+// what it gives back would have been due.
+func flows(t *testing.T, open Open) {
+	for _, algorithm := range counting() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			clock := NewClock()
+			taker := open(t, clock)
+			runs := 0
+			rapid.Check(t, func(t *rapid.T) {
+				runs++
+				limit := drawLimit(t, algorithm)
+				f := &flow{property: property{taker: taker, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)}, moves: make(map[int64]int64)}
+				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
+				t.Repeat(map[string]func(*rapid.T){
+					"advance": f.advance, "take": f.take, "book": f.book, "refund": f.refund, "undo": f.undo,
+				})
+				f.judge(t)
+			})
+		})
+	}
+}
+
+type flow struct {
+	property
+	grants  []weir.Charge
+	moves   map[int64]int64 // units by instant
+	largest int64
+	early   int64 // units of the past given back while something was booked ahead
+}
+
+func (f *flow) ask(t *rapid.T, a *weir.Act) weir.Decision {
+	if f.taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		t.Fatalf("limit %v, %v: %v", f.limit, a.Kind, a.Err)
+	}
+	return a.Decisions[0]
+}
+
+func (f *flow) take(t *rapid.T) { f.charge(t, 0) }
+
+func (f *flow) book(t *rapid.T) {
+	if bookable(f.limit) {
+		f.charge(t, time.Duration(rapid.Int64Range(1, 2*f.limit.Period.Microseconds()).Draw(t, "max wait"))*time.Microsecond)
+	}
+}
+
+func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
+	a := NewAct(weir.Charge{Key: f.key, Limit: f.limit, Cost: f.cost(t)})
+	a.MaxWait = maxWait
+	d := f.ask(t, a)
+	if d.Granted > 0 {
+		c := a.Charges[0]
+		c.At, c.Delay = d.At, d.Delay
+		f.grants = append(f.grants, c)
+		f.moves[due(c)] += d.Granted
+		f.largest = max(f.largest, d.Granted)
+	}
+}
+
+// drains reports whether a limit's level sinks continuously.
+func drains(l *weir.Limit) bool { return l.Algorithm == weir.GCRA || l.Algorithm == weir.LeakyBucket }
+
+// left is what has not drained of a grant, rounded up.
+func (f *flow) left(c weir.Charge) int64 {
+	gone := max(0, f.clock.Micros()-due(c)) * f.limit.Count / f.limit.Period.Microseconds()
+	return max(0, c.Cost-gone)
+}
+
+// drained is how long it takes to drain so many units.
+func (f *flow) drained(units int64) time.Duration {
+	return time.Duration(units) * f.limit.Period / time.Duration(f.limit.Count)
+}
+
+func due(c weir.Charge) int64 { return c.At + c.Delay.Microseconds() }
+
+func (f *flow) look(t *rapid.T) weir.Decision {
+	return f.ask(t, NewAct(weir.Charge{Key: f.key, Limit: f.limit}))
+}
+
+// refund gives an earlier grant back, once, and finds that much more room, no
+// more.
+func (f *flow) refund(t *rapid.T) {
+	if len(f.grants) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(f.grants)-1).Draw(t, "grant")
+	c := f.grants[i]
+	f.grants = slices.Delete(f.grants, i, i+1)
+	before := f.look(t)
+	a := NewAct(c)
+	a.Kind = weir.Refund
+	d, after := f.ask(t, a), f.look(t)
+	if d.Granted < 0 || d.Granted > c.Cost || d.Remaining != after.Remaining || after.Remaining > f.limit.Capacity() ||
+		after.Remaining-before.Remaining > d.Granted || after.ResetAfter > before.ResetAfter {
+		t.Fatalf("limit %v, refund of %+v: %+v, looks %+v and %+v", f.limit, c, d, before, after)
+	}
+	back := d.Granted
+	if drains(f.limit) && after.ResetAfter < before.ResetAfter {
+		// Room comes in whole units, a level does not.
+		back = f.left(c)
+		if sunk := before.ResetAfter - after.ResetAfter; sunk > f.drained(back)+time.Microsecond {
+			t.Fatalf("limit %v, refund of %+v: %d units were left of it, the level sank by %v", f.limit, c, back, sunk)
+		}
+	}
+	now := f.clock.Micros()
+	f.moves[max(now, due(c))] -= back
+	if due(c) <= now && slices.ContainsFunc(f.grants, func(g weir.Charge) bool { return due(g) > now }) {
+		f.early += back
+	}
+}
+
+// undo refunds a take at once, which leaves no trace.
+func (f *flow) undo(t *rapid.T) {
+	before := f.look(t)
+	granted := len(f.grants)
+	f.charge(t, time.Duration(rapid.Int64Range(0, 1).Draw(t, "booked"))*f.longest())
+	if len(f.grants) == granted {
+		return
+	}
+	f.giveBack(t)
+	if after := f.look(t); after != before {
+		t.Fatalf("limit %v: a refund at the same instant left a trace:\n%+v\n%+v", f.limit, before, after)
+	}
+}
+
+// giveBack gives the last grant back.
+func (f *flow) giveBack(t *rapid.T) {
+	last := len(f.grants) - 1
+	a := NewAct(f.grants[last])
+	a.Kind = weir.Refund
+	if d := f.ask(t, a); d.Granted != f.grants[last].Cost {
+		t.Fatalf("limit %v: %d given back of %+v", f.limit, d.Granted, f.grants[last])
+	}
+	f.moves[due(f.grants[last])] -= f.grants[last].Cost
+	f.grants = f.grants[:last]
+}
+
+func (f *flow) longest() time.Duration {
+	if bookable(f.limit) {
+		return 3 * f.limit.Period
+	}
+	return 0
+}
+
+// judge compares the fullest interval with what the contract allows.
+func (f *flow) judge(t *rapid.T) {
+	most, period := int64(0), f.limit.Period.Microseconds()
+	instants := slices.Sorted(maps.Keys(f.moves))
+	for i, first := range instants {
+		sum := int64(0)
+		for _, at := range instants[i:] {
+			if at >= first+period {
+				break
+			}
+			sum += f.moves[at]
+			most = max(most, sum)
+		}
+	}
+	if bound := f.bound(); most > bound {
+		t.Fatalf("limit %v: %d within a period, at most %d: %v", f.limit, most, bound, f.moves)
+	}
+}
+
+func (f *flow) bound() int64 {
+	n := f.limit.Count + f.early
+	switch f.limit.Algorithm {
+	case weir.FixedWindow:
+		return 2 * n
+	case weir.SlidingCounter:
+		return 2*n - 1
+	case weir.SlidingLog, weir.RollingWindow:
+		return n
+	case weir.LeakyBucket:
+		return n + f.largest
+	}
+	return n + f.limit.Burst
+}

@@ -1,0 +1,281 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// A history is what has happened so far.
+type history struct {
+	Twins
+	rng    *rand.Rand
+	limits []*weir.Limit // one for each algorithm
+	start  time.Time
+	last   weir.Decision    // the last refusal
+	grants []weir.Charge    // what was granted without an id, to be refunded
+	named  []named          // takes with an id
+	born   map[string]int64 // when the life of each id began
+	done   int
+}
+
+// named is a take with an id, and the last act that was about it.
+type named struct {
+	take, last *weir.Act
+}
+
+func newHistory(w Twins) *history {
+	h := &history{Twins: w, rng: rand.New(rand.NewPCG(w.Seed, 1)), start: w.Clock.Now(), born: make(map[string]int64)}
+	if len(h.Algorithms) == 0 {
+		for id := range algo.Steps {
+			h.Algorithms = append(h.Algorithms, weir.Algorithm(id))
+		}
+	}
+	h.limits = make([]*weir.Limit, len(h.Algorithms))
+	h.change()
+	return h
+}
+
+// change gives every algorithm another limit, often a near relation.
+func (h *history) change() {
+	for i, algorithm := range h.Algorithms {
+		h.limits[i] = RandomLimit(h.rng, algorithm)
+	}
+}
+
+// first is one grant for each key, so that both know all keys from then on.
+func (h *history) first() []*weir.Act {
+	var acts []*weir.Act
+	for _, limit := range h.limits {
+		for k := range twinKeys {
+			a := NewAct(weir.Charge{Key: fmt.Sprint("key ", k), Limit: limit, Cost: 1})
+			if limit.Algorithm == weir.Concurrency {
+				a.ID = h.newID()
+			}
+			acts = append(acts, a)
+		}
+	}
+	return acts
+}
+
+func (h *history) newID() string {
+	id := fmt.Sprint("id ", len(h.born))
+	h.born[id] = h.Clock.Micros()
+	return id
+}
+
+// tick moves the clock: not at all, a little, to where something happens, far
+// ahead or back; never so far that instants are no longer exact.
+func (h *history) tick() {
+	// Two weeks are enough to cross any border of a month, and few enough to
+	// stay in this century.
+	period := min(h.limits[h.rng.IntN(len(h.limits))].Period, 14*24*time.Hour)
+	switch h.rng.IntN(12) {
+	case 0, 1, 2:
+		return
+	case 3:
+		h.Clock.Advance(time.Microsecond)
+	case 4, 5:
+		if h.last.RetryAfter != weir.Never && h.last.RetryAfter > 0 {
+			h.Clock.Set(time.UnixMicro(h.last.At).Add(h.last.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond))
+		}
+	case 6:
+		h.Clock.Advance(period)
+	case 7:
+		h.Clock.Advance(-time.Duration(h.rng.Int64N(int64(2 * period))))
+	case 8:
+		h.Clock.Advance(time.Duration(h.rng.Int64N(int64(3 * period))))
+	default:
+		h.Clock.Advance(time.Duration(h.rng.Int64N(int64(period)/4 + 1000)))
+	}
+	if away := h.Clock.Now().Sub(h.start); away > 20*365*24*time.Hour || away < -365*24*time.Hour {
+		h.Clock.Set(h.start)
+	}
+	// Stores keep ids by clocks of their own.
+	now := h.Clock.Micros()
+	h.named = slices.DeleteFunc(h.named, func(n named) bool { return now >= h.born[n.take.ID]+weir.IDLife.Microseconds() })
+}
+
+// note remembers what later acts can be about.
+func (h *history) note(a *weir.Act) {
+	for _, d := range a.Decisions {
+		if d.Outcome == weir.Refused {
+			h.last = d
+		}
+	}
+	if a.Err != nil || a.Kind != weir.Take {
+		return
+	}
+	if a.ID != "" {
+		h.named = append(h.named, named{take: a, last: a})
+		h.named = h.named[max(0, len(h.named)-twinGrants):]
+		return
+	}
+	for i, c := range a.Charges {
+		if d := a.Decisions[i]; d.Granted > 0 {
+			c.Cost, c.UpTo, c.At, c.Delay = d.Granted, 0, d.At, d.Delay
+			h.grants = append(h.grants, c)
+		}
+	}
+	h.grants = h.grants[max(0, len(h.grants)-twinGrants):]
+}
+
+func (h *history) acts() []*weir.Act {
+	acts := make([]*weir.Act, 1+h.rng.IntN(twinActs))
+	for i := range acts {
+		acts[i] = h.act()
+	}
+	return acts
+}
+
+func (h *history) act() *weir.Act {
+	switch n := h.rng.IntN(40); {
+	case n < 6 && len(h.named) > 0:
+		return h.closing()
+	case n < 8 && len(h.named) > 0:
+		return h.repeat()
+	case n < 12 && len(h.grants) > 0:
+		return h.refund()
+	case n == 12:
+		return h.other(weir.Record)
+	case n == 13 && h.rng.IntN(4) == 0:
+		return h.other(weir.Reset)
+	}
+	return h.take()
+}
+
+func (h *history) charges() []weir.Charge {
+	charges := make([]weir.Charge, 1)
+	if h.rng.IntN(3) == 0 {
+		charges = make([]weir.Charge, 1+h.rng.IntN(4))
+	}
+	upTo := h.rng.IntN(6) == 0
+	for i := range charges {
+		limit := h.limits[h.rng.IntN(len(h.limits))]
+		charges[i] = weir.Charge{Key: fmt.Sprint("key ", h.rng.IntN(twinKeys)), Limit: limit, Cost: h.cost(limit)}
+		if upTo {
+			charges[i].Cost, charges[i].UpTo = 1, 5
+		}
+	}
+	return charges
+}
+
+func (h *history) cost(l *weir.Limit) int64 {
+	switch n := h.rng.IntN(30); {
+	case l.Algorithm == weir.Concurrency:
+		return int64(min(n, 1))
+	case n < 3:
+		return 0
+	case n < 6:
+		return h.rng.Int64N(l.Capacity() + 3)
+	case n < 9:
+		return max(1, l.Capacity()/2)
+	case n == 9 && l.ChargeRefused && l.Algorithm == weir.FixedWindow:
+		return weir.MaxCount - h.rng.Int64N(2)
+	}
+	return 1 + h.rng.Int64N(2)
+}
+
+// take is a take with any of the options that its limits allow.
+func (h *history) take() *weir.Act {
+	a := NewAct(h.charges()...)
+	bursts, holds := true, false
+	for _, c := range a.Charges {
+		bursts = bursts && slices.Contains([]weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket}, c.Limit.Algorithm)
+		holds = holds || c.Limit.Algorithm == weir.Concurrency
+	}
+	if holds || h.rng.IntN(4) == 0 {
+		a.ID, a.Hold = h.newID(), time.Duration(h.rng.IntN(3))*time.Minute
+	}
+	a.Immediate = h.rng.IntN(5) == 0
+	if bursts && a.Charges[0].UpTo == 0 && h.rng.IntN(2) == 0 {
+		limit := a.Charges[0].Limit
+		a.MaxWait = min(weir.MaxWait, time.Duration(h.rng.Int64N(3*int64(limit.Period))).Truncate(time.Microsecond))
+	}
+	return a
+}
+
+// other is an act that charges or forgets whatever there is.
+func (h *history) other(kind weir.Kind) *weir.Act {
+	a := NewAct(h.charges()...)
+	a.Kind = kind
+	for i := range a.Charges {
+		a.Charges[i].UpTo = 0
+	}
+	return a
+}
+
+// refund undoes takes without an id, more or less of them.
+func (h *history) refund() *weir.Act {
+	a := NewAct()
+	a.Kind = weir.Refund
+	for range 1 + h.rng.IntN(2) {
+		c := h.grants[len(h.grants)-1-min(h.rng.IntN(len(h.grants)), h.rng.IntN(len(h.grants)))]
+		c.Limit = h.current(c.Limit)
+		if h.rng.IntN(3) == 0 {
+			c.Cost = h.rng.Int64N(c.Cost + 2)
+		}
+		a.Charges = append(a.Charges, c)
+	}
+	return again(a)
+}
+
+// current is the limit in force of another's algorithm.
+func (h *history) current(l *weir.Limit) *weir.Limit {
+	return h.limits[slices.IndexFunc(h.limits, func(m *weir.Limit) bool { return m.Algorithm == l.Algorithm })]
+}
+
+// about is an act with the id and the keys of another.
+func (h *history) about(a *weir.Act) *weir.Act {
+	// Closing an id by a clock that went back ends its life then.
+	h.born[a.ID] = min(h.born[a.ID], h.Clock.Micros())
+	b := again(a)
+	b.Charges = slices.Clone(a.Charges)
+	for i := range b.Charges {
+		b.Charges[i].Limit = h.current(b.Charges[i].Limit)
+	}
+	return b
+}
+
+// repeat does an act with an id again, now and then with other content.
+func (h *history) repeat() *weir.Act {
+	n := &h.named[h.rng.IntN(len(h.named))]
+	a := h.about([]*weir.Act{n.take, n.last}[h.rng.IntN(2)])
+	switch h.rng.IntN(8) {
+	case 0:
+		a.Charges[0].Cost = h.cost(a.Charges[0].Limit)
+	case 1:
+		a.Charges[len(a.Charges)-1].Key = "key 0"
+	case 2:
+		a.Immediate = !a.Immediate
+	}
+	return a
+}
+
+// closing refunds, settles, releases or renews a take with an id.
+func (h *history) closing() *weir.Act {
+	n := &h.named[h.rng.IntN(len(h.named))]
+	a := h.about(n.take)
+	a.Kind = []weir.Kind{weir.Refund, weir.Settle, weir.Release, weir.Renew}[h.rng.IntN(4)]
+	a.Hold, a.MaxWait, a.Immediate = 0, 0, false
+	if a.Kind == weir.Renew {
+		a.Hold = time.Duration(h.rng.Int64N(1000)) * a.Charges[0].Limit.Period.Truncate(500*time.Millisecond) / 500
+		a.Hold = min(weir.MaxWait, a.Hold)
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		c.UpTo = 0
+		if c.Limit.Algorithm != weir.Concurrency && a.Kind != weir.Release {
+			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
+		}
+	}
+	if h.rng.IntN(20) == 0 {
+		a.ID = "nobody's"
+	}
+	n.last = a
+	return a
+}
