@@ -8,12 +8,7 @@ import "context"
 // [Limiter.Take].
 func (l *Limiter) Act(kind Kind, key string, cost int64) *Act {
 	a := &Act{Kind: kind, Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}
-	for i, limit := range l.limits {
-		a.Charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
-		if len(l.limits) > 1 {
-			a.Charges[i].Key = key + l.suffix[i]
-		}
-	}
+	l.charge(a.Charges, key, cost)
 	return a
 }
 
