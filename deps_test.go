@@ -47,6 +47,7 @@ var only = map[string]patterns{
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
 	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/..."}
+	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
 	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/dashboard/..."}
 	rulesRoom  = patterns{"server/rules/..."}
@@ -65,6 +66,8 @@ type ban struct {
 var bans = []ban{
 	{"a store never depends on a decorator", stores, nil, slices.Concat(decorators, patterns{"stack/..."})},
 	{"a decorator never depends on what orders decorators", decorators, nil, patterns{"stack/..."}},
+	{"a door never depends on what decides", doors, nil, slices.Concat(stores, decorators, patterns{"stack/..."})},
+	{"what decides never depends on a door", slices.Concat(stores, decorators), nil, doors},
 	{"the library never depends on the process", patterns{"..."}, process, process},
 	{"settings never depend on what they set", settings, nil, slices.Concat(rulesRoom, frontends, wiring)},
 	{"rules never depend on who asks", rulesRoom, nil, slices.Concat(frontends, wiring)},
@@ -217,6 +220,11 @@ func TestLayoutCatches(t *testing.T) {
 		"decorator, decorator":      {"fallback", in("coalesce"), 1},
 		"decorator, stack":          {"lease", in("stack"), 1},
 		"stack, decorator":          {"stack", in("coalesce"), 0},
+		"door, address":             {"weirhttp", in("clientip"), 0},
+		"door, store":               {"weirhttp", in("memstore"), 1},
+		"door, stack":               {"weirgrpc", in("stack"), 1},
+		"store, door":               {"redisstore", in("weirhttp"), 1},
+		"front-end, address":        {"server/httpapi", in("clientip"), 0},
 		"library, server":           {"weirhttp", in("server/rules"), 1},
 		"library, YAML":             {"weirhttp", "go.yaml.in/yaml/v3", 1},
 		"library, Prometheus":       {"observe", "github.com/prometheus/client_golang/prometheus", 1},

@@ -64,13 +64,18 @@ func (l *Limiter) newCall() *call {
 func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 	c := l.calls.Get().(*call)
 	c.act = Act{Kind: kind, Charges: c.act.Charges, Decisions: c.act.Decisions}
+	l.charge(c.act.Charges, key, cost)
+	return c
+}
+
+// charge fills in a charge for each limit.
+func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
-		c.act.Charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
+		charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
 		if len(l.limits) > 1 {
-			c.act.Charges[i].Key = key + l.suffix[i]
+			charges[i].Key = key + l.suffix[i]
 		}
 	}
-	return c
 }
 
 // ask puts the question. The strictest limit answers, with the longest delay of

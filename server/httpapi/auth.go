@@ -30,5 +30,5 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	refusal(v, q.deny).write(w, r)
+	refusal(v, q.deny).Write(w, r)
 }

@@ -34,7 +34,7 @@ func TestAuth(t *testing.T) {
 		"Content-Type": "application/problem+json",
 	})
 	want := problem{
-		Type: quotaExceeded, Title: "Quota exceeded", Status: 429,
+		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
 		Detail:   `limit "per-user" (10/min burst 5) is used up; it has room in 6 s`,
 		Violated: []string{"per-user"},
 	}

@@ -12,48 +12,6 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-func TestQuotedName(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"":            `""`,
-		"user":        `"user"`,
-		"a b;c=d,e":   `"a b;c=d,e"`,
-		`say "hi"`:    `"say \"hi\""`,
-		`back\slash`:  `"back\\slash"`,
-		"100%":        `"100%25"`,
-		"größe":       `"gr%C3%B6%C3%9Fe"`,
-		"a\r\nX-Y: 1": `"a%0D%0AX-Y: 1"`,
-		"\x7f\xff":    `"%7F%FF"`,
-	} {
-		if got := quotedName(name); got != want {
-			t.Errorf("%q: got %s, want %s", name, got, want)
-		}
-	}
-}
-
-func TestQuotaOf(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		count          int64
-		period         time.Duration
-		quota, seconds int64
-	}{
-		{100, time.Minute, 100, 60},
-		{5, time.Second, 5, 1},
-		{10, 100 * time.Millisecond, 100, 1},
-		{1, 700 * time.Millisecond, 1, 1},
-		{10, 1500 * time.Millisecond, 13, 2},
-		{0, time.Second, 0, 1},
-		{weir.MaxCost, time.Millisecond, weir.MaxCost * 1000, 1},
-		{1<<32 - 1, 366 * 24 * time.Hour, 1<<32 - 1, 366 * 24 * 3600},
-	} {
-		quota, seconds := quotaOf(&weir.Limit{Count: test.count, Period: test.period})
-		if quota != test.quota || seconds != test.seconds {
-			t.Errorf("%d per %s: got %d in %d s, want %d in %d s", test.count, test.period, quota, seconds, test.quota, test.seconds)
-		}
-	}
-}
-
 // verdictOn is a verdict of one limit of 10 a minute.
 func verdictOn(d weir.Decision) *verdict {
 	limit := weir.Limit{Name: "m", Count: 10, Period: time.Minute}.MustCompile()
@@ -122,27 +80,5 @@ func TestHeaderStyleNames(t *testing.T) {
 	}
 	if _, err := New(Options{Headers: HeaderStyle(9), Rules: func() *rules.Set { return nil }, Taker: answering{}}); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("style 9: got %v, want an error", err)
-	}
-}
-
-func TestAcceptsProblem(t *testing.T) {
-	t.Parallel()
-	for accept, want := range map[string]bool{
-		"*/*":                                true,
-		"application/problem+json":           true,
-		"application/json":                   true,
-		"text/html, application/*;q=0.2":     true,
-		"text/html,*/*;q=0.8":                true,
-		"text/html":                          false,
-		"text/html, application/json;q=0":    false,
-		"image/png, application/xhtml+xml":   false,
-		"; nonsense, application/json;q=0.1": true,
-	} {
-		if got := acceptsProblem([]string{accept}); got != want {
-			t.Errorf("%q: got %t, want %t", accept, got, want)
-		}
-	}
-	if !acceptsProblem(nil) {
-		t.Error("no Accept: got false, want true")
 	}
 }

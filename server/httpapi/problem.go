@@ -4,31 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	problemdoc "github.com/weirlimit/weir/internal/problem"
 )
 
-const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
-// A problem is an RFC 9457 problem document.
-type problem struct {
-	Type     string   `json:"type"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail,omitempty"`
-	Code     string   `json:"code,omitempty"`
-	Field    string   `json:"field,omitempty"`
-	Violated []string `json:"violated-policies,omitempty"`
-}
-
-// Error makes a problem usable as the error of a reader of requests.
-func (p *problem) Error() string { return p.Detail }
+type problem = problemdoc.Document
 
 // badRequest is the problem of a request whose field is outside the contract.
 func badRequest(e *weir.InvalidError) *problem {
@@ -42,7 +26,7 @@ func badRequest(e *weir.InvalidError) *problem {
 // refusal is the problem of a request that its limits refused.
 func refusal(v *verdict, status int) *problem {
 	return &problem{
-		Type:     quotaExceeded,
+		Type:     problemdoc.QuotaExceeded,
 		Title:    "Quota exceeded",
 		Status:   status,
 		Detail:   why(v.speaker),
@@ -111,43 +95,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	p.write(w, r)
-}
-
-// write sends the problem, as plain text to a client that reads no JSON.
-func (p *problem) write(w http.ResponseWriter, r *http.Request) {
-	if p.Type == "" {
-		p.Type, p.Title = "about:blank", http.StatusText(p.Status)
-	}
-	if !acceptsProblem(r.Header.Values("Accept")) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(p.Status)
-		_, _ = io.WriteString(w, p.Title+": "+p.Detail+"\n")
-		return
-	}
-	writeJSON(w, "application/problem+json", p.Status, p)
-}
-
-// acceptsProblem reports whether a client that sent these Accept headers reads
-// problem documents. One that sent none reads anything.
-func acceptsProblem(accept []string) bool {
-	if len(accept) == 0 {
-		return true
-	}
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		mediaType, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		if q, err := strconv.ParseFloat(params["q"], 64); err == nil && q == 0 {
-			continue
-		}
-		switch mediaType {
-		case "application/problem+json", "application/json", "application/*", "*/*":
-			return true
-		}
-	}
-	return false
+	p.Write(w, r)
 }
 
 // writeJSON sends v. What cannot be sent any more is lost: the client is gone.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -97,7 +98,7 @@ func (v *verdict) violated() []string {
 	var names []string
 	seen := map[string]bool{}
 	for _, r := range v.limits {
-		name := policyName(r.applied.Limit.Name)
+		name := ratelimitheader.PolicyName(r.applied.Limit)
 		if r.decision.Outcome == weir.Refused && !seen[name] {
 			seen[name] = true
 			names = append(names, name)

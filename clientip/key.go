@@ -1,0 +1,64 @@
+package clientip
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+)
+
+// Bits of an IPv6 address that can make its key.
+const (
+	// DefaultIPv6Bits is what a single subscriber is usually given.
+	DefaultIPv6Bits = 64
+	// MinIPv6Bits is the least that [Strategy.WithIPv6Bits] takes.
+	MinIPv6Bits = 48
+	// MaxIPv6Bits is the most: each address by itself.
+	MaxIPv6Bits = 128
+)
+
+// Key names the client whose address it is, as limits should see it: an IPv4
+// address, mapped or not, by itself; an IPv6 address by its /64, within which the
+// rest is the client's to choose. An invalid address has the key "".
+func Key(addr netip.Addr) string { return key(addr, DefaultIPv6Bits) }
+
+// WithIPv6Bits returns the strategy with another length of the networks that
+// share a key, 48 … 128 bits. The error is a [*weir.InvalidError].
+func (s Strategy) WithIPv6Bits(bits int) (Strategy, error) {
+	if bits < MinIPv6Bits || bits > MaxIPv6Bits {
+		return s, invalid("bits", strconv.Itoa(bits), "48 … 128")
+	}
+	s.bits = bits
+	return s, nil
+}
+
+// Key returns the key of the client's address. The error is [ErrNoAddress].
+func (s Strategy) Key(r *http.Request) (string, error) {
+	addr, err := s.Addr(r)
+	if err != nil {
+		return "", err
+	}
+	bits := s.bits
+	if bits == 0 {
+		bits = DefaultIPv6Bits
+	}
+	return key(addr, bits), nil
+}
+
+func key(addr netip.Addr, bits int) string {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is4() || !addr.IsValid() || bits == MaxIPv6Bits {
+		return text(addr)
+	}
+	network, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return network.String()
+}
+
+func text(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return ""
+	}
+	return addr.String()
+}

@@ -1,0 +1,77 @@
+package ratelimitheader
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+func TestQuotedName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"":            `""`,
+		"user":        `"user"`,
+		"a b;c=d,e":   `"a b;c=d,e"`,
+		`say "hi"`:    `"say \"hi\""`,
+		`back\slash`:  `"back\\slash"`,
+		"100%":        `"100%25"`,
+		"größe":       `"gr%C3%B6%C3%9Fe"`,
+		"a\r\nX-Y: 1": `"a%0D%0AX-Y: 1"`,
+		"\x7f\xff":    `"%7F%FF"`,
+	} {
+		if got := quotedName(name); got != want {
+			t.Errorf("%q: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestQuotaOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		count          int64
+		period         time.Duration
+		quota, seconds int64
+	}{
+		{100, time.Minute, 100, 60},
+		{5, time.Second, 5, 1},
+		{10, 100 * time.Millisecond, 100, 1},
+		{1, 700 * time.Millisecond, 1, 1},
+		{10, 1500 * time.Millisecond, 13, 2},
+		{0, time.Second, 0, 1},
+		{weir.MaxCost, time.Millisecond, weir.MaxCost * 1000, 1},
+		{1<<32 - 1, 366 * 24 * time.Hour, 1<<32 - 1, 366 * 24 * 3600},
+	} {
+		quota, seconds := quotaOf(&weir.Limit{Count: test.count, Period: test.period})
+		if quota != test.quota || seconds != test.seconds {
+			t.Errorf("%d per %s: got %d in %d s, want %d in %d s", test.count, test.period, quota, seconds, test.quota, test.seconds)
+		}
+	}
+}
+
+func TestAnswerOfSeveral(t *testing.T) {
+	t.Parallel()
+	limits := []weir.Limit{
+		{Name: "burst", Count: 10, Period: time.Second},
+		weir.PerDay(100),
+		{Name: "open", Count: 5, Period: time.Minute, Algorithm: weir.Concurrency},
+		{Name: "burst", Count: 10, Period: time.Second},
+	}
+	act := &weir.Act{Decisions: []weir.Decision{
+		{Outcome: weir.Granted, Remaining: 9, ResetAfter: 100 * time.Millisecond},
+		{Outcome: weir.Granted, Remaining: 50, ResetAfter: time.Hour},
+		{Outcome: weir.Granted, Remaining: 1, ResetAfter: time.Minute},
+		{Outcome: weir.Granted, Remaining: 9},
+	}}
+	for _, limit := range limits {
+		act.Charges = append(act.Charges, weir.Charge{Limit: limit.MustCompile()})
+	}
+	answer := AnswerOf(act)
+	want := `"burst";q=10;w=1, "100/day";q=100;w=86400, "open";q=5;qu="concurrent-requests"`
+	if got := answer.Policies(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := answer.Available(), `"open";r=1`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,100 @@
+package weirhttp_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/weirhttp"
+)
+
+// Two requests an hour for each client address.
+func ExampleMiddleware() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Limit{Name: "hourly", Count: 2, Period: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	handler := weirhttp.Middleware(limiter, weirhttp.Options{})(hello)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 200 "hourly";q=2;w=3600
+	// 200 "hourly";q=2;w=3600
+	// 429 "hourly";q=2;w=3600
+}
+
+// Behind proxies in 10.0.0.0/8: five failed logins an hour for each client, while
+// those that succeed cost nothing.
+func ExampleOptions_logins() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(5))
+	if err != nil {
+		log.Fatal(err)
+	}
+	proxies, err := clientip.TrustedRanges(netip.MustParsePrefix("10.0.0.0/8"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("password") != "correct" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	handler := weirhttp.Middleware(limiter, weirhttp.Options{
+		Prefix:  "login:",
+		Key:     weirhttp.KeyByIP(proxies),
+		Headers: weirhttp.HeadersNone,
+		Charge: func(r weirhttp.Response) int64 {
+			if r.Status == http.StatusUnauthorized {
+				return 1
+			}
+			return 0
+		},
+	})(login)
+
+	codes := map[int]int{}
+	for i := range 20 {
+		r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader("password="+[]string{"correct", "guess"}[i%2]))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-For", "192.0.2.66")
+		r.RemoteAddr = "10.0.0.1:4711"
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		codes[w.Code]++
+	}
+	fmt.Println(codes)
+	// Output: map[200:5 401:5 429:10]
+}
+
+// A client that waits up to a minute where a server has had enough of it.
+func ExampleTransport() {
+	client := &http.Client{Transport: &weirhttp.Transport{MaxWait: time.Minute}}
+	attempts := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if attempts++; attempts == 1 {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	fmt.Println(resp.StatusCode, "at attempt", attempts)
+	// Output: 200 at attempt 2
+}
