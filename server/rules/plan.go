@@ -15,6 +15,8 @@ type matched struct {
 	descriptor int
 	rule       *Rule
 	base, slot string // what its keys begin with, and where they belong
+	ask        Ask
+	alone      bool // each of the rule's limits is an act of its own
 }
 
 // Plan matches the descriptors of a request and makes the acts that decide it.
@@ -32,11 +34,12 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	replacing := false
 	for i, entries := range req.Descriptors {
 		var p path
-		rule := d.match(entries, &p)
+		ask := req.ask(i)
+		rule := d.rule(entries, &ask, &p)
 		if rule == nil {
 			continue
 		}
-		m := matched{descriptor: i, rule: rule}
+		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
 		if !rule.Unlimited {
 			m.base, m.slot = d.keys(entries, &p, rule.slot)
 		}
@@ -114,8 +117,8 @@ func appendLevels(to []byte, entries []Entry, p *path, marked []bool) []byte {
 		if len(to) > start {
 			to = append(to, ',')
 		}
-		if shared := p[i].shared; shared != "" {
-			to = append(to, shared...)
+		if n := p[i]; n != nil && n.shared != "" {
+			to = append(to, n.shared...)
 		} else {
 			to = appendEntry(to, e)
 		}
@@ -176,7 +179,7 @@ func (b *builder) count() (applied, solo int) {
 			case b.dropped(m.rule, i):
 				continue
 			case m.rule.Unlimited:
-			case m.rule.alone():
+			case m.alone:
 				solo++
 			default:
 				b.grouped++
@@ -200,11 +203,11 @@ func (b *builder) apply(m *matched) error {
 			if err := b.checkCost(a.Limit); err != nil {
 				return err
 			}
-			a.Act = b.act(m.rule)
+			a.Act = b.act(m)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, weir.Charge{
 				Key: bounded(m.base, m.rule.suffixes[i]), Slot: m.slot,
-				Limit: a.Limit, Cost: b.req.Cost, UpTo: b.req.UpTo,
+				Limit: a.Limit, Cost: m.ask.Cost, UpTo: b.req.UpTo,
 			})
 		}
 		b.plan.Applied = append(b.plan.Applied, a)
@@ -220,20 +223,20 @@ func (b *builder) checkCost(l *weir.Limit) error {
 	return nil
 }
 
-// act returns the act that the next charge of a rule belongs to.
-func (b *builder) act(r *Rule) *weir.Act {
-	if !r.alone() && b.groupAct != nil {
+// act returns the act that the next charge of what was matched belongs to.
+func (b *builder) act(m *matched) *weir.Act {
+	if !m.alone && b.groupAct != nil {
 		return b.groupAct
 	}
 	size := 1
-	if !r.alone() {
+	if !m.alone {
 		size = b.grouped
 	}
-	b.acts = append(b.acts, weir.Act{Kind: weir.Take, Charges: b.charges[:0:size], Decisions: b.decisions[:size:size]})
+	b.acts = append(b.acts, weir.Act{Kind: m.ask.kind(), Charges: b.charges[:0:size], Decisions: b.decisions[:size:size]})
 	b.charges, b.decisions = b.charges[size:], b.decisions[size:]
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
-	if !r.alone() {
+	if !m.alone {
 		b.groupAct = act
 	}
 	return act

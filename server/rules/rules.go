@@ -17,6 +17,8 @@ type Request struct {
 	Descriptors [][]Entry
 	Cost        int64 // units a charge; 0 looks
 	UpTo        int64 // best effort up to so many units; 0: all or nothing
+	// Each, if not nil, has what each descriptor asks instead of Cost.
+	Each []Ask
 }
 
 // A Rule is one entry of the rules file with limits.
@@ -68,6 +70,7 @@ type Rule struct {
 	names    []string
 	suffixes []string // what the keys of each limit end in
 	slot     []bool   // the levels that place the state; nil for all
+	counter  *weir.Limit
 }
 
 // alone reports whether each of the rule's limits is an act of its own.
