@@ -60,6 +60,9 @@ func (r *Request) check() error {
 	if len(r.Descriptors) == 0 || len(r.Descriptors) > maxDescriptors {
 		return outside("descriptors", len(r.Descriptors), fmt.Sprintf("1 … %d descriptors", maxDescriptors))
 	}
+	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
+		return outside("each", len(r.Each), "one for each descriptor")
+	}
 	if r.Cost < 0 || r.Cost > weir.MaxCount {
 		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
 	}
