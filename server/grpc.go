@@ -47,6 +47,7 @@ func newRPC(service *rls.Service, o *Options, reach func(context.Context) error)
 		server: grpc.NewServer(
 			grpc.UnaryInterceptor(service.Recover),
 			grpc.MaxConcurrentStreams(maxStreams),
+			grpc.MaxHeaderListSize(maxHeaderBytes),
 			grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
 			grpc.ConnectionTimeout(readTimeout),
 			grpc.KeepaliveParams(keepalive.ServerParameters{

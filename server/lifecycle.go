@@ -35,7 +35,11 @@ func (a *App) Start(ctx context.Context) error {
 	if err := a.serve(listeners); err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
-	a.logger.Info("serving", "addresses", a.Addrs(), "store", describe(a.options.Store))
+	attrs := []any{"store", describe(a.options.Store)}
+	for _, addr := range a.Addrs() {
+		attrs = append(attrs, addr.Protocol, addr.Address)
+	}
+	a.logger.Info("serving", attrs...)
 	if a.options.Serving != nil {
 		a.options.Serving(a.Addrs())
 	}
