@@ -31,7 +31,11 @@ func (g *grpcService) ShouldRateLimit(ctx context.Context, m *rlsv3.RateLimitReq
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return encode(answer)
+	response, err := encode(answer)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
+	}
+	return response, nil
 }
 
 // statusOf is an error as gRPC tells it. What a store's driver says stays in the
