@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -31,6 +32,7 @@ type App struct {
 	rules   atomic.Pointer[rules.Set]
 	store   *store
 	http    *http.Server
+	rpc     *rpc
 	reload  *reloader // nil for the demonstration rules
 
 	reached  atomic.Bool // the store has answered once
@@ -88,7 +90,18 @@ func New(o Options) (*App, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	a.http = newHTTPServer(handler, o.Logger)
+	service, err := rls.New(rls.Options{
+		Mode:    o.RLS,
+		Rules:   a.rules.Load,
+		Taker:   s,
+		Timeout: o.Timeout,
+		Logger:  o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	a.http = newHTTPServer(withJSON(handler, service, a.healthy), o.Logger)
+	a.rpc = newRPC(service, &o, a.healthy)
 	return a, nil
 }
 
@@ -136,6 +149,7 @@ func (a *App) reach(ctx context.Context) error {
 		return err
 	}
 	if !a.reached.Swap(true) {
+		a.rpc.ready()
 		a.logger.Info("the store answers", "store", describe(a.options.Store))
 	}
 	return nil

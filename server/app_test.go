@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start returns a running server on a free port, which ends with the test.
 func start(t *testing.T, o Options) *App {
 	t.Helper()
-	o.HTTP = "127.0.0.1:0"
+	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
 	app, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestServes(t *testing.T) {
 	t.Parallel()
 	var announced []Addr
 	app := start(t, Options{Serving: func(addrs []Addr) { announced = addrs }})
-	if len(announced) != 1 || announced[0] != app.Addrs()[0] || strings.HasSuffix(announced[0].Address, ":0") {
+	if len(announced) != 2 || announced[0] != app.Addrs()[0] || strings.HasSuffix(announced[0].Address, ":0") {
 		t.Errorf("announced %v, addresses are %v", announced, app.Addrs())
 	}
 	if got := announced[0].String(); !strings.HasPrefix(got, "http 127.0.0.1:") {
@@ -135,6 +136,10 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"http", Options{HTTP: "8080"}},
 		{"http", Options{HTTP: "127.0.0.1:http"}},
+		{"grpc", Options{GRPC: "8081"}},
+		{"grpc", Options{GRPC: "unix:"}},
+		{"grpc connection age", Options{GRPCConnectionAge: -1}},
+		{"grpc connection grace", Options{GRPCConnectionGrace: -1}},
 		{"timeout", Options{Timeout: -1}},
 		{"timeout", Options{Timeout: writeTimeout}},
 		{"drain delay", Options{DrainDelay: time.Minute}},
@@ -206,7 +211,7 @@ func TestStartTwice(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	app, err := New(Options{HTTP: "127.0.0.1:0", Serving: func([]Addr) { cancel() }})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Serving: func([]Addr) { cancel() }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +234,7 @@ func TestRunReportsAnAddressInUse(t *testing.T) {
 
 func TestRunReportsALostListener(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{HTTP: "127.0.0.1:0"})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +265,7 @@ func hang(t *testing.T, app *App) net.Conn {
 
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{HTTP: "127.0.0.1:0"})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +287,7 @@ func TestStopIsBounded(t *testing.T) {
 func TestNotReadyWhileDraining(t *testing.T) {
 	t.Parallel()
 	var log lines
-	app, err := New(Options{HTTP: "127.0.0.1:0", DrainDelay: 10 * time.Second, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", DrainDelay: 10 * time.Second, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

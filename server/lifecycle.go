@@ -28,19 +28,59 @@ func (a *App) Start(ctx context.Context) error {
 	a.mu.Unlock()
 
 	a.greetStore(ctx)
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", a.options.HTTP)
+	listeners, err := a.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("server: start: %w", err)
+		return err
 	}
-	if err := a.serve(listener); err != nil {
-		return errors.Join(err, listener.Close())
+	if err := a.serve(listeners); err != nil {
+		return errors.Join(err, closeAll(listeners))
 	}
-	a.logger.Info("serving", "http", listener.Addr().String(), "store", describe(a.options.Store))
+	attrs := []any{"store", describe(a.options.Store)}
+	for _, addr := range a.Addrs() {
+		attrs = append(attrs, addr.Protocol, addr.Address)
+	}
+	a.logger.Info("serving", attrs...)
 	if a.options.Serving != nil {
 		a.options.Serving(a.Addrs())
 	}
 	return nil
+}
+
+// A door is a listener and who answers there.
+type door struct {
+	Addr
+	listener net.Listener
+	serve    func(net.Listener)
+}
+
+// listen opens every door, or none.
+func (a *App) listen(ctx context.Context) ([]door, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", a.options.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("server: start: %w", err)
+	}
+	doors := []door{{Addr{"http", listener.Addr().String()}, listener, a.serveHTTP}}
+	rpc, err := a.options.listenRPC(ctx)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(doors))
+	}
+	if rpc != nil {
+		address := rpc.Addr().String()
+		if rpc.Addr().Network() == "unix" {
+			address = "unix:" + address
+		}
+		doors = append(doors, door{Addr{"grpc", address}, rpc, a.serveRPC})
+	}
+	return doors, nil
+}
+
+func closeAll(doors []door) error {
+	var err error
+	for _, d := range doors {
+		err = errors.Join(err, d.listener.Close())
+	}
+	return err
 }
 
 // greetStore asks the store for a sign of life and logs where there is none.
@@ -53,24 +93,30 @@ func (a *App) greetStore(ctx context.Context) {
 }
 
 // serve accepts calls in the background, unless Stop came first.
-func (a *App) serve(listener net.Listener) error {
+func (a *App) serve(doors []door) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopping {
 		return errStarted
 	}
-	a.addrs = []Addr{{Protocol: "http", Address: listener.Addr().String()}}
-	a.serving.Go(func() {
-		if err := a.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.failed <- fmt.Errorf("server: serve http: %w", err)
-		}
-	})
+	for _, d := range doors {
+		a.addrs = append(a.addrs, d.Addr)
+		d.serve(d.listener)
+	}
 	if a.reload != nil {
 		var ctx context.Context
 		ctx, a.unwatch = context.WithCancel(context.Background())
 		a.serving.Go(func() { a.reload.run(ctx) })
 	}
 	return nil
+}
+
+func (a *App) serveHTTP(listener net.Listener) {
+	a.serving.Go(func() {
+		if err := a.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.fail(fmt.Errorf("server: serve http: %w", err))
+		}
+	})
 }
 
 // Addrs returns the addresses in use; none before Start.
@@ -119,14 +165,18 @@ func (a *App) Stop(ctx context.Context) error {
 // stop takes down in the reverse order of what New and Start put up.
 func (a *App) stop(ctx context.Context) error {
 	a.draining.Store(true)
+	a.rpc.health.Shutdown()
 	if len(a.Addrs()) > 0 {
 		a.logger.Info("draining")
 		a.linger(ctx)
 	}
+	cut := make(chan error, 1)
+	go func() { cut <- a.rpc.stop(ctx) }()
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
 	}
+	err = errors.Join(err, <-cut)
 	if a.unwatch != nil {
 		a.unwatch()
 	}

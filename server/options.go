@@ -6,20 +6,22 @@ package server
 import (
 	"cmp"
 	"log/slog"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 )
 
 // What the fields of [Options] are if they are zero.
 const (
-	DefaultHTTP         = "127.0.0.1:8080"
-	DefaultStore        = "memory"
-	DefaultDrainTimeout = 15 * time.Second
+	DefaultHTTP                = "127.0.0.1:8080"
+	DefaultGRPC                = "127.0.0.1:8081"
+	DefaultStore               = "memory"
+	DefaultDrainTimeout        = 15 * time.Second
+	DefaultGRPCConnectionAge   = 24 * time.Hour
+	DefaultGRPCConnectionGrace = time.Hour
 )
 
 // Options are what [New] needs. The zero value is valid: the demonstration rules
@@ -34,6 +36,18 @@ type Options struct {
 	// HTTP is the address to listen at, host:port; port 0 picks a free one.
 	// Empty: [DefaultHTTP].
 	HTTP string
+	// GRPC is where Envoy's rate limit service listens: host:port, unix:/path
+	// or off. Empty: [DefaultGRPC].
+	GRPC string
+	// GRPCConnectionAge is how long a gRPC connection lives before its client
+	// is asked to open another, so that calls spread over new instances. Zero:
+	// [DefaultGRPCConnectionAge].
+	GRPCConnectionAge time.Duration
+	// GRPCConnectionGrace is how long calls of an aged connection may go on.
+	// Zero: [DefaultGRPCConnectionGrace].
+	GRPCConnectionGrace time.Duration
+	// RLS is how Envoy's rate limit service answers.
+	RLS rls.Mode
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -53,8 +67,8 @@ type Options struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http"
-	Address  string // host:port, with the real port
+	Protocol string // "http" or "grpc"
+	Address  string // host:port, with the real port, or unix:/path
 }
 
 // String returns the address as it is printed: "http 127.0.0.1:8080".
@@ -64,6 +78,9 @@ func (a Addr) String() string { return a.Protocol + " " + a.Address }
 func (o Options) withDefaults() Options {
 	o.Store = cmp.Or(o.Store, DefaultStore)
 	o.HTTP = cmp.Or(o.HTTP, DefaultHTTP)
+	o.GRPC = cmp.Or(o.GRPC, DefaultGRPC)
+	o.GRPCConnectionAge = cmp.Or(o.GRPCConnectionAge, DefaultGRPCConnectionAge)
+	o.GRPCConnectionGrace = cmp.Or(o.GRPCConnectionGrace, DefaultGRPCConnectionGrace)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -75,7 +92,13 @@ func (o *Options) validate() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-	}{{"timeout", o.Timeout}, {"drain delay", o.DrainDelay}, {"drain timeout", o.DrainTimeout}} {
+	}{
+		{"timeout", o.Timeout},
+		{"drain delay", o.DrainDelay},
+		{"drain timeout", o.DrainTimeout},
+		{"grpc connection age", o.GRPCConnectionAge},
+		{"grpc connection grace", o.GRPCConnectionGrace},
+	} {
 		if d.value < 0 {
 			return &weir.InvalidError{Field: d.field, Value: d.value.String(), Want: "no negative duration"}
 		}
@@ -86,14 +109,10 @@ func (o *Options) validate() error {
 	if o.DrainDelay >= o.DrainTimeout {
 		return &weir.InvalidError{Field: "drain delay", Value: o.DrainDelay.String(), Want: "less than the drain timeout of " + o.DrainTimeout.String()}
 	}
-	_, port, err := net.SplitHostPort(o.HTTP)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+	if err := checkAddress("http", o.HTTP, DefaultHTTP); err != nil {
+		return err
 	}
-	if err != nil {
-		return &weir.InvalidError{Field: "http", Value: strconv.Quote(o.HTTP), Want: "host:port, such as " + DefaultHTTP}
-	}
-	return nil
+	return checkGRPC(o.GRPC)
 }
 
 // loadRules reads the rules that the options name. The error lists every mistake

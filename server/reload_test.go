@@ -28,7 +28,7 @@ type reloading struct {
 
 func serveRules(t *testing.T, path string) *reloading {
 	t.Helper()
-	app, err := server.New(server.Options{Config: path, HTTP: "127.0.0.1:0"})
+	app, err := server.New(server.Options{Config: path, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,6 +113,7 @@ func run(m *testing.M) int {
 type weir struct {
 	*process
 	addr string // of HTTP
+	grpc string // of gRPC
 }
 
 func (w *weir) url() string { return "http://" + w.addr }
@@ -123,7 +124,7 @@ func serve(t *testing.T, config, store string) *weir {
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}
-	w := &weir{process: start(t, path, "serve", "--config", config, "--store", store, "--http", "127.0.0.1:0")}
+	w := &weir{process: start(t, path, "serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")}
 	deadline := time.After(startTimeout)
 	for {
 		select {
@@ -131,7 +132,10 @@ func serve(t *testing.T, config, store string) *weir {
 			if !ok {
 				t.Fatal("weir ended before it served")
 			}
-			if w.addr, ok = strings.CutPrefix(line, "http "); ok {
+			if addr, ok := strings.CutPrefix(line, "http "); ok {
+				w.addr = addr
+			}
+			if w.grpc, ok = strings.CutPrefix(line, "grpc "); ok {
 				return w
 			}
 		case <-deadline:

@@ -58,7 +58,7 @@ func (b *builder) count() (applied, solo int) {
 			case b.dropped(m.rule, i):
 				continue
 			case m.rule.Unlimited:
-			case m.rule.alone():
+			case m.alone:
 				solo++
 			default:
 				b.grouped++
@@ -80,12 +80,12 @@ func (b *builder) apply(m *matched) error {
 		a := Applied{Descriptor: m.descriptor, Rule: m.rule}
 		if !m.rule.Unlimited {
 			a.Limit = m.rule.Limits[i]
-			charge, err := b.charge(m.rule, a.Limit)
+			charge, err := b.charge(m, a.Limit)
 			if err != nil {
 				return err
 			}
 			charge.Key, charge.Slot = bounded(m.base, m.rule.suffixes[i], weir.MaxKeyBytes), m.slot
-			a.Act = b.act(m.rule, a.Limit)
+			a.Act = b.act(m, a.Limit)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)
 		}
@@ -94,13 +94,13 @@ func (b *builder) apply(m *matched) error {
 	return nil
 }
 
-// charge is what a limit of the rule is asked for.
-func (b *builder) charge(r *Rule, l *weir.Limit) (weir.Charge, error) {
-	c := weir.Charge{Limit: l, Cost: b.req.Cost, UpTo: b.req.UpTo}
+// charge is what a limit of the rule that was matched is asked for.
+func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
+	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
 	if l.Algorithm != weir.Concurrency {
 		return c, nil
 	}
-	if c.UpTo > 1 && !r.Shadow {
+	if c.UpTo > 1 && !m.rule.Shadow {
 		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has places, of which a request takes one")
 	}
 	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
@@ -110,26 +110,26 @@ func (b *builder) charge(r *Rule, l *weir.Limit) (weir.Charge, error) {
 	return c, nil
 }
 
-// act returns the act that the next charge of a rule belongs to.
-func (b *builder) act(r *Rule, l *weir.Limit) *weir.Act {
-	if !r.alone() && b.groupAct != nil {
+// act returns the act that the next charge of what was matched belongs to.
+func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
+	if !m.alone && b.groupAct != nil {
 		return b.groupAct
 	}
 	size := 1
-	if !r.alone() {
+	if !m.alone {
 		size = b.grouped
 	}
 	b.acts = append(b.acts, weir.Act{
-		Kind: b.req.Kind, ID: b.actID(r), Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
+		Kind: m.ask.kind(b.req.Kind), ID: b.actID(m), Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[:0:size], Decisions: b.decisions[:size:size],
 	})
 	b.charges, b.decisions = b.charges[size:], b.decisions[size:]
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
-	if !r.alone() {
+	if !m.alone {
 		b.groupAct = act
 	}
-	if r.Shadow && !bookable(l) {
+	if m.rule.Shadow && !bookable(l) {
 		// A rule that is only watched must not make the request a mistake.
 		act.MaxWait = 0
 	}
@@ -144,12 +144,12 @@ func bookable(l *weir.Limit) bool {
 // digest, which has no slash, where that is too long. The act of the grouped
 // rules is number 0 wherever it stands, so that a rule that comes or goes beside
 // them leaves its id alone.
-func (b *builder) actID(r *Rule) string {
+func (b *builder) actID(m *matched) string {
 	if b.plan.ID == "" {
 		return ""
 	}
 	number := 0
-	if r.alone() {
+	if m.alone {
 		b.alone++
 		number = b.alone
 	}

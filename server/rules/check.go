@@ -19,6 +19,9 @@ func (r *Request) check() error {
 	if len(r.Descriptors) == 0 || len(r.Descriptors) > maxDescriptors {
 		return outside("descriptors", len(r.Descriptors), fmt.Sprintf("1 … %d descriptors", maxDescriptors))
 	}
+	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
+		return outside("each", len(r.Each), "one for each descriptor")
+	}
 	if r.Cost < 0 || r.Cost > weir.MaxCount {
 		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
 	}
@@ -73,6 +76,10 @@ func outside(field string, value any, want string) error {
 // check has every act of the plan checked before the first of them is taken, so
 // that a mistake in one leaves all uncharged.
 func (b *builder) check() error {
+	if b.req.Each != nil {
+		// Whoever asks for each descriptor knows what to say about it.
+		return nil
+	}
 	for _, act := range b.plan.Acts {
 		act.Prepare()
 		if act.Err != nil {

@@ -141,6 +141,9 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 		return fmt.Errorf("%s: %w", r.Path, err)
 	}
 	r.Limits = append(r.Limits, compiled)
+	if !l.Grouped {
+		r.counter = widest(compiled)
+	}
 	r.OnStoreFailure = append(r.OnStoreFailure, l.OnStoreFailure)
 	r.suffixes = append(r.suffixes, suffix(l, place, path))
 	return nil

@@ -9,6 +9,8 @@ type matched struct {
 	descriptor int
 	rule       *Rule
 	base, slot string // what its keys begin with, and where they belong
+	ask        Ask
+	alone      bool // each of the rule's limits is an act of its own
 }
 
 // Plan matches the descriptors of a request and makes the acts that decide it.
@@ -30,11 +32,12 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	replacing := false
 	for i, entries := range req.Descriptors {
 		var p path
-		rule := d.match(entries, &p)
+		ask := req.ask(i)
+		rule := d.rule(entries, &ask, &p)
 		if rule == nil {
 			continue
 		}
-		m := matched{descriptor: i, rule: rule}
+		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
 		if !rule.Unlimited {
 			m.base, m.slot = d.keys(entries, &p, rule.slot)
 		}
@@ -70,8 +73,8 @@ func appendLevels(to []byte, entries []Entry, p *path, marked []bool) []byte {
 		if len(to) > start {
 			to = append(to, ',')
 		}
-		if shared := p[i].shared; shared != "" {
-			to = append(to, shared...)
+		if n := p[i]; n != nil && n.shared != "" {
+			to = append(to, n.shared...)
 		} else {
 			to = appendEntry(to, e)
 		}

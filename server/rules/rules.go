@@ -36,6 +36,8 @@ type Request struct {
 	MaxWait time.Duration
 	// Immediate refuses what would have to wait.
 	Immediate bool
+	// Each, if not nil, has what each descriptor asks instead of Cost.
+	Each []Ask
 }
 
 // A Rule is one entry of the rules file with limits.
@@ -87,6 +89,7 @@ type Rule struct {
 	names    []string
 	suffixes []string // what the keys of each limit end in
 	slot     []bool   // the levels that place the state; nil for all
+	counter  *weir.Limit
 }
 
 // alone reports whether each of the rule's limits is an act of its own.

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return cmds
 }
 
-var addressLine = regexp.MustCompile(`(?m)^http (\S+)$`)
+var addressLine = regexp.MustCompile(`(?m)^http (\S+)\n`)
 
 func (s *session) serve(ts *testscript.TestScript, args []string) {
 	binary, err := findBinary(ts)
@@ -94,6 +95,7 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 	for _, name := range []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"} {
 		s.cmd.Env = append(s.cmd.Env, name+"="+ts.Getenv(name))
 	}
+	s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))
 	ts.Check(s.cmd.Start())
 	cmd, ended := s.cmd, s.ended
 	go func() {

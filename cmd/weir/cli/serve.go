@@ -17,22 +17,25 @@ import (
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
-	config, store, http  string
+	config, store        string
+	http, grpc           string
 	headers              string
 	logFormat, logLevel  string
 	timeout              time.Duration
 	drainDelay, drainMax time.Duration
+	rls                  rlsFlags
 }
 
 func newServe() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer over HTTP whether requests fit their limits",
-		Long: `Serve answers GET /v1/auth (for proxies) and POST /v1/take (for programs), and
-reports on itself at /healthz and /readyz.
+		Short: "Answer over HTTP and gRPC whether requests fit their limits",
+		Long: `Serve answers GET /v1/auth (for proxies), POST /v1/take (for programs) and Envoy's
+rate limit service over gRPC, and reports on itself at /healthz and /readyz.
 
-Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080".
+Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080",
+"grpc 127.0.0.1:8081".
 Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
@@ -53,6 +56,8 @@ A flag beats its variable, the variable beats the default.`,
 	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
 	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
+	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
+	f.rls.define(flags)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
@@ -111,15 +116,25 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 	if err != nil {
 		return server.Options{}, err
 	}
+	mode, err := f.rls.mode()
+	if err != nil {
+		return server.Options{}, err
+	}
 	return server.Options{
 		Config:       f.config,
 		Store:        f.store,
 		HTTP:         f.http,
+		GRPC:         f.grpc,
+		RLS:          mode,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,
 		DrainTimeout: f.drainMax,
-		Logger:       logger,
+
+		GRPCConnectionAge:   f.rls.age,
+		GRPCConnectionGrace: f.rls.grace,
+
+		Logger: logger,
 		Serving: func(addrs []server.Addr) {
 			for _, addr := range addrs {
 				fmt.Fprintln(cmd.OutOrStdout(), addr)

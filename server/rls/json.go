@@ -1,0 +1,79 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime/debug"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// MaxRequestBytes is the size of the largest request.
+const MaxRequestBytes = 256 << 10
+
+// JSON answers requests in proto3's JSON: 200 within the limits, 429 over them,
+// 400 for what is no request, 503 while the store fails.
+func (s *Service) JSON() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				s.reportPanic(r.Context(), r.URL.Path, cause)
+				plain(w, http.StatusInternalServerError)
+			}
+		}()
+		s.serveJSON(w, r)
+	})
+}
+
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		plain(w, http.StatusRequestEntityTooLarge)
+		return
+	}
+	m := new(rlsv3.RateLimitRequest)
+	if err != nil || protojson.Unmarshal(body, m) != nil {
+		plain(w, http.StatusBadRequest)
+		return
+	}
+	answer, err := s.Decide(r.Context(), decode(m))
+	switch {
+	case isInvalid(err):
+		plain(w, http.StatusBadRequest)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable)
+	default:
+		writeJSON(w, answer)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, a *Answer) {
+	m, err := encode(a)
+	if err != nil {
+		plain(w, http.StatusInternalServerError)
+		return
+	}
+	body, err := protojson.Marshal(m)
+	if err != nil {
+		plain(w, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if a.Over {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	// What cannot be sent any more is lost: the client is gone.
+	_, _ = w.Write(body)
+}
+
+// plain answers with nothing but a status.
+func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
+
+// reportPanic logs what a handler died of.
+func (s *Service) reportPanic(ctx context.Context, call string, cause any) {
+	s.options.Logger.ErrorContext(ctx, "a call panicked", "call", call, "panic", cause, "stack", string(debug.Stack()))
+}
