@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -31,7 +32,8 @@ type App struct {
 	rules   atomic.Pointer[rules.Set]
 	store   *store
 	http    *http.Server
-	reload  *reloader // nil for the demonstration rules
+	resp    *resp.Server // nil where it is off
+	reload  *reloader    // nil for the demonstration rules
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -89,6 +91,9 @@ func New(o Options) (*App, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	a.http = newHTTPServer(handler, o.Logger)
+	if a.resp, err = o.newRESP(s); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return a, nil
 }
 

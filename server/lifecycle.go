@@ -33,8 +33,12 @@ func (a *App) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("server: start: %w", err)
 	}
-	if err := a.serve(listener); err != nil {
+	redisClients, err := a.listenRESP(ctx)
+	if err != nil {
 		return errors.Join(err, listener.Close())
+	}
+	if err := a.serve(listener, redisClients); err != nil {
+		return errors.Join(err, closeAll(listener, redisClients))
 	}
 	a.logger.Info("serving", "http", listener.Addr().String(), "store", describe(a.options.Store))
 	if a.options.Serving != nil {
@@ -53,7 +57,7 @@ func (a *App) greetStore(ctx context.Context) {
 }
 
 // serve accepts calls in the background, unless Stop came first.
-func (a *App) serve(listener net.Listener) error {
+func (a *App) serve(listener, redisClients net.Listener) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopping {
@@ -62,9 +66,10 @@ func (a *App) serve(listener net.Listener) error {
 	a.addrs = []Addr{{Protocol: "http", Address: listener.Addr().String()}}
 	a.serving.Go(func() {
 		if err := a.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.failed <- fmt.Errorf("server: serve http: %w", err)
+			a.fail(fmt.Errorf("server: serve http: %w", err))
 		}
 	})
+	a.serveRESP(redisClients)
 	if a.reload != nil {
 		var ctx context.Context
 		ctx, a.unwatch = context.WithCancel(context.Background())
@@ -123,10 +128,12 @@ func (a *App) stop(ctx context.Context) error {
 		a.logger.Info("draining")
 		a.linger(ctx)
 	}
+	respStopped := a.stopRESP(ctx)
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
 	}
+	err = errors.Join(err, respStopped())
 	if a.unwatch != nil {
 		a.unwatch()
 	}

@@ -34,6 +34,12 @@ type Options struct {
 	// HTTP is the address to listen at, host:port; port 0 picks a free one.
 	// Empty: [DefaultHTTP].
 	HTTP string
+	// RESP is the address at which Redis clients are served, host:port, or
+	// [RESPOff]; one that others can reach needs a password. Empty: [RESPOff].
+	RESP string
+	// RESPPasswordFile holds, on its only line, what Redis clients have to say
+	// first. Empty: nothing.
+	RESPPasswordFile string
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -53,7 +59,7 @@ type Options struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http"
+	Protocol string // "http" or "resp"
 	Address  string // host:port, with the real port
 }
 
@@ -64,6 +70,7 @@ func (a Addr) String() string { return a.Protocol + " " + a.Address }
 func (o Options) withDefaults() Options {
 	o.Store = cmp.Or(o.Store, DefaultStore)
 	o.HTTP = cmp.Or(o.HTTP, DefaultHTTP)
+	o.RESP = cmp.Or(o.RESP, RESPOff)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -93,7 +100,7 @@ func (o *Options) validate() error {
 	if err != nil {
 		return &weir.InvalidError{Field: "http", Value: strconv.Quote(o.HTTP), Want: "host:port, such as " + DefaultHTTP}
 	}
-	return nil
+	return o.validateRESP()
 }
 
 // loadRules reads the rules that the options name. The error lists every mistake

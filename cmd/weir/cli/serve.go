@@ -18,6 +18,7 @@ import (
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
 	config, store, http  string
+	resp, respPassword   string
 	headers              string
 	logFormat, logLevel  string
 	timeout              time.Duration
@@ -53,6 +54,8 @@ A flag beats its variable, the variable beats the default.`,
 	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
 	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
+	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
+	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
@@ -115,11 +118,14 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		Config:       f.config,
 		Store:        f.store,
 		HTTP:         f.http,
+		RESP:         f.resp,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,
 		DrainTimeout: f.drainMax,
-		Logger:       logger,
+
+		RESPPasswordFile: f.respPassword,
+		Logger:           logger,
 		Serving: func(addrs []server.Addr) {
 			for _, addr := range addrs {
 				fmt.Fprintln(cmd.OutOrStdout(), addr)
