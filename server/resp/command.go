@@ -36,10 +36,26 @@ func commands() map[string]command {
 	}
 }
 
+// command finds a command, whatever the case of its name.
+func (s *Server) command(name []byte) (command, bool) {
+	var lowered [longestName]byte
+	if len(name) > longestName {
+		return command{}, false
+	}
+	for i, b := range name {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		lowered[i] = b
+	}
+	cmd, known := s.commands[string(lowered[:len(name)])]
+	return cmd, known
+}
+
 // longestName is the length of the longest name of a command or option.
 const longestName = 16
 
-// lower returns a name in lower case; a longer one than there is comes to
+// lower returns the name of an option in lower case; a longer one than there is comes to
 // nothing.
 func lower(name []byte) string {
 	if len(name) > longestName {

@@ -73,6 +73,7 @@ func (c *session) await() bool {
 	// After the deadline was set, so that either this sees that the server
 	// drains, or the server's own deadline stands.
 	if c.server.draining.Load() {
+		c.ending = true
 		return false
 	}
 	c.makeRoom()
@@ -131,7 +132,7 @@ func (c *session) dispatch(args [][]byte) {
 		c.flush()
 		c.unsent = 1
 	}
-	cmd, known := c.server.commands[lower(args[0])]
+	cmd, known := c.server.command(args[0])
 	if !cmd.queues {
 		c.settle()
 	}
