@@ -25,6 +25,17 @@ type nopConn struct{ net.Conn }
 func (nopConn) Write(p []byte) (int, error)        { return len(p), nil }
 func (nopConn) SetWriteDeadline(_ time.Time) error { return nil }
 
+// halfConn notes that no more is written.
+type halfConn struct {
+	net.Conn
+	closed chan bool
+}
+
+func (c halfConn) CloseWrite() error {
+	c.closed <- true
+	return errors.ErrUnsupported
+}
+
 func TestProtocolErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ send, want string }{
@@ -108,8 +119,9 @@ func TestAMillionPings(t *testing.T) {
 	const sent = 1_000_000
 	conn := connect(t, newServer(t, Options{}))
 	go func() {
-		chunk := strings.Repeat("PING\r\n", 1000)
-		for range sent / 1000 {
+		// More than one read takes, so that the bound on bytes is not the first.
+		chunk := strings.Repeat("PING\r\n", 10_000)
+		for range sent / 10_000 {
 			if _, err := io.WriteString(conn, chunk); err != nil {
 				return
 			}
@@ -143,6 +155,24 @@ func TestLargeAnswersAreWrittenInParts(t *testing.T) {
 		if err != nil {
 			break
 		}
+	}
+}
+
+// TestLastReplyArrives sends more than the server reads before it hangs up.
+func TestLastReplyArrives(t *testing.T) {
+	t.Parallel()
+	for send, want := range map[string]string{
+		"QUIT\r\n": "+OK\r\n",
+		"*x\r\n":   "-ERR Protocol error: invalid multibulk length\r\n",
+	} {
+		conn, err := net.Dial("tcp", listen(t, newServer(t, Options{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tell(t, conn, send+strings.Repeat("x", lingerBytes/2)); got != want {
+			t.Errorf("%q is answered %q", send, got)
+		}
+		conn.Close()
 	}
 }
 
@@ -273,9 +303,11 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 		begun := make(chan struct{})
 		s := newServer(t, Options{Taker: waiting{begun}, Timeout: time.Second})
 		connect(t, s) // idle
-		busy := connect(t, s)
+		client, server := net.Pipe()
+		busy := halfConn{server, make(chan bool, 1)}
+		s.accept(busy)
 		answered := make(chan string)
-		go func() { answered <- tell(t, busy, "CL.THROTTLE a 1 1 1\r\n") }()
+		go func() { answered <- tell(t, client, "CL.THROTTLE a 1 1 1\r\n") }()
 		<-begun
 		stopped := make(chan error)
 		go func() { stopped <- s.Shutdown(context.Background()) }()
@@ -284,6 +316,9 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 		}
 		if err := <-stopped; err != nil {
 			t.Error(err)
+		}
+		if len(busy.closed) != 1 {
+			t.Error("the answer was not waited for")
 		}
 		if got := tell(t, connect(t, s), ""); got != "" {
 			t.Errorf("a late client is told %q", got)

@@ -155,6 +155,24 @@ func TestThrottleFollowsItsParameters(t *testing.T) {
 	}
 }
 
+func TestFewLimitsAreKept(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, Options{})
+	for i := range 2*maxLimits + 1 {
+		if got := throttled(s, fmt.Sprintf("a %d 1 1 0", i)); !strings.HasPrefix(got, lines(fmt.Sprintf("*5 :0 :%d", i+1))) {
+			t.Fatalf("limit %d: %q", i, got)
+		}
+		if n := len(s.limits.compiled); n > maxLimits {
+			t.Fatalf("%d limits are kept", n)
+		}
+	}
+	p := params{burst: 1, count: 1, seconds: 1}
+	first, err := s.limits.get(p)
+	if again, _ := s.limits.get(p); err != nil || again != first {
+		t.Errorf("a limit is compiled again: %v", err)
+	}
+}
+
 func TestStoreFailure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
