@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 )
@@ -33,7 +34,8 @@ type App struct {
 	store   *store
 	http    *http.Server
 	rpc     *rpc
-	reload  *reloader // nil for the demonstration rules
+	resp    *resp.Server // nil where it is off
+	reload  *reloader    // nil for the demonstration rules
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -102,6 +104,9 @@ func New(o Options) (*App, error) {
 	}
 	a.http = newHTTPServer(withJSON(handler, service, a.healthy), o.Logger)
 	a.rpc = newRPC(service, &o, a.healthy)
+	if a.resp, err = o.newRESP(s); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return a, nil
 }
 

@@ -72,6 +72,13 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		}
 		doors = append(doors, door{Addr{"grpc", address}, rpc, a.serveRPC})
 	}
+	redis, err := a.listenRESP(ctx)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(doors))
+	}
+	if redis != nil {
+		doors = append(doors, door{Addr{"resp", redis.Addr().String()}, redis, a.serveRESP})
+	}
 	return doors, nil
 }
 
@@ -172,11 +179,13 @@ func (a *App) stop(ctx context.Context) error {
 	}
 	cut := make(chan error, 1)
 	go func() { cut <- a.rpc.stop(ctx) }()
+	respStopped := a.stopRESP(ctx)
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
 	}
 	err = errors.Join(err, <-cut)
+	err = errors.Join(err, respStopped())
 	if a.unwatch != nil {
 		a.unwatch()
 	}

@@ -48,6 +48,12 @@ type Options struct {
 	GRPCConnectionGrace time.Duration
 	// RLS is how Envoy's rate limit service answers.
 	RLS rls.Mode
+	// RESP is the address at which Redis clients are served, host:port, or
+	// [RESPOff]; one that others can reach needs a password. Empty: [RESPOff].
+	RESP string
+	// RESPPasswordFile holds, on its only line, what Redis clients have to say
+	// first. Empty: nothing.
+	RESPPasswordFile string
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -67,7 +73,7 @@ type Options struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http" or "grpc"
+	Protocol string // "http", "grpc" or "resp"
 	Address  string // host:port, with the real port, or unix:/path
 }
 
@@ -81,6 +87,7 @@ func (o Options) withDefaults() Options {
 	o.GRPC = cmp.Or(o.GRPC, DefaultGRPC)
 	o.GRPCConnectionAge = cmp.Or(o.GRPCConnectionAge, DefaultGRPCConnectionAge)
 	o.GRPCConnectionGrace = cmp.Or(o.GRPCConnectionGrace, DefaultGRPCConnectionGrace)
+	o.RESP = cmp.Or(o.RESP, RESPOff)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -112,7 +119,10 @@ func (o *Options) validate() error {
 	if err := checkAddress("http", o.HTTP, DefaultHTTP); err != nil {
 		return err
 	}
-	return checkGRPC(o.GRPC)
+	if err := checkGRPC(o.GRPC); err != nil {
+		return err
+	}
+	return o.validateRESP()
 }
 
 // loadRules reads the rules that the options name. The error lists every mistake

@@ -70,7 +70,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	for name, run := range map[string]func(*session, *testscript.TestScript, []string){
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
-		"finish": (*session).finish, "curls": (*session).curls, "logged": (*session).logged,
+		"finish": (*session).finish, "resp": (*session).resp, "curls": (*session).curls, "logged": (*session).logged,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -92,7 +92,7 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 	s.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = ts.MkAbs("."), &s.stdout, &s.stderr
 	s.cmd.Env = []string{"PATH=" + ts.Getenv("PATH")}
-	for _, name := range []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"} {
+	for _, name := range []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"} {
 		s.cmd.Env = append(s.cmd.Env, name+"="+ts.Getenv(name))
 	}
 	s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))

@@ -19,6 +19,7 @@ import (
 type serveFlags struct {
 	config, store        string
 	http, grpc           string
+	resp, respPassword   string
 	headers              string
 	logFormat, logLevel  string
 	timeout              time.Duration
@@ -58,6 +59,8 @@ A flag beats its variable, the variable beats the default.`,
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
+	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
+	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
@@ -126,6 +129,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		HTTP:         f.http,
 		GRPC:         f.grpc,
 		RLS:          mode,
+		RESP:         f.resp,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,
@@ -134,7 +138,8 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		GRPCConnectionAge:   f.rls.age,
 		GRPCConnectionGrace: f.rls.grace,
 
-		Logger: logger,
+		RESPPasswordFile: f.respPassword,
+		Logger:           logger,
 		Serving: func(addrs []server.Addr) {
 			for _, addr := range addrs {
 				fmt.Fprintln(cmd.OutOrStdout(), addr)

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/resp"
+)
+
+// RESPOff is the address of a server that Redis clients cannot speak to.
+const RESPOff = "off"
+
+// validateRESP names what keeps Redis clients from being served.
+func (o *Options) validateRESP() error {
+	if o.RESP == RESPOff {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(o.RESP)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "off or host:port, such as 127.0.0.1:6380"}
+	}
+	if o.RESPPasswordFile == "" && !loopback(host) {
+		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "a loopback address, or a password file: others can reach this one"}
+	}
+	return nil
+}
+
+// loopback reports whether only this machine can reach a host. Names other than
+// localhost can mean anything.
+func loopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.Unmap().IsLoopback()
+}
+
+// newRESP returns the server of Redis clients, or nil where there is none.
+func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
+	if o.RESP == RESPOff {
+		return nil, nil
+	}
+	password, err := readPassword(o.RESPPasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	return resp.New(resp.Options{Taker: taker, Password: password, Timeout: o.Timeout, Logger: o.Logger})
+}
+
+// readPassword returns a file's only line; nothing if there is no file.
+func readPassword(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("server: resp password file: %w", err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" || strings.ContainsAny(password, "\r\n") {
+		return "", &weir.InvalidError{Field: "resp password file", Value: strconv.Quote(file), Want: "a file with one line, the password"}
+	}
+	return password, nil
+}
+
+// listenRESP begins to listen for Redis clients; the listener is nil where there
+// are none.
+func (a *App) listenRESP(ctx context.Context) (net.Listener, error) {
+	if a.resp == nil {
+		return nil, nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", a.options.RESP)
+	if err != nil {
+		return nil, fmt.Errorf("server: start: resp: %w", err)
+	}
+	return listener, nil
+}
+
+// serveRESP answers Redis clients in the background.
+func (a *App) serveRESP(listener net.Listener) {
+	a.serving.Go(func() {
+		if err := a.resp.Serve(listener); err != nil {
+			a.fail(fmt.Errorf("server: serve resp: %w", err))
+		}
+	})
+}
+
+// stopRESP hangs up on Redis clients once they are answered; the function that
+// it returns waits for that.
+func (a *App) stopRESP(ctx context.Context) (wait func() error) {
+	if a.resp == nil {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- a.resp.Shutdown(ctx) }()
+	return func() error {
+		if err := <-done; err != nil {
+			return fmt.Errorf("server: stop: %w", err)
+		}
+		return nil
+	}
+}

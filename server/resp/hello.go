@@ -1,0 +1,133 @@
+package resp
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+)
+
+// likeVersion is the version of Redis whose manners these are.
+const likeVersion = "7.0.0"
+
+const (
+	errName     = "ERR Client names cannot contain spaces, newlines or special characters."
+	errPassword = "WRONGPASS invalid username-password pair or user is disabled."
+	errNoneSet  = "ERR AUTH called without any password configured: the server asks for none"
+	errHello    = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass>" +
+		" option can be used to authenticate the client and select the RESP protocol version at the same time"
+)
+
+// A greeting is what a HELLO asks for.
+type greeting struct {
+	proto  int
+	name   string
+	authed bool
+}
+
+// hello changes nothing unless all that it asks for can be.
+func (c *session) hello(args [][]byte) {
+	g := greeting{proto: c.proto, name: c.name, authed: c.authed}
+	refusal := ""
+	if len(args) > 0 {
+		if refusal = g.version(args[0]); refusal == "" {
+			refusal = g.options(c.server, args[1:])
+		}
+	}
+	if refusal == "" && !g.authed {
+		refusal = errHello
+	}
+	if refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.proto, c.name, c.authed = g.proto, g.name, g.authed
+	c.welcome()
+}
+
+func (g *greeting) version(arg []byte) (refusal string) {
+	version, ok := integer(arg)
+	switch {
+	case !ok:
+		return "ERR Protocol version is not an integer or out of range"
+	case version != 2 && version != 3:
+		return "NOPROTO unsupported protocol version"
+	}
+	g.proto = int(version)
+	return ""
+}
+
+func (g *greeting) options(s *Server, args [][]byte) (refusal string) {
+	for len(args) > 0 {
+		switch name := lower(args[0]); {
+		case name == "auth" && len(args) >= 3:
+			if refusal = s.check(args[1], args[2]); refusal != "" {
+				return refusal
+			}
+			g.authed, args = true, args[3:]
+		case name == "setname" && len(args) >= 2:
+			if !nameable(args[1]) {
+				return errName
+			}
+			g.name, args = string(args[1]), args[2:]
+		default:
+			return "ERR Syntax error in HELLO option " + shown(args[0])
+		}
+	}
+	return ""
+}
+
+func (c *session) welcome() {
+	c.pairs(7)
+	c.bulk("server")
+	c.bulk("weir")
+	c.bulk("version")
+	c.bulk(likeVersion)
+	c.bulk("proto")
+	c.integer(int64(c.proto))
+	c.bulk("id")
+	c.integer(c.id)
+	c.bulk("mode")
+	c.bulk("standalone")
+	c.bulk("role")
+	c.bulk("master")
+	c.bulk("modules")
+	c.array(0)
+}
+
+func (c *session) auth(args [][]byte) {
+	user, password := []byte(defaultUser), args[len(args)-1]
+	if len(args) == 2 {
+		user = args[0]
+	}
+	if refusal := c.server.check(user, password); refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.authed = true
+	c.simple("OK")
+}
+
+const defaultUser = "default"
+
+// check refuses who is not the default user or does not know the password, in a
+// time that says nothing about either.
+func (s *Server) check(user, password []byte) (refusal string) {
+	if !s.protected {
+		return errNoneSet
+	}
+	digest := sha256.Sum256(password)
+	known := subtle.ConstantTimeCompare(user, []byte(defaultUser))
+	if known&subtle.ConstantTimeCompare(digest[:], s.password[:]) != 1 {
+		return errPassword
+	}
+	return ""
+}
+
+// nameable reports whether a client can have that name.
+func nameable(name []byte) bool {
+	for _, b := range name {
+		if b <= ' ' || b > '~' {
+			return false
+		}
+	}
+	return true
+}
