@@ -30,7 +30,7 @@ type slot struct {
 	key      string
 	limit    *weir.Limit
 	rule     *algo.Rule
-	own      algo.Rule // the rule where it depends on the time
+	later    algo.State // a copy that Delay may look at
 	step     *algo.Step
 	state    algo.State
 	aged     int64 // state.Used when it was read
@@ -41,7 +41,7 @@ func (c *call) gather(s *Store, a *weir.Act) {
 	for i := range a.Charges {
 		charge := &a.Charges[i]
 		rule := charge.Limit.Rule()
-		j := slices.IndexFunc(c.slots, func(t slot) bool { return t.rule.ID == rule.ID && t.key == charge.Key })
+		j := c.find(rule.ID, charge.Key)
 		if j < 0 {
 			j = len(c.slots)
 			shard := uint32(maphash.String(s.seed, charge.Key) % shardCount)
@@ -57,6 +57,16 @@ func (c *call) gather(s *Store, a *weir.Act) {
 		c.recordAt = uint32(maphash.Comparable(s.seed, c.record) % shardCount)
 		c.shards = append(c.shards, c.recordAt)
 	}
+}
+
+// find returns the place of a key's slot, or -1.
+func (c *call) find(id algo.ID, key string) int {
+	for j := range c.slots {
+		if c.slots[j].rule.ID == id && c.slots[j].key == key {
+			return j
+		}
+	}
+	return -1
 }
 
 // merge makes one slot of those that share one of the overflow's cells.

@@ -54,9 +54,9 @@ func (c *call) fits(a *weir.Act, i int, now int64) bool {
 
 // queued is how long what comes after so many units more has to wait.
 func (t *slot) queued(now, units int64) int64 {
-	before := t.state
-	before.Used = min(before.Used+units, t.rule.Cap)
-	return t.step.Delay(&before, t.rule, now)
+	t.later = t.state
+	t.later.Used = min(t.later.Used+units, t.rule.Cap)
+	return t.step.Delay(&t.later, t.rule, now)
 }
 
 func (c *call) grant(a *weir.Act, now int64) {

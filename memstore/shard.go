@@ -60,8 +60,8 @@ func (s *Store) load(c *call, t *slot, now int64) {
 		s.overflow.load(c, t, full, now)
 	}
 	if t.rule.Calendar {
-		t.own = t.limit.RuleAt(now)
-		t.rule = &t.own
+		own := t.limit.RuleAt(now)
+		t.rule = &own
 	}
 	t.dirty = t.step.Age(&t.state, t.rule, now)
 	t.aged = t.state.Used
