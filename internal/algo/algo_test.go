@@ -26,7 +26,7 @@ func charge(s *State, r *Rule, now, cost int64) bool {
 	scratch := *s
 	clamped := step.Age(&scratch, r, now)
 	aged := scratch.Used
-	fits := scratch.Used+cost <= r.Burst
+	fits := cost == 0 || scratch.Used+cost <= r.Burst
 	if fits {
 		scratch.Used += cost
 	}
