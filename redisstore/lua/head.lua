@@ -32,6 +32,7 @@
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that
--- fails has changed nothing.
+-- fails has changed nothing; but for the ends of leases, which are moved with a
+-- clock that went back as soon as that is seen, whatever becomes of the acts.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
