@@ -209,6 +209,15 @@ func (r *Redis) end() {
 
 func (r *Redis) log() string { return filepath.Join(r.dir, "redis.log") }
 
+// Torn reports whether the server restored a part of a script: one that is killed
+// in the middle of writing its append-only file can leave a transaction in it
+// without an end, into which it takes the next one. What it holds proves nothing
+// then.
+func (r *Redis) Torn() bool {
+	log, err := os.ReadFile(r.log())
+	return err == nil && bytes.Contains(log, []byte("MULTI calls can not be nested"))
+}
+
 // tail returns the end of the log, in whole lines.
 func (r *Redis) tail() []byte {
 	log, err := os.ReadFile(r.log())
