@@ -92,6 +92,7 @@ type metered struct {
 	method string
 }
 
+// RecvMsg receives a message and charges it.
 func (s *metered) RecvMsg(message any) error {
 	if err := s.ServerStream.RecvMsg(message); err != nil {
 		return err

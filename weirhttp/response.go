@@ -28,6 +28,7 @@ type recorder struct {
 // Unwrap lets http.ResponseController find what it needs.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
+// WriteHeader notes the status on its way.
 func (r *recorder) WriteHeader(status int) {
 	// Those below 200 announce the status, which is yet to come.
 	if r.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
@@ -36,6 +37,7 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
+// Write counts the bytes on their way.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
 	n, err := r.ResponseWriter.Write(p)
@@ -56,6 +58,7 @@ func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 // Flush is for handlers that do not know http.ResponseController.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
+// FlushError flushes what lies below, if it can.
 func (r *recorder) FlushError() error {
 	err := http.NewResponseController(r.ResponseWriter).Flush()
 	if err == nil {
@@ -64,6 +67,7 @@ func (r *recorder) FlushError() error {
 	return err
 }
 
+// Hijack takes the connection over, if what lies below can give it.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil && r.status == 0 {
