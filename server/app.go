@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rls"
@@ -60,12 +59,12 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	// Before the files are read, so that no change between the two is missed.
-	seen := config.Fingerprint(o.Config)
+	seen := o.source().Fingerprint()
 	set, err := o.loadRules()
 	if err != nil {
 		return nil, err
 	}
-	s, err := openStore(o.Store, o.Logger)
+	s, err := o.openStore()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func New(o Options) (*App, error) {
 	}
 	a.rules.Store(set)
 	if o.Config != "" {
-		a.reload = newReloader(o.Config, &a.rules, o.Logger)
+		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen = seen
 	}
 	handler, err := httpapi.New(httpapi.Options{
@@ -103,7 +102,12 @@ func New(o Options) (*App, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	a.http = newHTTPServer(withJSON(handler, service, a.healthy), o.Logger)
-	a.rpc = newRPC(service, &o, a.healthy)
+	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if a.rpc, err = newRPC(service, &o, a.healthy); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if a.resp, err = o.newRESP(s); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -40,28 +41,32 @@ type rpc struct {
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, reach func(context.Context) error) *rpc {
-	watching, unwatch := context.WithCancel(context.Background())
-	r := &rpc{
-		unwatch: unwatch,
-		server: grpc.NewServer(
-			grpc.UnaryInterceptor(service.Recover),
-			grpc.MaxConcurrentStreams(maxStreams),
-			grpc.MaxHeaderListSize(maxHeaderBytes),
-			grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
-			grpc.ConnectionTimeout(readTimeout),
-			grpc.KeepaliveParams(keepalive.ServerParameters{
-				MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
-			}),
-			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
-		),
-		health: health.NewServer(),
+func newRPC(service *rls.Service, o *Options, reach func(context.Context) error) (*rpc, error) {
+	options := []grpc.ServerOption{
+		grpc.UnaryInterceptor(service.Recover),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
+		grpc.ConnectionTimeout(readTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
 	}
+	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	watching, unwatch := context.WithCancel(context.Background())
+	r := &rpc{unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
 	r.health.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
 	service.Register(r.server)
 	healthv1.RegisterHealthServer(r.server, &asking{r.health, reach, watching})
 	reflection.Register(r.server)
-	return r
+	return r, nil
 }
 
 // asking is a health service that looks whether the store has come up.
@@ -197,6 +202,7 @@ func withJSON(api http.Handler, service *rls.Service, healthy func(context.Conte
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/json", service.JSON())
+	mux.Handle("GET /rlconfig", service.Config())
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
 		if healthy(r.Context()) != nil {
 			w.WriteHeader(http.StatusInternalServerError)

@@ -120,7 +120,11 @@ func (a *App) serve(doors []door) error {
 
 func (a *App) serveHTTP(listener net.Listener) {
 	a.serving.Go(func() {
-		if err := a.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := a.http.Serve
+		if a.http.TLSConfig != nil {
+			serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+		}
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			a.fail(fmt.Errorf("server: serve http: %w", err))
 		}
 	})

@@ -6,9 +6,12 @@ package server
 import (
 	"cmp"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
@@ -30,15 +33,32 @@ type Options struct {
 	// Config is a rules file or a folder of them. Empty: the demonstration
 	// rules.
 	Config string
+	// ConfigFiles says which files of a folder are read. Zero: *.yaml and
+	// *.yml.
+	ConfigFiles config.Files
+	// ConfigMerge lets several files name one domain.
+	ConfigMerge bool
 	// Store is the URL of the store: memory, redis://…, rediss://… or
 	// unix://…. Empty: [DefaultStore].
 	Store string
+	// StorePrefix begins every key in Redis; no braces. Empty: "weir:".
+	StorePrefix string
+	// StoreSecretFile holds, on its only line, what makes the slots of keys in
+	// Redis unpredictable to those who choose the keys; the same for all
+	// instances. Empty: they are as anybody can compute.
+	StoreSecretFile string
+	// StoreTLS has the files for a store that is reached by TLS.
+	StoreTLS StoreTLS
 	// HTTP is the address to listen at, host:port; port 0 picks a free one.
 	// Empty: [DefaultHTTP].
 	HTTP string
+	// HTTPTLS makes HTTP HTTPS.
+	HTTPTLS TLS
 	// GRPC is where Envoy's rate limit service listens: host:port, unix:/path
 	// or off. Empty: [DefaultGRPC].
 	GRPC string
+	// GRPCTLS is for the gRPC listener.
+	GRPCTLS TLS
 	// GRPCConnectionAge is how long a gRPC connection lives before its client
 	// is asked to open another, so that calls spread over new instances. Zero:
 	// [DefaultGRPCConnectionAge].
@@ -122,6 +142,9 @@ func (o *Options) validate() error {
 	if err := checkGRPC(o.GRPC); err != nil {
 		return err
 	}
+	if strings.ContainsAny(o.StorePrefix, "{}") {
+		return &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.StorePrefix), Want: "no braces"}
+	}
 	return o.validateRESP()
 }
 
@@ -131,5 +154,10 @@ func (o *Options) loadRules() (*rules.Set, error) {
 	if o.Config == "" {
 		return rules.Demo(), nil
 	}
-	return rules.Load(o.Config)
+	return rules.LoadFrom(o.source())
+}
+
+// source is where the rules are.
+func (o *Options) source() config.Source {
+	return config.Source{Paths: []string{o.Config}, Files: o.ConfigFiles, Merge: o.ConfigMerge}
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -23,12 +25,14 @@ const (
 	// poll is how often the files are read without being told to, for file
 	// systems that tell nothing.
 	poll = 30 * time.Second
+	// settleMost is how long files that are never left alone go unread.
+	settleMost = 10 * settle
 )
 
 // A reloader keeps the last good rules of the files in force. What it builds is
 // whole before it is seen: a call takes one set and never sees two.
 type reloader struct {
-	path   string
+	source config.Source
 	set    *atomic.Pointer[rules.Set]
 	logger *slog.Logger
 	seen   [sha256.Size]byte // fingerprint of the files last read
@@ -36,8 +40,8 @@ type reloader struct {
 	wake   chan struct{}
 }
 
-func newReloader(path string, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{path: path, set: set, logger: logger, wake: make(chan struct{}, 1)}
+func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
+	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1)}
 }
 
 // err is what keeps the files' rules from being in force, or nil.
@@ -65,26 +69,32 @@ func (r *reloader) run(ctx context.Context) {
 	} else {
 		defer watcher.Close()
 	}
-	r.watch(watcher)
 	// At once, for what changed before the watch began.
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var since time.Time // of the first change that was not looked at
 	for {
+		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-watcher.Events:
-			timer.Reset(settle)
+			since = cmp.Or(since, time.Now())
+			timer.Reset(min(settle, time.Until(since.Add(settleMost))))
+			continue
 		case err := <-watcher.Errors:
 			r.logger.Warn("watching the rules files", "error", err)
 			timer.Reset(settle)
+			continue
 		case <-r.wake:
-			timer.Reset(0)
+			asked = true
 		case <-timer.C:
-			r.load()
-			r.watch(watcher)
-			timer.Reset(poll)
 		}
+		// Watched before they are read, so that no change between is missed.
+		r.watch(watcher)
+		r.load(asked)
+		since = time.Time{}
+		timer.Reset(poll)
 	}
 }
 
@@ -94,34 +104,54 @@ func (r *reloader) watch(watcher *fsnotify.Watcher) {
 	if watcher.Events == nil {
 		return
 	}
-	// The parent tells when the path itself goes and comes back.
-	_ = watcher.Add(filepath.Dir(filepath.Clean(r.path)))
-	_ = filepath.WalkDir(r.path, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil || !entry.IsDir():
-			return nil
-		case path != r.path && strings.HasPrefix(entry.Name(), "."):
-			return filepath.SkipDir
+	for _, path := range r.source.Paths {
+		for _, folder := range above(path) {
+			_ = watcher.Add(folder)
 		}
-		return watcher.Add(path)
-	})
+		_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil || !entry.IsDir():
+				return nil
+			case name != path && strings.HasPrefix(entry.Name(), "."):
+				return filepath.SkipDir
+			}
+			return watcher.Add(name)
+		})
+	}
+}
+
+// above returns the folders that tell when a path leads elsewhere: the one that
+// it is in, and those with a symbolic link on the way to it.
+func above(path string) []string {
+	path = filepath.Clean(path)
+	folders := []string{filepath.Dir(path)}
+	for dir := folders[0]; filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
+		if info, err := os.Lstat(dir); err == nil && info.Mode().Type() == fs.ModeSymlink {
+			folders = append(folders, filepath.Dir(dir))
+		}
+	}
+	return folders
 }
 
 // load puts the files' rules in force if they have changed and are good, and
-// otherwise leaves those in force that are.
-func (r *reloader) load() {
-	seen := config.Fingerprint(r.path)
+// otherwise leaves those in force that are. Who has asked is told that nothing
+// has changed.
+func (r *reloader) load(asked bool) {
+	seen := r.source.Fingerprint()
 	if seen == r.seen {
+		if asked {
+			r.logger.Info("the rules files have not changed", "config", r.source.Paths)
+		}
 		return
 	}
 	r.seen = seen
-	set, err := rules.Load(r.path)
+	set, err := rules.LoadFrom(r.source)
 	if err != nil {
 		r.failed.Store(&err)
-		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.path, "error", err)
+		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.source.Paths, "error", err)
 		return
 	}
 	r.set.Store(set)
 	r.failed.Store(nil)
-	r.logger.Info("the rules files changed and are in force", "config", r.path, "domains", len(set.Domains()), "rules", len(set.Rules()))
+	r.logger.Info("the rules files changed and are in force", "config", r.source.Paths, "domains", len(set.Domains()), "rules", len(set.Rules()))
 }

@@ -35,18 +35,33 @@ type store struct {
 	close func() error
 }
 
+// storeOptions are what a store in Redis needs besides its URL.
+type storeOptions struct {
+	redisstore.Options
+	tls StoreTLS
+}
+
+// openStore opens the store that the options name.
+func (o *Options) openStore() (*store, error) {
+	secret, err := readLine("store secret file", o.StoreSecretFile)
+	if err != nil {
+		return nil, err
+	}
+	return openStore(o.Store, storeOptions{redisstore.Options{Prefix: o.StorePrefix, Secret: secret, Logger: o.Logger}, o.StoreTLS})
+}
+
 // openStore returns the store that a URL names. It connects to nothing. Its
 // errors never repeat the URL, which may hold a password.
-func openStore(raw string, logger *slog.Logger) (*store, error) {
+func openStore(raw string, o storeOptions) (*store, error) {
 	scheme, _, _ := strings.Cut(raw, ":")
 	switch scheme {
 	case "memory":
 		if raw != "memory" && raw != "memory://" {
 			return nil, storeError("memory with more behind it", "memory alone")
 		}
-		return memoryStore(logger), nil
+		return memoryStore(o.Logger), o.tls.apply(nil)
 	case "redis", "rediss", "unix":
-		return redisStore(raw, logger)
+		return redisStore(raw, o)
 	case "redis+cluster", "redis+sentinel":
 		return nil, storeError(scheme+"://…", "memory, redis://… or rediss://…: this version does not support "+scheme+" yet")
 	}
@@ -65,14 +80,17 @@ func memoryStore(logger *slog.Logger) *store {
 	}
 }
 
-func redisStore(raw string, logger *slog.Logger) (*store, error) {
+func redisStore(raw string, o storeOptions) (*store, error) {
 	options, err := redis.ParseURL(raw)
 	if err != nil {
 		return nil, storeError(misread(err), "redis://[user:password@]host:port[/db], rediss://… or unix:///path[?db=n]; percent-encode a password")
 	}
 	tune(options)
+	if err := o.tls.apply(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	client := redis.NewClient(options)
-	taker, err := redisstore.New(client, redisstore.Options{Logger: logger})
+	taker, err := redisstore.New(client, o.Options)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

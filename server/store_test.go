@@ -30,7 +30,7 @@ func TestOpenStoreRefuses(t *testing.T) {
 		"redis://u:hunter2@h?read_timeout=soon": "read_timeout",
 		"hunter2":                               "of no known kind",
 	} {
-		_, err := openStore(url, slog.New(slog.DiscardHandler))
+		_, err := openStore(url, storeOptions{})
 		invalid := new(weir.InvalidError)
 		if !errors.As(err, &invalid) || invalid.Field != "store" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", url, err, want)
@@ -44,7 +44,7 @@ func TestOpenStoreRefuses(t *testing.T) {
 func TestOpenStoreConnectsToNothing(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"memory", "memory://", "redis://h:1/2", "rediss://u:p@h", "unix:///run/redis.sock?db=1"} {
-		s, err := openStore(url, slog.New(slog.DiscardHandler))
+		s, err := openStore(url, storeOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}

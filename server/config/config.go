@@ -21,6 +21,8 @@ const (
 	MaxProblems = 1000
 
 	maxFiles = 1000
+	// maxBytes is the size of all files together, which are held at once.
+	maxBytes = 16 << 20
 	// maxNodes is how many YAML nodes are looked at, each as often as aliases
 	// repeat it: enough for MaxRules ordinary rules.
 	maxNodes = 400_000
@@ -34,7 +36,7 @@ type Position struct {
 	Line, Column int
 }
 
-// A Domain is one rules file.
+// A Domain is one rules file, or several that were merged.
 type Domain struct {
 	At          Position
 	Name        string

@@ -7,45 +7,61 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Load reads rules files, and of folders every *.yaml and *.yml file at any
-// depth. Files and folders whose names begin with a dot are left out, as are
-// folders behind symbolic links; so the mounts of Kubernetes work. It returns
-// the domains in the order of the paths, a folder's by name. The error is of
-// type [Problems] and holds the mistakes of all files.
-func Load(paths ...string) ([]*Domain, error) {
-	l := loader{seen: map[string]bool{}, domains: map[string]Position{}}
-	if len(paths) == 0 {
+// Load is [Source.Load] of a source that has nothing but paths.
+func Load(paths ...string) ([]*Domain, error) { return Source{Paths: paths}.Load() }
+
+// loader goes through the files of a source.
+type loader struct {
+	source   Source
+	files    []string
+	texts    []text // of the files, in their order
+	seen     map[string]bool
+	loaded   []*Domain
+	domains  map[string]*Domain
+	rules    int
+	problems Problems
+}
+
+// text is what a file held, or why it could not be read.
+type text struct {
+	content string
+	reason  string
+}
+
+// look finds and reads the files of a source, or says what is wrong with the
+// paths.
+func (s Source) look() *loader {
+	l := &loader{source: s, seen: map[string]bool{}, domains: map[string]*Domain{}}
+	if len(s.Paths) == 0 {
 		l.fail("", "no rules file", "the path of a file or a folder")
 	}
-	for _, path := range paths {
+	for _, path := range s.Paths {
 		l.path(path)
 	}
 	if len(l.files) > maxFiles {
 		l.fail(l.files[maxFiles], "too many files", fmt.Sprintf("at most %d", maxFiles))
 		l.files = nil
 	}
+	size := 0
 	for _, file := range l.files {
-		if l.load(file); l.rules > MaxRules {
-			l.fail(file, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
+		t := read(file)
+		if size += len(t.content); size > maxBytes {
+			l.fail(file, "the files are too large", fmt.Sprintf("at most %d bytes in all files together", maxBytes))
+			l.files = nil
 			break
 		}
+		l.texts = append(l.texts, t)
 	}
-	if len(l.problems) > 0 {
-		return nil, l.problems
-	}
-	return l.loaded, nil
+	return l
 }
 
-type loader struct {
-	files    []string
-	seen     map[string]bool
-	loaded   []*Domain
-	domains  map[string]Position
-	rules    int
-	problems Problems
+// same reports whether two looks at a source found the same.
+func (l *loader) same(other *loader) bool {
+	return slices.Equal(l.files, other.files) && slices.Equal(l.texts, other.texts) && slices.Equal(l.problems, other.problems)
 }
 
 func (l *loader) fail(file, what, want string) {
@@ -66,7 +82,7 @@ func (l *loader) path(path string) {
 	before := len(l.files)
 	l.folder(path)
 	if len(l.files) == before {
-		l.fail(path, "no rules file in this folder", "at least one *.yaml or *.yml file")
+		l.fail(path, "no rules file in this folder", l.source.Files.want())
 	}
 }
 
@@ -78,19 +94,28 @@ func (l *loader) folder(path string) {
 	for _, entry := range entries {
 		name := filepath.Join(path, entry.Name())
 		switch {
-		case strings.HasPrefix(entry.Name(), "."):
+		case !l.source.Files.visible(entry.Name()):
 		case entry.IsDir():
 			l.folder(name)
-		case isRules(name):
+		case l.source.Files.isRules(name):
 			l.add(name)
 		}
 	}
 }
 
+// visible reports whether a name in a folder is looked at. Two dots are how
+// mounts of Kubernetes name what they swap; the files are linked from outside.
+func (f Files) visible(name string) bool {
+	if f == FilesHidden {
+		return !strings.HasPrefix(name, "..")
+	}
+	return !strings.HasPrefix(name, ".")
+}
+
 // isRules reports whether the name in a folder is that of a rules file. A link
 // that leads nowhere is one: it is a mistake to be told.
-func isRules(name string) bool {
-	if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
+func (f Files) isRules(name string) bool {
+	if ext := filepath.Ext(name); f == FilesYAML && ext != ".yaml" && ext != ".yml" {
 		return false
 	}
 	info, err := os.Stat(name)
@@ -105,13 +130,12 @@ func (l *loader) add(file string) {
 	}
 }
 
-func (l *loader) load(file string) {
-	text, err := read(file)
-	if err != nil {
-		l.fail(file, reason(err), "a file that can be read")
+func (l *loader) load(file string, t text) {
+	if t.reason != "" {
+		l.fail(file, t.reason, "a file that can be read")
 		return
 	}
-	domain, problems, rules := parse(file, text)
+	domain, problems, rules := parse(file, []byte(t.content))
 	l.rules += rules
 	l.problems = append(l.problems, problems...)
 	if len(problems) == 0 {
@@ -120,26 +144,53 @@ func (l *loader) load(file string) {
 }
 
 func (l *loader) accept(d *Domain) {
-	if first, taken := l.domains[d.Name]; taken {
-		l.problems = append(l.problems, Problem{
-			File: d.At.File, Line: d.At.Line, Column: d.At.Column,
-			What: "domain " + quote(d.Name) + " again",
-			Want: fmt.Sprintf("one file a domain; %s:%d has it too", first.File, first.Line),
-		})
-		return
+	first := l.domains[d.Name]
+	switch {
+	case first == nil:
+		l.domains[d.Name] = d
+		l.loaded = append(l.loaded, d)
+	case l.source.Merge:
+		l.merge(first, d)
+	default:
+		l.again(d.At, "domain "+quote(d.Name)+" again", "one file a domain", first.At)
 	}
-	l.domains[d.Name] = d.At
-	l.loaded = append(l.loaded, d)
+}
+
+// merge adds the entries of another file to a domain.
+func (l *loader) merge(first, d *Domain) {
+	taken := make(map[[2]string]Position, len(first.Descriptors))
+	for _, e := range first.Descriptors {
+		taken[[2]string{e.Key, e.Value}] = e.At
+	}
+	for _, e := range d.Descriptors {
+		if at, again := taken[[2]string{e.Key, e.Value}]; again {
+			l.again(e.At, entryText(e)+" again in the same domain", "each pair once", at)
+		}
+	}
+	first.Descriptors = append(first.Descriptors, d.Descriptors...)
+}
+
+// again notes what another file has already.
+func (l *loader) again(at Position, what, want string, first Position) {
+	l.problems = append(l.problems, Problem{
+		File: at.File, Line: at.Line, Column: at.Column,
+		What: what,
+		Want: fmt.Sprintf("%s; %s:%d has it too", want, first.File, first.Line),
+	})
 }
 
 // read reads no more of a file than it takes to see that it is too large.
-func read(file string) ([]byte, error) {
+func read(file string) text {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return text{reason: reason(err)}
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return text{reason: reason(err)}
+	}
+	return text{content: string(content)}
 }
 
 // reason is the error without the path, which the problem names already.

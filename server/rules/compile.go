@@ -103,7 +103,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 	}
 	path := strings.Join(patterns, ",")
 	r := &Rule{
-		At: d.At, Domain: c.domain, Path: c.prefix + path,
+		At: d.At, Domain: c.domain, Path: c.prefix + path, Entries: entries,
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
 		Shadow: d.ShadowMode, Quota: d.QuotaMode,
 		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,

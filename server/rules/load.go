@@ -9,8 +9,11 @@ import (
 
 // Load reads rules files and folders of them, see [config.Load], and compiles
 // what they hold. The mistakes of all files come back as [config.Problems].
-func Load(paths ...string) (*Set, error) {
-	domains, err := config.Load(paths...)
+func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}) }
+
+// LoadFrom is Load for a source that says more than paths.
+func LoadFrom(s config.Source) (*Set, error) {
+	domains, err := s.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ type Rule struct {
 	// or "shop/user,path=/login" for one that is nested. What would read as a
 	// separator is escaped as in a URL.
 	Path string
+	// Entries are the keys and values on the way to the rule, as in the file.
+	Entries []Entry
 	// Name is the rule's name in the file; empty if it has none or several
 	// limits.
 	Name string

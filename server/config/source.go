@@ -1,0 +1,112 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir"
+)
+
+// A Source says where the rules are, and how the files are taken together.
+type Source struct {
+	// Paths are files and folders. Folders are read at any depth, those behind
+	// symbolic links aside.
+	Paths []string
+	// Files says which files of a folder are rules files.
+	Files Files
+	// Merge lets several files name one domain, whose top-level entries are then
+	// those of all of them; no key and value may stand in two.
+	Merge bool
+}
+
+// Files says which files of a folder are rules files.
+type Files uint8
+
+const (
+	// FilesYAML: *.yaml and *.yml, where neither the file's name nor a folder's
+	// begins with a dot. The zero value.
+	FilesYAML Files = iota
+	// FilesAll: every file, whatever its name, that no dot hides.
+	FilesAll
+	// FilesHidden: every file, those whose names begin with a dot included. Two
+	// dots hide all the same: so Kubernetes names what it swaps in a mount.
+	FilesHidden
+)
+
+var filesNames = []string{"yaml", "all", "hidden"}
+
+// String returns the word for it in flags.
+func (f Files) String() string {
+	if int(f) < len(filesNames) {
+		return filesNames[f]
+	}
+	return "unknown"
+}
+
+// ParseFiles is the reverse of [Files.String]. The error is a
+// [*weir.InvalidError].
+func ParseFiles(word string) (Files, error) {
+	if i := slices.Index(filesNames, word); i >= 0 {
+		return Files(i), nil
+	}
+	return 0, &weir.InvalidError{Field: "config files", Value: quote(word), Want: "one of " + strings.Join(filesNames, ", ")}
+}
+
+func (f Files) want() string {
+	if f == FilesYAML {
+		return "at least one *.yaml or *.yml file"
+	}
+	return "at least one file"
+}
+
+// looks is how often a source is read until two looks in a row agree.
+const looks = 10
+
+// Load reads the files. It returns the domains in the order of the paths, a
+// folder's by name. What it returns has been in the files at one time: it reads
+// them until two readings agree. The error is of type [Problems] and holds the
+// mistakes of all files.
+func (s Source) Load() ([]*Domain, error) {
+	l := s.look()
+	for i := 1; ; i++ {
+		again := s.look()
+		if l.same(again) {
+			break
+		}
+		if l = again; i == looks {
+			return nil, Problems{{File: s.Paths[0], What: "the files change while they are read", Want: "files that are left alone"}}
+		}
+	}
+	for i, file := range l.files {
+		if l.load(file, l.texts[i]); l.rules > MaxRules {
+			l.fail(file, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
+			break
+		}
+	}
+	if len(l.problems) > 0 {
+		return nil, l.problems
+	}
+	return l.loaded, nil
+}
+
+// Fingerprint tells whether what [Source.Load] would read has changed: the names
+// and the contents of the files, and the reasons why some cannot be read.
+func (s Source) Fingerprint() [sha256.Size]byte {
+	l := s.look()
+	h := sha256.New()
+	write := func(text string) {
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
+		_, _ = io.WriteString(h, text)
+	}
+	for i, file := range l.files {
+		write(file)
+		write(l.texts[i].content)
+		write(l.texts[i].reason)
+	}
+	_, _ = io.WriteString(h, l.problems.Error())
+	return [sha256.Size]byte(h.Sum(nil))
+}
