@@ -22,8 +22,8 @@ func nameVariables(cmd *cobra.Command) {
 	})
 }
 
-// applyEnvironment sets the flags that were not given from their variables. An
-// empty variable counts as unset.
+// applyEnvironment sets the flags that were not given from their variables, which
+// counts as giving them. An empty variable counts as unset.
 func applyEnvironment(cmd *cobra.Command) error {
 	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -34,6 +34,7 @@ func applyEnvironment(cmd *cobra.Command) error {
 		if err := f.Value.Set(value); err != nil {
 			firstErr = fmt.Errorf("invalid value %q in $%s: %w", value, variableOf(f.Name), err)
 		}
+		f.Changed = true
 	})
 	return firstErr
 }

@@ -12,13 +12,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 )
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
-	config, store        string
+	config, configFiles  string
+	configMerge          bool
+	store, storePrefix   string
+	storeSecret          string
+	storeTLS             server.StoreTLS
 	http, grpc           string
+	httpTLS, grpcTLS     server.TLS
 	resp, respPassword   string
 	headers              string
 	logFormat, logLevel  string
@@ -41,7 +47,8 @@ Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
 
-A flag beats its variable, the variable beats the default.`,
+A flag beats its variable, the variable beats the default. Between the two stand
+the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 		Example: `  # demonstration rules, in memory; prints calls to try
   weir serve
 
@@ -55,10 +62,17 @@ A flag beats its variable, the variable beats the default.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
+	flags.StringVar(&f.configFiles, "config-files", config.FilesYAML.String(), "which files of a folder: yaml, all, or hidden for those with a dot before them too")
+	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
 	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
+	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
+	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
+	defineStoreTLS(flags, &f.storeTLS)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
+	defineTLS(flags, "http", &f.httpTLS)
+	defineTLS(flags, "grpc", &f.grpcTLS)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
@@ -71,14 +85,19 @@ A flag beats its variable, the variable beats the default.`,
 }
 
 func (f *serveFlags) run(cmd *cobra.Command) error {
-	options, err := f.options(cmd)
+	found, err := applyEnvoyproxy(cmd.Flags(), os.Getenv)
 	if err != nil {
 		return err
 	}
+	options, err := f.options(cmd)
+	if err != nil {
+		return found.blame(err)
+	}
+	found.tell(options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
 	app, err := server.New(options)
 	if err != nil {
-		return err
+		return found.blame(err)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -123,11 +142,21 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 	if err != nil {
 		return server.Options{}, err
 	}
+	files, err := config.ParseFiles(f.configFiles)
+	if err != nil {
+		return server.Options{}, err
+	}
 	return server.Options{
 		Config:       f.config,
+		ConfigFiles:  files,
+		ConfigMerge:  f.configMerge,
 		Store:        f.store,
+		StorePrefix:  f.storePrefix,
+		StoreTLS:     f.storeTLS,
 		HTTP:         f.http,
+		HTTPTLS:      f.httpTLS,
 		GRPC:         f.grpc,
+		GRPCTLS:      f.grpcTLS,
 		RLS:          mode,
 		RESP:         f.resp,
 		Headers:      headers,
@@ -138,6 +167,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		GRPCConnectionAge:   f.rls.age,
 		GRPCConnectionGrace: f.rls.grace,
 
+		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
 		Logger:           logger,
 		Serving: func(addrs []server.Addr) {

@@ -1,0 +1,122 @@
+package cli
+
+// fate is what becomes of variables of envoyproxy/ratelimit.
+type fate string
+
+const (
+	// sets stands for flags.
+	sets fate = "sets"
+	// stops would change decisions or rules and cannot be followed: no start.
+	stops fate = "stops the start"
+	// warns changes neither and is not followed: the log says so.
+	warns fate = "a warning"
+	// same is how it is here, whatever the variable says.
+	same fate = "nothing to set"
+)
+
+// A family is variables of envoyproxy/ratelimit that share a fate.
+type family struct {
+	names string // with spaces between them
+	fate  fate
+	// flags are the one that they set, and others; where one is given, the
+	// variables are not looked at.
+	flags string
+	// harmless are values, in lower case, that ask for nothing special.
+	harmless []string
+	// unless, if not nil, says that the others make the value harmless.
+	unless func(*environment) bool
+	// with, if not empty, is the variable that has to be true for them to be
+	// read at all.
+	with string
+	why  string
+}
+
+var falsehood = []string{"false", "0", "f"}
+
+// envoyproxy is every variable of envoyproxy/ratelimit, as of its commit f2fb157
+// of July 2026. docs/envoy.md shows it.
+var envoyproxy = []family{
+	{names: "RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY", fate: sets, flags: "config", why: "the folder ROOT/SUBDIRECTORY/APPDIRECTORY, with /srv/runtime_data/current and config for what is unset"},
+	{names: "RUNTIME_IGNOREDOTFILES", fate: sets, flags: "config-files config", why: "`all` if true, else `hidden`, for a folder that `RUNTIME_…` names"},
+	{names: "MERGE_DOMAIN_CONFIG", fate: sets, flags: "config-merge"},
+	{names: "RUNTIME_WATCH_ROOT", fate: same, why: "links on the way to the folder, the folder and all below it are watched"},
+	{names: "CONFIG_TYPE", fate: stops, flags: "config", harmless: []string{"file"}, why: "rules come from files, not over xDS"},
+	{
+		names: "CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL " +
+			"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY " +
+			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_MAX_INTERVAL " +
+			"XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+		fate: warns, why: "there is no xDS",
+	},
+	{names: "FORCE_START_WITHOUT_INITIAL_CONFIG", fate: warns, harmless: falsehood, why: "without good rules there is no start"},
+	{names: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", fate: same, why: "rules are loaded before anything is answered"},
+
+	{names: "HOST PORT", fate: sets, flags: "http"},
+	{names: "GRPC_HOST GRPC_PORT GRPC_UDS", fate: sets, flags: "grpc"},
+	{names: "DEBUG_HOST DEBUG_PORT", fate: warns, why: "`/rlconfig` is at the HTTP listener"},
+	{names: "GRPC_MAX_CONNECTION_AGE", fate: sets, flags: "grpc-connection-age"},
+	{names: "GRPC_MAX_CONNECTION_AGE_GRACE", fate: sets, flags: "grpc-connection-grace"},
+	{names: "GRPC_SERVER_USE_TLS GRPC_SERVER_TLS_CERT", fate: sets, flags: "grpc-tls-cert", why: "where USE_TLS is true"},
+	{names: "GRPC_SERVER_TLS_KEY", fate: sets, flags: "grpc-tls-key grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
+	{names: "GRPC_CLIENT_TLS_CACERT", fate: sets, flags: "grpc-tls-client-ca grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
+	{names: "GRPC_CLIENT_TLS_SAN", fate: sets, flags: "grpc-tls-client-san grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
+
+	{names: "LOG_LEVEL", fate: sets, flags: "log-level", why: "the nearest of debug, info, warn and error"},
+	{names: "LOG_FORMAT", fate: sets, flags: "log-format", why: "json, or else text; the keys are Weir's"},
+
+	{names: "SHADOW_MODE", fate: sets, flags: "rls-shadow"},
+	{names: "QUOTA_MODE", fate: sets, flags: "rls-quota"},
+	{names: "RESPONSE_DYNAMIC_METADATA", fate: sets, flags: "rls-metadata"},
+	{names: "LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER", fate: sets, flags: "rls-headers"},
+	{
+		names: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", fate: stops, harmless: falsehood,
+		why: "rules without `algorithm` charge each descriptor by itself; with `algorithm` a refused request charges nothing",
+	},
+	{names: "NEAR_LIMIT_RATIO", fate: warns, harmless: []string{"0.8"}, why: "nothing is counted as near its limit"},
+	{names: "LOCAL_CACHE_SIZE_IN_BYTES", fate: warns, harmless: []string{"0"}, why: "the store is asked each time"},
+	{names: "EXPIRATION_JITTER_MAX_SECONDS", fate: warns, harmless: []string{"300"}, why: "keys expire once they are as good as new"},
+
+	{names: "BACKEND_TYPE", fate: stops, flags: "store", harmless: []string{"redis"}, why: "limits are kept in Redis or in memory"},
+	{
+		names: "MEMCACHE_HOST_PORT MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_MAX_IDLE_CONNS MEMCACHE_TLS MEMCACHE_TLS_CLIENT_CERT " +
+			"MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_CACERT MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
+		fate: warns, why: "there is no memcached",
+	},
+	{
+		names: "REDIS_URL REDIS_SOCKET_TYPE REDIS_TYPE REDIS_AUTH REDIS_TLS REDIS_POOL_SIZE REDIS_TIMEOUT", fate: sets, flags: "store",
+		why: "only the type `single` is served yet; any other stops the start",
+	},
+	{names: "REDIS_TLS_CACERT", fate: sets, flags: "store-tls-ca store", with: "REDIS_TLS"},
+	{names: "REDIS_TLS_CLIENT_CERT", fate: sets, flags: "store-tls-cert store", with: "REDIS_TLS"},
+	{names: "REDIS_TLS_CLIENT_KEY", fate: sets, flags: "store-tls-key store", with: "REDIS_TLS"},
+	{names: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", fate: sets, flags: "store-tls-any-host store", with: "REDIS_TLS"},
+	{names: "CACHE_KEY_PREFIX", fate: sets, flags: "store-prefix"},
+	{names: "REDIS_SENTINEL_AUTH", fate: warns, why: "Redis Sentinel is not served yet"},
+	{names: "REDIS_PERSECOND", fate: stops, flags: "store", harmless: falsehood, unless: (*environment).oneRedis, why: "all limits are kept in one Redis, so REDIS_PERSECOND_URL has to be REDIS_URL"},
+	{
+		names: "REDIS_PERSECOND_URL REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TYPE REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_AUTH REDIS_PERSECOND_TLS " +
+			"REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_PIPELINE_LIMIT REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM " +
+			"REDIS_PERSECOND_TIMEOUT REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR",
+		fate: same, why: "all limits are kept in one Redis",
+	},
+	{names: "REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT", fate: warns, harmless: []string{"0", "0s"}, why: "a request is one script call"},
+	{names: "REDIS_CLUSTER_PIPELINE_PARALLELISM", fate: warns, harmless: []string{"1"}, why: "a request is one script call"},
+	{names: "REDIS_POOL_ON_EMPTY_BEHAVIOR", fate: warns, harmless: []string{"wait"}, why: "calls wait for a connection as long as they may wait for a decision"},
+	{names: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", fate: warns, harmless: falsehood, why: "once Redis has answered, calls say themselves that it is away"},
+	{
+		names: "REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME", fate: warns,
+		why: "the start does not wait for Redis; health checks do",
+	},
+
+	{names: "USE_STATSD", fate: warns, harmless: falsehood, why: "there is no statsd"},
+	{names: "USE_DOG_STATSD", fate: warns, harmless: falsehood, why: "there is no statsd"},
+	{names: "STATSD_HOST STATSD_PORT USE_DOG_STATSD_MOGRIFIERS EXTRA_TAGS STATS_FLUSH_INTERVAL", fate: warns, why: "there is no statsd"},
+	{names: "USE_PROMETHEUS", fate: warns, harmless: falsehood, why: "there are no metrics of this kind"},
+	{names: "PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", fate: warns, why: "there are no metrics of this kind"},
+	{names: "DISABLE_STATS", fate: same, why: "there is no statsd"},
+	{names: "TRACING_ENABLED", fate: warns, harmless: falsehood, why: "there is no tracing"},
+	{
+		names: "TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE TRACING_SERVICE_INSTANCE_ID TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE",
+		fate:  warns, with: "TRACING_ENABLED", why: "there is no tracing",
+	},
+}
