@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,5 +150,43 @@ func TestRedisComesLater(t *testing.T) {
 	server.Kill()
 	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
 		t.Errorf("when it is away again: %d %s", status, body)
+	}
+}
+
+// TestStorePrefixAndSecret looks at the keys that a call leaves.
+func TestStorePrefixAndSecret(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	slots := map[string]bool{}
+	for _, o := range []Options{{}, {StorePrefix: "p_"}, {StorePrefix: "p_", StoreSecretFile: secret}, {StorePrefix: "p_", StoreSecretFile: secret}} {
+		o.Store = server.URL()
+		wantCodes(t, dialGRPC(t, start(t, o)), ok)
+		keys, err := client.Keys(t.Context(), "*").Result()
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("keys %q, %v", keys, err)
+		}
+		prefix, rest, _ := strings.Cut(keys[0], "{")
+		if prefix != cmp.Or(o.StorePrefix, "weir:") {
+			t.Errorf("prefix %q: key %q", o.StorePrefix, keys[0])
+		}
+		slots[rest] = true
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(slots) != 3 {
+		t.Errorf("a secret has to change the slots, for all instances alike: %v", slots)
+	}
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Store: server.URL(), StoreSecretFile: secret}); err == nil || !strings.Contains(err.Error(), "store secret file") {
+		t.Errorf("an empty secret: %v", err)
 	}
 }
