@@ -17,7 +17,7 @@ func Load(paths ...string) ([]*Domain, error) { return Source{Paths: paths}.Load
 // loader goes through the files of a source.
 type loader struct {
 	source   Source
-	files    []string
+	files    []file
 	texts    []text // of the files, in their order
 	seen     map[string]bool
 	loaded   []*Domain
@@ -25,6 +25,10 @@ type loader struct {
 	rules    int
 	problems Problems
 }
+
+// file is a rules file, and where it was when the folder was looked up: a link
+// that is swapped meanwhile leads nobody from one folder into another.
+type file struct{ name, real string }
 
 // text is what a file held, or why it could not be read.
 type text struct {
@@ -43,14 +47,14 @@ func (s Source) look() *loader {
 		l.path(path)
 	}
 	if len(l.files) > maxFiles {
-		l.fail(l.files[maxFiles], "too many files", fmt.Sprintf("at most %d", maxFiles))
+		l.fail(l.files[maxFiles].name, "too many files", fmt.Sprintf("at most %d", maxFiles))
 		l.files = nil
 	}
 	size := 0
-	for _, file := range l.files {
-		t := read(file)
+	for _, f := range l.files {
+		t := read(f.real)
 		if size += len(t.content); size > maxBytes {
-			l.fail(file, "the files are too large", fmt.Sprintf("at most %d bytes in all files together", maxBytes))
+			l.fail(f.name, "the files are too large", fmt.Sprintf("at most %d bytes in all files together", maxBytes))
 			l.files = nil
 			break
 		}
@@ -70,35 +74,39 @@ func (l *loader) fail(file, what, want string) {
 
 // path takes a path that the caller named.
 func (l *loader) path(path string) {
-	info, err := os.Stat(path)
+	real, err := filepath.EvalSymlinks(path)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(real)
+	}
 	if err != nil {
 		l.fail(path, reason(err), "a file or a folder that can be read")
 		return
 	}
 	if !info.IsDir() {
-		l.add(path)
+		l.add(file{path, real})
 		return
 	}
 	before := len(l.files)
-	l.folder(path)
+	l.folder(file{path, real})
 	if len(l.files) == before {
 		l.fail(path, "no rules file in this folder", l.source.Files.want())
 	}
 }
 
-func (l *loader) folder(path string) {
-	entries, err := os.ReadDir(path)
+func (l *loader) folder(at file) {
+	entries, err := os.ReadDir(at.real)
 	if err != nil {
-		l.fail(path, reason(err), "a folder that can be read")
+		l.fail(at.name, reason(err), "a folder that can be read")
 	}
 	for _, entry := range entries {
-		name := filepath.Join(path, entry.Name())
+		f := file{filepath.Join(at.name, entry.Name()), filepath.Join(at.real, entry.Name())}
 		switch {
 		case !l.source.Files.visible(entry.Name()):
 		case entry.IsDir():
-			l.folder(name)
-		case l.source.Files.isRules(name):
-			l.add(name)
+			l.folder(f)
+		case l.source.Files.isRules(f.real):
+			l.add(f)
 		}
 	}
 }
@@ -123,19 +131,19 @@ func (f Files) isRules(name string) bool {
 }
 
 // add takes a file, once.
-func (l *loader) add(file string) {
-	if clean := filepath.Clean(file); !l.seen[clean] {
+func (l *loader) add(f file) {
+	if clean := filepath.Clean(f.name); !l.seen[clean] {
 		l.seen[clean] = true
-		l.files = append(l.files, file)
+		l.files = append(l.files, f)
 	}
 }
 
-func (l *loader) load(file string, t text) {
+func (l *loader) load(name string, t text) {
 	if t.reason != "" {
-		l.fail(file, t.reason, "a file that can be read")
+		l.fail(name, t.reason, "a file that can be read")
 		return
 	}
-	domain, problems, rules := parse(file, []byte(t.content))
+	domain, problems, rules := parse(name, []byte(t.content))
 	l.rules += rules
 	l.problems = append(l.problems, problems...)
 	if len(problems) == 0 {
@@ -180,8 +188,8 @@ func (l *loader) again(at Position, what, want string, first Position) {
 }
 
 // read reads no more of a file than it takes to see that it is too large.
-func read(file string) text {
-	f, err := os.Open(file)
+func read(name string) text {
+	f, err := os.Open(name)
 	if err != nil {
 		return text{reason: reason(err)}
 	}

@@ -81,9 +81,9 @@ func (s Source) Load() ([]*Domain, error) {
 			return nil, Problems{{File: s.Paths[0], What: "the files change while they are read", Want: "files that are left alone"}}
 		}
 	}
-	for i, file := range l.files {
-		if l.load(file, l.texts[i]); l.rules > MaxRules {
-			l.fail(file, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
+	for i, f := range l.files {
+		if l.load(f.name, l.texts[i]); l.rules > MaxRules {
+			l.fail(f.name, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
 			break
 		}
 	}
@@ -102,8 +102,8 @@ func (s Source) Fingerprint() [sha256.Size]byte {
 		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
 		_, _ = io.WriteString(h, text)
 	}
-	for i, file := range l.files {
-		write(file)
+	for i, f := range l.files {
+		write(f.name)
 		write(l.texts[i].content)
 		write(l.texts[i].reason)
 	}
