@@ -143,6 +143,9 @@ func TestServesJSON(t *testing.T) {
 	if code, body := get(t, app, "/healthcheck"); code != http.StatusOK || body != "OK" {
 		t.Errorf("healthcheck: %d %q", code, body)
 	}
+	if code, body := get(t, app, "/rlconfig"); code != http.StatusOK || !strings.Contains(body, "demo.path_/login: unit=SECOND requests_per_unit=3, shadow_mode: false") {
+		t.Errorf("rlconfig: %d %q", code, body)
+	}
 	if code, _ := get(t, app, "/elsewhere"); code != http.StatusNotFound {
 		t.Errorf("elsewhere: %d", code)
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/server/config"
 )
 
 // rulesOf is a file with one rule of so many a day.
@@ -28,7 +30,13 @@ type reloading struct {
 
 func serveRules(t *testing.T, path string) *reloading {
 	t.Helper()
-	app, err := server.New(server.Options{Config: path, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
+	return serveOptions(t, server.Options{Config: path})
+}
+
+func serveOptions(t *testing.T, o server.Options) *reloading {
+	t.Helper()
+	o.HTTP, o.GRPC = "127.0.0.1:0", "127.0.0.1:0"
+	app, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +220,118 @@ func TestNoCallSeesTwoRevisions(t *testing.T) {
 	}
 	cancel()
 	callers.Wait()
+}
+
+// revisions is a folder of rules revisions behind a link, as both Kubernetes and
+// RUNTIME_ROOT keep them. Each revision has two files, whose limits are its number.
+type revisions struct {
+	t    *testing.T
+	link string
+}
+
+func newRevisions(t *testing.T, numbers ...int) *revisions {
+	t.Helper()
+	r := &revisions{t: t, link: filepath.Join(t.TempDir(), "current")}
+	for _, n := range numbers {
+		folder := filepath.Join(r.target(n), "ratelimit", "config")
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, "a"), rulesOf(n))
+		write(t, filepath.Join(folder, "b"), strings.ReplaceAll(rulesOf(n), "user", "path"))
+	}
+	r.flip(numbers[0])
+	return r
+}
+
+func (r *revisions) target(n int) string {
+	return filepath.Join(filepath.Dir(r.link), fmt.Sprint("revision-", n))
+}
+
+// flip makes the link lead to another revision, at one instant.
+func (r *revisions) flip(n int) {
+	next := r.link + ".new"
+	if err := errors.Join(os.Symlink(r.target(n), next), os.Rename(next, r.link)); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// options are those of a server that merges the files of the folder.
+func (r *revisions) options() server.Options {
+	return server.Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesAll, ConfigMerge: true}
+}
+
+// TestFollowsALinkedRoot swaps a folder far above the files.
+func TestFollowsALinkedRoot(t *testing.T) {
+	t.Parallel()
+	files := newRevisions(t, 10, 20, 30)
+	r := serveOptions(t, files.options())
+	for _, n := range []int{20, 30, 10, 30} {
+		files.flip(n)
+		r.untilLimit(n)
+	}
+}
+
+// TestNoCallSeesTwoRevisionsOfALink flips a link thousands of times, reading
+// all the while, and calls throughout: each call meets one revision.
+func TestNoCallSeesTwoRevisionsOfALink(t *testing.T) {
+	t.Parallel()
+	flips := 2000
+	if testing.Short() {
+		flips = 300
+	}
+	files := newRevisions(t, 1000, 2000, 3000)
+	r := serveOptions(t, files.options())
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls, met sync.Map
+	var callers sync.WaitGroup
+	for caller := range 2 {
+		callers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				one, other := r.both()
+				if one != other || one == "" {
+					t.Errorf("one call met %q and %q", one, other)
+				}
+				met.Store(one, true)
+				calls.Store(caller, n)
+			}
+		})
+	}
+	for n := range flips {
+		files.flip([]int{1000, 2000, 3000}[n%3])
+		r.app.Reload()
+	}
+	files.flip(2000)
+	r.untilLimit(2000)
+	cancel()
+	callers.Wait()
+	total, revisions := 0, 0
+	calls.Range(func(_, n any) bool { total += n.(int); return true })
+	met.Range(func(any, any) bool { revisions++; return true })
+	if revisions < 2 {
+		t.Errorf("%d calls met %d revisions", total, revisions)
+	}
+	t.Logf("%d flips, %d calls, %d revisions met", flips, total, revisions)
+}
+
+// TestSurvivesWhatIsNoRules leaves all kinds of things where the rules were.
+func TestSurvivesWhatIsNoRules(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	good := rulesOf(20)
+	for n, bad := range []string{"", "\x00\xff\xfe", good[:len(good)/2], "domain: [", strings.Repeat("- ", 1000), "domain: shop\ndomain: shop\n", "a: &a [*a]"} {
+		write(t, file, bad)
+		r.app.Reload()
+		r.until("the error is told", func() bool { return strings.Contains(r.ready(), `"name":"rules","ok":false`) })
+		if r.limit() != fmt.Sprint(10+n) {
+			t.Errorf("limit %s after %q", r.limit(), bad)
+		}
+		write(t, file, rulesOf(11+n))
+		r.app.Reload()
+		r.untilLimit(11 + n)
+	}
 }
 
 // both takes from two rules in one call and returns the limits it met.
