@@ -7,6 +7,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/storetest"
 )
 
 // leakChecked runs the tests and then looks for goroutines they left.
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 // may use:
 //
 //	serve ARG…           start "weir serve ARG…" and wait until it serves; $HTTP is its address
-//	signal NAME          send it TERM, INT or KILL
+//	signal NAME          send it TERM, INT, HUP or KILL
 //	exited CODE          wait until it ended with that code; its output becomes stdout and stderr
 //	http STATUS METHOD PATH [BODY] [NAME:VALUE…]
 //	                     call it; the status line, headers and body become stdout
@@ -43,6 +45,8 @@ func TestMain(m *testing.M) {
 //	finish STATUS        send the rest and wait for the answer
 //	logged TEXT          wait until the server's log has it
 //	cannot, problems     exec, expecting exit code 2 or 1
+//	rls DOMAIN KEY=VALUE[,KEY=VALUE]…
+//	                     ask as Envoy does; the codes, limits and remainders become stdout
 //	curls                run the curl lines that the server printed, as this test's own calls
 func TestScript(t *testing.T) {
 	t.Parallel()
@@ -52,5 +56,22 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setUp,
 		Cmds:                commands(),
+	})
+}
+
+// TestScriptRedis runs the stories in testdata/redis, for which $REDIS is the
+// address of a Redis that nothing else uses at the time.
+func TestScriptRedis(t *testing.T) {
+	t.Parallel()
+	redis := storetest.StartRedis(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/redis",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REDIS", redis.Addr())
+			return setUp(env)
+		},
+		Cmds: commands(),
 	})
 }

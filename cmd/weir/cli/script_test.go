@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,7 +71,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	for name, run := range map[string]func(*session, *testscript.TestScript, []string){
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
-		"finish": (*session).finish, "resp": (*session).resp, "curls": (*session).curls, "logged": (*session).logged,
+		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -92,10 +93,13 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 	s.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = ts.MkAbs("."), &s.stdout, &s.stderr
 	s.cmd.Env = []string{"PATH=" + ts.Getenv("PATH")}
-	for _, name := range []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"} {
+	names := []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"}
+	for _, name := range slices.Concat(names, aliasNames()) {
 		s.cmd.Env = append(s.cmd.Env, name+"="+ts.Getenv(name))
 	}
-	s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))
+	if ts.Getenv("GRPC_PORT") == "" {
+		s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))
+	}
 	ts.Check(s.cmd.Start())
 	cmd, ended := s.cmd, s.ended
 	go func() {
@@ -157,7 +161,7 @@ func (s *session) logged(ts *testscript.TestScript, args []string) {
 }
 
 func (s *session) signal(ts *testscript.TestScript, args []string) {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}
 	ts.Check(s.cmd.Process.Signal(signals[args[0]]))
 }
 
