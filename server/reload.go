@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -108,15 +107,9 @@ func (r *reloader) watch(watcher *fsnotify.Watcher) {
 		for _, folder := range above(path) {
 			_ = watcher.Add(folder)
 		}
-		_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil || !entry.IsDir():
-				return nil
-			case name != path && strings.HasPrefix(entry.Name(), "."):
-				return filepath.SkipDir
-			}
-			return watcher.Add(name)
-		})
+	}
+	for _, folder := range r.source.Folders() {
+		_ = watcher.Add(folder)
 	}
 }
 

@@ -258,7 +258,7 @@ func (r *revisions) flip(n int) {
 
 // options are those of a server that merges the files of the folder.
 func (r *revisions) options() server.Options {
-	return server.Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesAll, ConfigMerge: true}
+	return server.Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesHidden, ConfigMerge: true}
 }
 
 // TestFollowsALinkedRoot swaps a folder far above the files.
@@ -270,6 +270,17 @@ func TestFollowsALinkedRoot(t *testing.T) {
 		files.flip(n)
 		r.untilLimit(n)
 	}
+	// What the link leads to now is watched, with all its folders.
+	folder := filepath.Join(files.target(30), "ratelimit", "config")
+	write(t, filepath.Join(folder, "a"), rulesOf(31))
+	r.untilLimit(31)
+	if err := errors.Join(os.Remove(filepath.Join(folder, "a")), os.Mkdir(filepath.Join(folder, ".hidden"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(folder, ".hidden", "a"), rulesOf(32))
+	r.untilLimit(32)
+	write(t, filepath.Join(folder, ".hidden", "a"), rulesOf(33))
+	r.untilLimit(33)
 }
 
 // TestNoCallSeesTwoRevisionsOfALink flips a link thousands of times, reading

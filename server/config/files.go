@@ -17,6 +17,7 @@ func Load(paths ...string) ([]*Domain, error) { return Source{Paths: paths}.Load
 // loader goes through the files of a source.
 type loader struct {
 	source   Source
+	folders  []string
 	files    []file
 	texts    []text // of the files, in their order
 	seen     map[string]bool
@@ -36,9 +37,8 @@ type text struct {
 	reason  string
 }
 
-// look finds and reads the files of a source, or says what is wrong with the
-// paths.
-func (s Source) look() *loader {
+// find finds the files of a source, or says what is wrong with the paths.
+func (s Source) find() *loader {
 	l := &loader{source: s, seen: map[string]bool{}, domains: map[string]*Domain{}}
 	if len(s.Paths) == 0 {
 		l.fail("", "no rules file", "the path of a file or a folder")
@@ -50,6 +50,12 @@ func (s Source) look() *loader {
 		l.fail(l.files[maxFiles].name, "too many files", fmt.Sprintf("at most %d", maxFiles))
 		l.files = nil
 	}
+	return l
+}
+
+// look finds and reads the files of a source.
+func (s Source) look() *loader {
+	l := s.find()
 	size := 0
 	for _, f := range l.files {
 		t := read(f.real)
@@ -95,6 +101,7 @@ func (l *loader) path(path string) {
 }
 
 func (l *loader) folder(at file) {
+	l.folders = append(l.folders, at.name)
 	entries, err := os.ReadDir(at.real)
 	if err != nil {
 		l.fail(at.name, reason(err), "a folder that can be read")

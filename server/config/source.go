@@ -110,3 +110,7 @@ func (s Source) Fingerprint() [sha256.Size]byte {
 	_, _ = io.WriteString(h, l.problems.Error())
 	return [sha256.Size]byte(h.Sum(nil))
 }
+
+// Folders returns the folders that the files were found in, for who wants to
+// watch them.
+func (s Source) Folders() []string { return s.find().folders }
