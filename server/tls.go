@@ -22,8 +22,8 @@ type TLS struct {
 	// it and its authority, and the key to it. Both, or neither for no TLS.
 	Cert, Key string
 	// ClientCA is a file with the authorities one of which must have signed a
-	// client's certificate, besides those that the host trusts. Empty: clients
-	// need no certificate.
+	// client's certificate; those that the host trusts do not count. Empty:
+	// clients need no certificate.
 	ClientCA string
 	// ClientSAN is the DNS name that a client's certificate must be for. Empty:
 	// any. It needs ClientCA.
@@ -89,8 +89,9 @@ func (c *certificates) refresh() error {
 	}
 	next.config = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols, Certificates: []tls.Certificate{pair}}
 	if c.ClientCA != "" {
-		if next.config.ClientCAs, err = authorities(c.field+" client ca", c.ClientCA, next.clientCA); err != nil {
-			return err
+		next.config.ClientCAs = x509.NewCertPool()
+		if !next.config.ClientCAs.AppendCertsFromPEM([]byte(next.clientCA)) {
+			return tlsError(c.field+" client ca", c.ClientCA, "a file with certificates in PEM")
 		}
 		next.config.ClientAuth = tls.RequireAndVerifyClientCert
 		next.config.VerifyConnection = c.admit
@@ -128,18 +129,6 @@ func (c *certificates) admit(state tls.ConnectionState) error {
 		return nil
 	}
 	return state.PeerCertificates[0].VerifyHostname(c.ClientSAN)
-}
-
-// authorities returns those that the host trusts and those of a file.
-func authorities(field, file, text string) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM([]byte(text)) {
-		return nil, tlsError(field, file, "a file with certificates in PEM")
-	}
-	return pool, nil
 }
 
 func tlsError(field, file, want string) error {
@@ -180,8 +169,11 @@ func (t *StoreTLS) apply(to *tls.Config) error {
 		if err != nil {
 			return tlsError("store tls ca", t.CA, "a file with certificates in PEM: "+why(err))
 		}
-		if to.RootCAs, err = authorities("store tls ca", t.CA, string(text)); err != nil {
-			return err
+		if to.RootCAs, err = x509.SystemCertPool(); err != nil {
+			to.RootCAs = x509.NewCertPool()
+		}
+		if !to.RootCAs.AppendCertsFromPEM(text) {
+			return tlsError("store tls ca", t.CA, "a file with certificates in PEM")
 		}
 	}
 	if t.Cert != "" || t.Key != "" {

@@ -174,7 +174,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 			for _, addr := range addrs {
 				fmt.Fprintln(cmd.OutOrStdout(), addr)
 			}
-			if f.config == "" {
+			if f.config == "" && f.httpTLS == (server.TLS{}) {
 				printDemo(cmd.OutOrStdout(), addrs)
 			}
 		},
