@@ -154,7 +154,8 @@ func TestVariablesSetFlags(t *testing.T) {
 			values{"config": "rules.yaml", "config-files": "yaml", "http": "0.0.0.0:8080"},
 		},
 		"addresses": {
-			values{"HOST": "::1", "PORT": "1", "GRPC_HOST": "10.0.0.1"}, nil,
+			values{"HOST": "::1", "PORT": "1", "GRPC_HOST": "10.0.0.1"},
+			nil,
 			values{"http": "[::1]:1", "grpc": "10.0.0.1:8081"},
 		},
 		"a port alone opens nothing to others": {values{"PORT": "1"}, nil, values{"http": "127.0.0.1:1", "grpc": "127.0.0.1:8081"}},
