@@ -99,10 +99,16 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return found.blame(err)
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	signalled, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// From the first signal on the next one has its usual effect: it kills.
-	defer context.AfterFunc(ctx, stop)()
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	// From the first signal on the next one has its usual effect: it kills. So
+	// it is before anybody can see that the first one came.
+	defer context.AfterFunc(signalled, func() {
+		stop()
+		cancel()
+	})()
 	defer onHangup(app.Reload)()
 	err = app.Run(ctx)
 	if len(app.Addrs()) > 0 && err != nil {
