@@ -58,9 +58,7 @@ func New(o Options) (*App, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	// Before the files are read, so that no change between the two is missed.
-	seen := o.source().Fingerprint()
-	set, err := o.loadRules()
+	set, seen, err := o.loadRules()
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package server
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -148,13 +149,15 @@ func (o *Options) validate() error {
 	return o.validateRESP()
 }
 
-// loadRules reads the rules that the options name. The error lists every mistake
-// in them.
-func (o *Options) loadRules() (*rules.Set, error) {
+// loadRules reads the rules that the options name, and tells them apart from
+// others. The error lists every mistake in them.
+func (o *Options) loadRules() (set *rules.Set, seen [sha256.Size]byte, err error) {
 	if o.Config == "" {
-		return rules.Demo(), nil
+		return rules.Demo(), seen, nil
 	}
-	return rules.LoadFrom(o.source())
+	reading := o.source().Read()
+	set, err = rules.LoadFrom(reading)
+	return set, reading.Fingerprint(), err
 }
 
 // source is where the rules are.

@@ -130,7 +130,8 @@ func above(path string) []string {
 // otherwise leaves those in force that are. Who has asked is told that nothing
 // has changed.
 func (r *reloader) load(asked bool) {
-	seen := r.source.Fingerprint()
+	reading := r.source.Read()
+	seen := reading.Fingerprint()
 	if seen == r.seen {
 		if asked {
 			r.logger.Info("the rules files have not changed", "config", r.source.Paths)
@@ -138,7 +139,7 @@ func (r *reloader) load(asked bool) {
 		return
 	}
 	r.seen = seen
-	set, err := rules.LoadFrom(r.source)
+	set, err := rules.LoadFrom(reading)
 	if err != nil {
 		r.failed.Store(&err)
 		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.source.Paths, "error", err)

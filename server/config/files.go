@@ -39,7 +39,7 @@ type text struct {
 
 // find finds the files of a source, or says what is wrong with the paths.
 func (s Source) find() *loader {
-	l := &loader{source: s, seen: map[string]bool{}, domains: map[string]*Domain{}}
+	l := &loader{source: s, seen: map[string]bool{}}
 	if len(s.Paths) == 0 {
 		l.fail("", "no rules file", "the path of a file or a folder")
 	}

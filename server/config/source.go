@@ -66,23 +66,33 @@ func (f Files) want() string {
 // looks is how often a source is read until two looks in a row agree.
 const looks = 10
 
-// Load reads the files. It returns the domains in the order of the paths, a
-// folder's by name. What it returns has been in the files at one time: it reads
-// them until two readings agree. The error is of type [Problems] and holds the
-// mistakes of all files.
-func (s Source) Load() ([]*Domain, error) {
+// A Reading is what the files of a source held at one time.
+type Reading struct{ found *loader }
+
+// Read reads the files until two readings agree, so that no file is of one time
+// and another of a later one. What is wrong with them, [Reading.Domains] tells.
+func (s Source) Read() *Reading {
 	l := s.look()
-	for i := 1; ; i++ {
+	for range looks {
 		again := s.look()
 		if l.same(again) {
-			break
+			return &Reading{l}
 		}
-		if l = again; i == looks {
-			return nil, Problems{{File: s.Paths[0], What: "the files change while they are read", Want: "files that are left alone"}}
-		}
+		l = again
 	}
-	for i, f := range l.files {
-		if l.load(f.name, l.texts[i]); l.rules > MaxRules {
+	l.fail(s.Paths[0], "the files change while they are read", "files that are left alone")
+	return &Reading{l}
+}
+
+// Load is [Source.Read] and [Reading.Domains].
+func (s Source) Load() ([]*Domain, error) { return s.Read().Domains() }
+
+// Domains returns the domains in the order of the paths, a folder's by name. The
+// error is of type [Problems] and holds the mistakes of all files.
+func (r *Reading) Domains() ([]*Domain, error) {
+	l := &loader{source: r.found.source, domains: map[string]*Domain{}, problems: slices.Clone(r.found.problems)}
+	for i, f := range r.found.files {
+		if l.load(f.name, r.found.texts[i]); l.rules > MaxRules {
 			l.fail(f.name, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
 			break
 		}
@@ -93,21 +103,20 @@ func (s Source) Load() ([]*Domain, error) {
 	return l.loaded, nil
 }
 
-// Fingerprint tells whether what [Source.Load] would read has changed: the names
-// and the contents of the files, and the reasons why some cannot be read.
-func (s Source) Fingerprint() [sha256.Size]byte {
-	l := s.look()
+// Fingerprint tells readings apart: by the names and the contents of the files,
+// and the reasons why some cannot be read.
+func (r *Reading) Fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	write := func(text string) {
 		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
 		_, _ = io.WriteString(h, text)
 	}
-	for i, f := range l.files {
+	for i, f := range r.found.files {
 		write(f.name)
-		write(l.texts[i].content)
-		write(l.texts[i].reason)
+		write(r.found.texts[i].content)
+		write(r.found.texts[i].reason)
 	}
-	_, _ = io.WriteString(h, l.problems.Error())
+	_, _ = io.WriteString(h, r.found.problems.Error())
 	return [sha256.Size]byte(h.Sum(nil))
 }
 

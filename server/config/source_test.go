@@ -171,3 +171,49 @@ func TestLoadIsOfOneTime(t *testing.T) {
 	}
 	t.Logf("%d of 500 loads", loaded)
 }
+
+// TestFingerprint: what is told apart is what was read, not when.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	dir := put(t, map[string]string{"a.yaml": "domain: a"})
+	source := config.Source{Paths: []string{dir}}
+	file := filepath.Join(dir, "a.yaml")
+	first := source.Read().Fingerprint()
+	change := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("domain: b")
+	if source.Read().Fingerprint() == first {
+		t.Error("another content has the same fingerprint")
+	}
+	change("domain: a")
+	if source.Read().Fingerprint() != first {
+		t.Error("the same content has another fingerprint")
+	}
+	if err := os.Rename(file, filepath.Join(dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if source.Read().Fingerprint() == first {
+		t.Error("another name has the same fingerprint")
+	}
+	reading := source.Read()
+	change("domain: [")
+	if domains, err := reading.Domains(); err != nil || len(domains) != 1 || domains[0].Name != "a" {
+		t.Errorf("a reading changed after it was made: %v, %v", domains, err)
+	}
+}
+
+// TestFilesTogether bounds what a load holds in memory.
+func TestFilesTogether(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{}
+	for n := range 17 {
+		files[string(rune('a'+n))+".yaml"] = "domain: " + string(rune('a'+n)) + "\n#" + strings.Repeat("x", config.MaxFileBytes-100)
+	}
+	if _, err := config.Load(put(t, files)); err == nil || !strings.Contains(err.Error(), "q.yaml: the files are too large; want at most 16777216 bytes") {
+		t.Errorf("got %v", err)
+	}
+}

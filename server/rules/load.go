@@ -9,11 +9,11 @@ import (
 
 // Load reads rules files and folders of them, see [config.Load], and compiles
 // what they hold. The mistakes of all files come back as [config.Problems].
-func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}) }
+func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}.Read()) }
 
-// LoadFrom is Load for a source that says more than paths.
-func LoadFrom(s config.Source) (*Set, error) {
-	domains, err := s.Load()
+// LoadFrom is Load for files that were read.
+func LoadFrom(r *config.Reading) (*Set, error) {
+	domains, err := r.Domains()
 	if err != nil {
 		return nil, err
 	}
