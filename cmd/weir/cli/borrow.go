@@ -23,6 +23,7 @@ type borrowed struct {
 	behind  map[string][]string // the variables that set a flag
 	ignored []*family
 	names   map[*family][]string // those of a family that are set
+	alone   bool                 // nothing names a store that other processes share
 }
 
 // applyEnvoyproxy sets flags that were not given from the variables of
@@ -49,6 +50,7 @@ func applyEnvoyproxy(flags *pflag.FlagSet, get func(string) string) (*borrowed, 
 			b.ignored = append(b.ignored, f)
 		}
 	}
+	b.alone = get("RUNTIME_ROOT") != "" && get("REDIS_URL") == "" && !flags.Changed("store")
 	return b, nil
 }
 
@@ -108,6 +110,9 @@ func (b *borrowed) tell(logger *slog.Logger) {
 	slices.Sort(followed)
 	if followed = slices.Compact(followed); len(followed) > 0 {
 		logger.Info("variables of envoyproxy/ratelimit are followed", "variables", followed)
+	}
+	if b.alone {
+		logger.Warn("REDIS_URL is not set: limits are kept in memory, by each process for itself")
 	}
 	for _, f := range b.ignored {
 		logger.Warn("variables of envoyproxy/ratelimit are not followed", "variables", b.names[f], "why", f.why)

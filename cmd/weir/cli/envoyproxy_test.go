@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"flag"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -258,5 +260,47 @@ func TestVariablesWarn(t *testing.T) {
 	}
 	if len(b.behind) > 0 {
 		t.Errorf("flags were set: %v", slices.Collect(maps.Keys(b.behind)))
+	}
+}
+
+// TestTell: the log names variables and never says what is in them.
+func TestTell(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		variables map[string]string
+		args      []string
+		want      []string
+	}{
+		{nil, nil, nil},
+		{map[string]string{"RUNTIME_ROOT": "/hunter2"}, nil, []string{
+			`level=INFO msg="variables of envoyproxy/ratelimit are followed" variables=[RUNTIME_ROOT]`,
+			`level=WARN msg="REDIS_URL is not set: limits are kept in memory, by each process for itself"`,
+		}},
+		{map[string]string{"RUNTIME_ROOT": "/hunter2"}, []string{"--store", "memory", "--http", "x", "--grpc", "x"}, []string{
+			`level=INFO msg="variables of envoyproxy/ratelimit are followed" variables=[RUNTIME_ROOT]`,
+		}},
+		{map[string]string{"REDIS_URL": "h:1", "REDIS_AUTH": "hunter2", "STATSD_HOST": "hunter2", "EXTRA_TAGS": "hunter2"}, nil, []string{
+			`level=INFO msg="variables of envoyproxy/ratelimit are followed" variables="[REDIS_AUTH REDIS_URL]"`,
+			`level=WARN msg="variables of envoyproxy/ratelimit are not followed" variables="[STATSD_HOST EXTRA_TAGS]" why="there is no statsd"`,
+		}},
+	} {
+		_, b, err := borrow(t, test.variables, test.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		b.tell(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			got = append(got, strings.TrimSpace(line))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
