@@ -33,6 +33,7 @@ func Example() {
 		grpc.ChainStreamInterceptor(weirgrpc.StreamServerInterceptor(limiter, o)),
 	)
 	server.Stop() // register services and call Serve instead
+	// Output:
 }
 
 // What an interceptor does, without a network around it.
@@ -62,6 +63,7 @@ func ExampleStreamServerInterceptor() {
 	streams := weirgrpc.StreamServerInterceptor(limiter, weirgrpc.Options{Key: weirgrpc.KeyByMetadata("authorization")})
 	server := grpc.NewServer(grpc.ChainStreamInterceptor(streams))
 	server.Stop() // register services and call Serve instead
+	// Output:
 }
 
 // Calls are charged for the bytes of their answers; those that fail are free.
@@ -100,7 +102,8 @@ func ExampleUnaryClientInterceptor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer conn.Close() // make calls before
+	fmt.Println(conn.Target(), conn.Close()) // make calls instead
+	// Output: localhost:8095 <nil>
 }
 
 // A checker is what go-grpc-middleware's ratelimit package asks for.
