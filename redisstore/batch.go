@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -116,7 +117,7 @@ func (b *batch) args() []any {
 	args := make([]any, 1, 1+len(b.rules))
 	for i := range b.rules {
 		request = appendRule(request, &b.rules[i])
-		args = append(args, lifetime(&b.rules[i]))
+		args = append(args, strconv.FormatInt(b.rules[i].Drain/1000+1+slack, 10))
 	}
 	for _, r := range b.keyRule {
 		request = append16(request, r)

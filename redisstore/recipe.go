@@ -79,9 +79,6 @@ func pack(limit weir.Limit) (PackedLimit, error) {
 		Name: limit.Name, Count: limit.Count,
 		Kind: string([]byte{step.Letter, step.Format}),
 		Rule: hex.EncodeToString(appendRule(nil, &rule)),
-		TTL:  lifetime(&rule),
+		TTL:  strconv.FormatInt(rule.Drain/1000+1+slack, 10),
 	}, nil
 }
-
-// lifetime is how long a key under the rule lives that has no debt, in ms.
-func lifetime(r *algo.Rule) string { return strconv.FormatInt(r.Drain/1000+1+slack, 10) }

@@ -1,62 +1,89 @@
-package redisstore
+package redisstore_test
 
 import (
+	"context"
+	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
 )
 
-// TestRecipe holds a recipe to what a store sends for each algorithm.
+// TestRecipe compares a recipe with what a store leaves in Redis. That its rules
+// are the store's is for the gateway in examples/openresty to show.
 func TestRecipe(t *testing.T) {
 	t.Parallel()
+	ctx := context.Background()
+	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	defer client.Close()
+	o := redisstore.Options{Prefix: "p:", Secret: "s"}
+	store, err := redisstore.New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for id := range algo.Steps {
 		limit := weir.Limit{Name: "n", Algorithm: weir.Algorithm(id), Count: 7, Period: time.Minute}
-		o := Options{Prefix: "p:", Secret: "s"}
-		recipe, err := NewRecipe(o, limit)
+		recipe, err := redisstore.NewRecipe(o, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		compiled, err := limit.Compile()
+		limiter, err := weir.NewLimiter(store, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys := newKeyer(o.Prefix, o.Secret)
-		charge := weir.Charge{Key: "key", Slot: "slot", Limit: compiled}
-		b := newBatch(keys, 0)
-		b.add(&weir.Act{ID: "id", Charges: []weir.Charge{charge}})
-		args := b.args()
-		got := recipe.Limits[0]
-		if rule, err := hex.DecodeString(got.Rule); err != nil || !strings.Contains(string(args[0].([]byte)), string(rule)) {
-			t.Errorf("%v: rule %s, %v, is not in the request %x", limit.Algorithm, got.Rule, err, args[0])
+		if _, err := limiter.Hold(ctx, "who", 1, 0); err != nil {
+			t.Fatal(err)
 		}
-		if got.TTL != args[1] || got.Name != "n" || got.Count != 7 {
-			t.Errorf("%v: %+v", limit.Algorithm, got)
+		packed := recipe.Limits[0]
+		keys, err := client.Keys(ctx, recipe.Prefix+"{????}"+packed.Kind+":who").Result()
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("%v: keys %v, %v", limit.Algorithm, keys, err)
 		}
-		if name := keys.name(&charge); !strings.HasPrefix(name, recipe.Prefix+"{") || !strings.HasSuffix(name, "}"+got.Kind+":key") {
-			t.Errorf("%v: kind %s, key %s", limit.Algorithm, got.Kind, name)
+		ttl, err := strconv.ParseInt(packed.TTL, 10, 64)
+		left := client.PTTL(ctx, keys[0]).Val()
+		if off := time.Duration(ttl)*time.Millisecond - left; err != nil || off < 0 || off > 30*time.Second {
+			t.Errorf("%v: ttl %q, %v, Redis says %v", limit.Algorithm, packed.TTL, err, left)
 		}
-		if recipe.SHA != named(Script()).sha {
-			t.Errorf("the SHA is not the script's")
+		if packed.Name != "n" || packed.Count != 7 || len(packed.Rule) != 2*51 {
+			t.Errorf("%v: %+v", limit.Algorithm, packed)
 		}
+	}
+}
+
+func TestRecipeNamesTheScript(t *testing.T) {
+	t.Parallel()
+	recipe, err := redisstore.NewRecipe(redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha1.Sum([]byte(redisstore.Script()))
+	if recipe.SHA != hex.EncodeToString(sum[:]) || recipe.Prefix != "weir:" || !strings.HasPrefix(redisstore.Script(), "-- Decides acts") {
+		t.Errorf("%+v", recipe)
 	}
 }
 
 func TestRecipeRefuses(t *testing.T) {
 	t.Parallel()
-	for field, make := range map[string]func() (*Recipe, error){
-		"prefix": func() (*Recipe, error) { return NewRecipe(Options{Prefix: "{"}) },
-		"period": func() (*Recipe, error) { return NewRecipe(Options{}, weir.Limit{Count: 1}) },
-		"time_zone": func() (*Recipe, error) {
-			return NewRecipe(Options{}, weir.Limit{Count: 1, Period: 24 * time.Hour, Algorithm: weir.FixedWindow, TimeZone: "UTC"})
+	for field, build := range map[string]func() (*redisstore.Recipe, error){
+		"prefix": func() (*redisstore.Recipe, error) { return redisstore.NewRecipe(redisstore.Options{Prefix: "{"}) },
+		"period": func() (*redisstore.Recipe, error) {
+			return redisstore.NewRecipe(redisstore.Options{}, weir.Limit{Count: 1})
+		},
+		"time_zone": func() (*redisstore.Recipe, error) {
+			return redisstore.NewRecipe(redisstore.Options{}, weir.Limit{Count: 1, Period: 24 * time.Hour, Algorithm: weir.FixedWindow, TimeZone: "UTC"})
 		},
 	} {
 		var invalid *weir.InvalidError
-		if recipe, err := make(); recipe != nil || !errors.As(err, &invalid) || invalid.Field != field {
+		if recipe, err := build(); recipe != nil || !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%s: %+v, %v", field, recipe, err)
 		}
 	}
