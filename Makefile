@@ -37,7 +37,7 @@ test-short: ## run the tests that take a moment
 	cd examples && $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
-setup: ## install redis-server, nginx and a C compiler where they are missing
+setup: ## install redis-server, nginx with Lua and a C compiler where they are missing
 	@scripts/setup.sh
 
 .PHONY: lint

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -13,7 +14,42 @@ import (
 // examples, which run.
 func TestLibraryGuide(t *testing.T) {
 	t.Parallel()
-	src, err := os.ReadFile("example_verbs_test.go")
+	examples := examplesOf(t, "example_verbs_test.go")
+	for name, code := range examples {
+		section(t, "docs/library.md", name, code)
+	}
+	if len(examples) < 6 {
+		t.Errorf("found %d examples", len(examples))
+	}
+}
+
+// TestMiddlewareGuide demands that all code in the guide to the middleware is
+// that of examples, which run.
+func TestMiddlewareGuide(t *testing.T) {
+	t.Parallel()
+	const guide = "docs/middleware.md"
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := regexp.MustCompile(`(?m)^<!-- (\w+)\.(\w+) -->$`).FindAllStringSubmatch(string(text), -1)
+	if blocks := strings.Count(string(text), "```go\n"); blocks != len(marks) || blocks < 6 {
+		t.Errorf("%d pieces of code, %d of examples", blocks, len(marks))
+	}
+	for _, mark := range marks {
+		code, found := examplesOf(t, mark[1]+"/example_test.go")[mark[2]]
+		if !found {
+			t.Errorf("%s has no %s", mark[1], mark[2])
+			continue
+		}
+		section(t, guide, mark[1]+"."+mark[2], code)
+	}
+}
+
+// examplesOf returns the code of a file's examples, as it stands in the docs.
+func examplesOf(t *testing.T, path string) map[string]string {
+	t.Helper()
+	src, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,18 +58,15 @@ func TestLibraryGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	examples := map[string]string{}
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
 		if !ok || !strings.HasPrefix(f.Name.Name, "Example") {
 			continue
 		}
-		found++
 		body := string(src[fset.Position(f.Body.Lbrace).Offset+2 : fset.Position(f.Body.Rbrace).Offset])
 		code := strings.ReplaceAll("\n"+body, "\n\t", "\n")[1:]
-		section(t, "docs/library.md", f.Name.Name, "```go\n"+code+"```\n")
+		examples[f.Name.Name] = "```go\n" + code + "```\n"
 	}
-	if found < 6 {
-		t.Errorf("found %d examples", found)
-	}
+	return examples
 }

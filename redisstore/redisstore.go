@@ -56,8 +56,8 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
 		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
 	}
-	if strings.ContainsAny(o.Prefix, "{}") {
-		return nil, &weir.InvalidError{Field: "prefix", Value: fmt.Sprintf("%q", o.Prefix), Want: "no braces"}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return nil, err
 	}
 	if o.Timeout < 0 {
 		return nil, &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "a positive duration, or 0 for 1s"}
@@ -75,6 +75,13 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
 		punctual: punctual(client), script: shipped, logger: o.Logger,
 	}, nil
+}
+
+func checkPrefix(prefix string) error {
+	if strings.ContainsAny(prefix, "{}") {
+		return &weir.InvalidError{Field: "prefix", Value: fmt.Sprintf("%q", prefix), Want: "no braces"}
+	}
+	return nil
 }
 
 // punctual reports whether a client ends its reads and writes at the context's

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests start: redis-server, nginx, and a C compiler for the
-# race detector. Leaves alone what is there. Where it cannot install, it says
-# what to do by hand and succeeds: the tests that miss something are skipped, or
-# fail if WEIR_REQUIRE names it.
+# Installs what the tests start: redis-server, nginx, also with Lua, and a C
+# compiler for the race detector. Leaves alone what is there. Where it cannot
+# install, it says what to do by hand and succeeds: the tests that miss something
+# are skipped, or fail if WEIR_REQUIRE names it.
 set -u
 
 say() { echo "setup: $*"; }
@@ -10,12 +10,18 @@ say() { echo "setup: $*"; }
 # Daemons may be in a folder that is not in a user's PATH.
 have() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null 2>&1; }
 
+# nginx with Lua is OpenResty, or Debian's nginx with modules of two packages.
+have_lua() {
+  have openresty || { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] && compgen -G '/usr/lib/*/lua/5.1/cjson.so' >/dev/null; }
+}
+
 missing=()
 have redis-server || missing+=(redis-server)
 have nginx || missing+=(nginx)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
+have_lua || missing+=(openresty)
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx and a C compiler are there'
+  say 'redis-server, nginx, Lua for it and a C compiler are there'
   exit 0
 fi
 
@@ -49,15 +55,20 @@ with_apt() {
   [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null || by_hand 'that takes root, or sudo without a password'
   local packages=() program
   for program in "${missing[@]}"; do
-    packages+=("$program")
-    [ "$program" != gcc ] || packages+=(libc6-dev)
+    case $program in
+      gcc) packages+=(gcc libc6-dev) ;;
+      openresty) packages+=(libnginx-mod-http-lua lua-cjson) ;;
+      *) packages+=("$program") ;;
+    esac
   done
   say "installing ${packages[*]} with apt-get"
   as_root apt-get update -q || say 'apt-get update failed; trying with the lists that are there'
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" ||
     by_hand 'apt-get failed'
   for program in "${missing[@]}"; do
-    [ "$program" = gcc ] || stop_service "$program"
+    case $program in
+      redis-server | nginx) stop_service "$program" ;;
+    esac
   done
 }
 
@@ -68,6 +79,7 @@ with_brew() {
     case $program in
       redis-server) formulas+=(redis) ;;
       gcc) say 'for a C compiler run: xcode-select --install' ;;
+      openresty) say 'for nginx with Lua run: brew install openresty/brew/openresty' ;;
       *) formulas+=("$program") ;;
     esac
   done

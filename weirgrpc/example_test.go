@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
@@ -29,6 +33,7 @@ func Example() {
 		grpc.ChainStreamInterceptor(weirgrpc.StreamServerInterceptor(limiter, o)),
 	)
 	server.Stop() // register services and call Serve instead
+	// Output:
 }
 
 // What an interceptor does, without a network around it.
@@ -46,6 +51,59 @@ func ExampleUnaryServerInterceptor() {
 	// Output:
 	// hello OK
 	// <nil> ResourceExhausted
+}
+
+// A token may have two streams open at a time.
+func ExampleStreamServerInterceptor() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}),
+		weir.Limit{Name: "streams", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	streams := weirgrpc.StreamServerInterceptor(limiter, weirgrpc.Options{Key: weirgrpc.KeyByMetadata("authorization")})
+	server := grpc.NewServer(grpc.ChainStreamInterceptor(streams))
+	server.Stop() // register services and call Serve instead
+	// Output:
+}
+
+// Calls are charged for the bytes of their answers; those that fail are free.
+func ExampleOptions_charge() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	intercept := weirgrpc.UnaryServerInterceptor(limiter, weirgrpc.Options{
+		Key:  weirgrpc.KeyByMethod,
+		Cost: func(context.Context, string, any) int64 { return 500 },
+		Charge: func(_ context.Context, r weirgrpc.Response) int64 {
+			if r.Code != codes.OK {
+				return 0
+			}
+			return r.Bytes
+		},
+	})
+	answer := wrapperspb.Bytes(make([]byte, 397)) // 400 bytes with its tag and length
+	for range 3 {
+		_, err := intercept(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/files/Get"},
+			func(context.Context, any) (any, error) { return answer, nil })
+		fmt.Println(status.Code(err))
+	}
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+}
+
+// A client that waits up to a minute where a server has had enough of it.
+func ExampleUnaryClientInterceptor() {
+	patient := weirgrpc.UnaryClientInterceptor(weirgrpc.ClientOptions{MaxWait: time.Minute})
+	conn, err := grpc.NewClient("localhost:8095",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithChainUnaryInterceptor(patient))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(conn.Target(), conn.Close()) // make calls instead
+	// Output: localhost:8095 <nil>
 }
 
 // A checker is what go-grpc-middleware's ratelimit package asks for.

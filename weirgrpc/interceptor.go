@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/gate"
 )
 
@@ -40,13 +41,20 @@ type Options struct {
 	Cost func(ctx context.Context, method string, message any) int64
 	// Skip, if set, reports that a call is not limited, such as a health check.
 	Skip func(ctx context.Context, method string) bool
+	// Charge, if set, says after a call what it has cost: the difference to Cost
+	// is given back or charged, even if it does not fit. It is called once the
+	// handler has returned, or panicked. Where Cost was 0 the call was let in
+	// because one unit was left, which any number of calls can be at the same
+	// time. Streams whose messages are charged are not asked about.
+	Charge func(ctx context.Context, r Response) int64
 	// PerMessage charges each message that a stream receives, instead of its
 	// opening. The stream's RecvMsg returns the refusal.
 	PerMessage bool
 	// NoMetadata tells clients nothing of the limits but when to come back.
 	NoMetadata bool
-	// OnError, if set, hears of every call for which no key or no decision was
-	// reached.
+	// OnError, if set, hears of every call for which no key, no decision, no
+	// correction or no renewal of its place was reached; of renewals while the
+	// handler runs.
 	OnError func(ctx context.Context, method string, err error)
 	// FailClosed answers Unavailable where no decision was reached. Otherwise the
 	// call passes. Errors of the class [weir.ErrInvalid] are not the store's:
@@ -58,51 +66,56 @@ type Options struct {
 }
 
 // UnaryServerInterceptor limits unary calls. It panics if the limiter is nil.
-// Concurrency limits are not for it.
+//
+// Under a concurrency limit a call, whatever it costs, holds one place until its
+// handler returns or panics, also where the client has gone. The place is renewed
+// three times in the limit's Period, so that handlers may take longer than that,
+// while those of a host that died end with it. Without renewal the handler goes
+// on all the same, and OnError is told.
 func UnaryServerInterceptor(limiter *weir.Limiter, o Options) grpc.UnaryServerInterceptor {
 	d := newDoor(limiter, o)
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if err := d.admit(ctx, info.FullMethod, req); err != nil {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+		visit, err := d.enter(ctx, info.FullMethod, req)
+		if err != nil {
 			return nil, err
 		}
-		return next(ctx, req)
+		code := codes.Unknown // of a handler that panics
+		defer func() {
+			r := Response{Method: info.FullMethod, Code: code}
+			if d.Charge != nil && err == nil {
+				r.count(reply)
+			}
+			d.leave(ctx, visit, r)
+		}()
+		reply, err = next(ctx, req)
+		code = status.Code(err)
+		return reply, err
 	}
 }
 
 // StreamServerInterceptor limits the opening of streams, or the messages that
-// they receive. It panics if the limiter is nil. Concurrency limits are not for
-// it.
+// they receive. It panics if the limiter is nil. Under a concurrency limit a
+// stream holds one place while it is open, as unary calls do.
 func StreamServerInterceptor(limiter *weir.Limiter, o Options) grpc.StreamServerInterceptor {
 	d := newDoor(limiter, o)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		if d.PerMessage {
-			return next(srv, &metered{stream, d, info.FullMethod})
-		}
-		if err := d.admit(stream.Context(), info.FullMethod, nil); err != nil {
+		sent := Response{Method: info.FullMethod, Code: codes.Unknown, charged: d.PerMessage}
+		visit, err := d.open(stream.Context(), info.FullMethod)
+		if err != nil {
 			return err
 		}
-		return next(srv, stream)
-	}
-}
-
-// metered is a stream whose messages are charged as they come in.
-type metered struct {
-	grpc.ServerStream
-	door   *door
-	method string
-}
-
-// RecvMsg receives a message and charges it.
-func (s *metered) RecvMsg(message any) error {
-	if err := s.ServerStream.RecvMsg(message); err != nil {
+		s := &metered{ServerStream: stream, door: d, sent: sent}
+		defer func() { d.leave(stream.Context(), visit, s.sent) }()
+		err = next(srv, s)
+		s.sent.Code = status.Code(err)
 		return err
 	}
-	return s.door.admit(s.Context(), s.method, message)
 }
 
 // A Checker is a limiter with the method that go-grpc-middleware's ratelimit
 // interceptors ask for, which turn whatever it returns into ResourceExhausted.
-// The interceptors of this package say more.
+// The interceptors of this package say more, and they know when a call is done:
+// concurrency limits are not for a Checker, nor is [Options.Charge].
 type Checker struct{ door *door }
 
 // NewChecker returns a Checker. It panics if the limiter is nil.
@@ -112,49 +125,9 @@ func NewChecker(limiter *weir.Limiter, o Options) *Checker { return &Checker{new
 // return it. It finds the call's method in the context.
 func (c *Checker) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
-	return c.door.admit(ctx, method, nil)
-}
-
-// door is what all of them ask.
-type door struct {
-	Options
-	limiter *weir.Limiter
-	gate    gate.Gate
-}
-
-func newDoor(limiter *weir.Limiter, o Options) *door {
-	if limiter == nil {
-		panic("weirgrpc: no limiter")
-	}
-	if o.Key == nil {
-		o.Key = KeyByIP(clientip.RemoteAddr())
-	}
-	if o.Cost == nil {
-		o.Cost = func(context.Context, string, any) int64 { return 1 }
-	}
-	if o.Skip == nil {
-		o.Skip = func(context.Context, string) bool { return false }
-	}
-	if o.OnError == nil {
-		o.OnError = func(context.Context, string, error) {}
-	}
-	return &door{Options: o, limiter: limiter, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout}}
-}
-
-// admit charges a call. The error is the status that refuses it.
-func (d *door) admit(ctx context.Context, method string, message any) error {
+	d := c.door
 	if d.Skip(ctx, method) {
 		return nil
 	}
-	key, err := d.Key(ctx, method)
-	if err != nil {
-		d.OnError(ctx, method, err)
-		key = gate.Unknown
-	}
-	act := d.gate.Take(ctx, d.limiter, key, d.Cost(ctx, method, message))
-	if act.Err != nil {
-		d.OnError(ctx, method, act.Err)
-		return d.failure(act.Err)
-	}
-	return d.answer(ctx, act)
+	return d.verdict(ctx, method, d.gate.Take(ctx, d.limiter, d.key(ctx, method), d.Cost(ctx, method, nil)))
 }

@@ -87,3 +87,28 @@ func FuzzReadAdvice(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAdvice holds that no header makes a client wait less than nothing or more
+// than a year.
+func FuzzAdvice(f *testing.F) {
+	f.Add("120", `"a;r=0";r=0;t=1, "b";r=5`, "", "0", "60")
+	f.Add("Fri, 01 May 2026 12:00:00 GMT", `limit=10, remaining=0, reset=30`, "\\", "", "1777636800123")
+	f.Add("-1", `"\`, "1e400", "NaN", "-5")
+	f.Fuzz(func(t *testing.T, retryAfter, rateLimit, date, remaining, reset string) {
+		h := http.Header{}
+		for name, value := range map[string]string{
+			"Retry-After": retryAfter, "RateLimit": rateLimit, "Date": date,
+			"X-RateLimit-Remaining": remaining, "X-RateLimit-Reset": reset,
+		} {
+			h.Set(name, value)
+		}
+		for _, epoch := range []bool{false, true} {
+			said := readAdvice(h, time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), epoch)
+			for _, read := range []func() (time.Duration, bool){said.afterRefusal, said.empty} {
+				if wait, ok := read(); wait < 0 || wait > maxAdvice || !ok && wait != 0 {
+					t.Fatalf("%v, %v", wait, ok)
+				}
+			}
+		}
+	})
+}

@@ -78,6 +78,93 @@ func ExampleOptions_logins() {
 	// Output: map[200:5 401:5 429:10]
 }
 
+// Each plan has a limiter; all users of a plan share its limits, not its budget.
+func ExampleMiddlewareFunc() {
+	store := memstore.New(memstore.Options{})
+	plans := map[string]*weir.Limiter{}
+	for plan, limit := range map[string]weir.Limit{"free": weir.PerMinute(2), "paid": weir.PerMinute(4)} {
+		limiter, err := weir.NewLimiter(store, limit)
+		if err != nil {
+			log.Fatal(err)
+		}
+		plans[plan] = limiter
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	handler := weirhttp.MiddlewareFunc(
+		// A plan that is not in the map is not limited.
+		func(r *http.Request) *weir.Limiter { return plans[r.Header.Get("Plan")] },
+		weirhttp.Options{
+			Key:  weirhttp.JoinKeys(weirhttp.KeyByHeader("Plan"), weirhttp.KeyByHeader("Authorization")),
+			Skip: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		},
+	)(hello)
+
+	granted := map[string]int{}
+	for range 10 {
+		for _, plan := range []string{"free", "paid", "staff"} {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Plan", plan)
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, r); w.Code == http.StatusOK {
+				granted[plan]++
+			}
+		}
+	}
+	fmt.Println(granted)
+	// Output: map[free:2 paid:4 staff:10]
+}
+
+// A megabyte an hour for each client: the most that an answer can be is charged
+// first, and what was not sent is given back.
+func ExampleOptions_bytes() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1_000_000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	file := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 300_000)) })
+	handler := weirhttp.Middleware(limiter, weirhttp.Options{
+		Cost:   func(*http.Request) int64 { return 500_000 },
+		Charge: func(r weirhttp.Response) int64 { return r.Bytes },
+	})(file)
+
+	for range 4 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
+	// 429
+}
+
+// One export of a user at a time, and ten a day.
+func ExampleMiddleware_places() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}),
+		weir.Limit{Name: "at a time", Algorithm: weir.Concurrency, Count: 1, Period: 30 * time.Second},
+		weir.Limit{Name: "a day", Count: 10, Period: 24 * time.Hour},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var handler http.Handler
+	ask := func() int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/export", nil))
+		return w.Code
+	}
+	second := 0
+	handler = weirhttp.Middleware(limiter, weirhttp.Options{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if second == 0 {
+			second = ask() // while the first still runs
+		}
+	}))
+	first := ask()
+	fmt.Println(first, second, ask())
+	// Output: 200 429 200
+}
+
 // A client that waits up to a minute where a server has had enough of it.
 func ExampleTransport() {
 	client := &http.Client{Transport: &weirhttp.Transport{MaxWait: time.Minute}}

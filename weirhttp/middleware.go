@@ -42,8 +42,9 @@ type Options struct {
 	// OnLimit, if set, answers refused requests, whose headers are already set.
 	// Nil: 429 with a problem document, or text for who reads none.
 	OnLimit func(http.ResponseWriter, *http.Request, weir.Decision)
-	// OnError, if set, hears of every request for which no key, no decision or
-	// no correction was reached.
+	// OnError, if set, hears of every request for which no key, no decision, no
+	// correction or no renewal of its place was reached; of renewals while the
+	// handler runs.
 	OnError func(*http.Request, error)
 	// FailClosed answers 503 where no decision was reached. Otherwise the
 	// request passes. Errors of the class [weir.ErrInvalid] are not the store's:
@@ -55,7 +56,14 @@ type Options struct {
 }
 
 // Middleware returns what puts the limiter in front of a handler. It panics if
-// the limiter is nil. Concurrency limits are not for it.
+// the limiter is nil.
+//
+// Under a concurrency limit a request, whatever it costs, holds one place until
+// its handler returns or panics, also where the client has gone or the handler
+// has taken the connection over. The place is renewed three times in the limit's
+// Period, so that handlers may take longer than that, while those of a host that
+// died end with it. Without renewal the handler goes on all the same, and OnError
+// is told.
 func Middleware(limiter *weir.Limiter, o Options) func(http.Handler) http.Handler {
 	if limiter == nil {
 		panic("weirhttp: no limiter")
@@ -105,53 +113,54 @@ func (d *door) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		next.ServeHTTP(w, r)
 		return
 	}
-	act := d.take(r, limiter)
+	visit := d.enter(r, limiter)
+	act := visit.Act
 	if act.Err != nil {
 		d.fail(w, r, act.Err, next)
 		return
 	}
 	d.tell(w.Header(), act)
-	if !act.Allowed() {
+	switch {
+	case !act.Allowed():
 		d.OnLimit(w, r, act.Decisions[weir.Strictest(act.Charges, act.Decisions)])
-		return
-	}
-	if d.Charge == nil {
+	case d.Charge != nil:
+		d.serveAndCharge(w, r, next, visit)
+	case visit.Holds():
+		defer func() { d.left(r, visit.Leave(r.Context())) }()
 		next.ServeHTTP(w, r)
-		return
+	default:
+		next.ServeHTTP(w, r)
 	}
-	d.serveAndCharge(w, r, next, charged{limiter, act})
 }
 
-func (d *door) take(r *http.Request, limiter *weir.Limiter) *weir.Act {
+func (d *door) enter(r *http.Request, limiter *weir.Limiter) *gate.Visit {
 	key, err := d.Key(r)
 	if err != nil {
 		d.OnError(r, err)
 		key = gate.Unknown
 	}
-	cost := d.Cost(r)
-	if cost <= 0 && d.Charge != nil {
-		return d.gate.Look(r.Context(), limiter, key)
-	}
-	return d.gate.Take(r.Context(), limiter, key, cost)
-}
-
-// charged is what a request was charged before its handler ran.
-type charged struct {
-	limiter *weir.Limiter
-	act     *weir.Act
+	return d.gate.Enter(r.Context(), gate.Request{
+		Limiter: limiter, Key: key, Cost: d.Cost(r), Later: d.Charge != nil,
+		Failed: func(err error) { d.OnError(r, err) },
+	})
 }
 
 // serveAndCharge corrects the charge by what has become of the request, also
 // where the handler panics.
-func (d *door) serveAndCharge(w http.ResponseWriter, r *http.Request, next http.Handler, c charged) {
+func (d *door) serveAndCharge(w http.ResponseWriter, r *http.Request, next http.Handler, visit *gate.Visit) {
 	rec := &recorder{ResponseWriter: w}
 	returned := false
 	defer func() {
 		cost := d.Charge(Response{Request: r, Status: rec.finalStatus(returned), Bytes: rec.bytes})
-		if err := d.gate.Correct(r.Context(), c.limiter, c.act, cost); err != nil {
-			d.OnError(r, err)
-		}
+		d.left(r, visit.LeaveAt(r.Context(), cost))
 	}()
 	next.ServeHTTP(rec, r)
 	returned = true
+}
+
+// left tells why a request could not leave as it should.
+func (d *door) left(r *http.Request, err error) {
+	if err != nil {
+		d.OnError(r, err)
+	}
 }

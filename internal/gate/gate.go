@@ -1,10 +1,11 @@
 // Package gate is what the doors of a server have in common: they ask a limiter
-// once for each request, within a bound of time, and may correct the charge once
-// the request is done.
+// once for each request, within a bound of time, hold places while the request is
+// served, and may correct the charge once it is done.
 package gate
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -20,30 +21,71 @@ type Gate struct {
 }
 
 // Take charges the cost, all or none and at once, and returns the decided act.
-// A cost outside of the contract becomes the nearest within.
+// A cost outside of the contract becomes the nearest within. Nobody leaves again,
+// so that concurrency limits are an error: see [Gate.Enter].
 func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := limiter.Act(weir.Take, g.Prefix+Bounded(key), within(cost))
+	act := g.act(weir.Take, limiter, key, cost)
 	act.Immediate = true
 	g.ask(ctx, limiter, act)
 	return act
 }
 
-// Look is Take for a cost of 0 that is refused where not one unit is left.
-func (g *Gate) Look(ctx context.Context, limiter *weir.Limiter, key string) *weir.Act {
-	act := g.Take(ctx, limiter, key, 0)
-	for i := range act.Decisions {
-		if act.Err == nil && act.Decisions[i].Remaining == 0 {
-			// Only a charge is told when to come back. Should it be granted, room
-			// has come up in between, and the correction gives it back.
-			return g.Take(ctx, limiter, key, 1)
+// Charge is Take for those of the limits that count units: none of them, and
+// nothing is asked.
+func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
+	act := g.act(weir.Take, limiter, key, cost)
+	act.Immediate = true
+	units := act.Charges[:0]
+	for _, charge := range act.Charges {
+		if charge.Limit.Algorithm != weir.Concurrency {
+			units = append(units, charge)
 		}
+	}
+	act.Charges, act.Decisions = units, act.Decisions[:len(units)]
+	if len(units) > 0 {
+		g.ask(ctx, limiter, act)
 	}
 	return act
 }
 
-// Correct makes the charge of an act that was granted what it should have been.
-// What no store has charged cannot be given back.
-func (g *Gate) Correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act, cost int64) error {
+// hold is Take with a place under each concurrency limit, which a request takes
+// whatever it costs. The act has an ID if there are such limits.
+func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
+	act := g.act(weir.Take, limiter, key, cost)
+	act.Immediate = true
+	for i := range act.Charges {
+		if charge := &act.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
+			act.ID, charge.Cost = rand.Text(), 1
+		}
+	}
+	g.ask(ctx, limiter, act)
+	return act
+}
+
+func (g *Gate) act(kind weir.Kind, limiter *weir.Limiter, key string, cost int64) *weir.Act {
+	return limiter.Act(kind, g.Prefix+Bounded(key), within(cost))
+}
+
+// Places reports whether some of the limiter's limits have places to hold.
+func Places(limiter *weir.Limiter) bool {
+	_, ok := lease(limiter.Act(weir.Take, "", 0))
+	return ok
+}
+
+// lease is the shortest of the leases that an act takes.
+func lease(act *weir.Act) (shortest time.Duration, ok bool) {
+	for i := range act.Charges {
+		limit := act.Charges[i].Limit
+		if limit.Algorithm == weir.Concurrency && (!ok || limit.Period < shortest) {
+			shortest, ok = limit.Period, true
+		}
+	}
+	return shortest, ok
+}
+
+// correct makes the charge of an act without ID that was granted what it should
+// have been. What no store has charged cannot be given back.
+func (g *Gate) correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act, cost int64) error {
 	more := within(cost) - act.Charges[0].Cost
 	if more == 0 || more < 0 && act.Decisions[0].At == 0 {
 		return nil

@@ -11,16 +11,34 @@ import (
 	"github.com/weirlimit/weir/memstore"
 )
 
-func limiter(t *testing.T, taker weir.Taker) *weir.Limiter {
+// place is a limit of one request at a time.
+var place = weir.Limit{Name: "places", Algorithm: weir.Concurrency, Count: 1, Period: time.Minute}
+
+func limiter(t *testing.T, taker weir.Taker, more ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, weir.PerHour(10), weir.Limit{Name: "day", Count: 20, Period: 24 * time.Hour, Algorithm: weir.SlidingLog})
+	day := weir.Limit{Name: "day", Count: 20, Period: 24 * time.Hour, Algorithm: weir.SlidingLog}
+	l, err := weir.NewLimiter(taker, append([]weir.Limit{weir.PerHour(10), day}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func TestCorrect(t *testing.T) {
+// remaining is what each limit has left for the key p:k.
+func remaining(t *testing.T, l *weir.Limiter) []int64 {
+	t.Helper()
+	act := l.Act(weir.Take, "p:k", 0)
+	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
+		t.Fatal(act.Err)
+	}
+	var left []int64
+	for _, d := range act.Decisions {
+		left = append(left, d.Remaining)
+	}
+	return left
+}
+
+func TestLeaveAt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, after, remains int64 }{
 		"as charged":         {3, 3, 7},
@@ -31,31 +49,47 @@ func TestCorrect(t *testing.T) {
 		"below nothing":      {3, -5, 10},
 		"from a look":        {0, 2, 8},
 	} {
-		l := limiter(t, memstore.New(memstore.Options{}))
-		g := Gate{Prefix: "p:"}
-		act := g.Take(context.Background(), l, "k", test.before)
-		if err := g.Correct(context.Background(), l, act, test.after); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if d, err := l.Look(context.Background(), "p:k"); err != nil || d.Remaining != test.remains {
-			t.Errorf("%s: %+v, %v, want %d remaining", name, d, err, test.remains)
+		for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
+			l := limiter(t, memstore.New(memstore.Options{}), more...)
+			g := Gate{Prefix: "p:"}
+			v := g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: test.before, Later: true})
+			if v.Holds() != (len(more) > 0) {
+				t.Errorf("%s, %s: holds a place: %v", name, kind, v.Holds())
+			}
+			if err := v.LeaveAt(context.Background(), test.after); err != nil {
+				t.Errorf("%s, %s: %v", name, kind, err)
+			}
+			if got := remaining(t, l); got[0] != test.remains || len(more) > 0 && got[2] != 1 {
+				t.Errorf("%s, %s: %v remaining, want %d", name, kind, got, test.remains)
+			}
 		}
 	}
 }
 
-func TestLook(t *testing.T) {
+func TestEnterUnknownCost(t *testing.T) {
 	t.Parallel()
-	l := limiter(t, memstore.New(memstore.Options{}))
-	g := Gate{}
-	if act := g.Look(context.Background(), l, "k"); !act.Allowed() || act.Charges[0].Cost != 0 {
-		t.Errorf("fresh: %+v", act)
-	}
-	if act := g.Take(context.Background(), l, "k", 10); !act.Allowed() {
-		t.Errorf("all: %+v", act)
-	}
-	act := g.Look(context.Background(), l, "k")
-	if d := act.Decisions[0]; act.Allowed() || d.RetryAfter <= 0 || d.RetryAfter > 6*time.Minute {
-		t.Errorf("used up: %+v", act)
+	for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
+		l := limiter(t, memstore.New(memstore.Options{}), more...)
+		g := Gate{Prefix: "p:"}
+		enter := func(cost int64, later bool) *Visit {
+			return g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: cost, Later: later})
+		}
+		leave := func(v *Visit, what string) {
+			t.Helper()
+			if err := v.Leave(context.Background()); err != nil || !v.Act.Allowed() {
+				t.Errorf("%s, %s: %+v, %v", kind, what, v.Act, err)
+			}
+		}
+		leave(enter(0, true), "fresh")
+		leave(enter(10, false), "all")
+		leave(enter(0, false), "for nothing")
+		v := enter(0, true)
+		if d := v.Act.Decisions[0]; v.Act.Allowed() || v.Holds() || d.RetryAfter <= 0 || d.RetryAfter > 6*time.Minute {
+			t.Errorf("%s, used up: %+v", kind, v.Act)
+		}
+		if got := remaining(t, l); len(more) > 0 && got[2] != 1 {
+			t.Errorf("%s: a refused request holds a place: %v", kind, got)
+		}
 	}
 }
 

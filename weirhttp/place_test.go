@@ -1,0 +1,256 @@
+package weirhttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/weirhttp"
+)
+
+// places is a limit of so many requests at a time.
+func places(n int64) weir.Limit {
+	return weir.Limit{Name: "places", Algorithm: weir.Concurrency, Count: n, Period: 30 * time.Second}
+}
+
+func byName(*http.Request) (string, error) { return "k", nil }
+
+// free is how many places are left, and how many units of the first limit.
+func free(t *testing.T, l *weir.Limiter) (places, units int64) {
+	t.Helper()
+	act := l.Act(weir.Take, "k", 0)
+	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
+		t.Fatal(act.Err)
+	}
+	return act.Decisions[len(act.Decisions)-1].Remaining, act.Decisions[0].Remaining
+}
+
+// TestPlaces: a place is held while the handler runs, however it ends.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]http.HandlerFunc{
+		"returns": ok,
+		"fails":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"panics":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		for kind, charge := range map[string]func(weirhttp.Response) int64{"charged": nil, "settled": failures} {
+			for store, open := range stores {
+				t.Run(name+", "+kind+", "+store, func(t *testing.T) {
+					t.Parallel()
+					l := newLimiter(t, open(t), weir.PerDay(1000), places(1))
+					var again *httptest.ResponseRecorder
+					var h http.Handler
+					nested := false
+					h = weirhttp.Middleware(l, weirhttp.Options{Key: byName, Charge: charge})(http.HandlerFunc(
+						func(w http.ResponseWriter, r *http.Request) {
+							if nested {
+								t.Error("two at a time")
+								return
+							}
+							nested = true
+							again = get(h)
+							end(w, r)
+						}))
+					func() {
+						defer func() { _ = recover() }()
+						get(h)
+					}()
+					if again.Code != 429 || again.Header().Get("Retry-After") == "" {
+						t.Errorf("a second at the same time: %d %v", again.Code, again.Header())
+					}
+					left, units := free(t, l)
+					want := int64(999)
+					if charge != nil && name == "returns" {
+						want = 1000
+					}
+					if left != 1 || units != want {
+						t.Errorf("%d places and %d units left, want 1 and %d", left, units, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+var stores = map[string]func(t *testing.T) weir.Taker{
+	"memory": func(*testing.T) weir.Taker { return frozen() },
+	"redis": func(t *testing.T) weir.Taker {
+		client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		store, err := redisstore.New(client, redisstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	},
+}
+
+func TestPlacesAreTold(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, frozen(), places(2))
+	h := weirhttp.Middleware(l, weirhttp.Options{Cost: func(*http.Request) int64 { return 7 }})(http.HandlerFunc(ok))
+	for range 5 {
+		w := get(h)
+		if w.Code != 200 || w.Header().Get("RateLimit-Policy") != `"places";q=2;qu="concurrent-requests"` || w.Header().Get("RateLimit") != `"places";r=1` {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+	}
+}
+
+// TestLongHandlers: a place outlives its lease as long as the handler runs, and
+// not much longer than the host.
+func TestLongHandlers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fragile{Taker: memstore.New(memstore.Options{})}
+		l := newLimiter(t, store, places(1))
+		told := make(chan error, 100)
+		h := weirhttp.Middleware(l, weirhttp.Options{
+			Key: byName, OnError: func(_ *http.Request, err error) { told <- err },
+		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			get(h)
+		}()
+		time.Sleep(59 * time.Minute)
+		if left, _ := free(t, l); left != 0 || len(told) > 0 {
+			t.Errorf("after 59 minutes: %d places left, told %d errors", left, len(told))
+		}
+		<-done
+		if left, _ := free(t, l); left != 1 || len(told) > 0 {
+			t.Errorf("once it is done: %d places left, told %d errors", left, len(told))
+		}
+
+		done = make(chan struct{})
+		go func() {
+			defer close(done)
+			get(h)
+		}()
+		time.Sleep(time.Minute)
+		store.down.Store(true)
+		time.Sleep(time.Minute)
+		store.down.Store(false)
+		if left, _ := free(t, l); left != 1 {
+			t.Errorf("after a minute without the store: %d places left", left)
+		}
+		<-done
+		close(told)
+		var last error
+		for err := range told {
+			last = err
+		}
+		if !errors.Is(last, weir.ErrUnknownID) {
+			t.Errorf("told last: %v", last)
+		}
+	})
+}
+
+// fragile is a store that can be away.
+type fragile struct {
+	weir.Taker
+	down atomic.Bool
+}
+
+func (f *fragile) Take(ctx context.Context, acts []*weir.Act) {
+	if !f.down.Load() {
+		f.Taker.Take(ctx, acts)
+		return
+	}
+	for _, act := range acts {
+		act.Err = weir.ErrNotApplied
+	}
+}
+
+// TestClientLeaves: the place is held until the handler notices.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, frozen(), places(1))
+	inside, gone := make(chan struct{}), make(chan int64, 1)
+	finished := make(chan struct{})
+	h := weirhttp.Middleware(l, weirhttp.Options{Key: byName})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(inside)
+		<-r.Context().Done()
+		left, _ := free(t, l)
+		gone <- left
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(finished)
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	ctx, leave := context.WithCancel(context.Background())
+	go func() {
+		<-inside
+		leave()
+	}()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := server.Client().Do(r); err == nil {
+		_ = resp.Body.Close()
+		t.Error("an answer came")
+	}
+	if left := <-gone; left != 0 {
+		t.Errorf("while the handler runs: %d places left", left)
+	}
+	<-finished
+	if left, _ := free(t, l); left != 1 {
+		t.Errorf("afterwards: %d places left", left)
+	}
+}
+
+// TestPlaceOfHijacked: a connection that was taken over is the handler's until it
+// returns.
+func TestPlaceOfHijacked(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, frozen(), places(1))
+	finished := make(chan struct{})
+	h := weirhttp.Middleware(l, weirhttp.Options{Key: byName})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		_ = buf.Flush()
+		_, _ = io.Copy(io.Discard, buf)
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(finished)
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	if left, _ := free(t, l); left != 0 {
+		t.Errorf("while it is open: %d places left", left)
+	}
+	_ = conn.Close()
+	<-finished
+	if left, _ := free(t, l); left != 1 {
+		t.Errorf("afterwards: %d places left", left)
+	}
+}
