@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/contest"
 	"github.com/weirlimit/weir/bench/measure"
+	"github.com/weirlimit/weir/bench/remote"
 )
 
 func main() {
@@ -43,6 +44,12 @@ func command(ctx context.Context, args []string) error {
 		return run(ctx, args[1:])
 	case "report":
 		return report(args[1:])
+	case "rls":
+		return driveRLS(ctx, args[1:])
+	case "http":
+		return driveHTTP(ctx, args[1:])
+	case "empty": // what run starts beside weir serve
+		return remote.ServeEmpty(ctx)
 	}
 	return errors.New(usage)
 }
@@ -98,7 +105,7 @@ func (s *settings) measure(ctx context.Context) (*results, error) {
 	defer redis.Stop()
 	r := &results{Machine: machine(redis)}
 	for _, step := range []func(context.Context, *results, *measure.Redis) error{
-		s.redisRows, s.memoryRows, s.exactness, s.sizes, s.growth,
+		s.redisRows, s.memoryRows, s.exactness, s.sizes, s.growth, s.serverRows,
 	} {
 		if err := step(ctx, r, redis); err != nil {
 			return nil, err

@@ -22,6 +22,7 @@ type results struct {
 	Memory    []measure.Row       `json:"memory"`
 	Exactness []measure.Exactness `json:"exactness"`
 	Sizes     []measure.Size      `json:"sizes"`
+	States    []measure.StateSize `json:"states"`
 	Growth    []measure.Growth    `json:"growth"`
 	Servers   []measure.Row       `json:"servers,omitempty"`
 }
@@ -74,6 +75,7 @@ var columns = []column{
 	{"p50 µs", "%.1f", func(c *measure.Cell) float64 { return c.P50us }},
 	{"p99 µs", "%.1f", p99},
 	{"client CPU µs", "%.2f", clientCPU},
+	{"server CPU µs", "%.1f", serverCPU},
 	{"Redis CPU µs", "%.2f", redisCPU},
 	{"commands", "%.3f", func(c *measure.Cell) float64 { return c.Commands }},
 	{"scripts", "%.3f", func(c *measure.Cell) float64 { return c.Scripts }},
@@ -83,6 +85,7 @@ var columns = []column{
 func perSecond(c *measure.Cell) float64 { return c.PerSecond }
 func p99(c *measure.Cell) float64       { return c.P99us }
 func clientCPU(c *measure.Cell) float64 { return c.ClientCPUus }
+func serverCPU(c *measure.Cell) float64 { return c.ServerCPUus }
 func redisCPU(c *measure.Cell) float64  { return c.RedisCPUus }
 
 // write prints all of it for a terminal.
@@ -116,6 +119,9 @@ func (r *results) write(w io.Writer) {
 	fmt.Fprintln(t, "\nbytes a key\twhere\tkeys\tbytes\t")
 	for _, s := range r.Sizes {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t\n", s.Contestant, s.Where, s.Keys, s.Bytes)
+	}
+	for _, s := range r.States {
+		fmt.Fprintf(t, "%s\tredis, name of 30\t%d\t%.1f\t\n", s.Name, s.Keys, s.Bytes)
 	}
 	fmt.Fprintln(t, "\ngrowth in memory\tkeys\tns\t")
 	for _, g := range r.Growth {

@@ -128,7 +128,10 @@ func (s *settings) sizes(ctx context.Context, r *results, redis *measure.Redis) 
 		}
 		r.Sizes = append(r.Sizes, size)
 	}
-	return nil
+	s.plan.Progress("bytes a key: algorithms in Redis")
+	var err error
+	r.States, err = measure.AlgorithmBytes(ctx, redis, inRedis)
+	return err
 }
 
 func (s *settings) growth(ctx context.Context, r *results, redis *measure.Redis) error {

@@ -23,6 +23,7 @@ type Cell struct {
 	P50us       float64 `json:"p50_us"`
 	P99us       float64 `json:"p99_us"`
 	ClientCPUus float64 `json:"client_cpu_us"` // a decision, as all that follow
+	ServerCPUus float64 `json:"server_cpu_us,omitempty"`
 	RedisCPUus  float64 `json:"redis_cpu_us"`
 	Commands    float64 `json:"commands"`
 	Scripts     float64 `json:"scripts"`
@@ -39,6 +40,8 @@ type Run struct {
 	Stride int
 	// Redis is the server whose work counts; nil for none.
 	Redis *Redis
+	// PID is the process between client and Redis; 0 for none.
+	PID int
 }
 
 // longest is the longest latency told apart, in ns.
@@ -101,6 +104,7 @@ type meter struct {
 	cpu     time.Duration
 	mallocs uint64
 	redis   spending
+	server  time.Duration
 }
 
 func (r Run) meter() (meter, error) {
@@ -109,6 +113,11 @@ func (r Run) meter() (meter, error) {
 	if r.Redis != nil {
 		if m.redis, err = r.Redis.spent(); err != nil {
 			return m, fmt.Errorf("bench: ask redis: %w", err)
+		}
+	}
+	if r.PID != 0 {
+		if m.server, err = CPUOf(r.PID); err != nil {
+			return m, fmt.Errorf("bench: cpu of process %d: %w", r.PID, err)
 		}
 	}
 	var mem runtime.MemStats
@@ -131,6 +140,7 @@ func sum(callers []caller, before, after meter) Cell {
 	c.P50us = float64(latency.ValueAtQuantile(50)) / 1e3
 	c.P99us = float64(latency.ValueAtQuantile(99)) / 1e3
 	c.ClientCPUus = micros(after.cpu-before.cpu) / n
+	c.ServerCPUus = micros(after.server-before.server) / n
 	c.RedisCPUus = micros(after.redis.cpu-before.redis.cpu) / n
 	c.Commands = (after.redis.commands - before.redis.commands) / n
 	c.Scripts = (after.redis.scripts - before.redis.scripts) / n

@@ -94,6 +94,9 @@ func (p Plan) compete(ctx context.Context, s Scenario, callers int, all []contes
 	run := Run{Keys: s.Keys, Callers: callers, Stride: p.Stride, Redis: r, Duration: p.Duration / 4}
 	for round := range p.Rounds + 1 { // the first one warms up
 		for _, i := range rand.Perm(len(rows)) {
+			if process, ok := limiters[i].(interface{ PID() int }); ok {
+				run.PID = process.PID()
+			}
 			cell, err := run.Measure(ctx, limiters[i])
 			if err != nil {
 				return nil, err
