@@ -94,7 +94,9 @@ func (l *load) drive(ctx context.Context, target contest.Limiter) error {
 }
 
 func line(r openloop.Report) string {
-	at := func(q float64) time.Duration { return time.Duration(r.Latency.ValueAtQuantile(q)).Round(time.Microsecond) }
+	at := func(q float64) time.Duration {
+		return time.Duration(r.Latency.ValueAtQuantile(q)).Round(time.Microsecond)
+	}
 	return fmt.Sprintf("%6.1fs  %8.0f/s  granted %d  refused %d  failed %d  p50 %v  p99 %v  p99.9 %v  max %v",
 		r.Elapsed.Seconds(), float64(r.Requests())/r.Elapsed.Seconds(), r.Granted, r.Refused, r.Failed,
 		at(50), at(99), at(99.9), time.Duration(r.Latency.Max()).Round(time.Microsecond))
