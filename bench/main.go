@@ -28,16 +28,15 @@ func main() {
 	}
 }
 
-const usage = `usage:
+var errUsage = errors.New(`usage:
   bench run [flags]      measure; -help lists the flags
   bench report [flags]   write the tables of a run into a document
   bench rls [flags]      drive any rate limit service of Envoy's protocol
-  bench http [flags]     drive any HTTP endpoint
-`
+  bench http [flags]     drive any HTTP endpoint`)
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New(usage)
+		return errUsage
 	}
 	switch args[0] {
 	case "run":
@@ -51,7 +50,7 @@ func command(ctx context.Context, args []string) error {
 	case "empty": // what run starts beside weir serve
 		return remote.ServeEmpty(ctx)
 	}
-	return errors.New(usage)
+	return errUsage
 }
 
 // settings are the flags of a run.
