@@ -30,6 +30,7 @@ build: ## build the static binary bin/weir
 test: setup ## install what tests need, then run them all under the race detector
 	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 	cd examples && $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
+	cd bench && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: test-short
 test-short: ## run the tests that take a moment
@@ -49,7 +50,15 @@ format: ## format all Go files
 	$(TOOL) gofumpt -w .
 
 .PHONY: bench
-bench: ## measure the stores; BENCHTIME=5s for steadier numbers
+bench: ## measure side by side with other limiters; writes docs/performance.md
+	cd bench && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report
+
+.PHONY: bench-short
+bench-short: ## the same in two minutes; writes nothing
+	cd bench && $(GO) run . run -short
+
+.PHONY: bench-parts
+bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./memstore/... ./redisstore/...
 
 .PHONY: fuzz

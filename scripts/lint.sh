@@ -39,14 +39,16 @@ tidy() {
   return $status
 }
 
-# The examples are a module of their own, as a user's program is.
-examples() { (cd examples && "$@"); }
+# The examples and the benchmark are modules of their own, as a user's program is.
+inside() { (cd "$1" && shift && "$@"); }
 
 check 'gofumpt' formatted
 check 'go vet' "$GO" vet ./...
-check 'go vet, examples' examples "$GO" vet ./...
+check 'go vet, examples' inside examples "$GO" vet ./...
+check 'go vet, bench' inside bench "$GO" vet ./...
 check 'staticcheck' eval "$TOOL staticcheck ./..."
-check 'staticcheck, examples' examples eval "${TOOL/=tools/=../tools} staticcheck ./..."
+check 'staticcheck, examples' inside examples eval "${TOOL/=tools/=../tools} staticcheck ./..."
+check 'staticcheck, bench' inside bench eval "${TOOL/=tools/=../tools} staticcheck ./..."
 check 'generated files' generated
 check 'go mod tidy' tidy
 exit $failed

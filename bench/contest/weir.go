@@ -1,0 +1,66 @@
+package contest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+)
+
+// Weir is Weir itself: on memory, and on Redis with one decorator more from line
+// to line.
+var Weir = []Contestant{
+	{Name: "weir", Open: openWeirMemory},
+	{Name: "weir redisstore", Kind: Redis, Open: openWeirRedis(nil)},
+}
+
+type weirLimiter struct {
+	limiter *weir.Limiter
+	closing func() error
+}
+
+func openWeirMemory(e Env) (Limiter, error) {
+	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nothing)
+}
+
+// openWeirRedis opens a store on go-redis with whatever wrap puts around it. Wrap
+// also says how to stop that.
+func openWeirRedis(wrap func(Env, *redisstore.Store) (weir.Taker, func() error)) func(Env) (Limiter, error) {
+	return func(e Env) (Limiter, error) {
+		c := redis.NewClient(&redis.Options{Addr: e.Address, MaxRetries: -1, ContextTimeoutEnabled: true})
+		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
+		if err != nil {
+			return nil, err
+		}
+		if wrap == nil {
+			return newWeir(e, store, c.Close)
+		}
+		taker, stop := wrap(e, store)
+		return newWeir(e, taker, func() error {
+			if err := stop(); err != nil {
+				return err
+			}
+			return c.Close()
+		})
+	}
+}
+
+func newWeir(e Env, taker weir.Taker, closing func() error) (Limiter, error) {
+	var limits []weir.Limit
+	for i, l := range e.Limits {
+		limits = append(limits, weir.Limit{Name: fmt.Sprint("l", i), Count: int64(l.Count), Period: l.Period})
+	}
+	l, err := weir.NewLimiter(taker, limits...)
+	return &weirLimiter{l, closing}, err
+}
+
+func (w *weirLimiter) Allow(ctx context.Context, key string) (bool, error) {
+	d, err := w.limiter.Allow(ctx, key)
+	return d.Outcome == weir.Granted, err
+}
+
+func (w *weirLimiter) Close() error { return w.closing() }
