@@ -5,7 +5,6 @@ package denycache
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -23,11 +22,13 @@ const (
 // number of entries is a bound of memory.
 const maxKeyBytes = 1 << 10
 
+const maxEntries = 1 << 26
+
 // Options are the settings of a [Cache]. The zero value is a good one.
 type Options struct {
 	// Entries bounds how many refusals are remembered; it is rounded up to a
 	// power of two. One takes about 200 bytes and its key, at most 1 KiB. Zero:
-	// [DefaultEntries].
+	// [DefaultEntries]; at most 2²⁶.
 	Entries int
 	// MaxAge is how long a refusal is believed before the store is asked again,
 	// and so how long another process's refund or reset may go unnoticed where
@@ -68,25 +69,19 @@ type Cache struct {
 	counters counters
 }
 
-// Wrap returns a Cache that asks next. The error is a [*weir.InvalidError].
-func Wrap(next weir.Taker, o Options) (*Cache, error) {
-	if o.Entries < 0 || o.Entries > 1<<26 {
-		return nil, &weir.InvalidError{Field: "entries", Value: fmt.Sprint(o.Entries), Want: fmt.Sprintf("0 to %d, 0 for %d", 1<<26, DefaultEntries)}
-	}
-	if o.MaxAge < 0 {
-		return nil, &weir.InvalidError{Field: "max age", Value: o.MaxAge.String(), Want: "a positive duration, or 0 for " + DefaultMaxAge.String()}
-	}
-	if o.Entries == 0 {
+// Wrap returns a Cache that asks next.
+func Wrap(next weir.Taker, o Options) *Cache {
+	if o.Entries <= 0 {
 		o.Entries = DefaultEntries
 	}
-	if o.MaxAge == 0 {
+	if o.MaxAge <= 0 {
 		o.MaxAge = DefaultMaxAge
 	}
-	c := &Cache{next: next, table: newTable(o.Entries), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
+	c := &Cache{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
 	if o.Now != nil {
 		c.now = func() int64 { return o.Now().UnixNano() }
 	}
-	return c, nil
+	return c
 }
 
 // monotonic begins above zero, the instant at which nothing was forgotten yet.
