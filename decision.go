@@ -49,9 +49,24 @@ const (
 	SourceStore
 	// SourceShadow: the limit refuses, but is only being watched.
 	SourceShadow
+	// SourceDenyCache: this process remembers that the store has refused, and
+	// until when.
+	SourceDenyCache
+	// SourceLease: this process holds a share of the budget.
+	SourceLease
+	// SourceFallback: this process by itself, while the store is away.
+	SourceFallback
+	// SourceFailOpen: nobody; the store is away, and the limit lets all pass
+	// then.
+	SourceFailOpen
+	// SourceFailClosed: nobody; the store is away, and the limit refuses all
+	// then.
+	SourceFailClosed
 )
 
-var sourceNames = [...]string{"none", "limit", "store", "shadow"}
+var sourceNames = [...]string{
+	"none", "limit", "store", "shadow", "deny_cache", "lease", "fallback", "fail_open", "fail_closed",
+}
 
 // String returns the source as it stands in JSON, logs and metrics.
 func (s Source) String() string {

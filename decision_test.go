@@ -46,6 +46,8 @@ func TestNamesInAnswers(t *testing.T) {
 		weir.Granted.String(): "granted", weir.Refused.String(): "refused", weir.Spared.String(): "spared",
 		weir.Unasked.String(): "unasked", weir.Outcome(77).String(): "unknown",
 		weir.SourceStore.String(): "store", weir.SourceShadow.String(): "shadow", weir.SourceLimit.String(): "limit",
+		weir.SourceDenyCache.String(): "deny_cache", weir.SourceLease.String(): "lease", weir.SourceFallback.String(): "fallback",
+		weir.SourceFailOpen.String(): "fail_open", weir.SourceFailClosed.String(): "fail_closed",
 		weir.SourceNone.String(): "none", weir.Source(77).String(): "unknown",
 	} {
 		if got != want {
