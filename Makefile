@@ -48,6 +48,10 @@ lint: ## formatting, vet, staticcheck, generated files, go.mod files
 format: ## format all Go files
 	$(TOOL) gofumpt -w .
 
+.PHONY: generate
+generate: ## write what is made of the code: the JSON Schema of rules files, and their reference in the docs
+	$(GO) generate ./...
+
 .PHONY: bench
 bench: ## measure the stores; BENCHTIME=5s for steadier numbers
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./memstore/... ./redisstore/...
