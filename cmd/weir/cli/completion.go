@@ -9,3 +9,10 @@ func completeFiles(extensions ...string) cobra.CompletionFunc {
 		return extensions, cobra.ShellCompDirectiveFilterFileExt
 	}
 }
+
+// mustComplete panics where a completion is for a flag that does not exist.
+func mustComplete(err error) {
+	if err != nil {
+		panic(err) // The flags are our own.
+	}
+}

@@ -97,7 +97,9 @@ func entryText(e rules.Entry) string {
 
 // plainly is a text that needs no quotes, or the text in quotes.
 func plainly(text string) string {
-	special := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`"\,;=`, r) }
+	special := func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`"\,;=`, r)
+	}
 	if text == "" || strings.ContainsFunc(text, special) {
 		return strconv.Quote(text)
 	}
