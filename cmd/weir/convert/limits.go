@@ -5,9 +5,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/config"
 )
+
+// maxNameBytes is the length of the longest name of a zone or a variable.
+const maxNameBytes = 128
 
 // A zone is a limit_req_zone: a rate for each value of a key.
 type zone struct {
@@ -80,10 +86,23 @@ func newZone(d *directive) (*zone, error) {
 			return nil, fmt.Errorf("%s: %s is not known", z.text, word)
 		}
 	}
-	if z.name == "" {
-		return nil, fmt.Errorf("%s: zone= is missing", z.text)
+	return z, z.check()
+}
+
+// check finds what no rule can carry.
+func (z *zone) check() error {
+	printable := func(r rune) bool { return unicode.IsPrint(r) && r != utf8.RuneError }
+	switch {
+	case z.name == "":
+		return fmt.Errorf("%s: zone= is missing", z.text)
+	case len(z.name) > maxNameBytes || strings.ContainsFunc(z.name, func(r rune) bool { return !printable(r) }):
+		return fmt.Errorf("zone=%q: want at most %d bytes of printable text", z.name, maxNameBytes)
+	case len(z.key.variables) >= config.MaxDepth:
+		return fmt.Errorf("a key of %d variables: want less than %d", len(z.key.variables), config.MaxDepth)
+	case slices.ContainsFunc(z.key.variables, func(v string) bool { return len(v) > maxNameBytes }):
+		return fmt.Errorf("a key with a long variable: want at most %d bytes", maxNameBytes)
 	}
-	return z, nil
+	return nil
 }
 
 func (z *zone) setRate(text string) error {
