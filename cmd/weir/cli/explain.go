@@ -139,7 +139,7 @@ func (p *explainer) limit(a *rules.Applied) {
 	}
 	p.printf("  limit %s: %s\n", plainly(a.Limit.Name), limitText(a.Limit))
 	p.printf("    kind     %s\n", p.kind(a))
-	p.printf("    failure  %s\n", failures[failurePolicy(a)])
+	p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
 	p.printf("    new key  %s\n", decisionText(a))
 	if modes := modesOf(a.Rule); len(modes) > 0 {
@@ -168,13 +168,6 @@ func failurePolicy(a *rules.Applied) config.StoreFailure {
 		}
 	}
 	return config.FailError
-}
-
-var failures = map[config.StoreFailure]string{
-	config.FailLocal: "local: without the store each instance grants its share",
-	config.FailAllow: "allow: without the store all is granted",
-	config.FailDeny:  "deny: without the store all is refused",
-	config.FailError: "error: without the store the caller gets an error",
 }
 
 func modesOf(r *rules.Rule) []string {

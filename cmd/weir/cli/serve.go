@@ -67,6 +67,7 @@ A flag beats its variable, the variable beats the default.`,
 	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
 	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	completeServe(cmd)
 	return cmd
 }
 

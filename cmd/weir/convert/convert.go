@@ -2,6 +2,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,8 +15,7 @@ type Result struct {
 	// Servers is nginx configuration for the servers that are to ask Weir, and,
 	// in comments, what takes the place of the limits in them.
 	Servers []byte
-	// Lost is what could not be carried over, by file and line; what a user has
-	// to decide is among it.
+	// Lost is what could not be carried over, or not exactly, by file and line.
 	Lost []Loss
 	// Limits is how many limit_req were carried over.
 	Limits int
@@ -49,6 +49,7 @@ func NGINX(domain string, files ...string) (*Result, error) {
 	r.Rules = rulesText(domain, f, questions)
 	r.Servers = serversText(domain, questions)
 	r.Lost = f.lost
+	slices.SortStableFunc(r.Lost, func(a, b Loss) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return r, nil
 }
 
