@@ -127,8 +127,8 @@ func TestInclude(t *testing.T) {
 	}
 }
 
-// inServer1 is a configuration around the lines of a server.
-func inServer1(zones, server string) string {
+// around is a configuration with the lines of a server.
+func around(zones, server string) string {
 	return "http {\n" + zones + "\nserver {\n" + server + "\n}\n}"
 }
 
@@ -167,7 +167,7 @@ func TestLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			main := write(t, map[string]string{"nginx.conf": inServer1(c.zones, c.server)})
+			main := write(t, map[string]string{"nginx.conf": around(c.zones, c.server)})
 			result, err := NGINX("d", main)
 			if err != nil {
 				t.Fatal(err)
