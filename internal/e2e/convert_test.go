@@ -71,6 +71,11 @@ var conversions = map[string]conversion{
 		"location /pages { proxy_pass http://app;\nlimit_req zone=z burst=1 nodelay;\n}",
 		[]string{"/pages/1", "/pages/1", "/pages/1", "/pages/2", "/pages/2", "/pages/2", "/pages/1", "/free", "/free", "/free"},
 	},
+	"redirected inside": {
+		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;",
+		"limit_req zone=z burst=3 nodelay;\nlocation /files { try_files /none @app; }\nlocation @app { proxy_pass http://app; }",
+		times(6, "/files"),
+	},
 	"inherited, and not": {
 		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m; limit_req_zone $binary_remote_addr zone=y:1m rate=1r/m;",
 		"limit_req zone=z burst=1 nodelay;\nlocation /a { proxy_pass http://app; }\nlocation /b { proxy_pass http://app;\nlimit_req zone=y burst=2 nodelay;\n}",

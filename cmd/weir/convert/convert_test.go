@@ -157,6 +157,7 @@ func TestLost(t *testing.T) {
 		"places":               {zone, "limit_conn c 5; limit_req zone=z;", "limit_conn c 5: a sub-request ends"},
 		"another question":     {zone, "limit_req zone=z; location / { auth_request /login; }", ":4: location / of server without a name has an auth_request of its own"},
 		"question is off":      {zone, "limit_req zone=z; location / { auth_request off; }", ""},
+		"one check of two":     {zone, "satisfy any; limit_req zone=z;", ":3: server without a name has satisfy any"},
 		"two bursts":           {zone, "limit_req zone=z; location / { limit_req zone=z burst=3 nodelay; }", "zone z is used with several bursts"},
 		"alone and not":        {zone + "limit_req_zone $remote_addr zone=y:1m rate=1r/s;", "limit_req zone=z; location / { limit_req zone=z; limit_req zone=y; }", "zone z is used alone and beside"},
 		"two keys":             {zone + "limit_req_zone $host zone=y:1m rate=1r/s;", "limit_req zone=z; limit_req zone=y;", "a sub-request asks for one of them"},

@@ -52,9 +52,18 @@ location @weir_unasked {
 
 `
 
+const once = `    # nginx counts a request once, wherever it redirects it to by itself.
+    uninitialized_variable_warn off;
+    if ($weir_asked) {
+        return 204;
+    }
+    set $weir_asked 1;
+`
+
 // location writes the place where a question is asked.
 func (q *question) location(b *bytes.Buffer, domain string) {
 	fmt.Fprintf(b, "location = %s {\n    internal;\n", q.path())
+	b.WriteString(once)
 	if len(q.key.variables) > 0 && !slices.Contains(q.key.variables, "remote_addr") {
 		b.WriteString("    # nginx counts no request with an empty key.\n")
 		fmt.Fprintf(b, "    set $weir_key \"%s\";\n    if ($weir_key = \"\") {\n        return 204;\n    }\n", q.values())

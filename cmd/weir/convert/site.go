@@ -17,6 +17,7 @@ type site struct {
 	own    bool  // the uses are its own
 	refusal
 	asks bool // has an auth_request of its own
+	any  bool // one of several checks is enough
 }
 
 // A refusal is what is made of a refused request.
@@ -145,6 +146,9 @@ func (f *finder) keep(s *site, around refusal) {
 	if s.asks {
 		f.lose(s.at, "%s has an auth_request of its own, and nginx asks only one", s.name)
 	}
+	if s.any {
+		f.lose(s.at, "%s has satisfy any: what another check lets in passes, whatever Weir says", s.name)
+	}
 	if s.own || s.level == inServer || s.refusal != around {
 		f.sites = append(f.sites, *s)
 	}
@@ -193,6 +197,8 @@ func (f *finder) setting(d *directive, s *site) {
 		f.lose(d.at, "limit_req_log_level: Weir logs no refusals; its answers and its metrics tell them")
 	case "auth_request":
 		s.asks = value != "off"
+	case "satisfy":
+		s.any = value == "any"
 	case "limit_conn":
 		f.lose(d.at, "%s: a sub-request ends before the request that it is for, so that nobody would give the place back; "+
 			"leave it to nginx, or let the program behind it take a place (algorithm: concurrency)", strings.Join(d.words, " "))
