@@ -49,6 +49,10 @@ lint: ## formatting, vet, staticcheck, generated files, go.mod files
 format: ## format all Go files
 	$(TOOL) gofumpt -w .
 
+.PHONY: generate
+generate: ## write what is made of the code: the JSON Schema of rules files, and their reference in the docs
+	$(GO) generate ./...
+
 .PHONY: bench
 bench: ## measure side by side with other limiters; writes docs/performance.md
 	cd bench && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report

@@ -17,24 +17,31 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance is how many bytes must be inserted, deleted or replaced to turn a
-// into b.
+// distance is how many bytes must be inserted, deleted or replaced, or swapped
+// with their neighbours, to turn a into b.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	width := len(b) + 1
+	table := make([]int, (len(a)+1)*width)
+	for j := range width {
+		table[j] = j
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
+	for i := 1; i <= len(a); i++ {
+		row := table[i*width:]
+		above := table[(i-1)*width:]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+differ(a[i-1], b[j-1]))
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], table[(i-2)*width+j-2]+1)
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
 		}
 	}
-	return row[len(b)]
+	return table[len(table)-1]
+}
+
+func differ(a, b byte) int {
+	if a == b {
+		return 0
+	}
+	return 1
 }

@@ -9,33 +9,6 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// A scope is a kind of map in a rules file.
-type scope struct {
-	name string
-	keys []string
-}
-
-var (
-	atTop = &scope{"at the top level", []string{"domain", "descriptors"}}
-
-	inDescriptor = &scope{"in a descriptor", []string{
-		"key", "value", "rate_limit", "rate_limits", "slot", "descriptors", "shadow_mode", "quota_mode",
-		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
-	}}
-
-	inLimit = &scope{"in rate_limit", slices.Concat(
-		[]string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "algorithm"}, weirKeys)}
-
-	inReplaces = &scope{"in replaces", []string{"name"}}
-
-	scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces}
-)
-
-// weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
-var weirKeys = []string{
-	"period", "burst", "buckets", "anchor", "time_zone", "anchor_day", "charge_refused", "on_store_failure",
-}
-
 // An object is a map of the file, merges included.
 type object struct {
 	node   *yaml.Node
@@ -63,7 +36,7 @@ func (p *parser) get(o object, key string) *yaml.Node { return p.visit(o.fields[
 func (p *parser) object(n *yaml.Node, in *scope) (object, bool) {
 	o, ok := p.fields(n)
 	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
-		if slices.Contains(in.keys, key) || in == atTop && strings.HasPrefix(key, "x-") {
+		if slices.Contains(in.names, key) || in == atTop && strings.HasPrefix(key, "x-") {
 			continue
 		}
 		f := o.fields[key]
@@ -139,13 +112,13 @@ func (p *parser) merge(n *yaml.Node, into map[string]field, depth int) {
 // key that was probably meant.
 func (p *parser) unknown(key *yaml.Node, in *scope) string {
 	for _, other := range scopes {
-		if slices.Contains(other.keys, key.Value) {
+		if slices.Contains(other.names, key.Value) {
 			p.report(key, quote(key.Value)+" stands "+in.name, "it "+other.name)
 			return ""
 		}
 	}
-	meant := nearest(key.Value, in.keys)
-	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.keys), meant)
+	meant := nearest(key.Value, in.names)
+	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.names), meant)
 	return meant
 }
 

@@ -49,6 +49,7 @@ var verdicts = []struct{ name, text, want string }{
 	{"domain in a descriptor", descriptor("key: a\ndomain: d"), `want it at the top level`},
 	{"number as a key", descriptor("key: a\n5: x"), `unknown key "5"`},
 	{"list as a key", descriptor("key: a\n? [a]\n: x"), "a list as a key; want text"},
+	{"letters swapped", limit("unti: day"), `did you mean "unit"?`},
 	{"key twice", descriptor("key: a\nkey: b"), `f:4:5: "key" again in the same map`},
 	{"second document", "domain: d\n---\ndomain: e", "f:3:1: a second YAML document"},
 	{"invalid YAML", "domain: [", "f:1:1: not YAML: "},

@@ -74,6 +74,7 @@ func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error
 
 func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 	n := newNode(Entry{d.Key, d.Value})
+	n.at = d.At
 	entries := append(slices.Clone(above), n.entry)
 	if d.ShareThreshold {
 		n.shared = pattern(n.entry)

@@ -19,6 +19,7 @@ type level struct {
 // node is one descriptor.
 type node struct {
 	entry      Entry
+	at         config.Position
 	order      int // its place in the list
 	key, value glob
 	shared     string // stands in keys for what matched, if not empty

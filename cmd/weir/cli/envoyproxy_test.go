@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"flag"
 	"log/slog"
 	"maps"
 	"os"
@@ -13,8 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 )
-
-var update = flag.Bool("update", false, "write the table of the docs anew")
 
 // theirs are the variables that envoyproxy/ratelimit reads, as src/settings/settings.go
 // of its commit f2fb157 names them.

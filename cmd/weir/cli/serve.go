@@ -81,6 +81,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
 	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	completeServe(cmd)
 	return cmd
 }
 

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Reference returns the reference of rules files, in Markdown: every key, what it
+// can be, and what holds without it.
+func Reference() string {
+	var b strings.Builder
+	for i, s := range scopes {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "### Keys %s\n\n%s\n\n| key | what it can be | without it | what it means |\n|---|---|---|---|\n", s.name, s.doc)
+		for _, k := range s.keys {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, k.values(), k.without(), strings.ReplaceAll(k.doc, "*", `\*`))
+		}
+	}
+	return b.String()
+}
+
+// values says what can stand behind the key.
+func (k *property) values() string {
+	switch k.form {
+	case asWord:
+		return "`" + strings.Join(k.words, "`, `") + "`"
+	case asTruth:
+		return "`true`, `false`"
+	case asNumber:
+		return fmt.Sprintf("%d … %d", k.least, k.most)
+	case asPeriod:
+		return "a duration, as `500ms`, `30s`, `1m30s`"
+	case asMap:
+		return "a " + k.of
+	case asMaps:
+		return "a list of " + k.of + " maps"
+	case asTexts:
+		return "a list of texts"
+	case asData:
+		return "a map"
+	default:
+		return fmt.Sprintf("text, at most %d bytes", MaxTextBytes)
+	}
+}
+
+func (k *property) without() string {
+	absent := k.absent
+	switch {
+	case k.required:
+		absent = "a mistake"
+	case k.form == asTruth:
+		absent = "`false`"
+	case slices.Contains(k.words, absent):
+		absent = "`" + absent + "`"
+	case absent == "":
+		absent = "–"
+	}
+	switch {
+	case !k.ours:
+	case len(k.algorithms) > 0 && len(k.algorithms) < len(algorithms())-1:
+		absent += "; only for `" + strings.Join(k.algorithms, "`, `") + "`"
+	case len(k.algorithms) > 0:
+		absent += "; not for `concurrency`"
+	default:
+		absent += "; needs `algorithm`"
+	}
+	return absent
+}

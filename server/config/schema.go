@@ -1,0 +1,208 @@
+package config
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+//go:generate go run ./generate
+
+// schema is a JSON Schema, or part of one.
+type schema = map[string]any
+
+// Schema returns the JSON Schema (draft 7) of rules files, as editors read it. It
+// refuses no file that [Parse] reads, and catches what can be said of each map by
+// itself; the rest Parse alone catches.
+func Schema() []byte {
+	root := schema{
+		"$schema":     "http://json-schema.org/draft-07/schema#",
+		"title":       "Weir's rules files",
+		"$ref":        "#/definitions/" + atTop.title,
+		"definitions": schema{},
+	}
+	for _, s := range scopes {
+		root["definitions"].(schema)[s.title] = s.schema()
+	}
+	encoded, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		panic(err) // It is made of maps, lists and texts.
+	}
+	return append(encoded, '\n')
+}
+
+func (s *scope) schema() schema {
+	properties, required := schema{}, []string{}
+	for _, k := range s.keys {
+		properties[k.name] = k.schema()
+		if k.required {
+			required = append(required, k.name)
+		}
+	}
+	made := schema{
+		"description": s.doc, "type": "object",
+		"properties": properties, "additionalProperties": false, "required": required,
+	}
+	switch s {
+	case atTop:
+		made["patternProperties"] = schema{"^x-": schema{}}
+	case inDescriptor:
+		made["if"] = schema{"required": []string{"share_threshold"}, "properties": schema{"share_threshold": schema{"const": true}}}
+		star := schema{"type": "string", "pattern": `\*`}
+		made["then"] = schema{"anyOf": []schema{
+			{"required": []string{"key"}, "properties": schema{"key": star}},
+			{"required": []string{"value"}, "properties": schema{"value": star}},
+		}}
+		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{
+			reference(inLimit.title), {"required": []string{"algorithm"}},
+		}}
+	case inLimit:
+		made["allOf"] = limitRules()
+	}
+	return made
+}
+
+func reference(title string) schema { return schema{"$ref": "#/definitions/" + title} }
+
+// schema says what can stand behind the key. Null is nothing, as a rule.
+func (k *property) schema() schema {
+	made := k.content()
+	made["description"] = k.doc
+	if k.absent != "" {
+		made["description"] = k.doc + " Without it: " + k.absent + "."
+	}
+	return made
+}
+
+func (k *property) content() schema {
+	switch k.form {
+	case asWord:
+		return k.wordSchema()
+	case asTruth:
+		return schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, {"enum": spelledTruths()}}}
+	case asNumber:
+		whole := schema{"type": []string{"integer", "null"}, "minimum": k.least, "maximum": k.most}
+		// For YAML 1.2, which editors speak, 1_000 is text.
+		return schema{"anyOf": []schema{whole, {"type": "string", "pattern": "^[+-]?[0-9][0-9a-fA-FxXoObB]*_[0-9a-fA-F_]*$"}}}
+	case asPeriod:
+		return schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}
+	case asMap:
+		return schema{"anyOf": []schema{reference(k.of), {"type": "null"}}}
+	case asMaps:
+		return schema{"type": []string{"array", "null"}, "items": reference(k.of)}
+	case asTexts:
+		return schema{"type": []string{"array", "null"}, "items": textSchema(true)}
+	case asData:
+		return schema{"type": []string{"object", "null"}}
+	default:
+		return textSchema(k.required || k.name == "time_zone")
+	}
+}
+
+// textSchema takes numbers and booleans too: as text they are what was written.
+func textSchema(needed bool) schema {
+	types := []string{"string", "number", "boolean"}
+	if needed {
+		return schema{"type": types, "minLength": 1, "maxLength": MaxTextBytes}
+	}
+	return schema{"type": append(types, "null"), "maxLength": MaxTextBytes}
+}
+
+// wordSchema takes units in any case of letters, but offers the lower one.
+func (k *property) wordSchema() schema {
+	switch k.name {
+	case "algorithm":
+		return schema{"enum": k.words}
+	case "unit":
+		return schema{"anyOf": []schema{{"enum": k.words}, {"type": "string", "pattern": anyCase(append(slices.Clone(k.words), "unknown"))}, {"enum": []any{nil, ""}}}}
+	}
+	return schema{"enum": append(anys(k.words), nil)}
+}
+
+func anys(words []string) []any {
+	list := make([]any, len(words))
+	for i, word := range words {
+		list[i] = word
+	}
+	return list
+}
+
+// anyCase is a pattern for words in any case of letters.
+func anyCase(words []string) string {
+	var b strings.Builder
+	for i, word := range words {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		for _, r := range word {
+			b.WriteString("[" + strings.ToUpper(string(r)) + string(r) + "]")
+		}
+	}
+	return "^(" + b.String() + ")$"
+}
+
+// spelledTruths are the booleans that YAML 1.2 takes for text.
+func spelledTruths() []string {
+	var words []string
+	for word := range truths {
+		if word != "true" && word != "false" {
+			words = append(words, word, strings.ToUpper(word[:1])+word[1:], strings.ToUpper(word))
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// limitRules say which keys of a limit stand together.
+func limitRules() []schema {
+	unlimited := schema{"required": []string{"unlimited"}, "properties": schema{"unlimited": schema{"const": true}}}
+	none := schema{"algorithm": false}
+	for _, name := range weirKeys {
+		none[name] = false
+	}
+	noUnit := schema{"enum": []any{nil, "", "unknown", "UNKNOWN", "Unknown"}}
+	someUnit := schema{"unit": schema{"not": noUnit}}
+	free := schema{"allOf": []schema{{"properties": none}, {"properties": schema{"unit": noUnit}}}}
+	theirs := schema{"required": []string{"unit"}, "allOf": []schema{{"properties": none}, {"properties": someUnit}}}
+	ours := schema{
+		"required": []string{"requests_per_unit"},
+		"allOf":    []schema{{"properties": someUnit}, {"properties": schema{"requests_per_unit": schema{"not": schema{"type": "null"}}}}},
+		"oneOf":    []schema{{"required": []string{"unit"}}, {"required": []string{"period"}}},
+	}
+	rules := []schema{
+		{"if": unlimited, "then": free},
+		{"if": schema{"not": unlimited}, "then": schema{"if": has("algorithm", nil), "then": ours, "else": theirs}},
+		{"if": has("algorithm", schema{"enum": []string{slidingLog}}), "then": atMost(mostLogged)},
+		{"if": has("algorithm", schema{"not": schema{"enum": []string{fixedWindow}}}), "then": atMost(mostUnits)},
+	}
+	for _, k := range inLimit.keys {
+		if k.algorithms != nil {
+			rules = append(rules, schema{"if": has(k.name, k.meant()), "then": schema{"properties": schema{"algorithm": schema{"enum": k.algorithms}}}})
+		}
+	}
+	return rules
+}
+
+// meant is what says more than the key's absence would.
+func (k *property) meant() schema {
+	nothing := []any{nil}
+	switch k.form {
+	case asTruth:
+		nothing = append(nothing, false, "no", "No", "NO", "off", "Off", "OFF", "n", "N")
+	case asWord:
+		nothing = append(nothing, k.absent)
+	}
+	return schema{"not": schema{"enum": nothing}}
+}
+
+// has is true of maps in which the key stands, and what stands there is so.
+func has(name string, so schema) schema {
+	if so == nil {
+		return schema{"required": []string{name}}
+	}
+	return schema{"required": []string{name}, "properties": schema{name: so}}
+}
+
+func atMost(most int64) schema {
+	return schema{"properties": schema{"requests_per_unit": schema{"maximum": most}}}
+}
