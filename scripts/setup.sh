@@ -11,7 +11,7 @@ say() { echo "setup: $*"; }
 have() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null 2>&1; }
 
 missing=()
-have redis-server || missing+=(redis-server)
+have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 if [ ${#missing[@]} -eq 0 ]; then

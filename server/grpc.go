@@ -40,12 +40,12 @@ type rpc struct {
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, reach func(context.Context) error) *rpc {
+func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) *rpc {
 	watching, unwatch := context.WithCancel(context.Background())
 	r := &rpc{
 		unwatch: unwatch,
 		server: grpc.NewServer(
-			grpc.UnaryInterceptor(service.Recover),
+			grpc.ChainUnaryInterceptor(service.Recover, known.unary),
 			grpc.MaxConcurrentStreams(maxStreams),
 			grpc.MaxHeaderListSize(maxHeaderBytes),
 			grpc.MaxRecvMsgSize(rls.MaxRequestBytes),

@@ -25,6 +25,7 @@ type serveFlags struct {
 	timeout              time.Duration
 	drainDelay, drainMax time.Duration
 	rls                  rlsFlags
+	doors                doorFlags
 }
 
 func newServe() *cobra.Command {
@@ -59,6 +60,7 @@ A flag beats its variable, the variable beats the default.`,
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
+	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
@@ -123,7 +125,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 	if err != nil {
 		return server.Options{}, err
 	}
-	return server.Options{
+	options := server.Options{
 		Config:       f.config,
 		Store:        f.store,
 		HTTP:         f.http,
@@ -148,5 +150,6 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 				printDemo(cmd.OutOrStdout(), addrs)
 			}
 		},
-	}, nil
+	}
+	return options, f.doors.apply(&options)
 }
