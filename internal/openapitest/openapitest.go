@@ -106,11 +106,12 @@ func (d *Document) Handler(t testing.TB, next http.Handler) http.Handler {
 }
 
 // Check returns what is wrong with an answer to a request: nothing if it is what
-// the document says. Paths that the document does not have are to be 404.
+// the document says. Paths that the document does not have are to be 404, or 401
+// to who may not know.
 func (d *Document) Check(r *http.Request, sent []byte, got *http.Response, body []byte) []string {
 	item := object(object(d.root["paths"])[r.URL.Path])
 	if item == nil {
-		if got.StatusCode != http.StatusNotFound && got.StatusCode != http.StatusMovedPermanently {
+		if !slices.Contains([]int{http.StatusNotFound, http.StatusUnauthorized, http.StatusMovedPermanently}, got.StatusCode) {
 			return []string{"the document has no such path"}
 		}
 		return nil
