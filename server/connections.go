@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -67,6 +68,16 @@ func (b *bounded) refuse(conn net.Conn) {
 type counted struct {
 	net.Conn
 	leave func()
+}
+
+// CloseWrite ends what is written and leaves the rest to be read, so that an
+// answer to a request that goes on is not lost.
+func (c *counted) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // Close closes the connection, once or more often.

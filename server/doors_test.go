@@ -9,8 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +23,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/openapitest"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rls"
+	"github.com/weirlimit/weir/server/rules"
 )
 
 const (
@@ -49,6 +50,9 @@ func newDescribed(t *testing.T, app *App) *described {
 	}
 	return &described{t: t, url: "http://" + app.Addrs()[0].Address, document: d, header: http.Header{}}
 }
+
+// of turns to another app.
+func (d *described) of(app *App) { d.url = "http://" + app.Addrs()[0].Address }
 
 func (d *described) call(method, target, body string) (*http.Response, string) {
 	d.t.Helper()
@@ -256,11 +260,11 @@ func ask(conn net.Conn) int {
 	return got.StatusCode
 }
 
-// TestEnvoysAnswersAreDescribed holds what the rate limit service says over HTTP
-// against the document.
-func TestEnvoysAnswersAreDescribed(t *testing.T) {
+// TestAnswersOfAllDoors gets every answer of the document that the tests of httpapi
+// do not see: those of the rate limit service, and 401.
+func TestAnswersOfAllDoors(t *testing.T) {
 	t.Parallel()
-	d := newDescribed(t, start(t, Options{ClientIP: clientip.RemoteAddr()}))
+	d := newDescribed(t, start(t, Options{}))
 	const body = `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
 	for range 6 {
 		d.call("POST", "/json", body)
@@ -269,13 +273,37 @@ func TestEnvoysAnswersAreDescribed(t *testing.T) {
 	d.call("POST", "/json", `{"domain":"demo","descriptors":[]}`)
 	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 	d.call("GET", "/healthcheck", "")
-	seen := d.document.Unseen()
-	for _, answer := range []string{"POST /json 200", "POST /json 400", "POST /json 413", "POST /json 429", "GET /healthcheck 200"} {
-		if slices.Contains(seen, answer) {
+
+	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second}))
+	d.call("POST", "/json", body)
+	d.call("GET", "/healthcheck", "")
+
+	d.of(start(t, Options{HTTPTokenFile: passwordFile(t, oldToken)}))
+	for _, operation := range d.document.Operations() {
+		method, path, _ := strings.Cut(operation, " ")
+		d.call(method, path, "")
+	}
+
+	service, err := rls.New(rls.Options{Rules: rules.Demo, Taker: panicking{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := httptest.NewServer(withJSON(http.NotFoundHandler(), service, nil))
+	defer broken.Close()
+	d.url = broken.URL
+	d.call("POST", "/json", body)
+
+	for _, answer := range d.document.Unseen() {
+		if strings.Contains(answer, " /json ") || strings.Contains(answer, " /healthcheck ") || strings.HasSuffix(answer, " 401") {
 			t.Errorf("no %s", answer)
 		}
 	}
 }
+
+// panicking is a store that has lost its head.
+type panicking struct{}
+
+func (panicking) Take(context.Context, []*weir.Act) { panic("lost") }
 
 func basicOf(user, password string) string {
 	r, _ := http.NewRequest(http.MethodGet, "/", nil)

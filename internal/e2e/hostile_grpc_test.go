@@ -124,8 +124,12 @@ func newFramer(t *testing.T, s *siege, window uint32) *framer {
 	}
 	encoder := hpack.NewEncoder(&f.header)
 	for _, field := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
-		{":authority", "weir"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "weir"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
 		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/openapitest"
+	"github.com/weirlimit/weir/server/httpapi"
 )
 
 const (
@@ -204,6 +207,15 @@ func TestHostileRequests(t *testing.T) {
 	s.uncharged()
 }
 
+// described is the interface as the binary describes it.
+var described = sync.OnceValue(func() *openapitest.Document {
+	d, err := openapitest.Parse(httpapi.Description())
+	if err != nil {
+		panic(err)
+	}
+	return d
+})
+
 // numbered is n more entries of a query.
 func numbered(n int) string {
 	var b strings.Builder
@@ -233,6 +245,9 @@ func (s *siege) send(t *testing.T, path, body string) (status int, field string)
 	text, err := io.ReadAll(io.LimitReader(got.Body, 1<<20))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, wrong := range described().Check(r, []byte(body), got, text) {
+		t.Error(wrong)
 	}
 	if path == "/json" {
 		return got.StatusCode, ""

@@ -166,7 +166,7 @@ func (d *Document) checkMethod(r *http.Request, item map[string]any, got *http.R
 
 // ours are the headers that an answer is not to have unless the document says so.
 var ours = []string{
-	"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+	"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
 	"Retry-After", "Weir-Id", "Cache-Control", "Allow", "WWW-Authenticate",
 }
 

@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/server/resp"
@@ -31,12 +32,21 @@ func (f *doorFlags) define(flags *pflag.FlagSet) {
 func (f *doorFlags) apply(o *server.Options) error {
 	strategy, err := clientip.Parse(f.clientIP)
 	if err != nil {
-		return fmt.Errorf("client-ip: %w", err)
+		return named("client-ip", err)
 	}
 	if o.ClientIP, err = strategy.WithIPv6Bits(f.ipv6Bits); err != nil {
-		return fmt.Errorf("client-ip-v6-prefix: %w", err)
+		return named("client-ip-v6-prefix", err)
 	}
 	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
 	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
 	return nil
+}
+
+// named says which flag a mistake is in.
+func named(flag string, err error) error {
+	mistake := new(weir.InvalidError)
+	if !errors.As(err, &mistake) {
+		return err
+	}
+	return &weir.InvalidError{Field: flag + ", " + mistake.Field, Value: mistake.Value, Want: mistake.Want}
 }
