@@ -181,7 +181,8 @@ func TestForwardAuth(t *testing.T) {
 	}
 }
 
-// TestCaddy runs the shipped example with the real program.
+// TestCaddy runs the shipped example with the real program, where it is installed;
+// TestForwardAuth asks the same without it.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
 	program := storetest.Require(t, "caddy")

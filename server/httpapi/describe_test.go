@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -104,6 +105,29 @@ func TestDescriptionFields(t *testing.T) {
 		required := slices.Sorted(slices.Values(root.Components.Schemas[name].Required))
 		if diff := cmp.Diff(always, required); diff != "" {
 			t.Errorf("%s, always there (-Go +openapi.yaml):\n%s", name, diff)
+		}
+	}
+}
+
+// TestDescriptionParameters: what the query's parameters are called is not a key of
+// an entry, and everything else is.
+func TestDescriptionParameters(t *testing.T) {
+	t.Parallel()
+	var root struct {
+		Components struct {
+			Parameters map[string]any `json:"parameters"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(Description(), &root); err != nil {
+		t.Fatal(err)
+	}
+	delete(root.Components.Parameters, "entries") // stands for everything else
+	for _, name := range append(slices.Collect(maps.Keys(root.Components.Parameters)), "Domain", "costs", "entries", "hold_ms", "mode") {
+		q := &query{given: map[string]bool{}, keys: map[string]bool{}}
+		err := q.parameter(subRequest(""), name+"=a")
+		isEntry := err == nil && len(q.entries) == 1
+		if _, described := root.Components.Parameters[name]; described == isEntry {
+			t.Errorf("%s: described as a parameter: %t, makes an entry: %t", name, described, isEntry)
 		}
 	}
 }

@@ -12,7 +12,8 @@ func found(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, pattern := mux.Handler(r)
 		if pattern != "" {
-			mux.ServeHTTP(w, r)
+			// The mux itself would only look it up again: no pattern has variables.
+			handler.ServeHTTP(w, r)
 			return
 		}
 		missing := &missed{header: http.Header{}}
