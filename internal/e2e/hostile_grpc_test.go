@@ -249,3 +249,22 @@ func (f *framer) ignore(message []byte) error {
 		return errors.Join(errors.New("more calls at once than there may be were neither refused nor ended"), err)
 	}
 }
+
+// TestHostileSilence connects and says nothing, or not all of a greeting: the
+// server hangs up.
+func TestHostileSilence(t *testing.T) {
+	s := besiege(t)
+	s.during(func() {
+		var silent sync.WaitGroup
+		for i := range 200 {
+			conn := connect(t, s.grpc)
+			silent.Go(func() {
+				_, _ = io.WriteString(conn, http2.ClientPreface[:i%(len(http2.ClientPreface)+1)])
+				if _, ended := hungUp(conn); !ended {
+					t.Errorf("%d bytes of a greeting were kept for %v", i%(len(http2.ClientPreface)+1), patience)
+				}
+			})
+		}
+		silent.Wait()
+	})
+}
