@@ -16,7 +16,7 @@ have_lua() {
 }
 
 missing=()
-have redis-server || missing+=(redis-server)
+have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have_lua || missing+=(openresty)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
-	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -78,50 +77,10 @@ func New(o Options) (*App, error) {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen = seen
 	}
-	handler, err := httpapi.New(httpapi.Options{
-		Rules:   a.rules.Load,
-		Taker:   s,
-		Timeout: o.Timeout,
-		Headers: o.Headers,
-		Ready:   a.checks,
-		Logger:  o.Logger,
-	})
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	service, err := rls.New(rls.Options{
-		Mode:    o.RLS,
-		Rules:   a.rules.Load,
-		Taker:   s,
-		Timeout: o.Timeout,
-		Logger:  o.Logger,
-	})
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	a.http = newHTTPServer(withJSON(handler, service, a.healthy), o.Logger)
-	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	if a.rpc, err = newRPC(service, &o, a.healthy); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	if a.resp, err = o.newRESP(s); err != nil {
+	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return a, nil
-}
-
-func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}
 }
 
 // checks is what /readyz reports. A store that has answered once counts as

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 )
@@ -75,6 +77,21 @@ type Options struct {
 	// RESPPasswordFile holds, on its only line, what Redis clients have to say
 	// first. Empty: nothing.
 	RESPPasswordFile string
+	// RESPMaxConnections is how many Redis clients can be connected. Zero:
+	// [resp.DefaultMaxConnections].
+	RESPMaxConnections int
+	// HTTPMaxConnections is how many HTTP connections can be open. Zero:
+	// [DefaultHTTPMaxConnections].
+	HTTPMaxConnections int
+	// HTTPTokenFile holds what HTTP callers have to know, a token on each line;
+	// it is read again when it changes. Health checks need none. Empty: nobody
+	// is asked.
+	HTTPTokenFile string
+	// GRPCTokenFile is HTTPTokenFile for calls of Envoy's rate limit service.
+	GRPCTokenFile string
+	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
+	// Zero: [clientip.RemoteAddr].
+	ClientIP clientip.Strategy
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -109,6 +126,8 @@ func (o Options) withDefaults() Options {
 	o.GRPCConnectionAge = cmp.Or(o.GRPCConnectionAge, DefaultGRPCConnectionAge)
 	o.GRPCConnectionGrace = cmp.Or(o.GRPCConnectionGrace, DefaultGRPCConnectionGrace)
 	o.RESP = cmp.Or(o.RESP, RESPOff)
+	o.RESPMaxConnections = cmp.Or(o.RESPMaxConnections, resp.DefaultMaxConnections)
+	o.HTTPMaxConnections = cmp.Or(o.HTTPMaxConnections, DefaultHTTPMaxConnections)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -136,6 +155,11 @@ func (o *Options) validate() error {
 	}
 	if o.DrainDelay >= o.DrainTimeout {
 		return &weir.InvalidError{Field: "drain delay", Value: o.DrainDelay.String(), Want: "less than the drain timeout of " + o.DrainTimeout.String()}
+	}
+	for field, n := range map[string]int{"resp max connections": o.RESPMaxConnections, "http max connections": o.HTTPMaxConnections} {
+		if n < 0 {
+			return &weir.InvalidError{Field: field, Value: strconv.Itoa(n), Want: "at least 1; 0 for the default"}
+		}
 	}
 	if err := checkAddress("http", o.HTTP, DefaultHTTP); err != nil {
 		return err

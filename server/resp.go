@@ -50,7 +50,9 @@ func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return resp.New(resp.Options{Taker: taker, Password: password, Timeout: o.Timeout, Logger: o.Logger})
+	return resp.New(resp.Options{
+		Taker: taker, Password: password, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+	})
 }
 
 // readLine returns the only line of a file with something secret; nothing if

@@ -37,6 +37,11 @@ func lookPath(program string) (string, error) {
 	return exec.LookPath("/usr/sbin/" + program)
 }
 
+// required reports whether the list names the program, or the package that it
+// comes with: redis-server and redis-cli are redis.
 func required(program, list string) bool {
-	return slices.Contains(strings.Split(list, ","), strings.TrimSuffix(program, "-server"))
+	pkg, _, _ := strings.Cut(program, "-")
+	return slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
+		return name == program || name == strings.TrimSuffix(program, "-server") || name == pkg
+	})
 }

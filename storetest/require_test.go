@@ -42,6 +42,8 @@ func TestRequire(t *testing.T) {
 		{"go", "go", "/"},
 		{"weir-absent", "", "skip: "},
 		{"weir-absent", "redis,nginx", "skip: "},
+		{"redis-absent", "nginx,redis", "fail: "},
+		{"redis-absent", "rediss,nginx", "skip: "},
 		{"weir-absent", "redis,weir-absent", "fail: "},
 		{"weir-absent-server", "weir-absent", "fail: "},
 	} {

@@ -153,7 +153,7 @@ func startOpenResty(t *testing.T, program, modules, prefix, appAddr string) stri
 		}
 		text = strings.ReplaceAll(text, old, replacement)
 	}
-	patience(t, filepath.Join(prefix, "lua", "gateway.lua"))
+	longer(t, filepath.Join(prefix, "lua", "gateway.lua"))
 	path := filepath.Join(prefix, "nginx.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -168,9 +168,9 @@ func startOpenResty(t *testing.T, program, modules, prefix, appAddr string) stri
 	return addr
 }
 
-// patience lets a gateway wait longer: on a busy machine an answer may take its
+// longer lets a gateway wait longer: on a busy machine an answer may take its
 // time, and a request that passes unasked would spoil the count.
-func patience(t *testing.T, path string) {
+func longer(t *testing.T, path string) {
 	t.Helper()
 	const short, long = "connect_ms = 50, send_ms = 50, read_ms = 50", "connect_ms = 9000, send_ms = 9000, read_ms = 9000"
 	text, err := os.ReadFile(path)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,32 +115,38 @@ type weir struct {
 	*process
 	addr string // of HTTP
 	grpc string // of gRPC
+	resp string // of RESP, if it was asked for
 }
 
 func (w *weir) url() string { return "http://" + w.addr }
 
-func serve(t *testing.T, config, store string) *weir {
+// serve starts a server, with more arguments than it always has.
+func serve(t *testing.T, config, store string, more ...string) *weir {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}
-	w := &weir{process: start(t, path, "serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")}
+	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}
+	w := &weir{process: start(t, path, append(args, more...)...)}
 	deadline := time.After(startTimeout)
-	for {
+	for w.addr == "" || w.grpc == "" || w.resp == "" && slices.Contains(more, "--resp") {
 		select {
 		case line, ok := <-w.lines:
 			if !ok {
 				t.Fatal("weir ended before it served")
 			}
-			if addr, ok := strings.CutPrefix(line, "http "); ok {
+			switch protocol, addr, _ := strings.Cut(line, " "); protocol {
+			case "http":
 				w.addr = addr
-			}
-			if w.grpc, ok = strings.CutPrefix(line, "grpc "); ok {
-				return w
+			case "grpc":
+				w.grpc = addr
+			case "resp":
+				w.resp = addr
 			}
 		case <-deadline:
 			t.Fatalf("weir named no address within %v", startTimeout)
 		}
 	}
+	return w
 }

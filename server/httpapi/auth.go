@@ -9,7 +9,7 @@ import (
 // auth answers the sub-request of a proxy: one descriptor, from the query. A
 // proxy cannot wait.
 func (a *api) auth(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r)
+	q, err := parseQuery(r, a.ClientIP)
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -7,10 +7,10 @@ import (
 	"github.com/weirlimit/weir/clientip"
 )
 
-// clientIP returns the trusted address of whoever sent the request: the other
-// end of the connection. IPv4 stands as it is, mapped or not; IPv6 as its /64.
-func clientIP(r *http.Request) (string, error) {
-	key, err := clientip.RemoteAddr().Key(r)
+// clientIP returns the trusted address of whoever sent the request, as the
+// strategy finds it. IPv4 stands as it is, mapped or not; IPv6 as its network.
+func clientIP(s clientip.Strategy, r *http.Request) (string, error) {
+	key, err := s.Key(r)
 	if err != nil {
 		return "", invalid("from", strconv.Quote(r.RemoteAddr), "a connection from an IP address")
 	}

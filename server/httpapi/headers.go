@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 )
@@ -22,6 +23,12 @@ const (
 	HeadersXRateLimit
 	// HeadersNone sends neither.
 	HeadersNone
+	// HeadersDraft03 sends RateLimit-Limit, -Remaining and -Reset (in seconds
+	// from now) as draft-ietf-httpapi-ratelimit-headers-03 has them.
+	HeadersDraft03
+	// HeadersXRateLimitEpoch is HeadersXRateLimit with the reset as an instant, in
+	// seconds since 1970, for clients written for such interfaces.
+	HeadersXRateLimitEpoch
 )
 
 var headerStyles = [...]struct {
@@ -31,6 +38,9 @@ var headerStyles = [...]struct {
 	HeadersDraft11:    {"draft-11", writeDraft11},
 	HeadersXRateLimit: {"x-ratelimit", writeXRateLimit},
 	HeadersNone:       {"none", func(http.Header, *verdict) {}},
+	HeadersDraft03:    {"draft-03", writeDraft03},
+
+	HeadersXRateLimitEpoch: {"x-ratelimit-epoch", writeXRateLimitEpoch},
 }
 
 // String returns the style's name.
@@ -85,6 +95,23 @@ func writeDraft11(h http.Header, v *verdict) {
 func writeXRateLimit(h http.Header, v *verdict) {
 	answer := v.answer()
 	answer.WriteXRateLimit(h)
+}
+
+func writeDraft03(h http.Header, v *verdict) {
+	d := &v.speaker.decision
+	h.Set("RateLimit-Limit", strconv.FormatInt(v.speaker.applied.Limit.Count, 10))
+	h.Set("RateLimit-Remaining", strconv.FormatInt(d.Remaining, 10))
+	h.Set("RateLimit-Reset", strconv.FormatInt(ratelimitheader.Seconds(d.ResetAfter), 10))
+}
+
+func writeXRateLimitEpoch(h http.Header, v *verdict) {
+	writeXRateLimit(h, v)
+	d := &v.speaker.decision
+	at := time.UnixMicro(d.At)
+	if d.At == 0 { // decided without the store
+		at = time.Now()
+	}
+	h.Set("X-RateLimit-Reset", strconv.FormatInt(at.Add(d.ResetAfter+time.Second-time.Microsecond).Unix(), 10))
 }
 
 // answer is what the headers tell of a verdict that has a speaker. A limit that

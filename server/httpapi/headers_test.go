@@ -48,6 +48,15 @@ func TestWriteHeaders(t *testing.T) {
 		"x-ratelimit, at once": {HeadersXRateLimit, soon, map[string]string{
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1", "Retry-After": "1",
 		}},
+		"draft-03, refused": {HeadersDraft03, refused, map[string]string{
+			"Ratelimit-Limit": "10", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "60", "Retry-After": "3",
+		}},
+		"x-ratelimit-epoch, granted": {HeadersXRateLimitEpoch, at(granted, 1_700_000_000_000_001), map[string]string{
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "9", "X-Ratelimit-Reset": "1700000006",
+		}},
+		"x-ratelimit-epoch, on the second": {HeadersXRateLimitEpoch, at(refused, 1_700_000_000_000_000), map[string]string{
+			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1700000060", "Retry-After": "3",
+		}},
 		"none, granted": {HeadersNone, granted, map[string]string{}},
 		"none, refused": {HeadersNone, refused, map[string]string{"Retry-After": "3"}},
 	} {
@@ -65,6 +74,12 @@ func TestWriteHeaders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// at is the decision at an instant of the store.
+func at(d weir.Decision, us int64) weir.Decision {
+	d.At = us
+	return d
 }
 
 func TestHeaderStyleNames(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -35,6 +36,9 @@ type Options struct {
 	Timeout time.Duration
 	// Headers is how the limits are told in headers. Zero: [HeadersDraft11].
 	Headers HeaderStyle
+	// ClientIP finds the address that from=KEY=client_ip stands for. Zero:
+	// [clientip.RemoteAddr].
+	ClientIP clientip.Strategy
 	// Ready returns what /readyz reports: the server is ready if no check has
 	// an error. Nil: always ready.
 	Ready func(ctx context.Context) []Check
@@ -73,7 +77,8 @@ func New(o Options) (http.Handler, error) {
 	}
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)
-	return mux, nil
+	describe(mux)
+	return found(mux), nil
 }
 
 // decide has the request decided. An error means that no decision was reached.

@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(described{m}) }
 
 const testRules = `
 domain: shop
@@ -87,7 +87,10 @@ func handlerOf(t testing.TB, text string, o Options) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	if _, measured := t.(*testing.B); measured {
+		return h
+	}
+	return document().Handler(t, h)
 }
 
 func auth(h http.Handler, query string) *httptest.ResponseRecorder {

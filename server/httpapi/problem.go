@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,9 +113,14 @@ func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 // shownBytes bounds what a problem repeats of the request.
 const shownBytes = 80
 
+// invalid is the mistake of a field, which the request may have named itself.
 func invalid(field, value, want string) *weir.InvalidError {
-	if len(value) > shownBytes {
-		value = strings.ToValidUTF8(value[:shownBytes], "") + "…"
+	return &weir.InvalidError{Field: shown(cmp.Or(field, `""`)), Value: shown(value), Want: want}
+}
+
+func shown(text string) string {
+	if len(text) > shownBytes {
+		return strings.ToValidUTF8(text[:shownBytes], "") + "…"
 	}
-	return &weir.InvalidError{Field: field, Value: value, Want: want}
+	return text
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -19,6 +20,8 @@ type query struct {
 	id      string
 	deny    int // the status of a refusal
 
+	clientIP clientip.Strategy
+
 	given map[string]bool // parameters read so far
 	keys  map[string]bool // keys of the entries read so far
 }
@@ -27,8 +30,8 @@ type query struct {
 // descriptor's entries. Nothing in it may be said twice: a client that gets its
 // own text into a proxy's query must not be able to overrule what stands there.
 // The error is a [*weir.InvalidError].
-func parseQuery(r *http.Request) (*query, error) {
-	q := &query{cost: 1, deny: http.StatusTooManyRequests, given: map[string]bool{}, keys: map[string]bool{}}
+func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
+	q := &query{cost: 1, deny: http.StatusTooManyRequests, clientIP: s, given: map[string]bool{}, keys: map[string]bool{}}
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if part == "" {
 			continue
@@ -104,7 +107,7 @@ func (q *query) from(r *http.Request, raw string) error {
 	if err != nil {
 		return err
 	}
-	value, err := sourceValue(r, header)
+	value, err := q.sourceValue(r, header)
 	if err != nil {
 		return err
 	}
@@ -162,10 +165,10 @@ func unescape(raw string) (string, error) {
 // sourceValue returns what the named source says about the request: client_ip
 // or a header. A header that was sent in several lines counts as the one line
 // they stand for, an absent one as empty.
-func sourceValue(r *http.Request, source string) (string, error) {
+func (q *query) sourceValue(r *http.Request, source string) (string, error) {
 	switch {
 	case source == "client_ip":
-		return clientIP(r)
+		return clientIP(q.clientIP, r)
 	case strings.EqualFold(source, "Host"):
 		return r.Host, nil
 	case !isToken(source):

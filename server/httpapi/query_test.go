@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -56,7 +57,7 @@ func TestParseQuery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q, err := parseQuery(subRequest(test.query))
+			q, err := parseQuery(subRequest(test.query), clientip.RemoteAddr())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +104,7 @@ func TestParseQueryRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseQuery(subRequest(test.query))
+			_, err := parseQuery(subRequest(test.query), clientip.RemoteAddr())
 			invalid := new(weir.InvalidError)
 			if !errors.As(err, &invalid) || invalid.Field != test.field {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
@@ -122,13 +123,13 @@ func TestClientIP(t *testing.T) {
 		"[2001:db8:1:2:ffff:ffff:ffff:0]:1": "2001:db8:1:2::/64",
 		"[fe80::1%eth0]:1":                  "fe80::/64",
 	} {
-		got, err := clientIP(&http.Request{RemoteAddr: remote})
+		got, err := clientIP(clientip.RemoteAddr(), &http.Request{RemoteAddr: remote})
 		if err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", remote, got, err, want)
 		}
 	}
 	for _, remote := range []string{"", "@", "nonsense:1"} {
-		if got, err := clientIP(&http.Request{RemoteAddr: remote}); !errors.Is(err, weir.ErrInvalid) {
+		if got, err := clientIP(clientip.RemoteAddr(), &http.Request{RemoteAddr: remote}); !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("%q: got %q, %v; want an error", remote, got, err)
 		}
 	}
@@ -141,7 +142,7 @@ func FuzzParseQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseQuery(subRequest(raw))
+		q, err := parseQuery(subRequest(raw), clientip.RemoteAddr())
 		if err != nil {
 			if !errors.Is(err, weir.ErrInvalid) {
 				t.Fatalf("%q: error of another class: %v", raw, err)

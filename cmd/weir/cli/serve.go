@@ -31,6 +31,7 @@ type serveFlags struct {
 	timeout              time.Duration
 	drainDelay, drainMax time.Duration
 	rls                  rlsFlags
+	doors                doorFlags
 }
 
 func newServe() *cobra.Command {
@@ -73,6 +74,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	f.rls.define(flags)
 	defineTLS(flags, "http", &f.httpTLS)
 	defineTLS(flags, "grpc", &f.grpcTLS)
+	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
@@ -153,7 +155,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 	if err != nil {
 		return server.Options{}, err
 	}
-	return server.Options{
+	options := server.Options{
 		Config:       f.config,
 		ConfigFiles:  files,
 		ConfigMerge:  f.configMerge,
@@ -185,5 +187,6 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 				printDemo(cmd.OutOrStdout(), addrs)
 			}
 		},
-	}, nil
+	}
+	return options, f.doors.apply(&options)
 }

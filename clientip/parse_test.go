@@ -1,0 +1,59 @@
+package clientip_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
+)
+
+// TestParse: each spelling believes what its constructor believes.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	header := http.Header{
+		"X-Real-Ip":       {"192.0.2.1"},
+		"X-Forwarded-For": {"192.0.2.9, 192.0.2.2, 10.1.1.1"},
+		"Forwarded":       {"for=192.0.2.9, for=192.0.2.3;proto=http, for=10.1.1.1"},
+	}
+	for text, want := range map[string]string{
+		"remote_addr":                                   "10.0.0.1",
+		"single_header:X-Real-IP":                       "192.0.2.1",
+		"single_header:X-Real-IP,10.0.0.0/8":            "192.0.2.1",
+		"single_header:X-Real-IP,10.0.0.1":              "192.0.2.1",
+		"single_header:X-Real-IP,172.16.0.0/12":         "10.0.0.1",
+		"trusted_ranges:10.0.0.0/8":                     "192.0.2.2",
+		"trusted_ranges:10.0.0.1, 10.1.1.1, 192.0.2.2":  "192.0.2.9",
+		"trusted_ranges:::ffff:10.0.0.0/104,::1":        "192.0.2.2",
+		"trusted_hops:2":                                "192.0.2.2",
+		"forwarded_ranges:10.0.0.0/8":                   "192.0.2.3",
+		"forwarded_hops:1":                              "10.1.1.1",
+		"trusted_hops:4":                                "10.0.0.1",
+		"trusted_ranges:172.16.0.0/12,fd00::/8,fe80::1": "10.0.0.1",
+	} {
+		strategy, err := clientip.Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got, err := strategy.Key(&http.Request{RemoteAddr: "10.0.0.1:999", Header: header})
+		if err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "remote", "remote_addr:", "remote_addr:1", "single_header", "single_header:", "single_header:X-Forwarded-For",
+		"single_header:X-Real-IP,", "trusted_ranges", "trusted_ranges:", "trusted_ranges:10.0.0.0/33", "trusted_ranges:a", "trusted_ranges:fe80::1%eth0",
+		"trusted_hops", "trusted_hops:", "trusted_hops:0", "trusted_hops:-1", "trusted_hops:x", "forwarded", "forwarded_hops:1.5", "Remote_Addr",
+	} {
+		if _, err := clientip.Parse(text); !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), "want") {
+			t.Errorf("%q: got %v, want an error that says what was expected", text, err)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/server/resp"
+)
+
+// doorFlags say who may call, how many, and how the client is found behind them.
+type doorFlags struct {
+	clientIP             string
+	ipv6Bits             int
+	httpMost, respMost   int
+	httpTokens, grpcFile string
+}
+
+func (f *doorFlags) define(flags *pflag.FlagSet) {
+	flags.StringVar(&f.clientIP, "client-ip", "remote_addr", "whom to believe about a client's address: "+clientip.Spellings())
+	flags.IntVar(&f.ipv6Bits, "client-ip-v6-prefix", clientip.DefaultIPv6Bits, "bits of an IPv6 address that make one client, 48 … 128")
+	flags.IntVar(&f.httpMost, "http-max-connections", server.DefaultHTTPMaxConnections, "how many HTTP connections can be open")
+	flags.IntVar(&f.respMost, "resp-max-connections", resp.DefaultMaxConnections, "how many Redis clients can be connected")
+	flags.StringVar(&f.httpTokens, "http-token-file", "", "file with the tokens, one a line, of which HTTP callers have to give one")
+	flags.StringVar(&f.grpcFile, "grpc-token-file", "", "file with the tokens of which callers of Envoy's rate limit service have to give one")
+}
+
+// apply sets what the flags say.
+func (f *doorFlags) apply(o *server.Options) error {
+	strategy, err := clientip.Parse(f.clientIP)
+	if err != nil {
+		return named("client-ip", err)
+	}
+	if o.ClientIP, err = strategy.WithIPv6Bits(f.ipv6Bits); err != nil {
+		return named("client-ip-v6-prefix", err)
+	}
+	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
+	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
+	return nil
+}
+
+// named says which flag a mistake is in.
+func named(flag string, err error) error {
+	mistake := new(weir.InvalidError)
+	if !errors.As(err, &mistake) {
+		return err
+	}
+	return &weir.InvalidError{Field: flag + ", " + mistake.Field, Value: mistake.Value, Want: mistake.Want}
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/rls"
+)
+
+// public are the paths that ask for no token: those of whoever watches the
+// process, and the description of the interface.
+var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.DescriptionJSON, httpapi.DescriptionYAML}
+
+// build makes what answers at each door.
+func (a *App) build() error {
+	o := &a.options
+	handler, err := httpapi.New(httpapi.Options{
+		Rules:    a.rules.Load,
+		Taker:    a.store,
+		Timeout:  o.Timeout,
+		Headers:  o.Headers,
+		ClientIP: o.ClientIP,
+		Ready:    a.checks,
+		Logger:   o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	service, err := rls.New(rls.Options{
+		Mode:    o.RLS,
+		Rules:   a.rules.Load,
+		Taker:   a.store,
+		Timeout: o.Timeout,
+		Logger:  o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	ofHTTP, err := newTokens(o.HTTPTokenFile, o.Logger)
+	if err != nil {
+		return err
+	}
+	ofGRPC, err := newTokens(o.GRPCTokenFile, o.Logger)
+	if err != nil {
+		return err
+	}
+	a.http = newHTTPServer(guarded(withJSON(handler, service, a.healthy), ofHTTP), o.Logger)
+	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
+		return err
+	}
+	if a.rpc, err = newRPC(service, o, ofGRPC, a.healthy); err != nil {
+		return err
+	}
+	a.resp, err = o.newRESP(a.store)
+	return err
+}
+
+// guarded asks for a token wherever the path is not public.
+func guarded(next http.Handler, known *tokens) http.Handler {
+	asking := known.guard(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(public, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		asking.ServeHTTP(w, r)
+	})
+}
+
+func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+}
