@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,7 +151,7 @@ func drive(b *testing.B, address string, callers int, keys []string, ask func() 
 	if err := ask()("warm"); err != nil {
 		b.Fatal(err)
 	}
-	before, calls := cpu(client), scripts(client)
+	before, calls, own := cpu(client), scripts(client), ownCPU()
 	var asked atomic.Int64
 	var group sync.WaitGroup
 	b.ReportAllocs()
@@ -170,6 +171,7 @@ func drive(b *testing.B, address string, callers int, keys []string, ask func() 
 	group.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+	b.ReportMetric((ownCPU()-own)*1e6/float64(b.N), "client-µs/decision")
 	b.ReportMetric((cpu(client)-before)*1e6/float64(b.N), "redis-µs/decision")
 	b.ReportMetric((scripts(client)-calls)/float64(b.N), "calls/decision")
 }
@@ -182,6 +184,13 @@ var (
 // cpu is how many seconds of processor time the server has used.
 func cpu(client *redis.Client) float64 {
 	return total(cpuLine, client.Info(context.Background(), "cpu").Val())
+}
+
+// ownCPU is how many this process has used.
+func ownCPU() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 // scripts is how many scripts it has run.

@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -154,6 +155,9 @@ func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) {
 func (c *Coalescer) run(l *lane) {
 	for b := l.depart(); b != nil; b = l.depart() {
 		c.carry(l, b)
+		// Those just woken come first, so that what they ask next is in the next
+		// batch instead of behind it.
+		runtime.Gosched()
 	}
 }
 
