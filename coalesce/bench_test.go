@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,13 +44,16 @@ type peer struct {
 
 var peers = []peer{
 	{"coalesce", func(b *testing.B, address string, limits int) func() question {
-		return asker(coalesce.Wrap(benchStore(b, address), coalesce.Options{}), limits)
+		return asker(lasting, coalesce.Wrap(benchStore(b, address), coalesce.Options{}), limits)
+	}},
+	{"coalesce-cancellable", func(b *testing.B, address string, limits int) func() question {
+		return asker(cancellable(b), coalesce.Wrap(benchStore(b, address), coalesce.Options{}), limits)
 	}},
 	{"store", func(b *testing.B, address string, limits int) func() question {
-		return asker(benchStore(b, address), limits)
+		return asker(lasting, benchStore(b, address), limits)
 	}},
-	{"goredis-evalsha", goRedisFloor},
-	{"rueidis-evalsha", rueidisFloor},
+	{"floor-goredis", goRedisFloor},
+	{"floor-rueidis", rueidisFloor},
 }
 
 func benchClient(b *testing.B, address string) *redis.Client {
@@ -66,14 +70,27 @@ func benchStore(b *testing.B, address string) weir.Taker {
 	return store
 }
 
+// lasting is the context of callers who never give up.
+func lasting() context.Context { return context.Background() }
+
+// cancellable is one for each caller who might.
+func cancellable(b *testing.B) func() context.Context {
+	return func() context.Context {
+		ctx, cancel := context.WithCancel(context.Background())
+		b.Cleanup(cancel)
+		return ctx
+	}
+}
+
 // asker takes one unit under so many limits, none of which it exhausts.
-func asker(taker weir.Taker, limits int) func() question {
+func asker(caller func() context.Context, taker weir.Taker, limits int) func() question {
 	var compiled []*weir.Limit
 	for i := range limits {
 		l := weir.Per(1_000_000_000, time.Duration(i+1)*time.Second)
 		compiled = append(compiled, l.MustCompile())
 	}
 	return func() question {
+		ctx := caller()
 		act := storetest.NewAct(make([]weir.Charge, limits)...)
 		acts := []*weir.Act{act}
 		return func(key string) error {
@@ -84,7 +101,7 @@ func asker(taker weir.Taker, limits int) func() question {
 				}
 				act.Charges[i].Slot = key
 			}
-			taker.Take(context.Background(), acts)
+			taker.Take(ctx, acts)
 			if act.Err == nil && !act.Allowed() {
 				return fmt.Errorf("refused: %+v", act.Decisions)
 			}
@@ -132,7 +149,7 @@ func BenchmarkRedis(b *testing.B) {
 		}
 		for _, callers := range []int{1, 8, 64, 256} {
 			for _, p := range peers {
-				if load.limits > 1 && len(p.name) > len("coalesce") {
+				if load.limits > 1 && strings.HasPrefix(p.name, "floor") {
 					continue // the floor has one limit
 				}
 				b.Run(fmt.Sprintf("%s/%d/%s", load.name, callers, p.name), func(b *testing.B) {

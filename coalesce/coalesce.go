@@ -8,16 +8,21 @@
 // which they came. There is no timer that gathers: a call waits for what is in
 // flight, or for nothing. So batches grow with the load, and only then.
 //
-// Acts that leave together are carried by a goroutine that exists only while
-// calls are waiting. It could be one of the callers; but then that caller would
-// have to stay until the batch is back, whatever its own context says, or end
-// the batch with it for all others. The price is one more goroutine to wake for
-// each batch, not for each call.
+// Acts that have waited are carried by a goroutine that exists only while calls
+// wait. It could be one of the callers; but then that caller would have to stay
+// until the batch is back, whatever its own context says, or end the batch with
+// it for all others. The price is one more goroutine to wake for each batch, not
+// for each call.
+//
+// A caller that may leave, because its context can end, has its acts copied
+// before they wait, and its answers copied back: a batch never touches the
+// memory of a caller that has gone.
 package coalesce
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -39,14 +44,15 @@ type Options struct {
 	// MaxBatch is how many acts of different calls leave together; the acts of
 	// one call always do. Zero: [DefaultMaxBatch].
 	MaxBatch int
-	// MaxLanes is how many calls of the store are in flight at most, each split
-	// call aside. Zero: [DefaultMaxLanes].
+	// MaxLanes is how many calls of the store are in flight at most; a store
+	// that names more lanes has several in one. Zero: [DefaultMaxLanes].
 	MaxLanes int
 	// MaxWaiting is how many acts may wait in a lane; a call that finds more is
 	// answered with [ErrFull]. Zero: [DefaultMaxWaiting].
 	MaxWaiting int
-	// Timeout bounds a call of the store for several callers, who each have
-	// their own context besides. Zero: [DefaultTimeout].
+	// Timeout bounds a call of the store for acts that waited; their callers
+	// each have their own context besides. A call that goes alone is bounded by
+	// its caller's context and by the store. Zero: [DefaultTimeout].
 	Timeout time.Duration
 }
 
@@ -182,4 +188,4 @@ func (c *Coalescer) carry(l *lane, b *batch) {
 	returned = true
 }
 
-var errNoReturn = fmt.Errorf("the store did not return")
+var errNoReturn = errors.New("the store did not return")
