@@ -352,13 +352,13 @@ func TestGrantsExactly(t *testing.T) {
 	var granted atomic.Int64
 	var callers sync.WaitGroup
 	for range 2 {
-		client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+		client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 		t.Cleanup(func() { _ = client.Close() })
 		store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := coalesce.Wrap(store, coalesce.Options{})
+		c := coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute})
 		for range 32 {
 			callers.Go(func() {
 				for range 150 {
