@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
 )
 
 // What the server asks of connections to Redis unless the URL says otherwise:
@@ -74,7 +75,7 @@ func storeError(value, want string) error {
 
 func memoryStore(logger *slog.Logger) *store {
 	return &store{
-		Taker: memstore.New(memstore.Options{Logger: logger}),
+		Taker: stack.New(memstore.New(memstore.Options{Logger: logger}), stack.Options{}),
 		ping:  func(context.Context) error { return nil },
 		close: func() error { return nil },
 	}
@@ -95,7 +96,7 @@ func redisStore(raw string, o storeOptions) (*store, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	return &store{
-		Taker: taker,
+		Taker: stack.New(taker, stack.Options{}),
 		ping:  func(ctx context.Context) error { return client.Ping(ctx).Err() },
 		close: client.Close,
 	}, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -49,6 +50,23 @@ func TestOpenStoreConnectsToNothing(t *testing.T) {
 		s, err := openStore(url, storeOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
+		}
+		if err := s.close(); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// TestOnlyRedisIsCoalesced looks at what stands before each store.
+func TestOnlyRedisIsCoalesced(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{"memory": false, "redis://h:1/2": true} {
+		s, err := openStore(url, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if got := s.Taker.(*stack.Stack).Coalesce() != nil; got != want {
+			t.Errorf("%s: coalesced %v, want %v", url, got, want)
 		}
 		if err := s.close(); err != nil {
 			t.Errorf("%s: %v", url, err)

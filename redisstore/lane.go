@@ -1,0 +1,22 @@
+package redisstore
+
+import (
+	"hash/maphash"
+
+	"github.com/weirlimit/weir"
+)
+
+// lanes is how many script calls are worth having under way in one Redis: while
+// it runs one, the next is already there.
+const lanes = 2
+
+var laneSeed = maphash.MakeSeed()
+
+// Lane returns the lane of an act, see package coalesce: acts whose first charges
+// have one slot, or one key where they have no slot, share a lane.
+func (s *Store) Lane(a *weir.Act) int {
+	if len(a.Charges) == 0 {
+		return 0
+	}
+	return int(maphash.String(laneSeed, slotOf(&a.Charges[0])) % lanes)
+}

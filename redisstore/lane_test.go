@@ -1,0 +1,73 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// TestLanes demands that a key keeps its lane whatever is asked of it, and that
+// keys spread.
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	store := open(t, dial(t, "127.0.0.1:1"), redisstore.Options{})
+	if n := store.Lane(&weir.Act{}); n != 0 {
+		t.Errorf("an act without charges: lane %d", n)
+	}
+	counts := make(map[int]int)
+	for i := range 1000 {
+		key := fmt.Sprint("user:", i)
+		lane := store.Lane(storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1}))
+		counts[lane]++
+		for _, a := range []*weir.Act{
+			storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
+			storetest.NewAct(weir.Charge{Key: key + "#1", Slot: key}),
+		} {
+			if a.Kind = weir.Release; store.Lane(a) != lane {
+				t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
+			}
+		}
+	}
+	for lane, n := range counts {
+		if n > 600 || len(counts) < 2 {
+			t.Errorf("%d of 1000 keys have lane %d of %d", n, lane, len(counts))
+		}
+	}
+}
+
+// TestCoalesced runs the suite, and twins, over a store whose acts travel in
+// lanes.
+func TestCoalesced(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	var opened atomic.Int64
+	open := func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		prefix := fmt.Sprintf("coalesced%d:", opened.Add(1))
+		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute})
+	}
+	t.Run("suite", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, open)
+	})
+	t.Run("twins", func(t *testing.T) {
+		t.Parallel()
+		w := twins(t, client.Options().Addr, "twin:", same)
+		w.B = open(t, w.Clock)
+		if err := w.Compare(*twinSteps / 10); err != nil {
+			t.Error(err)
+		}
+	})
+}

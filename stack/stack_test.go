@@ -1,0 +1,71 @@
+package stack_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// laned is a store in memory with a lane.
+type laned struct{ weir.Taker }
+
+func (laned) Lane(*weir.Act) int { return 0 }
+
+func TestStack(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
+		store := memstore.New(memstore.Options{Now: clock.Now})
+		return stack.New(laned{store}, stack.Options{Override: override.Options{Now: clock.Now}})
+	})
+}
+
+func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	remote, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		store weir.Taker
+		o     stack.Options
+		want  bool
+	}{
+		"memory":       {memstore.New(memstore.Options{}), stack.Options{}, false},
+		"redis":        {remote, stack.Options{}, true},
+		"redis, apart": {remote, stack.Options{Apart: true}, false},
+	} {
+		if got := stack.New(tc.store, tc.o).Coalesce() != nil; got != tc.want {
+			t.Errorf("%s: coalesced %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestOrder looks from below at what an overridden act has become.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Coalesce: coalesce.Options{MaxBatch: 1}})
+	limit := weir.PerMinute(10)
+	if err := s.Override().Set("k", weir.PerMinute(20), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15})
+	s.Take(context.Background(), []*weir.Act{a})
+	if !a.Allowed() || a.Decisions[0].Remaining != 5 {
+		t.Errorf("under the override: %+v, %v", a.Decisions, a.Err)
+	}
+	if got := s.Coalesce().Stats(); got.Acts != 1 {
+		t.Errorf("coalesced: %+v", got)
+	}
+}
