@@ -6,8 +6,10 @@ package override
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,8 +49,11 @@ type Change struct {
 	Ended bool
 }
 
-// An Announcer tells other instances of a change that was made here. An error
-// says that they may not know yet.
+// ErrFull is the error of an [Announcer] that has room for no more.
+var ErrFull = errors.New("override: the instances have as many overrides as there may be")
+
+// An Announcer tells other instances of a change that was made here. An error,
+// other than [ErrFull], says that they may not know yet.
 type Announcer interface {
 	Announce(ctx context.Context, c Change) error
 }
@@ -112,11 +117,24 @@ func (t *Taker) Set(o Override) error {
 	}
 	return t.change(now, func(all overrides) error {
 		if all[o.Key] == nil && len(all) >= t.max {
-			return &weir.InvalidError{Field: "overrides", Value: fmt.Sprint(len(all) + 1), Want: fmt.Sprintf("at most %d at a time", t.max)}
+			return tooMany(len(all)+1, t.max)
 		}
 		all[o.Key] = &entry{Override: o}
 		return nil
 	})
+}
+
+// Room returns the error that Set has where more keys are to get overrides than
+// there is room for, nil if there is.
+func (t *Taker) Room(keys int) error {
+	if n := len(t.List()) + keys; keys > 0 && n > t.max {
+		return tooMany(n, t.max)
+	}
+	return nil
+}
+
+func tooMany(n, most int) error {
+	return &weir.InvalidError{Field: "overrides", Value: strconv.Itoa(n), Want: fmt.Sprintf("at most %d at a time", most)}
 }
 
 // Delete ends the override of a key, and reports whether there was one.

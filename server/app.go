@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/notice"
+	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
@@ -35,7 +38,13 @@ type App struct {
 	http    *http.Server
 	rpc     *rpc
 	resp    *resp.Server // nil where it is off
+	admin   *http.Server // nil where it is off
 	reload  *reloader    // nil for the demonstration rules
+	loaded  loaded
+
+	overrides *override.Taker
+	bus       *notice.Redis  // nil where the store is this process's own
+	sharer    *shared.Sharer // so is this
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -77,37 +86,53 @@ func New(o Options) (*App, error) {
 		stopped: make(chan struct{}),
 	}
 	a.rules.Store(set)
+	a.loaded.path = o.Config
+	a.loaded.note(seen[:])
 	if o.Config != "" {
 		a.reload = newReloader(o.Config, &a.rules, o.Logger)
-		a.reload.seen = seen
+		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
+	a.overrides = override.Wrap(s, override.Options{})
+	if err := a.openDoors(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return a, nil
+}
+
+// openDoors makes the front-ends.
+func (a *App) openDoors() error {
+	if err := a.newSharer(); err != nil {
+		return err
+	}
+	o := &a.options
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:   a.rules.Load,
-		Taker:   s,
+		Taker:   a.overrides,
 		Timeout: o.Timeout,
 		Headers: o.Headers,
 		Ready:   a.checks,
 		Logger:  o.Logger,
 	})
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return err
 	}
 	service, err := rls.New(rls.Options{
 		Mode:    o.RLS,
 		Rules:   a.rules.Load,
-		Taker:   s,
+		Taker:   a.overrides,
 		Timeout: o.Timeout,
 		Logger:  o.Logger,
 	})
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return err
 	}
 	a.http = newHTTPServer(withJSON(handler, service, a.healthy), o.Logger)
-	a.rpc = newRPC(service, &o, a.healthy)
-	if a.resp, err = o.newRESP(s); err != nil {
-		return nil, errors.Join(err, s.close())
+	a.rpc = newRPC(service, o, a.healthy)
+	if a.resp, err = o.newRESP(a.overrides); err != nil {
+		return err
 	}
-	return a, nil
+	a.admin, err = a.newAdmin(handler)
+	return err
 }
 
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {

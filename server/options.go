@@ -54,6 +54,8 @@ type Options struct {
 	// RESPPasswordFile holds, on its only line, what Redis clients have to say
 	// first. Empty: nothing.
 	RESPPasswordFile string
+	// Admin is about the listener for administrators. Zero: there is none.
+	Admin AdminOptions
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -73,7 +75,7 @@ type Options struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http", "grpc" or "resp"
+	Protocol string // "http", "grpc", "resp" or "admin"
 	Address  string // host:port, with the real port, or unix:/path
 }
 
@@ -88,6 +90,7 @@ func (o Options) withDefaults() Options {
 	o.GRPCConnectionAge = cmp.Or(o.GRPCConnectionAge, DefaultGRPCConnectionAge)
 	o.GRPCConnectionGrace = cmp.Or(o.GRPCConnectionGrace, DefaultGRPCConnectionGrace)
 	o.RESP = cmp.Or(o.RESP, RESPOff)
+	o.Admin.Address = cmp.Or(o.Admin.Address, AdminOff)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -122,7 +125,10 @@ func (o *Options) validate() error {
 	if err := checkGRPC(o.GRPC); err != nil {
 		return err
 	}
-	return o.validateRESP()
+	if err := o.validateRESP(); err != nil {
+		return err
+	}
+	return o.Admin.validate()
 }
 
 // loadRules reads the rules that the options name. The error lists every mistake

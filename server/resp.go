@@ -46,27 +46,28 @@ func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
 	if o.RESP == RESPOff {
 		return nil, nil
 	}
-	password, err := readPassword(o.RESPPasswordFile)
+	password, err := readSecret("resp password file", o.RESPPasswordFile)
 	if err != nil {
 		return nil, err
 	}
 	return resp.New(resp.Options{Taker: taker, Password: password, Timeout: o.Timeout, Logger: o.Logger})
 }
 
-// readPassword returns a file's only line; nothing if there is no file.
-func readPassword(file string) (string, error) {
+// readSecret returns a file's only line; nothing if there is no file. The field is
+// what errors name.
+func readSecret(field, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("server: resp password file: %w", err)
+		return "", fmt.Errorf("server: %s: %w", field, err)
 	}
-	password := strings.TrimRight(string(text), "\r\n")
-	if password == "" || strings.ContainsAny(password, "\r\n") {
-		return "", &weir.InvalidError{Field: "resp password file", Value: strconv.Quote(file), Want: "a file with one line, the password"}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" || strings.ContainsAny(secret, "\r\n") {
+		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
 	}
-	return password, nil
+	return secret, nil
 }
 
 // listenRESP begins to listen for Redis clients; the listener is nil where there

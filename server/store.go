@@ -29,6 +29,8 @@ const (
 // A store is a Taker with what a process needs besides decisions.
 type store struct {
 	weir.Taker
+	// client is the connection to Redis; nil for other stores.
+	client redis.UniversalClient
 	// ping reports whether the store answers.
 	ping func(context.Context) error
 	// close gives the connections back.
@@ -77,9 +79,10 @@ func redisStore(raw string, logger *slog.Logger) (*store, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	return &store{
-		Taker: taker,
-		ping:  func(ctx context.Context) error { return client.Ping(ctx).Err() },
-		close: client.Close,
+		Taker:  taker,
+		client: client,
+		ping:   func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		close:  client.Close,
 	}, nil
 }
 

@@ -96,6 +96,7 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 		s.cmd.Env = append(s.cmd.Env, name+"="+ts.Getenv(name))
 	}
 	s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))
+	s.cmd.Env = append(s.cmd.Env, "WEIR_ADMIN="+cmp.Or(ts.Getenv("WEIR_ADMIN"), "127.0.0.1:0"))
 	ts.Check(s.cmd.Start())
 	cmd, ended := s.cmd, s.ended
 	go func() {

@@ -25,6 +25,7 @@ type serveFlags struct {
 	timeout              time.Duration
 	drainDelay, drainMax time.Duration
 	rls                  rlsFlags
+	admin                adminFlags
 }
 
 func newServe() *cobra.Command {
@@ -36,7 +37,7 @@ func newServe() *cobra.Command {
 rate limit service over gRPC, and reports on itself at /healthz and /readyz.
 
 Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080",
-"grpc 127.0.0.1:8081".
+"grpc 127.0.0.1:8081", "admin 127.0.0.1:6070".
 Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
@@ -61,6 +62,7 @@ A flag beats its variable, the variable beats the default.`,
 	f.rls.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
+	f.admin.define(flags)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
@@ -130,6 +132,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		GRPC:         f.grpc,
 		RLS:          mode,
 		RESP:         f.resp,
+		Admin:        f.admin.options(),
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,
