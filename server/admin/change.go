@@ -121,9 +121,12 @@ func (a *api) limit(ctx context.Context, req *request, targets []target) (*chang
 	}
 	own := targets[0].limit
 	for word := range strings.FieldsSeq(req.text) {
-		if algorithm, err := weir.ParseAlgorithm(word); err == nil && algorithm != own.Algorithm && targets[0].rule != nil {
+		if algorithm, err := weir.ParseAlgorithm(word); err == nil && algorithm != own.Algorithm {
 			return nil, invalid("limit", strconv.Quote(req.text), "none but "+own.Algorithm.String()+", or no algorithm: an override keeps the rule's")
 		}
+	}
+	if own.Burst == 0 && own.Count > 0 && req.limit.Burst > 0 {
+		return nil, invalid("limit", strconv.Quote(req.text), "no burst: "+own.Algorithm.String()+" grants at most its count at once")
 	}
 	return a.override(ctx, req, targets, req.limit)
 }
