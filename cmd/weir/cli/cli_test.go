@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // may use:
 //
 //	serve ARG…           start "weir serve ARG…" and wait until it serves; $HTTP is its address
-//	signal NAME          send it TERM, INT or KILL
+//	signal NAME          send it TERM, INT, HUP or KILL
 //	exited CODE          wait until it ended with that code; its output becomes stdout and stderr
 //	http STATUS METHOD PATH [BODY] [NAME:VALUE…]
 //	                     call it; the status line, headers and body become stdout
@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 //	refusing             wait until new connections are refused
 //	finish STATUS        send the rest and wait for the answer
 //	logged TEXT          wait until the server's log has it
+//	admin                make $ADMIN the address of its admin listener, and $WEIR_ADMIN too
 //	cannot, problems     exec, expecting exit code 2 or 1
 //	curls                run the curl lines that the server printed, as this test's own calls
 func TestScript(t *testing.T) {

@@ -71,6 +71,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
 		"finish": (*session).finish, "resp": (*session).resp, "curls": (*session).curls, "logged": (*session).logged,
+		"admin":  (*session).admin,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -158,7 +159,7 @@ func (s *session) logged(ts *testscript.TestScript, args []string) {
 }
 
 func (s *session) signal(ts *testscript.TestScript, args []string) {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}
 	ts.Check(s.cmd.Process.Signal(signals[args[0]]))
 }
 
