@@ -153,7 +153,7 @@ func TestGet(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if answer := d.get("two=1", 1); len(answer.Limits) != 2 || answer.Limits[0].Name != "short" || answer.Limits[1].Algorithm != "sliding_log" {
+	if answer := d.get("two=1", 1); len(answer.Limits) != 2 || answer.Limits[0].Name != "short" || answer.Limits[1].Algorithm != "sliding_log" || !strings.HasPrefix(answer.Limits[1].Explanation, "shop/two long (shop.yaml:") {
 		t.Errorf("%+v", answer)
 	}
 	if l := d.get("free=1", 1).Limits[0]; !l.Unlimited || l.State != nil || !strings.Contains(l.Explanation, "unlimited") {

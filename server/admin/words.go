@@ -12,7 +12,11 @@ import (
 func words(t *target, answer *limitAnswer, cost int64) string {
 	s := answer.State
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s): ", answer.Rule, answer.At)
+	b.WriteString(answer.Rule)
+	if len(t.rule.Limits) > 1 {
+		b.WriteString(" " + answer.Name)
+	}
+	fmt.Fprintf(&b, " (%s): ", answer.At)
 	switch o := answer.Override; {
 	case o == nil:
 		b.WriteString(answer.Limit)
