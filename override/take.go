@@ -18,7 +18,7 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 		t.next.Take(ctx, acts)
 		return
 	}
-	c := call{all: all, now: t.now()}
+	c := call{all: all, clock: t.now}
 	for _, a := range acts {
 		c.apply(a)
 	}
@@ -37,7 +37,8 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 // A call is the state of one Take.
 type call struct {
 	all   overrides
-	now   time.Time
+	clock func() time.Time
+	now   time.Time // once an override was found
 	freed []freed
 	ended bool // an override has ended
 }
@@ -82,6 +83,9 @@ func (c *call) find(charge *weir.Charge) *entry {
 	e := c.all[charge.Key]
 	if e == nil || charge.Limit == nil || charge.Limit.Rule() == nil {
 		return nil
+	}
+	if c.now.IsZero() {
+		c.now = c.clock()
 	}
 	if !c.now.Before(e.Until) {
 		c.ended = true
