@@ -53,7 +53,8 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 	return fitted.Compile()
 }
 
-// unlimited returns own with the largest count that its period takes.
+// unlimited returns own with the largest count that its period takes. It is never
+// own itself, so that a charge tells that it came under an override.
 func unlimited(own *weir.Limit) *weir.Limit {
 	most := *own
 	most.Burst = 0
@@ -62,5 +63,6 @@ func unlimited(own *weir.Limit) *weir.Limit {
 			return compiled
 		}
 	}
-	return own
+	same := *own
+	return &same
 }
