@@ -220,6 +220,11 @@ func TestNoLimitBesideOthers(t *testing.T) {
 		if a := both(3, 0); a.Decisions[0].Outcome != weir.Spared || a.Decisions[0].Granted != 0 || a.Decisions[1].Outcome != weir.Refused {
 			t.Errorf("%v: refused: %+v", limit, a.Decisions)
 		}
+		taker.Delete("free")
+		if d := charge(t, taker, "free", limit, 0); d.Remaining != 10 {
+			t.Errorf("%v: %d of 10 remain of what was not charged", limit, d.Remaining)
+		}
+		free(t, taker, "free", clock.Now().Add(time.Minute))
 		if a := both(1, 5); !a.Allowed() || limit.Algorithm != weir.SlidingCounter && a.Decisions[0].Granted != 2 {
 			t.Errorf("%v: up to: %+v", limit, a.Decisions)
 		}
