@@ -82,7 +82,11 @@ func (s *Sharer) takeOver(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("override: look: %w", err)
 	}
-	if s.replace(s.read(fields), before) {
+	if s.lost(fields["version"]) {
+		// Since the version was read.
+		return s.restore(ctx)
+	}
+	if s.replace(fields, before) {
 		s.known = fields["version"]
 	} else {
 		s.look()
@@ -97,23 +101,32 @@ func (s *Sharer) announced() int64 {
 	return s.made
 }
 
-// replace puts a list in force, unless something was announced here since it was
-// read, which it may lack.
-func (s *Sharer) replace(list []override.Override, before int64) bool {
+// replace puts what was read in force, unless something was announced here since,
+// which it may lack.
+func (s *Sharer) replace(fields map[string]string, before int64) bool {
+	list := s.read(fields)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.made != before || len(s.pending) > 0 {
 		return false
 	}
 	s.Taker.Replace(list)
+	s.generation = generationOf(fields["version"])
 	return true
 }
 
 // lost reports whether Redis has forgotten what it held.
 func (s *Sharer) lost(version string) bool {
-	was, _, _ := strings.Cut(s.known, ":")
-	is, _, _ := strings.Cut(version, ":")
-	return was != "" && was != is
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation != "" && s.generation != generationOf(version)
+}
+
+// generationOf is what the versions of one Redis have in common, until it loses
+// everything.
+func generationOf(version string) string {
+	generation, _, _ := strings.Cut(version, ":")
+	return generation
 }
 
 // restore gives Redis back what it has forgotten. What it holds by now, from an
@@ -129,6 +142,7 @@ func (s *Sharer) restore(ctx context.Context) error {
 			s.pending[o.Key] = override.Change{Override: o}
 		}
 	}
+	s.generation = ""
 	s.mu.Unlock()
 	s.known = ""
 	s.look()

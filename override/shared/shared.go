@@ -75,9 +75,12 @@ type Sharer struct {
 	mu      sync.Mutex // guards what follows; never held while waiting
 	pending map[string]override.Change
 	made    int64 // how many changes were announced here
-	cancel  context.CancelFunc
-	stopped bool
-	done    chan struct{} // closed when the follower has left
+	// generation is that of the Redis which has what this instance has; empty if
+	// there is none.
+	generation string
+	cancel     context.CancelFunc
+	stopped    bool
+	done       chan struct{} // closed when the follower has left
 
 	known string // the version last taken over; the follower's own
 	quiet bool   // a failure was logged; the follower's own
@@ -156,7 +159,7 @@ func (s *Sharer) push(ctx context.Context, c override.Change) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	err := put.Run(ctx, s.Client, s.keys, c.Key, text, c.Until.UnixMilli(), s.Max, rand.Text(), keep.Milliseconds()).Err()
+	version, err := put.Run(ctx, s.Client, s.keys, c.Key, text, c.Until.UnixMilli(), s.Max, rand.Text(), keep.Milliseconds()).Text()
 	if errors.Is(err, redis.Nil) {
 		err = override.ErrFull
 	} else if err != nil {
@@ -164,6 +167,9 @@ func (s *Sharer) push(ctx context.Context, c override.Change) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.generation == "" {
+		s.generation = generationOf(version)
+	}
 	if s.pending[c.Key] == c {
 		delete(s.pending, c.Key)
 	}
