@@ -49,7 +49,7 @@ var (
 	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
-	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/dashboard/..."}
+	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/admin/...", "server/dashboard/..."}
 	rulesRoom  = patterns{"server/rules/..."}
 	settings   = patterns{"server/config/..."}
 	wiring     = patterns{"server", "cmd/..."}

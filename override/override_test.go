@@ -50,7 +50,7 @@ func (a alike) Take(ctx context.Context, acts []*weir.Act) {
 		for i := range act.Charges {
 			if c := &act.Charges[i]; c.Limit != nil && c.Limit.Rule() != nil {
 				// Keys beyond the contract are among those of the suite.
-				_ = a.Set(c.Key, *c.Limit, a.clock.Now().Add(time.Minute))
+				_ = a.Set(override.Override{Key: c.Key, Limit: c.Limit, Until: a.clock.Now().Add(time.Minute)})
 			}
 		}
 		a.Taker.Take(ctx, []*weir.Act{act})
@@ -59,7 +59,7 @@ func (a alike) Take(ctx context.Context, acts []*weir.Act) {
 
 func set(t testing.TB, taker *override.Taker, key string, limit weir.Limit, until time.Time) {
 	t.Helper()
-	if err := taker.Set(key, limit, until); err != nil {
+	if err := taker.Set(override.Override{Key: key, Limit: &limit, Until: until}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +71,7 @@ func place(o override.Options) (*override.Taker, *storetest.Clock) {
 	return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), o), clock
 }
 
-// charge takes cost units of a key, and demands that the act stays as it was.
+// charge takes cost units of a key, and demands that the cost stays as it was.
 func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost int64) weir.Decision {
 	t.Helper()
 	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
@@ -81,8 +81,8 @@ func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost 
 	if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	if a.Charges[0].Limit != limit {
-		t.Errorf("the charge was changed to %v", a.Charges[0].Limit)
+	if a.Charges[0].Cost != cost {
+		t.Errorf("the cost was changed to %d", a.Charges[0].Cost)
 	}
 	return a.Decisions[0]
 }
@@ -167,50 +167,125 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-func TestUnlimited(t *testing.T) {
+// TestNoLimit: takes of a key without a limit are granted without asking, and
+// charge nothing.
+func TestNoLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range limits() {
 		taker, clock := place(override.Options{})
-		set(t, taker, "k", override.Unlimited(*limit), clock.Now().Add(time.Minute))
+		charge(t, taker, "k", limit, 3)
+		free(t, taker, "k", clock.Now().Add(time.Minute))
 		for range 1000 {
-			if d := charge(t, taker, "k", limit, 10); !d.Allowed() {
+			if d := charge(t, taker, "k", limit, 10); !d.Allowed() || d.Granted != 10 || d.Remaining != weir.MaxCost || d.At != 0 {
 				t.Fatalf("%v: %+v", limit, d)
 			}
 		}
-	}
-	for _, period := range []time.Duration{time.Millisecond, 86_399_999 * time.Millisecond, 366 * 24 * time.Hour} {
-		if l, err := override.Unlimited(weir.Per(3, period)).Compile(); err != nil || l.Count < 1_000_000 {
-			t.Errorf("%v: %v, %v", period, l, err)
+		if d := charge(t, taker, "k", limit, 0); !d.Allowed() || d.Remaining < 10 {
+			t.Errorf("%v: look: %+v", limit, d)
 		}
-	}
-	if l := override.Unlimited(weir.Limit{Name: "bad", Count: 3}); l.Count != 3 {
-		t.Errorf("made something of what is no limit: %+v", l)
+		taker.Delete("k")
+		if d := charge(t, taker, "k", limit, 0); d.Remaining != 7 {
+			t.Errorf("%v: %d remain afterwards, want 7", limit, d.Remaining)
+		}
 	}
 }
 
-// TestAppliesToItsLimitOnly: neither to other names and algorithms of the key nor
-// to charges that are no good.
-func TestAppliesToItsLimitOnly(t *testing.T) {
+func free(t testing.TB, taker *override.Taker, key string, until time.Time) {
+	t.Helper()
+	if err := taker.Set(override.Override{Key: key, Until: until}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoLimitBesideOthers: the other keys of the act decide it, and it is charged
+// to them alone.
+func TestNoLimitBesideOthers(t *testing.T) {
+	t.Parallel()
+	for _, limit := range limits() {
+		taker, clock := place(override.Options{})
+		free(t, taker, "free", clock.Now().Add(time.Minute))
+		both := func(cost, upTo int64) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: "free", Limit: limit, Cost: cost, UpTo: upTo}, weir.Charge{Key: "k", Limit: limit, Cost: cost, UpTo: upTo})
+			if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if a.Charges[0].Cost != cost {
+				t.Errorf("%v: the cost was changed to %d", limit, a.Charges[0].Cost)
+			}
+			return a
+		}
+		if a := both(8, 0); !a.Allowed() || a.Decisions[0].Granted != 8 || a.Decisions[1].Remaining != 2 {
+			t.Errorf("%v: %+v", limit, a.Decisions)
+		}
+		if a := both(3, 0); a.Decisions[0].Outcome != weir.Spared || a.Decisions[0].Granted != 0 || a.Decisions[1].Outcome != weir.Refused {
+			t.Errorf("%v: refused: %+v", limit, a.Decisions)
+		}
+		taker.Delete("free")
+		if d := charge(t, taker, "free", limit, 0); d.Remaining != 10 {
+			t.Errorf("%v: %d of 10 remain of what was not charged", limit, d.Remaining)
+		}
+		free(t, taker, "free", clock.Now().Add(time.Minute))
+		if a := both(1, 5); !a.Allowed() || limit.Algorithm != weir.SlidingCounter && a.Decisions[0].Granted != 2 {
+			t.Errorf("%v: up to: %+v", limit, a.Decisions)
+		}
+	}
+}
+
+// TestNoLimitAndIDs: what was taken without a limit can be settled and released,
+// and what was taken before can be given back.
+func TestNoLimitAndIDs(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(10).MustCompile()
+	taker, clock := place(override.Options{})
+	do := func(kind weir.Kind, id string, cost int64) *weir.Act {
+		t.Helper()
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
+		a.Kind, a.ID = kind, id
+		if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+			t.Fatalf("%v of %s: %v", kind, id, a.Err)
+		}
+		return a
+	}
+	do(weir.Take, "before", 4)
+	free(t, taker, "k", clock.Now().Add(time.Minute))
+	do(weir.Take, "during", 5)
+	do(weir.Settle, "during", 7)
+	do(weir.Release, "during", 0)
+	if a := do(weir.Settle, "before", 1); a.Decisions[0].Granted == 0 {
+		t.Errorf("settled: %+v", a.Decisions[0])
+	}
+	taker.Delete("k")
+	if d := charge(t, taker, "k", limit, 0); d.Remaining != 9 {
+		t.Errorf("%d remain, want 9", d.Remaining)
+	}
+	holder := storetest.NewAct(weir.Charge{Key: "p", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1})
+	free(t, taker, "p", clock.Now().Add(time.Minute))
+	if taker.Take(context.Background(), []*weir.Act{holder}); !errors.Is(holder.Err, weir.ErrInvalid) {
+		t.Errorf("a holder without an id: %v", holder.Err)
+	}
+}
+
+// TestFits: the numbers of an override hold whatever the algorithm, unless it
+// cannot have them; everything else is the key's own.
+func TestFits(t *testing.T) {
 	t.Parallel()
 	taker, clock := place(override.Options{})
-	set(t, taker, "k", weir.Limit{Name: "a", Count: 1000, Period: time.Hour}, clock.Now().Add(time.Hour))
-	named := func(name string, algorithm weir.Algorithm) *weir.Limit {
-		return weir.Limit{Name: name, Algorithm: algorithm, Count: 10, Period: time.Hour}.MustCompile()
-	}
+	set(t, taker, "k", weir.Limit{Count: 1000, Period: time.Hour, Burst: 50}, clock.Now().Add(time.Hour))
 	for _, c := range []struct {
 		key   string
-		limit *weir.Limit
+		limit weir.Limit
 		left  int64
 	}{
-		{"k", named("a", weir.GCRA), 1000},
-		{"k", named("b", weir.GCRA), 10},
-		{"k", named("", weir.GCRA), 10},
-		{"k", named("a", weir.SlidingLog), 10},
-		{"K", named("a", weir.GCRA), 10},
-		{"", named("a", weir.GCRA), 10},
+		{"k", weir.Limit{Name: "a"}, 50},
+		{"k", weir.Limit{Algorithm: weir.SlidingLog}, 1000},
+		{"k", weir.Limit{Algorithm: weir.FixedWindow, ChargeRefused: true}, 1000},
+		{"k", weir.Limit{Algorithm: weir.FixedWindow, TimeZone: "UTC"}, 10},
+		{"K", weir.Limit{}, 10},
+		{"", weir.Limit{}, 10},
 	} {
-		if d := charge(t, taker, c.key, c.limit, 0); d.Remaining != c.left {
-			t.Errorf("key %q, %v named %q: %d remain, want %d", c.key, c.limit, c.limit.Name, d.Remaining, c.left)
+		c.limit.Count, c.limit.Period = 10, 24*time.Hour
+		if d := charge(t, taker, c.key, c.limit.MustCompile(), 0); d.Remaining != c.left {
+			t.Errorf("key %q, %v: %d remain, want %d", c.key, c.limit, d.Remaining, c.left)
 		}
 	}
 	for _, bad := range []*weir.Limit{nil, {Name: "a", Count: 1, Period: time.Second}} {
@@ -218,6 +293,42 @@ func TestAppliesToItsLimitOnly(t *testing.T) {
 		if taker.Take(context.Background(), []*weir.Act{a}); !errors.Is(a.Err, weir.ErrInvalid) {
 			t.Errorf("limit %v: %v", bad, a.Err)
 		}
+	}
+}
+
+// TestTellsTheLimit: a charge says afterwards under which limit it came.
+func TestTellsTheLimit(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	own := weir.Limit{Name: "hourly", Count: 10, Period: time.Hour}.MustCompile()
+	set(t, taker, "k", weir.PerMinute(70), clock.Now().Add(time.Hour))
+	a := storetest.NewAct(weir.Charge{Key: "other", Limit: own, Cost: 1}, weir.Charge{Key: "k", Limit: own, Cost: 1})
+	taker.Take(context.Background(), []*weir.Act{a})
+	if a.Charges[0].Limit != own || a.Charges[1].Limit.String() != "70/min" || a.Charges[1].Limit.Name != "hourly" {
+		t.Errorf("came under %v and %v", a.Charges[0].Limit, a.Charges[1].Limit)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{Max: 2})
+	later := clock.Now().Add(time.Hour)
+	set(t, taker, "old", weir.PerSecond(1), later)
+	taker.Replace([]override.Override{
+		{Key: "ended", Until: clock.Now()},
+		{Key: "not compiled", Limit: &weir.Limit{Count: 1, Period: time.Second}, Until: later},
+		{Key: "a", Until: later},
+		{Key: "b", Limit: weir.PerSecond(0).MustCompile(), Until: later},
+		{Key: "too many", Until: later},
+	})
+	if list := taker.List(); len(list) != 2 || list[0].Key != "a" || list[1].Key != "b" {
+		t.Errorf("%+v", list)
+	}
+	if _, found := taker.Get("old"); found {
+		t.Error("the old one is still in force")
+	}
+	if o, found := taker.Get("b"); !found || o.Limit.Count != 0 {
+		t.Errorf("got %+v, %v", o, found)
 	}
 }
 
@@ -259,10 +370,10 @@ func TestSetRefuses(t *testing.T) {
 	set(t, taker, "a", weir.PerSecond(1), clock.Now().Add(time.Minute))
 	set(t, taker, "a", weir.PerSecond(3), clock.Now().Add(time.Minute))
 	for field, err := range map[string]error{
-		"count":     taker.Set("c", weir.PerSecond(-1), later),
-		"until":     taker.Set("c", weir.PerSecond(1), clock.Now()),
-		"key":       taker.Set(string(make([]byte, weir.MaxKeyBytes+1)), weir.PerSecond(1), later),
-		"overrides": taker.Set("c", weir.PerSecond(1), later),
+		"count":     taker.Set(override.Override{Key: "c", Limit: &weir.Limit{Count: -1, Period: time.Second}, Until: later}),
+		"until":     taker.Set(override.Override{Key: "c", Until: clock.Now()}),
+		"key":       taker.Set(override.Override{Key: string(make([]byte, weir.MaxKeyBytes+1)), Until: later}),
+		"overrides": taker.Set(override.Override{Key: "c", Until: later}),
 	} {
 		var invalid *weir.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != field {
@@ -280,14 +391,14 @@ func TestSetRefuses(t *testing.T) {
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	taker, clock := place(override.Options{})
-	limit := weir.PerHour(1000).MustCompile()
+	limit, more := weir.PerHour(1000).MustCompile(), weir.PerHour(2000).MustCompile()
 	var callers sync.WaitGroup
 	for i := range 4 {
 		callers.Go(func() {
 			key := fmt.Sprint("k", i%2)
 			for j := range 200 {
 				// The others may have moved the clock past its end.
-				_ = taker.Set(key, weir.PerHour(2000), clock.Now().Add(time.Duration(j+1)*time.Microsecond))
+				_ = taker.Set(override.Override{Key: key, Limit: more, Until: clock.Now().Add(time.Duration(j+1) * time.Microsecond)})
 				charge(t, taker, key, limit, 1)
 				clock.Advance(2 * time.Microsecond)
 				charge(t, taker, key, limit, 1)
@@ -307,16 +418,16 @@ func TestCostsNothing(t *testing.T) {
 	clock := storetest.NewClock()
 	taker := override.Wrap(idle{}, override.Options{Now: clock.Now})
 	acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 1})}
-	free := func(when string) {
+	costless := func(when string) {
 		if n := testing.AllocsPerRun(100, func() { taker.Take(context.Background(), acts) }); n != 0 {
 			t.Errorf("%s: %v allocations", when, n)
 		}
 	}
-	free("before")
+	costless("before")
 	set(t, taker, "k", weir.PerHour(5), clock.Now().Add(time.Second))
 	clock.Advance(time.Second)
 	taker.Take(context.Background(), acts)
-	free("after")
+	costless("after")
 }
 
 // idle is a Taker that does nothing, and so allocates nothing, whatever the race
@@ -333,16 +444,20 @@ func ExampleTaker_Set() {
 		panic(err)
 	}
 	tomorrow := time.Now().Add(24 * time.Hour)
-	fmt.Println(limits.Set("tenant:7", weir.PerMinute(500), tomorrow))
-	fmt.Println(limits.Set("tenant:8", weir.PerMinute(0), tomorrow))
-	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8"} {
+	more, none := weir.PerMinute(500), weir.PerMinute(0)
+	fmt.Println(limits.Set(override.Override{Key: "tenant:7", Limit: &more, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "tenant:8", Limit: &none, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "tenant:9", Until: tomorrow}))
+	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8", "tenant:9"} {
 		d, err := limiter.AllowN(context.Background(), key, 10)
 		fmt.Println(d.Allowed(), d.Remaining, err)
 	}
 	// Output:
 	// <nil>
 	// <nil>
+	// <nil>
 	// true 0 <nil>
 	// true 490 <nil>
 	// false 0 <nil>
+	// true 1000000000 <nil>
 }

@@ -2,114 +2,188 @@ package override
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/algo"
 )
 
-// blocks are limits that refuse every charge, one an algorithm, so that an act
-// stays as valid as it was.
-var blocks = func() (all [algo.Count]*weir.Limit) {
-	for id := range all {
-		l := weir.Limit{Algorithm: weir.Algorithm(id), Period: time.Second}
-		// Whatever the cost.
-		l.ChargeRefused = l.Algorithm == weir.FixedWindow
-		all[id] = l.MustCompile()
-	}
-	return all
-}()
-
-// Take asks the wrapped Taker. Acts with overridden charges go there as copies,
-// so that their callers' charges never change; their decisions are those of the
-// overrides' limits.
+// Take asks the wrapped Taker, for other limits where there are overrides. Keys
+// without a limit charge nothing; an act that has no other keys is granted without
+// asking.
 func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 	all := t.snapshot()
 	if all == nil {
 		t.next.Take(ctx, acts)
 		return
 	}
-	asked := acts
-	for i, a := range acts {
-		changed := t.apply(all, a)
-		if changed == nil {
-			continue
-		}
-		if &asked[0] == &acts[0] {
-			asked = slices.Clone(acts)
-		}
-		asked[i] = changed
+	c := call{all: all, clock: t.now}
+	for _, a := range acts {
+		c.apply(a)
 	}
-	t.next.Take(ctx, asked)
-	for i, a := range acts {
-		a.Err = asked[i].Err
+	if asked := c.asked(acts); len(asked) > 0 {
+		t.next.Take(ctx, asked)
+	}
+	for i := range c.freed {
+		c.freed[i].finish()
+	}
+	if c.ended {
+		// Takes are to be as fast as before.
+		_ = t.change(c.now, func(overrides) error { return nil })
 	}
 }
 
-// apply returns a copy of the act under its overrides, or nil if it has none. The
-// copy shares the act's decisions.
-func (t *Taker) apply(all overrides, a *weir.Act) *weir.Act {
-	var changed *weir.Act
+// A call is the state of one Take.
+type call struct {
+	all   overrides
+	clock func() time.Time
+	now   time.Time // once an override was found
+	freed []freed
+	ended bool // an override has ended
+}
+
+// freed is an act with keys that have no limit.
+type freed struct {
+	act *weir.Act
+	// costs has the cost of each charge whose key has no limit, 0 for others.
+	costs []int64
+	// whole acts have no other keys.
+	whole bool
+	// done acts are not asked for.
+	done bool
+}
+
+// apply puts the overrides' limits into the act.
+func (c *call) apply(a *weir.Act) {
+	f := freed{act: a}
+	free := 0
 	for i := range a.Charges {
-		limit := t.instead(all, a, i)
-		if limit == nil {
+		charge := &a.Charges[i]
+		e := c.find(charge)
+		if e == nil {
 			continue
 		}
-		if changed == nil {
-			b := *a
-			b.Charges = slices.Clone(a.Charges)
-			changed = &b
+		if e.Limit == nil {
+			free++
+			f.free(i)
 		}
-		changed.Charges[i].Limit = limit
+		if a.Kind == weir.Take || e.Limit != nil && !e.blocks() {
+			charge.Limit = e.instead(charge.Limit)
+		}
 	}
-	return changed
+	if free > 0 {
+		f.whole = free == len(a.Charges)
+		c.freed = append(c.freed, f.begin())
+	}
 }
 
-// instead returns the limit under which a charge comes instead of its own, nil
-// for its own.
-func (t *Taker) instead(all overrides, a *weir.Act, i int) *weir.Limit {
-	c := &a.Charges[i]
-	if c.Limit == nil || c.Limit.Rule() == nil {
+// find returns the override of a charge, or nil.
+func (c *call) find(charge *weir.Charge) *entry {
+	e := c.all[charge.Key]
+	if e == nil || charge.Limit == nil || charge.Limit.Rule() == nil {
 		return nil
 	}
-	o, found := all[name{c.Key, c.Limit.Name}]
-	if !found {
+	if c.now.IsZero() {
+		c.now = c.clock()
+	}
+	if !c.now.Before(e.Until) {
+		c.ended = true
 		return nil
 	}
-	if now := t.now(); !now.Before(o.Until) {
-		t.sweep(now)
-		return nil
+	return e
+}
+
+// asked returns the acts that are not answered yet.
+func (c *call) asked(acts []*weir.Act) []*weir.Act {
+	if !slices.ContainsFunc(c.freed, func(f freed) bool { return f.done }) {
+		return acts
 	}
-	blocked := o.Limit.Count == 0
+	asked, next := make([]*weir.Act, 0, len(acts)), 0
+	for _, a := range acts {
+		if next < len(c.freed) && c.freed[next].act == a {
+			next++
+			if c.freed[next-1].done {
+				continue
+			}
+		}
+		asked = append(asked, a)
+	}
+	return asked
+}
+
+// free notes that the i-th charge has no limit.
+func (f *freed) free(i int) {
+	if f.costs == nil {
+		f.costs = make([]int64, len(f.act.Charges))
+	}
+	f.costs[i] = max(0, f.act.Charges[i].Cost)
+}
+
+// begin answers an act without any limit, and lets the free charges of others
+// look, so that nothing is charged and ids go on meaning the same keys. A
+// best-effort act cannot look; it is charged, under a limit without end.
+func (f *freed) begin() freed {
+	a := f.act
 	switch {
-	case blocked && a.Kind != weir.Take:
-		return nil
-	case blocked && c.Cost > 0:
-		return blocks[c.Limit.Algorithm]
-	case o.Limit.Algorithm == c.Limit.Algorithm:
-		return o.Limit
-	}
-	return nil
-}
-
-// sweep lets go of what has ended, so that Takes are as fast as before.
-func (t *Taker) sweep(now time.Time) {
-	// The change has no error.
-	_ = t.change(now, func(overrides) error { return nil })
-}
-
-// Unlimited returns a limit that hardly anything can reach, to be set in the place
-// of l: of its name and algorithm, with the largest Count that its Period takes.
-// What is used meanwhile counts all the same, so that a key may be above l when
-// the override ends.
-func Unlimited(l weir.Limit) weir.Limit {
-	most := l
-	most.Burst = 0
-	for most.Count = weir.MaxCost; most.Count > l.Count; most.Count /= 10 {
-		if _, err := most.Compile(); err == nil {
-			return most
+	case a.Kind != weir.Take || a.Charges[0].UpTo > 0 && !f.whole:
+	case f.whole && !looks(a):
+		f.done = true
+		if !a.Prepare() {
+			f.grant()
+		}
+	default:
+		for i, cost := range f.costs {
+			if cost > 0 {
+				a.Charges[i].Cost = 0
+			}
 		}
 	}
-	return l
+	return *f
+}
+
+func looks(a *weir.Act) bool {
+	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
+}
+
+// grant fills in the decisions of the free charges: granted if the rest of the
+// act is.
+func (f *freed) grant() {
+	allowed := f.done || f.act.Allowed()
+	for i, cost := range f.costs {
+		if cost == 0 && !f.done {
+			continue
+		}
+		d := &f.act.Decisions[i]
+		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, f.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
+		if !allowed {
+			d.Outcome, d.Granted = weir.Spared, 0
+		}
+		if f.done {
+			d.At = 0
+		}
+	}
+}
+
+// finish puts the act back as it was, once it was decided.
+func (f *freed) finish() {
+	a := f.act
+	switch {
+	case f.done:
+	case a.Kind == weir.Take && a.Charges[0].UpTo == 0:
+		for i, cost := range f.costs {
+			if cost > 0 {
+				a.Charges[i].Cost = cost
+			}
+		}
+		if a.Err == nil {
+			f.grant()
+		}
+	case f.whole && a.Kind != weir.Take && errors.Is(a.Err, weir.ErrUnknownID):
+		// Its take was granted without the store's knowing.
+		a.Err = nil
+		for i := range a.Decisions {
+			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Remaining: weir.MaxCost}
+		}
+	}
 }

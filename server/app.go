@@ -9,9 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/notice"
+	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rules"
+	"github.com/weirlimit/weir/stack"
 )
 
 // The bounds of one HTTP connection: calls are small and answered at once.
@@ -33,7 +36,13 @@ type App struct {
 	http    *http.Server
 	rpc     *rpc
 	resp    *resp.Server // nil where it is off
+	admin   *http.Server // nil where it is off
 	reload  *reloader    // nil for the demonstration rules
+	loaded  loaded
+
+	stack  *stack.Stack   // the store with its decorators
+	bus    *notice.Redis  // nil where the store is this process's own
+	sharer *shared.Sharer // so is this
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -73,10 +82,13 @@ func New(o Options) (*App, error) {
 		stopped: make(chan struct{}),
 	}
 	a.rules.Store(set)
+	a.loaded.path = o.Config
+	a.loaded.note(seen[:])
 	if o.Config != "" {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
-		a.reload.seen = seen
+		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
+	a.stack = stack.New(s, stack.Options{})
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

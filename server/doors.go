@@ -15,10 +15,13 @@ var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.Description
 
 // build makes what answers at each door.
 func (a *App) build() error {
+	if err := a.newSharer(); err != nil {
+		return err
+	}
 	o := &a.options
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
-		Taker:    a.store,
+		Taker:    a.stack,
 		Timeout:  o.Timeout,
 		Headers:  o.Headers,
 		ClientIP: o.ClientIP,
@@ -31,7 +34,7 @@ func (a *App) build() error {
 	service, err := rls.New(rls.Options{
 		Mode:    o.RLS,
 		Rules:   a.rules.Load,
-		Taker:   a.store,
+		Taker:   a.stack,
 		Timeout: o.Timeout,
 		Logger:  o.Logger,
 	})
@@ -53,7 +56,10 @@ func (a *App) build() error {
 	if a.rpc, err = newRPC(service, o, ofGRPC, a.healthy); err != nil {
 		return err
 	}
-	a.resp, err = o.newRESP(a.store)
+	if a.resp, err = o.newRESP(a.stack); err != nil {
+		return err
+	}
+	a.admin, err = a.newAdmin(handler)
 	return err
 }
 

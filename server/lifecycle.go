@@ -79,6 +79,13 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 	if redis != nil {
 		doors = append(doors, door{Addr{"resp", redis.Addr().String()}, redis, a.serveRESP})
 	}
+	admin, err := a.listenAdmin(ctx)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(doors))
+	}
+	if admin != nil {
+		doors = append(doors, door{Addr{"admin", admin.Addr().String()}, admin, a.serveAdmin})
+	}
 	return doors, nil
 }
 
@@ -110,6 +117,7 @@ func (a *App) serve(doors []door) error {
 		a.addrs = append(a.addrs, d.Addr)
 		d.serve(d.listener)
 	}
+	a.share()
 	if a.reload != nil {
 		var ctx context.Context
 		ctx, a.unwatch = context.WithCancel(context.Background())
@@ -189,7 +197,7 @@ func (a *App) stop(ctx context.Context) error {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
 	}
 	err = errors.Join(err, <-cut)
-	err = errors.Join(err, respStopped())
+	err = errors.Join(err, respStopped(), a.stopAdmin(ctx), a.unshare(ctx))
 	if a.unwatch != nil {
 		a.unwatch()
 	}

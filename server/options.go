@@ -92,6 +92,8 @@ type Options struct {
 	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
 	// Zero: [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
+	// Admin is about the listener for administrators. Zero: there is none.
+	Admin AdminOptions
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -111,7 +113,7 @@ type Options struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http", "grpc" or "resp"
+	Protocol string // "http", "grpc", "resp" or "admin"
 	Address  string // host:port, with the real port, or unix:/path
 }
 
@@ -128,6 +130,7 @@ func (o Options) withDefaults() Options {
 	o.RESP = cmp.Or(o.RESP, RESPOff)
 	o.RESPMaxConnections = cmp.Or(o.RESPMaxConnections, resp.DefaultMaxConnections)
 	o.HTTPMaxConnections = cmp.Or(o.HTTPMaxConnections, DefaultHTTPMaxConnections)
+	o.Admin.Address = cmp.Or(o.Admin.Address, AdminOff)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -170,7 +173,10 @@ func (o *Options) validate() error {
 	if strings.ContainsAny(o.StorePrefix, "{}") {
 		return &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.StorePrefix), Want: "no braces"}
 	}
-	return o.validateRESP()
+	if err := o.validateRESP(); err != nil {
+		return err
+	}
+	return o.Admin.validate()
 }
 
 // loadRules reads the rules that the options name, and tells them apart from

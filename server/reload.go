@@ -37,10 +37,11 @@ type reloader struct {
 	seen   [sha256.Size]byte // fingerprint of the files last read
 	failed atomic.Pointer[error]
 	wake   chan struct{}
+	loaded func(fingerprint []byte) // told of rules that came into force
 }
 
 func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1)}
+	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1), loaded: func([]byte) {}}
 }
 
 // err is what keeps the files' rules from being in force, or nil.
@@ -146,6 +147,7 @@ func (r *reloader) load(asked bool) {
 		return
 	}
 	r.set.Store(set)
+	r.loaded(seen[:])
 	r.failed.Store(nil)
 	r.logger.Info("the rules files changed and are in force", "config", r.source.Paths, "domains", len(set.Domains()), "rules", len(set.Rules()))
 }

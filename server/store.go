@@ -16,7 +16,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 // What the server asks of connections to Redis unless the URL says otherwise:
@@ -30,6 +29,8 @@ const (
 // A store is a Taker with what a process needs besides decisions.
 type store struct {
 	weir.Taker
+	// client is the connection to Redis; nil for other stores.
+	client redis.UniversalClient
 	// ping reports whether the store answers.
 	ping func(context.Context) error
 	// close gives the connections back.
@@ -75,7 +76,7 @@ func storeError(value, want string) error {
 
 func memoryStore(logger *slog.Logger) *store {
 	return &store{
-		Taker: stack.New(memstore.New(memstore.Options{Logger: logger}), stack.Options{}),
+		Taker: memstore.New(memstore.Options{Logger: logger}),
 		ping:  func(context.Context) error { return nil },
 		close: func() error { return nil },
 	}
@@ -96,9 +97,10 @@ func redisStore(raw string, o storeOptions) (*store, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	return &store{
-		Taker: stack.New(taker, stack.Options{}),
-		ping:  func(ctx context.Context) error { return client.Ping(ctx).Err() },
-		close: client.Close,
+		Taker:  taker,
+		client: client,
+		ping:   func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		close:  client.Close,
 	}, nil
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -61,14 +60,14 @@ func TestOpenStoreConnectsToNothing(t *testing.T) {
 func TestOnlyRedisIsCoalesced(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]bool{"memory": false, "redis://h:1/2": true} {
-		s, err := openStore(url, slog.New(slog.DiscardHandler))
+		a, err := New(Options{Store: url})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		if got := s.Taker.(*stack.Stack).Coalesce() != nil; got != want {
+		if got := a.stack.Coalesce() != nil; got != want {
 			t.Errorf("%s: coalesced %v, want %v", url, got, want)
 		}
-		if err := s.close(); err != nil {
+		if err := a.Stop(t.Context()); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

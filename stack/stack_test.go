@@ -57,7 +57,8 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Coalesce: coalesce.Options{MaxBatch: 1}})
 	limit := weir.PerMinute(10)
-	if err := s.Override().Set("k", weir.PerMinute(20), time.Now().Add(time.Hour)); err != nil {
+	raised := weir.PerMinute(20)
+	if err := s.Override().Set(override.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15})

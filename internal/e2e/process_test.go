@@ -39,6 +39,8 @@ func start(t *testing.T, program string, args ...string) *process {
 		exited: make(chan struct{}),
 	}
 	p.cmd.Stderr = p.stderr
+	// Servers of several tests run at once.
+	p.cmd.Env = append(os.Environ(), "WEIR_ADMIN=off")
 	dieWithParent(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

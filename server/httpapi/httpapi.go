@@ -95,7 +95,7 @@ func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
 		// bounded anyway.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.Timeout)
 		defer cancel()
-		a.Taker.Take(ctx, plan.Acts)
+		plan.Take(ctx, a.Taker)
 	}
 	if err := plan.Err(); err != nil {
 		return nil, err

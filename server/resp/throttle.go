@@ -21,6 +21,9 @@ const (
 	maxSeconds = 366 * 24 * 60 * 60 // of a period
 )
 
+// Key is what CL.THROTTLE charges for a key of its clients.
+func Key(key string) string { return prefix + key }
+
 // A batch is what a client has asked for and was not decided yet.
 type batch struct {
 	n    int
@@ -89,7 +92,7 @@ func (s *Server) charge(args [][]byte) (weir.Charge, error) {
 		f.value = n
 	}
 	limit, err := s.limits.get(params{burst: fields[0].value + 1, count: fields[1].value, seconds: fields[2].value})
-	return weir.Charge{Key: prefix + string(args[0]), Limit: limit, Cost: fields[3].value}, err
+	return weir.Charge{Key: Key(string(args[0])), Limit: limit, Cost: fields[3].value}, err
 }
 
 // settle has everything decided that waits for it, and appends the replies.

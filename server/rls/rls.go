@@ -113,7 +113,7 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan) error {
 	if err := s.date(ctx, plan); err != nil {
 		return s.report(ctx, err)
 	}
-	s.options.Taker.Take(ctx, plan.Acts)
+	plan.Take(ctx, s.options.Taker)
 	for _, act := range plan.Acts {
 		if act.Err != nil {
 			return s.report(ctx, act.Err)

@@ -26,7 +26,7 @@ func (s *Service) rule(a *rules.Applied, cost int64) ruling {
 	if r.over && d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		r.wait = d.RetryAfter
 	}
-	if a.Rule.Counter() != nil {
+	if counted(a) {
 		r.wait = s.untilWindowEnds(a.Limit, d.At)
 	}
 	if looks(a) {
@@ -40,6 +40,10 @@ func (s *Service) rule(a *rules.Applied, cost int64) ruling {
 	return r
 }
 
+// counted reports whether a limit counts as those do that name no algorithm. What
+// a key has instead of it says only what remains.
+func counted(a *rules.Applied) bool { return a.Rule.Counter() != nil && !a.Overridden }
+
 // room is what would be granted now, negative by as much as the limit is
 // exceeded where that is known.
 func room(a *rules.Applied, d *weir.Decision) int64 {
@@ -47,7 +51,7 @@ func room(a *rules.Applied, d *weir.Decision) int64 {
 	case a.Limit.Algorithm == weir.LeakyBucket && d.ResetAfter > 0:
 		// Whatever is still in the bucket would have to be waited for.
 		return 0
-	case looks(a) && a.Rule.Counter() != nil:
+	case looks(a) && counted(a):
 		return a.Limit.Count - (a.Rule.Counter().Count - d.Remaining)
 	}
 	return d.Remaining
@@ -57,7 +61,7 @@ func room(a *rules.Applied, d *weir.Decision) int64 {
 // was asked in vain, would be refused. Rules that name no algorithm say so only
 // once they are exceeded.
 func refuses(r *ruling, a *rules.Applied, cost int64) bool {
-	if a.Rule.Counter() != nil {
+	if counted(a) {
 		return r.remaining < 0 || cost > mostHits(a.Limit)
 	}
 	return max(1, cost) > r.remaining

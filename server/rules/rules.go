@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -102,9 +103,13 @@ func (r *Rule) alone() bool { return !r.Grouped || r.Shadow }
 type Applied struct {
 	Descriptor int // index into Request.Descriptors
 	Rule       *Rule
-	Limit      *weir.Limit // nil where the rule is unlimited
-	Act        *weir.Act   // nil where the rule is unlimited
-	Charge     int         // index into Act.Charges and Act.Decisions
+	// Limit is the rule's or, once the plan was taken, what the key had instead;
+	// nil where the rule is unlimited.
+	Limit *weir.Limit
+	// Overridden says that the key had another limit than its rule's.
+	Overridden bool
+	Act        *weir.Act // nil where the rule is unlimited
+	Charge     int       // index into Act.Charges and Act.Decisions
 }
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
@@ -135,6 +140,21 @@ type Plan struct {
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits.
 	Applied []Applied
+}
+
+// Take has the acts decided, and notes where a key came under another limit than
+// its rule's.
+func (p *Plan) Take(ctx context.Context, taker weir.Taker) {
+	taker.Take(ctx, p.Acts)
+	for i := range p.Applied {
+		a := &p.Applied[i]
+		if a.Act == nil {
+			continue
+		}
+		if l := a.Act.Charges[a.Charge].Limit; l != a.Limit && l != a.Rule.counter {
+			a.Limit, a.Overridden = l, true
+		}
+	}
 }
 
 // Err returns, once the acts were taken, why the request was not carried out;

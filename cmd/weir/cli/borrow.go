@@ -152,10 +152,20 @@ var composed = map[string]func(*environment) string{
 	"store":         (*environment).store,
 	"http":          func(e *environment) string { return e.address("HOST", "PORT", "8080") },
 	"grpc":          (*environment).grpc,
+	"admin":         (*environment).admin,
 	"grpc-tls-cert": (*environment).certificate,
 	"log-level":     (*environment).logLevel,
 	"log-format":    (*environment).logFormat,
 	"rls-headers":   (*environment).headers,
+}
+
+// admin is at this host only, whatever DEBUG_HOST says.
+func (e *environment) admin() string {
+	port := e.get("DEBUG_PORT")
+	if port == "" {
+		return ""
+	}
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 // marks are the variables that tell an environment of envoyproxy/ratelimit.

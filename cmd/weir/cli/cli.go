@@ -61,12 +61,21 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newScript(), newVersion())
-	for _, cmd := range root.Commands() {
+	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newKey(), newScript(), newVersion())
+	for _, cmd := range everyCommand(root) {
 		nameVariables(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 		})
 	}
 	return root
+}
+
+// everyCommand returns the subcommands, and theirs.
+func everyCommand(cmd *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, sub := range cmd.Commands() {
+		all = append(append(all, sub), everyCommand(sub)...)
+	}
+	return all
 }

@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 //	refusing             wait until new connections are refused
 //	finish STATUS        send the rest and wait for the answer
 //	logged TEXT          wait until the server's log has it
+//	admin                make $ADMIN the address of its admin listener, and $WEIR_ADMIN too
 //	cannot, problems     exec, expecting exit code 2 or 1
 //	rls DOMAIN KEY=VALUE[,KEY=VALUE]…
 //	                     ask as Envoy does; the codes, limits and remainders become stdout

@@ -53,7 +53,8 @@ var envoyproxy = []family{
 
 	{names: "HOST PORT", fate: sets, flags: "http"},
 	{names: "GRPC_HOST GRPC_PORT GRPC_UDS", fate: sets, flags: "grpc"},
-	{names: "DEBUG_HOST DEBUG_PORT", fate: warns, why: "`/rlconfig` is at the HTTP listener"},
+	{names: "DEBUG_PORT", fate: sets, flags: "admin"},
+	{names: "DEBUG_HOST", fate: warns, why: "administrators are served at 127.0.0.1; `--admin` says otherwise, with a token"},
 	{names: "GRPC_MAX_CONNECTION_AGE", fate: sets, flags: "grpc-connection-age"},
 	{names: "GRPC_MAX_CONNECTION_AGE_GRACE", fate: sets, flags: "grpc-connection-grace"},
 	{names: "GRPC_SERVER_USE_TLS GRPC_SERVER_TLS_CERT", fate: sets, flags: "grpc-tls-cert", why: "where USE_TLS is true"},

@@ -242,7 +242,7 @@ func TestVariablesWarn(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{
 		"USE_STATSD": "false", "NEAR_LIMIT_RATIO": "0.8", "RUNTIME_WATCH_ROOT": "false", "TRACING_SERVICE_NAME": "x", "CONFIG_TYPE": "FILE",
-		"DEBUG_PORT": "6071", "LOCAL_CACHE_SIZE_IN_BYTES": "1000", "MEMCACHE_TLS": "true", "BACKEND_TYPE": "redis", "REDIS_PERSECOND": "false",
+		"DEBUG_HOST": "::", "LOCAL_CACHE_SIZE_IN_BYTES": "1000", "MEMCACHE_TLS": "true", "BACKEND_TYPE": "redis", "REDIS_PERSECOND": "false",
 	}
 	_, b, err := borrow(t, variables)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestVariablesWarn(t *testing.T) {
 	for _, f := range b.ignored {
 		got = append(got, b.names[f]...)
 	}
-	if diff := cmp.Diff([]string{"DEBUG_PORT", "LOCAL_CACHE_SIZE_IN_BYTES", "MEMCACHE_TLS"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"DEBUG_HOST", "LOCAL_CACHE_SIZE_IN_BYTES", "MEMCACHE_TLS"}, got); diff != "" {
 		t.Error(diff)
 	}
 	if len(b.behind) > 0 {

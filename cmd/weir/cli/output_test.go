@@ -98,7 +98,7 @@ func TestReachable(t *testing.T) {
 // TestHelp: every subcommand explains itself and shows how it is used.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range newRoot().Commands() {
+	for _, cmd := range everyCommand(newRoot()) {
 		if cmd.Short == "" || cmd.Example == "" {
 			t.Errorf("%s: no summary or no example", cmd.Name())
 		}

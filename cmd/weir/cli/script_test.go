@@ -72,6 +72,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
 		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
+		"admin":  (*session).admin,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -100,6 +101,7 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 	if ts.Getenv("GRPC_PORT") == "" {
 		s.cmd.Env = append(s.cmd.Env, "WEIR_GRPC="+cmp.Or(ts.Getenv("WEIR_GRPC"), "127.0.0.1:0"))
 	}
+	s.cmd.Env = append(s.cmd.Env, "WEIR_ADMIN="+cmp.Or(ts.Getenv("WEIR_ADMIN"), "127.0.0.1:0"))
 	ts.Check(s.cmd.Start())
 	cmd, ended := s.cmd, s.ended
 	go func() {

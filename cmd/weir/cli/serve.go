@@ -32,6 +32,7 @@ type serveFlags struct {
 	drainDelay, drainMax time.Duration
 	rls                  rlsFlags
 	doors                doorFlags
+	admin                server.AdminOptions
 }
 
 func newServe() *cobra.Command {
@@ -43,7 +44,7 @@ func newServe() *cobra.Command {
 rate limit service over gRPC, and reports on itself at /healthz and /readyz.
 
 Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080",
-"grpc 127.0.0.1:8081".
+"grpc 127.0.0.1:8081", "admin 127.0.0.1:6070".
 Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
@@ -77,6 +78,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
+	defineAdmin(flags, &f.admin)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
@@ -168,6 +170,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		GRPCTLS:      f.grpcTLS,
 		RLS:          mode,
 		RESP:         f.resp,
+		Admin:        f.admin,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,

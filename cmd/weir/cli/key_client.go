@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+const (
+	// adminTimeout bounds a call of the admin listener.
+	adminTimeout = 10 * time.Second
+	// maxAnswer is the largest answer that is read.
+	maxAnswer = 16 << 20
+)
+
+// adminClient calls the admin listener of a server.
+type adminClient struct {
+	url                      string
+	token, ca, cert, certKey string // files
+}
+
+// call returns the body of the answer. Its errors say what to do.
+func (c *adminClient) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	base, err := c.base()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("admin is %q: want host:port or a URL", c.url)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if err := c.authorize(req); err != nil {
+		return nil, err
+	}
+	transport, err := c.transport()
+	if err != nil {
+		return nil, err
+	}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, unreachable(base, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, unreachable(base, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.refused(resp, text)
+	}
+	return text, nil
+}
+
+// base is the URL of the listener, without a slash at its end.
+func (c *adminClient) base() (string, error) {
+	text := c.url
+	if !strings.Contains(text, "://") {
+		scheme := "http://"
+		if c.ca != "" || c.cert != "" {
+			scheme = "https://"
+		}
+		text = scheme + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", fmt.Errorf("admin is %q: want host:port or a URL, such as http://127.0.0.1:6070", c.url)
+	}
+	return strings.TrimRight(text, "/"), nil
+}
+
+func (c *adminClient) authorize(req *http.Request) error {
+	if c.token == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.token)
+	if err != nil {
+		return fmt.Errorf("admin token file: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimRight(string(text), "\r\n"))
+	return nil
+}
+
+func (c *adminClient) transport() (*http.Transport, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.ca != "" {
+		text, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, fmt.Errorf("admin ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("admin ca is %q: want certificates, PEM", c.ca)
+		}
+	}
+	if c.cert != "" || c.certKey != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.certKey)
+		if err != nil {
+			return nil, fmt.Errorf("admin cert: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return &http.Transport{TLSClientConfig: config}, nil
+}
+
+// unreachable says that there was no answer.
+func unreachable(base string, err error) error {
+	var cause *url.Error
+	if errors.As(err, &cause) {
+		err = cause.Err
+	}
+	return fmt.Errorf("no server answers at %s: %w; is one running there, with --admin?", base, err)
+}
+
+// refused says what the server says.
+func (c *adminClient) refused(resp *http.Response, text []byte) error {
+	var problem struct {
+		Title  string `json:"title"`
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(text, &problem) != nil || problem.Title == "" {
+		return fmt.Errorf("%s answers %s: is it an admin listener?", c.url, resp.Status)
+	}
+	said := printed(cmp.Or(problem.Detail, problem.Title))
+	if resp.StatusCode == http.StatusUnauthorized {
+		if c.token == "" {
+			return errors.New("the server asks for a token: give it with --admin-token-file")
+		}
+		return fmt.Errorf("the server does not know the token in %s", c.token)
+	}
+	return errors.New(said)
+}

@@ -1,0 +1,126 @@
+// Package admin answers the people who run a server, on a listener of its own: which
+// rules are in force, how a key is doing, and changes to single keys until an
+// instant. It also has the process's profiles. Nothing here is for those who are
+// limited.
+package admin
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/rules"
+)
+
+const (
+	// DefaultTimeout is how long a call may wait for the store unless
+	// [Options.Timeout] says otherwise.
+	DefaultTimeout = time.Second
+	// DefaultFor is how long an override lasts that does not say.
+	DefaultFor = time.Hour
+	// MaxFor is how long an override can last.
+	MaxFor = 30 * 24 * time.Hour
+	// MinTokenBytes is the length of the shortest token.
+	MinTokenBytes = 16
+	// ThrottleDomain is the domain under which the keys of CL.THROTTLE are found,
+	// unless there are rules for one of that name.
+	ThrottleDomain = "cl.throttle"
+)
+
+// Options are what [New] needs. Rules, Taker and Overrides are required.
+type Options struct {
+	// Rules returns the rules in force. It must never return nil.
+	Rules func() *rules.Set
+	// Loaded tells where they come from. Nil: nothing is known.
+	Loaded func() Loaded
+	// Taker decides, under the overrides.
+	Taker weir.Taker
+	// Overrides are those of this process.
+	Overrides *override.Taker
+	// Announcer tells other instances of overrides. Nil: there are none.
+	Announcer override.Announcer
+	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
+	// such command.
+	ThrottleKey func(key string) string
+	// Mounts are further handlers, by their patterns, behind the same door:
+	// /readyz, /metrics.
+	Mounts map[string]http.Handler
+	// Token is what callers have to say, at least [MinTokenBytes]. Empty: nothing.
+	Token string
+	// Loopback says that only this machine reaches the listener: calls are then
+	// to name it so, which those that a web page was tricked into do not.
+	Loopback bool
+	// Timeout is how long a call may wait for the store. Zero: [DefaultTimeout].
+	Timeout time.Duration
+	// Now is the clock. Nil: the machine's.
+	Now func() time.Time
+	// Logger gets a line for each change, with "audit", and for each failure of
+	// the store. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Loaded is where the rules in force come from.
+type Loaded struct {
+	// Path is the file or folder; empty for the demonstration rules.
+	Path string
+	// Revision is a digest of the files as they were then; empty without files.
+	Revision string
+	// At is when they came into force.
+	At time.Time
+	// Err says why the files as they are now are not in force; nil if they are.
+	Err error
+}
+
+// api is the state that the handlers share.
+type api struct {
+	Options
+	token [sha256.Size]byte // its digest
+}
+
+// New returns the handler of the whole interface. It starts nothing and is safe for
+// concurrent use. The error is a [*weir.InvalidError].
+func New(o Options) (http.Handler, error) {
+	switch {
+	case o.Rules == nil:
+		return nil, invalid("Rules", "nil", "a function that returns the rules")
+	case o.Taker == nil:
+		return nil, invalid("Taker", "nil", "a store")
+	case o.Overrides == nil:
+		return nil, invalid("Overrides", "nil", "an override.Taker")
+	case o.Timeout < 0:
+		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
+	case o.Token != "" && len(o.Token) < MinTokenBytes:
+		return nil, invalid("Token", "too short", "at least 16 bytes")
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a := &api{Options: o, token: sha256.Sum256([]byte(o.Token))}
+	return a.guard(a.routes()), nil
+}
+
+func (a *api) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/rules", a.rules)
+	mux.HandleFunc("GET /v1/key", a.get)
+	mux.HandleFunc("GET /v1/overrides", a.list)
+	for name, do := range actions {
+		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
+	}
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for pattern, handler := range a.Mounts {
+		mux.Handle(pattern, handler)
+	}
+	return mux
+}

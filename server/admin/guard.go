@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/problem"
+)
+
+// guard lets in who may call. Whether the process lives is for everybody to know.
+func (a *api) guard(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fail(w, r, &problem.Document{Status: http.StatusForbidden, Detail: "the call comes from a web page of somebody else"})
+	}))
+	next = origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch {
+		case a.Loopback && !local(r.Host):
+			fail(w, r, &problem.Document{
+				Status: http.StatusMisdirectedRequest, Field: "host",
+				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
+			})
+		case a.Token != "" && r.URL.Path != "/healthz" && !a.knows(r.Header.Get("Authorization")):
+			w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
+			fail(w, r, &problem.Document{
+				Status: http.StatusUnauthorized, Field: "authorization",
+				Detail: `a token is needed, as "Authorization: Bearer …"`,
+			})
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// knows reports whether the header has the token. It takes as long for any other of
+// that length.
+func (a *api) knows(header string) bool {
+	scheme, token, _ := strings.Cut(header, " ")
+	digest := sha256.Sum256([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(digest[:], a.token[:]) == 1
+}
+
+// local reports whether a Host header names this machine as seen from itself. A
+// page that had its own name resolve to this machine is told apart by it.
+func local(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	address, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return strings.EqualFold(name, "localhost") || err == nil && address.Unmap().IsLoopback()
+}
+
+// caller says who made a call, as far as is known.
+func (a *api) caller(r *http.Request) string {
+	switch {
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
+	case a.Token != "":
+		return "token"
+	}
+	return "anybody on this machine"
+}
