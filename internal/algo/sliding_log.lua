@@ -120,5 +120,5 @@ else
   end
 end
 if used > 0 then
-  call('PEXPIRE', key, ttl(rule, used, fresh))
+  call('PEXPIRE', key, life)
 end

@@ -9,13 +9,16 @@
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record), charges, flags (1 more follows,
---                2 immediate)                                B B B
+--                2 immediate, 4 a run follows and nothing else)
+--                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms, longest
 --                wait, lease of a renewal, fingerprints of keys and content,
 --                length and id                 I2 I7 I7 I7 c8 c8 B c0
 --                a charge: key, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
+--                with flag 4: key, and a run: flags (1 immediate, 2 up to
+--                  follows), times, cost, up to              I2 B I2 I7 (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
 -- Reply: one string, packed big-endian:
@@ -25,6 +28,18 @@
 --              if decided, a charge: outcome (1 granted, 2 refused, 3 spared,
 --                4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
+--              if decided, a run: granted to all of it, at, used before it, rem;
+--                in the place of at and rem, for sliding_log and rolling_window
+--                reset after and retry after, for sliding_counter the part of
+--                used that is the share of the window before, and rem
+--                                                            I7 I7 I7 I7
+--
+-- A run is so many takes of one charge each, without an id or a time to wait, that
+-- ask the same of one key and follow each other, as far as that key is concerned;
+-- where the limit charges what it refuses, and keeps more than numbers, just one.
+-- With up to, just one. What is granted is whole costs, and goes to the first of
+-- them; at, used and rem are the key's state, brought to now, from which the steps
+-- tell all the rest.
 --
 -- A record: status (1 granted, 2 refused), fingerprints of keys and content, at,
 -- the decisions as above; once closed also: kind, fingerprint of the content, at,
@@ -36,3 +51,4 @@
 -- clock that went back as soon as that is seen, whatever becomes of the acts.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
+local LOG, RING, COUNTER, LEAKY, CONCURRENCY = 2, 3, 5, 6, 7

@@ -1,0 +1,75 @@
+-- Decides takes of one charge each that have neither an id nor a time to wait, of
+-- algorithms whose state is one string, at one reading of the clock. What it can
+-- decide act.lua can decide as well, which costs more.
+--
+-- KEYS[k]    the state of one key, in the order of the request
+-- ARGV[1]    the request, packed big-endian:
+--              rules                                         I2
+--              a rule, as in head.lua, and the number of its keys
+--                                      B B I7 I7 I7 I7 I7 I7 I7 I2
+--              after a rule its keys, each of which is one run or more:
+--              a run, as in head.lua; with flag 4 another run of the same key
+--                follows                                     B I2 I7 (I7)
+-- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
+--
+-- Reply: one string, packed big-endian:
+--              keys that held something foreign, at          I2 I7
+--              a run, as in head.lua                         I7 I7 I7 I7
+local request, foreign, n = ARGV[1], 0, #KEYS
+local values
+if n > 1 then
+  values = call('MGET', spread(KEYS))
+  local missing
+  for k = 1, n do
+    if not values[k] then
+      missing = missing or {}
+      missing[#missing + 1] = KEYS[k]
+    end
+  end
+  if missing then
+    foreign = call('EXISTS', spread(missing))
+  end
+else
+  local value = redis.pcall('GET', KEYS[1])
+  if value and value.err then
+    foreign, value = 1, false
+  end
+  values = {value}
+end
+
+local reply, answers, lives, k = {}, 0, {}, 0
+local rules, pos = unpack('>I2', request)
+for r = 1, rules do
+  local id, flags, burst, cap, debt, p, q, x, y, keys
+  id, flags, burst, cap, debt, p, q, x, y, keys, pos = unpack('>BBI7I7I7I7I7I7I7I2', request, pos)
+  for _ = 1, keys do
+    k = k + 1
+    local value, at, used, rem, ext, clamped = values[k], 0, 0, 0, nil, false
+    -- @age
+    local dirty, aged = clamped, used
+    repeat
+      -- @run
+      answers = answers + 1
+      reply[answers] = pack('>I7I7I7I7', granted, first, was, second)
+    until how < 4
+    if dirty or used ~= aged then
+      local life = ARGV[r + 1]
+      if used > burst then
+        local fresh = 0
+        -- @fresh
+        life = lifetime(fresh)
+      end
+      -- @save
+      values[k], lives[k] = value, life
+    end
+  end
+end
+
+-- Write: what has changed, once a key.
+for k = 1, n do
+  local key, value, life = KEYS[k], values[k], lives[k]
+  if life then
+    call('SET', key, value, 'PX', life)
+  end
+end
+return pack('>I2I7', foreign, now) .. table.concat(reply)
