@@ -69,3 +69,11 @@ func Packed(acts ...*weir.Act) []any {
 	b.args[0], b.args[1] = "evalsha", &run.sha
 	return b.args
 }
+
+// Shape returns how many operations the acts are to the script, and whether it is
+// the one for plain takes.
+func Shape(acts ...*weir.Act) (items int, plain bool) {
+	b := newBatch(newKeyer(defaultPrefix, ""), 0)
+	b.fill(acts)
+	return len(b.items), b.plain
+}
