@@ -52,6 +52,13 @@ func BenchmarkScript(b *testing.B) {
 		}
 		run(fmt.Sprint("gcra, batch of ", n), n, redisstore.Packed(acts...)...)
 	}
+	for _, n := range []int{16, 256} {
+		var acts []*weir.Act
+		for range n {
+			acts = append(acts, storetest.NewAct(weir.Charge{Key: "hot", Limit: large(0), Cost: 1}))
+		}
+		run(fmt.Sprint("gcra, one key ", n, " times"), n, redisstore.Packed(acts...)...)
+	}
 	full := weir.PerDay(1).MustCompile()
 	run("gcra, refused", 1, redisstore.Packed(storetest.NewAct(weir.Charge{Key: "full", Limit: full, Cost: 1}))...)
 }

@@ -16,9 +16,10 @@
 --              keys that held something foreign, at          I2 I7
 --              a run, as in head.lua                         I7 I7 I7 I7
 local request, foreign, n = ARGV[1], 0, #KEYS
-local values
+-- Tables cost more than the arithmetic: a single key does without.
+local one, values, lives, reply, only
 if n > 1 then
-  values = call('MGET', spread(KEYS))
+  values, lives, reply = call('MGET', spread(KEYS)), {}, {}
   local missing
   for k = 1, n do
     if not values[k] then
@@ -27,46 +28,60 @@ if n > 1 then
     end
   end
   if missing then
+    -- They hold another type than a string, if anything.
     foreign = call('EXISTS', spread(missing))
   end
 else
-  local value = redis.pcall('GET', KEYS[1])
-  if value and value.err then
-    foreign, value = 1, false
+  one = redis.pcall('GET', KEYS[1])
+  if one and one.err then
+    foreign, one = 1, false
   end
-  values = {value}
 end
 
-local reply, answers, lives, k = {}, 0, {}, 0
-local rules, pos = unpack('>I2', request)
+local k, answers, rules, pos = 0, 0, unpack('>I2', request)
 for r = 1, rules do
   local id, flags, burst, cap, debt, p, q, x, y, keys
   id, flags, burst, cap, debt, p, q, x, y, keys, pos = unpack('>BBI7I7I7I7I7I7I7I2', request, pos)
   for _ = 1, keys do
     k = k + 1
-    local value, at, used, rem, ext, clamped = values[k], 0, 0, 0, nil, false
+    local value, at, used, rem, ext, clamped = one, 0, 0, 0, nil, false
+    if values then
+      value = values[k]
+    end
     -- @age
     local dirty, aged = clamped, used
     repeat
       -- @run
-      answers = answers + 1
-      reply[answers] = pack('>I7I7I7I7', granted, first, was, second)
+      reply = reply or how >= 4 and {}
+      if reply then
+        answers = answers + 1
+        reply[answers] = pack('>I7I7I7I7', granted, first, was, second)
+      else
+        only = pack('>I2I7I7I7I7I7', foreign, now, granted, first, was, second)
+      end
     until how < 4
     if dirty or used ~= aged then
-      local life = ARGV[r + 1]
+      local key, life = KEYS[k], ARGV[r + 1]
       if used > burst then
         local fresh = 0
         -- @fresh
         life = lifetime(fresh)
       end
       -- @save
-      values[k], lives[k] = value, life
+      if values then
+        values[k], lives[k] = value, life
+      else
+        call('SET', key, value, 'PX', life)
+      end
     end
   end
 end
+if only then
+  return only
+end
 
 -- Write: what has changed, once a key.
-for k = 1, n do
+for k = 1, values and n or 0 do
   local key, value, life = KEYS[k], values[k], lives[k]
   if life then
     call('SET', key, value, 'PX', life)
