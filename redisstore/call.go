@@ -23,7 +23,7 @@ func (once) NoRetry() bool { return true }
 func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
 	args[0], args[1] = "evalsha", &run.sha
 	reply, err := s.await(ctx, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args[0], args[1] = "eval", &run.text
 		reply, err = s.await(ctx, args)
 	}

@@ -28,7 +28,7 @@ var mutants = []struct {
 	{"an act is left open before the next", "    pending[k] = 0\n", "", weir.GCRA},
 	{"an undo comes after the next read", "    pending[k] = 0\n", "    pending[k] = 0\n    late = (late or 0) if fits then USED[k] = USED[k] - late late = 0 else USED[k] = USED[k] + cost late = late + cost end\n", weir.GCRA},
 	{"an entry counts at the period's end", "      return at > past\n", "      return at >= past\n", weir.SlidingLog},
-	{"one entry an instant replaces", "(rem + added) % 16777216", "rem % 16777216", weir.SlidingLog},
+	{"one entry an instant replaces", "(rem + added) % 524288", "rem % 524288", weir.SlidingLog},
 	{"the phase of a tick is lost", "used, rem = (t - ticks) * tick, used - units, rest - ticks * num", "used, rem = (t - ticks) * tick, used - units, 0", weir.GCRA},
 	{"the clock going back refills", "clamped = at > now\nif clamped then\n  at = now\nend\nused = min(used, cap)", "clamped = at > now\nif clamped then\n  at, used = now, 0\nend\nused = min(used, cap)", weir.TokenBucket},
 	{"a future is not written back", "elseif dirty or used ~= aged then", "elseif used ~= aged then", weir.FixedWindow},

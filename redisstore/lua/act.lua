@@ -1,35 +1,4 @@
--- search returns the first index of a log, from low on, whose instant is later
--- than past, or whose sum is at least leave above base; it looks in strides that
--- double.
-local function search(key, low, past, base, leave)
-  local function found(i)
-    local entry = call('LINDEX', key, i)
-    if not entry or #entry ~= 10 then
-      return true
-    end
-    local at, sum = unpack('>I7I3', entry)
-    if past then
-      return at > past
-    end
-    return (sum - base) % 16777216 >= leave
-  end
-  local stride = 1
-  while not found(low + stride - 1) do
-    low = low + stride
-    stride = stride * 2
-  end
-  local high = low + stride - 1
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if found(middle) then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
-end
-
+-- @include sliding_log functions
 local request, foreign = ARGV[1], 0
 local rules, acts, pos = unpack('>I2I2', request)
 local rule_of = {0}
