@@ -74,7 +74,7 @@ func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
 	if c.Act.Prepare() {
 		return "", c.Act.Err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	got, err := s.extended(ctx, x, c, s.about())
 	if err == nil && got.outside > 0 {

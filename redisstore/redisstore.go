@@ -99,7 +99,7 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 // without an answer by then have an error of the class [weir.ErrAmbiguous], and
 // may be charged all the same.
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	for len(acts) > 0 {
 		b := batches.Get().(*batch)
@@ -115,6 +115,14 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// bound makes a context end in time.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) <= s.timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
 
 // about is the store's time, as far as it is known without asking.
 func (s *Store) about() int64 { return time.Now().UnixMicro() + s.ahead.Load() }

@@ -6,11 +6,11 @@
 -- for the list's own or nil, those entries}.
 
 -- @functions
-local function entry(at, sum)
+function entry(at, sum)
   return pack('>I6I3', floor(at / 32), at % 32 * 524288 + sum)
 end
 
-local function opened(text)
+function opened(text)
   local high, low = unpack('>I6I3', text)
   local sum = low % 524288
   return high * 32 + (low - sum) / 524288, sum
@@ -19,7 +19,7 @@ end
 -- search returns the first index of a log, from low on, whose instant is later
 -- than past, or whose sum is at least leave above base; it looks in strides that
 -- double.
-local function search(key, low, past, base, leave)
+function search(key, low, past, base, leave)
   local function found(i)
     local text = call('LINDEX', key, i)
     if not text or #text ~= 9 then

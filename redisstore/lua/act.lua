@@ -1,17 +1,22 @@
--- @include sliding_log functions
 local request, foreign = ARGV[1], 0
 local rules, acts, pos = unpack('>I2I2', request)
 local rule_of = {0}
+-- What only a log needs.
+local entry, opened, search
 for r = 1, rules do
   local rule = {unpack('>BBI7I7I7I7I7I7I7', request, pos)}
   pos = rule[10]
   rule[10] = ARGV[r + 1]
   rule_of[r] = rule
+  if rule[1] == LOG and not search then
+    -- @include sliding_log functions
+  end
 end
 
--- Read: the state of each key, brought to now.
-local RULE, AT, USED, REM, AGED, EXT, DIRTY = {0}, {0}, {0}, {0}, {0}, {0}, {0}
-local KEY, COST, SUM, REFUSED, DELAY, pending = {0}, {0}, {0}, {0}, {0}, {0}
+-- Read: the state of each key, brought to now. A table that has to grow costs more
+-- than one that is made with some room.
+local RULE, AT, USED, REM = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
+local AGED, EXT, DIRTY = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
 local values, missing = nil, {}
 if #KEYS > 1 then
   values = call('MGET', spread(KEYS))
@@ -50,7 +55,6 @@ for k = 1, #KEYS do
     -- @age
   end
   local dirty, aged = clamped, used
-  pending[k] = 0
   RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = rule, at, used, rem, aged, ext, dirty
 end
 if #missing > 0 then
@@ -58,34 +62,11 @@ if #missing > 0 then
   foreign = foreign + call('EXISTS', spread(missing))
 end
 
--- waits returns how long until so many units fit key k, which they do not now.
-local function waits(k, cost)
-  local key, rule, at, used, rem, aged, ext, wait = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], 0
-  local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-  -- @wait
-  return wait
-end
-
--- queued returns how long what comes after so many units more has to wait.
-local function queued(k, units)
-  local rule, at, used, rem, fresh = RULE[k], AT[k], min(USED[k] + units, RULE[k][4]), REM[k], 0
-  local p, q, x = rule[6], rule[7], rule[8]
-  -- @include leaky_bucket delay
-  return fresh
-end
-
--- holds reports whether the lease of a holder of key k lasts.
-local function holds(k, holder)
-  local till = EXT[k][holder]
-  if not till and not EXT[k][1] then
-    till = tonumber(call('ZSCORE', KEYS[k], holder) or 0)
-  end
-  return till and till > now
-end
-
 -- Decide: used grows by what is granted.
 local reply, answers, outside = {0}, 0, false
 local DECISION = '>BI7I7I7I7I7'
+-- What only acts need that are no runs.
+local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds
 
 for a = 1, acts do
   local kind, n, flags
@@ -105,6 +86,33 @@ for a = 1, acts do
       reply[answers] = pack('>BI7I7I7I7I7', 0, now, granted, first, was, second)
     end
   else
+    if not KEY then
+      KEY, COST, SUM, REFUSED, DELAY, pending = {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {}
+      -- waits returns how long until so many units fit key k, which they do not now.
+      function waits(k, cost)
+        local key, rule, at, used, rem, aged, ext, wait = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], 0
+        local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+        -- @wait
+        return wait
+      end
+
+      -- queued returns how long what comes after so many units more has to wait.
+      function queued(k, units)
+        local rule, at, used, rem, fresh = RULE[k], AT[k], min(USED[k] + units, RULE[k][4]), REM[k], 0
+        local p, q, x = rule[6], rule[7], rule[8]
+        -- @include leaky_bucket delay
+        return fresh
+      end
+
+      -- holds reports whether the lease of a holder of key k lasts.
+      function holds(k, holder)
+        local till = EXT[k][holder]
+        if not till and not EXT[k][1] then
+          till = tonumber(call('ZSCORE', KEYS[k], holder) or 0)
+        end
+        return till and till > now
+      end
+    end
     local record, life, longest, lease, whom, what, holder = 0, 0, 0, 0, nil, nil, nil
     if flags % 2 == 1 then
       record, life, longest, lease, whom, what, holder, pos = unpack('>I2I7I7I7c8c8Bc0', request, pos)
@@ -158,7 +166,7 @@ for a = 1, acts do
       local fits = true
       for i = 1, n do
         local k = KEY[i]
-        local cost = pending[k] + COST[i]
+        local cost = (pending[k] or 0) + COST[i]
         pending[k] = cost
         local rule, used = RULE[k], USED[k]
         local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
