@@ -1,5 +1,5 @@
 // Package redisstore keeps limits in Redis or Valkey, for all hosts of a
-// service. One script decides a whole batch of acts, of mixed algorithms, at
+// service. One script call decides a whole batch of acts, of mixed algorithms, at
 // one reading of the server's clock; it reads first and writes last, so that it
 // is applied as a whole or not at all.
 package redisstore

@@ -1,15 +1,15 @@
--- Decides takes of one charge each that have neither an id nor a time to wait, of
--- algorithms whose state is one string, at one reading of the clock. What it can
--- decide act.lua can decide as well, which costs more.
+-- Decides takes of one charge each that have neither an id nor a time to wait, under
+-- algorithms whose state is one string and no calendar: what act.lua decides as
+-- well, at a higher price.
 --
--- KEYS[k]    the state of one key, in the order of the request
+-- KEYS[k]    the state of one key, in the order of the request, each once
 -- ARGV[1]    the request, packed big-endian:
 --              rules                                         I2
---              a rule, as in head.lua, and the number of its keys
+--              a rule, as in head.lua, and the number of its keys, at least 1
 --                                      B B I7 I7 I7 I7 I7 I7 I7 I2
---              after a rule its keys, each of which is one run or more:
---              a run, as in head.lua; with flag 4 another run of the same key
---                follows                                     B I2 I7 (I7)
+--              each followed by its keys, a key being its runs, at least one:
+--                a run, as in head.lua, with one flag more (4 another run of the
+--                same key follows)                           B I2 I7 (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
 -- Reply: one string, packed big-endian:
