@@ -37,7 +37,7 @@ func newRun(a *weir.Act, rule *algo.Rule) run {
 // joins reports whether the act asks what the run does.
 func (r *run) joins(a *weir.Act) bool {
 	c := &a.Charges[0]
-	return r.times > 0 && r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
+	return r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
 		(!r.rule.ChargeRefused || !keepsMore(r.rule.ID))
 }
 
