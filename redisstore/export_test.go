@@ -34,6 +34,11 @@ func NewMutant(client redis.UniversalClient, o Options, now func() int64, mutate
 	return s, nil
 }
 
+// mutated returns the scripts with their texts changed.
+func (s scripts) mutated(mutate func(string) string) scripts {
+	return scripts{plain: named(mutate(s.plain.text)), whole: named(mutate(s.whole.text))}
+}
+
 // ScriptTexts returns the scripts that New uses.
 func ScriptTexts() []string { return []string{shipped.plain.text, shipped.whole.text} }
 

@@ -54,8 +54,3 @@ func named(text string) script {
 	sum := sha1.Sum([]byte(text))
 	return script{text: text, sha: hex.EncodeToString(sum[:])}
 }
-
-// mutated returns the scripts with a text changed, and whether one of them was.
-func (s scripts) mutated(mutate func(string) string) scripts {
-	return scripts{plain: named(mutate(s.plain.text)), whole: named(mutate(s.whole.text))}
-}
