@@ -1,7 +1,7 @@
 package redisstore
 
 import (
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -9,33 +9,65 @@ import (
 )
 
 const (
-	// maxKeys and maxActs bound one script call, during which Redis serves
-	// nobody else.
-	maxKeys = 64
-	maxActs = 256
+	// maxKeys and maxItems bound one script call, during which Redis serves
+	// nobody else; maxActs what waits for it.
+	maxKeys  = 64
+	maxItems = 256
+	maxActs  = 4096
 	// slack is how much longer than it matters a key lives, in ms.
 	slack = 1000
 )
 
 // A batch is the acts of one script call: what goes out, and where the answers
-// belong. lua/head.lua has the format.
+// belong. lua/head.lua and lua/plain.lua have the formats.
 type batch struct {
-	namer keyer
 	now   int64 // about the store's time, for calendars
 	acts  []*weir.Act
-	keys  []string
-	rules []algo.Rule
-	// keyOf numbers the keys that have been seen, ruleOf the limits, from 1.
-	keyOf   map[string]int
-	ruleOf  map[*weir.Limit]int
-	keyRule []int // 0: a record
-	packed  []byte
+	items []item
+	place []int32 // the item of each act
+	rules []rule
+	keys  keyring
+	// plain: nothing but runs of limits whose state is one string.
+	plain bool
 	// extended allows for more in the reply than the answers to the acts.
 	extended bool
+	packet   packet
+	args     []any
 }
 
+// An item is what the script decides at a time: an act, or a run.
+type item struct {
+	act *weir.Act // the only one or the first
+	run
+	isRun bool
+	next  int32 // the next item of its key, or -1
+}
+
+// A rule is a limit in force during the call.
+type rule struct {
+	*algo.Rule
+	limit *weir.Limit
+	ttl   int64 // of a key without debt, ms
+	keys  int32
+}
+
+// newBatch returns an empty batch for a store whose time is about now.
 func newBatch(namer keyer, now int64) *batch {
-	return &batch{namer: namer, now: now, keyOf: make(map[string]int), ruleOf: make(map[*weir.Limit]int)}
+	b := new(batch)
+	b.reset(namer, now)
+	return b
+}
+
+// reset empties the batch and keeps its memory.
+func (b *batch) reset(namer keyer, now int64) {
+	clear(b.acts)
+	clear(b.items)
+	clear(b.rules)
+	clear(b.args)
+	b.now, b.plain, b.extended = now, true, false
+	b.acts, b.items, b.place, b.rules = b.acts[:0], b.items[:0], b.place[:0], b.rules[:0]
+	b.args, b.packet = b.args[:0], b.packet[:0]
+	b.keys.reset(namer)
 }
 
 // fill takes acts from the front as long as they fit and returns how many; those
@@ -57,73 +89,105 @@ func (b *batch) fill(acts []*weir.Act) int {
 // here comes under another limit, which needs its state written and read in
 // between, and all are takes, which the others are not made to live with.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.keys)+len(a.Charges)+1 > maxKeys {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
 		return false
 	}
-	if a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
-		return false
+	added := 0
+	if a.ID != "" {
+		added++
 	}
 	for i := range a.Charges {
-		k, seen := b.keyOf[b.namer.name(&a.Charges[i])]
-		if seen && b.rules[b.keyRule[k-1]-1] != a.Charges[i].Limit.RuleAt(b.now) {
+		k := b.keys.find(&a.Charges[i])
+		if k < 0 {
+			added++
+		} else if !b.under(&b.rules[b.keys.all[k].rule-1], a.Charges[i].Limit) {
 			return false
 		}
 	}
-	return true
+	return len(b.keys.all)+added <= maxKeys
+}
+
+// under reports whether a limit says what the rule says.
+func (b *batch) under(r *rule, limit *weir.Limit) bool {
+	return r.limit == limit || *r.Rule == limit.RuleAt(b.now)
 }
 
 func (b *batch) add(a *weir.Act) {
+	i := int32(len(b.items))
+	if runs(a) && !b.extended {
+		i = b.addRun(a)
+	} else {
+		b.addAct(a)
+	}
 	b.acts = append(b.acts, a)
-	record := 0
-	if a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record {
-		record = b.key(b.namer.record(a), nil)
-	}
-	b.packed = appendAct(b.packed, a, record)
-	for i := range a.Charges {
-		c := &a.Charges[i]
-		b.packed = appendCharge(b.packed, a.Kind, c, b.key(b.namer.name(c), c.Limit))
-	}
+	b.place = append(b.place, i)
 }
 
-// key numbers a key under a limit, or a record if there is no limit.
-func (b *batch) key(name string, limit *weir.Limit) int {
-	k, seen := b.keyOf[name]
-	if !seen {
-		b.keys = append(b.keys, name)
-		k = len(b.keys)
-		b.keyOf[name] = k
-		b.keyRule = append(b.keyRule, b.rule(limit))
+// addRun adds the act to the last item of its key, or as an item of its own, and
+// returns which.
+func (b *batch) addRun(a *weir.Act) int32 {
+	c := &a.Charges[0]
+	k := b.key(c)
+	own := &b.keys.all[k]
+	if last := own.last; last >= 0 && b.items[last].joins(a) {
+		b.items[last].times++
+		return last
+	}
+	i := b.push(own, item{act: a, isRun: true, run: newRun(a, b.rules[own.rule-1].Rule)})
+	b.items[i].key = int32(k)
+	b.plain = b.plain && slices.Contains(stringIDs, b.items[i].rule.ID) && !b.items[i].rule.Calendar
+	return i
+}
+
+func (b *batch) addAct(a *weir.Act) {
+	for i := range a.Charges {
+		// No run goes on after it.
+		b.keys.all[b.key(&a.Charges[i])].last = -1
+	}
+	if remembered(a) {
+		b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
+	}
+	b.items = append(b.items, item{act: a, next: -1})
+	b.plain = false
+}
+
+// push appends an item to those of a key and returns its number.
+func (b *batch) push(own *key, it item) int32 {
+	i := int32(len(b.items))
+	it.next = -1
+	b.items = append(b.items, it)
+	if own.last >= 0 {
+		b.items[own.last].next = i
+	} else {
+		own.first = i
+	}
+	own.last = i
+	return i
+}
+
+// key numbers the key of a charge.
+func (b *batch) key(c *weir.Charge) int {
+	k, isNew := b.keys.number(slotOf(c), stateKey(c))
+	if isNew {
+		b.keys.all[k].rule = b.rule(c.Limit)
 	}
 	return k
 }
 
-func (b *batch) rule(limit *weir.Limit) int {
-	if limit == nil {
-		return 0
-	}
-	n, seen := b.ruleOf[limit]
-	if !seen {
-		b.rules = append(b.rules, limit.RuleAt(b.now))
+// rule numbers a limit, from 1.
+func (b *batch) rule(limit *weir.Limit) int32 {
+	n := slices.IndexFunc(b.rules, func(r rule) bool { return r.limit == limit }) + 1
+	if n == 0 {
+		r := limit.Rule()
+		if r.Calendar {
+			at := limit.RuleAt(b.now)
+			r = &at
+		}
+		b.rules = append(b.rules, rule{Rule: r, limit: limit, ttl: r.Drain/1000 + 1 + slack})
 		n = len(b.rules)
-		b.ruleOf[limit] = n
 	}
-	return n
-}
-
-// args is the script's ARGV.
-func (b *batch) args() []any {
-	request := append16(nil, len(b.rules))
-	request = append16(request, len(b.acts))
-	args := make([]any, 1, 1+len(b.rules))
-	for i := range b.rules {
-		request = appendRule(request, &b.rules[i])
-		args = append(args, strconv.FormatInt(b.rules[i].Drain/1000+1+slack, 10))
-	}
-	for _, r := range b.keyRule {
-		request = append16(request, r)
-	}
-	args[0] = append(request, b.packed...)
-	return args
+	b.rules[n-1].keys++
+	return int32(n)
 }
 
 // life is how long an act's id is remembered.

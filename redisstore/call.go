@@ -18,11 +18,14 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 // call runs a script once: by its name, and by its text where Redis does not
-// know the name, in which case nothing has run yet.
-func (s *Store) call(ctx context.Context, run script, keys []string, args []any) (string, error) {
-	reply, err := s.await(ctx, command("evalsha", run.sha, keys, args))
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.await(ctx, command("eval", run.text, keys, args))
+// know the name, in which case nothing has run yet. The arguments have room for
+// the command and the script.
+func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
+	args[0], args[1] = "evalsha", &run.sha
+	reply, err := s.await(ctx, args)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = "eval", &run.text
+		reply, err = s.await(ctx, args)
 	}
 	if err != nil {
 		return "", classify(err)
@@ -30,21 +33,12 @@ func (s *Store) call(ctx context.Context, run script, keys []string, args []any)
 	return reply, nil
 }
 
-func command(name, script string, keys []string, args []any) []any {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, script, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	return append(all, args...)
-}
-
 // await sends one command and waits for its reply, at most until ctx ends. A
 // client that does not keep to ctx is left to finish by itself, in a goroutine
 // that ends when the client's own timeouts do.
 func (s *Store) await(ctx context.Context, command []any) (string, error) {
 	cmd := once{redis.NewCmd(ctx, command...)}
-	cmd.SetFirstKeyPos(3)
+	cmd.SetFirstKeyPos(head)
 	if s.punctual {
 		_ = s.client.Process(ctx, cmd)
 		return cmd.Text()

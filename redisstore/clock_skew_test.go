@@ -44,8 +44,7 @@ func everyAct() []*weir.Act {
 func TestNoClockButTheStores(t *testing.T) {
 	t.Parallel()
 	sent := func(now time.Time, a *weir.Act) string {
-		keys, args := redisstore.PackedAt(now.UnixMicro(), a)
-		return fmt.Sprintf("%q %q", keys, args)
+		return redisstore.PackedAt(now.UnixMicro(), a)
 	}
 	now := time.Date(2026, 7, 31, 12, 0, 0, 0, time.UTC)
 	acts := everyAct()

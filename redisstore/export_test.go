@@ -14,7 +14,7 @@ import (
 // Redis's own time, which has nothing to do with it.
 const testClock = `
 local now = tonumber(ARGV[#ARGV])
-local function ttl(rule, used, fresh) return '86400000' end
+for r = 1, unpack('>I2', ARGV[1]) do ARGV[r + 1] = '86400000' end
 local function lifetime(fresh) return '86400000' end
 `
 
@@ -29,13 +29,18 @@ func NewMutant(client redis.UniversalClient, o Options, now func() int64, mutate
 	if err != nil {
 		return nil, err
 	}
-	s.script = named(mutate(assemble(testClock).text))
+	s.scripts = assemble(testClock).mutated(mutate)
 	s.extra = func() []any { return []any{strconv.FormatInt(now(), 10)} }
 	return s, nil
 }
 
-// ScriptText returns the script that New uses.
-func ScriptText() string { return shipped.text }
+// mutated returns the scripts with their texts changed.
+func (s scripts) mutated(mutate func(string) string) scripts {
+	return scripts{plain: named(mutate(s.plain.text)), whole: named(mutate(s.whole.text))}
+}
+
+// ScriptTexts returns the scripts that New uses.
+func ScriptTexts() []string { return []string{shipped.plain.text, shipped.whole.text} }
 
 // NewMutated returns a store by Redis's clock in whose script one text has been
 // replaced by another.
@@ -44,10 +49,10 @@ func NewMutated(client redis.UniversalClient, o Options, old, with string) (*Sto
 	if err != nil {
 		return nil, err
 	}
-	if !strings.Contains(shipped.text, old) {
-		return nil, fmt.Errorf("the script has no %q", old)
+	s.scripts = shipped.mutated(func(text string) string { return strings.ReplaceAll(text, old, with) })
+	if s.scripts == shipped {
+		return nil, fmt.Errorf("the scripts have no %q", old)
 	}
-	s.script = named(strings.ReplaceAll(shipped.text, old, with))
 	return s, nil
 }
 
@@ -57,9 +62,23 @@ func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
 // RecordOf returns the name of the key at which an act's id is remembered.
 func (s *Store) RecordOf(a *weir.Act) string { return s.keys.record(a) }
 
-// Packed returns the script call that would decide the acts.
-func Packed(acts ...*weir.Act) ([]string, []any) {
+// Packed returns the script call that would decide the acts, its command included.
+func Packed(acts ...*weir.Act) []any {
 	b := newBatch(newKeyer(defaultPrefix, ""), 0)
 	b.fill(acts)
-	return b.keys, b.args()
+	b.pack(nil)
+	run := &shipped.whole
+	if b.plain {
+		run = &shipped.plain
+	}
+	b.args[0], b.args[1] = "evalsha", &run.sha
+	return b.args
+}
+
+// Shape returns how many operations the acts are to the script, and whether it is
+// the one for plain takes.
+func Shape(acts ...*weir.Act) (items int, plain bool) {
+	b := newBatch(newKeyer(defaultPrefix, ""), 0)
+	b.fill(acts)
+	return len(b.items), b.plain
 }

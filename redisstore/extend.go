@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,8 +49,8 @@ func HashTag(key string) (string, bool) {
 
 // Key names a key of an extension's own, in the slot of a tag that [HashTag]
 // returned. The letter tells the extension's kinds of keys apart.
-func (s *Store) Key(x *Extension, tag string, letter byte, key string) string {
-	return s.keys.under(x.name, tag).join("", letter, extensionFormat, key)
+func (s *Store) Key(x *Extension, tag string, letter byte, text string) string {
+	return s.keys.under(x.name, tag).join("", key{text: text, letter: letter, format: extensionFormat})
 }
 
 const extensionFormat = '1'
@@ -75,7 +74,7 @@ func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
 	if c.Act.Prepare() {
 		return "", c.Act.Err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	got, err := s.extended(ctx, x, c, s.about())
 	if err == nil && got.outside > 0 {
@@ -93,14 +92,6 @@ func (s *Store) extended(ctx context.Context, x *Extension, c Call, now int64) (
 	b := newBatch(s.keys.under(x.name, c.Tag), now)
 	b.extended = true
 	b.add(c.Act)
-	args := append(b.args(), strconv.Itoa(len(b.keys)))
-	reply, err := s.call(ctx, x.script, append(b.keys, c.Keys...), append(args, c.Args...))
-	if err != nil {
-		return answer{}, err
-	}
-	got, err := b.decode(reply)
-	if got.foreign > 0 {
-		s.found(got.foreign)
-	}
-	return got, err
+	b.pack(c.Keys, append([]any{len(b.keys.all)}, c.Args...)...)
+	return s.send(ctx, &x.script, b)
 }

@@ -1,12 +1,9 @@
 package redisstore
 
 import (
-	"strings"
-
 	"github.com/dchest/siphash"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/algo"
 )
 
 const (
@@ -15,7 +12,10 @@ const (
 	maxPlainKey = 200
 	// recordLetter and recordFormat stand where a state has its algorithm's.
 	recordLetter, recordFormat = 'i', '1'
-	// tagLetters are what hash tags are written with; 6 bits each.
+	// tagLength is how many letters a hash tag has, hashLength how many stand for
+	// half the hash of a long key.
+	tagLength, hashLength = 4, 11
+	// tagLetters are what hashes are written with; 6 bits each.
 	tagLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 )
 
@@ -45,16 +45,11 @@ func (n keyer) under(extension, tag string) keyer {
 	return n
 }
 
-func (n keyer) name(c *weir.Charge) string {
-	step := &algo.Steps[c.Limit.Algorithm]
-	return n.join(slotOf(c), step.Letter, step.Format, c.Key)
-}
+func (n keyer) name(c *weir.Charge) string { return n.join(slotOf(c), stateKey(c)) }
 
 // record names the key of an act's id, which lives in the slot of the act's
 // first charge.
-func (n keyer) record(a *weir.Act) string {
-	return n.join(slotOf(&a.Charges[0]), recordLetter, recordFormat, a.ID)
-}
+func (n keyer) record(a *weir.Act) string { return n.join(slotOf(&a.Charges[0]), recordKey(a)) }
 
 func slotOf(c *weir.Charge) string {
 	if c.Slot == "" {
@@ -63,35 +58,52 @@ func slotOf(c *weir.Charge) string {
 	return c.Slot
 }
 
-func (n keyer) join(slot string, letter, format byte, key string) string {
-	var b strings.Builder
-	b.Grow(len(n.prefix) + 9 + len(n.tag) + min(len(key), maxPlainKey))
-	b.WriteString(n.prefix)
-	b.WriteByte('{')
-	if n.tag != "" {
-		b.WriteString(n.tag)
-	} else {
-		writeBits(&b, siphash.Hash(n.k0, n.k1, []byte(slot)), 4)
-	}
-	b.WriteByte('}')
-	b.WriteByte(letter)
-	b.WriteByte(format)
-	if len(key) <= maxPlainKey {
-		b.WriteByte(':')
-		b.WriteString(key)
-		return b.String()
-	}
-	high, low := siphash.Hash128(n.k0, n.k1, []byte(key))
-	b.WriteByte('#')
-	writeBits(&b, high, 11)
-	writeBits(&b, low, 11)
-	return b.String()
+func (n keyer) join(slot string, k key) string {
+	k.tag = n.tagOf(slot)
+	return string(n.append(make([]byte, 0, n.length(&k)), &k))
 }
 
-// writeBits writes the lowest bits of a number, six a letter.
-func writeBits(b *strings.Builder, bits uint64, letters int) {
+// tagOf is the bits that a slot's hash tag spells.
+func (n keyer) tagOf(slot string) uint32 {
+	if n.tag != "" {
+		return 0
+	}
+	return uint32(siphash.Hash(n.k0, n.k1, []byte(slot)) & (1<<(6*tagLength) - 1))
+}
+
+// length is how many bytes append adds.
+func (n keyer) length(k *key) int {
+	tag, text := tagLength, 1+len(k.text)
+	if n.tag != "" {
+		tag = len(n.tag)
+	}
+	if len(k.text) > maxPlainKey {
+		text = 1 + 2*hashLength
+	}
+	return len(n.prefix) + 1 + tag + 3 + text
+}
+
+// append adds the name of a key.
+func (n keyer) append(p []byte, k *key) []byte {
+	p = append(append(p, n.prefix...), '{')
+	if n.tag != "" {
+		p = append(p, n.tag...)
+	} else {
+		p = appendBits(p, uint64(k.tag), tagLength)
+	}
+	p = append(p, '}', k.letter, k.format)
+	if len(k.text) <= maxPlainKey {
+		return append(append(p, ':'), k.text...)
+	}
+	high, low := siphash.Hash128(n.k0, n.k1, []byte(k.text))
+	return appendBits(appendBits(append(p, '#'), high, hashLength), low, hashLength)
+}
+
+// appendBits writes the lowest bits of a number, six a letter.
+func appendBits(p []byte, bits uint64, letters int) []byte {
 	for range letters {
-		b.WriteByte(tagLetters[bits&63])
+		p = append(p, tagLetters[bits&63])
 		bits >>= 6
 	}
+	return p
 }

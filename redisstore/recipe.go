@@ -12,7 +12,7 @@ import (
 // Script is the text of the script that every [Store] runs, without extensions.
 // It begins with what goes in and what comes out, for programs in other
 // languages; a [Recipe] has what else they need.
-func Script() string { return shipped.text }
+func Script() string { return shipped.whole.text }
 
 // A Recipe is what a program in another language needs to ask [Script] about the
 // same keys as a [Store]. Its names in JSON are part of the promise; its bytes
@@ -53,7 +53,7 @@ func NewRecipe(o Options, limits ...weir.Limit) (*Recipe, error) {
 		return nil, err
 	}
 	keys := newKeyer(o.Prefix, o.Secret)
-	r := &Recipe{SHA: shipped.sha, Prefix: o.Prefix, Limits: []PackedLimit{}}
+	r := &Recipe{SHA: shipped.whole.sha, Prefix: o.Prefix, Limits: []PackedLimit{}}
 	r.HashKey = [2]string{fmt.Sprintf("%016x", keys.k0), fmt.Sprintf("%016x", keys.k1)}
 	for _, limit := range limits {
 		packed, err := pack(limit)

@@ -1,5 +1,5 @@
 // Package redisstore keeps limits in Redis or Valkey, for all hosts of a
-// service. One script decides a whole batch of acts, of mixed algorithms, at
+// service. One script call decides a whole batch of acts, of mixed algorithms, at
 // one reading of the server's clock; it reads first and writes last, so that it
 // is applied as a whole or not at all.
 package redisstore
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,7 @@ type Store struct {
 	keys     keyer
 	timeout  time.Duration
 	punctual bool // the client itself keeps to the context's deadline
-	script   script
+	scripts  scripts
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64
@@ -73,7 +74,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	return &Store{
 		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
-		punctual: punctual(client), script: shipped, logger: o.Logger,
+		punctual: punctual(client), scripts: shipped, logger: o.Logger,
 	}, nil
 }
 
@@ -105,24 +106,38 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 // without an answer by then have an error of the class [weir.ErrAmbiguous], and
 // may be charged all the same.
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	for len(acts) > 0 {
-		b := newBatch(s.keys, s.about())
+		b := batches.Get().(*batch)
+		b.reset(s.keys, s.about())
 		n := b.fill(acts)
-		if len(b.acts) > 0 {
-			s.run(ctx, b)
+		// A client that was given up may still be writing.
+		if len(b.acts) == 0 || s.run(ctx, b) {
+			b.reset(keyer{}, 0)
+			batches.Put(b)
 		}
 		acts = acts[n:]
 	}
 }
 
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// bound makes a context end in time.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) <= s.timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
+
 // about is the store's time, as far as it is known without asking.
 func (s *Store) about() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
 
-// run sends a batch and hands its answers out. Acts whose calendar windows did
-// not reach the store's time are sent once more, with those around that time.
-func (s *Store) run(ctx context.Context, b *batch) {
+// run sends a batch and hands its answers out, and reports whether there were
+// any. Acts whose calendar windows did not reach the store's time are sent once
+// more, with those around that time.
+func (s *Store) run(ctx context.Context, b *batch) bool {
 	got, err := s.ask(ctx, b)
 	if err == nil && got.outside > 0 {
 		s.ahead.Store(got.outside - time.Now().UnixMicro())
@@ -139,14 +154,24 @@ func (s *Store) run(ctx context.Context, b *batch) {
 	if err != nil {
 		b.fail(fmt.Errorf("weir: %v: %w", b.acts[0].Kind, err))
 	}
+	return err == nil
 }
 
 func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
-	args := b.args()
+	b.pack(nil)
 	if s.extra != nil {
-		args = append(args, s.extra()...)
+		b.args = append(b.args, s.extra()...)
 	}
-	reply, err := s.call(ctx, s.script, b.keys, args)
+	run := &s.scripts.whole
+	if b.plain {
+		run = &s.scripts.plain
+	}
+	return s.send(ctx, run, b)
+}
+
+// send runs a script for a batch that is packed.
+func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error) {
+	reply, err := s.call(ctx, run, b.args)
 	if err != nil {
 		return answer{}, err
 	}

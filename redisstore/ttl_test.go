@@ -130,9 +130,9 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string][2]string{
-		"lost on strings": {"call('SET', key, value, 'PX', ttl(rule, used, fresh))", "call('SET', key, value)"},
-		"lost on lists":   {"call('PEXPIRE', key, ttl(rule, used, fresh))", ""},
-		"too short":       {"return rule[10]", "return '10'"},
+		"lost on strings": {"call('SET', key, value, 'PX', life)", "call('SET', key, value)"},
+		"lost on lists":   {"call('PEXPIRE', key, life)", ""},
+		"too short":       {"= ARGV[r + 1]", "= '10'"},
 	} {
 		prefix := strings.ReplaceAll(name, " ", "") + ":"
 		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix}, change[0], change[1])

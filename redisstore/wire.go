@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"fmt"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -16,7 +14,122 @@ const (
 
 	flagMore      = 1
 	flagImmediate = 2
+	flagRun       = 4
+
+	runImmediate = 1
+	runUpTo      = 2
+	runFollowed  = 4
 )
+
+// A packet is a packed request, which the client writes without a copy.
+type packet []byte
+
+// MarshalBinary returns the bytes.
+func (p *packet) MarshalBinary() ([]byte, error) { return *p, nil }
+
+// head is how many arguments come before the keys: command, script, their number.
+const head = 3
+
+// pack spells the call out: the keys, and what an extension has beside them; the
+// request, the times to live, and what comes after them.
+func (b *batch) pack(moreKeys []string, moreArgs ...any) {
+	b.keys.name()
+	b.args = append(b.args[:0], nil, nil, len(b.keys.all)+len(moreKeys))
+	b.packet = append16(b.packet[:0], len(b.rules))
+	if b.plain {
+		b.packPlain()
+	} else {
+		b.packWhole()
+	}
+	for i := range moreKeys {
+		b.args = append(b.args, moreKeys[i])
+	}
+	b.args = append(b.args, &b.packet)
+	for i := range b.rules {
+		b.args = append(b.args, &b.rules[i].ttl)
+	}
+	b.args = append(b.args, moreArgs...)
+}
+
+// ordered calls f for the first run of each key, in the order of a plain request.
+func (b *batch) ordered(f func(own *key)) {
+	for r := range b.rules {
+		for k := range b.keys.all {
+			if own := &b.keys.all[k]; own.rule == int32(r)+1 {
+				f(own)
+			}
+		}
+	}
+}
+
+func (b *batch) packPlain() {
+	rule := int32(0)
+	b.ordered(func(own *key) {
+		if own.rule > rule {
+			rule = own.rule
+			b.packet = appendRule(b.packet, b.rules[rule-1].Rule)
+			b.packet = append16(b.packet, int(b.rules[rule-1].keys))
+		}
+		b.args = append(b.args, &own.name)
+		for i := own.first; i >= 0; i = b.items[i].next {
+			b.packet = b.items[i].append(b.packet, b.items[i].next >= 0)
+		}
+	})
+}
+
+func (b *batch) packWhole() {
+	b.packet = append16(b.packet, len(b.items))
+	for i := range b.rules {
+		b.packet = appendRule(b.packet, b.rules[i].Rule)
+	}
+	for k := range b.keys.all {
+		b.args = append(b.args, &b.keys.all[k].name)
+		b.packet = append16(b.packet, int(b.keys.all[k].rule))
+	}
+	for i := range b.items {
+		it := &b.items[i]
+		if !it.isRun {
+			b.packAct(it.act)
+			continue
+		}
+		b.packet = append(b.packet, byte(weir.Take), 1, flagRun)
+		b.packet = append16(b.packet, int(it.key)+1)
+		b.packet = it.append(b.packet, false)
+	}
+}
+
+func (b *batch) packAct(a *weir.Act) {
+	record := 0
+	if remembered(a) {
+		k, _ := b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
+		record = k + 1
+	}
+	b.packet = appendAct(b.packet, a, record)
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
+	}
+}
+
+// append adds the run to a request.
+func (r *run) append(p []byte, followed bool) []byte {
+	flags := byte(0)
+	if r.immediate {
+		flags |= runImmediate
+	}
+	if r.upTo > 0 {
+		flags |= runUpTo
+	}
+	if followed {
+		flags |= runFollowed
+	}
+	p = append16(append(p, flags), int(r.times))
+	p = append56(p, r.cost)
+	if r.upTo > 0 {
+		p = append56(p, r.upTo)
+	}
+	return p
+}
 
 func appendRule(p []byte, r *algo.Rule) []byte {
 	flags := byte(0)
@@ -36,6 +149,9 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 	}
 	return p
 }
+
+// remembered reports whether the act's id has a record.
+func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record }
 
 func appendAct(p []byte, a *weir.Act, record int) []byte {
 	flags := byte(0)
@@ -77,84 +193,3 @@ func append16(p []byte, n int) []byte { return binary.BigEndian.AppendUint16(p, 
 func append56(p []byte, n int64) []byte {
 	return append(p, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
-
-// A reader takes numbers from the front of a reply.
-type reader struct {
-	rest  string
-	short bool // there was less than was asked for
-}
-
-func (r *reader) number(bytes int) int64 {
-	if len(r.rest) < bytes {
-		r.rest, r.short = "", true
-		return 0
-	}
-	var n int64
-	for i := range bytes {
-		n = n<<8 | int64(r.rest[i])
-	}
-	r.rest = r.rest[bytes:]
-	return n
-}
-
-// An answer is what the script said beside the decisions.
-type answer struct {
-	foreign int64
-	outside int64  // the store's time, where a calendar did not reach; else 0
-	more    string // what an extension added
-}
-
-const codeOutside = 6
-
-// decode hands the answers out.
-func (b *batch) decode(reply string) (answer, error) {
-	r := &reader{rest: reply}
-	got := answer{foreign: r.number(2)}
-	for _, a := range b.acts {
-		code, at := r.number(1), r.number(7)
-		switch {
-		case code == 0:
-			if err := r.decisions(a, at); err != nil {
-				return got, err
-			}
-		case code < codeOutside:
-			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, weir.IDError(code))
-		default:
-			got.outside = at
-			a.Err = errOutside
-		}
-	}
-	if b.extended {
-		got.more, r.rest = r.rest, ""
-	}
-	if r.short || r.rest != "" {
-		return got, fmt.Errorf("%w: %d bytes for %d acts", weir.ErrBackend, len(reply), len(b.acts))
-	}
-	return got, nil
-}
-
-// errOutside marks an act whose calendar windows did not reach the store's time.
-var errOutside = fmt.Errorf("%w: the store's time lies outside the calendar windows sent", weir.ErrBackend)
-
-var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.Spared, 4: weir.Refused}
-
-const refusedForEver = 4
-
-func (r *reader) decisions(a *weir.Act, at int64) error {
-	for i := range a.Decisions {
-		code := r.number(1)
-		if code <= 0 || code >= int64(len(outcomes)) {
-			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
-		}
-		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: at}
-		d.Granted, d.Remaining = r.number(7), r.number(7)
-		d.RetryAfter, d.ResetAfter, d.Delay = r.duration(), r.duration(), r.duration()
-		if code == refusedForEver {
-			d.RetryAfter = weir.Never
-		}
-		a.Decisions[i] = d
-	}
-	return nil
-}
-
-func (r *reader) duration() time.Duration { return algo.Duration(r.number(7)) }

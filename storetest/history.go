@@ -125,11 +125,41 @@ func (h *history) note(a *weir.Act) {
 }
 
 func (h *history) acts() []*weir.Act {
+	if h.rng.IntN(4) == 0 {
+		return h.rush()
+	}
 	acts := make([]*weir.Act, 1+h.rng.IntN(twinActs))
 	for i := range acts {
 		acts[i] = h.act()
 	}
 	return acts
+}
+
+// rush is many callers who ask the same of few keys, now and then with somebody
+// else among them.
+func (h *history) rush() []*weir.Act {
+	kinds := make([]*weir.Act, 1+h.rng.IntN(3))
+	for i := range kinds {
+		kinds[i] = h.plain()
+	}
+	acts := make([]*weir.Act, 1+h.rng.IntN(twinActs))
+	for i := range acts {
+		acts[i] = again(kinds[h.rng.IntN(len(kinds))])
+	}
+	if h.rng.IntN(3) == 0 {
+		acts[h.rng.IntN(len(acts))] = h.act()
+	}
+	return acts
+}
+
+// plain is a take of one charge without an id or a time to wait.
+func (h *history) plain() *weir.Act {
+	a := NewAct(h.charges()[:1]...)
+	if c := &a.Charges[0]; c.Limit.Algorithm == weir.Concurrency {
+		c.Cost, c.UpTo = 0, 0
+	}
+	a.Immediate = h.rng.IntN(5) == 0
+	return a
 }
 
 func (h *history) act() *weir.Act {

@@ -119,7 +119,7 @@ var Steps = [Count]Step{
 		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack, Save: fixedSave,
 	},
 	SlidingLog: {
-		Name: "sliding_log", Letter: 'l', Format: '1',
+		Name: "sliding_log", Letter: 'l', Format: '2',
 		Age: logAge, Wait: logWait, Fresh: logFresh, Back: logBack, Save: logSave,
 	},
 	RollingWindow: {

@@ -1,22 +1,29 @@
--- gcra: see gcra.go. p, q, x, y = num, den, tick, full.
+-- gcra: see gcra.go. p, q, x, y = num, den, tick, full. A remainder taken off is
+-- cheaper than floor, which is a call.
 
 -- @age
 -- @include words load
 local num, den, tick, full = p, q, x, y
-local t = floor(now / tick)
-at = -floor(-at / tick)
+local t = (now - now % tick) / tick
+at = (at + -at % tick) / tick
 clamped = at > t
-used = min(used, cap)
+if used > cap then
+  used = cap
+end
 if clamped then
   at, rem = t, 0
 end
-local drained = min(t - at, full) * num + rem
+local drained = t - at
+if drained > full then
+  drained = full
+end
+drained = drained * num + rem
 if drained >= used * den then
   at, used, rem = t * tick, 0, 0
 else
-  local units = floor(drained / den)
-  local rest = drained - units * den
-  local ticks = floor(rest / num)
+  local rest = drained % den
+  local units = (drained - rest) / den
+  local ticks = (rest - rest % num) / num
   at, used, rem = (t - ticks) * tick, used - units, rest - ticks * num
 end
 

@@ -10,10 +10,15 @@ import (
 var scripts embed.FS
 
 // Assemble returns a script: text with every line "-- @name" replaced by the
-// section of that name of each algorithm, as one branch on id, and every line
-// "-- @include file name" by that section of that file. It panics if an algorithm
-// lacks a section.
-func Assemble(text string) string {
+// section of that name of each of the algorithms, all if none is given, as one
+// branch on id, and every line "-- @include file name" by that section of that
+// file. It panics if an algorithm lacks a section.
+func Assemble(text string, ids ...ID) string {
+	if len(ids) == 0 {
+		for id := range Count {
+			ids = append(ids, id)
+		}
+	}
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		name, found := strings.CutPrefix(strings.TrimSpace(line), "-- @")
@@ -23,16 +28,16 @@ func Assemble(text string) string {
 		case strings.HasPrefix(name, "include "):
 			out.WriteString(include(name))
 		default:
-			out.WriteString(branches(name))
+			out.WriteString(branches(name, ids))
 		}
 	}
 	return out.String()
 }
 
-func branches(name string) string {
+func branches(name string, ids []ID) string {
 	var out strings.Builder
 	word := "if"
-	for id := range Steps {
+	for _, id := range ids {
 		fmt.Fprintf(&out, "%s id == %d then\n%s", word, id, section(Steps[id].Name, name))
 		word = "elseif"
 	}

@@ -113,4 +113,3 @@ local slot = 21 + floor(now / width) % slots * bytes
 local layout = '>I' .. bytes
 local count = pack(layout, unpack(layout, body, slot) + used - aged)
 value = pack('>BI7I7I5', bytes, period, now, used) .. string.sub(body, 21, slot - 1) .. count .. string.sub(body, slot + bytes)
-call('SET', key, value, 'PX', ttl(rule, used, fresh))

@@ -22,4 +22,3 @@ if rem > 0 then
 else
   value = pack(layout, at, used)
 end
-call('SET', key, value, 'PX', ttl(rule, used, fresh))

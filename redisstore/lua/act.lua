@@ -1,50 +1,23 @@
--- search returns the first index of a log, from low on, whose instant is later
--- than past, or whose sum is at least leave above base; it looks in strides that
--- double.
-local function search(key, low, past, base, leave)
-  local function found(i)
-    local entry = call('LINDEX', key, i)
-    if not entry or #entry ~= 10 then
-      return true
-    end
-    local at, sum = unpack('>I7I3', entry)
-    if past then
-      return at > past
-    end
-    return (sum - base) % 16777216 >= leave
-  end
-  local stride = 1
-  while not found(low + stride - 1) do
-    low = low + stride
-    stride = stride * 2
-  end
-  local high = low + stride - 1
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if found(middle) then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
-end
-
-local LOG, LEAKY, CONCURRENCY = 2, 6, 7
 local request, foreign = ARGV[1], 0
 local rules, acts, pos = unpack('>I2I2', request)
 local rule_of = {0}
+-- What only a log needs.
+local entry, opened, search
 for r = 1, rules do
   local rule = {unpack('>BBI7I7I7I7I7I7I7', request, pos)}
   pos = rule[10]
   rule[10] = ARGV[r + 1]
   rule_of[r] = rule
+  if rule[1] == LOG and not search then
+    -- @include sliding_log functions
+  end
 end
 
--- Read: the state of each key, brought to now.
-local RULE, AT, USED, REM, AGED, EXT, DIRTY = {0}, {0}, {0}, {0}, {0}, {0}, {0}
-local KEY, COST, SUM, REFUSED, DELAY, pending = {0}, {0}, {0}, {0}, {0}, {0}
-local values
+-- Read: the state of each key, brought to now. A table that has to grow costs more
+-- than one that is made with some room.
+local RULE, AT, USED, REM = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
+local AGED, EXT, DIRTY = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
+local values, missing = nil, {}
 if #KEYS > 1 then
   values = call('MGET', spread(KEYS))
 end
@@ -57,7 +30,9 @@ for k = 1, #KEYS do
     -- The record of an id: its text.
     rule, ext = false, values[k]
     local n = ext and #ext - 24 or 36
-    if not ext and call('EXISTS', key) == 1 or n < 36 or string.byte(ext or '\1') > 2 or n % 36 > 0 and (n - 16) % 72 > 0 then
+    if not ext then
+      missing[#missing + 1] = key
+    elseif n < 36 or string.byte(ext or '\1') > 2 or n % 36 > 0 and (n - 16) % 72 > 0 then
       foreign, ext = foreign + 1, false
     end
   else
@@ -67,8 +42,8 @@ for k = 1, #KEYS do
       value = nil
     elseif values then
       value = values[k]
-      if not value and call('EXISTS', key) == 1 then
-        foreign = foreign + 1
+      if not value then
+        missing[#missing + 1] = key
       end
     else
       value = redis.pcall('GET', key)
@@ -79,254 +54,277 @@ for k = 1, #KEYS do
     end
     -- @age
   end
-  pending[k] = 0
-  RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = rule, at, used, rem, used, ext, clamped
+  local dirty, aged = clamped, used
+  RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = rule, at, used, rem, aged, ext, dirty
 end
-
--- waits returns how long until so many units fit key k, which they do not now.
-local function waits(k, cost)
-  local key, rule, at, used, rem, aged, ext, wait = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], 0
-  local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-  -- @wait
-  return wait
-end
-
--- queued returns how long what comes after so many units more has to wait.
-local function queued(k, units)
-  local rule, at, used, rem, fresh = RULE[k], AT[k], min(USED[k] + units, RULE[k][4]), REM[k], 0
-  local p, q, x = rule[6], rule[7], rule[8]
-  -- @include leaky_bucket delay
-  return fresh
-end
-
--- holds reports whether the lease of a holder of key k lasts.
-local function holds(k, holder)
-  local till = EXT[k][holder]
-  if not till and not EXT[k][1] then
-    till = tonumber(call('ZSCORE', KEYS[k], holder) or 0)
-  end
-  return till and till > now
+if #missing > 0 then
+  -- They hold another type than a string, if anything.
+  foreign = foreign + call('EXISTS', spread(missing))
 end
 
 -- Decide: used grows by what is granted.
 local reply, answers, outside = {0}, 0, false
 local DECISION = '>BI7I7I7I7I7'
+-- What only acts need that are no runs.
+local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds
 
 for a = 1, acts do
   local kind, n, flags
   kind, n, flags, pos = unpack('>BBB', request, pos)
-  local record, life, longest, lease, whom, what, holder = 0, 0, 0, 0, nil, nil, nil
-  if flags % 2 == 1 then
-    record, life, longest, lease, whom, what, holder, pos = unpack('>I2I7I7I7c8c8Bc0', request, pos)
-  end
-  local immediate = flags >= 2
   answers = answers + 1
-  local top = answers
-  local first, most = pos, 0
-  for i = 1, n do
-    KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
-    if kind == 1 then
-      pos = pos + 14
+  if flags >= 4 then
+    local k
+    k, pos = unpack('>I2', request, pos)
+    local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+    local id, flags, burst, debt, p, q, x, y = rule[1], rule[2], rule[3], rule[5], rule[6], rule[7], rule[8], rule[9]
+    -- @run
+    outside = outside or flags % 8 >= 4 and (now < p or now >= y)
+    if outside then
+      reply[answers] = pack('>BI7', 6, now)
+    else
+      USED[k] = used
+      reply[answers] = pack('>BI7I7I7I7I7', 0, now, granted, first, was, second)
     end
-  end
-
-  -- What is known of the id.
-  local code, known, answered = 0, record > 0 and EXT[record], nil
-  local size, closed = 24 + 36 * n, nil
-  if known then
-    local status, whom_was, what_was = unpack('>Bc8c8', known)
-    closed = #known > size and string.byte(known, size + 1)
-    if whom_was ~= whom then
-      code = 2
-    elseif kind == 0 then
-      if what_was ~= what then
-        code = 2
-      elseif closed == 3 then
-        code = 4
-      else
-        answered = string.sub(known, 18, size)
+  else
+    if not KEY then
+      KEY, COST, SUM, REFUSED, DELAY, pending = {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {}
+      -- waits returns how long until so many units fit key k, which they do not now.
+      function waits(k, cost)
+        local key, rule, at, used, rem, aged, ext, wait = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k], 0
+        local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+        -- @wait
+        return wait
       end
-    elseif status ~= 1 then
-      code = 1
-    elseif closed == kind and string.sub(known, size + 2, size + 9) == what then
-      answered = string.sub(known, size + 10)
-    elseif closed then
-      code = closed == 3 and 4 or 3
-    end
-  elseif record > 0 and kind > 0 then
-    code = 1
-  end
-  for i = 1, n do
-    local rule = RULE[KEY[i]]
-    outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
-  end
-  if outside then
-    -- Later acts wait for this one.
-    code, answered = 6, nil
-  end
 
-  if code == 0 and not answered and kind == 0 then
-    local fits = true
+      -- queued returns how long what comes after so many units more has to wait.
+      function queued(k, units)
+        local rule, at, used, rem, fresh = RULE[k], AT[k], min(USED[k] + units, RULE[k][4]), REM[k], 0
+        local p, q, x = rule[6], rule[7], rule[8]
+        -- @include leaky_bucket delay
+        return fresh
+      end
+
+      -- holds reports whether the lease of a holder of key k lasts.
+      function holds(k, holder)
+        local till = EXT[k][holder]
+        if not till and not EXT[k][1] then
+          till = tonumber(call('ZSCORE', KEYS[k], holder) or 0)
+        end
+        return till and till > now
+      end
+    end
+    local record, life, longest, lease, whom, what, holder = 0, 0, 0, 0, nil, nil, nil
+    if flags % 2 == 1 then
+      record, life, longest, lease, whom, what, holder, pos = unpack('>I2I7I7I7c8c8Bc0', request, pos)
+    end
+    local immediate = flags >= 2
+    local top = answers
+    local first, most = pos, 0
     for i = 1, n do
-      local k = KEY[i]
-      local cost = pending[k] + COST[i]
-      pending[k] = cost
-      local rule, used = RULE[k], USED[k]
-      local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
-      if rule[1] == LEAKY and not refused and COST[i] > 0 then
-        delay = queued(k, cost - COST[i])
-        refused = delay > 0 and (immediate or longest > 0 and delay > longest)
-      elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= rule[3] and used + cost <= rule[4] then
-        delay = waits(k, cost)
-        refused = delay > longest
+      KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
+      if kind == 1 then
+        pos = pos + 14
       end
-      SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
-      fits = fits and not refused
     end
-    if fits and most > 0 then
+
+    -- What is known of the id.
+    local code, known, answered = 0, record > 0 and EXT[record], nil
+    local size, closed = 24 + 36 * n, nil
+    if known then
+      local status, whom_was, what_was = unpack('>Bc8c8', known)
+      closed = #known > size and string.byte(known, size + 1)
+      if whom_was ~= whom then
+        code = 2
+      elseif kind == 0 then
+        if what_was ~= what then
+          code = 2
+        elseif closed == 3 then
+          code = 4
+        else
+          answered = string.sub(known, 18, size)
+        end
+      elseif status ~= 1 then
+        code = 1
+      elseif closed == kind and string.sub(known, size + 2, size + 9) == what then
+        answered = string.sub(known, size + 10)
+      elseif closed then
+        code = closed == 3 and 4 or 3
+      end
+    elseif record > 0 and kind > 0 then
+      code = 1
+    end
+    for i = 1, n do
+      local rule = RULE[KEY[i]]
+      outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
+    end
+    if outside then
+      -- Later acts wait for this one.
+      code, answered = 6, nil
+    end
+
+    if code == 0 and not answered and kind == 0 then
+      local fits = true
       for i = 1, n do
         local k = KEY[i]
-        most = min(most, floor((RULE[k][3] - USED[k]) / (pending[k] / COST[i])))
-      end
-    end
-    for i = 1, n do
-      local k, cost = KEY[i], COST[i]
-      if fits then
-        if most > 0 then
-          cost = most
-          COST[i] = most
+        local cost = (pending[k] or 0) + COST[i]
+        pending[k] = cost
+        local rule, used = RULE[k], USED[k]
+        local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
+        if rule[1] == LEAKY and not refused and COST[i] > 0 then
+          delay = queued(k, cost - COST[i])
+          refused = delay > 0 and (immediate or longest > 0 and delay > longest)
+        elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= rule[3] and used + cost <= rule[4] then
+          delay = waits(k, cost)
+          refused = delay > longest
         end
-        if RULE[k][1] == CONCURRENCY and cost > 0 then
-          if holds(k, holder) then
-            cost = 0
+        SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
+        fits = fits and not refused
+      end
+      if fits and most > 0 then
+        for i = 1, n do
+          local k = KEY[i]
+          most = min(most, floor((RULE[k][3] - USED[k]) / (pending[k] / COST[i])))
+        end
+      end
+      for i = 1, n do
+        local k, cost = KEY[i], COST[i]
+        if fits then
+          if most > 0 then
+            cost = most
+            COST[i] = most
           end
-          EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
+          if RULE[k][1] == CONCURRENCY and cost > 0 then
+            if holds(k, holder) then
+              cost = 0
+            end
+            EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
+          end
+          USED[k] = USED[k] + cost
+        elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
+          USED[k] = max(USED[k], min(USED[k] + cost, RULE[k][5]))
         end
-        USED[k] = USED[k] + cost
-      elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
-        USED[k] = max(USED[k], min(USED[k] + cost, RULE[k][5]))
+        pending[k] = 0
       end
-      pending[k] = 0
-    end
-    for i = 1, n do
-      local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
-      local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
-      local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-      if fits then
-        outcome, granted, delay = 1, COST[i], DELAY[i]
-      elseif REFUSED[i] then
-        outcome = cost > burst and 4 or 2
-        if outcome == 2 and used + cost > burst then
-          wait = waits(k, cost)
-        end
-        if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
-          wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
-        elseif outcome == 2 and longest > 0 then
-          wait = wait - longest
-          if used + cost > rule[4] then
-            wait = max(wait, waits(k, cost + burst - rule[4]))
+      for i = 1, n do
+        local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
+        local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+        local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+        if fits then
+          outcome, granted, delay = 1, COST[i], DELAY[i]
+        elseif REFUSED[i] then
+          outcome = cost > burst and 4 or 2
+          if outcome == 2 and used + cost > burst then
+            wait = waits(k, cost)
+          end
+          if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
+            wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
+          elseif outcome == 2 and longest > 0 then
+            wait = wait - longest
+            if used + cost > rule[4] then
+              wait = max(wait, waits(k, cost + burst - rule[4]))
+            end
           end
         end
-      end
-      -- @fresh
-      local room = max(0, burst - used)
-      if immediate and id == LEAKY and used > 0 then
-        room = 0
-      end
-      answers = answers + 1
-      reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
-    end
-    if record > 0 then
-      known = pack('>Bc8c8I7', fits and 1 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
-      EXT[record], DIRTY[record], USED[record] = known, true, life
-    end
-  elseif code == 0 and not answered then
-    -- What is no take comes in a call of its own.
-    -- give takes up to so many units of a whole grant back from key k and returns
-    -- how much room that makes.
-    local function give(k, units, whole, since, delay)
-      local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
-      local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
-      local back = 0
-      if id == CONCURRENCY then
-        if units > 0 and holds(k, holder) then
-          ext[holder], used, back = 0, used - 1, 1
-        end
-      elseif units > 0 then
-        -- @back
-      end
-      AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
-      return back
-    end
-    -- owe charges units to key k up to its debt, and returns how many.
-    local function owe(k, units)
-      local used = USED[k]
-      if RULE[k][1] ~= CONCURRENCY then
-        USED[k] = max(used, min(used + units, RULE[k][5]))
-      end
-      return USED[k] - used
-    end
-
-    local held, since, delay = {}, now, {}
-    for i = 1, n do
-      local k = KEY[i]
-      held[i], delay[i] = COST[i], 0
-      if known then
-        since = unpack('>I7', known, 18)
-        local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
-        held[i], delay[i] = was, late
-      end
-      if kind == 1 and COST[i] > held[i] then
-        code = 5
-      elseif kind == 4 and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
-        code = 1
-      end
-    end
-    -- The last first: what an act has booked twice stands in line behind itself.
-    for i = code == 0 and n or 0, 1, -1 do
-      local k, cost, was, late, granted = KEY[i], COST[i], held[i], delay[i], 0
-      DIRTY[k] = true
-      if kind == 1 then
-        if not known then
-          since, late = unpack('>I7I7', request, first + 30 * i - 14)
-        end
-        granted = give(k, cost, was, since, late)
-      elseif kind == 2 and cost < was then
-        give(k, was - cost, was, since, late)
-        granted = cost
-      elseif kind == 2 then
-        granted = was + owe(k, cost - was)
-      elseif kind == 3 then
-        granted = give(k, was, was, since, late)
-      elseif kind == 4 and RULE[k][1] == CONCURRENCY and was > 0 then
-        EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
-      elseif kind == 5 then
-        AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
-      elseif kind == 6 then
-        granted = owe(k, cost)
-      end
-      COST[i] = granted
-    end
-    for i = 1, code == 0 and n or 0 do
-      local k, fresh = KEY[i], 0
-      local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
-      local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-      if used > 0 then
         -- @fresh
+        local room = max(0, burst - used)
+        if immediate and id == LEAKY and used > 0 then
+          room = 0
+        end
+        answers = answers + 1
+        reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
       end
-      answers = answers + 1
-      reply[answers] = pack(DECISION, 1, COST[i], max(0, burst - used), 0, fresh, 0)
-    end
-    if known and code == 0 then
-      if kind < 4 then
-        known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
+      if record > 0 then
+        known = pack('>Bc8c8I7', fits and 1 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
+        EXT[record], DIRTY[record], USED[record] = known, true, life
       end
-      -- A hold outlives what is done to it meanwhile.
-      life = max(life, call('PTTL', KEYS[record]))
-      EXT[record], DIRTY[record], USED[record] = known, true, life
+    elseif code == 0 and not answered then
+      -- What is no take comes in a call of its own.
+      -- give takes up to so many units of a whole grant back from key k and returns
+      -- how much room that makes.
+      local function give(k, units, whole, since, delay)
+        local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+        local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
+        local back = 0
+        if id == CONCURRENCY then
+          if units > 0 and holds(k, holder) then
+            ext[holder], used, back = 0, used - 1, 1
+          end
+        elseif units > 0 then
+          -- @back
+        end
+        AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
+        return back
+      end
+      -- owe charges units to key k up to its debt, and returns how many.
+      local function owe(k, units)
+        local used = USED[k]
+        if RULE[k][1] ~= CONCURRENCY then
+          USED[k] = max(used, min(used + units, RULE[k][5]))
+        end
+        return USED[k] - used
+      end
+
+      local held, since, delay = {}, now, {}
+      for i = 1, n do
+        local k = KEY[i]
+        held[i], delay[i] = COST[i], 0
+        if known then
+          since = unpack('>I7', known, 18)
+          local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
+          held[i], delay[i] = was, late
+        end
+        if kind == 1 and COST[i] > held[i] then
+          code = 5
+        elseif kind == 4 and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
+          code = 1
+        end
+      end
+      -- The last first: what an act has booked twice stands in line behind itself.
+      for i = code == 0 and n or 0, 1, -1 do
+        local k, cost, was, late, granted = KEY[i], COST[i], held[i], delay[i], 0
+        DIRTY[k] = true
+        if kind == 1 then
+          if not known then
+            since, late = unpack('>I7I7', request, first + 30 * i - 14)
+          end
+          granted = give(k, cost, was, since, late)
+        elseif kind == 2 and cost < was then
+          give(k, was - cost, was, since, late)
+          granted = cost
+        elseif kind == 2 then
+          granted = was + owe(k, cost - was)
+        elseif kind == 3 then
+          granted = give(k, was, was, since, late)
+        elseif kind == 4 and RULE[k][1] == CONCURRENCY and was > 0 then
+          EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
+        elseif kind == 5 then
+          AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
+        elseif kind == 6 then
+          granted = owe(k, cost)
+        end
+        COST[i] = granted
+      end
+      for i = 1, code == 0 and n or 0 do
+        local k, fresh = KEY[i], 0
+        local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+        local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+        if used > 0 then
+          -- @fresh
+        end
+        answers = answers + 1
+        reply[answers] = pack(DECISION, 1, COST[i], max(0, burst - used), 0, fresh, 0)
+      end
+      if known and code == 0 then
+        if kind < 4 then
+          known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
+        end
+        -- A hold outlives what is done to it meanwhile.
+        life = max(life, call('PTTL', KEYS[record]))
+        EXT[record], DIRTY[record], USED[record] = known, true, life
+      end
     end
+    reply[top] = answered and '\0' .. answered or pack('>BI7', code, now)
   end
-  reply[top] = answered and '\0' .. answered or pack('>BI7', code, now)
 end
 
 -- @before
@@ -340,11 +338,16 @@ for k = 1, #KEYS do
       call('SET', key, ext, 'PX', used)
     end
   elseif dirty or used ~= aged then
-    local id, flags, burst, p, q, x, y, value, fresh = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9], nil, 0
+    local id, flags, burst, p, q, x, y, life, value = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9], rule[10], nil
     if used > burst then
+      local fresh = 0
       -- @fresh
+      life = lifetime(fresh)
     end
     -- @save
+    if value then
+      call('SET', key, value, 'PX', life)
+    end
   end
 end
 -- @after

@@ -1,22 +1,35 @@
--- Decides acts, in order, each by itself, at one reading of the clock.
+-- Decides acts, in order, each by itself, at one reading of the clock. This is the
+-- format of act.lua, which decides them all; plain.lua has one of its own, for what
+-- most calls ask.
 --
 -- KEYS[k]    the state of one key under one limit, or the record of an id; every
---            key that is touched
+--            key that is touched, each once
 -- ARGV[1]    the request, packed big-endian:
 --              rules, acts                                   I2 I2
---              a rule: id, flags (1 charge refused, 2 anchor first, 4 calendar),
---                burst, cap, debt, p, q, x, y                B B I7 I7 I7 I7 I7 I7 I7
+--              a rule: id (0 gcra, 1 fixed_window, 2 sliding_log,
+--                3 rolling_window, 4 token_bucket, 5 sliding_counter,
+--                6 leaky_bucket, 7 concurrency), flags (1 charge refused,
+--                2 anchor first, 4 calendar), burst, cap (most that a state holds),
+--                debt (most that is charged without fitting), p, q, x, y (what
+--                the algorithm's file says)  B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record), charges, flags (1 more follows,
---                2 immediate)                                B B B
+--                2 immediate, 4 a run and nothing else)      B B B
 --                with flag 1: key of the record or 0, its life in ms, longest
 --                wait, lease of a renewal, fingerprints of keys and content,
 --                length and id                 I2 I7 I7 I7 c8 c8 B c0
---                a charge: key, cost, up to (0: all or nothing)
+--                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
+--                with flag 4, kind 0 and charges 1, instead: key, and a run:
+--                  flags (1 immediate, 2 up to follows), times, cost, up to
+--                                                    I2, B I2 I7 (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
+--
+-- A run is so many takes of one charge that ask the same of one key, without an id
+-- or a time to wait, with no other act on that key between them. With up to, and
+-- under a sliding_log or rolling_window that charges what it refuses, it is one.
 --
 -- Reply: one string, packed big-endian:
 --              keys that held something foreign              I2
@@ -25,6 +38,16 @@
 --              if decided, a charge: outcome (1 granted, 2 refused, 3 spared,
 --                4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
+--              if decided, a run: granted to all of it; at, used and rem of the
+--                key, brought to now, before it              I7 I7 I7 I7
+--                in the place of at and rem, for sliding_log and rolling_window:
+--                reset after and, if anything was refused, retry after; in the
+--                place of at, for sliding_counter: what of used is the share of
+--                the window before
+--
+-- What is granted to a run goes to the first of its takes, a whole cost each; the
+-- rest are refused. From the state before, the steps tell what remains for each of
+-- them and how long to wait.
 --
 -- A record: status (1 granted, 2 refused), fingerprints of keys and content, at,
 -- the decisions as above; once closed also: kind, fingerprint of the content, at,
@@ -36,3 +59,4 @@
 -- clock that went back as soon as that is seen, whatever becomes of the acts.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
+local LOG, RING, COUNTER, LEAKY, CONCURRENCY = 2, 3, 5, 6, 7

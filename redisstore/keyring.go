@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// A keyring numbers the keys of one call, each once.
+type keyring struct {
+	namer keyer
+	all   []key
+	table [ringSlots]uint8 // numbers of keys, from 1, where their tags lead
+	names []byte
+	// What was hashed last, since charges and lookups of one slot come together.
+	slot string
+	tag  uint32
+}
+
+// ringSlots is a power of two, and larger than any call has keys: at most one more
+// than an act has charges.
+const ringSlots = 256
+
+// A key is the state under a rule, or the record of an id.
+type key struct {
+	name        string
+	text        string // the charge's key or the act's id
+	tag         uint32
+	letter      byte
+	format      byte
+	rule        int32 // from 1; 0: a record
+	first, last int32 // its runs, where they are all that it has; or -1
+}
+
+func (r *keyring) reset(namer keyer) {
+	clear(r.all)
+	clear(r.table[:])
+	r.namer, r.all, r.slot, r.tag = namer, r.all[:0], "", namer.tagOf("")
+}
+
+// find returns the number of a charge's key, or -1.
+func (r *keyring) find(c *weir.Charge) int {
+	place, found := r.look(slotOf(c), stateKey(c))
+	if !found {
+		return -1
+	}
+	return int(r.table[place]) - 1
+}
+
+// number returns the number of a key, and whether it is new.
+func (r *keyring) number(slot string, k key) (int, bool) {
+	place, found := r.look(slot, k)
+	if !found {
+		k.tag, k.first, k.last = r.tag, -1, -1
+		r.all = append(r.all, k)
+		r.table[place] = uint8(len(r.all))
+	}
+	return int(r.table[place]) - 1, !found
+}
+
+// look returns the place of a key in the table, or the one for it.
+func (r *keyring) look(slot string, k key) (uint32, bool) {
+	if slot != r.slot {
+		r.slot, r.tag = slot, r.namer.tagOf(slot)
+	}
+	for i := r.tag % ringSlots; ; i = (i + 1) % ringSlots {
+		if r.table[i] == 0 {
+			return i, false
+		}
+		if t := &r.all[r.table[i]-1]; t.tag == r.tag && t.letter == k.letter && t.text == k.text {
+			return i, true
+		}
+	}
+}
+
+// name spells the keys out.
+func (r *keyring) name() {
+	r.names = r.names[:0]
+	for i := range r.all {
+		r.names = r.namer.append(r.names, &r.all[i])
+	}
+	// One string for all of them, which is one allocation.
+	names, from := string(r.names), 0
+	for i := range r.all {
+		to := from + r.namer.length(&r.all[i])
+		r.all[i].name = names[from:to]
+		from = to
+	}
+}
+
+func stateKey(c *weir.Charge) key {
+	step := &algo.Steps[c.Limit.Algorithm]
+	return key{text: c.Key, letter: step.Letter, format: step.Format}
+}
+
+func recordKey(a *weir.Act) key {
+	return key{text: a.ID, letter: recordLetter, format: recordFormat}
+}

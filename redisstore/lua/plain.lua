@@ -1,0 +1,90 @@
+-- Decides takes of one charge each that have neither an id nor a time to wait, under
+-- algorithms whose state is one string and no calendar: what act.lua decides as
+-- well, at a higher price.
+--
+-- KEYS[k]    the state of one key, in the order of the request, each once
+-- ARGV[1]    the request, packed big-endian:
+--              rules                                         I2
+--              a rule, as in head.lua, and the number of its keys, at least 1
+--                                      B B I7 I7 I7 I7 I7 I7 I7 I2
+--              each followed by its keys, a key being its runs, at least one:
+--                a run, as in head.lua, with one flag more (4 another run of the
+--                same key follows)                           B I2 I7 (I7)
+-- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
+--
+-- Reply: one string, packed big-endian:
+--              keys that held something foreign, at          I2 I7
+--              a run, as in head.lua                         I7 I7 I7 I7
+local request, foreign, n = ARGV[1], 0, #KEYS
+-- Tables cost more than the arithmetic: a single key does without.
+local one, values, lives, reply, only
+if n > 1 then
+  values, lives, reply = call('MGET', spread(KEYS)), {}, {}
+  local missing
+  for k = 1, n do
+    if not values[k] then
+      missing = missing or {}
+      missing[#missing + 1] = KEYS[k]
+    end
+  end
+  if missing then
+    -- They hold another type than a string, if anything.
+    foreign = call('EXISTS', spread(missing))
+  end
+else
+  one = redis.pcall('GET', KEYS[1])
+  if one and one.err then
+    foreign, one = 1, false
+  end
+end
+
+local k, answers, rules, pos = 0, 0, unpack('>I2', request)
+for r = 1, rules do
+  local id, flags, burst, cap, debt, p, q, x, y, keys
+  id, flags, burst, cap, debt, p, q, x, y, keys, pos = unpack('>BBI7I7I7I7I7I7I7I2', request, pos)
+  for _ = 1, keys do
+    k = k + 1
+    local value, at, used, rem, ext, clamped = one, 0, 0, 0, nil, false
+    if values then
+      value = values[k]
+    end
+    -- @age
+    local dirty, aged = clamped, used
+    repeat
+      -- @run
+      reply = reply or how >= 4 and {}
+      if reply then
+        answers = answers + 1
+        reply[answers] = pack('>I7I7I7I7', granted, first, was, second)
+      else
+        only = pack('>I2I7I7I7I7I7', foreign, now, granted, first, was, second)
+      end
+    until how < 4
+    if dirty or used ~= aged then
+      local key, life = KEYS[k], ARGV[r + 1]
+      if used > burst then
+        local fresh = 0
+        -- @fresh
+        life = lifetime(fresh)
+      end
+      -- @save
+      if values then
+        values[k], lives[k] = value, life
+      else
+        call('SET', key, value, 'PX', life)
+      end
+    end
+  end
+end
+if only then
+  return only
+end
+
+-- Write: what has changed, once a key.
+for k = 1, values and n or 0 do
+  local key, value, life = KEYS[k], values[k], lives[k]
+  if life then
+    call('SET', key, value, 'PX', life)
+  end
+end
+return pack('>I2I7', foreign, now) .. table.concat(reply)

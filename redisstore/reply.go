@@ -1,0 +1,114 @@
+package redisstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// A reader takes numbers from the front of a reply.
+type reader struct {
+	rest  string
+	short bool // there was less than was asked for
+}
+
+func (r *reader) number(bytes int) int64 {
+	if len(r.rest) < bytes {
+		r.rest, r.short = "", true
+		return 0
+	}
+	var n int64
+	for i := range bytes {
+		n = n<<8 | int64(r.rest[i])
+	}
+	r.rest = r.rest[bytes:]
+	return n
+}
+
+// An answer is what the script said beside the decisions.
+type answer struct {
+	foreign int64
+	outside int64  // the store's time, where a calendar did not reach; else 0
+	more    string // what an extension added
+}
+
+const codeOutside = 6
+
+// decode hands the answers out.
+func (b *batch) decode(reply string) (answer, error) {
+	r := &reader{rest: reply}
+	got := answer{foreign: r.number(2)}
+	if b.plain {
+		at := r.number(7)
+		b.ordered(func(own *key) {
+			for i := own.first; i >= 0; i = b.items[i].next {
+				b.items[i].read(r, at)
+			}
+		})
+	} else if err := b.decodeWhole(r, &got); err != nil {
+		return got, err
+	}
+	if b.extended {
+		got.more, r.rest = r.rest, ""
+	}
+	if r.short || r.rest != "" {
+		return got, fmt.Errorf("%w: %d bytes for %d acts", weir.ErrBackend, len(reply), len(b.acts))
+	}
+	for i, a := range b.acts {
+		switch it := &b.items[b.place[i]]; {
+		case it.outside:
+			a.Err = errOutside
+		case it.isRun:
+			it.answer(&a.Decisions[0])
+		}
+	}
+	return got, nil
+}
+
+func (b *batch) decodeWhole(r *reader, got *answer) error {
+	for i := range b.items {
+		it := &b.items[i]
+		code, at := r.number(1), r.number(7)
+		switch {
+		case code == 0 && it.isRun:
+			it.read(r, at)
+		case code == 0:
+			if err := r.decisions(it.act, at); err != nil {
+				return err
+			}
+		case code < codeOutside:
+			it.act.Err = fmt.Errorf("weir: %v: %w", it.act.Kind, weir.IDError(code))
+		default:
+			got.outside, it.outside = at, true
+		}
+	}
+	return nil
+}
+
+// errOutside marks an act whose calendar windows did not reach the store's time.
+var errOutside = fmt.Errorf("%w: the store's time lies outside the calendar windows sent", weir.ErrBackend)
+
+var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.Spared, 4: weir.Refused}
+
+const refusedForEver = 4
+
+func (r *reader) decisions(a *weir.Act, at int64) error {
+	for i := range a.Decisions {
+		code := r.number(1)
+		if code <= 0 || code >= int64(len(outcomes)) {
+			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
+		}
+		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: at}
+		d.Granted, d.Remaining = r.number(7), r.number(7)
+		d.RetryAfter, d.ResetAfter, d.Delay = r.duration(), r.duration(), r.duration()
+		if code == refusedForEver {
+			d.RetryAfter = weir.Never
+		}
+		a.Decisions[i] = d
+	}
+	return nil
+}
+
+func (r *reader) duration() time.Duration { return algo.Duration(r.number(7)) }

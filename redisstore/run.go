@@ -1,0 +1,119 @@
+package redisstore
+
+import (
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// A run is takes of one charge each that ask the same of one key, one after the
+// other. The script says how much it granted and what it found; the steps say what
+// follows from that for each of them.
+type run struct {
+	rule      *algo.Rule
+	key       int32
+	times     int32
+	cost      int64
+	upTo      int64
+	immediate bool
+	// What the script said, brought forward from act to act.
+	granted int64
+	fresh   int64 // where the step cannot tell
+	wait    int64
+	at      int64
+	state   algo.State
+	outside bool // the calendar windows did not reach the store's time
+}
+
+// runs reports whether an act can be part of a run.
+func runs(a *weir.Act) bool {
+	return a.Kind == weir.Take && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && a.Charges[0].Limit.Algorithm != weir.Concurrency
+}
+
+func newRun(a *weir.Act, rule *algo.Rule) run {
+	c := &a.Charges[0]
+	return run{rule: rule, times: 1, cost: c.Cost, upTo: c.UpTo, immediate: a.Immediate}
+}
+
+// joins reports whether the act asks what the run does.
+func (r *run) joins(a *weir.Act) bool {
+	c := &a.Charges[0]
+	return r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
+		(!r.rule.ChargeRefused || !keepsMore(r.rule.ID))
+}
+
+// keepsMore reports whether an algorithm keeps more than numbers, so that only the
+// script can tell its times.
+func keepsMore(id algo.ID) bool { return id == algo.SlidingLog || id == algo.RollingWindow }
+
+// read takes the script's answer.
+func (r *run) read(p *reader, at int64) {
+	r.at, r.granted = at, p.number(7)
+	first := p.number(7)
+	r.state = algo.State{Used: p.number(7)}
+	second := p.number(7)
+	switch {
+	case keepsMore(r.rule.ID):
+		r.fresh, r.wait = first, second
+	case r.rule.ID == algo.SlidingCounter:
+		r.state.Base, r.state.Rem = first, second
+	default:
+		r.state.At, r.state.Rem = first, second
+	}
+}
+
+// answer is the decision for the next act of the run.
+func (r *run) answer(d *weir.Decision) {
+	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: r.at}
+	step := &algo.Steps[r.rule.ID]
+	switch {
+	case r.cost == 0:
+	case r.granted >= r.cost:
+		d.Granted = r.cost
+		if r.upTo > 0 {
+			d.Granted = r.granted
+		}
+		if step.Delay != nil {
+			d.Delay = algo.Duration(r.queued(step))
+		}
+		r.granted -= d.Granted
+		r.state.Used += d.Granted
+	default:
+		r.refuse(d, step)
+	}
+	d.Remaining = algo.Room(&r.state, r.rule)
+	if r.immediate && step.Delay != nil && r.state.Used > 0 {
+		d.Remaining = 0
+	}
+	fresh := r.fresh
+	if !keepsMore(r.rule.ID) {
+		fresh = step.Fresh(&r.state, r.rule, r.at)
+	}
+	d.ResetAfter = algo.Duration(fresh)
+}
+
+func (r *run) refuse(d *weir.Decision, step *algo.Step) {
+	d.Outcome = weir.Refused
+	if r.rule.ChargeRefused {
+		r.state.Used = max(r.state.Used, min(r.state.Used+r.cost, r.rule.Debt))
+	}
+	wait := int64(0)
+	switch {
+	case r.cost > r.rule.Burst:
+		wait = int64(algo.Never)
+	case keepsMore(r.rule.ID):
+		wait = r.wait
+	case r.state.Used+r.cost > r.rule.Burst:
+		wait = step.Wait(&r.state, r.rule, r.at, r.cost)
+	}
+	if r.immediate && step.Delay != nil {
+		wait = max(wait, r.queued(step))
+	}
+	d.RetryAfter = algo.Duration(wait)
+}
+
+// queued is how long what comes next has to wait.
+func (r *run) queued(step *algo.Step) int64 {
+	later := r.state
+	later.Used = min(later.Used, r.rule.Cap)
+	return step.Delay(&later, r.rule, r.at)
+}
