@@ -18,7 +18,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 	// The last first: what an act has booked twice stands in line behind itself.
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		t := &c.slots[c.slotOf[i]]
-		t.dirty = true
+		t.dirty, c.wants[i] = true, want{}
 		a.Decisions[i] = weir.Decision{
 			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
 			Granted: c.apply(a, i, held(a, i, known), now),

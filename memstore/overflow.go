@@ -18,7 +18,7 @@ type overflow struct {
 	active  atomic.Bool // there are cells
 
 	mu    sync.Mutex // taken after the shards' locks
-	cells map[shared]*cell
+	cells map[shared]*stored
 }
 
 // shared names a limit by what it does, so that a reload changes nothing.
@@ -50,15 +50,15 @@ func (o *overflow) load(c *call, t *slot, share bool, now int64) {
 	}
 }
 
-func (o *overflow) add(name shared) *cell {
+func (o *overflow) add(name shared) *stored {
 	o.once.Do(func() {
 		o.logger.Warn("memory store is full: new keys share one budget a limit", "limit", name.name)
 	})
 	if o.cells == nil {
-		o.cells = make(map[shared]*cell)
+		o.cells = make(map[shared]*stored)
 	}
 	o.active.Store(true)
-	o.cells[name] = new(cell)
+	o.cells[name] = new(stored)
 	return o.cells[name]
 }
 

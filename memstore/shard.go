@@ -1,64 +1,52 @@
 package memstore
 
 import (
+	"hash/maphash"
 	"math"
-	"strings"
 	"sync"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A shard holds the keys of one part of the hash space. Keys of different
-// algorithms never meet.
+// A shard holds the keys of one part of the hash space.
 type shard struct {
-	mu    sync.Mutex
-	cells [algo.Count]map[string]cell
+	mu sync.Mutex
+	table
+	one slot // the scratch copy of a single charge
 	// records are what is remembered of ids.
 	records map[recordName]*record
 	_       [64]byte // keeps neighbours' locks off one cache line
 }
 
-// A cell is a key's state, inline where it is small.
-type cell struct {
-	at, used int64
-	ext      *algo.Ext
-	rem      uint32
-	until    uint32 // seconds since 1970: the state equals a fresh one from then on
-}
-
-func (c *cell) state() algo.State {
-	return algo.State{At: c.at, Used: c.used, Rem: int64(c.rem), Ext: c.ext}
-}
-
 const (
-	// keyBytes is what a key costs beside its own bytes: its place in the map at
-	// an average load, and the header of its string.
-	keyBytes = 96
-	// sweepNew and sweepFull are how many keys of a shard are looked at when a
-	// key is added: always, and when there is no room.
-	sweepNew  = 2
-	sweepFull = 128
+	shardBits  = 8
+	shardCount = 1 << shardBits
 )
 
-func (sh *shard) count() int {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	n := 0
-	for _, cells := range sh.cells {
-		n += len(cells)
-	}
-	return n
+// name names a key. Its first bits say which shard it belongs to.
+func (s *Store) name(id algo.ID, key string) name {
+	low := maphash.String(s.seeds[1], key)
+	return name{maphash.String(s.seeds[0], key), low<<(algorithmBits+1) | 1<<algorithmBits | uint64(id)}
 }
 
-// load reads the state of a key and brings it to now.
-func (s *Store) load(c *call, t *slot, now int64) {
-	found, known := s.shards[t.shard].cells[t.rule.ID][t.key]
-	t.known = known
-	if known {
+func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
+
+// load reads the state of a key. It reports whether there is no room for one that
+// the store does not have.
+func (s *Store) load(t *slot, now int64) (full bool) {
+	sh := &s.shards[t.name.shard()]
+	t.page = sh.page(t.name)
+	if t.place, t.known = t.page.find(t.name); t.known {
+		found := t.page.get(t.place)
 		t.state, t.extBytes = found.state(), found.ext.Bytes()
-	} else if full := !s.fits(t, now); full || s.overflow.active.Load() {
-		s.overflow.load(c, t, full, now)
+		return false
 	}
+	t.state, t.extBytes = algo.State{}, 0
+	return !s.fits(sh, t, now)
+}
+
+// age brings the state to now.
+func (t *slot) age(now int64) {
 	if t.rule.Calendar {
 		own := t.limit.RuleAt(now)
 		t.rule = &own
@@ -70,69 +58,76 @@ func (s *Store) load(c *call, t *slot, now int64) {
 // publish stores what the act has changed.
 func (s *Store) publish(t *slot, now int64) {
 	added := t.state.Used - t.aged
-	if added == 0 && !t.dirty {
-		return
-	}
-	t.state.Tight = s.bytes.Load() > s.maxBytes
-	if t.step.Save != nil {
+	changed := added != 0 || t.dirty
+	if changed && t.step.Save != nil {
+		t.state.Tight = s.bytes.Load() > s.maxBytes
 		t.step.Save(&t.state, t.rule, now, added)
 	}
-	filled := cell{
-		at: t.state.At, used: t.state.Used - t.state.Base, ext: t.state.Ext, rem: uint32(t.state.Rem),
-		until: seconds(now + t.step.Fresh(&t.state, t.rule, now)),
+	t.fresh = t.step.Fresh(&t.state, t.rule, now)
+	if changed {
+		s.put(t, now)
 	}
-	if t.shared != nil {
-		*t.shared = filled
-		return
-	}
-	s.bytes.Add(t.state.Ext.Bytes() - t.extBytes)
-	s.put(t, filled, now)
 }
 
-func (s *Store) put(t *slot, filled cell, now int64) {
-	cells := &s.shards[t.shard].cells[t.rule.ID]
-	if t.known {
-		(*cells)[t.key] = filled
+func (s *Store) put(t *slot, now int64) {
+	put := stored{cell{
+		name: t.name,
+		at:   t.state.At, used: t.state.Used - t.state.Base, rem: uint32(t.state.Rem),
+		until: seconds(now + t.fresh),
+	}, t.state.Ext}
+	if t.shared != nil {
+		*t.shared = put
 		return
 	}
-	if *cells == nil {
-		*cells = make(map[string]cell)
+	sh := &s.shards[t.name.shard()]
+	bytes := t.state.Ext.Bytes() - t.extBytes
+	if t.known && sh.page(t.name) == t.page {
+		bytes += t.page.set(t.place, put)
+	} else {
+		bytes += sh.store(put, t, now)
 	}
-	s.sweep(t, sweepNew, now)
-	// A key may be a piece of a larger buffer; do not keep that alive.
-	(*cells)[strings.Clone(t.key)] = filled
-	s.bytes.Add(keyCost(t.key))
+	if bytes != 0 {
+		s.bytes.Add(bytes)
+	}
+}
+
+// store stores a key that is new, or that another key of its act has moved or
+// made room of. It returns how many bytes more that takes, the new Ext aside.
+func (sh *shard) store(put stored, t *slot, now int64) (bytes int64) {
+	p := sh.page(t.name)
+	if i, found := p.find(t.name); found {
+		return p.set(i, put)
+	}
+	if t.known {
+		bytes = t.extBytes
+	}
+	if p.full() {
+		bytes -= sh.shed(t.name, second(now))
+		if sh.page(t.name).crowded() {
+			bytes += sh.grow(t.name)
+		}
+	}
+	sh.keys++
+	return bytes + sh.page(t.name).add(put)
 }
 
 // fits reports whether there is room for a new key, after looking for some.
-func (s *Store) fits(t *slot, now int64) bool {
-	need := keyCost(t.key) + t.rule.ExtBytes()
-	if s.bytes.Load()+need <= s.maxBytes {
+func (s *Store) fits(sh *shard, t *slot, now int64) bool {
+	if s.free(sh, t) {
 		return true
 	}
-	s.sweep(t, sweepFull, now)
-	return s.bytes.Load()+need <= s.maxBytes
+	s.bytes.Add(-sh.shed(t.name, second(now)))
+	return s.free(sh, t)
 }
 
-// sweep looks at some keys of a shard, wherever the map begins today, and
-// forgets those whose state equals a fresh one.
-func (s *Store) sweep(t *slot, most int, now int64) {
-	for id := range s.shards[t.shard].cells {
-		cells := s.shards[t.shard].cells[id]
-		looked := 0
-		for key, c := range cells {
-			if looked++; looked > most {
-				break
-			}
-			if int64(c.until)*1_000_000 <= now {
-				delete(cells, key)
-				s.bytes.Add(-keyCost(key) - c.ext.Bytes())
-			}
-		}
-	}
+func (s *Store) free(sh *shard, t *slot) bool {
+	ext := t.rule.ExtBytes()
+	need := ext + sh.growth(sh.page(t.name), ext > 0)
+	return need == 0 || s.bytes.Load()+need <= s.maxBytes
 }
-
-func keyCost(key string) int64 { return keyBytes + int64(len(key)+15)&^15 }
 
 // seconds rounds an instant up to whole seconds.
 func seconds(micros int64) uint32 { return uint32(min(micros/1_000_000+1, math.MaxUint32)) }
+
+// second is the second that an instant lies in.
+func second(micros int64) uint32 { return uint32(micros / 1_000_000) }
