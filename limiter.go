@@ -13,6 +13,13 @@ type Limiter struct {
 	limits []*Limit
 	suffix []string // what tells the limits' keys apart
 	calls  sync.Pool
+	one    oneTaker // nil if only acts will do
+}
+
+// A oneTaker is a store that decides a take of one key without an act around it.
+// It reports false where only Take can.
+type oneTaker interface {
+	TakeOne(limit *Limit, key string, cost int64) (Decision, bool)
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -43,6 +50,9 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		names[name] = true
 		l.limits = append(l.limits, compiled)
 		l.suffix = append(l.suffix, "#"+name)
+	}
+	if len(limits) == 1 {
+		l.one, _ = taker.(oneTaker)
 	}
 	l.calls.New = func() any { return l.newCall() }
 	return l, nil
@@ -143,6 +153,11 @@ func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
 }
 
 func (l *Limiter) take(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
+	if l.one != nil && upTo == 0 {
+		if d, done := l.one.TakeOne(l.limits[0], key, cost); done {
+			return d, nil
+		}
+	}
 	c := l.begin(Take, key, cost)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {
