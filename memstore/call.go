@@ -29,7 +29,7 @@ type slot struct {
 	place    int
 	known    bool    // the key has a cell
 	dirty    bool    // to be published whatever was added
-	shared   *stored // the overflow's budget that stands in for the key's own
+	shared   *budget // the overflow's budget that stands in for the key's own
 	extBytes int64   // memory of the stored Ext
 	state    algo.State
 	aged     int64      // state.Used when it was read

@@ -39,7 +39,9 @@ type Options struct {
 type Store struct {
 	shards   [shardCount]shard
 	seeds    [2]maphash.Seed
-	now      func() int64
+	clock    func() time.Time // nil: what the monotonic clock has measured since start
+	start    time.Time
+	epoch    int64 // start in µs since 1970
 	maxBytes int64
 	bytes    atomic.Int64
 	overflow overflow
@@ -48,9 +50,10 @@ type Store struct {
 
 // New returns an empty store.
 func New(o Options) *Store {
-	s := &Store{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, now: monotonic(), maxBytes: o.MaxBytes}
-	if o.Now != nil {
-		s.now = func() int64 { return o.Now().UnixMicro() }
+	start := time.Now()
+	s := &Store{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		clock: o.Now, start: start, epoch: start.UnixMicro(), maxBytes: o.MaxBytes,
 	}
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
@@ -66,11 +69,12 @@ func New(o Options) *Store {
 	return s
 }
 
-// monotonic is a clock that steps of the machine's clock do not reach.
-func monotonic() func() int64 {
-	start := time.Now()
-	base := start.UnixMicro()
-	return func() int64 { return base + time.Since(start).Microseconds() }
+// now reads the clock, in µs since 1970.
+func (s *Store) now() int64 {
+	if s.clock != nil {
+		return s.clock().UnixMicro()
+	}
+	return s.epoch + time.Since(s.start).Microseconds()
 }
 
 // Take decides the acts, each at one reading of the clock, while it holds the

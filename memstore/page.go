@@ -24,14 +24,12 @@ type cell struct {
 	until    uint32 // seconds since 1970: the state equals a fresh one from then on
 }
 
-// A stored state is a cell and what does not fit into it.
-type stored struct {
-	cell
-	ext *algo.Ext
+func (c *cell) get(s *algo.State) {
+	s.At, s.Used, s.Rem, s.Base, s.Ext = c.at, c.used, int64(c.rem), 0, nil
 }
 
-func (s stored) state() algo.State {
-	return algo.State{At: s.at, Used: s.used, Rem: int64(s.rem), Ext: s.ext}
+func (c *cell) set(s *algo.State, until uint32) {
+	c.at, c.used, c.rem, c.until = s.At, s.Used-s.Base, uint32(s.Rem), until
 }
 
 // A page holds cells by linear probing. Cells never move within a page: where
@@ -70,32 +68,43 @@ func (p *page) find(n name) (i int, known bool) {
 	}
 }
 
-func (p *page) get(i int) stored {
+// ext is what the key at a place keeps outside its cell.
+func (p *page) ext(i int) *algo.Ext {
 	if p.exts == nil {
-		return stored{cell: p.cells[i]}
+		return nil
 	}
-	return stored{p.cells[i], p.exts[i]}
+	return p.exts[i]
 }
 
-// set stores a state at a place, and returns how many bytes more the page takes.
-func (p *page) set(i int, s stored) (bytes int64) {
-	p.cells[i] = s.cell
-	p.soonest = min(p.soonest, s.until)
-	if s.ext != nil && p.exts == nil {
+// set stores the state of the key at a place, and returns how many bytes more the
+// page takes.
+func (p *page) set(i int, s *algo.State, until uint32) (bytes int64) {
+	p.cells[i].set(s, until)
+	p.soonest = min(p.soonest, until)
+	if s.Ext != nil && p.exts == nil {
 		p.exts = make([]*algo.Ext, len(p.cells))
 		bytes = extBytes * int64(len(p.exts))
 	}
 	if p.exts != nil {
-		p.exts[i] = s.ext
+		p.exts[i] = s.Ext
 	}
 	return bytes
 }
 
-// add is set for a name that is not there, in a page that is not full.
-func (p *page) add(s stored) (bytes int64) {
-	i, _ := p.find(s.name)
+// add puts a name that is not there into a page that is not full, for set.
+func (p *page) add(n name) (i int) {
+	i, _ = p.find(n)
+	p.cells[i].name = n
 	p.keys++
-	return p.set(i, s)
+	return i
+}
+
+// move copies a key from another page.
+func (p *page) move(from *page, i int) {
+	var s algo.State
+	from.cells[i].get(&s)
+	s.Ext = from.ext(i)
+	p.set(p.add(from.cells[i].name), &s, from.cells[i].until)
 }
 
 // full reports whether another key would not fit: an eighth of the places stays

@@ -36,13 +36,14 @@ func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
 func (s *Store) load(t *slot, now int64) (full bool) {
 	sh := &s.shards[t.name.shard()]
 	t.page = sh.page(t.name)
-	if t.place, t.known = t.page.find(t.name); t.known {
-		found := t.page.get(t.place)
-		t.state, t.extBytes = found.state(), found.ext.Bytes()
-		return false
+	if t.place, t.known = t.page.find(t.name); !t.known {
+		t.state, t.extBytes = algo.State{}, 0
+		return !s.fits(sh, t, now)
 	}
-	t.state, t.extBytes = algo.State{}, 0
-	return !s.fits(sh, t, now)
+	t.page.cells[t.place].get(&t.state)
+	t.state.Ext = t.page.ext(t.place)
+	t.extBytes = t.state.Ext.Bytes()
+	return false
 }
 
 // age brings the state to now.
@@ -70,45 +71,43 @@ func (s *Store) publish(t *slot, now int64) {
 }
 
 func (s *Store) put(t *slot, now int64) {
-	put := stored{cell{
-		name: t.name,
-		at:   t.state.At, used: t.state.Used - t.state.Base, rem: uint32(t.state.Rem),
-		until: seconds(now + t.fresh),
-	}, t.state.Ext}
+	until := seconds(now + t.fresh)
 	if t.shared != nil {
-		*t.shared = put
+		t.shared.set(&t.state, until)
 		return
 	}
-	sh := &s.shards[t.name.shard()]
 	bytes := t.state.Ext.Bytes() - t.extBytes
-	if t.known && sh.page(t.name) == t.page {
-		bytes += t.page.set(t.place, put)
-	} else {
-		bytes += sh.store(put, t, now)
+	sh := &s.shards[t.name.shard()]
+	if !t.known || sh.page(t.name) != t.page {
+		bytes += sh.seat(t, now)
 	}
-	if bytes != 0 {
+	if bytes += t.page.set(t.place, &t.state, until); bytes != 0 {
 		s.bytes.Add(bytes)
 	}
 }
 
-// store stores a key that is new, or that another key of its act has moved or
-// made room of. It returns how many bytes more that takes, the new Ext aside.
-func (sh *shard) store(put stored, t *slot, now int64) (bytes int64) {
-	p := sh.page(t.name)
-	if i, found := p.find(t.name); found {
-		return p.set(i, put)
+// seat gives the key a place: a new one, or the one to which another key of the
+// act has moved it since, unless that has swept it. It returns how many bytes
+// more that takes.
+func (sh *shard) seat(t *slot, now int64) (bytes int64) {
+	t.page = sh.page(t.name)
+	i, found := t.page.find(t.name)
+	if t.place = i; found {
+		return 0
 	}
 	if t.known {
 		bytes = t.extBytes
 	}
-	if p.full() {
+	if t.page.full() {
 		bytes -= sh.shed(t.name, second(now))
 		if sh.page(t.name).crowded() {
 			bytes += sh.grow(t.name)
 		}
+		t.page = sh.page(t.name)
 	}
 	sh.keys++
-	return bytes + sh.page(t.name).add(put)
+	t.place = t.page.add(t.name)
+	return bytes
 }
 
 // fits reports whether there is room for a new key, after looking for some.

@@ -94,17 +94,16 @@ func (t *table) replace(n name, second uint32, low, high *page) int64 {
 	bytes := -old.bytes()
 	t.keys -= old.keys
 	for i := range old.cells {
-		s := old.get(i)
-		switch {
-		case s.until > second:
+		switch c := &old.cells[i]; {
+		case c.until > second:
 			half := low
-			if s.name.half(old.bits) == 1 {
+			if c.name.half(old.bits) == 1 {
 				half = high
 			}
-			half.add(s)
+			half.move(old, i)
 			t.keys++
-		case s.until > 0:
-			bytes -= s.ext.Bytes()
+		case c.until > 0:
+			bytes -= old.ext(i).Bytes()
 		}
 	}
 	places := 1 << (t.bits() - old.bits)
