@@ -119,18 +119,18 @@ func (l *Limiter) give(ctx context.Context, c *call) (int64, error) {
 // Delay is the longest of all limits'. A refusal is a decision; the error says
 // that none was reached.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 1, 0)
+	return l.take(ctx, key, 1)
 }
 
 // AllowN charges n units, all or none; 0 looks.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.take(ctx, key, n, 0)
+	return l.take(ctx, key, n)
 }
 
 // AllowUpTo charges as many units as fit, at most n; Granted says how many. It
 // is refused if not even one fits.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.take(ctx, key, 1, n)
+	return l.takeUpTo(ctx, key, 1, n)
 }
 
 // AllowOnce is AllowN for callers that may have to ask again, such as after an
@@ -149,15 +149,19 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 
 // Look charges nothing and says what remains.
 func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 0, 0)
+	return l.take(ctx, key, 0)
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
-	if l.one != nil && upTo == 0 {
+func (l *Limiter) take(ctx context.Context, key string, cost int64) (Decision, error) {
+	if l.one != nil {
 		if d, done := l.one.TakeOne(l.limits[0], key, cost); done {
 			return d, nil
 		}
 	}
+	return l.takeUpTo(ctx, key, cost, 0)
+}
+
+func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
 	c := l.begin(Take, key, cost)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {

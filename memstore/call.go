@@ -25,8 +25,6 @@ type slot struct {
 	limit    *weir.Limit
 	rule     *algo.Rule
 	step     *algo.Step
-	page     *page // where the key was found
-	place    int
 	known    bool    // the key has a cell
 	dirty    bool    // to be published whatever was added
 	shared   *budget // the overflow's budget that stands in for the key's own

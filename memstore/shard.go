@@ -32,18 +32,23 @@ func (s *Store) name(id algo.ID, key string) name {
 func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
 
 // load reads the state of a key. It reports whether there is no room for one that
-// the store does not have.
+// the store does not know.
 func (s *Store) load(t *slot, now int64) (full bool) {
 	sh := &s.shards[t.name.shard()]
-	t.page = sh.page(t.name)
-	if t.place, t.known = t.page.find(t.name); !t.known {
-		t.state, t.extBytes = algo.State{}, 0
-		return !s.fits(sh, t, now)
+	p := sh.page(t.name)
+	i, known := p.find(t.name)
+	if t.known = known; known {
+		t.load(p, i)
+		return false
 	}
-	t.page.cells[t.place].get(&t.state)
-	t.state.Ext = t.page.ext(t.place)
+	return !s.fits(sh, t, now)
+}
+
+// load copies the state at a place.
+func (t *slot) load(p *page, i int) {
+	p.cells[i].get(&t.state)
+	t.state.Ext = p.ext(i)
 	t.extBytes = t.state.Ext.Bytes()
-	return false
 }
 
 // age brings the state to now.
@@ -56,58 +61,64 @@ func (t *slot) age(now int64) {
 	t.aged = t.state.Used
 }
 
-// publish stores what the act has changed.
-func (s *Store) publish(t *slot, now int64) {
+// save makes the state ready to be stored, and reports whether it has to be.
+func (t *slot) save(tight bool, now int64) bool {
 	added := t.state.Used - t.aged
 	changed := added != 0 || t.dirty
 	if changed && t.step.Save != nil {
-		t.state.Tight = s.bytes.Load() > s.maxBytes
+		t.state.Tight = tight
 		t.step.Save(&t.state, t.rule, now, added)
 	}
 	t.fresh = t.step.Fresh(&t.state, t.rule, now)
-	if changed {
-		s.put(t, now)
-	}
+	return changed
 }
 
-func (s *Store) put(t *slot, now int64) {
+// publish stores what the act has changed.
+func (s *Store) publish(t *slot, now int64) {
+	if !t.save(s.tight(), now) {
+		return
+	}
 	until := seconds(now + t.fresh)
 	if t.shared != nil {
 		t.shared.set(&t.state, until)
 		return
 	}
-	bytes := t.state.Ext.Bytes() - t.extBytes
 	sh := &s.shards[t.name.shard()]
-	if !t.known || sh.page(t.name) != t.page {
-		bytes += sh.seat(t, now)
-	}
-	if bytes += t.page.set(t.place, &t.state, until); bytes != 0 {
-		s.bytes.Add(bytes)
-	}
+	more := t.state.Ext.Bytes() - t.extBytes + sh.seat(t, now)
+	p := sh.page(t.name)
+	i, _ := p.find(t.name)
+	s.grew(more + p.set(i, &t.state, until))
 }
 
-// seat gives the key a place: a new one, or the one to which another key of the
-// act has moved it since, unless that has swept it. It returns how many bytes
-// more that takes.
+// seat gives a key a place if it has none: it is new, or another key of its act has
+// swept it. It returns how many bytes more that takes.
 func (sh *shard) seat(t *slot, now int64) (bytes int64) {
-	t.page = sh.page(t.name)
-	i, found := t.page.find(t.name)
-	if t.place = i; found {
+	p := sh.page(t.name)
+	if _, seated := p.find(t.name); seated {
 		return 0
 	}
 	if t.known {
 		bytes = t.extBytes
 	}
-	if t.page.full() {
+	if p.full() {
 		bytes -= sh.shed(t.name, second(now))
 		if sh.page(t.name).crowded() {
 			bytes += sh.grow(t.name)
 		}
-		t.page = sh.page(t.name)
 	}
 	sh.keys++
-	t.place = t.page.add(t.name)
+	sh.page(t.name).add(t.name)
 	return bytes
+}
+
+// tight reports whether the store takes more memory than it should.
+func (s *Store) tight() bool { return s.bytes.Load() > s.maxBytes }
+
+// grew counts bytes.
+func (s *Store) grew(bytes int64) {
+	if bytes != 0 {
+		s.bytes.Add(bytes)
+	}
 }
 
 // fits reports whether there is room for a new key, after looking for some.
@@ -115,7 +126,7 @@ func (s *Store) fits(sh *shard, t *slot, now int64) bool {
 	if s.free(sh, t) {
 		return true
 	}
-	s.bytes.Add(-sh.shed(t.name, second(now)))
+	s.grew(-sh.shed(t.name, second(now)))
 	return s.free(sh, t)
 }
 
