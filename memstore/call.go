@@ -24,16 +24,14 @@ type slot struct {
 	name     name
 	limit    *weir.Limit
 	rule     *algo.Rule
-	step     *algo.Step
 	known    bool    // the key has a cell
 	dirty    bool    // to be published whatever was added
 	shared   *budget // the overflow's budget that stands in for the key's own
 	extBytes int64   // memory of the stored Ext
 	state    algo.State
-	aged     int64      // state.Used when it was read
-	fresh    int64      // how long until the state, once published, equals a fresh one
-	asked    int64      // what the act has asked of the key so far
-	later    algo.State // a copy that Delay may look at
+	aged     int64 // state.Used when it was read
+	fresh    int64 // how long until the state, once published, equals a fresh one
+	asked    int64 // what the act has asked of the key so far
 }
 
 func (c *call) gather(s *Store, a *weir.Act) {
@@ -44,7 +42,7 @@ func (c *call) gather(s *Store, a *weir.Act) {
 		j := c.find(named)
 		if j < 0 {
 			j = len(c.slots)
-			c.slots = append(c.slots, slot{name: named, limit: limit, rule: rule, step: &algo.Steps[rule.ID]})
+			c.slots = append(c.slots, slot{name: named, limit: limit, rule: rule})
 			c.shards = append(c.shards, named.shard())
 		}
 		c.slotOf[i] = int32(j)

@@ -80,7 +80,7 @@ func (t *slot) back(id string, grant algo.Grant, now int64) int64 {
 	switch {
 	case grant.Units == 0:
 	case t.rule.ID != algo.Concurrency:
-		back = t.step.Back(&t.state, t.rule, now, grant)
+		back = t.rule.Back(&t.state, now, grant)
 	case t.state.Holds(id, now):
 		t.state.Hold(id, now, 0)
 		back = 1

@@ -48,7 +48,7 @@ func (t *slot) fits(w *want, now int64) bool {
 	switch {
 	case w.asked > t.rule.Burst:
 		return false
-	case t.step.Delay != nil:
+	case t.rule.Delays():
 		w.delay = t.queued(w, now)
 		return total <= t.rule.Burst && (w.delay == 0 || !w.immediate && (w.longest == 0 || w.delay <= w.longest))
 	case total <= t.rule.Burst:
@@ -56,15 +56,15 @@ func (t *slot) fits(w *want, now int64) bool {
 	case w.longest == 0 || total > t.rule.Cap:
 		return false
 	}
-	w.delay = t.step.Wait(&t.state, t.rule, now, w.asked)
+	w.delay = t.rule.Wait(&t.state, now, w.asked)
 	return w.delay <= w.longest
 }
 
 // queued is how long a charge has to wait for all that was queued before it.
 func (t *slot) queued(w *want, now int64) int64 {
-	t.later = t.state
-	t.later.Used = min(t.later.Used+w.asked-w.cost, t.rule.Cap)
-	return t.step.Delay(&t.later, t.rule, now)
+	later := t.state
+	later.Used = min(later.Used+w.asked-w.cost, t.rule.Cap)
+	return t.rule.Delay(&later, now)
 }
 
 func (c *call) grant(a *weir.Act, now int64) {
@@ -110,7 +110,7 @@ func (c *call) report(a *weir.Act, now int64) {
 
 func (t *slot) report(d *weir.Decision, w *want, now int64) {
 	d.Remaining = algo.Room(&t.state, t.rule)
-	if w.immediate && t.step.Delay != nil && t.state.Used > 0 {
+	if w.immediate && t.rule.Delays() && t.state.Used > 0 {
 		d.Remaining = 0
 	}
 	d.ResetAfter = algo.Duration(t.fresh)
@@ -126,17 +126,17 @@ func (t *slot) retry(w *want, now int64) int64 {
 	}
 	wait := int64(0)
 	if t.state.Used+w.asked > t.rule.Burst {
-		wait = t.step.Wait(&t.state, t.rule, now, w.asked)
+		wait = t.rule.Wait(&t.state, now, w.asked)
 	}
 	switch {
-	case t.step.Delay != nil && w.immediate:
+	case t.rule.Delays() && w.immediate:
 		wait = max(wait, t.queued(w, now))
-	case t.step.Delay != nil && w.longest > 0:
+	case t.rule.Delays() && w.longest > 0:
 		wait = max(wait, t.queued(w, now)-w.longest)
-	case t.step.Delay == nil && w.longest > 0:
+	case !t.rule.Delays() && w.longest > 0:
 		wait -= w.longest
 		if over := t.state.Used + w.asked - t.rule.Cap; over > 0 {
-			wait = max(wait, t.step.Wait(&t.state, t.rule, now, over+t.rule.Burst-t.state.Used))
+			wait = max(wait, t.rule.Wait(&t.state, now, over+t.rule.Burst-t.state.Used))
 		}
 	}
 	return wait

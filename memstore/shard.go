@@ -12,10 +12,9 @@ import (
 type shard struct {
 	mu sync.Mutex
 	table
-	one slot // the scratch copy of a single charge
 	// records are what is remembered of ids.
 	records map[recordName]*record
-	_       [64]byte // keeps neighbours' locks off one cache line
+	_       [8]byte // fills a cache line, to keep neighbours' locks off it
 }
 
 const (
@@ -57,7 +56,7 @@ func (t *slot) age(now int64) {
 		own := t.limit.RuleAt(now)
 		t.rule = &own
 	}
-	t.dirty = t.step.Age(&t.state, t.rule, now)
+	t.dirty = t.rule.Age(&t.state, now)
 	t.aged = t.state.Used
 }
 
@@ -65,11 +64,11 @@ func (t *slot) age(now int64) {
 func (t *slot) save(tight bool, now int64) bool {
 	added := t.state.Used - t.aged
 	changed := added != 0 || t.dirty
-	if changed && t.step.Save != nil {
+	if changed {
 		t.state.Tight = tight
-		t.step.Save(&t.state, t.rule, now, added)
+		t.rule.Save(&t.state, now, added)
 	}
-	t.fresh = t.step.Fresh(&t.state, t.rule, now)
+	t.fresh = t.rule.Fresh(&t.state, now)
 	return changed
 }
 

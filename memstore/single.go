@@ -38,7 +38,7 @@ func (s *Store) single(a *weir.Act) bool {
 }
 
 // one is what take does for an act with one charge and no id, if the store knows
-// the key. It needs no memory but what the shard has.
+// the key. It needs no memory but the stack.
 func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bool {
 	rule := limit.Rule()
 	named := s.name(rule.ID, key)
@@ -47,8 +47,7 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 	p := sh.page(named)
 	i, known := p.find(named)
 	if known {
-		t := &sh.one
-		t.limit, t.rule, t.step = limit, rule, &algo.Steps[rule.ID]
+		t := slot{limit: limit, rule: rule}
 		t.load(p, i)
 		now := s.now()
 		t.age(now)
