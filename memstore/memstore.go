@@ -61,7 +61,7 @@ func New(o Options) *Store {
 	if s.overflow.logger = o.Logger; o.Logger == nil {
 		s.overflow.logger = slog.New(slog.DiscardHandler)
 	}
-	pages := slices.Repeat([]*page{nothing}, shardCount)
+	pages := slices.Repeat([]entry{{nothing.cells, nothing}}, shardCount)
 	for i := range s.shards {
 		s.shards[i].table = table{pages: pages[i : i+1 : i+1], shift: 64}
 	}

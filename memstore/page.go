@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -35,34 +34,34 @@ func (c *cell) set(s *algo.State, until uint32) {
 // A page holds cells by linear probing. Cells never move within a page: where
 // some have to go, another page takes its place.
 type page struct {
-	cells []cell
+	cells cells
 	exts  []*algo.Ext // beside the cells; nil while none has any
 	keys  int
-	// soonest is when the first of the keys becomes as fresh as a new one, or
-	// earlier, in seconds since 1970.
-	soonest uint32
-	bits    uint8 // how many leading bits its names have in common
+	swept uint32 // the last second in which the page was looked through for fresh keys
+	bits  uint8  // how many leading bits its names have in common
 }
+
+type cells []cell
 
 // nothing is the page of empty tables. It is full.
 var nothing = newPage(1, 0)
 
 func newPage(cells int, bits uint8) *page {
-	return &page{cells: make([]cell, cells), bits: bits, soonest: math.MaxUint32}
+	return &page{cells: make([]cell, cells), bits: bits}
 }
 
 // roomFor is how many cells a new page of so many keys has.
 func roomFor(keys int) int { return keys + keys/2 + 8 }
 
-// find returns the place of a name in the page, or the place for it.
-func (p *page) find(n name) (i int, known bool) {
+// find returns the place of a name, or the place for it.
+func (all cells) find(n name) (i int, known bool) {
 	// The product's upper half is as even as the name is.
-	home, _ := bits.Mul64(n.low, uint64(len(p.cells)))
+	home, _ := bits.Mul64(n.low, uint64(len(all)))
 	for i = int(home); ; i++ {
-		if i == len(p.cells) {
+		if i == len(all) {
 			i = 0
 		}
-		if c := &p.cells[i]; c.name == n || c.name.low == 0 {
+		if c := &all[i]; c.name == n || c.name.low == 0 {
 			return i, c.name == n
 		}
 	}
@@ -80,7 +79,6 @@ func (p *page) ext(i int) *algo.Ext {
 // page takes.
 func (p *page) set(i int, s *algo.State, until uint32) (bytes int64) {
 	p.cells[i].set(s, until)
-	p.soonest = min(p.soonest, until)
 	if s.Ext != nil && p.exts == nil {
 		p.exts = make([]*algo.Ext, len(p.cells))
 		bytes = extBytes * int64(len(p.exts))
@@ -93,7 +91,7 @@ func (p *page) set(i int, s *algo.State, until uint32) (bytes int64) {
 
 // add puts a name that is not there into a page that is not full, for set.
 func (p *page) add(n name) (i int) {
-	i, _ = p.find(n)
+	i, _ = p.cells.find(n)
 	p.cells[i].name = n
 	p.keys++
 	return i
@@ -114,23 +112,20 @@ func (p *page) full() bool { return p.keys >= len(p.cells)*7/8 }
 // crowded reports whether the page will soon be full again.
 func (p *page) crowded() bool { return p.keys >= len(p.cells)*3/4 }
 
-// live counts the keys that are not as fresh as new ones at a second, and finds
-// when the first of them will be.
-func (p *page) live(second uint32) (keys int, soonest uint32) {
-	soonest = math.MaxUint32
+// live counts the keys that are not as fresh as new ones at a second.
+func (p *page) live(second uint32) (keys int) {
 	for i := range p.cells {
-		if c := &p.cells[i]; c.until > second {
+		if p.cells[i].until > second {
 			keys++
-			soonest = min(soonest, c.until)
 		}
 	}
-	return keys, soonest
+	return keys
 }
 
 const (
 	cellBytes = 40
 	extBytes  = 8
-	pageBytes = 128 // a page, its place among the pages, and what allocating it wastes
+	pageBytes = 160 // a page, its place among the pages, and what allocating it wastes
 )
 
 // bytes is the memory of the page, Exts aside.

@@ -35,7 +35,7 @@ func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
 func (s *Store) load(t *slot, now int64) (full bool) {
 	sh := &s.shards[t.name.shard()]
 	p := sh.page(t.name)
-	i, known := p.find(t.name)
+	i, known := p.cells.find(t.name)
 	if t.known = known; known {
 		t.load(p, i)
 		return false
@@ -85,7 +85,7 @@ func (s *Store) publish(t *slot, now int64) {
 	sh := &s.shards[t.name.shard()]
 	more := t.state.Ext.Bytes() - t.extBytes + sh.seat(t, now)
 	p := sh.page(t.name)
-	i, _ := p.find(t.name)
+	i, _ := p.cells.find(t.name)
 	s.grew(more + p.set(i, &t.state, until))
 }
 
@@ -93,7 +93,7 @@ func (s *Store) publish(t *slot, now int64) {
 // swept it. It returns how many bytes more that takes.
 func (sh *shard) seat(t *slot, now int64) (bytes int64) {
 	p := sh.page(t.name)
-	if _, seated := p.find(t.name); seated {
+	if _, seated := p.cells.find(t.name); seated {
 		return 0
 	}
 	if t.known {

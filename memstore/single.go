@@ -44,16 +44,21 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 	named := s.name(rule.ID, key)
 	sh := &s.shards[named.shard()]
 	sh.mu.Lock()
-	p := sh.page(named)
-	i, known := p.find(named)
+	e := sh.entry(named)
+	i, known := e.cells.find(named)
 	if known {
-		t := slot{limit: limit, rule: rule}
-		t.load(p, i)
+		t, inline := slot{limit: limit, rule: rule}, rule.ExtBytes() == 0
+		if e.cells[i].get(&t.state); !inline {
+			t.load(e.page, i)
+		}
 		now := s.now()
 		t.age(now)
 		t.decide(d, w, now)
-		if t.save(s.tight(), now) {
-			s.grew(p.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
+		switch changed := t.save(s.tight(), now); {
+		case changed && inline:
+			e.cells[i].set(&t.state, seconds(now+t.fresh))
+		case changed:
+			s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 		}
 		t.report(d, w, now)
 	}

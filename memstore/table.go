@@ -4,18 +4,29 @@ package memstore
 // Strong, 1979): a page that is full becomes a larger one, or two, while all
 // others stay as they are.
 type table struct {
-	pages []*page // by the leading bits of names
+	pages []entry // by the leading bits of names
 	shift uint8   // what leaves just these bits
 	keys  int
 }
+
+// An entry repeats a page's cells, to find them without a look at the page.
+type entry struct {
+	cells cells
+	page  *page
+}
+
+// entryBytes is the size of an entry.
+const entryBytes = 32
 
 // splitKeys is how many keys a page holds before it becomes two, which bounds the
 // time that growing takes to some microseconds.
 const splitKeys = 512
 
-// page is the page that a name belongs to. The first bits of names choose the
-// shard; pages go by those after them.
-func (t *table) page(n name) *page { return t.pages[n.high<<shardBits>>t.shift] }
+// entry is where a name belongs. The first bits of names choose the shard; pages
+// go by those after them.
+func (t *table) entry(n name) *entry { return &t.pages[n.high<<shardBits>>t.shift] }
+
+func (t *table) page(n name) *page { return t.entry(n).page }
 
 func (t *table) bits() uint8 { return 64 - t.shift }
 
@@ -30,7 +41,7 @@ func (t *table) growth(p *page, ext bool) int64 {
 	if p.full() {
 		bytes, cells = pageBytes, roomFor(p.keys)
 		if p.keys >= splitKeys {
-			bytes, cells = 2*pageBytes+extBytes*int64(len(t.pages)), cells+roomFor(0)
+			bytes, cells = 2*pageBytes+entryBytes*int64(len(t.pages)), cells+roomFor(0)
 		}
 		bytes += cellBytes*int64(cells) + extBytes*int64(len(p.exts)) - p.bytes()
 	}
@@ -62,28 +73,30 @@ func (t *table) grow(n name) int64 {
 
 // double gives each page twice as many places.
 func (t *table) double() int64 {
-	pages := make([]*page, 2*len(t.pages))
+	pages := make([]entry, 2*len(t.pages))
 	for i := range pages {
 		pages[i] = t.pages[i/2]
 	}
-	bytes := extBytes * int64(len(t.pages))
+	bytes := entryBytes * int64(len(t.pages))
 	t.pages = pages
 	t.shift--
 	return bytes
 }
 
 // shed forgets the keys of a name's page that are as fresh as new ones, and
-// returns how many bytes that frees.
+// returns how many bytes that frees. It looks once in a second.
 func (t *table) shed(n name, second uint32) int64 {
 	old := t.page(n)
-	if old.soonest > second {
+	if old.swept == second || old == nothing {
 		return 0
 	}
-	var keys int
-	if keys, old.soonest = old.live(second); keys == old.keys {
+	old.swept = second
+	keys := old.live(second)
+	if keys == old.keys {
 		return 0
 	}
 	smaller := newPage(min(roomFor(keys), len(old.cells)), old.bits)
+	smaller.swept = second
 	return -t.replace(n, second, smaller, smaller)
 }
 
@@ -109,9 +122,9 @@ func (t *table) replace(n name, second uint32, low, high *page) int64 {
 	places := 1 << (t.bits() - old.bits)
 	first := int(n.high<<shardBits>>t.shift) &^ (places - 1)
 	for i := range places {
-		t.pages[first+i] = low
+		t.pages[first+i] = entry{low.cells, low}
 		if i >= places/2 {
-			t.pages[first+i] = high
+			t.pages[first+i] = entry{high.cells, high}
 		}
 	}
 	if bytes += low.bytes(); high != low {

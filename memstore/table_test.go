@@ -14,7 +14,7 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	s := &Store{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
-	tab := &table{pages: []*page{nothing}, shift: 64}
+	tab := &table{pages: []entry{{nothing.cells, nothing}}, shift: 64}
 	random := rand.New(rand.NewPCG(1, 2))
 	want := make(map[name]uint32)
 	bytes, exts, second := int64(0), int64(0), uint32(1000)
@@ -51,12 +51,12 @@ func TestTable(t *testing.T) {
 		bytes -= tab.shed(n, 1<<31)
 	}
 	left := int64(0)
-	for i, p := range tab.pages {
-		if i == 0 || p != tab.pages[i-1] {
+	for i, e := range tab.pages {
+		if p := e.page; i == 0 || p != tab.pages[i-1].page {
 			left += p.bytes()
 		}
 	}
-	if left += extBytes * int64(len(tab.pages)-1); tab.keys != 0 || bytes != left-exts {
+	if left += entryBytes * int64(len(tab.pages)-1); tab.keys != 0 || bytes != left-exts {
 		t.Errorf("%d keys left, %d bytes counted beside %d of Exts, %d there", tab.keys, bytes, exts, left)
 	}
 }
@@ -64,8 +64,9 @@ func TestTable(t *testing.T) {
 func compareTable(t *testing.T, tab *table, want map[name]uint32, second uint32) {
 	t.Helper()
 	keys := 0
-	for i, p := range tab.pages {
-		if i > 0 && p == tab.pages[i-1] {
+	for i, e := range tab.pages {
+		p := e.page
+		if i > 0 && p == tab.pages[i-1].page {
 			continue
 		}
 		count := 0
@@ -84,7 +85,7 @@ func compareTable(t *testing.T, tab *table, want map[name]uint32, second uint32)
 	}
 	for n, until := range want {
 		p := tab.page(n)
-		i, found := p.find(n)
+		i, found := p.cells.find(n)
 		if !found && until > second || found && p.cells[i].until != until {
 			t.Fatalf("%x: found %v, until %d at %d", n, found, until, second)
 		}
