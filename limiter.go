@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -12,8 +13,10 @@ type Limiter struct {
 	taker  Taker
 	limits []*Limit
 	suffix []string // what tells the limits' keys apart
-	calls  sync.Pool
-	one    oneTaker // nil if only acts will do
+	// suffixes is how many bytes those have together.
+	suffixes int
+	calls    sync.Pool
+	one      oneTaker // nil if only acts will do
 }
 
 // A oneTaker is a store that decides a take of one key without an act around it.
@@ -50,6 +53,7 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		names[name] = true
 		l.limits = append(l.limits, compiled)
 		l.suffix = append(l.suffix, "#"+name)
+		l.suffixes += len(name) + 1
 	}
 	if len(limits) == 1 {
 		l.one, _ = taker.(oneTaker)
@@ -82,9 +86,24 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
-		if len(l.limits) > 1 {
-			charges[i].Key = key + l.suffix[i]
-		}
+	}
+	if len(l.limits) > 1 {
+		l.tellApart(charges, key)
+	}
+}
+
+// tellApart gives each limit a key of its own: pieces of one string.
+func (l *Limiter) tellApart(charges []Charge, key string) {
+	var text strings.Builder
+	text.Grow(l.suffixes + len(key)*len(charges))
+	for _, suffix := range l.suffix {
+		text.WriteString(key)
+		text.WriteString(suffix)
+	}
+	keys := text.String()
+	for i, suffix := range l.suffix {
+		end := len(key) + len(suffix)
+		charges[i].Key, keys = keys[:end], keys[end:]
 	}
 }
 

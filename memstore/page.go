@@ -51,7 +51,7 @@ func newPage(cells int, bits uint8) *page {
 }
 
 // roomFor is how many cells a new page of so many keys has.
-func roomFor(keys int) int { return keys + keys/2 + 8 }
+func roomFor(keys int) int { return keys*7/4 + 8 }
 
 // find returns the place of a name, or the place for it.
 func (all cells) find(n name) (i int, known bool) {
@@ -105,12 +105,12 @@ func (p *page) move(from *page, i int) {
 	p.set(p.add(from.cells[i].name), &s, from.cells[i].until)
 }
 
-// full reports whether another key would not fit: an eighth of the places stays
+// full reports whether another key would not fit: a quarter of the places stays
 // free, to end searches.
-func (p *page) full() bool { return p.keys >= len(p.cells)*7/8 }
+func (p *page) full() bool { return p.keys >= len(p.cells)*3/4 }
 
 // crowded reports whether the page will soon be full again.
-func (p *page) crowded() bool { return p.keys >= len(p.cells)*3/4 }
+func (p *page) crowded() bool { return p.keys >= len(p.cells)*5/8 }
 
 // live counts the keys that are not as fresh as new ones at a second.
 func (p *page) live(second uint32) (keys int) {

@@ -20,7 +20,7 @@ const entryBytes = 32
 
 // splitKeys is how many keys a page holds before it becomes two, which bounds the
 // time that growing takes to some microseconds.
-const splitKeys = 512
+const splitKeys = 448
 
 // entry is where a name belongs. The first bits of names choose the shard; pages
 // go by those after them.
