@@ -10,7 +10,8 @@ import (
 // TakeOne decides a take of cost units of one key, as Take decides an act that
 // charges nothing else and has no options. It reports false, and has done nothing,
 // where only Take can decide: outside the contract, for limits of concurrency and
-// those with a count of 0, and for keys that the store does not know. A
+// those with a count of 0, and for new keys while the store is
+// full or was a moment ago. A
 // [weir.Limiter] asks it first. A type that embeds a Store and changes Take has to
 // change TakeOne too.
 func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (weir.Decision, bool) {
@@ -37,8 +38,8 @@ func (s *Store) single(a *weir.Act) bool {
 	return s.one(c.Limit, c.Key, &w, &a.Decisions[0])
 }
 
-// one is what take does for an act with one charge and no id, if the store knows
-// the key. It needs no memory but the stack.
+// one is what take does for an act with one charge and no id, unless the key may
+// have to share the overflow's budget. It needs no memory but the stack.
 func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bool {
 	rule := limit.Rule()
 	named := s.name(rule.ID, key)
@@ -61,9 +62,24 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 			s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 		}
 		t.report(d, w, now)
+	} else if !s.overflow.active.Load() {
+		known = s.first(&slot{name: named, limit: limit, rule: rule}, w, d)
 	}
 	sh.mu.Unlock()
 	return known
+}
+
+// first decides the first take of a key, if there is room for it.
+func (s *Store) first(t *slot, w *want, d *weir.Decision) bool {
+	now := s.now()
+	if !s.fits(&s.shards[t.name.shard()], t, now) {
+		return false
+	}
+	t.age(now)
+	t.decide(d, w, now)
+	s.publish(t, now)
+	t.report(d, w, now)
+	return true
 }
 
 // decide charges the key if that fits, now or in time.
