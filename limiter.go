@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -12,7 +13,16 @@ type Limiter struct {
 	taker  Taker
 	limits []*Limit
 	suffix []string // what tells the limits' keys apart
-	calls  sync.Pool
+	// suffixes is how many bytes those have together.
+	suffixes int
+	calls    sync.Pool
+	one      oneTaker // nil if only acts will do
+}
+
+// A oneTaker is a store that decides a take of one key without an act around it.
+// It reports false where only Take can.
+type oneTaker interface {
+	TakeOne(limit *Limit, key string, cost int64) (Decision, bool)
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -43,6 +53,10 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		names[name] = true
 		l.limits = append(l.limits, compiled)
 		l.suffix = append(l.suffix, "#"+name)
+		l.suffixes += len(name) + 1
+	}
+	if len(limits) == 1 {
+		l.one, _ = taker.(oneTaker)
 	}
 	l.calls.New = func() any { return l.newCall() }
 	return l, nil
@@ -72,9 +86,24 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
-		if len(l.limits) > 1 {
-			charges[i].Key = key + l.suffix[i]
-		}
+	}
+	if len(l.limits) > 1 {
+		l.tellApart(charges, key)
+	}
+}
+
+// tellApart gives each limit a key of its own: pieces of one string.
+func (l *Limiter) tellApart(charges []Charge, key string) {
+	var text strings.Builder
+	text.Grow(l.suffixes + len(key)*len(charges))
+	for _, suffix := range l.suffix {
+		text.WriteString(key)
+		text.WriteString(suffix)
+	}
+	keys := text.String()
+	for i, suffix := range l.suffix {
+		end := len(key) + len(suffix)
+		charges[i].Key, keys = keys[:end], keys[end:]
 	}
 }
 
@@ -109,18 +138,18 @@ func (l *Limiter) give(ctx context.Context, c *call) (int64, error) {
 // Delay is the longest of all limits'. A refusal is a decision; the error says
 // that none was reached.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 1, 0)
+	return l.take(ctx, key, 1)
 }
 
 // AllowN charges n units, all or none; 0 looks.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.take(ctx, key, n, 0)
+	return l.take(ctx, key, n)
 }
 
 // AllowUpTo charges as many units as fit, at most n; Granted says how many. It
 // is refused if not even one fits.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.take(ctx, key, 1, n)
+	return l.takeUpTo(ctx, key, 1, n)
 }
 
 // AllowOnce is AllowN for callers that may have to ask again, such as after an
@@ -139,10 +168,19 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 
 // Look charges nothing and says what remains.
 func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 0, 0)
+	return l.take(ctx, key, 0)
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
+func (l *Limiter) take(ctx context.Context, key string, cost int64) (Decision, error) {
+	if l.one != nil {
+		if d, done := l.one.TakeOne(l.limits[0], key, cost); done {
+			return d, nil
+		}
+	}
+	return l.takeUpTo(ctx, key, cost, 0)
+}
+
+func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
 	c := l.begin(Take, key, cost)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {

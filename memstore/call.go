@@ -12,57 +12,52 @@ import (
 type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
-	asked      [weir.MaxCharges]int64 // what the act asks of that slot up to each charge
-	shards     []uint32               // the shards to lock, ascending
-	delay      [weir.MaxCharges]int64 // how long each charge has to wait for what it is granted
-	overflowed bool                   // the overflow's lock is held
-	record     recordName             // of the act's id
-	recordAt   uint32                 // the shard of the record
+	wants      [weir.MaxCharges]want
+	shards     []uint32   // the shards to lock, ascending
+	overflowed bool       // the overflow's lock is held
+	record     recordName // of the act's id
+	recordAt   uint32     // the shard of the record
 }
 
 // A slot is one key of an act: the scratch copy of its state.
 type slot struct {
-	shard    uint32
-	known    bool  // the key has a cell
-	dirty    bool  // to be published whatever was added
-	shared   *cell // the overflow's cell that stands in for the key's own
-	extBytes int64 // memory of the cell's Ext
-	key      string
+	name     name
 	limit    *weir.Limit
 	rule     *algo.Rule
-	later    algo.State // a copy that Delay may look at
-	step     *algo.Step
+	known    bool    // the key has a cell
+	dirty    bool    // to be published whatever was added
+	shared   *budget // the overflow's budget that stands in for the key's own
+	extBytes int64   // memory of the stored Ext
 	state    algo.State
 	aged     int64 // state.Used when it was read
+	fresh    int64 // how long until the state, once published, equals a fresh one
 	asked    int64 // what the act has asked of the key so far
 }
 
 func (c *call) gather(s *Store, a *weir.Act) {
 	for i := range a.Charges {
-		charge := &a.Charges[i]
-		rule := charge.Limit.Rule()
-		j := c.find(rule.ID, charge.Key)
+		limit := a.Charges[i].Limit
+		rule := limit.Rule()
+		named := s.name(rule.ID, a.Charges[i].Key)
+		j := c.find(named)
 		if j < 0 {
 			j = len(c.slots)
-			shard := uint32(maphash.String(s.seed, charge.Key) % shardCount)
-			c.slots = append(c.slots, slot{
-				shard: shard, key: charge.Key, limit: charge.Limit, rule: rule, step: &algo.Steps[rule.ID],
-			})
-			c.shards = append(c.shards, shard)
+			c.slots = append(c.slots, slot{name: named, limit: limit, rule: rule})
+			c.shards = append(c.shards, named.shard())
 		}
 		c.slotOf[i] = int32(j)
 	}
 	if a.ID != "" {
 		c.record = nameRecord(a)
-		c.recordAt = uint32(maphash.Comparable(s.seed, c.record) % shardCount)
+		c.recordAt = uint32(maphash.Comparable(s.seeds[0], c.record) % shardCount)
 		c.shards = append(c.shards, c.recordAt)
 	}
 }
 
-// find returns the place of a key's slot, or -1.
-func (c *call) find(id algo.ID, key string) int {
+// find returns the place of a name's slot, or -1.
+func (c *call) find(n name) int {
 	for j := range c.slots {
-		if c.slots[j].rule.ID == id && c.slots[j].key == key {
+		if c.slots[j].name == n {
 			return j
 		}
 	}

@@ -18,7 +18,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 	// The last first: what an act has booked twice stands in line behind itself.
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		t := &c.slots[c.slotOf[i]]
-		t.dirty = true
+		t.dirty, c.wants[i] = true, want{}
 		a.Decisions[i] = weir.Decision{
 			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
 			Granted: c.apply(a, i, held(a, i, known), now),
@@ -80,7 +80,7 @@ func (t *slot) back(id string, grant algo.Grant, now int64) int64 {
 	switch {
 	case grant.Units == 0:
 	case t.rule.ID != algo.Concurrency:
-		back = t.step.Back(&t.state, t.rule, now, grant)
+		back = t.rule.Back(&t.state, now, grant)
 	case t.state.Holds(id, now):
 		t.state.Hold(id, now, 0)
 		back = 1

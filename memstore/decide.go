@@ -7,16 +7,25 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
+// A want is what one charge of an act asks of its key.
+type want struct {
+	cost      int64
+	asked     int64 // the cost, and what the act asked of the key before
+	longest   int64 // µs that the act can wait
+	immediate bool  // a grant must not have to wait
+	delay     int64 // µs that the charge has to wait for what it is granted
+}
+
 // decide charges the act's keys if all its charges fit, now or in time.
 // redisstore/lua/act.lua is its twin.
 func (c *call) decide(a *weir.Act, now int64) {
 	fits := true
 	for i := range a.Charges {
-		t := &c.slots[c.slotOf[i]]
+		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
 		t.asked += a.Charges[i].Cost
-		c.asked[i], c.delay[i] = t.asked, 0
+		*w = want{cost: a.Charges[i].Cost, asked: t.asked, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
 		a.Decisions[i] = weir.Decision{Outcome: weir.Spared, Source: weir.SourceStore, At: now}
-		if a.Charges[i].Cost > 0 && !c.fits(a, i, now) {
+		if w.cost > 0 && !t.fits(w, now) {
 			a.Decisions[i].Outcome = weir.Refused
 			fits = false
 		}
@@ -34,29 +43,28 @@ func (c *call) decide(a *weir.Act, now int64) {
 
 // fits reports whether a charge fits, now or within the time that the act can
 // wait, and notes the delay.
-func (c *call) fits(a *weir.Act, i int, now int64) bool {
-	t, longest := &c.slots[c.slotOf[i]], a.MaxWait.Microseconds()
-	total := t.state.Used + t.asked
+func (t *slot) fits(w *want, now int64) bool {
+	total := t.state.Used + w.asked
 	switch {
-	case t.asked > t.rule.Burst:
+	case w.asked > t.rule.Burst:
 		return false
-	case t.step.Delay != nil:
-		c.delay[i] = t.queued(now, t.asked-a.Charges[i].Cost)
-		return total <= t.rule.Burst && (c.delay[i] == 0 || !a.Immediate && (longest == 0 || c.delay[i] <= longest))
+	case t.rule.Delays():
+		w.delay = t.queued(w, now)
+		return total <= t.rule.Burst && (w.delay == 0 || !w.immediate && (w.longest == 0 || w.delay <= w.longest))
 	case total <= t.rule.Burst:
 		return true
-	case longest == 0 || total > t.rule.Cap:
+	case w.longest == 0 || total > t.rule.Cap:
 		return false
 	}
-	c.delay[i] = t.step.Wait(&t.state, t.rule, now, t.asked)
-	return c.delay[i] <= longest
+	w.delay = t.rule.Wait(&t.state, now, w.asked)
+	return w.delay <= w.longest
 }
 
-// queued is how long what comes after so many units more has to wait.
-func (t *slot) queued(now, units int64) int64 {
-	t.later = t.state
-	t.later.Used = min(t.later.Used+units, t.rule.Cap)
-	return t.step.Delay(&t.later, t.rule, now)
+// queued is how long a charge has to wait for all that was queued before it.
+func (t *slot) queued(w *want, now int64) int64 {
+	later := t.state
+	later.Used = min(later.Used+w.asked-w.cost, t.rule.Cap)
+	return t.rule.Delay(&later, now)
 }
 
 func (c *call) grant(a *weir.Act, now int64) {
@@ -73,7 +81,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 			granted = most
 		}
 		d := &a.Decisions[i]
-		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.delay[i])*time.Microsecond
+		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		t.state.Used += granted
 		if t.rule.ID == algo.Concurrency && granted > 0 {
 			t.state.Hold(a.ID, now, now+t.rule.Period)
@@ -92,39 +100,43 @@ func (t *slot) owe(units int64) int64 {
 	return t.state.Used - before
 }
 
-// report says what remains, and how long to wait, once all is charged.
+// report says what remains, and how long to wait, once all is charged and
+// published.
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
-		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
-		d.Remaining = algo.Room(&t.state, t.rule)
-		if a.Kind == weir.Take && a.Immediate && t.step.Delay != nil && t.state.Used > 0 {
-			d.Remaining = 0
-		}
-		d.ResetAfter = algo.Duration(t.step.Fresh(&t.state, t.rule, now))
-		if d.Outcome == weir.Refused {
-			d.RetryAfter = algo.Duration(c.retry(a, i, now))
-		}
+		c.slots[c.slotOf[i]].report(&a.Decisions[i], &c.wants[i], now)
 	}
 }
 
-func (c *call) retry(a *weir.Act, i int, now int64) int64 {
-	t, asked, longest := &c.slots[c.slotOf[i]], c.asked[i], a.MaxWait.Microseconds()
-	if asked > t.rule.Burst {
+func (t *slot) report(d *weir.Decision, w *want, now int64) {
+	d.Remaining = algo.Room(&t.state, t.rule)
+	if w.immediate && t.rule.Delays() && t.state.Used > 0 {
+		d.Remaining = 0
+	}
+	d.ResetAfter = algo.Duration(t.fresh)
+	if d.Outcome == weir.Refused {
+		d.RetryAfter = algo.Duration(t.retry(w, now))
+	}
+}
+
+// retry is how long until a charge fits that did not.
+func (t *slot) retry(w *want, now int64) int64 {
+	if w.asked > t.rule.Burst {
 		return int64(algo.Never)
 	}
 	wait := int64(0)
-	if t.state.Used+asked > t.rule.Burst {
-		wait = t.step.Wait(&t.state, t.rule, now, asked)
+	if t.state.Used+w.asked > t.rule.Burst {
+		wait = t.rule.Wait(&t.state, now, w.asked)
 	}
 	switch {
-	case t.step.Delay != nil && a.Immediate:
-		wait = max(wait, t.queued(now, asked-a.Charges[i].Cost))
-	case t.step.Delay != nil && longest > 0:
-		wait = max(wait, t.queued(now, asked-a.Charges[i].Cost)-longest)
-	case t.step.Delay == nil && longest > 0:
-		wait -= longest
-		if over := t.state.Used + asked - t.rule.Cap; over > 0 {
-			wait = max(wait, t.step.Wait(&t.state, t.rule, now, over+t.rule.Burst-t.state.Used))
+	case t.rule.Delays() && w.immediate:
+		wait = max(wait, t.queued(w, now))
+	case t.rule.Delays() && w.longest > 0:
+		wait = max(wait, t.queued(w, now)-w.longest)
+	case !t.rule.Delays() && w.longest > 0:
+		wait -= w.longest
+		if over := t.state.Used + w.asked - t.rule.Cap; over > 0 {
+			wait = max(wait, t.rule.Wait(&t.state, now, over+t.rule.Burst-t.state.Used))
 		}
 	}
 	return wait

@@ -7,6 +7,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +17,6 @@ import (
 
 // DefaultMaxBytes is the memory that a store keeps its keys within by default.
 const DefaultMaxBytes = 256 << 20
-
-const shardCount = 256
 
 // Options are the settings of a [Store]. The zero value is a good one.
 type Options struct {
@@ -39,8 +38,10 @@ type Options struct {
 // nothing: forgotten keys are swept while others are taken. Create it with New.
 type Store struct {
 	shards   [shardCount]shard
-	seed     maphash.Seed
-	now      func() int64
+	seeds    [2]maphash.Seed
+	clock    func() time.Time // nil: what the monotonic clock has measured since start
+	start    time.Time
+	epoch    int64 // start in µs since 1970
 	maxBytes int64
 	bytes    atomic.Int64
 	overflow overflow
@@ -49,9 +50,10 @@ type Store struct {
 
 // New returns an empty store.
 func New(o Options) *Store {
-	s := &Store{seed: maphash.MakeSeed(), now: monotonic(), maxBytes: o.MaxBytes}
-	if o.Now != nil {
-		s.now = func() int64 { return o.Now().UnixMicro() }
+	start := time.Now()
+	s := &Store{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		clock: o.Now, start: start, epoch: start.UnixMicro(), maxBytes: o.MaxBytes,
 	}
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
@@ -59,15 +61,20 @@ func New(o Options) *Store {
 	if s.overflow.logger = o.Logger; o.Logger == nil {
 		s.overflow.logger = slog.New(slog.DiscardHandler)
 	}
+	pages := slices.Repeat([]entry{{nothing.cells, nothing}}, shardCount)
+	for i := range s.shards {
+		s.shards[i].table = table{pages: pages[i : i+1 : i+1], shift: 64}
+	}
 	s.calls.New = func() any { return new(call) }
 	return s
 }
 
-// monotonic is a clock that steps of the machine's clock do not reach.
-func monotonic() func() int64 {
-	start := time.Now()
-	base := start.UnixMicro()
-	return func() int64 { return base + time.Since(start).Microseconds() }
+// now reads the clock, in µs since 1970.
+func (s *Store) now() int64 {
+	if s.clock != nil {
+		return s.clock().UnixMicro()
+	}
+	return s.epoch + time.Since(s.start).Microseconds()
 }
 
 // Take decides the acts, each at one reading of the clock, while it holds the
@@ -76,12 +83,13 @@ func monotonic() func() int64 {
 // [weir.ErrInvalid].
 func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 	for _, a := range acts {
-		if !a.Prepare() {
+		if !a.Prepare() && !s.single(a) {
 			s.take(a)
 		}
 	}
 }
 
+// take decides any act that is prepared.
 func (s *Store) take(a *weir.Act) {
 	c := s.calls.Get().(*call)
 	c.gather(s, a)
@@ -95,7 +103,12 @@ func (s *Store) take(a *weir.Act) {
 // decide does the act while its shards are locked.
 func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	for i := range c.slots {
-		s.load(c, &c.slots[i], now)
+		t := &c.slots[i]
+		full := s.load(t, now)
+		if !t.known && (full || s.overflow.active.Load()) {
+			s.overflow.load(c, t, full, now)
+		}
+		t.age(now)
 	}
 	if c.overflowed {
 		c.merge(len(a.Charges))
@@ -129,7 +142,10 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
 	for i := range s.shards {
-		stats.Keys += s.shards[i].count()
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		stats.Keys += sh.keys
+		sh.mu.Unlock()
 	}
 	return stats
 }

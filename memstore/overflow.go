@@ -18,7 +18,23 @@ type overflow struct {
 	active  atomic.Bool // there are cells
 
 	mu    sync.Mutex // taken after the shards' locks
-	cells map[shared]*cell
+	cells map[shared]*budget
+}
+
+// A budget is a stored state that has no place in a table.
+type budget struct {
+	cell
+	ext *algo.Ext
+}
+
+func (b *budget) get(s *algo.State) {
+	b.cell.get(s)
+	s.Ext = b.ext
+}
+
+func (b *budget) set(s *algo.State, until uint32) {
+	b.cell.set(s, until)
+	b.ext = s.Ext
 }
 
 // shared names a limit by what it does, so that a reload changes nothing.
@@ -43,22 +59,23 @@ func (o *overflow) load(c *call, t *slot, share bool, now int64) {
 			found = o.add(name)
 		}
 		o.charges.Add(1)
-		t.shared, t.state = found, found.state()
+		t.shared = found
+		found.get(&t.state)
 	case found != nil:
-		t.state = found.state()
+		found.get(&t.state)
 		t.state.Ext = t.state.Ext.Clone()
 	}
 }
 
-func (o *overflow) add(name shared) *cell {
+func (o *overflow) add(name shared) *budget {
 	o.once.Do(func() {
 		o.logger.Warn("memory store is full: new keys share one budget a limit", "limit", name.name)
 	})
 	if o.cells == nil {
-		o.cells = make(map[shared]*cell)
+		o.cells = make(map[shared]*budget)
 	}
 	o.active.Store(true)
-	o.cells[name] = new(cell)
+	o.cells[name] = new(budget)
 	return o.cells[name]
 }
 

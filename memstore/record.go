@@ -41,6 +41,10 @@ type answer struct {
 // recordBytes is what a record costs beside its texts and decisions.
 const recordBytes, decisionBytes = 256, 64
 
+// sweepNew and sweepFull are how many ids of a shard are looked at when one is
+// added: always, and when there is no room.
+const sweepNew, sweepFull = 2, 128
+
 func (r *record) bytes(name recordName) int64 {
 	return recordBytes + int64(len(name.id)+len(name.slot)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }

@@ -1,138 +1,142 @@
 package memstore
 
 import (
+	"hash/maphash"
 	"math"
-	"strings"
 	"sync"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A shard holds the keys of one part of the hash space. Keys of different
-// algorithms never meet.
+// A shard holds the keys of one part of the hash space.
 type shard struct {
-	mu    sync.Mutex
-	cells [algo.Count]map[string]cell
+	mu sync.Mutex
+	table
 	// records are what is remembered of ids.
 	records map[recordName]*record
-	_       [64]byte // keeps neighbours' locks off one cache line
-}
-
-// A cell is a key's state, inline where it is small.
-type cell struct {
-	at, used int64
-	ext      *algo.Ext
-	rem      uint32
-	until    uint32 // seconds since 1970: the state equals a fresh one from then on
-}
-
-func (c *cell) state() algo.State {
-	return algo.State{At: c.at, Used: c.used, Rem: int64(c.rem), Ext: c.ext}
+	_       [8]byte // fills a cache line, to keep neighbours' locks off it
 }
 
 const (
-	// keyBytes is what a key costs beside its own bytes: its place in the map at
-	// an average load, and the header of its string.
-	keyBytes = 96
-	// sweepNew and sweepFull are how many keys of a shard are looked at when a
-	// key is added: always, and when there is no room.
-	sweepNew  = 2
-	sweepFull = 128
+	shardBits  = 8
+	shardCount = 1 << shardBits
 )
 
-func (sh *shard) count() int {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	n := 0
-	for _, cells := range sh.cells {
-		n += len(cells)
-	}
-	return n
+// name names a key. Its first bits say which shard it belongs to.
+func (s *Store) name(id algo.ID, key string) name {
+	low := maphash.String(s.seeds[1], key)
+	return name{maphash.String(s.seeds[0], key), low<<(algorithmBits+1) | 1<<algorithmBits | uint64(id)}
 }
 
-// load reads the state of a key and brings it to now.
-func (s *Store) load(c *call, t *slot, now int64) {
-	found, known := s.shards[t.shard].cells[t.rule.ID][t.key]
-	t.known = known
-	if known {
-		t.state, t.extBytes = found.state(), found.ext.Bytes()
-	} else if full := !s.fits(t, now); full || s.overflow.active.Load() {
-		s.overflow.load(c, t, full, now)
+func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
+
+// load reads the state of a key. It reports whether there is no room for one that
+// the store does not know.
+func (s *Store) load(t *slot, now int64) (full bool) {
+	sh := &s.shards[t.name.shard()]
+	p := sh.page(t.name)
+	i, known := p.cells.find(t.name)
+	if t.known = known; known {
+		t.load(p, i)
+		return false
 	}
+	return !s.fits(sh, t, now)
+}
+
+// load copies the state at a place.
+func (t *slot) load(p *page, i int) {
+	p.cells[i].get(&t.state)
+	t.state.Ext = p.ext(i)
+	t.extBytes = t.state.Ext.Bytes()
+}
+
+// age brings the state to now.
+func (t *slot) age(now int64) {
 	if t.rule.Calendar {
 		own := t.limit.RuleAt(now)
 		t.rule = &own
 	}
-	t.dirty = t.step.Age(&t.state, t.rule, now)
+	t.dirty = t.rule.Age(&t.state, now)
 	t.aged = t.state.Used
+}
+
+// save makes the state ready to be stored, and reports whether it has to be.
+func (t *slot) save(tight bool, now int64) bool {
+	added := t.state.Used - t.aged
+	changed := added != 0 || t.dirty
+	if changed {
+		t.state.Tight = tight
+		t.rule.Save(&t.state, now, added)
+	}
+	t.fresh = t.rule.Fresh(&t.state, now)
+	return changed
 }
 
 // publish stores what the act has changed.
 func (s *Store) publish(t *slot, now int64) {
-	added := t.state.Used - t.aged
-	if added == 0 && !t.dirty {
+	if !t.save(s.tight(), now) {
 		return
 	}
-	t.state.Tight = s.bytes.Load() > s.maxBytes
-	if t.step.Save != nil {
-		t.step.Save(&t.state, t.rule, now, added)
-	}
-	filled := cell{
-		at: t.state.At, used: t.state.Used - t.state.Base, ext: t.state.Ext, rem: uint32(t.state.Rem),
-		until: seconds(now + t.step.Fresh(&t.state, t.rule, now)),
-	}
+	until := seconds(now + t.fresh)
 	if t.shared != nil {
-		*t.shared = filled
+		t.shared.set(&t.state, until)
 		return
 	}
-	s.bytes.Add(t.state.Ext.Bytes() - t.extBytes)
-	s.put(t, filled, now)
+	sh := &s.shards[t.name.shard()]
+	more := t.state.Ext.Bytes() - t.extBytes + sh.seat(t, now)
+	p := sh.page(t.name)
+	i, _ := p.cells.find(t.name)
+	s.grew(more + p.set(i, &t.state, until))
 }
 
-func (s *Store) put(t *slot, filled cell, now int64) {
-	cells := &s.shards[t.shard].cells[t.rule.ID]
+// seat gives a key a place if it has none: it is new, or another key of its act has
+// swept it. It returns how many bytes more that takes.
+func (sh *shard) seat(t *slot, now int64) (bytes int64) {
+	p := sh.page(t.name)
+	if _, seated := p.cells.find(t.name); seated {
+		return 0
+	}
 	if t.known {
-		(*cells)[t.key] = filled
-		return
+		bytes = t.extBytes
 	}
-	if *cells == nil {
-		*cells = make(map[string]cell)
+	if p.full() {
+		bytes -= sh.shed(t.name, second(now))
+		if sh.page(t.name).crowded() {
+			bytes += sh.grow(t.name)
+		}
 	}
-	s.sweep(t, sweepNew, now)
-	// A key may be a piece of a larger buffer; do not keep that alive.
-	(*cells)[strings.Clone(t.key)] = filled
-	s.bytes.Add(keyCost(t.key))
+	sh.keys++
+	sh.page(t.name).add(t.name)
+	return bytes
+}
+
+// tight reports whether the store takes more memory than it should.
+func (s *Store) tight() bool { return s.bytes.Load() > s.maxBytes }
+
+// grew counts bytes.
+func (s *Store) grew(bytes int64) {
+	if bytes != 0 {
+		s.bytes.Add(bytes)
+	}
 }
 
 // fits reports whether there is room for a new key, after looking for some.
-func (s *Store) fits(t *slot, now int64) bool {
-	need := keyCost(t.key) + t.rule.ExtBytes()
-	if s.bytes.Load()+need <= s.maxBytes {
+func (s *Store) fits(sh *shard, t *slot, now int64) bool {
+	if s.free(sh, t) {
 		return true
 	}
-	s.sweep(t, sweepFull, now)
-	return s.bytes.Load()+need <= s.maxBytes
+	s.grew(-sh.shed(t.name, second(now)))
+	return s.free(sh, t)
 }
 
-// sweep looks at some keys of a shard, wherever the map begins today, and
-// forgets those whose state equals a fresh one.
-func (s *Store) sweep(t *slot, most int, now int64) {
-	for id := range s.shards[t.shard].cells {
-		cells := s.shards[t.shard].cells[id]
-		looked := 0
-		for key, c := range cells {
-			if looked++; looked > most {
-				break
-			}
-			if int64(c.until)*1_000_000 <= now {
-				delete(cells, key)
-				s.bytes.Add(-keyCost(key) - c.ext.Bytes())
-			}
-		}
-	}
+func (s *Store) free(sh *shard, t *slot) bool {
+	ext := t.rule.ExtBytes()
+	need := ext + sh.growth(sh.page(t.name), ext > 0)
+	return need == 0 || s.bytes.Load()+need <= s.maxBytes
 }
-
-func keyCost(key string) int64 { return keyBytes + int64(len(key)+15)&^15 }
 
 // seconds rounds an instant up to whole seconds.
 func seconds(micros int64) uint32 { return uint32(min(micros/1_000_000+1, math.MaxUint32)) }
+
+// second is the second that an instant lies in.
+func second(micros int64) uint32 { return uint32(micros / 1_000_000) }

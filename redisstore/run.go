@@ -64,7 +64,6 @@ func (r *run) read(p *reader, at int64) {
 // answer is the decision for the next act of the run.
 func (r *run) answer(d *weir.Decision) {
 	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: r.at}
-	step := &algo.Steps[r.rule.ID]
 	switch {
 	case r.cost == 0:
 	case r.granted >= r.cost:
@@ -72,26 +71,26 @@ func (r *run) answer(d *weir.Decision) {
 		if r.upTo > 0 {
 			d.Granted = r.granted
 		}
-		if step.Delay != nil {
-			d.Delay = algo.Duration(r.queued(step))
+		if r.rule.Delays() {
+			d.Delay = algo.Duration(r.queued())
 		}
 		r.granted -= d.Granted
 		r.state.Used += d.Granted
 	default:
-		r.refuse(d, step)
+		r.refuse(d)
 	}
 	d.Remaining = algo.Room(&r.state, r.rule)
-	if r.immediate && step.Delay != nil && r.state.Used > 0 {
+	if r.immediate && r.rule.Delays() && r.state.Used > 0 {
 		d.Remaining = 0
 	}
 	fresh := r.fresh
 	if !keepsMore(r.rule.ID) {
-		fresh = step.Fresh(&r.state, r.rule, r.at)
+		fresh = r.rule.Fresh(&r.state, r.at)
 	}
 	d.ResetAfter = algo.Duration(fresh)
 }
 
-func (r *run) refuse(d *weir.Decision, step *algo.Step) {
+func (r *run) refuse(d *weir.Decision) {
 	d.Outcome = weir.Refused
 	if r.rule.ChargeRefused {
 		r.state.Used = max(r.state.Used, min(r.state.Used+r.cost, r.rule.Debt))
@@ -103,17 +102,17 @@ func (r *run) refuse(d *weir.Decision, step *algo.Step) {
 	case keepsMore(r.rule.ID):
 		wait = r.wait
 	case r.state.Used+r.cost > r.rule.Burst:
-		wait = step.Wait(&r.state, r.rule, r.at, r.cost)
+		wait = r.rule.Wait(&r.state, r.at, r.cost)
 	}
-	if r.immediate && step.Delay != nil {
-		wait = max(wait, r.queued(step))
+	if r.immediate && r.rule.Delays() {
+		wait = max(wait, r.queued())
 	}
 	d.RetryAfter = algo.Duration(wait)
 }
 
 // queued is how long what comes next has to wait.
-func (r *run) queued(step *algo.Step) int64 {
+func (r *run) queued() int64 {
 	later := r.state
 	later.Used = min(later.Used, r.rule.Cap)
-	return step.Delay(&later, r.rule, r.at)
+	return r.rule.Delay(&later, r.at)
 }

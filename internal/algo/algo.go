@@ -77,71 +77,25 @@ type Ext struct {
 // Whole are to be taken back.
 type Grant struct{ Units, Whole, At, Delay int64 }
 
-// A Step is one algorithm. It works on a scratch copy of a key's state: Age
-// first, then as many charges as there are, each of which adds to Used, then
-// Save. A store publishes the copy if anything was added or Age asks for it, and
-// drops it otherwise, so that looks and refusals change nothing.
+// A Step is one algorithm as others name it; [Rule] has its functions.
 type Step struct {
 	// Name is the algorithm's name wherever people meet it.
 	Name string
 	// Letter and Format begin the Redis key, so that no state is ever read by
 	// another algorithm or as another layout.
 	Letter, Format byte
-	// Age does to a state what time has done: Used becomes the units that still
-	// count. It reports whether the state lay in the future and was clamped,
-	// which must be published even if nothing is charged. It leaves Ext alone
-	// unless it reports that.
-	Age func(s *State, r *Rule, now int64) bool
-	// Wait is how long until cost units fit, if nothing else happens. It is
-	// asked only where they do not fit now and cost is at most r.Burst.
-	Wait func(s *State, r *Rule, now, cost int64) int64
-	// Fresh is how long until the key equals one never used.
-	Fresh func(s *State, r *Rule, now int64) int64
-	// Back takes a grant back, as far as it still counts, and returns how much
-	// room that makes. The store publishes the state.
-	Back func(s *State, r *Rule, now int64, g Grant) int64
-	// Delay is how long what is granted now has to wait before it may be used.
-	// Nil where it has not.
-	Delay func(s *State, r *Rule, now int64) int64
-	// Save files the units that were added to Used since Age under now. Nil
-	// where Used says it all.
-	Save func(s *State, r *Rule, now, added int64)
 }
 
 // Steps is the table of all algorithms, by ID.
 var Steps = [Count]Step{
-	GCRA: {
-		Name: "gcra", Letter: 'g', Format: '1',
-		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: gcraBack,
-	},
-	FixedWindow: {
-		Name: "fixed_window", Letter: 'f', Format: '1',
-		Age: fixedAge, Wait: fixedWait, Fresh: fixedFresh, Back: fixedBack, Save: fixedSave,
-	},
-	SlidingLog: {
-		Name: "sliding_log", Letter: 'l', Format: '2',
-		Age: logAge, Wait: logWait, Fresh: logFresh, Back: logBack, Save: logSave,
-	},
-	RollingWindow: {
-		Name: "rolling_window", Letter: 'r', Format: '1',
-		Age: ringAge, Wait: ringWait, Fresh: ringFresh, Back: ringBack, Save: ringSave,
-	},
-	TokenBucket: {
-		Name: "token_bucket", Letter: 't', Format: '1',
-		Age: bucketAge, Wait: bucketWait, Fresh: bucketFresh, Back: bucketBack,
-	},
-	SlidingCounter: {
-		Name: "sliding_counter", Letter: 's', Format: '1',
-		Age: counterAge, Wait: counterWait, Fresh: counterFresh, Back: counterBack, Save: counterSave,
-	},
-	LeakyBucket: {
-		Name: "leaky_bucket", Letter: 'k', Format: '1',
-		Age: gcraAge, Wait: gcraWait, Fresh: gcraFresh, Back: leakyBack, Delay: gcraFresh,
-	},
-	Concurrency: {
-		Name: "concurrency", Letter: 'c', Format: '1',
-		Age: holdersAge, Wait: holdersWait, Fresh: holdersFresh, Save: holdersSave,
-	},
+	GCRA:           {Name: "gcra", Letter: 'g', Format: '1'},
+	FixedWindow:    {Name: "fixed_window", Letter: 'f', Format: '1'},
+	SlidingLog:     {Name: "sliding_log", Letter: 'l', Format: '2'},
+	RollingWindow:  {Name: "rolling_window", Letter: 'r', Format: '1'},
+	TokenBucket:    {Name: "token_bucket", Letter: 't', Format: '1'},
+	SlidingCounter: {Name: "sliding_counter", Letter: 's', Format: '1'},
+	LeakyBucket:    {Name: "leaky_bucket", Letter: 'k', Format: '1'},
+	Concurrency:    {Name: "concurrency", Letter: 'c', Format: '1'},
 }
 
 // Room is how many units fit now.

@@ -22,18 +22,15 @@ var rules = [Count]Rule{
 
 // charge runs one step as a store does and reports whether the cost fitted.
 func charge(s *State, r *Rule, now, cost int64) bool {
-	step := Steps[r.ID]
 	scratch := *s
-	clamped := step.Age(&scratch, r, now)
+	clamped := r.Age(&scratch, now)
 	aged := scratch.Used
 	fits := cost == 0 || scratch.Used+cost <= r.Burst
 	if fits {
 		scratch.Used += cost
 	}
 	if scratch.Used != aged || clamped {
-		if step.Save != nil {
-			step.Save(&scratch, r, now, scratch.Used-aged)
-		}
+		r.Save(&scratch, now, scratch.Used-aged)
 		scratch.Used -= scratch.Base
 		*s = scratch
 	}
@@ -111,12 +108,12 @@ func TestSteps(t *testing.T) {
 				t.Errorf("%s, row %d: fits %v", step.Name, i, fits)
 			}
 			aged := s
-			step.Age(&aged, r, now)
+			r.Age(&aged, now)
 			wait := int64(0)
 			if row.cost <= r.Burst && aged.Used+row.cost > r.Burst {
-				wait = step.Wait(&aged, r, now, row.cost)
+				wait = r.Wait(&aged, now, row.cost)
 			}
-			if room, fresh := Room(&aged, r), step.Fresh(&aged, r, now); room != row.room || wait != row.wait || fresh != row.fresh {
+			if room, fresh := Room(&aged, r), r.Fresh(&aged, now); room != row.room || wait != row.wait || fresh != row.fresh {
 				t.Errorf("%s, row %d: room %d, wait %d, fresh %d; want %+v", step.Name, i, room, wait, fresh, row)
 			}
 		}
@@ -154,20 +151,20 @@ func foretell(t *testing.T, step Step, r *Rule, s State, now, cost int64, fitted
 	future := func(at int64) State {
 		later := s
 		later.Ext = s.Ext.Clone()
-		step.Age(&later, r, at)
+		r.Age(&later, at)
 		return later
 	}
 	present := future(now)
 	if present.Used < 0 || present.Used > r.Cap {
 		t.Fatalf("%s: %d units used", step.Name, present.Used)
 	}
-	if rested := future(now + step.Fresh(&present, r, now)); rested.Used != 0 {
-		t.Fatalf("%s: not fresh after %d µs", step.Name, step.Fresh(&present, r, now))
+	if rested := future(now + r.Fresh(&present, now)); rested.Used != 0 {
+		t.Fatalf("%s: not fresh after %d µs", step.Name, r.Fresh(&present, now))
 	}
 	if fitted || cost > r.Burst {
 		return
 	}
-	wait := step.Wait(&present, r, now, cost)
+	wait := r.Wait(&present, now, cost)
 	if early := future(now + wait - 1); Room(&early, r) >= cost {
 		t.Fatalf("%s: %d fit before %d µs", step.Name, cost, wait)
 	}
@@ -183,7 +180,7 @@ func TestAssembleKnowsEveryAlgorithm(t *testing.T) {
 		t.Errorf("assembled:\n%s", text)
 	}
 	for id, step := range Steps {
-		if step.Name == "" || step.Letter == 0 || step.Age == nil || step.Wait == nil || step.Fresh == nil || step.Back == nil && ID(id) != Concurrency {
+		if step.Name == "" || step.Letter == 0 {
 			t.Errorf("algorithm %d is incomplete: %q", id, step.Name)
 		}
 	}

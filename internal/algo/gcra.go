@@ -11,8 +11,10 @@ package algo
 // rounded up and room is Burst − Used.
 
 func gcraAge(s *State, r *Rule, now int64) bool {
-	t := now / r.Tick
-	at := ceilDiv(s.At, r.Tick)
+	t, at := now, s.At
+	if r.Tick > 1 {
+		t, at = now/r.Tick, ceilDiv(s.At, r.Tick)
+	}
 	clamped := at > t
 	s.Used = min(s.Used, r.Cap)
 	if clamped {
@@ -23,11 +25,22 @@ func gcraAge(s *State, r *Rule, now int64) bool {
 		s.At, s.Used, s.Rem = t*r.Tick, 0, 0
 		return clamped
 	}
-	units := drained / r.Den
-	rest := drained - units*r.Den
-	ticks := rest / r.Num
-	s.At, s.Used, s.Rem = (t-ticks)*r.Tick, s.Used-units, rest-ticks*r.Num
+	units, rest := divide(drained, r.Den)
+	ticks, rem := divide(rest, r.Num)
+	s.At, s.Used, s.Rem = (t-ticks)*r.Tick, s.Used-units, rem
 	return clamped
+}
+
+// divide is a / b and a % b. Where a key is hot, or rates are round, there is
+// nothing to divide, which is what takes time here.
+func divide(a, b int64) (quotient, rest int64) {
+	switch {
+	case uint64(a) < uint64(b):
+		return 0, a
+	case b == 1:
+		return a, 0
+	}
+	return a / b, a % b
 }
 
 func gcraWait(s *State, r *Rule, now, cost int64) int64 {
@@ -43,7 +56,11 @@ func gcraUntil(s *State, r *Rule, now, units int64) int64 {
 	if units <= 0 {
 		return 0
 	}
-	return s.At + ceilDiv(units*r.Den-s.Rem, r.Num)*r.Tick - now
+	ticks, rem := divide(units*r.Den-s.Rem, r.Num)
+	if rem > 0 {
+		ticks++
+	}
+	return s.At + ticks*r.Tick - now
 }
 
 // gcraBack takes a grant back less what has drained since it was due, as if it

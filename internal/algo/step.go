@@ -1,0 +1,114 @@
+package algo
+
+// A store works on a scratch copy of a key's state: Age first, then as many
+// charges as there are, each of which adds to Used, then Save. It publishes the
+// copy if anything was added or Age asks for it, and drops it otherwise, so that
+// looks and refusals change nothing. Which algorithm's function runs is chosen by
+// a switch and not by a table, so that the copy can live on the stack.
+
+// Age does to a state what time has done: Used becomes the units that still
+// count. It reports whether the state lay in the future and was clamped, which
+// must be published even if nothing is charged. It leaves Ext alone unless it
+// reports that.
+func (r *Rule) Age(s *State, now int64) bool {
+	switch r.ID {
+	case GCRA, LeakyBucket:
+		return gcraAge(s, r, now)
+	case FixedWindow:
+		return fixedAge(s, r, now)
+	case SlidingLog:
+		return logAge(s, r, now)
+	case RollingWindow:
+		return ringAge(s, r, now)
+	case TokenBucket:
+		return bucketAge(s, r, now)
+	case SlidingCounter:
+		return counterAge(s, r, now)
+	}
+	return holdersAge(s, r, now)
+}
+
+// Wait is how long until cost units fit, if nothing else happens. It is asked only
+// where they do not fit now and cost is at most r.Burst.
+func (r *Rule) Wait(s *State, now, cost int64) int64 {
+	switch r.ID {
+	case GCRA, LeakyBucket:
+		return gcraWait(s, r, now, cost)
+	case FixedWindow:
+		return fixedWait(s, r, now, cost)
+	case SlidingLog:
+		return logWait(s, r, now, cost)
+	case RollingWindow:
+		return ringWait(s, r, now, cost)
+	case TokenBucket:
+		return bucketWait(s, r, now, cost)
+	case SlidingCounter:
+		return counterWait(s, r, now, cost)
+	}
+	return holdersWait(s, r, now, cost)
+}
+
+// Fresh is how long until the key equals one never used.
+func (r *Rule) Fresh(s *State, now int64) int64 {
+	switch r.ID {
+	case GCRA, LeakyBucket:
+		return gcraFresh(s, r, now)
+	case FixedWindow:
+		return fixedFresh(s, r, now)
+	case SlidingLog:
+		return logFresh(s, r, now)
+	case RollingWindow:
+		return ringFresh(s, r, now)
+	case TokenBucket:
+		return bucketFresh(s, r, now)
+	case SlidingCounter:
+		return counterFresh(s, r, now)
+	}
+	return holdersFresh(s, r, now)
+}
+
+// Back takes a grant back, as far as it still counts, and returns how much room
+// that makes. The store publishes the state. Holders of places give them back in
+// another way.
+func (r *Rule) Back(s *State, now int64, g Grant) int64 {
+	switch r.ID {
+	case GCRA:
+		return gcraBack(s, r, now, g)
+	case LeakyBucket:
+		return leakyBack(s, r, now, g)
+	case FixedWindow:
+		return fixedBack(s, r, now, g)
+	case SlidingLog:
+		return logBack(s, r, now, g)
+	case RollingWindow:
+		return ringBack(s, r, now, g)
+	case TokenBucket:
+		return bucketBack(s, r, now, g)
+	case SlidingCounter:
+		return counterBack(s, r, now, g)
+	}
+	return 0
+}
+
+// Delays reports whether what is granted may have to wait before it may be used.
+func (r *Rule) Delays() bool { return r.ID == LeakyBucket }
+
+// Delay is how long what is granted now has to wait, where the rule delays.
+func (r *Rule) Delay(s *State, now int64) int64 { return gcraFresh(s, r, now) }
+
+// Save files the units that were added to Used since Age under now. Where Used
+// says it all it does nothing.
+func (r *Rule) Save(s *State, now, added int64) {
+	switch r.ID {
+	case FixedWindow:
+		fixedSave(s, r, now, added)
+	case SlidingLog:
+		logSave(s, r, now, added)
+	case RollingWindow:
+		ringSave(s, r, now, added)
+	case SlidingCounter:
+		counterSave(s, r, now, added)
+	case Concurrency:
+		holdersSave(s, r, now, added)
+	}
+}

@@ -1,0 +1,98 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// TakeOne decides a take of cost units of one key, as Take decides an act that
+// charges nothing else and has no options. It reports false, and has done nothing,
+// where only Take can decide: outside the contract, for limits of concurrency and
+// those with a count of 0, and for new keys while the store is
+// full or was a moment ago. A
+// [weir.Limiter] asks it first. A type that embeds a Store and changes Take has to
+// change TakeOne too.
+func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (weir.Decision, bool) {
+	rule := limit.Rule()
+	if rule == nil || rule.ID == algo.Concurrency || limit.Count == 0 ||
+		cost < 0 || cost > weir.MaxCost || len(key) > weir.MaxKeyBytes {
+		return weir.Decision{}, false
+	}
+	var d weir.Decision
+	done := s.one(limit, key, &want{cost: cost, asked: cost}, &d)
+	return d, done
+}
+
+// single decides a take of one key, if that is what the act is.
+func (s *Store) single(a *weir.Act) bool {
+	if a.Kind != weir.Take || len(a.Charges) != 1 || a.ID != "" {
+		return false
+	}
+	c := &a.Charges[0]
+	if c.UpTo != 0 {
+		return false
+	}
+	w := want{cost: c.Cost, asked: c.Cost, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
+	return s.one(c.Limit, c.Key, &w, &a.Decisions[0])
+}
+
+// one is what take does for an act with one charge and no id, unless the key may
+// have to share the overflow's budget. It needs no memory but the stack.
+func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bool {
+	rule := limit.Rule()
+	named := s.name(rule.ID, key)
+	sh := &s.shards[named.shard()]
+	sh.mu.Lock()
+	e := sh.entry(named)
+	i, known := e.cells.find(named)
+	if known {
+		t, inline := slot{limit: limit, rule: rule}, rule.ExtBytes() == 0
+		if e.cells[i].get(&t.state); !inline {
+			t.load(e.page, i)
+		}
+		now := s.now()
+		t.age(now)
+		t.decide(d, w, now)
+		switch changed := t.save(s.tight(), now); {
+		case changed && inline:
+			e.cells[i].set(&t.state, seconds(now+t.fresh))
+		case changed:
+			s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
+		}
+		t.report(d, w, now)
+	} else if !s.overflow.active.Load() {
+		known = s.first(&slot{name: named, limit: limit, rule: rule}, w, d)
+	}
+	sh.mu.Unlock()
+	return known
+}
+
+// first decides the first take of a key, if there is room for it.
+func (s *Store) first(t *slot, w *want, d *weir.Decision) bool {
+	now := s.now()
+	if !s.fits(&s.shards[t.name.shard()], t, now) {
+		return false
+	}
+	t.age(now)
+	t.decide(d, w, now)
+	s.publish(t, now)
+	t.report(d, w, now)
+	return true
+}
+
+// decide charges the key if that fits, now or in time.
+func (t *slot) decide(d *weir.Decision, w *want, now int64) {
+	*d = weir.Decision{Source: weir.SourceStore, At: now}
+	switch {
+	case w.cost == 0 || t.fits(w, now):
+		d.Outcome, d.Granted, d.Delay = weir.Granted, w.cost, time.Duration(w.delay)*time.Microsecond
+		t.state.Used += w.cost
+	case t.rule.ChargeRefused:
+		d.Outcome = weir.Refused
+		t.owe(w.cost)
+	default:
+		d.Outcome = weir.Refused
+	}
+}

@@ -1,0 +1,116 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// TestTakeOneDecidesAsTakeDoes compares the short way with the long one, which
+// acts with ids take.
+func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
+	t.Parallel()
+	for id, step := range algo.Steps {
+		if weir.Algorithm(id) == weir.Concurrency {
+			continue
+		}
+		t.Run(step.Name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				l := weir.Limit{
+					Algorithm: weir.Algorithm(id), Count: rapid.Int64Range(1, 20).Draw(t, "count"),
+					Period:        time.Duration(rapid.IntRange(1, 5000).Draw(t, "period")) * time.Millisecond,
+					ChargeRefused: rapid.Bool().Draw(t, "charge refused"),
+				}
+				compareWays(t, l.MustCompile())
+			})
+		})
+	}
+}
+
+func compareWays(t *rapid.T, limit *weir.Limit) {
+	clock := storetest.NewClock()
+	short, long := memstore.New(memstore.Options{Now: clock.Now}), memstore.New(memstore.Options{Now: clock.Now})
+	for i := range rapid.IntRange(1, 40).Draw(t, "takes") {
+		clock.Advance(time.Duration(rapid.Int64Range(-1_000_000, 3_000_000).Draw(t, "µs")) * time.Microsecond)
+		cost := rapid.Int64Range(0, 22).Draw(t, "cost")
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
+		a.ID = fmt.Sprint("take ", i)
+		if long.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		got, done := short.TakeOne(limit, "k", cost)
+		if !done {
+			b := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
+			short.Take(context.Background(), []*weir.Act{b})
+			got = b.Decisions[0]
+		}
+		if got != a.Decisions[0] {
+			t.Fatalf("take %d of %d\n got %+v\nwant %+v", i, cost, got, a.Decisions[0])
+		}
+	}
+}
+
+// TestTakeOneLeavesTheRest: what TakeOne cannot decide it must not touch.
+func TestTakeOneLeavesTheRest(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	limit, none := weir.PerHour(3).MustCompile(), weir.PerHour(0).MustCompile()
+	places := weir.Limit{Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}.MustCompile()
+	take(t, store, "k", limit, 1)
+	plain := weir.PerHour(3)
+	for name, limit := range map[string]*weir.Limit{"not compiled": &plain, "count 0": none, "concurrency": places} {
+		if _, done := store.TakeOne(limit, "k", 1); done {
+			t.Errorf("%s: decided", name)
+		}
+	}
+	for _, cost := range []int64{-1, weir.MaxCost + 1} {
+		if _, done := store.TakeOne(limit, "k", cost); done {
+			t.Errorf("cost %d: decided", cost)
+		}
+	}
+	full := memstore.New(memstore.Options{MaxBytes: 1})
+	if _, done := full.TakeOne(limit, "new", 1); done || full.Stats().Overflowed > 0 {
+		t.Errorf("a new key in a full store: %v, %+v", done, full.Stats())
+	}
+	if d, done := store.TakeOne(limit, "k", 0); !done || d.Remaining != 2 {
+		t.Errorf("%v, %+v", done, d)
+	}
+}
+
+// TestCrowdOnOneKey lets ten thousand goroutines at one key.
+func TestCrowdOnOneKey(t *testing.T) {
+	t.Parallel()
+	const crowd, most = 10_000, 1234
+	clock := storetest.NewClock()
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{Now: clock.Now}), weir.PerHour(most))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var granted atomic.Int64
+	var done sync.WaitGroup
+	for range crowd {
+		done.Go(func() {
+			d, err := limiter.Allow(context.Background(), "hot")
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Allowed() {
+				granted.Add(1)
+			}
+		})
+	}
+	if done.Wait(); granted.Load() != most {
+		t.Errorf("%d granted, want %d", granted.Load(), most)
+	}
+}
