@@ -47,7 +47,7 @@ func (s *settings) serverRows(ctx context.Context, r *results, redis *measure.Re
 	}
 	plan := s.plan
 	// The kernel counts a process's time in ticks of 10 ms.
-	plan.Stride, plan.Duration = 1, 3*plan.Duration
+	plan.Stride, plan.Duration = 16, 3*plan.Duration
 	for _, scenario := range []struct {
 		name, entry string
 		keys        *measure.Keys

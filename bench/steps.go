@@ -31,7 +31,7 @@ func (s *settings) redisRows(ctx context.Context, r *results, redis *measure.Red
 	}
 	one := func(l contest.Limit) []contest.Limit { return []contest.Limit{l} }
 	plan := s.plan
-	plan.Stride = 1
+	plan.Stride = 16
 	for _, scenario := range []measure.Scenario{
 		{Name: hotGranted, Limits: one(contest.Ample), Keys: measure.Hot(), Callers: callers},
 		{Name: hotRefused, Limits: one(contest.Tight), Keys: measure.Hot(), Callers: callers},
@@ -158,7 +158,7 @@ func (s *settings) growRedis(ctx context.Context, r *results, redis *measure.Red
 	}
 	best := contestants(contest.Redis)[:1]
 	plan := s.plan
-	plan.Stride = 1
+	plan.Stride = 16
 	for n := 1000; n <= largest; n *= 10 {
 		if err := redis.Clear(); err != nil {
 			return err

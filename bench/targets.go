@@ -17,7 +17,6 @@ type target struct {
 // best is Weir as it is deployed on Redis; the other names are its peers'.
 const (
 	best      = "weir"
-	alone     = "weir redisstore"
 	leased    = "weir with leases"
 	redisRate = "redis_rate"
 	bareGo    = "bare EVALSHA, go-redis"

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/notice"
-	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/admin"
 	"github.com/weirlimit/weir/server/resp"
 )
@@ -100,39 +98,6 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.RegisterOnShutdown(cut)
 	return server, nil
-}
-
-// newSharer returns what keeps the overrides of all instances alike, with the bus
-// that it uses; nil where the store is this process's own.
-func (a *App) newSharer() error {
-	if a.store.client == nil {
-		return nil
-	}
-	bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Logger: a.logger})
-	if err != nil {
-		return err
-	}
-	a.bus = bus
-	a.sharer, err = shared.New(shared.Options{
-		Taker: a.stack.Override(), Client: a.store.client, Bus: bus, Timeout: a.options.Timeout, Logger: a.logger,
-	})
-	return err
-}
-
-// share begins to follow the overrides of other instances.
-func (a *App) share() {
-	if a.sharer != nil {
-		a.bus.Start()
-		a.sharer.Start()
-	}
-}
-
-// unshare ends it.
-func (a *App) unshare(ctx context.Context) error {
-	if a.sharer == nil {
-		return nil
-	}
-	return errors.Join(a.bus.Stop(ctx), a.sharer.Stop(ctx))
 }
 
 // listenAdmin begins to listen for administrators; the listener is nil where there

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	denyshare "github.com/weirlimit/weir/denycache/shared"
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
@@ -40,9 +41,10 @@ type App struct {
 	reload  *reloader    // nil for the demonstration rules
 	loaded  loaded
 
-	stack  *stack.Stack   // the store with its decorators
-	bus    *notice.Redis  // nil where the store is this process's own
-	sharer *shared.Sharer // so is this
+	stack    *stack.Stack      // the store with its decorators
+	bus      *notice.Redis     // nil where the store is this process's own
+	sharer   *shared.Sharer    // so is this
+	returned *denyshare.Sharer // nil without a deny cache
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -88,7 +90,9 @@ func New(o Options) (*App, error) {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
-	a.stack = stack.New(s, stack.Options{})
+	if err := a.assemble(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -15,9 +15,6 @@ var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.Description
 
 // build makes what answers at each door.
 func (a *App) build() error {
-	if err := a.newSharer(); err != nil {
-		return err
-	}
 	o := &a.options
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,

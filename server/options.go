@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/denycache"
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
@@ -52,6 +53,12 @@ type Options struct {
 	StoreSecretFile string
 	// StoreTLS has the files for a store that is reached by TLS.
 	StoreTLS StoreTLS
+	// DenyCacheEntries is how many refusals of a store in Redis are remembered, so
+	// that the store is not asked again before they end. Zero:
+	// [denycache.DefaultEntries].
+	DenyCacheEntries int
+	// NoDenyCache asks the store each time.
+	NoDenyCache bool
 	// HTTP is the address to listen at, host:port; port 0 picks a free one.
 	// Empty: [DefaultHTTP].
 	HTTP string
@@ -127,6 +134,7 @@ func (o Options) withDefaults() Options {
 	o.GRPC = cmp.Or(o.GRPC, DefaultGRPC)
 	o.GRPCConnectionAge = cmp.Or(o.GRPCConnectionAge, DefaultGRPCConnectionAge)
 	o.GRPCConnectionGrace = cmp.Or(o.GRPCConnectionGrace, DefaultGRPCConnectionGrace)
+	o.DenyCacheEntries = cmp.Or(o.DenyCacheEntries, denycache.DefaultEntries)
 	o.RESP = cmp.Or(o.RESP, RESPOff)
 	o.RESPMaxConnections = cmp.Or(o.RESPMaxConnections, resp.DefaultMaxConnections)
 	o.HTTPMaxConnections = cmp.Or(o.HTTPMaxConnections, DefaultHTTPMaxConnections)
@@ -169,6 +177,9 @@ func (o *Options) validate() error {
 	}
 	if err := checkGRPC(o.GRPC); err != nil {
 		return err
+	}
+	if o.DenyCacheEntries < 0 {
+		return &weir.InvalidError{Field: "deny cache entries", Value: strconv.Itoa(o.DenyCacheEntries), Want: "0 or more"}
 	}
 	if strings.ContainsAny(o.StorePrefix, "{}") {
 		return &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.StorePrefix), Want: "no braces"}

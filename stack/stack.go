@@ -7,6 +7,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/override"
 )
 
@@ -16,30 +18,50 @@ type Options struct {
 	// Override is for the limits that single keys have instead of the usual
 	// ones.
 	Override override.Options
+	// Lease is for the limits whose units are spent from shares. Without its
+	// Leased there are none.
+	Lease lease.Options
+	// DenyCache is for refusals that are known.
+	DenyCache denycache.Options
+	// AskAlways asks the store also where it is known to refuse. False: it is not
+	// asked then, where the store has lanes, as those in Redis do.
+	AskAlways bool
 	// Coalesce is for calls that leave together.
 	Coalesce coalesce.Options
 	// Apart sends each call to the store by itself. False: calls leave together
-	// where the store has lanes, as one in Redis does.
+	// where the store has lanes.
 	Apart bool
 }
 
 // A Stack is a store with its decorators. It is safe for concurrent use and
-// starts nothing; its store stays its caller's to close. Create it with New.
+// starts nothing before Start; its store stays its caller's to close. Create it
+// with New.
 type Stack struct {
-	top      weir.Taker
-	override *override.Taker
-	coalesce *coalesce.Coalescer
+	top       weir.Taker
+	override  *override.Taker
+	lease     *lease.Leaser
+	denyCache *denycache.Cache
+	coalesce  *coalesce.Coalescer
 }
 
 // New returns the decorators around a store. From the top, so in the order in
 // which an act meets them:
 //
 //   - override, above all that asks under which limit a key is;
+//   - lease, which pays from memory what it can;
+//   - denycache, which refuses from memory what is known to be refused;
 //   - coalesce, right above the store, where the acts are that need it.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
-	if _, ok := store.(coalesce.Laner); ok && !o.Apart {
+	_, distant := store.(coalesce.Laner)
+	if distant && !o.Apart {
 		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
+	}
+	if distant && !o.AskAlways {
+		s.denyCache = wrap(s, denycache.Wrap, o.DenyCache)
+	}
+	if o.Lease.Leased != nil {
+		s.lease = wrap(s, lease.Wrap, o.Lease)
 	}
 	s.override = wrap(s, override.Wrap, o.Override)
 	return s
@@ -52,11 +74,35 @@ func wrap[D weir.Taker, O any](s *Stack, with func(weir.Taker, O) D, o O) D {
 	return d
 }
 
+// Start begins what the decorators do in the background: giving back shares that
+// nobody spends. A stack without leases needs none of it.
+func (s *Stack) Start() {
+	if s.lease != nil {
+		s.lease.Start()
+	}
+}
+
+// Stop ends it and gives back all shares, within ctx; the error says what stays
+// charged. It may be called again.
+func (s *Stack) Stop(ctx context.Context) error {
+	if s.lease != nil {
+		return s.lease.Stop(ctx)
+	}
+	return nil
+}
+
 // Take decides the acts.
 func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
 
 // Override is where single keys are given other limits.
 func (s *Stack) Override() *override.Taker { return s.override }
+
+// Lease is what spends shares, to be asked for its counts; nil if there is none.
+func (s *Stack) Lease() *lease.Leaser { return s.lease }
+
+// DenyCache is what remembers refusals, to be told what to forget; nil if there is
+// none.
+func (s *Stack) DenyCache() *denycache.Cache { return s.denyCache }
 
 // Coalesce is what has calls leave together, to be asked for its counts; nil if
 // each call goes by itself.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/redisstore"
@@ -25,7 +26,9 @@ func TestStack(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
 		store := memstore.New(memstore.Options{Now: clock.Now})
-		return stack.New(laned{store}, stack.Options{Override: override.Options{Now: clock.Now}})
+		return stack.New(laned{store}, stack.Options{
+			Override: override.Options{Now: clock.Now}, AskAlways: true, // what it answers instead, package denycache judges
+		})
 	})
 }
 
@@ -61,12 +64,58 @@ func TestOrder(t *testing.T) {
 	if err := s.Override().Set(override.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15})
-	s.Take(context.Background(), []*weir.Act{a})
+	charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15}
+	take := func() *weir.Act {
+		a := storetest.NewAct(charge)
+		s.Take(context.Background(), []*weir.Act{a})
+		return a
+	}
+	a := take()
 	if !a.Allowed() || a.Decisions[0].Remaining != 5 {
 		t.Errorf("under the override: %+v, %v", a.Decisions, a.Err)
 	}
 	if got := s.Coalesce().Stats(); got.Acts != 1 {
 		t.Errorf("coalesced: %+v", got)
+	}
+	take()
+	a = take() // what the one before has learned
+	if got := s.Coalesce().Stats(); got.Acts != 2 || a.Decisions[0].Source != weir.SourceDenyCache {
+		t.Errorf("refused twice: %+v, coalesced %+v", a.Decisions, got)
+	}
+	// Another override, another limit: nothing is known of that.
+	raised.Count = 40
+	if err := s.Override().Set(override.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if a = take(); !a.Allowed() {
+		t.Errorf("under a larger override: %+v", a.Decisions)
+	}
+}
+
+// TestLeases: what is leased is paid from memory, and goes back at the end.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	s := stack.New(laned{store}, stack.Options{Lease: lease.Options{Leased: func(*weir.Limit) bool { return true }}})
+	s.Start()
+	limit := (&weir.Limit{Count: 10_000, Period: 24 * time.Hour}).MustCompile()
+	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
+	for range 500 {
+		if s.Take(context.Background(), []*weir.Act{a}); !a.Allowed() {
+			t.Fatalf("%+v, %v", a.Decisions, a.Err)
+		}
+	}
+	if s.Lease().Stats().Spent == 0 {
+		t.Error("nothing was paid from shares")
+	}
+	for range 2 {
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	look := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+	store.Take(context.Background(), []*weir.Act{look})
+	if got := look.Decisions[0].Remaining; got < 9_500 || got > 9_501 { // one may have drained
+		t.Errorf("%d remain, want 9500", got)
 	}
 }

@@ -7,15 +7,30 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
 )
 
 // Weir is Weir itself: on memory, and on Redis with one decorator more from line
 // to line.
 var Weir = []Contestant{
 	{Name: "weir", Open: openWeirMemory},
-	{Name: "weir redisstore", Kind: Redis, Open: openWeirRedis(nil)},
+	{Name: "weir", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{}))},
+	{Name: "weir with leases", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{Lease: lease.Options{Leased: everyLimit}}))},
+	{Name: "weir without decorators", Kind: Redis, Open: openWeirRedis(nil)},
+}
+
+func everyLimit(*weir.Limit) bool { return true }
+
+// stacked puts decorators around a store, as the server does.
+func stacked(o stack.Options) func(Env, *redisstore.Store) (weir.Taker, func() error) {
+	return func(_ Env, store *redisstore.Store) (weir.Taker, func() error) {
+		s := stack.New(store, o)
+		s.Start()
+		return s, func() error { return s.Stop(context.Background()) }
+	}
 }
 
 type weirLimiter struct {

@@ -83,6 +83,8 @@ type RateLimit struct {
 	// it can still be given a name.
 	Limit          weir.Limit
 	OnStoreFailure StoreFailure
+	// Lease lets instances spend shares of the budget from memory.
+	Lease bool
 }
 
 // StoreFailure is what a limit answers while its store reaches no decision.

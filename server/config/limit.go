@@ -93,6 +93,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
+	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)
 	}
@@ -112,6 +113,18 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		p.report(o.place("period"), "period beside unit", "one of the two")
 	}
 	return known
+}
+
+// lease reads whether instances may take shares ahead.
+func (p *parser) lease(o object, l *RateLimit) {
+	l.Lease = p.truth(o, "lease")
+	switch name := l.Limit.Algorithm.String(); {
+	case !l.Lease:
+	case !slices.Contains(leasable, name):
+		p.report(o.place("lease"), "lease beside algorithm: "+name, "an algorithm whose units can be spent later than they are charged: "+oneOf(leasable))
+	case l.Limit.ChargeRefused:
+		p.report(o.place("lease"), "lease beside charge_refused: true", "one of the two")
+	}
 }
 
 // calendar reads what turns windows into those of a calendar.

@@ -34,7 +34,7 @@ func Override(count int64, unit string, multiplier uint32) (*Rule, error) {
 		return nil, err
 	}
 	r := &Rule{
-		Limits: []*weir.Limit{compiled}, OnStoreFailure: []config.StoreFailure{config.FailError},
+		Limits: []*weir.Limit{compiled}, OnStoreFailure: []config.StoreFailure{config.FailError}, Lease: []bool{false},
 		Unit: unit, names: []string{""}, suffixes: []string{";" + unit},
 	}
 	if multiplier != 1 {

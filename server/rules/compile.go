@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/config"
 )
 
@@ -15,6 +16,7 @@ type Set struct {
 	domains map[string]*domain
 	names   []string
 	rules   []*Rule
+	leased  map[*weir.Limit]bool
 }
 
 type domain struct {
@@ -25,7 +27,7 @@ type domain struct {
 // Compile makes a set of what config read. It returns an error only for domains
 // that config would have refused.
 func Compile(domains []*config.Domain) (*Set, error) {
-	s := &Set{domains: make(map[string]*domain, len(domains))}
+	s := &Set{domains: make(map[string]*domain, len(domains)), leased: make(map[*weir.Limit]bool)}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
 			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
@@ -39,8 +41,19 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		s.domains[d.Name] = &domain{prefix, top}
 		s.names = append(s.names, d.Name)
 	}
+	for _, r := range s.rules {
+		for i, l := range r.Limits {
+			if r.Lease[i] {
+				s.leased[l] = true
+			}
+		}
+	}
 	return s, nil
 }
+
+// Leased reports whether instances may spend shares of one of the set's limits
+// from memory.
+func (s *Set) Leased(l *weir.Limit) bool { return s.leased[l] }
 
 // Rules returns the rules in the order of the files. They are the set's own and
 // must not be changed.
@@ -146,6 +159,7 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 		r.counter = widest(compiled)
 	}
 	r.OnStoreFailure = append(r.OnStoreFailure, l.OnStoreFailure)
+	r.Lease = append(r.Lease, l.Lease)
 	r.suffixes = append(r.suffixes, suffix(l, place, path))
 	return nil
 }

@@ -63,6 +63,9 @@ type Rule struct {
 	// OnStoreFailure has, for each of the Limits, what it answers while its
 	// store reaches no decision.
 	OnStoreFailure []config.StoreFailure
+	// Lease says, for each of the Limits, whether instances may spend shares of
+	// it from memory.
+	Lease []bool
 	// Unit is the unit of a rule that names no algorithm, in lower case. For
 	// others it is the first limit's, or empty where that has a period.
 	Unit string

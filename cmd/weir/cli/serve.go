@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/denycache"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
@@ -23,6 +24,7 @@ type serveFlags struct {
 	store, storePrefix   string
 	storeSecret          string
 	storeTLS             server.StoreTLS
+	denyCache            int
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
 	resp, respPassword   string
@@ -70,6 +72,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
 	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
 	defineStoreTLS(flags, &f.storeTLS)
+	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -182,6 +185,10 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
 		Logger:           logger,
+
+		DenyCacheEntries: f.denyCache,
+		NoDenyCache:      f.denyCache == 0,
+
 		Serving: func(addrs []server.Addr) {
 			for _, addr := range addrs {
 				fmt.Fprintln(cmd.OutOrStdout(), addr)

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/denycache"
+	denyshare "github.com/weirlimit/weir/denycache/shared"
+	"github.com/weirlimit/weir/lease"
+	"github.com/weirlimit/weir/notice"
+	"github.com/weirlimit/weir/override/shared"
+	"github.com/weirlimit/weir/stack"
+)
+
+// assemble puts the decorators around the store, and beside them what tells other
+// instances, where they share it.
+func (a *App) assemble() error {
+	o := &a.options
+	cache := denycache.Options{Entries: o.DenyCacheEntries}
+	if a.store.client != nil {
+		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Logger: a.logger})
+		if err != nil {
+			return err
+		}
+		a.bus, a.returned = bus, denyshare.New(bus, a.logger)
+		cache.Returned = a.returned.Returned
+	}
+	a.stack = stack.New(a.store.Taker, stack.Options{
+		Lease:     lease.Options{Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) }},
+		DenyCache: cache,
+		AskAlways: o.NoDenyCache,
+	})
+	if a.bus == nil {
+		return nil
+	}
+	if c := a.stack.DenyCache(); c != nil {
+		a.returned.Follow(c)
+	}
+	var err error
+	a.sharer, err = shared.New(shared.Options{
+		Taker: a.stack.Override(), Client: a.store.client, Bus: a.bus, Prefix: o.StorePrefix, Timeout: o.Timeout, Logger: a.logger,
+	})
+	return err
+}
+
+// share begins what the decorators and what is beside them do in the background.
+func (a *App) share() {
+	a.stack.Start()
+	if a.bus == nil {
+		return
+	}
+	a.bus.Start()
+	a.sharer.Start()
+	a.returned.Start()
+}
+
+// unshare ends it: the shares of budgets go back while others can still be told.
+func (a *App) unshare(ctx context.Context) error {
+	err := a.stack.Stop(ctx)
+	if a.bus == nil {
+		return err
+	}
+	return errors.Join(err, a.returned.Stop(ctx), a.bus.Stop(ctx), a.sharer.Stop(ctx))
+}
