@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 func TestLibraryGuide(t *testing.T) {
 	t.Parallel()
 	examples := examplesOf(t, "example_verbs_test.go")
+	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
 	for name, code := range examples {
 		section(t, "docs/library.md", name, code)
 	}
