@@ -37,10 +37,11 @@ type reloader struct {
 	seen   [sha256.Size]byte // fingerprint of the files last read
 	failed atomic.Pointer[error]
 	wake   chan struct{}
+	looked func(error) // told what came of a look that was asked for
 }
 
 func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1)}
+	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1), looked: func(error) {}}
 }
 
 // err is what keeps the files' rules from being in force, or nil.
@@ -92,6 +93,9 @@ func (r *reloader) run(ctx context.Context) {
 		// Watched before they are read, so that no change between is missed.
 		r.watch(watcher)
 		r.load(asked)
+		if asked {
+			r.looked(r.err())
+		}
 		since = time.Time{}
 		timer.Reset(poll)
 	}

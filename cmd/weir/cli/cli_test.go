@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 //	refusing             wait until new connections are refused
 //	finish STATUS        send the rest and wait for the answer
 //	logged TEXT          wait until the server's log has it
+//	manager              stand in for systemd: $NOTIFY_SOCKET is where it listens
+//	told REGEXP…         wait until it was told this, in this order, with anything between
 //	cannot, problems     exec, expecting exit code 2 or 1
 //	rls DOMAIN KEY=VALUE[,KEY=VALUE]…
 //	                     ask as Envoy does; the codes, limits and remainders become stdout
