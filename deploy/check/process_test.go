@@ -35,6 +35,7 @@ type server struct {
 	ended      chan struct{}
 	http, grpc string // where it listens
 	words      chan string
+	answers    map[int]int // statuses of what was posted
 	log        *log
 }
 
@@ -62,7 +63,7 @@ func serve(t *testing.T, how served) *server {
 	s := &server{t: t, ended: make(chan struct{}), words: make(chan string, 64), log: new(log)}
 	args := append(how.command[1:len(how.command):len(how.command)], "--http=127.0.0.1:0", "--grpc=127.0.0.1:0")
 	s.cmd = exec.Command(how.command[0], append(args, how.more...)...)
-	s.cmd.Env = append(slices.Clone(how.env), "PATH="+os.Getenv("PATH"), "NOTIFY_SOCKET="+s.listen())
+	s.cmd.Env = append(slices.Clone(how.env), "PATH="+os.Getenv("PATH"), "NOTIFY_SOCKET="+s.listen(), "WEIR_ADMIN=127.0.0.1:0")
 	s.cmd.Stderr = s.log
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
