@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weirlimit/weir/storetest"
@@ -42,8 +44,8 @@ type manifests struct {
 func decode(t *testing.T) *manifests {
 	t.Helper()
 	var kustomization struct {
-		metav1.TypeMeta
-		Resources []string
+		metav1.TypeMeta `json:",inline"`
+		Resources []string `json:"resources"`
 	}
 	strictly(t, read(t, filepath.Join(manifestsFolder, "kustomization.yaml")), &kustomization)
 	listed := map[string]bool{"kustomization.yaml": true}
@@ -93,7 +95,13 @@ func (m *manifests) add(t *testing.T, document []byte) {
 
 func strictly(t *testing.T, document []byte, into any) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(document, into); err != nil {
+	text, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, document)
+	}
+	// As the cluster reads it: the case of names matters too.
+	mistakes, err := json.UnmarshalStrict(text, into)
+	if err := errors.Join(append(mistakes, err)...); err != nil {
 		t.Fatalf("%v in\n%s", err, document)
 	}
 }
