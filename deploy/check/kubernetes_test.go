@@ -45,7 +45,7 @@ func decode(t *testing.T) *manifests {
 	t.Helper()
 	var kustomization struct {
 		metav1.TypeMeta `json:",inline"`
-		Resources []string `json:"resources"`
+		Resources       []string `json:"resources"`
 	}
 	strictly(t, read(t, filepath.Join(manifestsFolder, "kustomization.yaml")), &kustomization)
 	listed := map[string]bool{"kustomization.yaml": true}
