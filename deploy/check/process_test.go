@@ -65,6 +65,7 @@ func serve(t *testing.T, how served) *server {
 	s.cmd = exec.Command(how.command[0], append(args, how.more...)...)
 	s.cmd.Env = append(slices.Clone(how.env), "PATH="+os.Getenv("PATH"), "NOTIFY_SOCKET="+s.listen(), "WEIR_ADMIN=127.0.0.1:0")
 	s.cmd.Stderr = s.log
+	dieWithParent(s.cmd)
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -224,6 +224,7 @@ func TestNginxConfiguration(t *testing.T) {
 func startNginx(t *testing.T, address, program string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
+	dieWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
