@@ -89,6 +89,7 @@ func New(o Options) (*App, error) {
 	if o.Config != "" {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
+		a.reload.looked = o.Reloaded
 	}
 	if err := a.assemble(); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -115,11 +116,14 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 }
 
 // Reload makes the server look at its rules files now. It returns at once; what
-// came of it is logged and told by /readyz. The files are watched anyway.
+// came of it is logged, told by /readyz and to [Options.Reloaded]. The files are
+// watched anyway.
 func (a *App) Reload() {
-	if a.reload != nil {
-		a.reload.ask()
+	if a.reload == nil {
+		a.options.Reloaded(nil)
+		return
 	}
+	a.reload.ask()
 }
 
 // reach asks the store for a sign of life until it has given one.

@@ -114,6 +114,10 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Serving, if not nil, is called once by Start when calls are accepted.
 	Serving func([]Addr)
+	// Reloaded, if not nil, is called after each look at the rules files that
+	// [App.Reload] asked for, with what keeps their rules from being in force or
+	// nil. Looks asked for in quick succession may be one.
+	Reloaded func(error)
 	// Logger is told what the process does. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -142,6 +146,9 @@ func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Reloaded == nil {
+		o.Reloaded = func(error) {}
+	}
 	return o
 }
 

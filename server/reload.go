@@ -38,10 +38,14 @@ type reloader struct {
 	failed atomic.Pointer[error]
 	wake   chan struct{}
 	loaded func(fingerprint []byte) // told of rules that came into force
+	looked func(error)              // told what came of a look that was asked for
 }
 
 func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1), loaded: func([]byte) {}}
+	return &reloader{
+		source: source, set: set, logger: logger, wake: make(chan struct{}, 1),
+		loaded: func([]byte) {}, looked: func(error) {},
+	}
 }
 
 // err is what keeps the files' rules from being in force, or nil.
@@ -93,6 +97,9 @@ func (r *reloader) run(ctx context.Context) {
 		// Watched before they are read, so that no change between is missed.
 		r.watch(watcher)
 		r.load(asked)
+		if asked {
+			r.looked(r.err())
+		}
 		since = time.Time{}
 		timer.Reset(poll)
 	}

@@ -49,7 +49,8 @@ Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080
 "grpc 127.0.0.1:8081", "admin 127.0.0.1:6070".
 Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
-flight and ends with 0; a second signal ends it at once.
+flight and ends with 0; a second signal ends it at once. Where NOTIFY_SOCKET is set
+it tells systemd when it is ready, reloads and stops.
 
 A flag beats its variable, the variable beats the default. Between the two stand
 the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
@@ -103,6 +104,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	found.tell(options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
+	notify := newNotifier(options.Logger)
+	notify.attach(&options)
 	app, err := server.New(options)
 	if err != nil {
 		return found.blame(err)
@@ -115,9 +118,13 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	// it is before anybody can see that the first one came.
 	defer context.AfterFunc(signalled, func() {
 		stop()
+		notify.tell(notifyStopping)
 		cancel()
 	})()
-	defer onHangup(app.Reload)()
+	defer onHangup(func() {
+		notify.tell(notifyReloading)
+		app.Reload()
+	})()
 	err = app.Run(ctx)
 	if len(app.Addrs()) > 0 && err != nil {
 		return &problemsFound{err}
