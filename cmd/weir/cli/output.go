@@ -13,22 +13,25 @@ import (
 // reportFlags say where a report goes.
 type reportFlags struct {
 	html, svg, format string
+	name              string // of the flag that has the format
 }
 
-func (f *reportFlags) define(flags *pflag.FlagSet) {
+// define adds the flags; the one for what is printed has the name given.
+func (f *reportFlags) define(flags *pflag.FlagSet, name string) {
+	f.name = name
 	flags.StringVar(&f.html, "report", "", "also write an HTML report to this file: one file that needs no network")
 	flags.StringVar(&f.svg, "svg", "", "also write the first chart to this file, as SVG")
-	flags.StringVar(&f.format, "format", "table", "what to print: table (with plots) or json")
+	flags.StringVar(&f.format, name, "table", "what to print: table (with plots) or json")
 }
 
 func (f *reportFlags) check() error {
 	if f.format != "table" && f.format != "json" {
-		return fmt.Errorf("format is %q: want table or json", f.format)
+		return fmt.Errorf("%s is %q: want table or json", f.name, f.format)
 	}
 	return nil
 }
 
-// A summary is what is printed as JSON.
+// summarized is what can be printed as JSON.
 type summarized interface{ JSON() any }
 
 // write prints the page, or what it sums up as JSON, and writes the files.
