@@ -16,7 +16,7 @@ func (r *Result) Page() *report.Page {
 		Lead:   s.lead(),
 		Tables: []report.Table{r.table()},
 		Charts: []report.Chart{
-			r.chart("Units usable by one key in the last "+period(&s.Limit), func(run *Run) []int64 { return run.Held }, false),
+			r.chart("Most granted to one key within "+period(&s.Limit), func(run *Run) []int64 { return run.Held }, false),
 			r.chart("Requests and grants a second", func(run *Run) []int64 { return run.Grants }, true),
 		},
 	}
@@ -38,7 +38,7 @@ func (s *Scenario) lead() string {
 	if s.Pattern != Edge {
 		parts[0] += fmt.Sprintf(" of %s requests a second", report.Number(s.Rate))
 	}
-	parts = append(parts, fmt.Sprintf("%d keys, %d clients, %v, seed %d", s.Keys, s.clients(), s.Duration, s.Seed))
+	parts = append(parts, fmt.Sprintf("%s, %s, %v, seed %d", several(s.Keys, "key"), several(s.clients(), "client"), s.Duration, s.Seed))
 	if s.Retry != RetryNever {
 		parts = append(parts, "who is refused comes again: "+s.Retry.String())
 	}
@@ -53,6 +53,13 @@ func (s *Scenario) lead() string {
 		parts = append(parts, f.String())
 	}
 	return strings.Join(parts, "; ") + "."
+}
+
+func several(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (r *Result) table() report.Table {
@@ -82,7 +89,9 @@ func (r *Result) chart(title string, course func(*Run) []int64, perSecond bool) 
 	scale := 1.0
 	if perSecond {
 		scale = r.Width.Seconds()
-		c.Series = append(c.Series, series(r.offered(), scale))
+		offered := series(r.offered(), scale)
+		offered.Background = true
+		c.Series = append(c.Series, offered)
 	}
 	for i := range r.Runs[0].Held {
 		c.X = append(c.X, float64(i)*r.Width.Seconds())

@@ -75,7 +75,6 @@ type Replay struct {
 	refused  *course
 	limits   []*tally
 	total    Totals
-	stores   []*memstore.Store
 }
 
 // Totals count requests, not charges.
@@ -110,23 +109,17 @@ func New(o Options) *Replay {
 	}
 	r := &Replay{options: o}
 	r.requests, r.refused = r.axis.add(), r.axis.add()
-	r.store = r.newStore(o.MaxBytes)
+	r.store = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(r.now) }})
 	for _, l := range o.Limits {
 		t := &tally{course: r.axis.add(), busy: newSketch(kept), denied: newSketch(kept)}
 		if o.Suggest >= 0 && l.Limit.Algorithm != weir.Concurrency {
 			// All steps of all limits together have twice the memory of the rules.
 			share := 2 * o.MaxBytes / int64(len(o.Limits)*len(tried(max(1, l.Limit.Count))))
-			t.ladder = newLadder(l.Limit, func() *memstore.Store { return r.newStore(share) })
+			t.ladder = newLadder(l.Limit, share)
 		}
 		r.limits = append(r.limits, t)
 	}
 	return r
-}
-
-func (r *Replay) newStore(bytes int64) *memstore.Store {
-	s := memstore.New(memstore.Options{MaxBytes: bytes, Now: func() time.Time { return time.UnixMicro(r.now) }})
-	r.stores = append(r.stores, s)
-	return s
 }
 
 // Add asks for one record. Records come in the order of their time.
@@ -168,7 +161,7 @@ func (r *Replay) count(a Asked, point int) bool {
 	t.matched++
 	busy := t.busy.add(charge.Key)
 	if t.ladder != nil {
-		t.ladder.take(a.Act, a.Charge)
+		t.ladder.take(a.Act, a.Charge, r.now)
 	}
 	refused := a.Act.Err != nil || d.Outcome == weir.Refused
 	if !refused {

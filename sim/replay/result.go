@@ -51,9 +51,7 @@ type Key struct {
 // Result returns what was found so far.
 func (r *Replay) Result(log accesslog.Stats) *Result {
 	result := &Result{Totals: r.total, Log: log, charts: r.charts()}
-	for _, s := range r.stores {
-		result.Shared += s.Stats().Overflowed
-	}
+	result.Shared = r.store.Stats().Overflowed
 	for i, t := range r.limits {
 		l := LimitResult{Limit: r.options.Limits[i], Matched: t.matched, Refused: t.refused, Used: t.used}
 		if t.refused > 0 {
@@ -63,6 +61,7 @@ func (r *Replay) Result(log accesslog.Stats) *Result {
 		l.Denied = keys(t.denied.top(r.options.Top, byCount))
 		if t.ladder != nil {
 			l.Suggestion = t.ladder.suggest(r.options.Suggest, t.matched)
+			result.Shared += t.ladder.shared()
 		}
 		result.Limits = append(result.Limits, l)
 	}
@@ -81,7 +80,7 @@ func keys(all []*counted) []Key {
 func (r *Replay) charts() []report.Chart {
 	all := report.Chart{Title: "Requests a second", X: r.axis.instants(), Clock: true}
 	all.Series = []report.Series{
-		{Name: "requests", Values: r.requests.perSecond(&r.axis)},
+		{Name: "requests", Values: r.requests.perSecond(&r.axis), Background: true},
 		{Name: "refused", Values: r.refused.perSecond(&r.axis)},
 	}
 	order := make([]int, 0, len(r.limits))

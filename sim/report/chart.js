@@ -1,7 +1,9 @@
 "use strict";
 (() => {
-  const palette = ["#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#ca8a04", "#db2777", "#64748b"];
-  const warning = "#dc2626";
+  const palettes = {
+    light: ["#2563eb", "#ea580c", "#16a34a", "#9333ea", "#0891b2", "#ca8a04", "#db2777", "#64748b"],
+    dark: ["#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#22d3ee", "#facc15", "#f472b6", "#94a3b8"],
+  };
   const charts = JSON.parse(document.getElementById("charts").textContent) || [];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const two = (n) => String(n).padStart(2, "0");
@@ -19,17 +21,19 @@
   const steps = [.01, .05, .1, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
   const draw = (place, chart) => {
+    const palette = dark.matches ? palettes.dark : palettes.light, warning = dark.matches ? "#f87171" : "#dc2626";
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--soft"), line = style.getPropertyValue("--line");
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
     const moment = chart.Clock ? clock : elapsed;
     const series = [{ label: "at", value: (_, v) => v == null ? "–" : moment(v) }];
     const data = [chart.X];
-    chart.Series.forEach((s, i) => {
-      const colour = palette[i % palette.length];
+    let next = 0;
+    chart.Series.forEach((s) => {
+      const colour = s.Background ? "#8b949e" : palette[next++ % palette.length];
       series.push({
         label: s.Name, stroke: colour, width: 2, points: { show: false },
-        fill: chart.Series.length === 1 ? colour + "22" : undefined, value: (_, v) => number(v),
+        fill: s.Background || chart.Series.length === 1 ? colour + "22" : undefined, value: (_, v) => number(v),
       });
       data.push(s.Values);
     });

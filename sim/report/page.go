@@ -46,6 +46,8 @@ type Chart struct {
 type Series struct {
 	Name   string
 	Values []float64
+	// Background is for what the others are to be compared with.
+	Background bool
 }
 
 // top is the highest value that a chart has to show.

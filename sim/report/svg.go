@@ -50,9 +50,23 @@ func (c *Chart) WriteSVG(w io.Writer) error {
 	return b.Flush()
 }
 
+// colour gives a series the same colour in all charts that have the same others.
+func (c *Chart) colour(i int) string {
+	if c.Series[i].Background {
+		return "#8b949e"
+	}
+	n := 0
+	for _, s := range c.Series[:i] {
+		if !s.Background {
+			n++
+		}
+	}
+	return palette[n%len(palette)]
+}
+
 // panel draws one series.
 func (c *Chart) panel(w io.Writer, i int) {
-	s, colour := &c.Series[i], palette[i%len(palette)]
+	s, colour := &c.Series[i], c.colour(i)
 	step := niceStep(c.top())
 	top := math.Ceil(c.top()/step) * step
 	y := func(v float64) float64 { return panelTop + plotHeight*(1-v/top) }
