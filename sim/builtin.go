@@ -33,8 +33,12 @@ func Builtin() []Scenario {
 			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryAtOnce, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
 		},
 		{
-			Name: "retry-polite", Summary: "the same spike; who is refused waits as long as the refusal says",
+			Name: "retry-after", Summary: "the same spike; who is refused waits exactly as long as the refusal says, as all do",
 			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryAfter, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
+		},
+		{
+			Name: "retry-backoff", Summary: "the same spike; who is refused waits at random, up to twice as long each time",
+			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryBackoff, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
 		},
 		{
 			Name: "abuser-shared", Summary: "one budget for all; one of 50 clients sends half of all requests",

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -120,46 +119,6 @@ func (p *envoyParser) numbers(s *scanner) (string, bool) {
 		return "", false
 	}
 	return words[n-3], true
-}
-
-// jsonParser reads an object a line. Values within objects have names with a dot,
-// as in "request.path".
-type jsonParser struct {
-	dater     dater
-	timeField string
-}
-
-func (p *jsonParser) parse(line string, r *Record) error {
-	dec := json.NewDecoder(strings.NewReader(line))
-	dec.UseNumber()
-	var object map[string]any
-	if err := dec.Decode(&object); err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
-	}
-	r.flatten("", object)
-	return r.timed(&p.dater, p.timeField)
-}
-
-const maxNesting = 4
-
-func (r *Record) flatten(prefix string, object map[string]any) {
-	for name, value := range object {
-		switch value := value.(type) {
-		case string:
-			r.add(prefix+name, value)
-		case map[string]any:
-			if strings.Count(prefix, ".") < maxNesting {
-				r.flatten(prefix+name+".", value)
-			}
-		case json.Number:
-			r.add(prefix+name, value.String())
-		case bool:
-			r.add(prefix+name, fmt.Sprint(value))
-		}
-	}
-	if request, ok := object["request"].(string); ok && prefix == "" {
-		r.addRequest(request)
-	}
 }
 
 // timed finds the time among the fields.
