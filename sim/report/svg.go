@@ -68,7 +68,7 @@ func (c *Chart) colour(i int) string {
 func (c *Chart) panel(w io.Writer, i int) {
 	s, colour := &c.Series[i], c.colour(i)
 	step := niceStep(c.top())
-	top := math.Ceil(c.top()/step) * step
+	top := max(1, math.Ceil(c.top()/step)) * step
 	y := func(v float64) float64 { return panelTop + plotHeight*(1-v/top) }
 	fmt.Fprintf(w, `<text class="head" x="%d" y="22">%s</text>`, panelLeft, html.EscapeString(s.Name))
 	class := ""
