@@ -14,7 +14,7 @@ func (r *Result) Page() *report.Page {
 	p := &report.Page{
 		Title: fmt.Sprintf("weir replay: %s of %s requests refused (%s)",
 			report.Count(t.Refused), report.Count(t.Requests), report.Percent(t.Refused, t.Requests)),
-		Lead: fmt.Sprintf("%s to %s UTC; a rule was for %s requests (%s).",
+		Lead: fmt.Sprintf("%s to %s UTC; requests that a rule is for: %s (%s).",
 			instant(t.First), instant(t.Last), report.Count(t.Matched), report.Percent(t.Matched, t.Requests)),
 		Charts: r.charts,
 	}
@@ -129,13 +129,13 @@ func (r *Result) notes() []string {
 		}
 	}
 	s := &r.Log
-	add(s.Broken, "%s of %s lines could not be read (%s).", report.Count(s.Broken), report.Count(s.Lines), report.Percent(s.Broken, s.Lines))
+	add(s.Broken, "Lines that could not be read: %s of %s (%s).", report.Count(s.Broken), report.Count(s.Lines), report.Percent(s.Broken, s.Lines))
 	for _, b := range s.Samples {
 		notes = append(notes, fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Why, b.Text))
 	}
-	add(s.Late, "%s lines came too late to be put in their place; they were taken to be of the latest instant.", report.Count(s.Late))
-	add(r.Totals.Invalid, "%s requests could not be asked for: a value is longer than rules take.", report.Count(r.Totals.Invalid))
-	add(r.Shared, "%s charges shared a budget for want of memory: some refusals are too many; --memory raises the bound.", report.Count(r.Shared))
+	add(s.Late, "Lines that came too late to be put in their place, and were taken to be of the latest instant: %s.", report.Count(s.Late))
+	add(r.Totals.Invalid, "Requests that rules could not be asked for, since a value is longer than they take: %s.", report.Count(r.Totals.Invalid))
+	add(r.Shared, "Charges that shared a budget for want of memory, which may have refused too many: %s; --memory raises the bound.", report.Count(r.Shared))
 	if r.Totals.Requests > 1 && !r.Totals.Fractions {
 		notes = append(notes, "The log has whole seconds only: requests of one second count as of one instant, which is stricter on short periods.")
 	}

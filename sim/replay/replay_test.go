@@ -166,7 +166,7 @@ func TestResult(t *testing.T) {
 	if err := r.Page().WriteText(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10 of 27 requests refused", "watched (shadow)", "20/min sliding_log", "abuser", "1 requests could not be asked"} {
+	for _, want := range []string{"10 of 27 requests refused", "watched (shadow)", "20/min sliding_log", "abuser", "Requests that rules could not be asked for, since a value is longer than they take: 1."} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, &page)
 		}
