@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -96,7 +97,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(args) == 0 && f.limit == "" {
-		return fmt.Errorf("simulate needs a scenario or --limit; see 'weir simulate --help'")
+		return errors.New("simulate needs a scenario or --limit; see 'weir simulate --help'")
 	}
 	s, err := f.scenario(cmd, args)
 	if err != nil {
