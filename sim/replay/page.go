@@ -128,6 +128,9 @@ func (r *Result) notes() []string {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
+	if r.Totals.Matched == 0 {
+		notes = append(notes, "No rule was for any request: descriptors whose fields the log lacks are left out, and others have to match.")
+	}
 	s := &r.Log
 	add(s.Broken, "Lines that could not be read: %s of %s (%s).", report.Count(s.Broken), report.Count(s.Lines), report.Percent(s.Broken, s.Lines))
 	for _, b := range s.Samples {

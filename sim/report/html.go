@@ -9,8 +9,10 @@ import (
 	"io"
 )
 
-// uPlot 1.6.32, under the MIT licence in uplot/LICENSE, draws the charts.
+// uPlot 1.6.32 draws the charts. Its licence asks to be where it is.
 var (
+	//go:embed uplot/LICENSE
+	uplotLicence string
 	//go:embed uplot/uPlot.iife.min.js
 	uplotJS string
 	//go:embed uplot/uPlot.min.css
@@ -37,7 +39,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	return page.Execute(w, map[string]any{
 		"Page":    p,
 		"Policy":  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src " + source(uplotJS) + " " + source(chartJS),
-		"Styles":  template.HTML("<style>" + uplotCSS + pageCSS + "</style>"),
+		"Styles":  template.HTML("<style>/* uPlot:\n" + uplotLicence + "*/" + uplotCSS + pageCSS + "</style>"),
 		"Data":    template.HTML(`<script type="application/json" id="charts">` + string(data) + "</script>"),
 		"Scripts": template.HTML("<script>" + uplotJS + "</script><script>" + chartJS + "</script>"),
 	})

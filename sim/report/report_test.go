@@ -80,6 +80,9 @@ func TestHTML(t *testing.T) {
 	if n := strings.Count(got, "</script>"); n != 3 {
 		t.Errorf("%d scripts end, want 3", n)
 	}
+	if !strings.Contains(got, "Permission is hereby granted") {
+		t.Error("the licence of what draws the charts is missing")
+	}
 	if !strings.Contains(got, "default-src &#39;none&#39;") || strings.Count(got, "sha256-") != 2 {
 		t.Error("no content security policy")
 	}

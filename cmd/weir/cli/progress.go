@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,9 @@ import (
 
 // progressPause is how long a progress line stands before it changes.
 const progressPause = 200 * time.Millisecond
+
+// errInterrupted is why something was not done to its end.
+var errInterrupted = errors.New("interrupted; nothing was written")
 
 // A progress is a line on a terminal that says how far something is. Elsewhere it
 // says nothing.

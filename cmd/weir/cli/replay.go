@@ -171,8 +171,8 @@ func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, line *pr
 		if n%4096 != 0 {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return errInterrupted
 		}
 		line.show(func() string {
 			s := log.Stats()
