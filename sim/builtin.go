@@ -25,8 +25,8 @@ func Builtin() []Scenario {
 			Limit: minute, Algorithms: Counting(), Pattern: Poisson, Rate: 75, Keys: 50, Duration: 10 * time.Minute,
 		},
 		{
-			Name: "diurnal", Summary: "1000 an hour each; two days of 20 clients, quiet at night and over the limit at noon",
-			Limit: weir.PerHour(1000), Algorithms: Counting(), Pattern: Diurnal, Rate: 5, Keys: 20, Duration: 48 * time.Hour,
+			Name: "diurnal", Summary: "100 an hour each; two days of 20 clients, quiet at night and over the limit at noon",
+			Limit: weir.PerHour(100), Algorithms: Counting(), Pattern: Diurnal, Rate: 0.5, Keys: 20, Duration: 48 * time.Hour,
 		},
 		{
 			Name: "retry-storm", Summary: "a spike at 20 a second; who is refused asks again at once",
