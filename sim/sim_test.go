@@ -117,15 +117,15 @@ func TestModel(t *testing.T) {
 
 func drawScenario(t *rapid.T) Scenario {
 	s := Scenario{
-		Limit:      weir.Per(rapid.Int64Range(1, 20).Draw(t, "count"), time.Duration(rapid.IntRange(1, 5000).Draw(t, "period ms"))*time.Millisecond),
+		Limit:      weir.Per(rapid.Int64Range(1, 9).Draw(t, "count"), time.Duration(rapid.IntRange(1, 5000).Draw(t, "period ms"))*time.Millisecond),
 		Algorithms: Counting(),
 		Pattern:    Pattern(rapid.IntRange(0, int(patterns)-1).Draw(t, "pattern")),
 		Keys:       rapid.IntRange(1, 3).Draw(t, "keys"),
 		Seed:       rapid.Uint64().Draw(t, "seed"),
 	}
 	s.Clients = s.Keys + rapid.IntRange(0, 3).Draw(t, "more clients")
-	s.Duration = s.Limit.Period * time.Duration(rapid.IntRange(2, 12).Draw(t, "periods"))
-	s.Rate = float64(s.Limit.Count) / s.Limit.Period.Seconds() * float64(s.Keys) * rapid.Float64Range(0.3, 5).Draw(t, "load")
+	s.Duration = s.Limit.Period * time.Duration(rapid.IntRange(2, 6).Draw(t, "periods"))
+	s.Rate = float64(s.Limit.Count) / s.Limit.Period.Seconds() * float64(s.Keys) * rapid.Float64Range(0.3, 3).Draw(t, "load")
 	return s
 }
 
