@@ -42,6 +42,10 @@ func foreign(name string) bool {
 var only = map[string]patterns{
 	".":             {"internal/algo", "std"},
 	"internal/algo": {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
+	"sim":           {".", "memstore", "internal/algo", "sim/report", "std"},
+	"sim/accesslog": {".", "std"},
+	"sim/replay":    {".", "memstore", "sim/accesslog", "sim/report", "std"},
+	"sim/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 
 var (
@@ -240,6 +244,9 @@ func TestLayoutCatches(t *testing.T) {
 		"config, rules":             {"server/config", in("server/rules"), 1},
 		"rules, config":             {"server/rules", in("server/config"), 0},
 		"server, command":           {"server", in("cmd/weir/cli"), 1},
+		"simulation, store":         {"sim", in("memstore"), 0},
+		"simulation, rules":         {"sim/replay", in("server/rules"), 2},
+		"command, simulation":       {"cmd/weir/cli", in("sim/replay"), 0},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
