@@ -14,7 +14,24 @@ type shard struct {
 	table
 	// records are what is remembered of ids.
 	records map[recordName]*record
-	_       [8]byte // fills a cache line, to keep neighbours' locks off it
+	// last is the latest instant of the store's own clock at which an act was decided
+	// here. With it a shard fills a cache line, which keeps neighbours' locks off.
+	last int64
+}
+
+// attempts is how often to try a lock before waiting for it: about as long as some
+// decisions take.
+const attempts = 100
+
+// lock takes the shard's lock. To try again is quicker than to be put to sleep and
+// woken, as a lock is never held for long.
+func (sh *shard) lock() {
+	for range attempts {
+		if sh.mu.TryLock() {
+			return
+		}
+	}
+	sh.mu.Lock()
 }
 
 const (
