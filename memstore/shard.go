@@ -19,16 +19,19 @@ type shard struct {
 	last int64
 }
 
-// attempts is how often to try a lock before waiting for it: about as long as some
-// decisions take.
-const attempts = 100
+// longestPause is how long one who found a lock taken looks away at most before
+// trying again, in turns of an empty loop.
+const longestPause = 1024
 
 // lock takes the shard's lock. To try again is quicker than to be put to sleep and
-// woken, as a lock is never held for long.
+// woken, as a lock is never held for long; to look away meanwhile leaves the cache
+// line to who holds it.
 func (sh *shard) lock() {
-	for range attempts {
+	for pause := 16; pause <= longestPause; pause *= 2 {
 		if sh.mu.TryLock() {
 			return
+		}
+		for range pause {
 		}
 	}
 	sh.mu.Lock()
