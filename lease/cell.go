@@ -114,10 +114,11 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 	c.spent += cost
 	a.Err = nil
 	for i := range a.Decisions {
-		a.Decisions[i] = weir.Decision{
-			Outcome: weir.Granted, Source: weir.SourceLease, Granted: cost, At: c.at,
-			Remaining: c.said[i].Remaining + c.left, ResetAfter: since(c.said[i].ResetAfter, now-c.taken),
-		}
+		// In place: a copy of what was written just before would have to wait for that.
+		d := &a.Decisions[i]
+		*d = weir.Decision{}
+		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, weir.SourceLease, cost, c.at
+		d.Remaining, d.ResetAfter = c.said[i].Remaining+c.left, since(c.said[i].ResetAfter, now-c.taken)
 	}
 	return true
 }
