@@ -67,7 +67,7 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 	}
 	c.touched = now
 	if c.pay(a, now) {
-		l.counts.spent.Add(1)
+		s.spent++
 		return c, paid
 	}
 	if c.ready != nil {
@@ -141,7 +141,7 @@ func (l *Leaser) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.pay(a, l.now()) {
-		l.counts.spent.Add(1)
+		s.spent++
 		return paid
 	}
 	return unwatched
