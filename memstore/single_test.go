@@ -90,12 +90,22 @@ func TestTakeOneLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestCrowdOnOneKey lets ten thousand goroutines at one key.
+// TestCrowdOnOneKey lets ten thousand goroutines at one key, by the store's own clock,
+// which each reads before its turn, and by a given one.
 func TestCrowdOnOneKey(t *testing.T) {
 	t.Parallel()
+	for name, clock := range map[string]func() time.Time{"own clock": nil, "given clock": storetest.NewClock().Now} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crowdOneKey(t, memstore.New(memstore.Options{Now: clock}))
+		})
+	}
+}
+
+func crowdOneKey(t *testing.T, store *memstore.Store) {
 	const crowd, most = 10_000, 1234
-	clock := storetest.NewClock()
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{Now: clock.Now}), weir.PerHour(most))
+	// Nothing comes back while the test runs.
+	limiter, err := weir.NewLimiter(store, weir.Per(most, 366*24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
