@@ -23,15 +23,22 @@ type shard struct {
 // trying again, in turns of an empty loop.
 const longestPause = 1024
 
-// lock takes the shard's lock. To try again is quicker than to be put to sleep and
-// woken, as a lock is never held for long; to look away meanwhile leaves the cache
-// line to who holds it.
+// lock takes the shard's lock.
 func (sh *shard) lock() {
+	if !sh.mu.TryLock() {
+		sh.await()
+	}
+}
+
+// await takes a lock that was found taken. To try again is quicker than to be put to
+// sleep and woken, as a lock is never held for long; to look away meanwhile leaves the
+// cache line to who holds it.
+func (sh *shard) await() {
 	for pause := 16; pause <= longestPause; pause *= 2 {
+		for range pause {
+		}
 		if sh.mu.TryLock() {
 			return
-		}
-		for range pause {
 		}
 	}
 	sh.mu.Lock()
