@@ -88,7 +88,7 @@ func New(o Options) (*App, error) {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
-	a.stack = stack.New(s, stack.Options{})
+	a.stack = stack.New(s.Taker, stack.Options{})
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
