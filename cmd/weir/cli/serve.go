@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -100,6 +101,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	found.tell(options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
+	defer runtime.KeepAlive(settleMemory(os.Getenv, os.DirFS("/")))
 	app, err := server.New(options)
 	if err != nil {
 		return found.blame(err)
