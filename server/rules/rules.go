@@ -140,6 +140,8 @@ type Plan struct {
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits.
 	Applied []Applied
+
+	builder *builder // nil for a plan that was made by hand
 }
 
 // Take has the acts decided, and notes where a key came under another limit than
