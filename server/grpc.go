@@ -210,7 +210,14 @@ func withJSON(api http.Handler, service *rls.Service, healthy func(context.Conte
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			// Most calls are; the search would end there.
+			api.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // healthy says what keeps the server from answering for its rules.

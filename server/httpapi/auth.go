@@ -25,6 +25,7 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
+	defer v.plan.Free()
 	a.writeHeaders(w.Header(), v)
 	if v.allowed {
 		w.WriteHeader(http.StatusNoContent)

@@ -78,7 +78,7 @@ func New(o Options) (http.Handler, error) {
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)
 	describe(mux)
-	return found(mux), nil
+	return quick(map[string]http.HandlerFunc{"/v1/auth": a.auth}, found(mux)), nil
 }
 
 // decide has the request decided. An error means that no decision was reached.
