@@ -43,7 +43,7 @@ type rpc struct {
 
 func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) (*rpc, error) {
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(service.Recover, known.unary),
+		grpc.UnaryInterceptor(service.Recover),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
@@ -52,6 +52,9 @@ func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.
 			MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
+	}
+	if known != nil {
+		options = append(options, grpc.ChainUnaryInterceptor(known.unary))
 	}
 	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
 	if err != nil {

@@ -84,21 +84,23 @@ func New(o Options) (*Service, error) {
 
 // Decide answers a request. An error means that no decision was reached.
 func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
-	asked, err := s.read(req)
+	c := newCall(len(req.Descriptors))
+	defer c.free()
+	if err := s.read(req, &c.asked); err != nil {
+		return nil, err
+	}
+	plan, err := s.options.Rules().Plan(&c.asked)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.options.Rules().Plan(asked)
-	if err != nil {
-		return nil, err
-	}
-	if err := prepare(asked, plan); err != nil {
+	defer plan.Free()
+	if err := prepare(&c.asked, plan); err != nil {
 		return nil, err
 	}
 	if err := s.take(ctx, plan); err != nil {
 		return nil, err
 	}
-	return s.judge(req, asked, plan), nil
+	return s.judge(req, plan, c), nil
 }
 
 // take has the acts decided.
