@@ -24,7 +24,12 @@ type query struct {
 	clientIP clientip.Strategy
 
 	given []string // parameters read so far
-	few   [4]rules.Entry
+
+	// What most queries need is in one piece with them.
+	request  rules.Request
+	one      [1][]rules.Entry
+	few      [4]rules.Entry
+	givenFew [4]string
 }
 
 // parseQuery reads the query in its own order, which is the order of the
@@ -33,7 +38,7 @@ type query struct {
 // The error is a [*weir.InvalidError].
 func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
 	q := &query{cost: 1, deny: http.StatusTooManyRequests, clientIP: s}
-	q.entries = q.few[:0]
+	q.entries, q.given = q.few[:0], q.givenFew[:0]
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if part == "" {
 			continue
@@ -49,6 +54,13 @@ func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
 		return nil, invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
 	}
 	return q, nil
+}
+
+// asked is what the query asks of the rules: one descriptor. A proxy cannot wait.
+func (q *query) asked() *rules.Request {
+	q.one[0] = q.entries
+	q.request = rules.Request{Domain: q.domain, Descriptors: q.one[:], Cost: q.cost, ID: q.id, Immediate: true}
+	return &q.request
 }
 
 func (q *query) parameter(r *http.Request, part string) error {

@@ -93,14 +93,16 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer plan.Free()
 	if err := prepare(&c.asked, plan); err != nil {
 		return nil, err
 	}
 	if err := s.take(ctx, plan); err != nil {
 		return nil, err
 	}
-	return s.judge(req, plan, c), nil
+	answer := s.judge(req, plan, c)
+	// Not where the store panics: nobody knows what it still works on.
+	plan.Free()
+	return answer, nil
 }
 
 // take has the acts decided.

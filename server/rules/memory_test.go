@@ -23,9 +23,9 @@ func TestPlanAllocates(t *testing.T) {
 		}
 		plan.Free()
 	})
-	// The collector may empty the pool between two runs.
-	if got > 2 {
-		t.Errorf("%v allocations, want at most 2", got)
+	// It is 1; the race detector has pools forget at random what they hold.
+	if got > 6 {
+		t.Errorf("%v allocations, want at most 6", got)
 	}
 }
 

@@ -171,10 +171,13 @@ func (p *Plan) Err() error {
 		if a.Act == nil {
 			continue
 		}
-		id := weir.IDError(0)
-		switch err := a.Act.Err; {
-		case err == nil:
+		err := a.Act.Err
+		if err == nil {
 			done = done || !a.Rule.Shadow
+			continue
+		}
+		id := weir.IDError(0)
+		switch {
 		case errors.As(err, &id) && a.Rule.Shadow:
 		case id == weir.ErrUnknownID:
 			unknown = err

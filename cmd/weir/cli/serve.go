@@ -50,6 +50,10 @@ Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once.
 
+Nine tenths of its cgroup's memory are its own, or what GOMEMLIMIT says; up to 64 MiB
+of it are for what the garbage collector has yet to free, unless GOGC says how often
+it runs.
+
 A flag beats its variable, the variable beats the default. Between the two stand
 the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 		Example: `  # demonstration rules, in memory; prints calls to try
