@@ -43,7 +43,7 @@ type rpc struct {
 
 func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) (*rpc, error) {
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(service.Recover, known.unary),
+		grpc.UnaryInterceptor(service.Recover),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
@@ -52,6 +52,9 @@ func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.
 			MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
+	}
+	if known != nil {
+		options = append(options, grpc.ChainUnaryInterceptor(known.unary))
 	}
 	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
 	if err != nil {
@@ -210,7 +213,14 @@ func withJSON(api http.Handler, service *rls.Service, healthy func(context.Conte
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			// Most calls are; the search would end there.
+			api.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // healthy says what keeps the server from answering for its rules.

@@ -123,7 +123,7 @@ func TestDescriptionParameters(t *testing.T) {
 	}
 	delete(root.Components.Parameters, "entries") // stands for everything else
 	for _, name := range append(slices.Collect(maps.Keys(root.Components.Parameters)), "Domain", "costs", "entries", "hold_ms", "mode") {
-		q := &query{given: map[string]bool{}, keys: map[string]bool{}}
+		q := new(query)
 		err := q.parameter(subRequest(""), name+"=a")
 		isEntry := err == nil && len(q.entries) == 1
 		if _, described := root.Components.Parameters[name]; described == isEntry {

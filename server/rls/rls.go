@@ -84,21 +84,25 @@ func New(o Options) (*Service, error) {
 
 // Decide answers a request. An error means that no decision was reached.
 func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
-	asked, err := s.read(req)
+	c := newCall(len(req.Descriptors))
+	defer c.free()
+	if err := s.read(req, &c.asked); err != nil {
+		return nil, err
+	}
+	plan, err := s.options.Rules().Plan(&c.asked)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.options.Rules().Plan(asked)
-	if err != nil {
-		return nil, err
-	}
-	if err := prepare(asked, plan); err != nil {
+	if err := prepare(&c.asked, plan); err != nil {
 		return nil, err
 	}
 	if err := s.take(ctx, plan); err != nil {
 		return nil, err
 	}
-	return s.judge(req, asked, plan), nil
+	answer := s.judge(req, plan, c)
+	// Not where the store panics: nobody knows what it still works on.
+	plan.Free()
+	return answer, nil
 }
 
 // take has the acts decided.

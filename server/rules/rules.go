@@ -143,6 +143,8 @@ type Plan struct {
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits.
 	Applied []Applied
+
+	builder *builder // nil for a plan that was made by hand
 }
 
 // Take has the acts decided, and notes where a key came under another limit than
@@ -172,10 +174,13 @@ func (p *Plan) Err() error {
 		if a.Act == nil {
 			continue
 		}
-		id := weir.IDError(0)
-		switch err := a.Act.Err; {
-		case err == nil:
+		err := a.Act.Err
+		if err == nil {
 			done = done || !a.Rule.Shadow
+			continue
+		}
+		id := weir.IDError(0)
+		switch {
 		case errors.As(err, &id) && a.Rule.Shadow:
 		case id == weir.ErrUnknownID:
 			unknown = err

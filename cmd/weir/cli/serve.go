@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -51,6 +52,10 @@ Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
 flight and ends with 0; a second signal ends it at once. Where NOTIFY_SOCKET is set
 it tells systemd when it is ready, reloads and stops.
+
+Nine tenths of its cgroup's memory are its own, or what GOMEMLIMIT says; up to 64 MiB
+of it are for what the garbage collector has yet to free, unless GOGC says how often
+it runs.
 
 A flag beats its variable, the variable beats the default. Between the two stand
 the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
@@ -106,6 +111,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	redis.SetLogger(redisLog{options.Logger})
 	notify := newNotifier(options.Logger)
 	notify.attach(&options)
+	defer runtime.KeepAlive(settleMemory(os.Getenv, os.DirFS("/")))
 	app, err := server.New(options)
 	if err != nil {
 		return found.blame(err)
