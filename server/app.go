@@ -12,8 +12,10 @@ import (
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/metrics"
 	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rules"
+	"github.com/weirlimit/weir/server/traffic"
 	"github.com/weirlimit/weir/stack"
 )
 
@@ -39,6 +41,10 @@ type App struct {
 	admin   *http.Server // nil where it is off
 	reload  *reloader    // nil for the demonstration rules
 	loaded  loaded
+
+	traffic *traffic.Recorder
+	metrics *metrics.Metrics
+	open    struct{ http, grpc atomic.Int64 } // connections
 
 	stack  *stack.Stack   // the store with its decorators
 	bus    *notice.Redis  // nil where the store is this process's own
@@ -88,7 +94,9 @@ func New(o Options) (*App, error) {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
-	a.stack = stack.New(s, stack.Options{})
+	if err := a.measure(set); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

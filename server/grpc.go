@@ -41,9 +41,9 @@ type rpc struct {
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) (*rpc, error) {
+func newRPC(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor, reach func(context.Context) error) (*rpc, error) {
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(service.Recover, known.unary),
+		grpc.ChainUnaryInterceptor(interceptors...),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/override"
 )
 
@@ -21,6 +22,8 @@ type Options struct {
 	// Apart sends each call to the store by itself. False: calls leave together
 	// where the store has lanes, as one in Redis does.
 	Apart bool
+	// Store observes the calls of the store itself.
+	Store observe.Options
 }
 
 // A Stack is a store with its decorators. It is safe for concurrent use and
@@ -35,14 +38,28 @@ type Stack struct {
 // which an act meets them:
 //
 //   - override, above all that asks under which limit a key is;
-//   - coalesce, right above the store, where the acts are that need it.
+//   - coalesce, where the acts are that need it;
+//   - observe, right above the store, if somebody observes it.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
-	if _, ok := store.(coalesce.Laner); ok && !o.Apart {
+	laner, lanes := store.(coalesce.Laner)
+	if o.Store.Observer != nil {
+		observed := wrap(s, observe.Wrap, o.Store)
+		if lanes {
+			s.top = &laned{observed, laner}
+		}
+	}
+	if lanes && !o.Apart {
 		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
 	}
 	s.override = wrap(s, override.Wrap, o.Override)
 	return s
+}
+
+// laned is an observed store that still has its lanes.
+type laned struct {
+	*observe.Taker
+	coalesce.Laner
 }
 
 // wrap puts one more decorator on top.

@@ -34,3 +34,11 @@ func versionLine() string {
 	}
 	return fmt.Sprintf("weir %s%s %s %s/%s", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
+
+// moduleVersion is the version alone.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
