@@ -290,13 +290,15 @@ type Usage struct {
 }
 
 // Totals returns every decision that was reached, limit by limit in the order of
-// the files, after those of limits that came with requests.
+// the files, after those of limits that came with requests. What the store grants
+// and refuses is there from the start.
 func (r *Recorder) Totals() []Total {
 	var all []Total
 	for _, t := range r.table.Load().tallies {
 		for d := range t.counts {
 			for s := range t.counts[d] {
-				if n := t.counts[d][s].Load(); n > 0 {
+				n, usual := t.counts[d][s].Load(), weir.Source(s) == weir.SourceStore && Decision(d) <= Refused
+				if n > 0 || usual && t.domain != RequestDomain {
 					all = append(all, Total{t.domain, t.rule, Decision(d), weir.Source(s), n})
 				}
 			}
