@@ -42,14 +42,15 @@ type sketchShard struct {
 
 // summary is a heap of keys, the least count first. The zero value is empty.
 type summary struct {
-	index map[string]int
-	heap  []heavy
+	index map[string]*heavy
+	heap  []*heavy
 }
 
 type heavy struct {
 	key          string
 	tally        *tally
 	count, wrong uint64
+	at           int // its place in the heap
 }
 
 // A TopKey is a key that came often.
@@ -132,54 +133,56 @@ func (s *sketchShard) keys() []TopKey {
 
 func (s *summary) add(t *tally, key string, n uint64) {
 	if s.index == nil {
-		s.index = make(map[string]int, sketchKeys)
-		s.heap = make([]heavy, 0, sketchKeys)
+		s.index = make(map[string]*heavy, sketchKeys)
+		s.heap = make([]*heavy, 0, sketchKeys)
 	}
-	i, known := s.index[key]
+	h := s.index[key]
 	switch {
-	case known:
-		s.heap[i].count += n
-		s.down(i)
+	case h != nil:
+		h.count += n
 	case len(s.heap) < sketchKeys:
-		s.heap = append(s.heap, heavy{key: key, tally: t, count: n})
-		s.index[key] = len(s.heap) - 1
-		s.up(len(s.heap) - 1)
+		h = &heavy{key: key, tally: t, count: n, at: len(s.heap)}
+		s.heap = append(s.heap, h)
+		s.index[key] = h
+		s.up(h)
+		return
 	default:
-		least := s.heap[0]
-		delete(s.index, least.key)
-		s.heap[0] = heavy{key: key, tally: t, count: least.count + n, wrong: least.count}
-		s.index[key] = 0
-		s.down(0)
+		h = s.heap[0]
+		delete(s.index, h.key)
+		h.key, h.tally, h.wrong, h.count = key, t, h.count, h.count+n
+		s.index[key] = h
 	}
+	s.down(h)
 }
 
-func (s *summary) up(i int) {
-	for i > 0 && s.heap[i].count < s.heap[(i-1)/2].count {
-		s.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-}
-
-func (s *summary) down(i int) {
-	for {
-		least := i
-		for _, child := range [...]int{2*i + 1, 2*i + 2} {
-			if child < len(s.heap) && s.heap[child].count < s.heap[least].count {
-				least = child
-			}
-		}
-		if least == i {
+func (s *summary) up(h *heavy) {
+	for h.at > 0 {
+		parent := s.heap[(h.at-1)/2]
+		if parent.count <= h.count {
 			return
 		}
-		s.swap(i, least)
-		i = least
+		s.swap(h, parent)
 	}
 }
 
-func (s *summary) swap(i, j int) {
-	h := s.heap
-	h[i], h[j] = h[j], h[i]
-	s.index[h[i].key], s.index[h[j].key] = i, j
+func (s *summary) down(h *heavy) {
+	for {
+		least := h
+		for _, child := range [...]int{2*h.at + 1, 2*h.at + 2} {
+			if child < len(s.heap) && s.heap[child].count < least.count {
+				least = s.heap[child]
+			}
+		}
+		if least == h {
+			return
+		}
+		s.swap(h, least)
+	}
+}
+
+func (s *summary) swap(a, b *heavy) {
+	s.heap[a.at], s.heap[b.at] = b, a
+	a.at, b.at = b.at, a.at
 }
 
 // TopUsed returns the n keys that were granted most units in the last five to ten
