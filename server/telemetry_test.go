@@ -167,8 +167,8 @@ func TestSpansBelowCallers(t *testing.T) {
 			t.Errorf("span %d is %s of trace %s", i, span.Name(), span.SpanContext().TraceID())
 		}
 		for _, attribute := range span.Attributes() {
-			if strings.Contains(attribute.Value.Emit(), "alice") {
-				t.Errorf("%s tells %s", span.Name(), attribute.Value.Emit())
+			if strings.Contains(attribute.Value.String(), "alice") {
+				t.Errorf("%s tells %s", span.Name(), attribute.Value.String())
 			}
 		}
 	}
