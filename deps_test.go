@@ -50,7 +50,7 @@ var only = map[string]patterns{
 
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
-	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/..."}
+	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
 	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/admin/...", "server/dashboard/..."}
@@ -82,6 +82,12 @@ var bans = []ban{
 		patterns{"..."},
 		process,
 		patterns{"go.yaml.in/yaml", "github.com/prometheus", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	},
+	{
+		"the library makes spans with OpenTelemetry's interface, the process sends them",
+		patterns{"..."},
+		process,
+		patterns{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto"},
 	},
 	{
 		"gRPC is the process's and weirgrpc's",

@@ -41,9 +41,9 @@ type rpc struct {
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) (*rpc, error) {
+func newRPC(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor, reach func(context.Context) error) (*rpc, error) {
 	options := []grpc.ServerOption{
-		grpc.UnaryInterceptor(service.Recover),
+		grpc.ChainUnaryInterceptor(interceptors...),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
@@ -52,9 +52,6 @@ func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.
 			MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
-	}
-	if known != nil {
-		options = append(options, grpc.ChainUnaryInterceptor(known.unary))
 	}
 	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
 	if err != nil {

@@ -101,6 +101,9 @@ type Options struct {
 	ClientIP clientip.Strategy
 	// Admin is about the listener for administrators. Zero: there is none.
 	Admin AdminOptions
+	// Telemetry is what the server tells about itself. The zero value is a good
+	// one.
+	Telemetry TelemetryOptions
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:

@@ -49,6 +49,9 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
+	// Decided, if not nil, is told of every request that was decided, before it
+	// is answered.
+	Decided func(*rules.Request, *rules.Plan)
 	// Now is the clock for what no store was asked about: when the window of a
 	// limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
@@ -98,6 +101,9 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	}
 	if err := s.take(ctx, plan); err != nil {
 		return nil, err
+	}
+	if s.options.Decided != nil {
+		s.options.Decided(&c.asked, plan)
 	}
 	answer := s.judge(req, plan, c)
 	// Not where the store panics: nobody knows what it still works on.

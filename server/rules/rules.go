@@ -87,6 +87,8 @@ type Rule struct {
 	// DetailedMetric and ValueToMetric ask for requested values in the names of
 	// metrics.
 	DetailedMetric, ValueToMetric bool
+	// Levels say of each of the Entries what its descriptor asks of metrics.
+	Levels []Level
 	// Metadata is what the file says about the rule; not to be changed.
 	Metadata map[string]any
 
@@ -97,6 +99,9 @@ type Rule struct {
 	slot     []bool   // the levels that place the state; nil for all
 	counter  *weir.Limit
 }
+
+// A Level is what the file says of one descriptor on the way to a rule.
+type Level struct{ ValueToMetric, ShareThreshold bool }
 
 // alone reports whether each of the rule's limits is an act of its own.
 func (r *Rule) alone() bool { return !r.Grouped || r.Shadow }

@@ -36,6 +36,7 @@ type serveFlags struct {
 	rls                  rlsFlags
 	doors                doorFlags
 	admin                server.AdminOptions
+	telemetry            server.TelemetryOptions
 }
 
 func newServe() *cobra.Command {
@@ -92,6 +93,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
 	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
+	defineTelemetry(flags, &f.telemetry)
 	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	completeServe(cmd)
@@ -103,10 +105,17 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options, err := f.options(cmd)
+	log := newQueue(cmd.ErrOrStderr())
+	defer log.close()
+	options, err := f.options(cmd, log)
 	if err != nil {
 		return found.blame(err)
 	}
+	stopTracing, err := f.trace(cmd.Context(), &options)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	found.tell(options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
 	notify := newNotifier(options.Logger)
@@ -156,8 +165,8 @@ func onHangup(f func()) (stop func()) {
 	}
 }
 
-func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
-	logger, err := newLogger(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, error) {
+	logger, err := newLogger(log, f.logFormat, f.logLevel)
 	if err != nil {
 		return server.Options{}, err
 	}
@@ -187,6 +196,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		RLS:          mode,
 		RESP:         f.resp,
 		Admin:        f.admin,
+		Telemetry:    f.telemetry,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,

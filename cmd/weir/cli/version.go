@@ -66,3 +66,11 @@ func (b build) String() string {
 	}
 	return fmt.Sprintf("%s (%s)", b.version, strings.Join(origin, ", "))
 }
+
+// moduleVersion is the version alone.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
