@@ -285,7 +285,9 @@ func TestChargesBack(t *testing.T) {
 		store := newFlaky(clock)
 		taker := wrap(t, store, fallback.Options{Now: clock.Now, ProbeEvery: time.Millisecond})
 		limit := weir.Limit{Algorithm: algorithm, Count: 100, Period: time.Hour}.MustCompile()
-		charge := func(key string, cost int64) *weir.Act { return take(taker, weir.Charge{Key: key, Limit: limit, Cost: cost}) }
+		charge := func(key string, cost int64) *weir.Act {
+			return take(taker, weir.Charge{Key: key, Limit: limit, Cost: cost})
+		}
 		charge("k", 30)
 		openUp(t, taker, store, weir.ErrAmbiguous)
 		for _, cost := range []int64{5, 7} {

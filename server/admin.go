@@ -113,6 +113,7 @@ func (a *App) newSharer() error {
 		return err
 	}
 	a.bus = bus
+	a.newCounter()
 	a.sharer, err = shared.New(shared.Options{
 		Taker: a.stack.Override(), Client: a.store.client, Bus: bus, Timeout: a.options.Timeout, Logger: a.logger,
 	})
@@ -124,6 +125,7 @@ func (a *App) share() {
 	if a.sharer != nil {
 		a.bus.Start()
 		a.sharer.Start()
+		a.count()
 	}
 }
 
@@ -132,7 +134,7 @@ func (a *App) unshare(ctx context.Context) error {
 	if a.sharer == nil {
 		return nil
 	}
-	return errors.Join(a.bus.Stop(ctx), a.sharer.Stop(ctx))
+	return errors.Join(a.uncount(ctx), a.bus.Stop(ctx), a.sharer.Stop(ctx))
 }
 
 // listenAdmin begins to listen for administrators; the listener is nil where there

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/fallback/instances"
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
@@ -43,6 +44,8 @@ type App struct {
 	stack  *stack.Stack   // the store with its decorators
 	bus    *notice.Redis  // nil where the store is this process's own
 	sharer *shared.Sharer // so is this
+
+	counter *instances.Counter // nil where nobody counts
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -88,7 +91,7 @@ func New(o Options) (*App, error) {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
 	}
-	a.stack = stack.New(s, stack.Options{})
+	a.stack = stack.New(s.Taker, stack.Options{Fallback: a.fallback()})
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -102,6 +105,9 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	checks := []httpapi.Check{
 		{Name: "serving", Err: a.drainingError()},
 		{Name: "store", Err: a.reach(ctx)},
+	}
+	if a.stack.Fallback() != nil {
+		checks = append(checks, httpapi.Check{Name: "fallback", Err: a.awayError(), Bearable: true})
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.

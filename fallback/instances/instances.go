@@ -34,8 +34,6 @@ type Options struct {
 	// Every is how often this instance says that it is there. Zero:
 	// [DefaultEvery].
 	Every time.Duration
-	// Least is how many there are whatever was heard.
-	Least int
 }
 
 // A Counter counts instances. It is safe for concurrent use. Create it with New; it
@@ -49,7 +47,7 @@ type Counter struct {
 	id    string
 	count atomic.Int64
 
-	mu     sync.Mutex // guards what follows; never held while waiting
+	mu     sync.Mutex       // guards what follows; never held while waiting
 	heard  map[string]int64 // when, in own
 	own    int64            // how often this instance heard itself
 	cancel context.CancelFunc
@@ -65,9 +63,9 @@ func New(o Options) *Counter {
 	return c
 }
 
-// Count is how many instances there are: this one, and those that were heard; at
-// least Options.Least.
-func (c *Counter) Count() int { return max(1, c.Least, int(c.count.Load())) }
+// Count is how many instances there are: those that were heard, at least this
+// one.
+func (c *Counter) Count() int { return max(1, int(c.count.Load())) }
 
 // hear notes a sign of life, or with a hyphen before it that one has ended.
 func (c *Counter) hear(id string) {

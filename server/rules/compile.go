@@ -15,6 +15,7 @@ type Set struct {
 	domains map[string]*domain
 	names   []string
 	rules   []*Rule
+	onFail  failures
 }
 
 type domain struct {
@@ -86,6 +87,7 @@ func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 		}
 		n.rule = rule
 		c.set.rules = append(c.set.rules, rule)
+		c.set.onFail.note(c.prefix, rule)
 	}
 	if len(d.Descriptors) > 0 {
 		next, err := c.level(d.Descriptors, entries)

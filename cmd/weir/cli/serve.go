@@ -33,6 +33,7 @@ type serveFlags struct {
 	rls                  rlsFlags
 	doors                doorFlags
 	admin                server.AdminOptions
+	fallback             server.FallbackOptions
 }
 
 func newServe() *cobra.Command {
@@ -70,6 +71,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
 	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
 	defineStoreTLS(flags, &f.storeTLS)
+	defineFallback(flags, &f.fallback)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -164,6 +166,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		Store:        f.store,
 		StorePrefix:  f.storePrefix,
 		StoreTLS:     f.storeTLS,
+		Fallback:     f.fallback,
 		HTTP:         f.http,
 		HTTPTLS:      f.httpTLS,
 		GRPC:         f.grpc,
