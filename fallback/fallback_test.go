@@ -376,8 +376,10 @@ func TestOddLimits(t *testing.T) {
 	openUp(t, taker, store, weir.ErrNotApplied)
 	for id := range weir.Concurrency {
 		for _, l := range []weir.Limit{
-			{Count: 1_000_000_000, Period: 366 * 24 * time.Hour}, {Count: 1_000_000_000, Period: time.Millisecond},
-			{Count: 1, Period: 366 * 24 * time.Hour}, {Count: 999_999_937, Period: 999_983 * time.Millisecond},
+			{Count: 1_000_000_000, Period: 366 * 24 * time.Hour},
+			{Count: 1_000_000_000, Period: time.Millisecond},
+			{Count: 1, Period: 366 * 24 * time.Hour},
+			{Count: 999_999_937, Period: 999_983 * time.Millisecond},
 		} {
 			l.Algorithm = id
 			limit, err := l.Compile()

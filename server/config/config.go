@@ -102,8 +102,8 @@ const (
 	FailAllow
 	// FailDeny: everything is refused.
 	FailDeny
-	// FailError: the caller gets the error. The default of limits that name no
-	// algorithm.
+	// FailError: the caller gets the error. Limits that name no algorithm have it,
+	// which a server may take for something else.
 	FailError
 )
 

@@ -106,7 +106,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "time_zone", ours: true, algorithms: []string{fixedWindow}, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: []string{fixedWindow}, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
 	property{name: "charge_refused", form: asTruth, ours: true, algorithms: slices.DeleteFunc(algorithms(), func(name string) bool { return name == weir.Concurrency.String() }), doc: "Count what is refused too, for costs that are only known afterwards."},
-	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error."},
+	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error, unless --on-store-failure says otherwise."},
 )
 
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",
