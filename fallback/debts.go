@@ -131,5 +131,22 @@ func (d *debts) back(a *weir.Act, now int64) bool {
 // done ends debts that were collected.
 func (d *debts) done(acts []*weir.Act) { d.size.Add(-int64(len(acts))) }
 
-// len is how many keys there are.
+// owing is how many keys owe something.
+func (d *debts) owing(now int64) int {
+	n := 0
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		for _, own := range sh.all {
+			if own.units > 0 && now < own.until {
+				n++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// len is how many keys there are, those that owe nothing and those that the store
+// is being told of included.
 func (d *debts) len() int { return int(d.size.Load()) }

@@ -255,7 +255,8 @@ type Stats struct {
 	// Doubtful is how many units it may not have heard of, because its answer
 	// was lost or MaxKeys reached.
 	Doubtful int64
-	// Owed is for how many keys it is still to be told.
+	// Owed is how many keys were asked for here since it was last told, or is being
+	// told of.
 	Owed int
 }
 

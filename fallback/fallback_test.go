@@ -394,3 +394,33 @@ func TestOddLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestStop: while the store is away it says what is lost, and afterwards every take
+// asks the store; once it is back it charges back what is left.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerDay(100).MustCompile()
+	for _, back := range []bool{false, true} {
+		store := newFlaky(nil)
+		taker := fallback.Wrap(store, fallback.Options{ProbeEvery: time.Hour})
+		store.fail(weir.ErrNotApplied)
+		if !back {
+			openUp(t, taker, store, weir.ErrNotApplied)
+		}
+		take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 3})
+		if back {
+			store.fail(nil)
+		}
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			err := taker.Stop(ctx)
+			if cancel(); (err == nil) != back || back != (store.recorded("k") == 3) {
+				t.Errorf("back %v: %v, %d recorded", back, err, store.recorded("k"))
+			}
+		}
+		store.fail(nil)
+		if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Err != nil || a.Decisions[0].Source != weir.SourceStore {
+			t.Errorf("afterwards: %+v, %v", a.Decisions, a.Err)
+		}
+	}
+}

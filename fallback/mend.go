@@ -227,7 +227,7 @@ func (t *Taker) Stop(ctx context.Context) error {
 	<-done
 	m.cut()
 	t.breaker.disable()
-	if n := t.debts.len(); n > 0 {
+	if n := t.debts.owing(t.now()); n > 0 {
 		return fmt.Errorf("fallback: stop: the store was not told what was granted here under %d keys", n)
 	}
 	return nil
