@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+)
+
+// A load is the parts of one script call.
+type load struct {
+	*batch
+	parts []*part
+	run   *script
+	sent  bool
+	reply string
+	err   error
+}
+
+func (s *Store) newLoad() *load {
+	b := batches.Get().(*batch)
+	b.reset(s.keys, s.about())
+	return &load{batch: b}
+}
+
+func (l *load) add(p *part) {
+	p.answered, p.Err = false, nil
+	l.addPart(p)
+	l.parts = append(l.parts, p)
+}
+
+// fail answers all parts with an error.
+func (l *load) fail(err error) {
+	for _, p := range l.parts {
+		p.answered, p.Err = true, fmt.Errorf("weir: %v: %w", p.Kind, err)
+	}
+}
+
+// again keeps the parts for the next round, each by itself, and returns how long to
+// wait before it: a slot that moves serves single keys at once.
+func (l *load) again() time.Duration {
+	for _, p := range l.parts {
+		p.tries++
+	}
+	if len(l.parts) > 1 {
+		return 0
+	}
+	return firstWait << l.parts[0].tries
+}
+
+// arrive hands the answers out. A part whose calendar windows did not reach the
+// store's time is due once more.
+func (s *Store) arrive(l *load) {
+	got, err := s.read(l.batch, l.reply)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	if got.outside > 0 {
+		s.ahead.Store(got.outside - time.Now().UnixMicro())
+	}
+	for _, p := range l.parts {
+		if p.answered = p.Err != errOutside || p.outside; !p.answered {
+			p.outside, p.Err = true, nil
+		}
+	}
+	l.reset(keyer{}, 0)
+	batches.Put(l.batch)
+}
+
+// moving reports whether a slot was not where it was asked for, or not whole there.
+func moving(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, prefix := range []string{"TRYAGAIN ", "MOVED ", "ASK "} {
+		if strings.HasPrefix(reply.Error(), prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// sendAll runs the scripts of loads, by their names, and by their texts on the
+// nodes that do not know them.
+func (s *Store) sendAll(ctx context.Context, loads []*load) {
+	for _, l := range loads {
+		l.run, l.sent = s.pack(l.batch), true
+		l.args[0], l.args[1] = "evalsha", &l.run.sha
+	}
+	s.pipeline(ctx, loads)
+	var unknown []*load
+	for _, l := range loads {
+		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
+			l.args[0], l.args[1] = "eval", &l.run.text
+			unknown = append(unknown, l)
+		}
+	}
+	s.pipeline(ctx, unknown)
+	for _, l := range loads {
+		if l.err != nil {
+			l.err = classify(l.err)
+		}
+	}
+}
+
+// pipeline sends the loads' commands together, each once, and waits for their
+// replies as [Store.await] does for one.
+func (s *Store) pipeline(ctx context.Context, loads []*load) {
+	switch len(loads) {
+	case 0:
+		return
+	case 1:
+		loads[0].reply, loads[0].err = s.await(ctx, loads[0].args)
+		return
+	}
+	pipe := s.client.Pipeline()
+	commands := make([]once, len(loads))
+	for i, l := range loads {
+		commands[i] = once{redis.NewCmd(ctx, l.args...)}
+		commands[i].SetFirstKeyPos(head)
+		_ = pipe.Process(ctx, commands[i])
+	}
+	if !s.within(ctx, func() { _, _ = pipe.Exec(ctx) }) {
+		for _, l := range loads {
+			l.err = ctx.Err()
+		}
+		return
+	}
+	for i, l := range loads {
+		l.reply, l.err = commands[i].Text()
+	}
+}
+
