@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -109,9 +110,38 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 	}
 }
 
-// pipeline sends the loads' commands together, each once, and waits for their
-// replies as [Store.await] does for one.
+// pipeline sends the loads' commands, those of one node together, each once.
 func (s *Store) pipeline(ctx context.Context, loads []*load) {
+	if len(loads) < 2 {
+		s.together(ctx, loads)
+		return
+	}
+	var nodes sync.WaitGroup
+	for _, same := range s.byNode(ctx, loads) {
+		nodes.Go(func() { s.together(ctx, same) })
+	}
+	nodes.Wait()
+}
+
+// byNode sorts loads by where they go, so that a node which is away keeps nobody
+// else's answers.
+func (s *Store) byNode(ctx context.Context, loads []*load) map[*redis.Client][]*load {
+	groups := make(map[*redis.Client][]*load)
+	cluster, _ := s.client.(*redis.ClusterClient)
+	for _, l := range loads {
+		var node *redis.Client
+		if cluster != nil {
+			// Where it is not known the client itself will say so.
+			node, _ = cluster.MasterForKey(ctx, l.keys.all[0].name)
+		}
+		groups[node] = append(groups[node], l)
+	}
+	return groups
+}
+
+// together sends commands in one pipeline and waits for their replies as
+// [Store.await] does for one.
+func (s *Store) together(ctx context.Context, loads []*load) {
 	switch len(loads) {
 	case 0:
 		return
@@ -136,4 +166,3 @@ func (s *Store) pipeline(ctx context.Context, loads []*load) {
 		l.reply, l.err = commands[i].Text()
 	}
 }
-

@@ -23,6 +23,7 @@ type serveFlags struct {
 	store, storePrefix   string
 	storeSecret          string
 	storeTLS             server.StoreTLS
+	storePasswords       server.StorePasswords
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
 	resp, respPassword   string
@@ -66,10 +67,11 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
 	flags.StringVar(&f.configFiles, "config-files", config.FilesYAML.String(), "which files of a folder: yaml, all, or hidden for those with a dot before them too")
 	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
-	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
+	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
 	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
 	defineStoreTLS(flags, &f.storeTLS)
+	defineStorePasswords(flags, &f.storePasswords)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -179,6 +181,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		GRPCConnectionAge:   f.rls.age,
 		GRPCConnectionGrace: f.rls.grace,
 
+		StorePasswords:   f.storePasswords,
 		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
 		Logger:           logger,
