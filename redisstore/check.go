@@ -167,6 +167,7 @@ func (s *Store) try(ctx context.Context, slot string) error {
 		}
 		if l.Algorithm == weir.Concurrency {
 			takes[id].ID = rand.Text()
+			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}
 	}
 	if err := s.must(ctx, weir.Take, takes); err != nil {

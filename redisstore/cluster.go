@@ -58,7 +58,11 @@ func (s *Store) round(jobs []*job) []*load {
 				continue
 			}
 			l := open[p.place]
-			if l == nil || p.tries > 0 || !l.fits(p.Act) {
+			if fresh := l == nil || p.tries > 0 || !l.fits(p.Act); fresh && l != nil && l.calendars() {
+				// It may have to be asked again, before what comes now.
+				held[p.place] = true
+				continue
+			} else if fresh {
 				l = s.newLoad()
 				loads, open[p.place] = append(loads, l), l
 			}

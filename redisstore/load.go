@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,11 @@ func (l *load) add(p *part) {
 	p.answered, p.Err = false, nil
 	l.addPart(p)
 	l.parts = append(l.parts, p)
+}
+
+// calendars reports whether windows came along that may not reach the store's time.
+func (l *load) calendars() bool {
+	return slices.ContainsFunc(l.rules, func(r rule) bool { return r.Calendar })
 }
 
 // fail answers all parts with an error.
@@ -87,14 +93,28 @@ func moving(err error) bool {
 	return false
 }
 
-// sendAll runs the scripts of loads, by their names, and by their texts on the
-// nodes that do not know them.
+// sendAll runs the scripts of loads, those of one node together.
 func (s *Store) sendAll(ctx context.Context, loads []*load) {
 	for _, l := range loads {
 		l.run, l.sent = s.pack(l.batch), true
+	}
+	if len(loads) == 1 {
+		s.sendSome(ctx, loads)
+		return
+	}
+	var nodes sync.WaitGroup
+	for _, same := range s.byNode(ctx, loads) {
+		nodes.Go(func() { s.sendSome(ctx, same) })
+	}
+	nodes.Wait()
+}
+
+// sendSome runs scripts by their names, and by their texts where they are not known.
+func (s *Store) sendSome(ctx context.Context, loads []*load) {
+	for _, l := range loads {
 		l.args[0], l.args[1] = "evalsha", &l.run.sha
 	}
-	s.pipeline(ctx, loads)
+	s.together(ctx, loads)
 	var unknown []*load
 	for _, l := range loads {
 		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
@@ -102,25 +122,12 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 			unknown = append(unknown, l)
 		}
 	}
-	s.pipeline(ctx, unknown)
+	s.together(ctx, unknown)
 	for _, l := range loads {
 		if l.err != nil {
 			l.err = classify(l.err)
 		}
 	}
-}
-
-// pipeline sends the loads' commands, those of one node together, each once.
-func (s *Store) pipeline(ctx context.Context, loads []*load) {
-	if len(loads) < 2 {
-		s.together(ctx, loads)
-		return
-	}
-	var nodes sync.WaitGroup
-	for _, same := range s.byNode(ctx, loads) {
-		nodes.Go(func() { s.together(ctx, same) })
-	}
-	nodes.Wait()
 }
 
 // byNode sorts loads by where they go, so that a node which is away keeps nobody

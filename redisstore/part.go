@@ -210,6 +210,9 @@ func (j *job) doubt() {
 func (j *job) undo(parts []*part, keep int64) {
 	j.parts, j.next, j.undoing = nil, 0, true
 	for _, p := range parts {
+		if keep == 0 && j.Err == nil {
+			j.spare(p)
+		}
 		if p.ID == "" || !p.costs() {
 			continue
 		}
@@ -217,12 +220,17 @@ func (j *job) undo(parts []*part, keep int64) {
 		back.Kind, back.ID = undo, p.ID
 		for i := range back.Charges {
 			back.Charges[i].Cost = keep
-			if d := &j.Decisions[p.from[i]]; keep == 0 && j.Err == nil {
-				// As long as the store does not say it better.
-				d.Outcome, d.Granted, d.Remaining, d.Delay = weir.Spared, 0, d.Remaining+d.Granted, 0
-			}
 		}
 		j.parts = append(j.parts, back)
+	}
+}
+
+// spare makes what a part was granted what it could have been, as long as the store
+// does not say it better.
+func (j *job) spare(p *part) {
+	for _, n := range p.from {
+		d := &j.Decisions[n]
+		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.Spared, 0, d.Remaining+d.Granted, 0
 	}
 }
 

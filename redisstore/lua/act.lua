@@ -320,8 +320,19 @@ for a = 1, acts do
           -- @fresh
         end
         answers = answers + 1
-        local undone = kind == 7 and COST[i] == 0
-        reply[answers] = pack(DECISION, undone and 3 or 1, COST[i], max(0, burst - used), 0, fresh, kind == 7 and not undone and delay[i] or 0)
+        local outcome, room, late = 1, max(0, burst - used), 0
+        if kind == 7 then
+          -- As the take would have said it.
+          if COST[i] == 0 then
+            outcome = 3
+          else
+            late = delay[i]
+          end
+          if immediate and id == LEAKY and used > 0 then
+            room = 0
+          end
+        end
+        reply[answers] = pack(DECISION, outcome, COST[i], room, 0, fresh, late)
       end
       if kind == 7 and code == 0 then
         known = pack('>Bc8c8I7', COST[1] > 0 and 1 or 2, whom, what, COST[1] > 0 and since or now) .. table.concat(reply, '', top + 1, answers)
