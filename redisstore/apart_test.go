@@ -230,7 +230,7 @@ func TestApartIsUndoneOnce(t *testing.T) {
 	}
 	for name, change := range map[string][2]string{
 		"nothing stands in the way of what comes late": {"kind > 0 and kind < 7 then", "kind > 0 then"},
-		"nothing is undone": {"give(k, was - granted, was, since, late)", ""},
+		"nothing is undone":                            {"give(k, was - granted, was, since, late)", ""},
 	} {
 		first, _, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
 			return redisstore.NewMutated(client, redisstore.Options{Prefix: name}, change[0], change[1])
