@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+var full = flag.Bool("full", false, "do more of everything, judge times too, print what was measured")
+
+// rounds is how often a fault strikes.
+func rounds() int {
+	if *full {
+		return 8
+	}
+	return 1
+}
+
+// A row is one line of the report.
+type row struct {
+	fault, promise, measured string
+	red                      []string
+}
+
+// fail makes the row red, and its test.
+func (r *row) fail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	r.red = append(r.red, fmt.Sprintf(format, args...))
+	t.Errorf(format, args...)
+}
+
+var reported struct {
+	sync.Mutex
+	rows []row
+}
+
+func report(r row) {
+	reported.Lock()
+	defer reported.Unlock()
+	reported.rows = append(reported.rows, r)
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	redis.SetLogger(silent{})
+	code := run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if *full {
+		table()
+	}
+	os.Exit(code)
+}
+
+// silent keeps the client of Redis from telling of what is done to it.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func run(m *testing.M) int {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "weir-chaos-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
+// buildDir lives as long as the tests of the package.
+var buildDir string
+
+func table() {
+	slices.SortStableFunc(reported.rows, func(a, b row) int { return strings.Compare(a.fault, b.fault) })
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nFAULT\tPROMISE\tMEASURED\tVERDICT")
+	for _, r := range reported.rows {
+		verdict := "green"
+		if len(r.red) > 0 {
+			verdict = "RED: " + strings.Join(r.red, "; ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.fault, r.promise, r.measured, verdict)
+	}
+	_ = w.Flush()
+}
+
+// A control is how late this machine wakes a goroutine that does nothing else: what
+// is subtracted from times before they are judged.
+type control struct {
+	stop    chan struct{}
+	stopped chan struct{}
+	worst   time.Duration
+}
+
+func startControl() *control {
+	c := &control{stop: make(chan struct{}), stopped: make(chan struct{})}
+	go func() {
+		defer close(c.stopped)
+		const nap = time.Millisecond
+		for {
+			select {
+			case <-c.stop:
+				return
+			default:
+			}
+			slept := time.Now()
+			time.Sleep(nap)
+			c.worst = max(c.worst, time.Since(slept)-nap)
+		}
+	}()
+	return c
+}
+
+// end returns the worst delay that there was.
+func (c *control) end() time.Duration {
+	close(c.stop)
+	<-c.stopped
+	return c.worst
+}

@@ -1,0 +1,222 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/storetest"
+)
+
+const (
+	instances = 2
+	callers   = 4 // of each instance
+
+	patience = 50 * time.Millisecond // of a caller, for one answer
+	think    = time.Millisecond      // between two acts, twice that at most
+	insist   = 20 * time.Second      // how long an id is repeated
+	lead     = 100 * time.Millisecond
+	tail     = 500 * time.Millisecond // more than the longest window of a subject
+)
+
+// A world is a Redis, the instances that use it, and their callers.
+type world struct {
+	t       *testing.T
+	server  *storetest.Redis
+	proxy   *storetest.Proxy
+	admin   *redis.Client // past the proxy
+	direct  weir.Taker    // so
+	takers  []weir.Taker  // what most callers ask, an instance each
+	chained []weir.Taker  // without memory of refusals, which is not one sequence with others' resets
+	links   map[*subject]*link
+	history *history
+
+	proxied atomic.Pointer[func([]byte) storetest.Fault]
+	newIDs  bool // a mutant: who repeats takes another id
+}
+
+// A make says how a world is made; the zero value is the usual one.
+type makeup struct {
+	env, args []string
+	hook      func(instance int) redis.Hook          // on connections to Redis
+	over      func(store, raw weir.Taker) weir.Taker // around the stack
+	newIDs    bool
+}
+
+func newWorld(t *testing.T, m makeup) *world {
+	t.Helper()
+	w := &world{t: t, server: storetest.StartRedisEnv(t, m.env, m.args...), links: map[*subject]*link{}, newIDs: m.newIDs}
+	w.proxied.Store(&calm)
+	w.proxy = storetest.StartProxy(t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
+	w.admin = redis.NewClient(options(w.server.Addr(), 5*time.Second))
+	t.Cleanup(func() { _ = w.admin.Close() })
+	w.direct = store(t, w.server.Addr(), 5*time.Second, nil)
+	for i := range instances {
+		var hook redis.Hook
+		if m.hook != nil {
+			hook = m.hook(i)
+		}
+		raw := store(t, w.proxy.Addr(), patience, hook)
+		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(stack.New(raw, stack.Options{AskAlways: true}))
+		if m.over != nil {
+			all, plain = m.over(all, raw), m.over(plain, raw)
+		}
+		w.takers, w.chained = append(w.takers, all), append(w.chained, plain)
+	}
+	for _, s := range subjects {
+		w.links[s] = new(link)
+	}
+	w.history = newHistory()
+	return w
+}
+
+var calm = func([]byte) storetest.Fault { return storetest.Pass }
+
+// options are those of a client that fails at once and never repeats anything.
+func options(address string, timeout time.Duration) *redis.Options {
+	return &redis.Options{
+		Addr: address, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout, PoolSize: 32,
+		DisableIdentity: true, Protocol: 2,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+func store(t testing.TB, address string, timeout time.Duration, hook redis.Hook) *redisstore.Store {
+	t.Helper()
+	client := redis.NewClient(options(address, timeout))
+	if hook != nil {
+		client.AddHook(hook)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := redisstore.New(client, redisstore.Options{Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run lets everybody ask while a fault strikes, some times over, and returns what
+// the oracles say.
+func (w *world) run(rounds int, strike func(*world)) map[string]error {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	defer stop()
+	var crowd sync.WaitGroup
+	for i := range instances * callers {
+		crowd.Go(func() { w.history.note((&caller{world: w, number: i}).run(ctx)...) })
+	}
+	for range rounds {
+		time.Sleep(lead)
+		strike(w)
+	}
+	w.history.heal()
+	time.Sleep(tail)
+	stop()
+	crowd.Wait()
+	w.proxy.Close()
+	// What was still on its way is with Redis now; it answers later comers last.
+	for range 3 {
+		if err := w.admin.Ping(w.t.Context()).Err(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	verdicts := map[string]error{}
+	for _, o := range oracles {
+		verdicts[o.name] = o.judge(w.t.Context(), w)
+	}
+	return verdicts
+}
+
+// used is how many units the store has charged to a subject's own key.
+func (w *world) used(ctx context.Context, s *subject) (int64, error) {
+	o := w.history.ask(ctx, w.direct, op{subject: s, key: s.name})
+	return s.limit.Count - o.Remaining, o.err
+}
+
+// A caller asks one thing after another.
+type caller struct {
+	*world
+	number int
+	asked  int
+	ops    []op
+}
+
+func (c *caller) run(ctx context.Context) []op {
+	rng := rand.New(rand.NewPCG(uint64(c.number), 1))
+	for ctx.Err() == nil {
+		c.ask(ctx, rng, subjects[rng.IntN(len(subjects))])
+		pause(ctx, time.Duration(rng.Int64N(int64(2*think))))
+	}
+	return c.ops
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// ask sends one act, and with an id again until it is answered.
+func (c *caller) ask(ctx context.Context, rng *rand.Rand, s *subject) {
+	c.asked++
+	o := op{caller: c.number, subject: s, key: s.name, cost: 1 + rng.Int64N(3)}
+	taker := c.takers[c.number%instances]
+	if s.how >= chain {
+		o.key, taker = c.links[s].key(s), c.chained[c.number%instances]
+	}
+	switch {
+	case s.how == holder:
+		o.cost, o.id = 1, c.id()
+	case s.how == repeat || s.how == rope:
+		o.id = c.id()
+	case s.how == chain && rng.IntN(20) == 0:
+		o.kind, o.cost = weir.Reset, 0
+	}
+	o = c.once(taker, o)
+	for end := time.Now().Add(insist); o.outcome > refused && (s.how == repeat || s.how == rope) && time.Now().Before(end); {
+		if c.newIDs {
+			c.asked++
+			o.id = c.id()
+		}
+		pause(context.Background(), 2*think)
+		o = c.once(taker, o)
+	}
+	c.links[s].note(&o)
+	c.ops = append(c.ops, o)
+}
+
+func (c *caller) id() string { return fmt.Sprintf("%d/%d", c.number, c.asked) }
+
+// once sends an act once. What is on its way is waited for also when the run is
+// over.
+func (c *caller) once(taker weir.Taker, o op) op {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	o.tries++
+	return c.history.ask(ctx, taker, o)
+}
+
+// do runs commands of an administrator.
+func (w *world) do(commands ...[]any) {
+	w.t.Helper()
+	for _, command := range commands {
+		if err := w.admin.Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			w.t.Fatalf("%v: %v", command, err)
+		}
+	}
+}
