@@ -29,9 +29,7 @@ type fault struct {
 
 const struck = 250 * time.Millisecond // how long a fault lasts
 
-// faults are all that happens to one Redis. What happens to several is in
-// topology_test.go, to its clock in clock_test.go, to the network in
-// blackhole_linux_test.go.
+// faults are all that happens to one Redis.
 var faults = []fault{
 	{"no fault", "every promise of the contract", makeup{}, func(*world) { time.Sleep(struck) }, granted},
 	{"connection refused", "nothing charged that was not granted", makeup{}, network(storetest.Refuse), unknown},
@@ -52,6 +50,9 @@ var faults = []fault{
 	{"NOREPLICAS", "not applied is not charged", makeup{}, configured("min-replicas-to-write", "1", "0"), unapplied},
 	{"READONLY", "not applied is not charged", makeup{}, demoted, unapplied},
 	{"BUSY", "not applied is not charged", makeup{args: []string{"--busy-reply-threshold", "20"}}, busy, unapplied},
+	{"clock 1 h back", "nothing granted for it, no lock-out", makeup{clock: true}, stepped(-time.Hour), granted},
+	{"clock 1 h forward", "at most one more burst", makeup{clock: true}, stepped(time.Hour), granted},
+	{"clock 1 s forward and back", "at most one more burst", makeup{clock: true}, stepped(time.Second, -time.Second), granted},
 	{"LOADING", "not applied is not charged", makeup{args: loaded}, loading, unapplied},
 }
 

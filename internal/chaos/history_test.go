@@ -136,6 +136,9 @@ func (h *history) charged(key string) (known, perhaps int64) {
 		case o.key != key || o.kind != weir.Take:
 		case o.outcome == granted:
 			known += o.Granted
+			if h.clock && o.tries > 1 {
+				perhaps += o.cost // its id may have been forgotten between two tries
+			}
 		case o.outcome == unknown:
 			perhaps += o.cost
 		}

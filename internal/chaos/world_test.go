@@ -43,31 +43,39 @@ type world struct {
 	history *history
 
 	proxied atomic.Pointer[func([]byte) storetest.Fault]
-	newIDs  bool // a mutant: who repeats takes another id
+	clock   *steppedClock // nil unless the makeup has it
+	newIDs  bool          // a mutant: who repeats takes another id
 }
 
-// A make says how a world is made; the zero value is the usual one.
+// A makeup says how a world is made; the zero value is the usual one.
 type makeup struct {
-	env, args []string
-	hook      func(instance int) redis.Hook          // on connections to Redis
-	over      func(store, raw weir.Taker) weir.Taker // around the stack
-	newIDs    bool
+	args   []string                               // of redis-server
+	clock  bool                                   // whose wall clock can be stepped
+	hook   func(instance int) redis.Hook          // on connections to Redis
+	over   func(store, raw weir.Taker) weir.Taker // around the stack
+	newIDs bool
 }
 
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
-	w := &world{t: t, server: storetest.StartRedisEnv(t, m.env, m.args...), links: map[*subject]*link{}, newIDs: m.newIDs}
+	w := &world{t: t, links: map[*subject]*link{}, newIDs: m.newIDs}
+	var env []string
+	if m.clock {
+		w.clock = newSteppedClock(t)
+		env = w.clock.env
+	}
+	w.server = storetest.StartRedisEnv(t, env, m.args...)
 	w.proxied.Store(&calm)
 	w.proxy = storetest.StartProxy(t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
 	w.admin = redis.NewClient(options(w.server.Addr(), 5*time.Second))
 	t.Cleanup(func() { _ = w.admin.Close() })
-	w.direct = store(t, w.server.Addr(), 5*time.Second, nil)
+	hook := func(int) redis.Hook { return nil }
+	if m.hook != nil {
+		hook = m.hook
+	}
+	w.direct = store(t, w.server.Addr(), 5*time.Second, hook(0))
 	for i := range instances {
-		var hook redis.Hook
-		if m.hook != nil {
-			hook = m.hook(i)
-		}
-		raw := store(t, w.proxy.Addr(), patience, hook)
+		raw := store(t, w.proxy.Addr(), patience, hook(i))
 		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(stack.New(raw, stack.Options{AskAlways: true}))
 		if m.over != nil {
 			all, plain = m.over(all, raw), m.over(plain, raw)
@@ -123,6 +131,9 @@ func (w *world) run(rounds int, strike func(*world)) map[string]error {
 	}
 	w.history.heal()
 	time.Sleep(tail)
+	if w.clock != nil {
+		time.Sleep(tail) // a state in the future counts for one drain more
+	}
 	stop()
 	crowd.Wait()
 	w.proxy.Close()
