@@ -49,6 +49,7 @@ var faults = []fault{
 	{"OOM", "not applied is not charged", makeup{}, configured("maxmemory", "1", "0"), unapplied},
 	{"NOREPLICAS", "not applied is not charged", makeup{}, configured("min-replicas-to-write", "1", "0"), unapplied},
 	{"READONLY", "not applied is not charged", makeup{}, demoted, unapplied},
+	{"NOPERM", "not applied is not charged", makeup{}, forbidden, unapplied},
 	{"BUSY", "not applied is not charged", makeup{args: []string{"--busy-reply-threshold", "20"}}, busy, unapplied},
 	{"clock 1 h back", "nothing granted for it, no lock-out", makeup{clock: true}, stepped(-time.Hour), granted},
 	{"clock 1 h forward", "at most one more burst", makeup{clock: true}, stepped(time.Hour), granted},
@@ -101,8 +102,12 @@ func tolerable(w *world) bool {
 
 func (w *world) summary() string {
 	h := w.history
-	return fmt.Sprintf("%d asked: %d granted, %d refused, %d not applied, %d unknown",
+	text := fmt.Sprintf("%d asked: %d granted, %d refused, %d not applied, %d unknown",
 		len(h.ops), h.count(granted), h.count(refused), h.count(unapplied), h.count(unknown))
+	if w.back.missing() == "" {
+		text += fmt.Sprintf("; all granted again after %v", time.Duration(w.back.last()-h.healed.Load()).Round(time.Millisecond))
+	}
+	return text
 }
 
 // network afflicts one request in five.
@@ -199,6 +204,12 @@ func demoted(w *world) {
 	w.do([]any{"replicaof", "127.0.0.1", "1"})
 	time.Sleep(struck)
 	w.do([]any{"replicaof", "no", "one"})
+}
+
+func forbidden(w *world) {
+	w.do([]any{"acl", "setuser", "default", "-evalsha", "-eval"})
+	time.Sleep(struck)
+	w.do([]any{"acl", "setuser", "default", "+@all"})
 }
 
 // busy runs a script that does not end before it is killed.

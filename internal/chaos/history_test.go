@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -60,7 +61,7 @@ func outcomeOf(a *weir.Act) outcome {
 		return granted
 	case a.Err == nil:
 		return refused
-	case errors.Is(a.Err, weir.ErrNotApplied):
+	case errors.Is(a.Err, weir.ErrNotApplied), errors.Is(a.Err, weir.ErrMisconfigured):
 		return unapplied
 	case errors.Is(a.Err, weir.ErrAmbiguous):
 		return unknown
@@ -80,7 +81,8 @@ type history struct {
 	away   []span // when the store could not have answered
 	losses int64  // how often the store forgot, or its clock leapt ahead
 	clock  bool   // the store's clock was stepped
-	healed int64  // when the last fault was over
+
+	healed atomic.Int64 // when the last fault was over
 }
 
 func newHistory() *history { return &history{begun: time.Now()} }
@@ -111,11 +113,7 @@ func (h *history) lose() {
 	h.losses++
 }
 
-func (h *history) heal() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.healed = h.now()
-}
+func (h *history) heal() { h.healed.Store(h.now()) }
 
 // count is how many acts had an outcome.
 func (h *history) count(o outcome) int {

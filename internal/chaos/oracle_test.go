@@ -25,7 +25,7 @@ var oracles = []oracle{
 	{"sense", judged(sense)},
 	{"away", judged(away)},
 	{"errors", judged(errorsKnown)},
-	{"recovers", judged(recovers)},
+	{"recovers", recovers},
 	{"books", books},
 	{"repeats", repeats},
 	{"lifetimes", lifetimes},
@@ -270,20 +270,9 @@ func errorsKnown(h *history) error {
 }
 
 // recovers: once the fault is over, everybody is granted something again.
-func recovers(h *history) error {
-	left := map[string]bool{}
-	for _, s := range subjects {
-		left[s.name] = s.how <= repeat
-	}
-	for i := range h.ops {
-		if o := &h.ops[i]; o.call > h.healed && o.outcome == granted {
-			delete(left, o.subject.name)
-		}
-	}
-	for name, wanted := range left {
-		if wanted {
-			return fmt.Errorf("%s: nothing granted for %v after the fault", name, time.Duration(h.now()-h.healed))
-		}
+func recovers(_ context.Context, w *world) error {
+	if name := w.back.missing(); name != "" {
+		return fmt.Errorf("%s: nothing granted for %v after the fault", name, time.Duration(w.history.now()-w.history.healed.Load()))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -81,18 +82,37 @@ func run(m *testing.M) int {
 // buildDir lives as long as the tests of the package.
 var buildDir string
 
+// table prints the report: faults first, then the mutants.
 func table() {
-	slices.SortStableFunc(reported.rows, func(a, b row) int { return strings.Compare(a.fault, b.fault) })
+	const mutant = "mutant: "
+	slices.SortStableFunc(reported.rows, func(a, b row) int {
+		return cmp.Or(
+			cmp.Compare(strings.Count(a.fault, mutant), strings.Count(b.fault, mutant)),
+			strings.Compare(a.fault, b.fault))
+	})
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nFAULT\tPROMISE\tMEASURED\tVERDICT")
+	fmt.Fprintln(w, "\nVERDICT\tFAULT\tPROMISE\tMEASURED")
 	for _, r := range reported.rows {
 		verdict := "green"
 		if len(r.red) > 0 {
-			verdict = "RED: " + strings.Join(r.red, "; ")
+			verdict = "RED"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.fault, r.promise, r.measured, verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", verdict, r.fault, r.promise, brief(r.measured))
+		for _, why := range r.red {
+			fmt.Fprintf(w, "\t\t\t%s\n", brief(why))
+		}
 	}
 	_ = w.Flush()
+}
+
+// brief is the beginning of a text.
+func brief(text string) string {
+	const most = 120
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	return line
 }
 
 // A control is how late this machine wakes a goroutine that does nothing else: what

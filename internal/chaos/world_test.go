@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +30,7 @@ const (
 	insist   = 20 * time.Second      // how long an id is repeated
 	lead     = 100 * time.Millisecond
 	tail     = 500 * time.Millisecond // more than the longest window of a subject
+	recovery = 5 * time.Second
 )
 
 // A world is a Redis, the instances that use it, and their callers.
@@ -41,6 +44,7 @@ type world struct {
 	chained []weir.Taker  // without memory of refusals, which is not one sequence with others' resets
 	links   map[*subject]*link
 	history *history
+	back    comeback
 
 	proxied atomic.Pointer[func([]byte) storetest.Fault]
 	clock   *steppedClock // nil unless the makeup has it
@@ -131,9 +135,7 @@ func (w *world) run(rounds int, strike func(*world)) map[string]error {
 	}
 	w.history.heal()
 	time.Sleep(tail)
-	if w.clock != nil {
-		time.Sleep(tail) // a state in the future counts for one drain more
-	}
+	w.recover()
 	stop()
 	crowd.Wait()
 	w.proxy.Close()
@@ -148,6 +150,50 @@ func (w *world) run(rounds int, strike func(*world)) map[string]error {
 		verdicts[o.name] = o.judge(w.t.Context(), w)
 	}
 	return verdicts
+}
+
+// recover waits until everybody was granted something again, or too long: a client
+// of Redis that could not connect tries again once a second.
+func (w *world) recover() {
+	for deadline := time.Now().Add(recovery); w.back.missing() != "" && time.Now().Before(deadline); {
+		time.Sleep(lead / 10)
+	}
+}
+
+// A comeback is when each subject was granted something after the last fault.
+type comeback struct {
+	mu    sync.Mutex
+	first map[*subject]int64 // ns since the history began
+}
+
+func (c *comeback) note(o *op) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first == nil {
+		c.first = map[*subject]int64{}
+	}
+	if c.first[o.subject] == 0 {
+		c.first[o.subject] = o.ret
+	}
+}
+
+// missing names one that was granted nothing yet.
+func (c *comeback) missing() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range subjects {
+		if s.how <= repeat && c.first[s] == 0 {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// last is when the last one was.
+func (c *comeback) last() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Max(slices.Collect(maps.Values(c.first)))
 }
 
 // used is how many units the store has charged to a subject's own key.
@@ -208,6 +254,9 @@ func (c *caller) ask(ctx context.Context, rng *rand.Rand, s *subject) {
 		o = c.once(taker, o)
 	}
 	c.links[s].note(&o)
+	if healed := c.history.healed.Load(); healed > 0 && o.call > healed && o.outcome == granted {
+		c.back.note(&o)
+	}
 	c.ops = append(c.ops, o)
 }
 
