@@ -133,7 +133,7 @@ func TestStoreAwayAtStart(t *testing.T) {
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	server := storetest.StartRedis(t)
-	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: server.URL() + "/0"})
+	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: "redis://" + server.Addr() + "/0"})
 	for i, app := range []*App{one, other, one, other, one} {
 		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
 			t.Errorf("call %d: %d %s", i, status, body)

@@ -75,8 +75,11 @@ func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 // Addr is where the server listens, as host:port. It survives a restart.
 func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
-// URL is where the server listens, as redis://host:port.
-func (r *Redis) URL() string { return "redis://" + r.Addr() }
+// URL is where the server listens, as redis://host:port, with timeouts that a busy
+// machine keeps to.
+func (r *Redis) URL() string {
+	return "redis://" + r.Addr() + "?dial_timeout=4s&pool_timeout=4s&read_timeout=4s&write_timeout=4s"
+}
 
 // Pid is the number of the server's process, or of the last one if it was
 // killed.

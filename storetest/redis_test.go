@@ -78,7 +78,7 @@ func TestRedisPort(t *testing.T) {
 	if r.port < firstPort || r.port > lastPort {
 		t.Errorf("port %d, want one of %d … %d", r.port, firstPort, lastPort)
 	}
-	if r.URL() != "redis://"+r.Addr() {
+	if !strings.HasPrefix(r.URL(), "redis://"+r.Addr()+"?") {
 		t.Errorf("URL is %s, address %s", r.URL(), r.Addr())
 	}
 }

@@ -74,7 +74,7 @@ var envoyproxy = []family{
 		why: "rules without `algorithm` charge each descriptor by itself; with `algorithm` a refused request charges nothing",
 	},
 	{names: "NEAR_LIMIT_RATIO", fate: warns, harmless: []string{"0.8"}, why: "nothing is counted as near its limit"},
-	{names: "LOCAL_CACHE_SIZE_IN_BYTES", fate: warns, harmless: []string{"0"}, why: "the store is asked each time"},
+	{names: "LOCAL_CACHE_SIZE_IN_BYTES", fate: warns, harmless: []string{"0"}, why: "`--deny-cache-entries` says how many refusals are remembered"},
 	{names: "EXPIRATION_JITTER_MAX_SECONDS", fate: warns, harmless: []string{"300"}, why: "keys expire once they are as good as new"},
 
 	{names: "BACKEND_TYPE", fate: stops, flags: "store", harmless: []string{"redis"}, why: "limits are kept in Redis or in memory"},
