@@ -46,7 +46,7 @@ func (l *link) note(o *op) {
 // chains: the answers of a key are those of some sequence of its acts, one at a
 // time, each between its call and its answer. The judge is porcupine.
 func chains(_ context.Context, w *world) error {
-	for key, ops := range w.history.byKey(func(o *op) bool { return o.subject.how >= chain }) {
+	for key, ops := range w.history.byKey(func(o *op) bool { return o.subject.how == chain || o.subject.how == rope }) {
 		model := windowModel
 		if ops[0].subject.how == rope {
 			model = drainModel

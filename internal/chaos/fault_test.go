@@ -2,8 +2,11 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,10 +76,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func (f *fault) run(t *testing.T) {
+func (f *fault) run(t *testing.T) { f.strikes(t, rounds()) }
+
+// strikes lets the fault strike so many times.
+func (f *fault) strikes(t *testing.T, times int) {
 	w := newWorld(t, f.makeup)
-	verdicts := w.run(rounds(), f.strike)
-	if w.server.Torn() {
+	verdicts := w.run(times, f.strike)
+	if w.server != nil && w.server.Torn() {
 		t.Skip("Redis restored a part of a script: what it holds proves nothing")
 	}
 	r := row{fault: f.name, promise: f.promise, measured: w.summary()}
@@ -88,7 +94,7 @@ func (f *fault) run(t *testing.T) {
 	if f.wanted != granted && w.history.count(f.wanted) == 0 {
 		r.fail(t, "nobody noticed it")
 	}
-	if unnoticed := f.wanted == granted; unnoticed && !tolerable(w) {
+	if unnoticed := f.wanted == granted && w.server != nil; unnoticed && !tolerable(w) {
 		r.fail(t, "errors where none are allowed")
 	}
 	report(r)
@@ -96,15 +102,20 @@ func (f *fault) run(t *testing.T) {
 
 // tolerable allows for callers whose patience ended because this machine is busy.
 func tolerable(w *world) bool {
-	n := w.history.count(unapplied) + w.history.count(unknown)
-	return n*100 <= len(w.history.ops)
+	return !slices.ContainsFunc(w.history.ops, func(o op) bool { return o.err != nil && !late(o.err) })
+}
+
+func late(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (w *world) summary() string {
 	h := w.history
 	text := fmt.Sprintf("%d asked: %d granted, %d refused, %d not applied, %d unknown",
 		len(h.ops), h.count(granted), h.count(refused), h.count(unapplied), h.count(unknown))
-	if w.back.missing() == "" {
+	if w.back.missing(w.ask) == "" {
 		text += fmt.Sprintf("; all granted again after %v", time.Duration(w.back.last()-h.healed.Load()).Round(time.Millisecond))
 	}
 	return text
@@ -134,25 +145,35 @@ func slow(d time.Duration) func(*world) {
 	}
 }
 
-// stall holds all requests on their way, then lets them go on to Redis.
-func stall(w *world) {
+func stall(w *world) { stallFor(struck)(w) }
+
+// stallFor holds all requests on their way, then lets them go on to Redis.
+func stallFor(d time.Duration) func(*world) {
+	return func(w *world) { w.stall(d) }
+}
+
+func (w *world) stall(d time.Duration) {
 	healed := make(chan struct{})
 	hold := func([]byte) storetest.Fault { <-healed; return storetest.Pass }
 	w.proxied.Store(&hold)
 	time.Sleep(5 * time.Millisecond) // for those that had passed
 	back := w.history.absent()
-	time.Sleep(struck)
+	time.Sleep(d)
 	back()
 	w.proxied.Store(&calm)
 	close(healed)
 }
 
-func suspend(w *world) {
-	w.server.Pause()
-	back := w.history.absent()
-	time.Sleep(struck)
-	back()
-	w.server.Resume()
+func suspend(w *world) { suspendFor(struck)(w) }
+
+func suspendFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		w.server.Pause()
+		back := w.history.absent()
+		time.Sleep(d)
+		back()
+		w.server.Resume()
+	}
 }
 
 // paused has Redis keep everybody waiting, administrators too, for a while longer
@@ -165,12 +186,16 @@ func paused(w *world) {
 	w.do([]any{"ping"})
 }
 
-func killed(w *world) {
-	w.server.Kill()
-	back := w.history.absent()
-	time.Sleep(struck / 5)
-	back()
-	w.server.Restart()
+func killed(w *world) { killFor(struck / 5)(w) }
+
+func killFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		w.server.Kill()
+		back := w.history.absent()
+		time.Sleep(d)
+		back()
+		w.server.Restart()
+	}
 }
 
 func forgotten(w *world) {
@@ -215,7 +240,7 @@ func forbidden(w *world) {
 // busy runs a script that does not end before it is killed.
 func busy(w *world) {
 	var spinning sync.WaitGroup
-	client := redis.NewClient(options(w.server.Addr(), time.Minute))
+	client := redis.NewClient(place{addrs: []string{w.server.Addr()}}.options(time.Minute).Simple())
 	defer client.Close()
 	spinning.Go(func() {
 		err := client.Do(context.Background(), "eval", "while true do end", 0).Err()

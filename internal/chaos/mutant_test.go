@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,12 +23,12 @@ var mutants = []struct {
 	makeup makeup
 	strike func(*world)
 }{
-	{"GET and SET for a script", "chains", makeup{over: getSet}, peace},
-	{"the clients' clocks", "bounds", makeup{hook: ownClock(time.Second)}, peace},
+	{"GET and SET for a script", "chains", makeup{over: getSet, ask: only("chain")}, peace},
+	{"the clients' clocks", "bounds", makeup{hook: ownClock(time.Second), ask: only("sliding_log", "gcra", "token_bucket")}, peace},
 	{"the clients' clocks, 10 ms apart", "order", makeup{hook: ownClock(10 * time.Millisecond)}, peace},
 	{"no time to live", "lifetimes", makeup{hook: rewritten(", 'PX', life)", ")")}, peace},
 	{"a lost reply is asked for again", "books", makeup{hook: insistent}, network(storetest.Drop)},
-	{"buckets leave at their start", "bounds", makeup{hook: rewritten("min(first - 1, floor(at / width))", "min(first, floor(at / width))")}, peace},
+	{"buckets leave at their start", "bounds", makeup{ask: only("rolling_window"), hook: rewritten("min(first - 1, floor(at / width))", "min(first, floor(at / width))")}, peace},
 	{"a new id for each try", "books", makeup{newIDs: true}, network(storetest.Drop)},
 	{"an id is forgotten", "repeats", makeup{hook: rewritten("answered = string.sub(known, 18, size)", "known = false")}, network(storetest.Drop)},
 	{"granted on an error, in the store's name", "away", makeup{over: lenient}, suspend},
@@ -52,6 +53,11 @@ var mutants = []struct {
 	{"errors without a class", "errors", makeup{over: mute}, network(storetest.Refuse)},
 }
 
+// only are the subjects of these names.
+func only(names ...string) []*subject {
+	return slices.DeleteFunc(slices.Clone(subjects), func(s *subject) bool { return !slices.Contains(names, s.name) })
+}
+
 func peace(*world) { time.Sleep(2 * struck) }
 
 // TestOraclesFindMutants shows that no oracle is content with everything.
@@ -62,7 +68,12 @@ func TestOraclesFindMutants(t *testing.T) {
 		seen[m.oracle] = true
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			err := newWorld(t, m.makeup).run(1, m.strike)[m.oracle]
+			var err error
+			for range 5 { // on a busy machine too little may happen to be noticed
+				if err = newWorld(t, m.makeup).run(1, m.strike)[m.oracle]; err != nil {
+					break
+				}
+			}
 			r := row{fault: "mutant: " + m.name, promise: "oracle " + m.oracle + " is red", measured: fmt.Sprint(err)}
 			if err == nil {
 				r.fail(t, "not noticed")

@@ -3,6 +3,7 @@ package chaos
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -271,7 +272,7 @@ func errorsKnown(h *history) error {
 
 // recovers: once the fault is over, everybody is granted something again.
 func recovers(_ context.Context, w *world) error {
-	if name := w.back.missing(); name != "" {
+	if name := w.back.missing(w.ask); name != "" {
 		return fmt.Errorf("%s: nothing granted for %v after the fault", name, time.Duration(w.history.now()-w.history.healed.Load()))
 	}
 	return nil
@@ -280,7 +281,7 @@ func recovers(_ context.Context, w *world) error {
 // books: the store has charged what callers were granted, and no more than what they
 // do not know of besides; what was asked under ids exactly once.
 func books(ctx context.Context, w *world) error {
-	for _, s := range subjects {
+	for _, s := range w.ask {
 		if s.how != book && s.how != repeat {
 			continue
 		}
@@ -323,19 +324,26 @@ func repeats(ctx context.Context, w *world) error {
 
 // lifetimes: no key lives for ever.
 func lifetimes(ctx context.Context, w *world) error {
-	keys, err := w.admin.Keys(ctx, "*").Result()
-	if err != nil || len(keys) == 0 {
-		return fmt.Errorf("%d keys, %w", len(keys), err)
-	}
-	for _, key := range keys {
-		ttl, err := w.admin.PTTL(ctx, key).Result()
+	found := 0
+	for _, node := range w.nodes {
+		keys, err := node.Keys(ctx, "*").Result()
 		if err != nil {
 			return err
 		}
-		const gone = time.Duration(-2)
-		if ttl != gone && (ttl <= 0 || ttl > decades+2*time.Hour) {
-			return fmt.Errorf("key %q has a time to live of %v", key, ttl)
+		found += len(keys)
+		for _, key := range keys {
+			ttl, err := node.PTTL(ctx, key).Result()
+			if err != nil {
+				return err
+			}
+			const gone = time.Duration(-2)
+			if ttl != gone && (ttl <= 0 || ttl > decades+2*time.Hour) {
+				return fmt.Errorf("key %q has a time to live of %v", key, ttl)
+			}
 		}
+	}
+	if found == 0 {
+		return errors.New("there are no keys")
 	}
 	return nil
 }

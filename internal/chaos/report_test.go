@@ -54,6 +54,10 @@ func report(r row) {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	redis.SetLogger(silent{})
+	if !*full {
+		// Worlds wait more than they work.
+		_ = flag.Set("test.parallel", "6")
+	}
 	code := run(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -120,7 +124,7 @@ func brief(text string) string {
 type control struct {
 	stop    chan struct{}
 	stopped chan struct{}
-	worst   time.Duration
+	late    []time.Duration
 }
 
 func startControl() *control {
@@ -136,7 +140,7 @@ func startControl() *control {
 			}
 			slept := time.Now()
 			time.Sleep(nap)
-			c.worst = max(c.worst, time.Since(slept)-nap)
+			c.late = append(c.late, time.Since(slept)-nap)
 		}
 	}()
 	return c
@@ -146,5 +150,5 @@ func startControl() *control {
 func (c *control) end() time.Duration {
 	close(c.stop)
 	<-c.stopped
-	return c.worst
+	return slices.Max(append(c.late, 0))
 }

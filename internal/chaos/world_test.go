@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 	callers   = 4 // of each instance
 
 	patience = 50 * time.Millisecond // of a caller, for one answer
-	think    = time.Millisecond      // between two acts, twice that at most
+	think    = 2 * time.Millisecond  // between two acts, twice that at most
 	insist   = 20 * time.Second      // how long an id is repeated
 	lead     = 100 * time.Millisecond
 	tail     = 500 * time.Millisecond // more than the longest window of a subject
@@ -36,15 +37,18 @@ const (
 // A world is a Redis, the instances that use it, and their callers.
 type world struct {
 	t       *testing.T
-	server  *storetest.Redis
-	proxy   *storetest.Proxy
-	admin   *redis.Client // past the proxy
-	direct  weir.Taker    // so
-	takers  []weir.Taker  // what most callers ask, an instance each
-	chained []weir.Taker  // without memory of refusals, which is not one sequence with others' resets
+	server  *storetest.Redis // nil where there are several
+	proxy   *storetest.Proxy // before it
+	nodes   []*redis.Client  // past the proxy, of all servers that there are in the end
+	direct  weir.Taker       // so
+	takers  []weir.Taker     // what most callers ask, an instance each
+	chained []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
+	ask     []*subject
+	tail    time.Duration
 	links   map[*subject]*link
 	history *history
 	back    comeback
+	settled func() bool // whether there is nothing more to wait for; nil: always
 
 	proxied atomic.Pointer[func([]byte) storetest.Fault]
 	clock   *steppedClock // nil unless the makeup has it
@@ -55,38 +59,43 @@ type world struct {
 type makeup struct {
 	args   []string                               // of redis-server
 	clock  bool                                   // whose wall clock can be stepped
+	start  func(*world) place                     // for more than one redis-server
 	hook   func(instance int) redis.Hook          // on connections to Redis
 	over   func(store, raw weir.Taker) weir.Taker // around the stack
 	newIDs bool
+	ask    []*subject    // nil: all
+	tail   time.Duration // how long everybody goes on afterwards; zero: tail
 }
 
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
-	w := &world{t: t, links: map[*subject]*link{}, newIDs: m.newIDs}
-	var env []string
-	if m.clock {
-		w.clock = newSteppedClock(t)
-		env = w.clock.env
+	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), links: map[*subject]*link{}, newIDs: m.newIDs}
+	if w.ask == nil {
+		w.ask = subjects
 	}
-	w.server = storetest.StartRedisEnv(t, env, m.args...)
-	w.proxied.Store(&calm)
-	w.proxy = storetest.StartProxy(t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
-	w.admin = redis.NewClient(options(w.server.Addr(), 5*time.Second))
-	t.Cleanup(func() { _ = w.admin.Close() })
+	start := (*world).startOne
+	if m.start != nil {
+		start = func(w *world, m makeup) place { return m.start(w) }
+	}
+	where := start(w, m)
 	hook := func(int) redis.Hook { return nil }
 	if m.hook != nil {
 		hook = m.hook
 	}
-	w.direct = store(t, w.server.Addr(), 5*time.Second, hook(0))
+	past := where
+	if w.server != nil {
+		past = place{addrs: []string{w.server.Addr()}}
+	}
+	w.direct = store(t, past.options(5*time.Second), hook(0))
 	for i := range instances {
-		raw := store(t, w.proxy.Addr(), patience, hook(i))
+		raw := store(t, where.options(patience), hook(i))
 		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(stack.New(raw, stack.Options{AskAlways: true}))
 		if m.over != nil {
 			all, plain = m.over(all, raw), m.over(plain, raw)
 		}
 		w.takers, w.chained = append(w.takers, all), append(w.chained, plain)
 	}
-	for _, s := range subjects {
+	for _, s := range w.ask {
 		w.links[s] = new(link)
 	}
 	w.history = newHistory()
@@ -95,24 +104,55 @@ func newWorld(t *testing.T, m makeup) *world {
 
 var calm = func([]byte) storetest.Fault { return storetest.Pass }
 
+// startOne starts the one Redis of a world, with a proxy before it.
+func (w *world) startOne(m makeup) place {
+	w.t.Helper()
+	var env []string
+	if m.clock {
+		w.clock = newSteppedClock(w.t)
+		env = w.clock.env
+	}
+	w.server = storetest.StartRedisEnv(w.t, env, m.args...)
+	w.proxied.Store(&calm)
+	w.proxy = storetest.StartProxy(w.t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
+	w.node(w.server)
+	return place{addrs: []string{w.proxy.Addr()}}
+}
+
+// node adds a server that is asked as an administrator asks.
+func (w *world) node(r *storetest.Redis) {
+	client := redis.NewClient(place{addrs: []string{r.Addr()}}.options(5 * time.Second).Simple())
+	w.t.Cleanup(func() { _ = client.Close() })
+	w.nodes = append(w.nodes, client)
+}
+
+// A place is where a store is: a server, sentinels that know a master, or a cluster.
+type place struct {
+	addrs   []string
+	master  string
+	cluster bool
+}
+
 // options are those of a client that fails at once and never repeats anything.
-func options(address string, timeout time.Duration) *redis.Options {
-	return &redis.Options{
-		Addr: address, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+func (p place) options(timeout time.Duration) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: p.addrs, MasterName: p.master, IsClusterMode: p.cluster,
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout, PoolSize: 32,
+		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 8 * time.Millisecond,
 		DisableIdentity: true, Protocol: 2,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-func store(t testing.TB, address string, timeout time.Duration, hook redis.Hook) *redisstore.Store {
+func store(t testing.TB, o *redis.UniversalOptions, hook redis.Hook) *redisstore.Store {
 	t.Helper()
-	client := redis.NewClient(options(address, timeout))
+	client := redis.NewUniversalClient(o)
 	if hook != nil {
 		client.AddHook(hook)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := redisstore.New(client, redisstore.Options{Timeout: timeout})
+	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +162,17 @@ func store(t testing.TB, address string, timeout time.Duration, hook redis.Hook)
 // run lets everybody ask while a fault strikes, some times over, and returns what
 // the oracles say.
 func (w *world) run(rounds int, strike func(*world)) map[string]error {
+	w.t.Helper()
+	w.load(rounds, strike)
+	verdicts := map[string]error{}
+	for _, o := range oracles {
+		verdicts[o.name] = o.judge(w.t.Context(), w)
+	}
+	return verdicts
+}
+
+// load lets everybody ask while a fault strikes, some times over.
+func (w *world) load(rounds int, strike func(*world)) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
@@ -134,28 +185,28 @@ func (w *world) run(rounds int, strike func(*world)) map[string]error {
 		strike(w)
 	}
 	w.history.heal()
-	time.Sleep(tail)
+	time.Sleep(w.tail)
 	w.recover()
 	stop()
 	crowd.Wait()
-	w.proxy.Close()
+	if w.proxy != nil {
+		w.proxy.Close()
+	}
 	// What was still on its way is with Redis now; it answers later comers last.
 	for range 3 {
-		if err := w.admin.Ping(w.t.Context()).Err(); err != nil {
-			w.t.Fatal(err)
+		for _, node := range w.nodes {
+			if err := node.Ping(w.t.Context()).Err(); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 	}
-	verdicts := map[string]error{}
-	for _, o := range oracles {
-		verdicts[o.name] = o.judge(w.t.Context(), w)
-	}
-	return verdicts
 }
 
 // recover waits until everybody was granted something again, or too long: a client
 // of Redis that could not connect tries again once a second.
 func (w *world) recover() {
-	for deadline := time.Now().Add(recovery); w.back.missing() != "" && time.Now().Before(deadline); {
+	through := func() bool { return w.back.missing(w.ask) == "" && (w.settled == nil || w.settled()) }
+	for deadline := time.Now().Add(recovery); !through() && time.Now().Before(deadline); {
 		time.Sleep(lead / 10)
 	}
 }
@@ -178,7 +229,7 @@ func (c *comeback) note(o *op) {
 }
 
 // missing names one that was granted nothing yet.
-func (c *comeback) missing() string {
+func (c *comeback) missing(subjects []*subject) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range subjects {
@@ -213,7 +264,7 @@ type caller struct {
 func (c *caller) run(ctx context.Context) []op {
 	rng := rand.New(rand.NewPCG(uint64(c.number), 1))
 	for ctx.Err() == nil {
-		c.ask(ctx, rng, subjects[rng.IntN(len(subjects))])
+		c.send(ctx, rng, c.ask[rng.IntN(len(c.ask))])
 		pause(ctx, time.Duration(rng.Int64N(int64(2*think))))
 	}
 	return c.ops
@@ -228,12 +279,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask sends one act, and with an id again until it is answered.
-func (c *caller) ask(ctx context.Context, rng *rand.Rand, s *subject) {
+// send sends one act, and with an id again until it is answered.
+func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 	c.asked++
 	o := op{caller: c.number, subject: s, key: s.name, cost: 1 + rng.Int64N(3)}
 	taker := c.takers[c.number%instances]
-	if s.how >= chain {
+	if s.how == chain || s.how == rope {
 		o.key, taker = c.links[s].key(s), c.chained[c.number%instances]
 	}
 	switch {
@@ -275,7 +326,7 @@ func (c *caller) once(taker weir.Taker, o op) op {
 func (w *world) do(commands ...[]any) {
 	w.t.Helper()
 	for _, command := range commands {
-		if err := w.admin.Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		if err := w.nodes[0].Do(w.t.Context(), command...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 			w.t.Fatalf("%v: %v", command, err)
 		}
 	}
