@@ -23,19 +23,29 @@ run: ## serve the demonstration rules from memory; ARGS="--http 127.0.0.1:0" add
 	$(GO) run ./cmd/weir serve $(ARGS)
 
 .PHONY: build
-build: ## build the static binary bin/weir
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/weir ./cmd/weir
+build: ## build the static binary bin/weir; the same sources give the same bytes
+	@GO='$(GO)' scripts/build.sh bin/weir
+
+.PHONY: reproduce
+reproduce: ## build twice with nothing cached and compare
+	@GO='$(GO)' scripts/reproduce.sh
+
+.PHONY: release
+release: ## archives, Debian packages, bills of materials and checksums in dist/
+	@GO='$(GO)' scripts/release.sh
 
 .PHONY: test
 test: setup ## install what tests need, then run them all under the race detector
 	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 	cd examples && $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 	cd bench && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
+	cd deploy/check && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: test-short
 test-short: ## run the tests that take a moment
 	$(GO) test -short -timeout 2m ./...
 	cd examples && $(GO) test -short -timeout 2m ./...
+	cd deploy/check && $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
 setup: ## install redis-server, nginx with Lua and a C compiler where they are missing
@@ -75,5 +85,5 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
 	$(GO) clean -testcache

@@ -42,11 +42,15 @@ func foreign(name string) bool {
 var only = map[string]patterns{
 	".":             {"internal/algo", "std"},
 	"internal/algo": {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
+	"sim":           {".", "memstore", "internal/algo", "sim/report", "std"},
+	"sim/accesslog": {".", "std"},
+	"sim/replay":    {".", "memstore", "sim/accesslog", "sim/report", "std"},
+	"sim/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
-	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/..."}
+	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
 	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/admin/...", "server/dashboard/..."}
@@ -78,6 +82,12 @@ var bans = []ban{
 		patterns{"..."},
 		process,
 		patterns{"go.yaml.in/yaml", "github.com/prometheus", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	},
+	{
+		"the library makes spans with OpenTelemetry's interface, the process sends them",
+		patterns{"..."},
+		process,
+		patterns{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto"},
 	},
 	{
 		"gRPC is the process's and weirgrpc's",
@@ -240,6 +250,9 @@ func TestLayoutCatches(t *testing.T) {
 		"config, rules":             {"server/config", in("server/rules"), 1},
 		"rules, config":             {"server/rules", in("server/config"), 0},
 		"server, command":           {"server", in("cmd/weir/cli"), 1},
+		"simulation, store":         {"sim", in("memstore"), 0},
+		"simulation, rules":         {"sim/replay", in("server/rules"), 2},
+		"command, simulation":       {"cmd/weir/cli", in("sim/replay"), 0},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Limiter applies one or several limits to keys: what a program holds. It is
@@ -20,9 +21,10 @@ type Limiter struct {
 }
 
 // A oneTaker is a store that decides a take of one key without an act around it.
-// It reports false where only Take can.
+// It answers Unasked where only Take can. A Decision is more than fits into
+// registers with ease: its parts are quicker.
 type oneTaker interface {
-	TakeOne(limit *Limit, key string, cost int64) (Decision, bool)
+	TakeOne(limit *Limit, key string, cost int64) (outcome Outcome, remaining int64, wait, reset time.Duration, at int64)
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -137,13 +139,19 @@ func (l *Limiter) give(ctx context.Context, c *call) (int64, error) {
 // Allow charges one unit and returns the decision of the strictest limit; its
 // Delay is the longest of all limits'. A refusal is a decision; the error says
 // that none was reached.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	if !l.takeOne(key, 1, &d) {
+		d, err = l.takeUpTo(ctx, key, 1, 0)
+	}
+	return d, err
 }
 
 // AllowN charges n units, all or none; 0 looks.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.take(ctx, key, n)
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
+	if !l.takeOne(key, n, &d) {
+		d, err = l.takeUpTo(ctx, key, n, 0)
+	}
+	return d, err
 }
 
 // AllowUpTo charges as many units as fit, at most n; Granted says how many. It
@@ -168,16 +176,22 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 
 // Look charges nothing and says what remains.
 func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
-	return l.take(ctx, key, 0)
+	return l.AllowN(ctx, key, 0)
 }
 
-func (l *Limiter) take(ctx context.Context, key string, cost int64) (Decision, error) {
-	if l.one != nil {
-		if d, done := l.one.TakeOne(l.limits[0], key, cost); done {
-			return d, nil
-		}
+// takeOne asks the store without an act, if it can be asked so.
+func (l *Limiter) takeOne(key string, cost int64, d *Decision) bool {
+	if l.one == nil {
+		return false
 	}
-	return l.takeUpTo(ctx, key, cost, 0)
+	outcome, remaining, wait, reset, at := l.one.TakeOne(l.limits[0], key, cost)
+	d.Outcome, d.Source, d.Remaining, d.ResetAfter, d.At = outcome, SourceStore, remaining, reset, at
+	if outcome == Granted {
+		d.Granted, d.Delay = cost, wait
+	} else {
+		d.RetryAfter = wait
+	}
+	return outcome != Unasked
 }
 
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {

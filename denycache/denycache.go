@@ -182,7 +182,7 @@ func (c *Cache) refused(a *weir.Act, now int64) bool {
 			clear(a.Decisions)
 		}
 		set.touch(e)
-		a.Decisions[i] = e.decision(ch, now)
+		e.answer(ch, now, &a.Decisions[i])
 	}
 	if known {
 		c.counters.hit()

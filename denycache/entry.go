@@ -56,9 +56,10 @@ func (e *entry) refuses(ch *weir.Charge, immediate bool, now int64) bool {
 // fits is the largest cost that a limit can ever grant.
 func fits(l *weir.Limit) int64 { return l.Capacity() }
 
-// decision is the refusal as the store would give it now.
-func (e *entry) decision(ch *weir.Charge, now int64) weir.Decision {
-	d := e.said
+// answer gives the refusal as the store would give it now. It writes in place: a
+// copy of what was written just before would have to wait for that.
+func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
+	*d = e.said
 	elapsed := time.Duration(now - e.answered).Truncate(time.Microsecond)
 	d.Source = weir.SourceDenyCache
 	d.At += elapsed.Microseconds()
@@ -71,7 +72,6 @@ func (e *entry) decision(ch *weir.Charge, now int64) weir.Decision {
 			d.RetryAfter += drain(ch.Cost-e.cost, e.limit)
 		}
 	}
-	return d
 }
 
 // drain is how long a limit takes to drain n units, rounded up to microseconds.

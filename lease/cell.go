@@ -67,7 +67,7 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 	}
 	c.touched = now
 	if c.pay(a, now) {
-		l.counts.spent.Add(1)
+		s.spent++
 		return c, paid
 	}
 	if c.ready != nil {
@@ -114,10 +114,11 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 	c.spent += cost
 	a.Err = nil
 	for i := range a.Decisions {
-		a.Decisions[i] = weir.Decision{
-			Outcome: weir.Granted, Source: weir.SourceLease, Granted: cost, At: c.at,
-			Remaining: c.said[i].Remaining + c.left, ResetAfter: since(c.said[i].ResetAfter, now-c.taken),
-		}
+		// In place: a copy of what was written just before would have to wait for that.
+		d := &a.Decisions[i]
+		*d = weir.Decision{}
+		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, weir.SourceLease, cost, c.at
+		d.Remaining, d.ResetAfter = c.said[i].Remaining+c.left, since(c.said[i].ResetAfter, now-c.taken)
 	}
 	return true
 }
@@ -140,7 +141,7 @@ func (l *Leaser) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.pay(a, l.now()) {
-		l.counts.spent.Add(1)
+		s.spent++
 		return paid
 	}
 	return unwatched

@@ -78,6 +78,7 @@ type Leaser struct {
 type shard struct {
 	mu    sync.Mutex
 	cells map[string]*cell // by the key of the first charge
+	spent uint64           // acts that were paid from a share
 	_     [40]byte         // to the end of a cache line
 }
 

@@ -11,14 +11,15 @@ type Stats struct {
 	Left     int64  // units that are out in shares now
 }
 
-type counts struct{ spent, shares, returned atomic.Uint64 }
+type counts struct{ shares, returned atomic.Uint64 }
 
 // Stats counts the keys one by one: not for every request.
 func (l *Leaser) Stats() Stats {
-	st := Stats{Spent: l.counts.spent.Load(), Shares: l.counts.shares.Load(), Returned: l.counts.returned.Load()}
+	st := Stats{Shares: l.counts.shares.Load(), Returned: l.counts.returned.Load()}
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
+		st.Spent += s.spent
 		st.Keys += len(s.cells)
 		for _, c := range s.cells {
 			st.Left += c.left

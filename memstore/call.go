@@ -80,8 +80,23 @@ func (c *call) lock(s *Store) {
 	slices.Sort(c.shards)
 	c.shards = slices.Compact(c.shards)
 	for _, i := range c.shards {
-		s.shards[i].mu.Lock()
+		s.shards[i].lock()
 	}
+}
+
+// now is the instant of the act, once its shards are locked.
+func (c *call) now(s *Store, read int64) int64 {
+	last := int64(0)
+	for _, i := range c.shards {
+		last = max(last, s.shards[i].last)
+	}
+	now := s.now(read, last)
+	if s.clock == nil {
+		for _, i := range c.shards {
+			s.shards[i].last = now
+		}
+	}
+	return now
 }
 
 func (c *call) unlock(s *Store) {

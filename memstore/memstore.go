@@ -69,12 +69,23 @@ func New(o Options) *Store {
 	return s
 }
 
-// now reads the clock, in µs since 1970.
-func (s *Store) now() int64 {
+// read reads the store's own clock, in µs since 1970. That is done before the locks
+// are taken, to hold them for less time.
+func (s *Store) read() int64 {
+	if s.clock != nil {
+		return 0
+	}
+	return s.epoch + time.Since(s.start).Microseconds()
+}
+
+// now is the instant of an act that holds its locks: when it read the clock, or when
+// one was decided that read it later and came first. A clock that was given to the
+// store is read only now, and may step back.
+func (s *Store) now(read, last int64) int64 {
 	if s.clock != nil {
 		return s.clock().UnixMicro()
 	}
-	return s.epoch + time.Since(s.start).Microseconds()
+	return max(read, last)
 }
 
 // Take decides the acts, each at one reading of the clock, while it holds the
@@ -93,8 +104,9 @@ func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 func (s *Store) take(a *weir.Act) {
 	c := s.calls.Get().(*call)
 	c.gather(s, a)
+	now := s.read()
 	c.lock(s)
-	s.decide(c, a, s.now())
+	s.decide(c, a, c.now(s, now))
 	c.unlock(s)
 	c.reset()
 	s.calls.Put(c)
@@ -143,7 +155,7 @@ func (s *Store) Stats() Stats {
 	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.mu.Lock()
+		sh.lock()
 		stats.Keys += sh.keys
 		sh.mu.Unlock()
 	}

@@ -8,21 +8,23 @@ import (
 )
 
 // TakeOne decides a take of cost units of one key, as Take decides an act that
-// charges nothing else and has no options. It reports false, and has done nothing,
-// where only Take can decide: outside the contract, for limits of concurrency and
-// those with a count of 0, and for new keys while the store is
-// full or was a moment ago. A
-// [weir.Limiter] asks it first. A type that embeds a Store and changes Take has to
-// change TakeOne too.
-func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (weir.Decision, bool) {
+// charges nothing else and has no options. It returns what a [weir.Decision] says:
+// wait is its Delay or, where it is refused, its RetryAfter. It returns
+// [weir.Unasked], and has done nothing, where only Take can decide: outside the
+// contract, for limits of concurrency and those with a count of 0, and for new keys
+// while the store is full or was a moment ago. A [weir.Limiter] asks it first. A type
+// that embeds a Store and changes Take has to change TakeOne too.
+func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (
+	outcome weir.Outcome, remaining int64, wait, reset time.Duration, at int64,
+) {
 	rule := limit.Rule()
 	if rule == nil || rule.ID == algo.Concurrency || limit.Count == 0 ||
 		cost < 0 || cost > weir.MaxCost || len(key) > weir.MaxKeyBytes {
-		return weir.Decision{}, false
+		return weir.Unasked, 0, 0, 0, 0
 	}
-	var d weir.Decision
-	done := s.one(limit, key, &want{cost: cost, asked: cost}, &d)
-	return d, done
+	var d weir.Decision // Unasked, until it is decided
+	s.one(limit, key, &want{cost: cost, asked: cost}, &d)
+	return d.Outcome, d.Remaining, d.Delay + d.RetryAfter, d.ResetAfter, d.At
 }
 
 // single decides a take of one key, if that is what the act is.
@@ -44,7 +46,11 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 	rule := limit.Rule()
 	named := s.name(rule.ID, key)
 	sh := &s.shards[named.shard()]
-	sh.mu.Lock()
+	now := s.read()
+	sh.lock()
+	if now = s.now(now, sh.last); s.clock == nil {
+		sh.last = now
+	}
 	e := sh.entry(named)
 	i, known := e.cells.find(named)
 	if known {
@@ -52,7 +58,6 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 		if e.cells[i].get(&t.state); !inline {
 			t.load(e.page, i)
 		}
-		now := s.now()
 		t.age(now)
 		t.decide(d, w, now)
 		switch changed := t.save(s.tight(), now); {
@@ -63,15 +68,14 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 		}
 		t.report(d, w, now)
 	} else if !s.overflow.active.Load() {
-		known = s.first(&slot{name: named, limit: limit, rule: rule}, w, d)
+		known = s.first(&slot{name: named, limit: limit, rule: rule}, w, d, now)
 	}
 	sh.mu.Unlock()
 	return known
 }
 
 // first decides the first take of a key, if there is room for it.
-func (s *Store) first(t *slot, w *want, d *weir.Decision) bool {
-	now := s.now()
+func (s *Store) first(t *slot, w *want, d *weir.Decision, now int64) bool {
 	if !s.fits(&s.shards[t.name.shard()], t, now) {
 		return false
 	}

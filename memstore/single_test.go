@@ -41,6 +41,10 @@ func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
 func compareWays(t *rapid.T, limit *weir.Limit) {
 	clock := storetest.NewClock()
 	short, long := memstore.New(memstore.Options{Now: clock.Now}), memstore.New(memstore.Options{Now: clock.Now})
+	limiter, err := weir.NewLimiter(short, *limit)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range rapid.IntRange(1, 40).Draw(t, "takes") {
 		clock.Advance(time.Duration(rapid.Int64Range(-1_000_000, 3_000_000).Draw(t, "µs")) * time.Microsecond)
 		cost := rapid.Int64Range(0, 22).Draw(t, "cost")
@@ -49,11 +53,9 @@ func compareWays(t *rapid.T, limit *weir.Limit) {
 		if long.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		got, done := short.TakeOne(limit, "k", cost)
-		if !done {
-			b := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
-			short.Take(context.Background(), []*weir.Act{b})
-			got = b.Decisions[0]
+		got, err := limiter.AllowN(context.Background(), "k", cost)
+		if err != nil {
+			t.Fatal(err)
 		}
 		if got != a.Decisions[0] {
 			t.Fatalf("take %d of %d\n got %+v\nwant %+v", i, cost, got, a.Decisions[0])
@@ -70,30 +72,40 @@ func TestTakeOneLeavesTheRest(t *testing.T) {
 	take(t, store, "k", limit, 1)
 	plain := weir.PerHour(3)
 	for name, limit := range map[string]*weir.Limit{"not compiled": &plain, "count 0": none, "concurrency": places} {
-		if _, done := store.TakeOne(limit, "k", 1); done {
-			t.Errorf("%s: decided", name)
+		if outcome, _, _, _, _ := store.TakeOne(limit, "k", 1); outcome != weir.Unasked {
+			t.Errorf("%s: %v", name, outcome)
 		}
 	}
 	for _, cost := range []int64{-1, weir.MaxCost + 1} {
-		if _, done := store.TakeOne(limit, "k", cost); done {
-			t.Errorf("cost %d: decided", cost)
+		if outcome, _, _, _, _ := store.TakeOne(limit, "k", cost); outcome != weir.Unasked {
+			t.Errorf("cost %d: %v", cost, outcome)
 		}
 	}
 	full := memstore.New(memstore.Options{MaxBytes: 1})
-	if _, done := full.TakeOne(limit, "new", 1); done || full.Stats().Overflowed > 0 {
-		t.Errorf("a new key in a full store: %v, %+v", done, full.Stats())
+	if outcome, _, _, _, _ := full.TakeOne(limit, "new", 1); outcome != weir.Unasked || full.Stats().Overflowed > 0 {
+		t.Errorf("a new key in a full store: %v, %+v", outcome, full.Stats())
 	}
-	if d, done := store.TakeOne(limit, "k", 0); !done || d.Remaining != 2 {
-		t.Errorf("%v, %+v", done, d)
+	if outcome, remaining, _, _, _ := store.TakeOne(limit, "k", 0); outcome != weir.Granted || remaining != 2 {
+		t.Errorf("%v, %d remain", outcome, remaining)
 	}
 }
 
-// TestCrowdOnOneKey lets ten thousand goroutines at one key.
+// TestCrowdOnOneKey lets ten thousand goroutines at one key, by the store's own clock,
+// which each reads before its turn, and by a given one.
 func TestCrowdOnOneKey(t *testing.T) {
 	t.Parallel()
+	for name, clock := range map[string]func() time.Time{"own clock": nil, "given clock": storetest.NewClock().Now} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crowdOneKey(t, memstore.New(memstore.Options{Now: clock}))
+		})
+	}
+}
+
+func crowdOneKey(t *testing.T, store *memstore.Store) {
 	const crowd, most = 10_000, 1234
-	clock := storetest.NewClock()
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{Now: clock.Now}), weir.PerHour(most))
+	// Nothing comes back while the test runs.
+	limiter, err := weir.NewLimiter(store, weir.Per(most, 366*24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,16 +39,19 @@ tidy() {
   return $status
 }
 
-# The examples and the benchmark are modules of their own, as a user's program is.
+# Modules of their own: the examples, as a user's program is, the benchmark, and
+# the test of what is shipped.
 inside() { (cd "$1" && shift && "$@"); }
 
 check 'gofumpt' formatted
 check 'go vet' "$GO" vet ./...
 check 'go vet, examples' inside examples "$GO" vet ./...
 check 'go vet, bench' inside bench "$GO" vet ./...
+check 'go vet, deploy/check' inside deploy/check "$GO" vet ./...
 check 'staticcheck' eval "$TOOL staticcheck ./..."
 check 'staticcheck, examples' inside examples eval "${TOOL/=tools/=../tools} staticcheck ./..."
 check 'staticcheck, bench' inside bench eval "${TOOL/=tools/=../tools} staticcheck ./..."
+check 'staticcheck, deploy/check' inside deploy/check eval "${TOOL/=tools/=../../tools} staticcheck ./..."
 check 'generated files' generated
 check 'go mod tidy' tidy
 exit $failed

@@ -78,7 +78,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Taker:       a.stack,
 		Overrides:   a.stack.Override(),
 		ThrottleKey: resp.Key,
-		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health},
+		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": a.metrics.Handler()},
 		Token:       token,
 		Loopback:    o.loopback(),
 		Timeout:     a.options.Timeout,
@@ -143,8 +143,9 @@ func (a *App) stopAdmin(ctx context.Context) error {
 
 // loaded is since when which set of rules is in force.
 type loaded struct {
-	path string
-	last atomic.Pointer[revision]
+	path  string
+	last  atomic.Pointer[revision]
+	times atomic.Int64
 }
 
 type revision struct {
@@ -159,6 +160,7 @@ func (l *loaded) note(fingerprint []byte) {
 		r.digest = hex.EncodeToString(fingerprint[:8])
 	}
 	l.last.Store(r)
+	l.times.Add(1)
 }
 
 // tell says it to administrators.

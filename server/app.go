@@ -13,8 +13,10 @@ import (
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/metrics"
 	"github.com/weirlimit/weir/server/resp"
 	"github.com/weirlimit/weir/server/rules"
+	"github.com/weirlimit/weir/server/traffic"
 	"github.com/weirlimit/weir/stack"
 )
 
@@ -45,6 +47,9 @@ type App struct {
 	bus      *notice.Redis     // nil where the store is this process's own
 	sharer   *shared.Sharer    // so is this
 	returned *denyshare.Sharer // nil without a deny cache
+	traffic  *traffic.Recorder
+	metrics  *metrics.Metrics
+	open     struct{ http, grpc atomic.Int64 } // connections
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -89,6 +94,10 @@ func New(o Options) (*App, error) {
 	if o.Config != "" {
 		a.reload = newReloader(o.source(), &a.rules, o.Logger)
 		a.reload.seen, a.reload.loaded = seen, a.loaded.note
+		a.reload.looked = o.Reloaded
+	}
+	if err := a.measure(set); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	if err := a.assemble(); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -115,11 +124,14 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 }
 
 // Reload makes the server look at its rules files now. It returns at once; what
-// came of it is logged and told by /readyz. The files are watched anyway.
+// came of it is logged, told by /readyz and to [Options.Reloaded]. The files are
+// watched anyway.
 func (a *App) Reload() {
-	if a.reload != nil {
-		a.reload.ask()
+	if a.reload == nil {
+		a.options.Reloaded(nil)
+		return
 	}
+	a.reload.ask()
 }
 
 // reach asks the store for a sign of life until it has given one.

@@ -9,6 +9,7 @@ import (
 	denyshare "github.com/weirlimit/weir/denycache/shared"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/notice"
+	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/stack"
 )
@@ -30,6 +31,7 @@ func (a *App) assemble() error {
 		Lease:     lease.Options{Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) }},
 		DenyCache: cache,
 		AskAlways: o.NoDenyCache,
+		Store:     observe.Options{Observer: a.metrics.Store()},
 	})
 	if a.bus == nil {
 		return nil

@@ -28,14 +28,14 @@ type bounded struct {
 	net.Listener
 	most       int64
 	secret     bool // TLS goes over it: there is no telling in plain text
-	open       atomic.Int64
+	open       *atomic.Int64
 	logger     *slog.Logger
 	lastLogged atomic.Int64 // unix seconds
 }
 
-// bound bounds the connections of a listener.
-func (o *Options) bound(l net.Listener) net.Listener {
-	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), logger: o.Logger}
+// bound bounds the connections of a listener, and counts them.
+func (o *Options) bound(l net.Listener, open *atomic.Int64) net.Listener {
+	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: o.Logger}
 }
 
 // Accept returns the next connection for which there is room.
@@ -46,7 +46,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if b.open.Add(1) <= b.most {
-			return &counted{Conn: conn, leave: sync.OnceFunc(func() { b.open.Add(-1) })}, nil
+			return newCounted(conn, b.open), nil
 		}
 		b.open.Add(-1)
 		b.refuse(conn)
@@ -69,6 +69,11 @@ func (b *bounded) refuse(conn net.Conn) {
 type counted struct {
 	net.Conn
 	leave func()
+}
+
+// newCounted is a connection that was counted.
+func newCounted(conn net.Conn, open *atomic.Int64) *counted {
+	return &counted{Conn: conn, leave: sync.OnceFunc(func() { open.Add(-1) })}
 }
 
 // CloseWrite ends what is written and leaves the rest to be read, so that an

@@ -18,7 +18,7 @@ func (a *App) build() error {
 	o := &a.options
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
-		Taker:    a.stack,
+		Taker:    a.frontEnd("http"),
 		Timeout:  o.Timeout,
 		Headers:  o.Headers,
 		ClientIP: o.ClientIP,
@@ -31,8 +31,9 @@ func (a *App) build() error {
 	service, err := rls.New(rls.Options{
 		Mode:    o.RLS,
 		Rules:   a.rules.Load,
-		Taker:   a.stack,
+		Taker:   a.frontEnd("rls"),
 		Timeout: o.Timeout,
+		Decided: a.decided(),
 		Logger:  o.Logger,
 	})
 	if err != nil {
@@ -46,16 +47,17 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(guarded(withJSON(handler, service, a.healthy), ofHTTP), o.Logger)
+	a.http = newHTTPServer(a.measured(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}
-	if a.rpc, err = newRPC(service, o, ofGRPC, a.healthy); err != nil {
+	if a.rpc, err = newRPC(service, o, a.interceptors(service, ofGRPC), a.healthy); err != nil {
 		return err
 	}
-	if a.resp, err = o.newRESP(a.stack); err != nil {
+	if a.resp, err = o.newRESP(a.frontEnd("resp")); err != nil {
 		return err
 	}
+	a.watch()
 	a.admin, err = a.newAdmin(handler)
 	return err
 }

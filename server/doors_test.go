@@ -86,7 +86,7 @@ func TestTokens(t *testing.T) {
 	app := start(t, Options{HTTPTokenFile: file, GRPCTokenFile: file, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	d := newDescribed(t, app)
 	for target, public := range map[string]bool{
-		"/v1/auth?domain=demo&user=a": false, "/v1/auth": false, "/v1": false, "/": false, "/nothing": false, "/healthz/": false,
+		"/v1/auth?domain=demo&user=a": false, "/v1/auth": false, "/v1": false, "/": false, "/nothing": false, "/healthz/": false, "/metrics": false,
 		"/healthz": true, "/readyz": true, "/healthcheck": true, "/openapi.json": true, "/openapi.yaml": true,
 	} {
 		d.header.Del("Authorization")
@@ -273,6 +273,8 @@ func TestAnswersOfAllDoors(t *testing.T) {
 	d.call("POST", "/json", `{"domain":"demo","descriptors":[]}`)
 	d.call("POST", "/json", body+strings.Repeat(" ", 256<<10))
 	d.call("GET", "/healthcheck", "")
+	d.call("GET", "/metrics", "")
+	d.call("HEAD", "/metrics", "")
 
 	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second}))
 	d.call("POST", "/json", body)
@@ -294,7 +296,7 @@ func TestAnswersOfAllDoors(t *testing.T) {
 	d.call("POST", "/json", body)
 
 	for _, answer := range d.document.Unseen() {
-		if strings.Contains(answer, " /json ") || strings.Contains(answer, " /healthcheck ") || strings.HasSuffix(answer, " 401") {
+		if strings.Contains(answer, " /json ") || strings.Contains(answer, " /healthcheck ") || strings.Contains(answer, " /metrics ") || strings.HasSuffix(answer, " 401") {
 			t.Errorf("no %s", answer)
 		}
 	}

@@ -41,9 +41,9 @@ type rpc struct {
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, known *tokens, reach func(context.Context) error) (*rpc, error) {
+func newRPC(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor, reach func(context.Context) error) (*rpc, error) {
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(service.Recover, known.unary),
+		grpc.ChainUnaryInterceptor(interceptors...),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
@@ -210,7 +210,14 @@ func withJSON(api http.Handler, service *rls.Service, healthy func(context.Conte
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			// Most calls are; the search would end there.
+			api.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // healthy says what keeps the server from answering for its rules.

@@ -60,7 +60,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: start: %w", err)
 	}
-	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener), a.serveHTTP}}
+	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http), a.serveHTTP}}
 	rpc, err := a.options.listenRPC(ctx)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(doors))
@@ -70,7 +70,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		if rpc.Addr().Network() == "unix" {
 			address = "unix:" + address
 		}
-		doors = append(doors, door{Addr{"grpc", address}, rpc, a.serveRPC})
+		doors = append(doors, door{Addr{"grpc", address}, countOpen(rpc, &a.open.grpc), a.serveRPC})
 	}
 	redis, err := a.listenRESP(ctx)
 	if err != nil {
@@ -118,6 +118,7 @@ func (a *App) serve(doors []door) error {
 		d.serve(d.listener)
 	}
 	a.share()
+	a.traffic.Start()
 	if a.reload != nil {
 		var ctx context.Context
 		ctx, a.unwatch = context.WithCancel(context.Background())
@@ -202,6 +203,7 @@ func (a *App) stop(ctx context.Context) error {
 		a.unwatch()
 	}
 	a.serving.Wait()
+	err = errors.Join(err, a.traffic.Stop(ctx))
 	if closeErr := a.store.close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("server: stop: close store: %w", closeErr))
 	}

@@ -101,6 +101,9 @@ type Options struct {
 	ClientIP clientip.Strategy
 	// Admin is about the listener for administrators. Zero: there is none.
 	Admin AdminOptions
+	// Telemetry is what the server tells about itself. The zero value is a good
+	// one.
+	Telemetry TelemetryOptions
 	// Headers is how limits are told in headers. Zero: draft-11.
 	Headers httpapi.HeaderStyle
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
@@ -114,6 +117,10 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Serving, if not nil, is called once by Start when calls are accepted.
 	Serving func([]Addr)
+	// Reloaded, if not nil, is called after each look at the rules files that
+	// [App.Reload] asked for, with what keeps their rules from being in force or
+	// nil. Looks asked for in quick succession may be one.
+	Reloaded func(error)
 	// Logger is told what the process does. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -142,6 +149,9 @@ func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Reloaded == nil {
+		o.Reloaded = func(error) {}
+	}
 	return o
 }
 

@@ -31,17 +31,23 @@ const (
 // A reloader keeps the last good rules of the files in force. What it builds is
 // whole before it is seen: a call takes one set and never sees two.
 type reloader struct {
-	source config.Source
-	set    *atomic.Pointer[rules.Set]
-	logger *slog.Logger
-	seen   [sha256.Size]byte // fingerprint of the files last read
-	failed atomic.Pointer[error]
-	wake   chan struct{}
-	loaded func(fingerprint []byte) // told of rules that came into force
+	source   config.Source
+	set      *atomic.Pointer[rules.Set]
+	logger   *slog.Logger
+	seen     [sha256.Size]byte // fingerprint of the files last read
+	failed   atomic.Pointer[error]
+	wake     chan struct{}
+	loaded   func(fingerprint []byte) // told of rules that came into force
+	follow   func(*rules.Set)         // told of them before they do
+	looked   func(error)              // told what came of a look that was asked for
+	failures atomic.Int64
 }
 
 func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{source: source, set: set, logger: logger, wake: make(chan struct{}, 1), loaded: func([]byte) {}}
+	return &reloader{
+		source: source, set: set, logger: logger, wake: make(chan struct{}, 1),
+		loaded: func([]byte) {}, follow: func(*rules.Set) {}, looked: func(error) {},
+	}
 }
 
 // err is what keeps the files' rules from being in force, or nil.
@@ -93,6 +99,9 @@ func (r *reloader) run(ctx context.Context) {
 		// Watched before they are read, so that no change between is missed.
 		r.watch(watcher)
 		r.load(asked)
+		if asked {
+			r.looked(r.err())
+		}
 		since = time.Time{}
 		timer.Reset(poll)
 	}
@@ -142,10 +151,12 @@ func (r *reloader) load(asked bool) {
 	r.seen = seen
 	set, err := rules.LoadFrom(reading)
 	if err != nil {
+		r.failures.Add(1)
 		r.failed.Store(&err)
 		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.source.Paths, "error", err)
 		return
 	}
+	r.follow(set)
 	r.set.Store(set)
 	r.loaded(seen[:])
 	r.failed.Store(nil)

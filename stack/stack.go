@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
 	"github.com/weirlimit/weir/lease"
+	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/override"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	// Apart sends each call to the store by itself. False: calls leave together
 	// where the store has lanes.
 	Apart bool
+	// Store observes the calls of the store itself.
+	Store observe.Options
 }
 
 // A Stack is a store with its decorators. It is safe for concurrent use and
@@ -50,10 +53,17 @@ type Stack struct {
 //   - override, above all that asks under which limit a key is;
 //   - lease, which pays from memory what it can;
 //   - denycache, which refuses from memory what is known to be refused;
-//   - coalesce, right above the store, where the acts are that need it.
+//   - coalesce, where the acts are that need it;
+//   - observe, right above the store, if somebody observes it.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
-	_, distant := store.(coalesce.Laner)
+	laner, distant := store.(coalesce.Laner)
+	if o.Store.Observer != nil {
+		observed := wrap(s, observe.Wrap, o.Store)
+		if distant {
+			s.top = &laned{observed, laner}
+		}
+	}
 	if distant && !o.Apart {
 		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
 	}
@@ -65,6 +75,12 @@ func New(store weir.Taker, o Options) *Stack {
 	}
 	s.override = wrap(s, override.Wrap, o.Override)
 	return s
+}
+
+// laned is an observed store that still has its lanes.
+type laned struct {
+	*observe.Taker
+	coalesce.Laner
 }
 
 // wrap puts one more decorator on top.

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
@@ -51,6 +52,32 @@ func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {
 	} {
 		if got := stack.New(tc.store, tc.o).Coalesce() != nil; got != tc.want {
 			t.Errorf("%s: coalesced %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// counting counts the calls that it observes.
+type counting struct{ calls, acts int }
+
+func (c *counting) Observe(call *observe.Call) {
+	c.calls++
+	c.acts += len(call.Acts)
+}
+
+// TestObservedStoresKeepTheirLanes: who observes a store does not stand between it
+// and what asks for its lanes.
+func TestObservedStoresKeepTheirLanes(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]weir.Taker{"laned": laned{memstore.New(memstore.Options{})}, "plain": memstore.New(memstore.Options{})} {
+		var seen counting
+		s := stack.New(store, stack.Options{Store: observe.Options{Observer: &seen}})
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})
+		s.Take(context.Background(), []*weir.Act{a})
+		if !a.Allowed() || seen != (counting{1, 1}) {
+			t.Errorf("%s: %+v, %v, observed %+v", name, a.Decisions, a.Err, seen)
+		}
+		if coalesced := s.Coalesce() != nil; coalesced != (name == "laned") {
+			t.Errorf("%s: coalesced %v", name, coalesced)
 		}
 	}
 }

@@ -25,13 +25,17 @@ func gcraAge(s *State, r *Rule, now int64) bool {
 		s.At, s.Used, s.Rem = t*r.Tick, 0, 0
 		return clamped
 	}
+	if drained < r.Den && s.Rem < r.Num { // nothing to move
+		s.At = at * r.Tick
+		return clamped
+	}
 	units, rest := divide(drained, r.Den)
 	ticks, rem := divide(rest, r.Num)
 	s.At, s.Used, s.Rem = (t-ticks)*r.Tick, s.Used-units, rem
 	return clamped
 }
 
-// divide is a / b and a % b. Where a key is hot, or rates are round, there is
+// divide is a / b and a % b, of which neither is negative. Where a key is hot, or rates are round, there is
 // nothing to divide, which is what takes time here.
 func divide(a, b int64) (quotient, rest int64) {
 	switch {
@@ -40,7 +44,7 @@ func divide(a, b int64) (quotient, rest int64) {
 	case b == 1:
 		return a, 0
 	}
-	return a / b, a % b
+	return int64(uint64(a) / uint64(b)), int64(uint64(a) % uint64(b))
 }
 
 func gcraWait(s *State, r *Rule, now, cost int64) int64 {

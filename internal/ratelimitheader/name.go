@@ -36,9 +36,14 @@ func policyName(name string) string {
 	return b.String()
 }
 
-var escapeString = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// quotedName is policyName as a string of a structured field.
-func quotedName(name string) string {
-	return `"` + escapeString.Replace(policyName(name)) + `"`
+// appendQuoted appends policyName as a string of a structured field.
+func appendQuoted(text []byte, name string) []byte {
+	text = append(text, '"')
+	for _, c := range []byte(policyName(name)) {
+		if c == '"' || c == '\\' {
+			text = append(text, '\\')
+		}
+		text = append(text, c)
+	}
+	return append(text, '"')
 }

@@ -5,8 +5,8 @@ package ratelimitheader
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -29,55 +29,74 @@ func AnswerOf(a *weir.Act) Answer {
 	return answer
 }
 
+// Names of headers as net/http keys them, which spares it from spelling them so
+// each time.
+const (
+	keyPolicy     = "Ratelimit-Policy"
+	keyRateLimit  = "Ratelimit"
+	keyLimit      = "X-Ratelimit-Limit"
+	keyRemaining  = "X-Ratelimit-Remaining"
+	keyReset      = "X-Ratelimit-Reset"
+	keyRetryAfter = "Retry-After"
+)
+
 // WriteDraft11 adds to RateLimit-Policy and RateLimit, which are lists: limits
 // that hold further out have told theirs already.
 func (a *Answer) WriteDraft11(h http.Header) {
-	h.Add("RateLimit-Policy", a.Policies())
-	h.Add("RateLimit", a.Available())
+	h[keyPolicy] = append(h[keyPolicy], a.Policies())
+	h[keyRateLimit] = append(h[keyRateLimit], a.Available())
 }
 
 // WriteXRateLimit sets X-RateLimit-Limit, -Remaining and -Reset, in seconds from
 // now.
 func (a *Answer) WriteXRateLimit(h http.Header) {
-	h.Set("X-RateLimit-Limit", strconv.FormatInt(a.Speaker.Count, 10))
-	h.Set("X-RateLimit-Remaining", strconv.FormatInt(a.Decision.Remaining, 10))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(Seconds(a.Decision.ResetAfter), 10))
+	values := []string{
+		strconv.FormatInt(a.Speaker.Count, 10),
+		strconv.FormatInt(a.Decision.Remaining, 10),
+		strconv.FormatInt(Seconds(a.Decision.ResetAfter), 10),
+	}
+	h[keyLimit], h[keyRemaining], h[keyReset] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
 // WriteRetryAfter sets Retry-After if the decision is a refusal that waiting can
 // turn.
 func (a *Answer) WriteRetryAfter(h http.Header) {
 	if wait := a.Decision.RetryAfter; a.Decision.Outcome == weir.Refused && wait != weir.Never {
-		h.Set("Retry-After", strconv.FormatInt(max(1, Seconds(wait)), 10))
+		h[keyRetryAfter] = []string{strconv.FormatInt(max(1, Seconds(wait)), 10)}
 	}
 }
 
 // Policies is the value of RateLimit-Policy.
 func (a *Answer) Policies() string {
-	var b strings.Builder
-	seen := map[string]bool{}
-	for _, limit := range a.Limits {
-		name := nameOf(limit)
-		if seen[name] {
+	text := make([]byte, 0, 128)
+	for i, limit := range a.Limits {
+		if a.told(i) {
 			continue
 		}
-		seen[name] = true
-		if b.Len() > 0 {
-			b.WriteString(", ")
+		if i > 0 {
+			text = append(text, ", "...)
 		}
-		b.WriteString(quotedName(name) + policy(limit))
+		text = appendPolicy(appendQuoted(text, nameOf(limit)), limit)
 	}
-	return b.String()
+	return string(text)
 }
 
-// policy says how much a limit grants. Places have no window: they are free again
-// when their holders leave.
-func policy(l *weir.Limit) string {
+// told reports whether a limit has the name of an earlier one.
+func (a *Answer) told(i int) bool {
+	name := nameOf(a.Limits[i])
+	return slices.ContainsFunc(a.Limits[:i], func(l *weir.Limit) bool { return nameOf(l) == name })
+}
+
+// appendPolicy says how much a limit grants. Places have no window: they are free
+// again when their holders leave.
+func appendPolicy(text []byte, l *weir.Limit) []byte {
+	text = append(text, ";q="...)
 	if l.Algorithm == weir.Concurrency {
-		return ";q=" + strconv.FormatInt(l.Count, 10) + `;qu="concurrent-requests"`
+		return append(strconv.AppendInt(text, l.Count, 10), `;qu="concurrent-requests"`...)
 	}
 	quota, seconds := quotaOf(l)
-	return ";q=" + strconv.FormatInt(quota, 10) + ";w=" + strconv.FormatInt(seconds, 10)
+	text = append(strconv.AppendInt(text, quota, 10), ";w="...)
+	return strconv.AppendInt(text, seconds, 10)
 }
 
 // quotaOf states a limit as a quota in a window of whole seconds, since the
@@ -101,11 +120,12 @@ func (a *Answer) Available() string {
 	case a.Speaker.Algorithm == weir.Concurrency:
 		wait = 0
 	}
-	field := quotedName(nameOf(a.Speaker)) + ";r=" + strconv.FormatInt(d.Remaining, 10)
+	text := append(appendQuoted(make([]byte, 0, 64), nameOf(a.Speaker)), ";r="...)
+	text = strconv.AppendInt(text, d.Remaining, 10)
 	if wait > 0 {
-		field += ";t=" + strconv.FormatInt(Seconds(wait), 10)
+		text = strconv.AppendInt(append(text, ";t="...), Seconds(wait), 10)
 	}
-	return field
+	return string(text)
 }
 
 // Seconds returns d in whole seconds, no shorter than d.

@@ -20,7 +20,7 @@ func TestQuotedName(t *testing.T) {
 		"a\r\nX-Y: 1": `"a%0D%0AX-Y: 1"`,
 		"\x7f\xff":    `"%7F%FF"`,
 	} {
-		if got := quotedName(name); got != want {
+		if got := string(appendQuoted(nil, name)); got != want {
 			t.Errorf("%q: got %s, want %s", name, got, want)
 		}
 	}

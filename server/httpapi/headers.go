@@ -71,17 +71,22 @@ func HeaderStyleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// writeHeaders tells the verdict in the headers of an answer.
+// noStore is the value of Cache-Control in every answer.
+var noStore = []string{"no-store"}
+
+// writeHeaders tells the verdict in the headers of an answer. Their names are spelt
+// as net/http keys them.
 func (a *api) writeHeaders(h http.Header, v *verdict) {
-	h.Set("Cache-Control", "no-store")
+	h["Cache-Control"] = noStore
 	if v.id != "" && strings.IndexFunc(v.id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
-		h.Set("Weir-Id", v.id)
+		h["Weir-Id"] = []string{v.id}
 	}
 	if v.speaker == nil {
 		return
 	}
 	headerStyles[a.Headers].write(h, v)
-	if answer := v.answer(); !v.allowed {
+	if !v.allowed {
+		answer := v.answer()
 		answer.WriteRetryAfter(h)
 	}
 }
@@ -117,7 +122,7 @@ func writeXRateLimitEpoch(h http.Header, v *verdict) {
 // answer is what the headers tell of a verdict that has a speaker. A limit that
 // is only being watched is not among it.
 func (v *verdict) answer() ratelimitheader.Answer {
-	answer := ratelimitheader.Answer{Speaker: v.speaker.applied.Limit, Decision: v.speaker.decision}
+	answer := ratelimitheader.Answer{Speaker: v.speaker.applied.Limit, Decision: v.speaker.decision, Limits: v.live[:0]}
 	for i := range v.limits {
 		if r := &v.limits[i]; !r.applied.Rule.Shadow {
 			answer.Limits = append(answer.Limits, r.applied.Limit)

@@ -78,16 +78,16 @@ func New(o Options) (http.Handler, error) {
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)
 	describe(mux)
-	return found(mux), nil
+	return quick(map[string]http.HandlerFunc{"/v1/auth": a.auth}, found(mux)), nil
 }
 
 // decide has the request decided. An error means that no decision was reached.
 func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
 	plan, err := a.Rules().Plan(req)
-	if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
-		return nil, spelled(mistake, req)
-	}
 	if err != nil {
+		if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
+			return nil, spelled(mistake, req)
+		}
 		return nil, err
 	}
 	if len(plan.Acts) > 0 {

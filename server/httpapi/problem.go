@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,11 +38,12 @@ func refusal(v *verdict, status int) *problem {
 
 // why says which limit refused, and until when.
 func why(r *ruling) string {
-	limit := fmt.Sprintf("limit %q (%s)", r.applied.Limit.Name, r.applied.Limit)
+	limit := "limit " + strconv.Quote(r.applied.Limit.Name) + " (" + r.applied.Limit.String() + ")"
 	if r.decision.RetryAfter == weir.Never {
 		return limit + " can never grant this cost"
 	}
-	return fmt.Sprintf("%s is used up; it has room in %d s", limit, max(1, roundUp(r.decision.RetryAfter, time.Second)))
+	seconds := max(1, roundUp(r.decision.RetryAfter, time.Second))
+	return limit + " is used up; it has room in " + strconv.FormatInt(seconds, 10) + " s"
 }
 
 // idProblems are what can be wrong with an id that the store has looked up.

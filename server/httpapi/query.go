@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,13 @@ type query struct {
 
 	clientIP clientip.Strategy
 
-	given map[string]bool // parameters read so far
-	keys  map[string]bool // keys of the entries read so far
+	given []string // parameters read so far
+
+	// What most queries need is in one piece with them.
+	request  rules.Request
+	one      [1][]rules.Entry
+	few      [4]rules.Entry
+	givenFew [4]string
 }
 
 // parseQuery reads the query in its own order, which is the order of the
@@ -31,7 +37,8 @@ type query struct {
 // own text into a proxy's query must not be able to overrule what stands there.
 // The error is a [*weir.InvalidError].
 func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
-	q := &query{cost: 1, deny: http.StatusTooManyRequests, clientIP: s, given: map[string]bool{}, keys: map[string]bool{}}
+	q := &query{cost: 1, deny: http.StatusTooManyRequests, clientIP: s}
+	q.entries, q.given = q.few[:0], q.givenFew[:0]
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if part == "" {
 			continue
@@ -47,6 +54,13 @@ func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
 		return nil, invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
 	}
 	return q, nil
+}
+
+// asked is what the query asks of the rules: one descriptor. A proxy cannot wait.
+func (q *query) asked() *rules.Request {
+	q.one[0] = q.entries
+	q.request = rules.Request{Domain: q.domain, Descriptors: q.one[:], Cost: q.cost, ID: q.id, Immediate: true}
+	return &q.request
 }
 
 func (q *query) parameter(r *http.Request, part string) error {
@@ -77,10 +91,10 @@ func (q *query) parameter(r *http.Request, part string) error {
 
 // reserved reads a parameter that is no entry.
 func (q *query) reserved(name, value string) error {
-	if q.given[name] {
+	if slices.Contains(q.given, name) {
 		return invalid(name, "repeated", "one "+name)
 	}
-	q.given[name] = true
+	q.given = append(q.given, name)
 	switch name {
 	case "domain":
 		q.domain = value
@@ -124,10 +138,11 @@ func (q *query) constant(raw string) error {
 }
 
 func (q *query) add(key, value string) error {
-	if q.keys[key] {
+	// What has more entries is refused whatever they are.
+	first := q.entries[:min(len(q.entries), rules.MaxEntries)]
+	if slices.ContainsFunc(first, func(e rules.Entry) bool { return e.Key == key }) {
 		return invalid(key, "repeated", "each key once")
 	}
-	q.keys[key] = true
 	q.entries = append(q.entries, rules.Entry{Key: key, Value: value})
 	return nil
 }

@@ -5,6 +5,17 @@ import (
 	"net/http"
 )
 
+// quick serves GETs of the paths that are asked for most, which need no search.
+func quick(paths map[string]http.HandlerFunc, others http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if serve := paths[r.URL.Path]; serve != nil && r.Method == http.MethodGet && r.URL.RawPath == "" {
+			serve(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
+}
+
 // found answers what no route is for with a problem document: 404 for a path that
 // is none, 405 with Allow for a method that a path does not know. It never answers
 // 2xx to either, OPTIONS included: a proxy takes that for leave to pass.

@@ -22,6 +22,7 @@ func (a *api) act(kind weir.Kind) http.HandlerFunc {
 			a.fail(w, r, err)
 			return
 		}
+		defer v.plan.Free()
 		a.writeHeaders(w.Header(), v)
 		status := http.StatusOK
 		if !v.allowed {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -19,6 +20,12 @@ type verdict struct {
 	// speaker is the limit that speaks for the request in the headers, nil if
 	// none does.
 	speaker *ruling
+
+	plan *rules.Plan
+	// few is where the limits of most requests find room, and live that of the
+	// answer's.
+	few  [4]ruling
+	live [4]*weir.Limit
 }
 
 // A ruling is what one limit said.
@@ -29,7 +36,8 @@ type ruling struct {
 
 // judge reads the decisions of a plan that was taken.
 func judge(req *rules.Request, plan *rules.Plan) *verdict {
-	v := &verdict{request: req, id: plan.ID, allowed: true}
+	v := &verdict{request: req, id: plan.ID, allowed: true, plan: plan}
+	v.limits = v.few[:0]
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Limit == nil {
@@ -74,33 +82,34 @@ func (v *verdict) least() int64 {
 // strictest finds the limit that speaks for the request. A limit that is only
 // being watched does not: its clients are not to notice it.
 func (v *verdict) strictest() *ruling {
-	live := make([]*ruling, 0, len(v.limits))
-	charges := make([]weir.Charge, 0, len(v.limits))
-	decisions := make([]weir.Decision, 0, len(v.limits))
+	var best *ruling
 	for i := range v.limits {
-		r := &v.limits[i]
-		if r.applied.Rule.Shadow {
-			continue
+		if r := &v.limits[i]; !r.applied.Rule.Shadow && (best == nil || r.speaksBefore(best)) {
+			best = r
 		}
-		live = append(live, r)
-		charges = append(charges, r.applied.Act.Charges[r.applied.Charge])
-		decisions = append(decisions, r.decision)
 	}
-	best := weir.Strictest(charges, decisions)
-	if best < 0 {
-		return nil
-	}
-	return live[best]
+	return best
 }
+
+// speaksBefore reports whether a limit, and not an earlier one, speaks for both.
+func (r *ruling) speaksBefore(earlier *ruling) bool {
+	return weir.Strictest(
+		[]weir.Charge{{Limit: earlier.limit()}, {Limit: r.limit()}}, []weir.Decision{earlier.decision, r.decision},
+	) == 1
+}
+
+// limit is the one that decided.
+func (r *ruling) limit() *weir.Limit { return r.applied.Act.Charges[r.applied.Charge].Limit }
 
 // violated names the limits that refused, as the headers name them.
 func (v *verdict) violated() []string {
 	var names []string
-	seen := map[string]bool{}
-	for _, r := range v.limits {
-		name := ratelimitheader.PolicyName(r.applied.Limit)
-		if r.decision.Outcome == weir.Refused && !seen[name] {
-			seen[name] = true
+	for i := range v.limits {
+		r := &v.limits[i]
+		if r.decision.Outcome != weir.Refused {
+			continue
+		}
+		if name := ratelimitheader.PolicyName(r.applied.Limit); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -123,7 +123,7 @@ func (c *session) config(args [][]byte) {
 
 func (c *session) info([][]byte) {
 	c.bulk(fmt.Sprintf("# Server\r\nserver_name:weir\r\nredis_version:%s\r\nredis_mode:standalone\r\n"+
-		"# Clients\r\nconnected_clients:%d\r\n# Replication\r\nrole:master\r\n", likeVersion, c.server.clients()))
+		"# Clients\r\nconnected_clients:%d\r\n# Replication\r\nrole:master\r\n", likeVersion, c.server.Clients()))
 }
 
 // client answers what libraries say about themselves when they connect.

@@ -105,7 +105,8 @@ func (s *Server) forget(c *session) {
 	delete(s.sessions, c)
 }
 
-func (s *Server) clients() int {
+// Clients is how many are connected.
+func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions)

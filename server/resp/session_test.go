@@ -258,7 +258,7 @@ func TestWhoDoesNotReadIsHungUpOn(t *testing.T) {
 		}
 		time.Sleep(writeTimeout + time.Millisecond)
 		synctest.Wait()
-		if n := s.clients(); n != 0 {
+		if n := s.Clients(); n != 0 {
 			t.Errorf("%d clients are left", n)
 		}
 	})

@@ -41,8 +41,8 @@ type CurrentLimit struct {
 // judgement is an answer while it is put together.
 type judgement struct {
 	*Answer
-	quota []quota // one for each descriptor
-	rules []*rules.Rule
+	*call
+	limits []CurrentLimit // one for each descriptor, whether it is told or not
 }
 
 // quota says how a descriptor counts for the whole.
@@ -55,20 +55,19 @@ const (
 )
 
 // judge puts the decisions of a plan into an answer.
-func (s *Service) judge(req *Request, asked *rules.Request, plan *rules.Plan) *Answer {
-	n := len(req.Descriptors)
-	j := judgement{Answer: &Answer{Statuses: make([]Status, n)}, quota: make([]quota, n), rules: make([]*rules.Rule, n)}
+func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
+	j := judgement{call: c}
+	j.Answer, j.limits = newAnswer(len(req.Descriptors))
 	for i := range j.quota {
 		j.quota[i] = s.options.quotaOf(nil)
 	}
-	rulings := make([]ruling, n)
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		d := a.Descriptor
-		r := s.rule(a, asked.Each[d].Cost)
-		if j.rules[d] == nil || r.stricterThan(&rulings[d]) {
-			rulings[d] = r
-			j.Statuses[d] = r.status(a)
+		r := s.rule(a, c.asked.Each[d].Cost)
+		if j.rules[d] == nil || r.stricterThan(&j.rulings[d]) {
+			j.rulings[d] = r
+			r.tell(a, &j.Statuses[d], &j.limits[d])
 		}
 		j.rules[d], j.quota[d] = a.Rule, s.options.quotaOf(a.Rule)
 	}

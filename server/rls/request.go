@@ -55,13 +55,9 @@ type Override struct {
 	Multiplier uint32
 }
 
-// read checks a request and returns it as the rules want it.
-func (s *Service) read(req *Request) (*rules.Request, error) {
-	asked := &rules.Request{
-		Domain:      req.Domain,
-		Descriptors: make([][]rules.Entry, len(req.Descriptors)),
-		Each:        make([]rules.Ask, len(req.Descriptors)),
-	}
+// read checks a request and puts it as the rules want it.
+func (s *Service) read(req *Request, asked *rules.Request) error {
+	asked.Domain = req.Domain
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		asked.Descriptors[i] = d.Entries
@@ -75,11 +71,11 @@ func (s *Service) read(req *Request) (*rules.Request, error) {
 		}
 		rule, err := s.overrides.rule(*d.Limit)
 		if err != nil {
-			return nil, within(fmt.Sprintf("descriptors[%d].limit.", i), err)
+			return within(fmt.Sprintf("descriptors[%d].limit.", i), err)
 		}
 		asked.Each[i].Override = rule
 	}
-	return asked, nil
+	return nil
 }
 
 // prepare fits the acts to what this service promises.

@@ -31,7 +31,7 @@ func writeRule(text *strings.Builder, r *rules.Rule) {
 	}
 	for _, l := range r.Limits {
 		current := currentLimit(&rules.Applied{Rule: r, Limit: l})
-		writeLimit(text, r, current)
+		writeLimit(text, r, &current)
 		if r.Grouped {
 			fmt.Fprintf(text, ", algorithm: %s", l.Algorithm)
 		}

@@ -49,6 +49,9 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
+	// Decided, if not nil, is told of every request that was decided, before it
+	// is answered.
+	Decided func(*rules.Request, *rules.Plan)
 	// Now is the clock for what no store was asked about: when the window of a
 	// limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
@@ -84,21 +87,28 @@ func New(o Options) (*Service, error) {
 
 // Decide answers a request. An error means that no decision was reached.
 func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
-	asked, err := s.read(req)
+	c := newCall(len(req.Descriptors))
+	defer c.free()
+	if err := s.read(req, &c.asked); err != nil {
+		return nil, err
+	}
+	plan, err := s.options.Rules().Plan(&c.asked)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.options.Rules().Plan(asked)
-	if err != nil {
-		return nil, err
-	}
-	if err := prepare(asked, plan); err != nil {
+	if err := prepare(&c.asked, plan); err != nil {
 		return nil, err
 	}
 	if err := s.take(ctx, plan); err != nil {
 		return nil, err
 	}
-	return s.judge(req, asked, plan), nil
+	if s.options.Decided != nil {
+		s.options.Decided(&c.asked, plan)
+	}
+	answer := s.judge(req, plan, c)
+	// Not where the store panics: nobody knows what it still works on.
+	plan.Free()
+	return answer, nil
 }
 
 // take has the acts decided.

@@ -91,17 +91,18 @@ func (r *ruling) stricterThan(other *ruling) bool {
 	return uint64(r.remaining)*uint64(other.count) < uint64(other.remaining)*uint64(r.count)
 }
 
-func (r *ruling) status(a *rules.Applied) Status {
-	s := Status{Over: r.over, Remaining: uint32(min(r.remaining, math.MaxUint32))}
+// tell puts the ruling into a status, whose limit is told where there is room for it.
+func (r *ruling) tell(a *rules.Applied, s *Status, current *CurrentLimit) {
+	*s = Status{Over: r.over, Remaining: uint32(min(r.remaining, math.MaxUint32))}
 	if a.Limit == nil {
-		return s
+		return
 	}
-	s.Limit, s.Reset = currentLimit(a), r.wait.Truncate(time.Second)
+	*current = currentLimit(a)
+	s.Limit, s.Reset = current, r.wait.Truncate(time.Second)
 	if s.Reset < r.wait {
 		// A client that waits as long as it is told must not be early.
 		s.Reset += time.Second
 	}
-	return s
 }
 
 var lengths = [...]struct {
@@ -119,8 +120,8 @@ var lengths = [...]struct {
 
 // currentLimit tells a limit in the units that answers have. One whose period is
 // no whole seconds is told as what it allows in the next whole second.
-func currentLimit(a *rules.Applied) *CurrentLimit {
-	current := &CurrentLimit{Name: a.Rule.Name}
+func currentLimit(a *rules.Applied) CurrentLimit {
+	current := CurrentLimit{Name: a.Rule.Name}
 	if a.Rule.Grouped {
 		current.Name = a.Limit.Name
 	}

@@ -1,6 +1,8 @@
 package rls
 
 import (
+	"time"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -18,12 +20,17 @@ func decode(m *rlsv3.RateLimitRequest) *Request {
 		Descriptors: make([]Descriptor, len(m.GetDescriptors())),
 		HitsAddend:  m.GetHitsAddend(),
 	}
+	count := 0
+	for _, from := range m.GetDescriptors() {
+		count += len(from.GetEntries())
+	}
+	entries := make([]rules.Entry, 0, count)
 	for i, from := range m.GetDescriptors() {
-		to := &req.Descriptors[i]
-		to.Entries = make([]rules.Entry, len(from.GetEntries()))
-		for j, e := range from.GetEntries() {
-			to.Entries[j] = rules.Entry{Key: e.GetKey(), Value: e.GetValue()}
+		to, first := &req.Descriptors[i], len(entries)
+		for _, e := range from.GetEntries() {
+			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
+		to.Entries = entries[first:len(entries):len(entries)]
 		to.Refund = from.GetIsNegativeHits()
 		if addend := from.GetHitsAddend(); addend != nil {
 			to.HitsAddend = &addend.Value
@@ -50,8 +57,9 @@ func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
 		OverallCode: code(a.Over),
 		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
 	}
+	statuses := make([]told, len(a.Statuses))
 	for i := range a.Statuses {
-		m.Statuses[i] = encodeStatus(&a.Statuses[i])
+		m.Statuses[i] = statuses[i].encode(&a.Statuses[i])
 	}
 	for _, h := range a.Headers {
 		m.ResponseHeadersToAdd = append(m.ResponseHeadersToAdd, &corev3.HeaderValue{Key: h.Name, Value: h.Value})
@@ -64,21 +72,27 @@ func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
 	return m, err
 }
 
-func encodeStatus(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
-	m := &rlsv3.RateLimitResponse_DescriptorStatus{Code: code(s.Over), LimitRemaining: s.Remaining}
+// told is the messages that a status is made of, in one piece.
+type told struct {
+	whole rlsv3.RateLimitResponse_DescriptorStatus
+	limit rlsv3.RateLimitResponse_RateLimit
+	reset durationpb.Duration
+}
+
+func (m *told) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
+	m.whole.Code, m.whole.LimitRemaining = code(s.Over), s.Remaining
 	if s.Limit == nil {
-		return m
+		return &m.whole
 	}
-	m.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
-		Name:            s.Limit.Name,
-		RequestsPerUnit: s.Limit.Requests,
-		Unit:            rlsv3.RateLimitResponse_RateLimit_Unit(s.Limit.Unit),
-	}
+	m.limit.Name, m.limit.RequestsPerUnit = s.Limit.Name, s.Limit.Requests
+	m.limit.Unit = rlsv3.RateLimitResponse_RateLimit_Unit(s.Limit.Unit)
 	if s.Limit.Multiplier != 1 {
-		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
+		m.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
 	}
-	m.DurationUntilReset = durationpb.New(s.Reset)
-	return m
+	// It is whole seconds.
+	m.reset.Seconds = int64(s.Reset / time.Second)
+	m.whole.CurrentLimit, m.whole.DurationUntilReset = &m.limit, &m.reset
+	return &m.whole
 }
 
 func code(over bool) rlsv3.RateLimitResponse_Code {

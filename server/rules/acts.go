@@ -8,12 +8,15 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// builder turns what was found into acts, which share a few allocations.
+// builder turns what was found into acts. It is the memory of its plan, and is kept
+// for further plans once that is free.
 type builder struct {
 	req       *Request
 	found     []matched
 	replaced  map[string]bool
 	plan      Plan
+	text      []byte // what all keys and slots are cut from
+	keys      []span // of the applied limits that have an act
 	acts      []weir.Act
 	charges   []weir.Charge
 	decisions []weir.Decision
@@ -23,36 +26,28 @@ type builder struct {
 	groupAct  *weir.Act
 }
 
-func (b *builder) build() (*Plan, error) {
+func (b *builder) build() error {
 	applied, solo := b.count()
 	if total := b.grouped + solo; total > weir.MaxCharges {
-		return nil, outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
+		return outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
 	}
-	acts := solo
-	if b.grouped > 0 {
-		acts++
-	}
-	b.acts = make([]weir.Act, 0, acts)
-	b.charges = make([]weir.Charge, b.grouped+solo)
-	b.decisions = make([]weir.Decision, b.grouped+solo)
-	b.plan.Acts, b.plan.Applied = make([]*weir.Act, 0, acts), make([]Applied, 0, applied)
+	b.grow(applied, solo)
 	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
 		if err := b.apply(&b.found[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := b.check(); err != nil {
-		return nil, err
-	}
-	return &b.plan, nil
+	b.cut()
+	return b.check()
 }
 
 // count returns how many limits apply and how many of them are acts of their own.
 func (b *builder) count() (applied, solo int) {
-	for _, m := range b.found {
+	for j := range b.found {
+		m := &b.found[j]
 		for i := range m.rule.names {
 			switch {
 			case b.dropped(m.rule, i):
@@ -84,7 +79,7 @@ func (b *builder) apply(m *matched) error {
 			if err != nil {
 				return err
 			}
-			charge.Key, charge.Slot = bounded(m.base, m.rule.suffixes[i], weir.MaxKeyBytes), m.slot
+			b.keys = append(b.keys, b.key(m.base, m.rule.suffixes[i]))
 			a.Act = b.act(m, a.Limit)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)
@@ -119,11 +114,12 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	if !m.alone {
 		size = b.grouped
 	}
+	from := len(b.charges)
+	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
 		Kind: m.ask.kind(b.req.Kind), ID: b.actID(m), Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
-		Charges: b.charges[:0:size], Decisions: b.decisions[:size:size],
+		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
-	b.charges, b.decisions = b.charges[size:], b.decisions[size:]
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
 	if !m.alone {

@@ -10,7 +10,12 @@ import (
 	"github.com/weirlimit/weir/server/config"
 )
 
-const maxDescriptors = 64
+const (
+	// MaxEntries is how many entries a descriptor may have.
+	MaxEntries = config.MaxDepth
+
+	maxDescriptors = 64
+)
 
 func (r *Request) check() error {
 	if r.Domain == "" {
@@ -53,8 +58,8 @@ func (r *Request) checkID() error {
 }
 
 func checkEntries(i int, entries []Entry) error {
-	if len(entries) > config.MaxDepth {
-		return outside(fmt.Sprintf("descriptors[%d].entries", i), len(entries), fmt.Sprintf("at most %d entries", config.MaxDepth))
+	if len(entries) > MaxEntries {
+		return outside(fmt.Sprintf("descriptors[%d].entries", i), len(entries), fmt.Sprintf("at most %d entries", MaxEntries))
 	}
 	for j, e := range entries {
 		field, text := "key", e.Key

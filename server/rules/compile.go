@@ -66,6 +66,7 @@ type compiler struct {
 	set    *Set
 	domain string
 	prefix string
+	levels []Level // of the descriptors above
 }
 
 // level compiles a list of descriptors below the entries above it.
@@ -88,6 +89,8 @@ func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error
 func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 	n := newNode(Entry{d.Key, d.Value})
 	n.at = d.At
+	c.levels = append(c.levels, Level{d.ValueToMetric, d.ShareThreshold})
+	defer func() { c.levels = c.levels[:len(above)] }()
 	entries := append(slices.Clone(above), n.entry)
 	if d.ShareThreshold {
 		n.shared = pattern(n.entry)
@@ -121,7 +124,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
 		Shadow: d.ShadowMode, Quota: d.QuotaMode,
 		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,
-		Metadata: d.Metadata, slot: slotOf(d.Slot, entries),
+		Metadata: d.Metadata, Levels: slices.Clone(c.levels), slot: slotOf(d.Slot, entries),
 	}
 	if len(d.Limits) == 1 {
 		r.Name = d.Limits[0].Name

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/weirlimit/weir/server/config"
@@ -102,13 +101,13 @@ func (d *domain) search(entries []Entry) Search {
 		l = p[i].next
 	}
 	if l != nil {
-		s.Below = l.keys()
+		s.Below = l.names()
 	}
 	return s
 }
 
 func (l *level) explain(e Entry, chosen *node) Choice {
-	c := Choice{Entry: e, Keys: l.keys()}
+	c := Choice{Entry: e, Keys: l.names()}
 	for _, n := range l.nodes() {
 		candidate := Candidate{n.at, n.entry, n.matches(e)}
 		switch {
@@ -137,17 +136,22 @@ func (n *node) matches(e Entry) Match {
 
 // nodes returns the level's nodes in file order.
 func (l *level) nodes() []*node {
-	all := slices.AppendSeq(slices.Clone(l.wild), maps.Values(l.defaults))
-	for _, n := range l.exact {
-		if !n.key.wild() {
-			all = append(all, n)
+	all := slices.Clone(l.wild)
+	for _, c := range l.keys {
+		if c.any != nil {
+			all = append(all, c.any)
+		}
+		for _, n := range c.exact {
+			if !n.key.wild() {
+				all = append(all, n)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *node) int { return cmp.Compare(a.order, b.order) })
 	return all
 }
 
-func (l *level) keys() []string {
+func (l *level) names() []string {
 	var keys []string
 	for _, n := range l.nodes() {
 		if !slices.Contains(keys, n.entry.Key) {

@@ -36,26 +36,33 @@ var reserved = func() (table [utf8.RuneSelf]bool) {
 // none of the reserved bytes, the kept ones apart, remain: %XX stands for them.
 func appendEscaped(to []byte, text, kept string) []byte {
 	for i := 0; i < len(text); {
-		if b := text[i]; b < utf8.RuneSelf {
-			if reserved[b] && strings.IndexByte(kept, b) < 0 {
-				to = append(to, '%', hexDigits[b>>4], hexDigits[b&15])
-			} else {
-				to = append(to, b)
-			}
-			i++
-			continue
+		plain := plainBytes(text[i:])
+		to = append(to, text[i:i+plain]...)
+		if i += plain; i == len(text) {
+			break
 		}
 		r, size := utf8.DecodeRuneInString(text[i:])
-		if size > 1 && unicode.IsPrint(r) {
+		switch {
+		case size == 1 && strings.IndexByte(kept, text[i]) >= 0, size > 1 && unicode.IsPrint(r):
 			to = append(to, text[i:i+size]...)
-		} else {
-			for j := range size {
-				to = append(to, '%', hexDigits[text[i+j]>>4], hexDigits[text[i+j]&15])
+		default:
+			for _, b := range []byte(text[i : i+size]) {
+				to = append(to, '%', hexDigits[b>>4], hexDigits[b&15])
 			}
 		}
 		i += size
 	}
 	return to
+}
+
+// plainBytes is how many bytes a text begins with that are never escaped.
+func plainBytes(text string) int {
+	for i := range len(text) {
+		if b := text[i]; b >= utf8.RuneSelf || reserved[b] {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // appendEntry appends an entry as requested. Slashes need no escape behind the

@@ -8,12 +8,15 @@ import (
 
 // level is one list of descriptors.
 type level struct {
-	exact map[Entry]*node
-	// patterns hold the wildcards in file order, by their key, and those
-	// whose key is a wildcard itself.
-	patterns map[string][]*node
-	wild     []*node
-	defaults map[string]*node
+	keys map[string]*choices
+	wild []*node // those whose key is a wildcard, in file order
+}
+
+// choices are the descriptors of a level that have one key.
+type choices struct {
+	exact    map[string]*node // by value, wildcards as they are written among them
+	patterns []*node          // those whose value is a wildcard, in file order
+	any      *node            // the one without a value
 }
 
 // node is one descriptor.
@@ -30,13 +33,7 @@ type node struct {
 // path is the nodes that the entries of a descriptor chose, one a level.
 type path [config.MaxDepth]*node
 
-func newLevel(size int) level {
-	return level{
-		exact:    make(map[Entry]*node, size),
-		patterns: map[string][]*node{},
-		defaults: map[string]*node{},
-	}
-}
+func newLevel(size int) level { return level{keys: make(map[string]*choices, size)} }
 
 // newNode makes a node. A wildcard key without a value takes any value.
 func newNode(e Entry) *node {
@@ -48,16 +45,21 @@ func newNode(e Entry) *node {
 }
 
 func (l *level) add(n *node) {
+	c := l.keys[n.entry.Key]
+	if c == nil {
+		c = &choices{exact: map[string]*node{}}
+		l.keys[n.entry.Key] = c
+	}
 	if n.entry.Value != "" {
-		l.exact[n.entry] = n
+		c.exact[n.entry.Value] = n
 	}
 	switch {
 	case n.key.wild():
 		l.wild = append(l.wild, n)
 	case n.value.wild():
-		l.patterns[n.entry.Key] = append(l.patterns[n.entry.Key], n)
+		c.patterns = append(c.patterns, n)
 	case n.entry.Value == "":
-		l.defaults[n.entry.Key] = n
+		c.any = n
 	}
 }
 
@@ -65,15 +67,21 @@ func (l *level) add(n *node) {
 // first wildcard of the file that matches, else the default of its key, else nil.
 // The choice is final, whatever lies below.
 func (l *level) choose(e Entry) *node {
-	if n := l.exact[e]; n != nil {
-		return n
+	c := l.keys[e.Key]
+	if c == nil {
+		return first(l.wild, e)
 	}
-	n, wild := first(l.patterns[e.Key], e), first(l.wild, e)
+	if len(c.exact) > 0 {
+		if n := c.exact[e.Value]; n != nil {
+			return n
+		}
+	}
+	n, wild := first(c.patterns, e), first(l.wild, e)
 	if n == nil || wild != nil && wild.order < n.order {
 		n = wild
 	}
 	if n == nil {
-		n = l.defaults[e.Key]
+		n = c.any
 	}
 	return n
 }

@@ -8,7 +8,7 @@ import (
 type matched struct {
 	descriptor int
 	rule       *Rule
-	base, slot string // what its keys begin with, and where they belong
+	base, slot span // what its keys begin with, and where they belong
 	ask        Ask
 	alone      bool // each of the rule's limits is an act of its own
 }
@@ -20,47 +20,51 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	b := builder{req: req, plan: Plan{ID: req.ID}}
+	b := newBuilder(req)
 	if req.ID == "" && req.Hold > 0 {
 		b.plan.ID = rand.Text()
 	}
-	d := s.domains[req.Domain]
-	if d == nil {
-		return &b.plan, nil
+	if d := s.domains[req.Domain]; d != nil {
+		b.find(d)
+		if err := b.build(); err != nil {
+			return nil, err
+		}
 	}
-	found := make([]matched, 0, len(req.Descriptors))
+	b.req = nil
+	return &b.plan, nil
+}
+
+// find looks for the rules of all descriptors.
+func (b *builder) find(d *domain) {
 	replacing := false
-	for i, entries := range req.Descriptors {
+	for i, entries := range b.req.Descriptors {
 		var p path
-		ask := req.ask(i)
+		ask := b.req.ask(i)
 		rule := d.rule(entries, &ask, &p)
 		if rule == nil {
 			continue
 		}
 		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
 		if !rule.Unlimited {
-			m.base, m.slot = d.keys(entries, &p, rule.slot)
+			m.base = b.write(d, entries, &p, nil)
+			if m.slot = m.base; rule.slot != nil {
+				m.slot = b.write(d, entries, &p, rule.slot)
+			}
 		}
-		found = append(found, m)
+		b.found = append(b.found, m)
 		replacing = replacing || len(rule.Replaces) > 0
 	}
-	b.found = found
 	if replacing {
-		b.replaced = replacedBy(found)
+		b.replaced = replacedBy(b.found)
 	}
-	return b.build()
 }
 
-// keys returns what the keys of a descriptor begin with, and its slot. Both are
-// made of what identifies the budget, so that one key is always in one slot.
-func (d *domain) keys(entries []Entry, p *path, levels []bool) (base, slot string) {
-	buf := make([]byte, 0, 128)
-	buf = append(buf, d.prefix...)
-	base = string(appendLevels(buf, entries, p, nil))
-	if levels == nil {
-		return base, base
-	}
-	return base, string(appendLevels(buf, entries, p, levels))
+// write writes what identifies a budget, or the part of it that the marked levels
+// are: so one key is always in one slot.
+func (b *builder) write(d *domain, entries []Entry, p *path, marked []bool) span {
+	from := len(b.text)
+	b.text = appendLevels(append(b.text, d.prefix...), entries, p, marked)
+	return span{from, len(b.text)}
 }
 
 // appendLevels appends the entries of the marked levels; nil marks all.
@@ -85,8 +89,8 @@ func appendLevels(to []byte, entries []Entry, p *path, marked []bool) []byte {
 // replacedBy returns the names of the limits that give way to others.
 func replacedBy(found []matched) map[string]bool {
 	names := map[string]bool{}
-	for _, m := range found {
-		for _, name := range m.rule.Replaces {
+	for i := range found {
+		for _, name := range found[i].rule.Replaces {
 			names[name] = true
 		}
 	}

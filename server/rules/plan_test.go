@@ -337,8 +337,10 @@ func BenchmarkPlan(b *testing.B) {
 	req := request("user=42", "tenant=acme,user=7", "path=/login")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := set.Plan(req); err != nil {
+		plan, err := set.Plan(req)
+		if err != nil {
 			b.Fatal(err)
 		}
+		plan.Free()
 	}
 }

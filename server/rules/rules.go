@@ -87,6 +87,8 @@ type Rule struct {
 	// DetailedMetric and ValueToMetric ask for requested values in the names of
 	// metrics.
 	DetailedMetric, ValueToMetric bool
+	// Levels say of each of the Entries what its descriptor asks of metrics.
+	Levels []Level
 	// Metadata is what the file says about the rule; not to be changed.
 	Metadata map[string]any
 
@@ -97,6 +99,9 @@ type Rule struct {
 	slot     []bool   // the levels that place the state; nil for all
 	counter  *weir.Limit
 }
+
+// A Level is what the file says of one descriptor on the way to a rule.
+type Level struct{ ValueToMetric, ShareThreshold bool }
 
 // alone reports whether each of the rule's limits is an act of its own.
 func (r *Rule) alone() bool { return !r.Grouped || r.Shadow }
@@ -143,6 +148,8 @@ type Plan struct {
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits.
 	Applied []Applied
+
+	builder *builder // nil for a plan that was made by hand
 }
 
 // Take has the acts decided, and notes where a key came under another limit than
@@ -172,10 +179,13 @@ func (p *Plan) Err() error {
 		if a.Act == nil {
 			continue
 		}
-		id := weir.IDError(0)
-		switch err := a.Act.Err; {
-		case err == nil:
+		err := a.Act.Err
+		if err == nil {
 			done = done || !a.Rule.Shadow
+			continue
+		}
+		id := weir.IDError(0)
+		switch {
 		case errors.As(err, &id) && a.Rule.Shadow:
 		case id == weir.ErrUnknownID:
 			unknown = err

@@ -73,7 +73,7 @@ var envoyproxy = []family{
 		names: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", fate: stops, harmless: falsehood,
 		why: "rules without `algorithm` charge each descriptor by itself; with `algorithm` a refused request charges nothing",
 	},
-	{names: "NEAR_LIMIT_RATIO", fate: warns, harmless: []string{"0.8"}, why: "nothing is counted as near its limit"},
+	{names: "NEAR_LIMIT_RATIO", fate: sets, flags: "near-limit-ratio"},
 	{names: "LOCAL_CACHE_SIZE_IN_BYTES", fate: warns, harmless: []string{"0"}, why: "`--deny-cache-entries` says how many refusals are remembered"},
 	{names: "EXPIRATION_JITTER_MAX_SECONDS", fate: warns, harmless: []string{"300"}, why: "keys expire once they are as good as new"},
 
@@ -112,12 +112,12 @@ var envoyproxy = []family{
 	{names: "USE_STATSD", fate: warns, harmless: falsehood, why: "there is no statsd"},
 	{names: "USE_DOG_STATSD", fate: warns, harmless: falsehood, why: "there is no statsd"},
 	{names: "STATSD_HOST STATSD_PORT USE_DOG_STATSD_MOGRIFIERS EXTRA_TAGS STATS_FLUSH_INTERVAL", fate: warns, why: "there is no statsd"},
-	{names: "USE_PROMETHEUS", fate: warns, harmless: falsehood, why: "there are no metrics of this kind"},
-	{names: "PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", fate: warns, why: "there are no metrics of this kind"},
+	{names: "USE_PROMETHEUS", fate: sets, flags: "envoyproxy-metrics", why: "at `/metrics`, beside Weir's own"},
+	{names: "PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", fate: warns, why: "`/metrics` of `--http` and `--admin`, in seconds, under the names of the default mapping"},
 	{names: "DISABLE_STATS", fate: same, why: "there is no statsd"},
-	{names: "TRACING_ENABLED", fate: warns, harmless: falsehood, why: "there is no tracing"},
+	{names: "TRACING_ENABLED", fate: warns, harmless: falsehood, why: "the variables of OpenTelemetry, `OTEL_…`, ask for traces"},
 	{
 		names: "TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE TRACING_SERVICE_INSTANCE_ID TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE",
-		fate:  warns, with: "TRACING_ENABLED", why: "there is no tracing",
+		fate:  warns, with: "TRACING_ENABLED", why: "the variables of OpenTelemetry say it: `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`",
 	},
 }

@@ -241,7 +241,7 @@ func TestVariablesStop(t *testing.T) {
 func TestVariablesWarn(t *testing.T) {
 	t.Parallel()
 	variables := map[string]string{
-		"USE_STATSD": "false", "NEAR_LIMIT_RATIO": "0.8", "RUNTIME_WATCH_ROOT": "false", "TRACING_SERVICE_NAME": "x", "CONFIG_TYPE": "FILE",
+		"USE_STATSD": "false", "RUNTIME_WATCH_ROOT": "false", "TRACING_SERVICE_NAME": "x", "CONFIG_TYPE": "FILE",
 		"DEBUG_HOST": "::", "LOCAL_CACHE_SIZE_IN_BYTES": "1000", "MEMCACHE_TLS": "true", "BACKEND_TYPE": "redis", "REDIS_PERSECOND": "false",
 	}
 	_, b, err := borrow(t, variables)

@@ -38,6 +38,9 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 }
 
 func isTerminal(w io.Writer) bool {
+	if q, ok := w.(*queue); ok {
+		w = q.to
+	}
 	file, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -29,6 +29,7 @@ const patience = 20 * time.Second
 type session struct {
 	cmd            *exec.Cmd
 	stdout, stderr output
+	heard          *output // by the service manager, where there is one
 	ended          chan struct{}
 	conn           net.Conn
 	reader         *bufio.Reader
@@ -72,7 +73,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
 		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
-		"admin":  (*session).admin,
+		"admin":   (*session).admin,
+		"manager": (*session).manager, "told": (*session).told,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -90,11 +92,11 @@ var addressLine = regexp.MustCompile(`(?m)^http (\S+)\n`)
 func (s *session) serve(ts *testscript.TestScript, args []string) {
 	binary, err := findBinary(ts)
 	ts.Check(err)
-	*s = session{ended: make(chan struct{}), stdout: output{written: make(chan struct{}, 1)}, stderr: output{written: make(chan struct{}, 1)}}
+	*s = session{heard: s.heard, ended: make(chan struct{}), stdout: output{written: make(chan struct{}, 1)}, stderr: output{written: make(chan struct{}, 1)}}
 	s.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = ts.MkAbs("."), &s.stdout, &s.stderr
 	s.cmd.Env = []string{"PATH=" + ts.Getenv("PATH")}
-	names := []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT"}
+	names := []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT", "NOTIFY_SOCKET"}
 	for _, name := range slices.Concat(names, aliasNames()) {
 		s.cmd.Env = append(s.cmd.Env, name+"="+ts.Getenv(name))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ type serveFlags struct {
 	rls                  rlsFlags
 	doors                doorFlags
 	admin                server.AdminOptions
+	telemetry            server.TelemetryOptions
 }
 
 func newServe() *cobra.Command {
@@ -49,7 +51,12 @@ Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080
 "grpc 127.0.0.1:8081", "admin 127.0.0.1:6070".
 Rules files are read again when they change, and at SIGHUP; while they are wrong
 the last good rules stay in force. Logs go to stderr. On SIGTERM or SIGINT it stops being ready, answers what is in
-flight and ends with 0; a second signal ends it at once.
+flight and ends with 0; a second signal ends it at once. Where NOTIFY_SOCKET is set
+it tells systemd when it is ready, reloads and stops.
+
+Nine tenths of its cgroup's memory are its own, or what GOMEMLIMIT says; up to 64 MiB
+of it are for what the garbage collector has yet to free, unless GOGC says how often
+it runs.
 
 A flag beats its variable, the variable beats the default. Between the two stand
 the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
@@ -86,6 +93,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
 	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
+	defineTelemetry(flags, &f.telemetry)
 	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	completeServe(cmd)
@@ -97,12 +105,22 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options, err := f.options(cmd)
+	log := newQueue(cmd.ErrOrStderr())
+	defer log.close()
+	options, err := f.options(cmd, log)
 	if err != nil {
 		return found.blame(err)
 	}
+	stopTracing, err := f.trace(cmd.Context(), &options)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	found.tell(options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
+	notify := newNotifier(options.Logger)
+	notify.attach(&options)
+	defer runtime.KeepAlive(settleMemory(os.Getenv, os.DirFS("/")))
 	app, err := server.New(options)
 	if err != nil {
 		return found.blame(err)
@@ -115,9 +133,13 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	// it is before anybody can see that the first one came.
 	defer context.AfterFunc(signalled, func() {
 		stop()
+		notify.tell(notifyStopping)
 		cancel()
 	})()
-	defer onHangup(app.Reload)()
+	defer onHangup(func() {
+		notify.tell(notifyReloading)
+		app.Reload()
+	})()
 	err = app.Run(ctx)
 	if len(app.Addrs()) > 0 && err != nil {
 		return &problemsFound{err}
@@ -143,8 +165,8 @@ func onHangup(f func()) (stop func()) {
 	}
 }
 
-func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
-	logger, err := newLogger(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, error) {
+	logger, err := newLogger(log, f.logFormat, f.logLevel)
 	if err != nil {
 		return server.Options{}, err
 	}
@@ -174,6 +196,7 @@ func (f *serveFlags) options(cmd *cobra.Command) (server.Options, error) {
 		RLS:          mode,
 		RESP:         f.resp,
 		Admin:        f.admin,
+		Telemetry:    f.telemetry,
 		Headers:      headers,
 		Timeout:      f.timeout,
 		DrainDelay:   f.drainDelay,

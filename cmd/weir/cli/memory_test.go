@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+	"testing/fstest"
+)
+
+func machine(files map[string]string) fstest.MapFS {
+	root := fstest.MapFS{}
+	for name, text := range files {
+		root[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+	}
+	return root
+}
+
+func TestCgroupLimit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  int64 // 0: none
+	}{
+		"no cgroups": {nil, 0},
+		"version 2": {map[string]string{
+			"proc/self/cgroup":                                   "0::/system.slice/weir.service",
+			"sys/fs/cgroup/system.slice/memory.max":              "max",
+			"sys/fs/cgroup/system.slice/weir.service/x":          "",
+			"sys/fs/cgroup/system.slice/weir.service/memory.max": "268435456",
+		}, 256 << 20},
+		"version 2, around it": {map[string]string{
+			"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/memory.max": "1048576", "sys/fs/cgroup/a/b/memory.max": "2097152",
+		}, 1 << 20},
+		"in a container": {map[string]string{"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "1048576"}, 1 << 20},
+		"unlimited":      {map[string]string{"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"}, 0},
+		"version 1, out of sight": {map[string]string{
+			"proc/self/cgroup":                           "5:cpu,cpuacct:/\n4:memory:/docker/0af\n0::/",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "3145728",
+		}, 3 << 20},
+		"version 1, unlimited": {map[string]string{
+			"proc/self/cgroup": "4:memory:/", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+		}, 0},
+		"nonsense": {map[string]string{"proc/self/cgroup": "what\n::", "sys/fs/cgroup/memory.max": "1048576"}, 0},
+	} {
+		limit, found := cgroupLimit(machine(c.files))
+		if found != (c.want > 0) || found && limit != c.want {
+			t.Errorf("%s: got %d, %v, want %d", name, limit, found, c.want)
+		}
+	}
+}
+
+// TestSettleMemory changes what the whole process has, so it is alone.
+func TestSettleMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	limited := machine(map[string]string{"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "1073741824"})
+	small := machine(map[string]string{"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "104857600"})
+	for name, c := range map[string]struct {
+		root  fstest.MapFS
+		env   map[string]string
+		room  int
+		limit int64
+	}{
+		"nothing said":   {machine(nil), nil, collectorRoom, math.MaxInt64},
+		"a limit":        {limited, nil, collectorRoom, 1073741824 / 10 * 9},
+		"a small one":    {small, nil, 104857600 / 10 * 9 / roomShare, 104857600 / 10 * 9},
+		"GOMEMLIMIT set": {limited, map[string]string{"GOMEMLIMIT": "8GiB"}, collectorRoom, math.MaxInt64},
+		"GOGC set":       {limited, map[string]string{"GOGC": "100"}, 0, 1073741824 / 10 * 9},
+	} {
+		debug.SetMemoryLimit(math.MaxInt64)
+		room := settleMemory(func(name string) string { return c.env[name] }, c.root)
+		if limit := debug.SetMemoryLimit(-1); len(room) != c.room || limit != c.limit {
+			t.Errorf("%s: room %d, limit %d, want %d and %d", name, len(room), limit, c.room, c.limit)
+		}
+	}
+}

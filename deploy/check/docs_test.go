@@ -1,0 +1,170 @@
+package check
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+var fence = regexp.MustCompile("(?ms)^```([a-z]+)[^\n]*\n(.*?)^```$")
+
+// block returns the first block of code of a document that has a text in it.
+func block(t *testing.T, document, language, text string) string {
+	t.Helper()
+	for _, match := range fence.FindAllStringSubmatch(string(read(t, filepath.Join(root, document))), -1) {
+		if match[1] == language && strings.Contains(match[2], text) {
+			return match[2]
+		}
+	}
+	t.Fatalf("%s has no block of %s with %q", document, language, text)
+	return ""
+}
+
+// TestReadmeServer does what the README says of the server: its rules, its
+// command, its calls. Only the addresses are others.
+func TestReadmeServer(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	shell := storetest.Require(t, "bash")
+	storetest.Require(t, "curl")
+	store, dir := storetest.StartRedis(t), t.TempDir()
+	rules := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(rules, []byte(block(t, "README.md", "yaml", "domain: shop")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.TrimSpace(block(t, "README.md", "sh", "weir serve --config rules.yaml"))
+	command := strings.Fields(strings.NewReplacer("redis://127.0.0.1:6379", store.URL(), "rules.yaml", rules).Replace(line))
+	if command[0] != "weir" || !slices.Contains(command, store.URL()+"/0") {
+		t.Fatalf("the README says %q", line)
+	}
+	command[0] = m.binary
+	s := serve(t, served{command: command})
+	calls := strings.ReplaceAll(block(t, "README.md", "sh", "curl -d"), "http://127.0.0.1:8080", "http://"+s.http)
+	calls = strings.ReplaceAll(calls, "curl ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")
+	out, err := exec.Command(shell, "-ec", calls).CombinedOutput()
+	if err != nil || string(out) != "200\n200\n" {
+		t.Errorf("%v, %q: want 200 twice; of\n%s", err, out, calls)
+	}
+	s.stop()
+}
+
+// TestMakeRun starts the server as a contributor does, and makes the calls that
+// it prints.
+func TestMakeRun(t *testing.T) {
+	t.Parallel()
+	release(t) // which compiles
+	if !strings.Contains(block(t, "README.md", "sh", "make run"), "make run ") {
+		t.Fatal("the README does not begin with make run")
+	}
+	// As written, but for the addresses.
+	dir := t.TempDir()
+	printed := filepath.Join(dir, "printed")
+	script := `set -m
+make run >"$1" 2>"$1.log" &
+server=$!
+trap 'kill -TERM -- -$server; wait $server || true' EXIT
+for _ in $(seq 1200); do grep -q v1/take "$1" && break; kill -0 $server; sleep 0.05; done
+grep 'curl -' "$1" >"$1.calls"
+bash -e "$1.calls"`
+	cmd := exec.Command(storetest.Require(t, "bash"), "-ec", script, "bash", printed)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "WEIR_HTTP=127.0.0.1:0", "WEIR_GRPC=127.0.0.1:0", "WEIR_ADMIN=127.0.0.1:0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		log, _ := os.ReadFile(printed + ".log")
+		t.Fatalf("%v\n%s\n%s", err, out, log)
+	}
+	got := string(out)
+	if !strings.HasPrefix(got, strings.Repeat("204\n", 5)+"429\n") || !strings.Contains(got, "HTTP/1.1 429") || !strings.Contains(got, `"remaining":2`) {
+		t.Errorf("the calls gave\n%s", got)
+	}
+}
+
+// TestInstallArchive does what docs/install.md says of archives.
+func TestInstallArchive(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	target := filepath.Join(t.TempDir(), "weir")
+	commands := strings.NewReplacer("/usr/local/bin/weir", target, "linux_amd64", "linux_"+goarch).Replace(block(t, "docs/install.md", "sh", "sha256sum"))
+	dir := t.TempDir()
+	for _, name := range []string{"checksums.txt", m.name + ".tar.gz"} {
+		if err := os.WriteFile(filepath.Join(dir, name), read(t, filepath.Join(m.dist, name)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(nil, dir, "sh", "-ec", commands); err != nil {
+		t.Fatal(err)
+	}
+	said := block(t, "docs/install.md", "console", "weir version")
+	said = strings.NewReplacer("go1.26.8", runtime.Version(), "linux/amd64", "linux/"+goarch).Replace(said)
+	if got := "$ weir version\n" + output(t, target, "version"); got != said {
+		t.Errorf("docs/install.md says\n%s\nbut it is\n%s", said, got)
+	}
+	// What was changed on the way is found.
+	if err := os.WriteFile(filepath.Join(dir, m.name+".tar.gz"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(nil, dir, "sh", "-ec", commands); err == nil {
+		t.Error("an archive that is another passes")
+	}
+}
+
+// TestGoInstall installs a version as docs/install.md says, from a proxy that has
+// it.
+func TestGoInstall(t *testing.T) {
+	t.Parallel()
+	release(t) // which compiles
+	command := strings.Fields(block(t, "docs/install.md", "sh", "go install"))
+	proxy := t.TempDir()
+	offer(t, filepath.Join(proxy, "github.com/weirlimit/weir/@v"))
+	cached := strings.TrimSpace(output(t, "go", "env", "GOMODCACHE"))
+	bin := t.TempDir()
+	command[len(command)-1] = strings.ReplaceAll(command[len(command)-1], "@latest", "@"+version)
+	// Where modules lie must not matter, or all of them were compiled again.
+	err := run([]string{
+		"GOPROXY=file://" + proxy + ",file://" + cached + "/cache/download", "GOSUMDB=off", "GOBIN=" + bin,
+		"GOMODCACHE=" + t.TempDir(), "GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0", "GOWORK=off",
+	}, t.TempDir(), command[0], command[1:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, filepath.Join(bin, "weir"), "version"); !strings.HasPrefix(got, "weir "+version+" go") {
+		t.Errorf("installed %q", got)
+	}
+}
+
+// offer writes this module as a proxy offers it.
+func offer(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.Create(filepath.Join(dir, version+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	weir := module.Version{Path: "github.com/weirlimit/weir", Version: version}
+	if err := zip.CreateFromDir(archive, weir, root); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"list":            []byte(version + "\n"),
+		version + ".mod":  read(t, filepath.Join(root, "go.mod")),
+		version + ".info": []byte(`{"Version":"` + version + `","Time":"2026-01-02T00:00:00Z"}`),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package check
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	descriptorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	servicev3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// allowed is how many requests a minute the compose file's rules let an address
+// make.
+const allowed = 30
+
+// bootstrap reads the Envoy configuration as Envoy does: nothing unknown in it,
+// every extension's configuration of its type, every value in its range.
+func bootstrap(t *testing.T) *bootstrapv3.Bootstrap {
+	t.Helper()
+	text, err := yaml.YAMLToJSONStrict(read(t, filepath.Join(composeFolder, "envoy.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(bootstrapv3.Bootstrap)
+	if err := protojson.Unmarshal(text, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ValidateAll(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// unpack returns what is in an extension's configuration.
+func unpack[M interface {
+	ValidateAll() error
+}](t *testing.T, config *anypb.Any) M {
+	t.Helper()
+	message, err := config.UnmarshalNew()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := message.(M)
+	if !ok {
+		t.Fatalf("%s is not of the type wanted", config.TypeUrl)
+	}
+	if err := m.ValidateAll(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// An edge is what the Envoy configuration does with a request.
+type edge struct {
+	filter *ratelimitv3.RateLimit
+	route  *routev3.RouteAction
+}
+
+func newEdge(t *testing.T, b *bootstrapv3.Bootstrap) edge {
+	t.Helper()
+	filters := b.StaticResources.Listeners[0].FilterChains[0].Filters
+	manager := unpack[*managerv3.HttpConnectionManager](t, filters[0].GetTypedConfig())
+	if len(manager.HttpFilters) != 2 || manager.HttpFilters[1].Name != "envoy.filters.http.router" {
+		t.Fatalf("filters: %v", manager.HttpFilters)
+	}
+	filter := unpack[*ratelimitv3.RateLimit](t, manager.HttpFilters[0].GetTypedConfig())
+	return edge{filter, manager.GetRouteConfig().VirtualHosts[0].Routes[0].GetRoute()}
+}
+
+// TestEnvoyAddresses: every cluster that is named is there, and is a service of
+// the compose file at a port that it opens.
+func TestEnvoyAddresses(t *testing.T) {
+	t.Parallel()
+	b, project := bootstrap(t), compose(t)
+	clusters := map[string]*clusterv3.Cluster{}
+	for _, c := range b.StaticResources.Clusters {
+		clusters[c.Name] = c
+		address := c.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress()
+		expose := service(t, project, address.Address).Expose
+		if port := int(address.GetPortValue()); !slices.Contains(expose, decimal(port)) {
+			t.Errorf("%s: port %d is none of %v", c.Name, port, expose)
+		}
+	}
+	e := newEdge(t, b)
+	weir := e.filter.RateLimitService.GrpcService.GetEnvoyGrpc().ClusterName
+	for _, name := range []string{weir, e.route.GetCluster()} {
+		if clusters[name] == nil {
+			t.Errorf("no cluster %q", name)
+		}
+	}
+	if options := clusters[weir].TypedExtensionProtocolOptions; len(options) != 1 {
+		t.Errorf("the cluster of a gRPC service has to speak HTTP/2: %v", options)
+	}
+	port := b.StaticResources.Listeners[0].Address.GetSocketAddress().GetPortValue()
+	if got := service(t, project, "envoy").Ports[0].Target; got != port {
+		t.Errorf("Envoy listens at %d, the file publishes %d", port, got)
+	}
+}
+
+// TestEnvoyAsks asks the compose file's weir as Envoy does of its configuration.
+func TestEnvoyAsks(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	e := newEdge(t, bootstrap(t))
+	s := serve(t, composed(t, m, compose(t)))
+	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	request := &servicev3.RateLimitRequest{Domain: e.filter.Domain, Descriptors: e.descriptors(t, "192.0.2.7")}
+	for i := range allowed + 5 {
+		answer, err := servicev3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := servicev3.RateLimitResponse_OK
+		if i >= allowed {
+			want = servicev3.RateLimitResponse_OVER_LIMIT
+		}
+		if answer.OverallCode != want {
+			t.Fatalf("call %d: %v, want %v", i+1, answer.OverallCode, want)
+		}
+		for j, status := range answer.Statuses {
+			if status.CurrentLimit == nil {
+				t.Fatalf("no rule for what Envoy sends: %v", request.Descriptors[j])
+			}
+		}
+	}
+	s.stop()
+}
+
+// descriptors are what the route's actions make of a request.
+func (e edge) descriptors(t *testing.T, address string) []*descriptorv3.RateLimitDescriptor {
+	t.Helper()
+	var all []*descriptorv3.RateLimitDescriptor
+	for _, limit := range e.route.RateLimits {
+		d := new(descriptorv3.RateLimitDescriptor)
+		for _, action := range limit.Actions {
+			entry := &descriptorv3.RateLimitDescriptor_Entry{Key: "remote_address", Value: address}
+			if generic := action.GetGenericKey(); generic != nil {
+				entry.Key, entry.Value = "generic_key", generic.DescriptorValue
+			} else if action.GetRemoteAddress() == nil {
+				t.Fatalf("an action that the test does not know: %v", action)
+			}
+			d.Entries = append(d.Entries, entry)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// TestNginxConfiguration runs nginx with the compose file's configuration in front
+// of the compose file's weir.
+func TestNginxConfiguration(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	nginx := storetest.Require(t, "nginx")
+	project := compose(t)
+	s := serve(t, composed(t, m, project))
+	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer application.Close()
+	dir, address := t.TempDir(), free(t)
+	if got := service(t, project, "nginx").Ports[0].Target; got != 8000 {
+		t.Errorf("nginx listens at 8000, the file publishes %d", got)
+	}
+	text := string(read(t, filepath.Join(composeFolder, "nginx.conf")))
+	for _, change := range [][2]string{
+		{"listen 8000;", "listen " + address + ";"},
+		{"server weir:8080;", "server " + s.http + ";"},
+		{"server application:3000;", "server " + application.Listener.Addr().String() + ";"},
+		{" /tmp/", " " + dir + "/"},
+		{"/dev/stdout", "access.log"},
+		// On a busy machine an answer may take longer, and a request that passes
+		// unasked would spoil the count.
+		{"timeout 50ms;", "timeout 10s;"},
+		{"timeout    50ms;", "timeout 10s;"},
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Fatalf("nginx.conf does not contain %q", change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output(t, nginx, "-t", "-p", dir, "-c", conf, "-e", "stderr")
+	startNginx(t, address, nginx, "-p", dir, "-c", conf, "-e", "error.log", "-g", "daemon off; master_process off;")
+	got := map[int]int{}
+	for range allowed + 5 {
+		got[get(t, "http://"+address+"/")]++
+	}
+	if got[200] != allowed || got[429] != 5 {
+		t.Errorf("answers %v, want %d times 200 and 5 times 429", got, allowed)
+	}
+	s.stop()
+}
+
+func startNginx(t *testing.T, address, program string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	dieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nginx does not listen at %s: %v", address, err)
+		}
+	}
+}
+
+// free returns an address that nobody listens at.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

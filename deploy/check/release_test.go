@@ -1,0 +1,293 @@
+package check
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+const (
+	root = "../.."
+	// What the release under test is called. Its date is 2026-01-02.
+	version = "v1.2.3"
+	commit  = "0123456789abcdef0123456789abcdef01234567"
+	epoch   = "1767312000"
+)
+
+// naming makes a release that is called so, whatever the checkout.
+var naming = []string{"VERSION=" + version, "COMMIT=" + commit, "SOURCE_DATE_EPOCH=" + epoch}
+
+// scratch is a folder for what all tests share.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "weir"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// A made release.
+type made struct {
+	dist   string // folder with what is offered
+	name   string // of this platform's files in it, without ending
+	binary string // from the archive
+}
+
+var makeRelease = sync.OnceValues(func() (made, error) {
+	m := made{dist: filepath.Join(scratch, "dist"), name: "weir_1.2.3_linux_" + runtime.GOARCH}
+	err := run(append(naming, "PLATFORMS=linux/"+runtime.GOARCH, "DIST="+m.dist), root, "scripts/release.sh")
+	if err != nil {
+		return m, err
+	}
+	m.binary, err = extract(filepath.Join(m.dist, m.name+".tar.gz"), scratch)
+	return m, err
+})
+
+// release makes this platform's part of a release, once for all tests.
+func release(t *testing.T) made {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: a release takes a while")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: needs Linux")
+	}
+	m, err := makeRelease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// run runs a program in a folder, with variables added to the environment.
+func run(variables []string, dir, program string, args ...string) error {
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), variables...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// output returns what a program prints.
+func output(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// extract unpacks an archive and returns the path of the binary in it.
+func extract(archive, dir string) (string, error) {
+	file, err := os.Open(archive)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	zipped, err := gzip.NewReader(file)
+	if err != nil {
+		return "", err
+	}
+	binary := ""
+	for r := tar.NewReader(zipped); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return binary, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, header.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(path, content, header.FileInfo().Mode()); err != nil {
+			return "", err
+		}
+		if filepath.Base(path) == "weir" {
+			binary = path
+		}
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// TestChecksums: each file that is offered has its checksum.
+func TestChecksums(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	var want strings.Builder
+	for _, ending := range []string{".cdx.json", ".deb", ".tar.gz"} {
+		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, m.name+ending))), m.name+ending)
+	}
+	if got := string(read(t, filepath.Join(m.dist, "checksums.txt"))); got != want.String() {
+		t.Errorf("got\n%swant\n%s", got, &want)
+	}
+}
+
+// TestBinary: what is offered says what it is and needs nothing of its host.
+func TestBinary(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	want := fmt.Sprintf("weir %s (%s, 2026-01-02T00:00:00Z) %s linux/%s\n", version, commit, runtime.Version(), runtime.GOARCH)
+	if got := output(t, m.binary, "version"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	file, err := elf.Open(m.binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if libraries, err := file.ImportedLibraries(); err != nil || len(libraries) > 0 {
+		t.Errorf("links %v, %v: want a static binary", libraries, err)
+	}
+	for _, program := range file.Progs {
+		if program.Type == elf.PT_INTERP {
+			t.Error("wants an interpreter")
+		}
+	}
+	for _, beside := range []string{"LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY_LICENSES"} {
+		if len(read(t, filepath.Join(filepath.Dir(m.binary), beside))) == 0 {
+			t.Errorf("%s is empty", beside)
+		}
+	}
+}
+
+// TestLicenses: every module in the binary has its licence beside it.
+func TestLicenses(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	licences := string(read(t, filepath.Join(filepath.Dir(m.binary), "THIRD_PARTY_LICENSES")))
+	for path, version := range modules(t, m.binary) {
+		if !strings.Contains(licences, "==== "+path+" "+version+": ") {
+			t.Errorf("no licence of %s %s", path, version)
+		}
+	}
+}
+
+// modules returns what a binary was linked from, by path.
+func modules(t *testing.T, binary string) map[string]string {
+	t.Helper()
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := map[string]string{}
+	for _, dep := range info.Deps {
+		linked[dep.Path] = dep.Version
+	}
+	if len(linked) < 5 {
+		t.Fatalf("%s names %d modules", binary, len(linked))
+	}
+	return linked
+}
+
+// TestMaterials: the bill of materials names exactly what is in the binary.
+func TestMaterials(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	var bill struct {
+		BOMFormat string
+		Metadata  struct {
+			Component struct{ Name, Version string }
+		}
+		Components []struct{ Name, Version, PURL string }
+	}
+	if err := json.Unmarshal(read(t, filepath.Join(m.dist, m.name+".cdx.json")), &bill); err != nil {
+		t.Fatal(err)
+	}
+	if c := bill.Metadata.Component; bill.BOMFormat != "CycloneDX" || c.Name != "github.com/weirlimit/weir" || c.Version != version {
+		t.Errorf("a bill of %+v in the format %q", c, bill.BOMFormat)
+	}
+	got := map[string]string{}
+	for _, c := range bill.Components {
+		got[c.Name] = c.Version
+	}
+	delete(got, "std")
+	if want := modules(t, m.binary); !maps.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+// TestReproducible builds the same sources in another folder. scripts/reproduce.sh
+// does so with nothing cached, which takes minutes.
+func TestReproducible(t *testing.T) {
+	t.Parallel()
+	m := release(t)
+	storetest.Require(t, "git")
+	elsewhere := filepath.Join(t.TempDir(), "else", "where")
+	for _, name := range sources(t) {
+		target := filepath.Join(elsewhere, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(root, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(target, read(t, filepath.Join(root, name)), info.Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := filepath.Join(t.TempDir(), "weir")
+	if err := run(naming, elsewhere, filepath.Join(elsewhere, "scripts/build.sh"), again); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(read(t, m.binary), read(t, again)) {
+		t.Error("built in another folder, the binary is another")
+	}
+	if err := run(append(slices.Clone(naming), "VERSION=v1.2.4"), elsewhere, filepath.Join(elsewhere, "scripts/build.sh"), again); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(read(t, m.binary), read(t, again)) {
+		t.Error("called otherwise, the binary is the same")
+	}
+}
+
+// sources lists the project's files.
+func sources(t *testing.T) []string {
+	t.Helper()
+	list := output(t, "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	return strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
+}

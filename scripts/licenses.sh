@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Prints the licences of the modules that a binary was linked from, Go's own
+# included: licenses.sh BINARY.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+GO=${GO:-go}
+
+show() {
+  local name=$1 folder=$2 file found=
+  for file in "$folder"/LICENSE* "$folder"/LICENCE* "$folder"/COPYING* "$folder"/NOTICE*; do
+    [ -f "$file" ] || continue
+    found=yes
+    printf '==== %s: %s\n\n' "$name" "$(basename "$file")"
+    cat "$file"
+    echo
+  done
+  [ -n "$found" ] || { echo "licenses: $name has none" >&2; exit 1; }
+}
+
+show "Go" "$("$GO" env GOROOT)"
+"$GO" version -m "$1" | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
+  show "$module $version" "$("$GO" list -m -f '{{.Dir}}' "$module")"
+done

@@ -1,0 +1,215 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/lease"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/traffic"
+)
+
+// Sources are what can be asked how it does. Those that are nil are not there.
+type Sources struct {
+	Config    func() Config
+	Memory    func() memstore.Stats
+	Redis     func() Redis
+	Coalesce  func() coalesce.Stats
+	DenyCache func() denycache.Stats
+	Lease     func() lease.Stats
+	// Overrides is how many keys have limits of their own.
+	Overrides func() int
+	// Connections has, for each front-end, how many connections are open.
+	Connections map[string]func() int
+}
+
+// Config is how the rules in force came to be.
+type Config struct {
+	// Revision is a digest of the files; empty without files.
+	Revision string
+	// Loaded is when the rules came into force.
+	Loaded time.Time
+	// Stale says that the files have changed since and are wrong.
+	Stale bool
+	// Successes and Failures are how often files were loaded, the start
+	// included.
+	Successes, Failures int64
+	Domains, Rules      int
+}
+
+// Redis is how the connection to Redis does.
+type Redis struct {
+	redis.PoolStats
+	// Foreign is how many values of others were found under the store's keys.
+	Foreign int64
+}
+
+// A group is figures that are read together.
+type group[S any] struct {
+	read    func() S
+	figures []figure[S]
+}
+
+type figure[S any] struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*S) float64
+}
+
+func counter[S any](name, help string, of func(*S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, of}
+}
+
+func gauge[S any](name, help string, of func(*S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, of}
+}
+
+// Describe names the figures.
+func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
+	for i := range g.figures {
+		to <- g.figures[i].desc
+	}
+}
+
+// Collect reads them.
+func (g *group[S]) Collect(to chan<- prometheus.Metric) {
+	s := g.read()
+	for _, f := range g.figures {
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&s))
+	}
+}
+
+// Watch adds what the sources tell. It is to be called once, before anybody
+// gathers.
+func (m *Metrics) Watch(s Sources) {
+	watch(m, s.Config, configFigures)
+	watch(m, s.Memory, memoryFigures)
+	watch(m, s.Redis, redisFigures)
+	watch(m, s.Coalesce, coalesceFigures)
+	watch(m, s.DenyCache, denyCacheFigures)
+	watch(m, s.Lease, leaseFigures)
+	watch(m, s.Overrides, overrideFigures)
+	if s.Config != nil {
+		m.registry.MustRegister(&revision{s.Config})
+	}
+	if s.Config != nil && m.envoy != nil {
+		watch(m, s.Config, envoyConfigFigures)
+	}
+	for name, open := range s.Connections {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_connections", Help: "Connections of clients that are open.", ConstLabels: prometheus.Labels{"frontend": name},
+		}, func() float64 { return float64(open()) }))
+	}
+}
+
+func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
+	if read != nil {
+		m.registry.MustRegister(&group[S]{read, figures})
+	}
+}
+
+var configFigures = []figure[Config]{
+	gauge("weir_config_last_success_timestamp_seconds", "When the rules in force came into force.", func(c *Config) float64 { return float64(c.Loaded.UnixMilli()) / 1000 }),
+	gauge("weir_config_last_load_successful", "1 if the rules files as they are now are in force, 0 if they are wrong.", func(c *Config) float64 {
+		if c.Stale {
+			return 0
+		}
+		return 1
+	}),
+	counter("weir_config_load_successes_total", "How often rules came into force, the start included.", func(c *Config) float64 { return float64(c.Successes) }),
+	counter("weir_config_load_failures_total", "How often rules files changed and were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
+	gauge("weir_config_domains", "Domains in force.", func(c *Config) float64 { return float64(c.Domains) }),
+	gauge("weir_config_rules", "Rules in force.", func(c *Config) float64 { return float64(c.Rules) }),
+}
+
+var envoyConfigFigures = []figure[Config]{
+	counter("ratelimit_service_config_load_success", "envoyproxy/ratelimit: how often rules came into force.", func(c *Config) float64 { return float64(c.Successes) }),
+	counter("ratelimit_service_config_load_error", "envoyproxy/ratelimit: how often rules files were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
+}
+
+var memoryFigures = []figure[memstore.Stats]{
+	gauge("weir_memory_keys", "Keys that the memory store keeps.", func(s *memstore.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_memory_bytes", "Memory of the keys, as the store estimates it.", func(s *memstore.Stats) float64 { return float64(s.Bytes) }),
+	counter("weir_memory_overflowed_total", "Charges of new keys that had to share a budget because the memory was full.", func(s *memstore.Stats) float64 { return float64(s.Overflowed) }),
+}
+
+var redisFigures = []figure[Redis]{
+	counter("weir_redis_foreign_values_total", "Values of others that were found under the store's keys.", func(r *Redis) float64 { return float64(r.Foreign) }),
+	gauge("weir_redis_connections", "Connections to Redis.", func(r *Redis) float64 { return float64(r.TotalConns) }),
+	gauge("weir_redis_idle_connections", "Connections to Redis that nobody uses now.", func(r *Redis) float64 { return float64(r.IdleConns) }),
+	counter("weir_redis_pool_timeouts_total", "Calls that waited in vain for a connection to Redis.", func(r *Redis) float64 { return float64(r.Timeouts) }),
+	counter("weir_redis_stale_connections_total", "Connections to Redis that were given up.", func(r *Redis) float64 { return float64(r.StaleConns) }),
+}
+
+var coalesceFigures = []figure[coalesce.Stats]{
+	counter("weir_coalesce_batches_total", "Calls of the store that left together.", func(s *coalesce.Stats) float64 { return float64(s.Batches) }),
+	counter("weir_coalesce_acts_total", "Acts that those calls carried.", func(s *coalesce.Stats) float64 { return float64(s.Acts) }),
+	gauge("weir_coalesce_largest_batch", "Acts of the largest batch since the start.", func(s *coalesce.Stats) float64 { return float64(s.Largest) }),
+	gauge("weir_coalesce_waiting", "Acts that wait to leave.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
+	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before they left.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
+	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after they had left.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
+	counter("weir_coalesce_rejected_total", "Acts that were turned away because too many waited.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
+}
+
+var denyCacheFigures = []figure[denycache.Stats]{
+	counter("weir_deny_cache_hits_total", "Acts that were refused without asking the store.", func(s *denycache.Stats) float64 { return float64(s.Hits) }),
+	counter("weir_deny_cache_learned_total", "Refusals of the store that were offered to the cache.", func(s *denycache.Stats) float64 { return float64(s.Learned) }),
+	counter("weir_deny_cache_forgotten_total", "Keys that were taken out of the cache.", func(s *denycache.Stats) float64 { return float64(s.Forgotten) }),
+	gauge("weir_deny_cache_entries", "Refusals in the cache.", func(s *denycache.Stats) float64 { return float64(s.Entries) }),
+}
+
+var leaseFigures = []figure[lease.Stats]{
+	counter("weir_lease_spent_total", "Acts that were paid from a share.", func(s *lease.Stats) float64 { return float64(s.Spent) }),
+	counter("weir_lease_shares_total", "Shares that the store has given.", func(s *lease.Stats) float64 { return float64(s.Shares) }),
+	counter("weir_lease_returned_units_total", "Units of shares that went back unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
+	gauge("weir_lease_keys", "Keys that are watched.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_lease_left_units", "Units that are out in shares.", func(s *lease.Stats) float64 { return float64(s.Left) }),
+}
+
+var overrideFigures = []figure[int]{
+	gauge("weir_overrides", "Keys that have limits of their own for a time.", func(n *int) float64 { return float64(*n) }),
+}
+
+// revision tells which files are in force.
+type revision struct{ read func() Config }
+
+var revisionDesc = prometheus.NewDesc("weir_config_info", "1; the revision is a digest of the rules files in force.", []string{"revision"}, nil)
+
+// Describe names it.
+func (r *revision) Describe(to chan<- *prometheus.Desc) { to <- revisionDesc }
+
+// Collect reads it.
+func (r *revision) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(revisionDesc, prometheus.GaugeValue, 1, r.read().Revision)
+}
+
+// ofTraffic tells what was decided under each limit in force.
+type ofTraffic struct{ recorder *traffic.Recorder }
+
+var (
+	decisionsDesc = prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
+	unitsDesc     = prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
+	nearDesc      = prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
+)
+
+// Describe names the metrics.
+func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{decisionsDesc, unitsDesc, nearDesc} {
+		to <- d
+	}
+}
+
+// Collect reads them.
+func (t *ofTraffic) Collect(to chan<- prometheus.Metric) {
+	for _, n := range t.recorder.Totals() {
+		to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule), n.Decision.String(), n.Source.String())
+	}
+	for _, u := range t.recorder.Usage() {
+		to <- prometheus.MustNewConstMetric(unitsDesc, prometheus.CounterValue, float64(u.Units), text(u.Domain), text(u.Rule))
+		to <- prometheus.MustNewConstMetric(nearDesc, prometheus.CounterValue, float64(u.NearLimit), text(u.Domain), text(u.Rule))
+	}
+}

@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/weirlimit/weir"
+)
+
+// keptBytes is the most text that is kept for further plans.
+const keptBytes = 16 << 10
+
+var builders = sync.Pool{New: func() any {
+	b := new(builder)
+	b.plan.builder = b
+	return b
+}}
+
+func newBuilder(req *Request) *builder {
+	b := builders.Get().(*builder)
+	b.req, b.plan.ID = req, req.ID
+	return b
+}
+
+// Free gives the plan's memory to further plans. Nothing of it may be used
+// afterwards, its acts included. It need not be called: what is not freed is the
+// garbage collector's.
+func (p *Plan) Free() {
+	b := p.builder
+	if b == nil || cap(b.text) > keptBytes {
+		return
+	}
+	// What the memory refers to must not live as long as it.
+	clear(p.Acts)
+	clear(p.Applied)
+	clear(b.found)
+	clear(b.acts)
+	clear(b.charges)
+	*b = builder{
+		plan:  Plan{Acts: p.Acts[:0], Applied: p.Applied[:0], builder: b},
+		found: b.found[:0], text: b.text[:0], keys: b.keys[:0],
+		acts: b.acts[:0], charges: b.charges[:0], decisions: b.decisions[:0],
+	}
+	builders.Put(b)
+}
+
+// grow makes room for all acts at once: pointers to them stay good.
+func (b *builder) grow(applied, solo int) {
+	acts, charges := solo, solo+b.grouped
+	if b.grouped > 0 {
+		acts++
+	}
+	b.acts, b.plan.Acts = slices.Grow(b.acts, acts), slices.Grow(b.plan.Acts, acts)
+	b.charges, b.decisions = slices.Grow(b.charges, charges), slices.Grow(b.decisions, charges)
+	b.keys, b.plan.Applied = slices.Grow(b.keys, charges), slices.Grow(b.plan.Applied, applied)
+	clear(b.decisions[:charges])
+}
+
+// A span is a part of a builder's text.
+type span struct{ from, to int }
+
+// key writes a key that begins as another text does, or the digest of one that no
+// store would take.
+func (b *builder) key(base span, suffix string) span {
+	from := len(b.text)
+	if base.to-base.from+len(suffix) > weir.MaxKeyBytes {
+		b.text = append(b.text, bounded(string(b.text[base.from:base.to]), suffix, weir.MaxKeyBytes)...)
+	} else {
+		b.text = append(append(b.text, b.text[base.from:base.to]...), suffix...)
+	}
+	return span{from, len(b.text)}
+}
+
+// cut makes the written text that of the charges: one string for all of them.
+func (b *builder) cut() {
+	text, keys, found := string(b.text), b.keys, b.found
+	for i := range b.plan.Applied {
+		a := &b.plan.Applied[i]
+		if a.Act == nil {
+			continue
+		}
+		for found[0].descriptor != a.Descriptor {
+			found = found[1:]
+		}
+		charge, slot := &a.Act.Charges[a.Charge], found[0].slot
+		charge.Key, charge.Slot = text[keys[0].from:keys[0].to], text[slot.from:slot.to]
+		keys = keys[1:]
+	}
+}

@@ -1,0 +1,175 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/observe"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/httpapi"
+	"github.com/weirlimit/weir/server/metrics"
+	"github.com/weirlimit/weir/server/rls"
+	"github.com/weirlimit/weir/server/rules"
+	"github.com/weirlimit/weir/server/tracing"
+	"github.com/weirlimit/weir/server/traffic"
+	"github.com/weirlimit/weir/trace"
+)
+
+// TelemetryOptions say what the server tells about itself, beside the metrics that
+// it always has at /metrics. The zero value is valid.
+type TelemetryOptions struct {
+	// EnvoyproxyMetrics adds the metrics of envoyproxy/ratelimit.
+	EnvoyproxyMetrics bool
+	// NearLimitRatio is the share of a limit, above 0 and at most 1, from which
+	// on a grant counts as near the limit. Zero:
+	// [traffic.DefaultNearLimitRatio].
+	NearLimitRatio float64
+	// LogRefusals logs refusals, for each limit at most one in its period.
+	LogRefusals bool
+	// Tracing makes spans of calls; its caller stops it. Nil: there are none.
+	Tracing *tracing.Tracing
+}
+
+// decisionPaths are the paths that decide, which spans are made for.
+var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/json"}
+
+// countedPaths are those that answers are counted for, one by one.
+var countedPaths = append([]string{
+	"/healthcheck", "/healthz", "/metrics", "/readyz", "/rlconfig", httpapi.DescriptionJSON, httpapi.DescriptionYAML,
+}, decisionPaths...)
+
+// measure makes what observes the server.
+func (a *App) measure(set *rules.Set) error {
+	o := &a.options.Telemetry
+	var refusals *slog.Logger
+	if o.LogRefusals {
+		refusals = a.logger
+	}
+	var err error
+	a.traffic, err = traffic.New(set, traffic.Options{NearLimitRatio: o.NearLimitRatio, Refusals: refusals})
+	if err != nil {
+		return err
+	}
+	a.metrics, err = metrics.New(metrics.Options{
+		Traffic: a.traffic, Envoyproxy: o.EnvoyproxyMetrics, NearLimitRatio: o.NearLimitRatio, Logger: a.logger,
+	})
+	if err != nil {
+		return err
+	}
+	if a.reload != nil {
+		a.reload.follow = func(set *rules.Set) {
+			a.traffic.Follow(set)
+			a.metrics.Follow(set)
+		}
+	}
+	return nil
+}
+
+// frontEnd is the stack as one front-end asks it.
+func (a *App) frontEnd(name string) weir.Taker {
+	taker := weir.Taker(a.stack)
+	if a.options.Telemetry.Tracing.On() {
+		taker = trace.Wrap(taker, trace.Options{})
+	}
+	return observe.Wrap(taker, observe.Options{Observer: a.metrics.FrontEnd(name)})
+}
+
+// decided is who is told of the requests of Envoy's service.
+func (a *App) decided() func(*rules.Request, *rules.Plan) {
+	if !a.options.Telemetry.EnvoyproxyMetrics {
+		return nil
+	}
+	return a.metrics.Decided
+}
+
+// withMetrics adds GET /metrics to what is served over HTTP.
+func (a *App) withMetrics(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	mux.Handle("GET /metrics", a.metrics.Handler())
+	return mux
+}
+
+// measured counts the calls of a handler, and traces those that decide.
+func (a *App) measured(next http.Handler) http.Handler {
+	return a.metrics.HTTP(a.options.Telemetry.Tracing.HTTP(next, decisionPaths...), countedPaths...)
+}
+
+// interceptors are around each unary gRPC call, the first outermost.
+func (a *App) interceptors(service *rls.Service, known *tokens) []grpc.UnaryServerInterceptor {
+	around := []grpc.UnaryServerInterceptor{a.metrics.Unary}
+	if a.options.Telemetry.Tracing.On() {
+		around = append(around, a.options.Telemetry.Tracing.Unary)
+	}
+	around = append(around, service.Recover)
+	if known != nil {
+		around = append(around, known.unary)
+	}
+	return around
+}
+
+// watch has the metrics ask all parts how they do.
+func (a *App) watch() {
+	s := metrics.Sources{
+		Config:    a.configState,
+		Overrides: func() int { return len(a.stack.Override().List()) },
+		Connections: map[string]func() int{
+			"http": func() int { return int(a.open.http.Load()) },
+			"grpc": func() int { return int(a.open.grpc.Load()) },
+		},
+	}
+	if a.resp != nil {
+		s.Connections["resp"] = a.resp.Clients
+	}
+	if c := a.stack.Coalesce(); c != nil {
+		s.Coalesce = c.Stats
+	}
+	switch store := a.store.Taker.(type) {
+	case *memstore.Store:
+		s.Memory = store.Stats
+	case *redisstore.Store:
+		s.Redis = func() metrics.Redis {
+			return metrics.Redis{PoolStats: poolOf(a.store.client), Foreign: store.Foreign()}
+		}
+	}
+	a.metrics.Watch(s)
+}
+
+func poolOf(client redis.UniversalClient) redis.PoolStats { return *client.PoolStats() }
+
+func (a *App) configState() metrics.Config {
+	set, told := a.rules.Load(), a.loaded.tell(a.reload)
+	c := metrics.Config{
+		Revision: told.Revision, Loaded: told.At, Stale: told.Err != nil, Successes: a.loaded.times.Load(),
+		Domains: len(set.Domains()), Rules: len(set.Rules()),
+	}
+	if a.reload != nil {
+		c.Failures = a.reload.failures.Load()
+	}
+	return c
+}
+
+// countOpen counts the connections of a listener.
+func countOpen(l net.Listener, open *atomic.Int64) net.Listener { return &countingListener{l, open} }
+
+type countingListener struct {
+	net.Listener
+	open *atomic.Int64
+}
+
+// Accept returns the next connection.
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.open.Add(1)
+	return newCounted(conn, l.open), nil
+}

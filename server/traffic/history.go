@@ -1,0 +1,318 @@
+package traffic
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// maxSeries bounds the memory of the history: that many counts over time, of 4 KB
+// each, and no more.
+const maxSeries = 4096
+
+// resolutions are how the past is kept, in seconds: the last five minutes second
+// by second, the last hour in steps of ten, the last six hours in minutes.
+var resolutions = [...]struct{ step, points int64 }{{1, 300}, {10, 360}, {60, 360}}
+
+// history is the clock of all steps.
+type history struct {
+	last   int64 // the second that was kept last, since 1970; 0 before the first
+	series int
+	called [buckets]*steps
+}
+
+// steps are a count over time, in each resolution.
+type steps struct {
+	seen  uint64 // the total as it was kept last
+	rings [len(resolutions)][]uint32
+}
+
+func newSteps() *steps {
+	s := new(steps)
+	for i, r := range resolutions {
+		s.rings[i] = make([]uint32, r.points)
+	}
+	return s
+}
+
+// advance makes room for the seconds after last, up to and with now.
+func (s *steps) advance(last, now int64) {
+	for i, r := range resolutions {
+		from, to := last/r.step+1, now/r.step
+		for at := max(from, to-r.points+1); at <= to; at++ {
+			s.rings[i][at%r.points] = 0
+		}
+	}
+}
+
+// add adds what a total has grown by.
+func (s *steps) add(total uint64, now int64) {
+	grown := uint32(min(total-s.seen, 1<<32-1))
+	s.seen = total
+	for i, r := range resolutions {
+		s.rings[i][now/r.step%r.points] += grown
+	}
+}
+
+// read returns the points of one resolution up to the last whole one before now.
+func (s *steps) read(resolution int, points, end int64) []uint32 {
+	out := make([]uint32, points)
+	ring := s.rings[resolution]
+	for i := range out {
+		out[i] = ring[(end-points+int64(i))%int64(len(ring))]
+	}
+	return out
+}
+
+// keep files what was counted since it was called last.
+func (r *Recorder) keep(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := at.Unix()
+	h := &r.history
+	if now <= h.last {
+		// The clock went back: what was counted waits until it has caught up.
+		if now > h.last-resolutions[0].points {
+			return
+		}
+		r.forget()
+	}
+	for _, t := range r.table.Load().tallies {
+		t.keep(h, now)
+	}
+	for i := range r.latency {
+		h.keep(&h.called[i], &r.latency[i], now)
+	}
+	h.last = now
+	r.used.turn(at)
+	r.refused.turn(at)
+}
+
+// forget begins the history anew, with what is counted from now on.
+func (r *Recorder) forget() {
+	r.history.last = 0
+	for i := range r.history.called {
+		r.history.called[i].forget()
+	}
+	for _, t := range r.table.Load().tallies {
+		for d := range t.steps {
+			for _, s := range t.steps[d] {
+				s.forget()
+			}
+		}
+	}
+}
+
+func (s *steps) forget() {
+	if s != nil {
+		s.rings = newSteps().rings
+	}
+}
+
+func (t *tally) keep(h *history, now int64) {
+	for d := range t.counts {
+		for s := range t.counts[d] {
+			h.keep(&t.steps[d][s], &t.counts[d][s], now)
+		}
+	}
+}
+
+// keep files one count, if it was ever more than 0 and there is room for it.
+func (h *history) keep(to **steps, count *atomic.Uint64, now int64) {
+	total := count.Load()
+	if *to == nil {
+		if total == 0 || h.series >= maxSeries {
+			return
+		}
+		*to = newSteps()
+		h.series++
+	} else {
+		(*to).advance(h.last, now)
+	}
+	(*to).add(total, now)
+}
+
+// keepOnly counts the series again, once some are gone.
+func (h *history) keepOnly(t *table) {
+	h.series = 0
+	for i := range h.called {
+		if h.called[i] != nil {
+			h.series++
+		}
+	}
+	for _, tally := range t.tallies {
+		for d := range tally.steps {
+			for s := range tally.steps[d] {
+				if tally.steps[d][s] != nil {
+					h.series++
+				}
+			}
+		}
+	}
+}
+
+// latency counts calls by how long they took: four steps for each doubling, in
+// nanoseconds, from 256 ns on.
+type latency [buckets]atomic.Uint64
+
+const (
+	buckets   = 4 * 26
+	firstBits = 8
+)
+
+func (l *latency) add(took time.Duration) { l[bucketOf(took)].Add(1) }
+
+func bucketOf(took time.Duration) int {
+	n := uint64(max(took, 1<<firstBits))
+	doubling := bits.Len64(n) - 1
+	i := (doubling-firstBits)*4 + int(n>>(doubling-2)&3)
+	return min(i, buckets-1)
+}
+
+// until is the longest time that falls into a bucket.
+func until(bucket int) time.Duration {
+	doubling := bucket/4 + firstBits
+	return time.Duration(uint64(bucket%4+5)<<(doubling-2)) - 1
+}
+
+// Series is how often a limit has reached one decision, over time.
+type Series struct {
+	Domain, Rule string
+	Decision     Decision
+	Source       weir.Source
+	Counts       []uint32 // one for each point of the [Window]
+}
+
+// Window is a piece of the past, in equal steps.
+type Window struct {
+	Start time.Time // of the first step
+	Step  time.Duration
+	// Points is how many steps there are.
+	Points int
+	// Series has one element for each decision that was ever reached. Where
+	// there are more than 4096, the latest have none.
+	Series []Series
+	// Latency has one element for each step.
+	Latency []Latency
+}
+
+// Latency is how long the calls of one step took: half of them at most P50, 99 in
+// 100 at most P99, none longer than Max. The figures are rounded up by less than a
+// quarter; without calls they are 0.
+type Latency struct {
+	Calls         uint64
+	P50, P99, Max time.Duration
+}
+
+// History returns the last span of time, at most six hours, in the finest steps in
+// which that is kept: seconds for five minutes, ten of them for an hour, minutes.
+// The step that has not ended is left out.
+func (r *Recorder) History(span time.Duration) Window {
+	resolution := 0
+	seconds := max(1, int64(span/time.Second))
+	for resolution < len(resolutions)-1 && seconds >= resolutions[resolution].step*resolutions[resolution].points {
+		resolution++
+	}
+	kept := resolutions[resolution]
+	// One point of the ring is the one that has not ended.
+	points := min((seconds+kept.step-1)/kept.step, kept.points-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end := r.history.last / kept.step
+	w := Window{Start: time.Unix((end-points)*kept.step, 0), Step: time.Duration(kept.step) * time.Second, Points: int(points)}
+	if r.history.last == 0 {
+		return w
+	}
+	for _, t := range r.table.Load().tallies {
+		for d := range t.steps {
+			for s, kept := range t.steps[d] {
+				if kept != nil {
+					w.Series = append(w.Series, Series{t.domain, t.rule, Decision(d), weir.Source(s), kept.read(resolution, points, end)})
+				}
+			}
+		}
+	}
+	w.Latency = r.history.latencies(resolution, points, end)
+	return w
+}
+
+// latencies returns how long calls took in each step.
+func (h *history) latencies(resolution int, points, end int64) []Latency {
+	out := make([]Latency, points)
+	var read [buckets][]uint32
+	for i, s := range h.called {
+		if s != nil {
+			read[i] = s.read(resolution, points, end)
+		}
+	}
+	for at := range out {
+		l := &out[at]
+		for i := range read {
+			if read[i] != nil {
+				l.Calls += uint64(read[i][at])
+			}
+		}
+		seen := uint64(0)
+		for i := range read {
+			if read[i] == nil || read[i][at] == 0 {
+				continue
+			}
+			before := seen
+			seen += uint64(read[i][at])
+			l.Max = until(i)
+			if half := (l.Calls + 1) / 2; before < half && half <= seen {
+				l.P50 = l.Max
+			}
+			if most := l.Calls - l.Calls/100; before < most && most <= seen {
+				l.P99 = l.Max
+			}
+		}
+	}
+	return out
+}
+
+// A Total is how often a limit has reached one decision since it is in force.
+type Total struct {
+	Domain, Rule string
+	Decision     Decision
+	Source       weir.Source
+	Count        uint64
+}
+
+// A Usage is what was granted under a limit since it is in force.
+type Usage struct {
+	Domain, Rule string
+	// Units were granted; NearLimit grants came when the limit was nearly used
+	// up.
+	Units, NearLimit uint64
+}
+
+// Totals returns every decision that was reached, limit by limit in the order of
+// the files, after those of limits that came with requests. What the store grants
+// and refuses is there from the start.
+func (r *Recorder) Totals() []Total {
+	var all []Total
+	for _, t := range r.table.Load().tallies {
+		for d := range t.counts {
+			for s := range t.counts[d] {
+				n, usual := t.counts[d][s].Load(), weir.Source(s) == weir.SourceStore && Decision(d) <= Refused
+				if n > 0 || usual && t.domain != RequestDomain {
+					all = append(all, Total{t.domain, t.rule, Decision(d), weir.Source(s), n})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Usage returns what was granted under each limit, in the order of Totals.
+func (r *Recorder) Usage() []Usage {
+	tallies := r.table.Load().tallies
+	all := make([]Usage, len(tallies))
+	for i, t := range tallies {
+		all[i] = Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()}
+	}
+	return all
+}

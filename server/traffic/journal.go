@@ -1,0 +1,81 @@
+package traffic
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
+
+const (
+	// leastPause is how long a limit that has refused is not logged again, or its
+	// period if that is longer.
+	leastPause = 10 * time.Second
+	mostPause  = time.Hour
+	// maxLines bounds the lines of one second, of all limits together.
+	maxLines = 20
+)
+
+// journal logs refusals, from one goroutine.
+type journal struct {
+	recorder *Recorder
+	told     map[*tally]told
+}
+
+// told is what was logged of a limit.
+type told struct {
+	refused uint64
+	next    time.Time
+}
+
+func newJournal(r *Recorder) *journal { return &journal{r, map[*tally]told{}} }
+
+// write logs the limits that have refused since they were logged last.
+func (j *journal) write(now time.Time) {
+	t := j.recorder.table.Load()
+	pauses := t.pauses()
+	for known := range j.told {
+		if _, still := pauses[known]; !still {
+			delete(j.told, known)
+		}
+	}
+	lines := 0
+	for _, of := range t.tallies {
+		sample := of.sample.Load()
+		if sample == nil || now.Before(j.told[of].next) || lines == maxLines {
+			continue
+		}
+		lines++
+		refused := of.refusals()
+		j.recorder.logger.Info("refused",
+			"domain", of.domain, "rule", of.rule, "key_hash", hashed(*sample),
+			"suppressed", refused-j.told[of].refused-1)
+		j.told[of] = told{refused, now.Add(pauses[of])}
+		of.sample.Store(nil)
+	}
+}
+
+// pauses are how long each tally is left alone once it was logged.
+func (t *table) pauses() map[*tally]time.Duration {
+	all := map[*tally]time.Duration{t.request: leastPause}
+	for limit, p := range t.current {
+		all[p.tally] = max(all[p.tally], min(max(limit.Period, leastPause), mostPause))
+	}
+	return all
+}
+
+// refusals counts what a tally has refused, or would have.
+func (t *tally) refusals() uint64 {
+	n := uint64(0)
+	for _, d := range []Decision{Refused, ShadowRefused} {
+		for s := range t.counts[d] {
+			n += t.counts[d][s].Load()
+		}
+	}
+	return n
+}
+
+// hashed stands for a key in the log: the first 16 digits of its SHA-256.
+func hashed(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}

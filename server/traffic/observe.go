@@ -1,0 +1,90 @@
+package traffic
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/observe"
+)
+
+// Observe counts what became of a call. Takes that charge are counted; looks, and
+// what corrects a take, decide nothing.
+func (r *Recorder) Observe(c *observe.Call) {
+	r.latency.add(c.Took)
+	t := r.table.Load()
+	asked := c.Limits
+	for _, a := range c.Acts {
+		if a.Kind == weir.Take && a.Err == nil {
+			for i := range a.Charges {
+				if a.Charges[i].Cost > 0 {
+					r.count(t.find(asked[i]), &a.Charges[i], &a.Decisions[i])
+				}
+			}
+		}
+		asked = asked[len(a.Charges):]
+	}
+}
+
+// count counts one charge.
+func (r *Recorder) count(p place, c *weir.Charge, d *weir.Decision) {
+	decision, source := p.decisionOf(d), d.Source
+	if decision == decisions || source >= sources {
+		return
+	}
+	p.counts[decision][source].Add(1)
+	switch decision {
+	case Granted:
+		p.units.Add(uint64(d.Granted))
+		if d.Remaining < p.near {
+			p.nearLimit.Add(1)
+		}
+		r.used.add(p.tally, c.Key, uint64(d.Granted))
+	case Refused, ShadowRefused:
+		r.refusal(p, c, d)
+	}
+}
+
+// decisionOf says what became of a charge; decisions where that is nothing to
+// count.
+func (p *place) decisionOf(d *weir.Decision) Decision {
+	switch {
+	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
+		return Granted
+	case d.Outcome == weir.Spared:
+		return Spared
+	case d.Outcome == weir.Refused && p.shadow || d.Source == weir.SourceShadow:
+		return ShadowRefused
+	case d.Outcome == weir.Refused:
+		return Refused
+	}
+	return decisions
+}
+
+// refusal remembers who was refused.
+func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
+	r.refused.add(p.tally, c.Key, 1)
+	if r.logger != nil && p.sample.Load() == nil {
+		key := c.Key
+		p.sample.Store(&key)
+	}
+	if r.tail.heard() {
+		r.tail.tell(&Refusal{
+			At: r.now(), Domain: p.domain, Rule: p.rule, Key: shown(c.Key), Cost: c.Cost,
+			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow,
+		})
+	}
+}
+
+// A Refusal is one charge that was refused, or would have been but for its rule's
+// shadow mode.
+type Refusal struct {
+	At time.Time
+	// Domain and Rule name the limit; Key is what was charged, cut where it is
+	// long.
+	Domain, Rule, Key string
+	Cost              int64
+	Source            weir.Source
+	// RetryAfter is the shortest wait that helps; [weir.Never] if none does.
+	RetryAfter time.Duration
+	Shadow     bool
+}

@@ -1,0 +1,194 @@
+package traffic
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// sketchShards keep calls of different keys from waiting for one another.
+	sketchShards = 8
+	// sketchKeys is how many keys a shard remembers: one that has more than a
+	// sketchKeys-th of a shard's counts is among them.
+	sketchKeys = 64
+	// sketchAge is how long counts are gathered before they become the past; they
+	// are forgotten after as long again.
+	sketchAge = 5 * time.Minute
+	// maxShown is how long a key is shown, in bytes.
+	maxShown = 256
+)
+
+// sketch counts the keys that come most often, after "Efficient Computation of
+// Frequent and Top-k Elements in Data Streams" (Metwally, Agrawal, El Abbadi, 2005):
+// a new key takes the place of the one with the least count, and inherits it as
+// what it may be wrong by.
+type sketch struct {
+	seed    maphash.Seed
+	shards  [sketchShards]sketchShard
+	turned  time.Time // guarded by the recorder's mu
+	started bool
+}
+
+type sketchShard struct {
+	mu          sync.Mutex
+	now, before summary
+	_           [64]byte // shards that are used at once are not neighbours
+}
+
+// summary is a heap of keys, the least count first. The zero value is empty.
+type summary struct {
+	index map[string]*heavy
+	heap  []*heavy
+}
+
+type heavy struct {
+	key          string
+	tally        *tally
+	count, wrong uint64
+	at           int // its place in the heap
+}
+
+// A TopKey is a key that came often.
+type TopKey struct {
+	// Domain and Rule name the limit under which it came.
+	Domain, Rule string
+	Key          string // cut where it is long
+	// Count is the units that it was granted, or how often it was refused: too
+	// large by at most Error.
+	Count, Error uint64
+}
+
+func (s *sketch) add(t *tally, key string, n uint64) {
+	if n == 0 {
+		return
+	}
+	key = shown(key)
+	shard := &s.shards[maphash.String(s.seed, key)%sketchShards]
+	shard.mu.Lock()
+	shard.now.add(t, key, n)
+	shard.mu.Unlock()
+}
+
+// shown is a key as it is kept: long ones are cut, with a digest that tells them
+// apart.
+func shown(key string) string {
+	if len(key) <= maxShown {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return key[:maxShown-20] + "…" + hex.EncodeToString(sum[:8])
+}
+
+// turn makes the counts of the last minutes the past, when they are old enough.
+func (s *sketch) turn(now time.Time) {
+	if !s.started {
+		s.started, s.turned = true, now
+	}
+	if now.Sub(s.turned) < sketchAge {
+		return
+	}
+	s.turned = now
+	for i := range s.shards {
+		shard := &s.shards[i]
+		shard.mu.Lock()
+		shard.before, shard.now = shard.now, summary{}
+		shard.mu.Unlock()
+	}
+}
+
+// top returns the n keys with the largest counts.
+func (s *sketch) top(n int) []TopKey {
+	var all []TopKey
+	for i := range s.shards {
+		all = append(all, s.shards[i].keys()...)
+	}
+	slices.SortFunc(all, func(a, b TopKey) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key))
+	})
+	return all[:min(n, len(all))]
+}
+
+// keys returns the keys of a shard, each with what was counted now and before.
+func (s *sketchShard) keys() []TopKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sums := map[string]TopKey{}
+	for _, of := range []*summary{&s.before, &s.now} {
+		for _, h := range of.heap {
+			sum := sums[h.key]
+			sums[h.key] = TopKey{h.tally.domain, h.tally.rule, h.key, sum.Count + h.count, sum.Error + h.wrong}
+		}
+	}
+	all := make([]TopKey, 0, len(sums))
+	for _, k := range sums {
+		all = append(all, k)
+	}
+	return all
+}
+
+func (s *summary) add(t *tally, key string, n uint64) {
+	if s.index == nil {
+		s.index = make(map[string]*heavy, sketchKeys)
+		s.heap = make([]*heavy, 0, sketchKeys)
+	}
+	h := s.index[key]
+	switch {
+	case h != nil:
+		h.count += n
+	case len(s.heap) < sketchKeys:
+		h = &heavy{key: key, tally: t, count: n, at: len(s.heap)}
+		s.heap = append(s.heap, h)
+		s.index[key] = h
+		s.up(h)
+		return
+	default:
+		h = s.heap[0]
+		delete(s.index, h.key)
+		h.key, h.tally, h.wrong, h.count = key, t, h.count, h.count+n
+		s.index[key] = h
+	}
+	s.down(h)
+}
+
+func (s *summary) up(h *heavy) {
+	for h.at > 0 {
+		parent := s.heap[(h.at-1)/2]
+		if parent.count <= h.count {
+			return
+		}
+		s.swap(h, parent)
+	}
+}
+
+func (s *summary) down(h *heavy) {
+	for {
+		least := h
+		for _, child := range [...]int{2*h.at + 1, 2*h.at + 2} {
+			if child < len(s.heap) && s.heap[child].count < least.count {
+				least = s.heap[child]
+			}
+		}
+		if least == h {
+			return
+		}
+		s.swap(h, least)
+	}
+}
+
+func (s *summary) swap(a, b *heavy) {
+	s.heap[a.at], s.heap[b.at] = b, a
+	a.at, b.at = b.at, a.at
+}
+
+// TopUsed returns the n keys that were granted most units in the last five to ten
+// minutes, the most first.
+func (r *Recorder) TopUsed(n int) []TopKey { return r.used.top(n) }
+
+// TopRefused returns the n keys that were refused most often in the last five to
+// ten minutes, the most first.
+func (r *Recorder) TopRefused(n int) []TopKey { return r.refused.top(n) }

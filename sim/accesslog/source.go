@@ -1,0 +1,165 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+const (
+	// maxLine is how long a line may be.
+	maxLine = 1 << 20
+	// yearAhead is how far a line may be ahead of all before it, in µs: what is
+	// further is no time to move a clock to.
+	yearAhead = 366 * 24 * 3600 * 1_000_000
+	// samples is how many broken lines are shown.
+	samples = 5
+	// undetected is how many lines may be of no known format before a log is
+	// given up.
+	undetected = 100
+)
+
+// Stats is what was read so far.
+type Stats struct {
+	Bytes   int64 // of the lines, decompressed
+	Lines   int64 // the records, and Broken; headers and empty lines do not count
+	Broken  int64
+	Late    int64 // records that came too late to be put in order: they were taken to be of the latest instant
+	Samples []Broken
+}
+
+// Broken is a line that could not be read.
+type Broken struct {
+	File string
+	Line int64
+	Why  string
+	Text string // its beginning, quoted
+}
+
+// A source is one log.
+type source struct {
+	name    string
+	close   func() error
+	reader  *bufio.Reader
+	format  Format
+	field   string
+	parser  parser
+	line    int64
+	records int64
+	latest  int64
+	head    *Record // the next record, if it was read
+	ended   bool
+}
+
+func open(path string, stdin io.Reader, o Options) (*source, error) {
+	s := &source{name: path, close: func() error { return nil }, format: o.Format, field: o.TimeField}
+	raw := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := file.Stat(); err == nil && info.IsDir() {
+			_ = file.Close()
+			return nil, fmt.Errorf("%s is a folder: want log files", path)
+		}
+		s.close, raw = file.Close, file
+	}
+	s.reader = bufio.NewReaderSize(raw, 1<<18)
+	if magic, _ := s.reader.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(s.reader)
+		if err != nil {
+			_ = s.close()
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		s.reader = bufio.NewReaderSize(unzipped, 1<<18)
+	}
+	if s.format != Auto {
+		s.parser = newParser(s.format, s.field)
+	}
+	return s, nil
+}
+
+// read returns the next line without its end, and its length if it is longer than
+// lines may be.
+func (s *source) read() (line string, size int, err error) {
+	piece, err := s.reader.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return strings.TrimRight(string(piece), "\r\n"), len(piece), err
+	}
+	whole := bytes.Clone(piece)
+	size = len(piece)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		piece, err = s.reader.ReadSlice('\n')
+		size += len(piece)
+		if size <= maxLine {
+			whole = append(whole, piece...)
+		}
+	}
+	return strings.TrimRight(string(whole), "\r\n"), size, err
+}
+
+// next fills in the record with the next line that is one. At the end it returns
+// io.EOF.
+func (s *source) next(r *Record, stats *Stats) error {
+	for !s.ended {
+		line, size, err := s.read()
+		s.ended = err != nil
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: after line %d: %w", s.name, s.line, err)
+		}
+		s.line++
+		stats.Bytes += int64(size)
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		why := s.parse(line, size, r)
+		switch {
+		case why == nil:
+			stats.Lines++
+			s.records++
+			return nil
+		case errors.Is(why, errNoRecord):
+			continue
+		}
+		stats.broke(s, line, why)
+		if s.parser == nil && s.line >= undetected {
+			return fmt.Errorf("%s is of no known format: %d lines are none of %s", s.name, s.line, FormatNames())
+		}
+	}
+	return io.EOF
+}
+
+func (s *source) parse(line string, size int, r *Record) error {
+	if size > maxLine {
+		return fmt.Errorf("%d bytes long, at most %d", size, maxLine)
+	}
+	if s.parser == nil {
+		if s.format = detect(line, s.field); s.format == Auto {
+			return errors.New("of no known format")
+		}
+		s.parser = newParser(s.format, s.field)
+	}
+	r.Micros, r.fields = 0, r.fields[:0]
+	if err := s.parser.parse(line, r); err != nil {
+		return err
+	}
+	if s.records > 0 && r.Micros > s.latest+yearAhead {
+		return errors.New("its time is more than a year ahead of the lines before it")
+	}
+	s.latest = max(s.latest, r.Micros)
+	return nil
+}
+
+func (t *Stats) broke(s *source, line string, why error) {
+	t.Lines++
+	t.Broken++
+	if len(t.Samples) < samples {
+		t.Samples = append(t.Samples, Broken{File: s.name, Line: s.line, Why: why.Error(), Text: shortened(line)})
+	}
+}

@@ -1,0 +1,112 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// sample has everything that a page can have, and text that would be markup.
+func sample() *Page {
+	return &Page{
+		Title: `A <page> & "more"`, Lead: "What it is about.", Notes: []string{"A note </script>."},
+		Tables: []Table{{Title: "Table", Head: []string{"name", "n"}, Rows: [][]string{{"</script><b>", "1 000"}, {"é", "2"}}, Left: 1}},
+		Charts: []Chart{
+			{Title: "One </script><script>alert(1)</script>", X: []float64{0, 60, 120, 180}, Limit: 15, Series: []Series{
+				{Name: "all", Values: []float64{0, 10, 20, 5}, Background: true}, {Name: "some & more", Values: []float64{0, 1, 2, 0.5}},
+			}},
+			{Title: "Two", X: []float64{1.75e9, 1.75e9 + 1}, Clock: true, Series: []Series{{Name: "n", Values: []float64{1, 2}}}},
+			{Title: "Empty"},
+		},
+	}
+}
+
+func write(t *testing.T, f func(io.Writer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := f(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	got := write(t, sample().WriteText)
+	for _, want := range []string{
+		"Table\nname              n\n</script><b>  1 000\né                 2\n", "(limit 15)", "all, at most 20\n", "some & more, at most 2\n",
+		"0:00", "4:00", "* A note",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if empty := write(t, (&Page{Title: "T", Charts: []Chart{{Title: "none"}}}).WriteText); empty != "T\n" {
+		t.Errorf("an empty page is %q", empty)
+	}
+}
+
+// TestSVG: pictures are well-formed whatever they are called.
+func TestSVG(t *testing.T) {
+	t.Parallel()
+	for _, c := range sample().Charts {
+		dec := xml.NewDecoder(strings.NewReader(write(t, c.WriteSVG)))
+		for {
+			if _, err := dec.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", c.Title, err)
+			}
+		}
+	}
+	zero := Chart{X: []float64{0, 1}, Series: []Series{{Values: []float64{0, 0}}}}
+	if got := write(t, zero.WriteSVG); strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
+		t.Errorf("nothing at all is drawn as %s", got)
+	}
+}
+
+// TestHTML: the page loads nothing, and no text of it becomes markup.
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	got := write(t, sample().WriteHTML)
+	for _, bad := range []string{"<b>", "alert(1)</script>", "src=\"http", "href=", "@import", "url(", "ZgotmplZ"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	if n := strings.Count(got, "</script>"); n != 3 {
+		t.Errorf("%d scripts end, want 3", n)
+	}
+	if !strings.Contains(got, "Permission is hereby granted") {
+		t.Error("the licence of what draws the charts is missing")
+	}
+	if !strings.Contains(got, "default-src &#39;none&#39;") || strings.Count(got, "sha256-") != 2 {
+		t.Error("no content security policy")
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"0": Count(0), "999": Count(999), "1 000": Count(1000), "-12 345 678": Count(-12345678),
+		"0.5": Number(0.5), "12": Number(12), "1 235": Number(1234.6), "0.3333": Number(1.0 / 3),
+		"–": Percent(0, 0), "0 %": Percent(0, 5), "100 %": Percent(5, 5), "33.33 %": Percent(1, 3), "< 0.01 %": Percent(1, 1e6), "> 99.99 %": Percent(1e6-1, 1e6),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for top, want := range map[float64]float64{0: 1, 0.3: 1, 7: 2, 2000: 500, 1033: 500, 40: 10, 45: 20, 4: 1} {
+		if got := niceStep(top); got != want {
+			t.Errorf("step of %g: got %g, want %g", top, got, want)
+		}
+	}
+	long := Series{Values: make([]float64, 1000)}
+	long.Values[503] = 7
+	if thin := (&Series{Values: long.thin(64)}); len(thin.Values) != 64 || thin.most() != 7 {
+		t.Error("a peak got lost")
+	}
+}
