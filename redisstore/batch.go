@@ -38,6 +38,8 @@ type batch struct {
 // An item is what the script decides at a time: an act, or a run.
 type item struct {
 	act *weir.Act // the only one or the first
+	// part is set where the act is a part of another.
+	part *part
 	run
 	isRun bool
 	next  int32 // the next item of its key, or -1
@@ -121,6 +123,18 @@ func (b *batch) add(a *weir.Act) {
 	}
 	b.acts = append(b.acts, a)
 	b.place = append(b.place, i)
+}
+
+// addPart adds what an act asks of one slot.
+func (b *batch) addPart(p *part) {
+	if p.whole == nil || p.ID == "" && !p.spare {
+		b.add(p.Act)
+		return
+	}
+	b.acts = append(b.acts, p.Act)
+	b.place = append(b.place, int32(len(b.items)))
+	b.addAct(p.Act)
+	b.items[len(b.items)-1].part = p
 }
 
 // addRun adds the act to the last item of its key, or as an item of its own, and

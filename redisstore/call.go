@@ -33,9 +33,7 @@ func (s *Store) call(ctx context.Context, run *script, args []any) (string, erro
 	return reply, nil
 }
 
-// await sends one command and waits for its reply, at most until ctx ends. A
-// client that does not keep to ctx is left to finish by itself, in a goroutine
-// that ends when the client's own timeouts do.
+// await sends one command and waits for its reply, at most until ctx ends.
 func (s *Store) await(ctx context.Context, command []any) (string, error) {
 	cmd := once{redis.NewCmd(ctx, command...)}
 	cmd.SetFirstKeyPos(head)
@@ -43,16 +41,30 @@ func (s *Store) await(ctx context.Context, command []any) (string, error) {
 		_ = s.client.Process(ctx, cmd)
 		return cmd.Text()
 	}
+	if !s.within(ctx, func() { _ = s.client.Process(ctx, cmd) }) {
+		return "", ctx.Err()
+	}
+	return cmd.Text()
+}
+
+// within calls the client and reports whether it came back before ctx ended. One
+// that does not keep to ctx is left to finish by itself, in a goroutine that ends
+// when the client's own timeouts do.
+func (s *Store) within(ctx context.Context, call func()) bool {
+	if s.punctual {
+		call()
+		return true
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.client.Process(ctx, cmd)
+		call()
 	}()
 	select {
 	case <-done:
-		return cmd.Text()
+		return true
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return false
 	}
 }
 
@@ -63,7 +75,7 @@ func classify(err error) error {
 	switch {
 	case errors.As(err, &reply) && refused(reply.Error()):
 		class = weir.ErrNotApplied
-	case redis.IsAuthError(err) || redis.IsPermissionError(err):
+	case redis.IsAuthError(err) || redis.IsPermissionError(err) || reply != nil && forbidden(reply.Error()):
 		class = weir.ErrMisconfigured
 	case errors.As(err, &reply):
 		class = weir.ErrBackend

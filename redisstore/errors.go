@@ -24,6 +24,13 @@ func refused(reply string) bool {
 	return false
 }
 
+// forbidden reports whether a script ran into what its user may not do: a command,
+// or a key. Redis 7 says so in the script's error, older ones in words of their own.
+func forbidden(reply string) bool {
+	return strings.Contains(reply, "NOPERM") || strings.Contains(reply, "ACL failure in script") ||
+		strings.Contains(reply, "The user executing the script can't")
+}
+
 // undialled reports whether the request cannot have left: no connection was
 // there to carry it.
 func undialled(err error) bool {

@@ -6,9 +6,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// lanes is how many script calls are worth having under way in one Redis: while
-// it runs one, the next is already there.
-const lanes = 2
+const (
+	// lanes is how many script calls are worth having under way in one Redis: while
+	// it runs one, the next is already there.
+	lanes = 2
+	// clusterLanes is how many shares of the slots there are: neighbours are mostly
+	// on one node, so that a lane's calls go to one or two.
+	clusterLanes = 16
+)
 
 var laneSeed = maphash.MakeSeed()
 
@@ -17,6 +22,9 @@ var laneSeed = maphash.MakeSeed()
 func (s *Store) Lane(a *weir.Act) int {
 	if len(a.Charges) == 0 {
 		return 0
+	}
+	if s.placed != nil {
+		return int(s.place(&a.Charges[0]) % clusterSlots * clusterLanes / clusterSlots)
 	}
 	return int(maphash.String(laneSeed, slotOf(&a.Charges[0])) % lanes)
 }

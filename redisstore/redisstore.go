@@ -43,6 +43,7 @@ type Store struct {
 	keys     keyer
 	timeout  time.Duration
 	punctual bool // the client itself keeps to the context's deadline
+	placed   func(tag uint32) uint32 // see placer
 	scripts  scripts
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
@@ -74,7 +75,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	return &Store{
 		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
-		punctual: punctual(client), scripts: shipped, logger: o.Logger,
+		punctual: punctual(client), placed: placer(client), scripts: shipped, logger: o.Logger,
 	}, nil
 }
 
@@ -108,6 +109,10 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
+	if s.placed != nil {
+		s.takeApart(ctx, acts)
+		return
+	}
 	for len(acts) > 0 {
 		b := batches.Get().(*batch)
 		b.reset(s.keys, s.about())
@@ -158,15 +163,19 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 }
 
 func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
+	return s.send(ctx, s.pack(b), b)
+}
+
+// pack spells a batch out and returns the script for it.
+func (s *Store) pack(b *batch) *script {
 	b.pack(nil)
 	if s.extra != nil {
 		b.args = append(b.args, s.extra()...)
 	}
-	run := &s.scripts.whole
 	if b.plain {
-		run = &s.scripts.plain
+		return &s.scripts.plain
 	}
-	return s.send(ctx, run, b)
+	return &s.scripts.whole
 }
 
 // send runs a script for a batch that is packed.
@@ -175,6 +184,11 @@ func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
+	return s.read(b, reply)
+}
+
+// read hands the answers of a reply out.
+func (s *Store) read(b *batch, reply string) (answer, error) {
 	got, err := b.decode(reply)
 	if got.foreign > 0 {
 		s.found(got.foreign)

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -15,6 +16,7 @@ const (
 	flagMore      = 1
 	flagImmediate = 2
 	flagRun       = 4
+	flagSpare     = 8
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -89,7 +91,7 @@ func (b *batch) packWhole() {
 	for i := range b.items {
 		it := &b.items[i]
 		if !it.isRun {
-			b.packAct(it.act)
+			b.packAct(it)
 			continue
 		}
 		b.packet = append(b.packet, byte(weir.Take), 1, flagRun)
@@ -98,13 +100,13 @@ func (b *batch) packWhole() {
 	}
 }
 
-func (b *batch) packAct(a *weir.Act) {
-	record := 0
+func (b *batch) packAct(it *item) {
+	a, record := it.act, 0
 	if remembered(a) {
 		k, _ := b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
 		record = k + 1
 	}
-	b.packet = appendAct(b.packet, a, record)
+	b.packet = it.appendAct(b.packet, record)
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
@@ -153,25 +155,44 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 // remembered reports whether the act's id has a record.
 func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record }
 
-func appendAct(p []byte, a *weir.Act, record int) []byte {
-	flags := byte(0)
+// An identity is what the record of an id keeps besides the answers.
+type identity struct {
+	whom, what uint64
+	life       time.Duration
+}
+
+func identify(a *weir.Act) identity {
+	whom, what := a.Fingerprints()
+	return identity{whom, what, life(a)}
+}
+
+func (it *item) appendAct(p []byte, record int) []byte {
+	a, flags := it.act, byte(0)
 	if a.ID != "" || a.MaxWait > 0 {
 		flags |= flagMore
 	}
 	if a.Immediate {
 		flags |= flagImmediate
 	}
+	if it.part != nil && it.part.spare {
+		flags |= flagSpare
+	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {
 		return p
 	}
+	who := identity{}
+	if it.part != nil {
+		who = it.part.whole.identity
+	} else {
+		who = identify(a)
+	}
 	p = append16(p, record)
-	p = append56(p, life(a).Milliseconds())
+	p = append56(p, who.life.Milliseconds())
 	p = append56(p, a.MaxWait.Microseconds())
 	p = append56(p, a.Hold.Microseconds())
-	whom, what := a.Fingerprints()
-	p = binary.BigEndian.AppendUint64(p, whom)
-	p = binary.BigEndian.AppendUint64(p, what)
+	p = binary.BigEndian.AppendUint64(p, who.whom)
+	p = binary.BigEndian.AppendUint64(p, who.what)
 	p = append(p, byte(len(a.ID)))
 	return append(p, a.ID...)
 }

@@ -42,6 +42,8 @@ type App struct {
 	admin   *http.Server // nil where it is off
 	reload  *reloader    // nil for the demonstration rules
 	loaded  loaded
+	// findings is about the servers of the store; nil where there are none.
+	findings *findings
 
 	stack    *stack.Stack      // the store with its decorators
 	bus      *notice.Redis     // nil where the store is this process's own
@@ -88,6 +90,9 @@ func New(o Options) (*App, error) {
 		failed:  make(chan error, 1),
 		stopped: make(chan struct{}),
 	}
+	if s.check != nil {
+		a.findings = &findings{ask: s.check, logger: o.Logger}
+	}
 	a.rules.Store(set)
 	a.loaded.path = o.Config
 	a.loaded.note(seen[:])
@@ -115,6 +120,9 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	checks := []httpapi.Check{
 		{Name: "serving", Err: a.drainingError()},
 		{Name: "store", Err: a.reach(ctx)},
+	}
+	if a.findings != nil && a.reached.Load() {
+		checks = append(checks, a.findings.check(ctx))
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.

@@ -42,9 +42,11 @@ type Options struct {
 	ConfigFiles config.Files
 	// ConfigMerge lets several files name one domain.
 	ConfigMerge bool
-	// Store is the URL of the store: memory, redis://…, rediss://… or
-	// unix://…. Empty: [DefaultStore].
+	// Store is the URL of the store: memory, redis://…, rediss://…, unix://…,
+	// redis+cluster://… or redis+sentinel://…. Empty: [DefaultStore].
 	Store string
+	// StorePasswords has files with the passwords that the URL lacks.
+	StorePasswords StorePasswords
 	// StorePrefix begins every key in Redis; no braces. Empty: "weir:".
 	StorePrefix string
 	// StoreSecretFile holds, on its only line, what makes the slots of keys in

@@ -24,6 +24,9 @@ const (
 	dialTimeout     = 100 * time.Millisecond
 	socketTimeout   = 500 * time.Millisecond
 	connectionsACPU = 16
+	// redirectPause is how long a command first waits that followed a slot which
+	// moved, and moved again.
+	redirectPause = time.Millisecond
 )
 
 // A store is a Taker with what a process needs besides decisions.
@@ -33,6 +36,9 @@ type store struct {
 	client redis.UniversalClient
 	// ping reports whether the store answers.
 	ping func(context.Context) error
+	// check finds what is not as it should be about the servers; nil where there
+	// are none.
+	check func(context.Context) ([]redisstore.Finding, error)
 	// close gives the connections back.
 	close func() error
 }
@@ -40,7 +46,8 @@ type store struct {
 // storeOptions are what a store in Redis needs besides its URL.
 type storeOptions struct {
 	redisstore.Options
-	tls StoreTLS
+	tls       StoreTLS
+	passwords StorePasswords
 }
 
 // openStore opens the store that the options name.
@@ -49,7 +56,7 @@ func (o *Options) openStore() (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openStore(o.Store, storeOptions{redisstore.Options{Prefix: o.StorePrefix, Secret: secret, Logger: o.Logger}, o.StoreTLS})
+	return openStore(o.Store, storeOptions{redisstore.Options{Prefix: o.StorePrefix, Secret: secret, Logger: o.Logger}, o.StoreTLS, o.StorePasswords})
 }
 
 // openStore returns the store that a URL names. It connects to nothing. Its
@@ -61,13 +68,14 @@ func openStore(raw string, o storeOptions) (*store, error) {
 		if raw != "memory" && raw != "memory://" {
 			return nil, storeError("memory with more behind it", "memory alone")
 		}
+		if o.passwords != (StorePasswords{}) {
+			return nil, storeError("memory", "redis://…, for there are files with passwords")
+		}
 		return memoryStore(o.Logger), o.tls.apply(nil)
-	case "redis", "rediss", "unix":
+	case "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel":
 		return redisStore(raw, o)
-	case "redis+cluster", "redis+sentinel":
-		return nil, storeError(scheme+"://…", "memory, redis://… or rediss://…: this version does not support "+scheme+" yet")
 	}
-	return nil, storeError("of no known kind", "memory, redis://…, rediss://… or unix://…")
+	return nil, storeError("of no known kind", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
 }
 
 func storeError(value, want string) error {
@@ -83,15 +91,15 @@ func memoryStore(logger *slog.Logger) *store {
 }
 
 func redisStore(raw string, o storeOptions) (*store, error) {
-	options, err := redis.ParseURL(raw)
+	to, err := parseTarget(raw)
 	if err != nil {
-		return nil, storeError(misread(err), "redis://[user:password@]host:port[/db], rediss://… or unix:///path[?db=n]; percent-encode a password")
-	}
-	tune(options)
-	if err := o.tls.apply(options.TLSConfig); err != nil {
 		return nil, err
 	}
-	client := redis.NewClient(options)
+	tune(to.Options)
+	if err := errors.Join(o.tls.apply(to.TLSConfig), o.passwords.apply(to)); err != nil {
+		return nil, err
+	}
+	client := to.client()
 	taker, err := redisstore.New(client, o.Options)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -100,6 +108,7 @@ func redisStore(raw string, o storeOptions) (*store, error) {
 		Taker:  taker,
 		client: client,
 		ping:   func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		check:  taker.Check,
 		close:  client.Close,
 	}, nil
 }
@@ -131,11 +140,17 @@ func tune(o *redis.Options) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// describe says which store a URL names, without its password, for logs.
+// describe says which store a URL names, without its passwords, for logs.
 func describe(raw string) string {
+	scheme, _, _ := strings.Cut(raw, ":")
+	if strings.Contains(scheme, "+") {
+		if to, err := parseTarget(raw); err == nil {
+			return scheme + "://" + strings.TrimPrefix(to.master+"@", "@") + strings.Join(to.addrs, ",")
+		}
+		return scheme
+	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme == "" || u.Host+u.Path == "" {
-		scheme, _, _ := strings.Cut(raw, ":")
 		return scheme
 	}
 	return u.Scheme + "://" + u.Host + u.Path

@@ -24,8 +24,15 @@ func TestOpenStoreRefuses(t *testing.T) {
 		"memory:x":                              "memory alone",
 		"memcached://h":                         "of no known kind",
 		"redis.internal:6379":                   "of no known kind",
-		"redis+cluster://h:1,h:2":               "this version does not support redis+cluster yet",
-		"redis+sentinel://h/mymaster":           "this version does not support redis+sentinel yet",
+		"redis+cluster://h:1,h:2/1":             "a database number",
+		"redis+cluster://h:1,":                  `a host that is none: ""`,
+		"redis+cluster://h:1,h:port":            `a host that is none: "h:port"`,
+		"redis+cluster://u:hunter2@h:1?x=1":     "unexpected option: x",
+		"redis+sentinel://h/mymaster":           "without a master's name",
+		"redis+sentinel://u:hunter2@h:1,h:2":    "without a master's name",
+		"redis+sentinel://m@h:1/x":              "invalid database number",
+		"redis://h?sentinel_password=hunter2":   "without sentinels",
+		"redis+ring://h:1,h:2":                  "of no known kind",
 		"redis://u:hunter2@h:port":              "not a URL",
 		"redis://u:hun%ter2@h":                  "not a URL",
 		"redis://u:hunter2@h/zero":              "invalid database number",
@@ -45,7 +52,7 @@ func TestOpenStoreRefuses(t *testing.T) {
 
 func TestOpenStoreConnectsToNothing(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"memory", "memory://", "redis://h:1/2", "rediss://u:p@h", "unix:///run/redis.sock?db=1"} {
+	for _, url := range []string{"memory", "memory://", "redis://h:1/2", "rediss://u:p@h", "unix:///run/redis.sock?db=1", "redis+cluster://u:p@h:1,h,[::1]:7", "rediss+sentinel://u:p@main@h,h:2/3?pool_size=2&sentinel_password=q"} {
 		s, err := openStore(url, storeOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
@@ -102,6 +109,10 @@ func TestDescribe(t *testing.T) {
 		"redis://u:hunter2@h:1/2?password=no": "redis://h:1/2",
 		"unix://u:hunter2@/run/redis.sock":    "unix:///run/redis.sock",
 		"redis://u:hun%ter2@h":                "redis",
+		"redis+cluster://u:hunter2@h,i:2?x":   "redis+cluster",
+		"redis+cluster://u:hunter2@h,i:2":     "redis+cluster://h:6379,i:2",
+		"redis+sentinel://u:hunter2@m@h/1":    "redis+sentinel://m@h:26379",
+		"redis+sentinel://u:hunter2@h":        "redis+sentinel",
 	} {
 		if got := describe(url); got != want {
 			t.Errorf("%s: got %q, want %q", url, got, want)

@@ -74,6 +74,12 @@ func (h *history) tick() {
 	// Two weeks are enough to cross any border of a month, and few enough to
 	// stay in this century.
 	period := min(h.limits[h.rng.IntN(len(h.limits))].Period, 14*24*time.Hour)
+	before := h.Clock.Now()
+	defer func() {
+		if h.Forward && h.Clock.Now().Before(before) {
+			h.Clock.Set(before)
+		}
+	}()
 	switch h.rng.IntN(12) {
 	case 0, 1, 2:
 		return

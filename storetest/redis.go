@@ -37,6 +37,7 @@ const (
 type Redis struct {
 	t       testing.TB
 	program string
+	config  string // a configuration file, or empty
 	args    []string
 	env     []string
 	dir     string
@@ -58,7 +59,12 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 // environment, each as NAME=value.
 func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{t: t, program: Require(t, "redis-server"), args: args, env: env, dir: t.TempDir()}
+	return startRedis(t, "", env, args...)
+}
+
+func startRedis(t testing.TB, config string, env []string, args ...string) *Redis {
+	t.Helper()
+	r := &Redis{t: t, program: Require(t, "redis-server"), config: config, args: args, env: env, dir: t.TempDir()}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {
@@ -119,10 +125,13 @@ func (r *Redis) start() error {
 		return err
 	}
 	defer log.Close()
-	r.cmd = exec.Command(r.program, append([]string{
-		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
-		"--save", "", "--appendonly", "no",
-	}, r.args...)...)
+	args := []string{"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir}
+	if r.config != "" {
+		args = append([]string{r.config}, args...)
+	} else {
+		args = append(args, "--save", "", "--appendonly", "no")
+	}
+	r.cmd = exec.Command(r.program, append(args, r.args...)...)
 	r.cmd.Env = append(os.Environ(), r.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	dieWithParent(r.cmd)

@@ -18,6 +18,8 @@ type Twins struct {
 	Seed uint64
 	// Algorithms are what the history uses. Empty: all.
 	Algorithms []weir.Algorithm
+	// Forward: the clock never goes back.
+	Forward bool
 }
 
 const (

@@ -72,7 +72,7 @@ for a = 1, acts do
   local kind, n, flags
   kind, n, flags, pos = unpack('>BBB', request, pos)
   answers = answers + 1
-  if flags >= 4 then
+  if flags == 4 then
     local k
     k, pos = unpack('>I2', request, pos)
     local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -117,7 +117,7 @@ for a = 1, acts do
     if flags % 2 == 1 then
       record, life, longest, lease, whom, what, holder, pos = unpack('>I2I7I7I7c8c8Bc0', request, pos)
     end
-    local immediate = flags >= 2
+    local immediate = flags % 4 >= 2
     local top = answers
     local first, most = pos, 0
     for i = 1, n do
@@ -143,6 +143,11 @@ for a = 1, acts do
         else
           answered = string.sub(known, 18, size)
         end
+      elseif kind == 7 then
+        if status ~= 1 or closed then
+          -- Nothing of it is charged, or it is not ours any more.
+          answered = string.sub(known, 18, size)
+        end
       elseif status ~= 1 then
         code = 1
       elseif closed == kind and string.sub(known, size + 2, size + 9) == what then
@@ -150,7 +155,7 @@ for a = 1, acts do
       elseif closed then
         code = closed == 3 and 4 or 3
       end
-    elseif record > 0 and kind > 0 then
+    elseif record > 0 and kind > 0 and kind < 7 then
       code = 1
     end
     for i = 1, n do
@@ -163,7 +168,7 @@ for a = 1, acts do
     end
 
     if code == 0 and not answered and kind == 0 then
-      local fits = true
+      local fits = flags < 8
       for i = 1, n do
         local k = KEY[i]
         local cost = (pending[k] or 0) + COST[i]
@@ -267,7 +272,7 @@ for a = 1, acts do
       local held, since, delay = {}, now, {}
       for i = 1, n do
         local k = KEY[i]
-        held[i], delay[i] = COST[i], 0
+        held[i], delay[i] = kind < 7 and COST[i] or 0, 0
         if known then
           since = unpack('>I7', known, 18)
           local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
@@ -301,6 +306,9 @@ for a = 1, acts do
           AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
         elseif kind == 6 then
           granted = owe(k, cost)
+        elseif kind == 7 then
+          granted = min(cost, was)
+          give(k, was - granted, was, since, late)
         end
         COST[i] = granted
       end
@@ -312,7 +320,22 @@ for a = 1, acts do
           -- @fresh
         end
         answers = answers + 1
-        reply[answers] = pack(DECISION, 1, COST[i], max(0, burst - used), 0, fresh, 0)
+        local outcome, room, late = 1, max(0, burst - used), 0
+        if kind == 7 then
+          -- As the take would have said it.
+          if COST[i] == 0 then
+            outcome = 3
+          else
+            late = delay[i]
+          end
+          if immediate and id == LEAKY and used > 0 then
+            room = 0
+          end
+        end
+        reply[answers] = pack(DECISION, outcome, COST[i], room, 0, fresh, late)
+      end
+      if kind == 7 and code == 0 then
+        known = pack('>Bc8c8I7', COST[1] > 0 and 1 or 2, whom, what, COST[1] > 0 and since or now) .. table.concat(reply, '', top + 1, answers)
       end
       if known and code == 0 then
         if kind < 4 then

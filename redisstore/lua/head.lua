@@ -14,8 +14,9 @@
 --                the algorithm's file says)  B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
---                5 reset, 6 record), charges, flags (1 more follows,
---                2 immediate, 4 a run and nothing else)      B B B
+--                5 reset, 6 record, 7 undo), charges, flags (1 more follows,
+--                2 immediate, 4 a run and nothing else, 8 refused elsewhere)
+--                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms, longest
 --                wait, lease of a renewal, fingerprints of keys and content,
 --                length and id                 I2 I7 I7 I7 c8 c8 B c0
@@ -26,6 +27,12 @@
 --                  flags (1 immediate, 2 up to follows), times, cost, up to
 --                                                    I2, B I2 I7 (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
+--
+-- An act over several slots of a cluster comes in parts, one a slot, each with the
+-- fingerprints of the whole. Once a part is refused, later ones say that they were
+-- refused elsewhere and are charged nothing; earlier ones are undone: of the take with
+-- the id no more than the cost stays, and its record says so from then on, also where
+-- the take comes later.
 --
 -- A run is so many takes of one charge that ask the same of one key, without an id
 -- or a time to wait, with no other act on that key between them. With up to, and

@@ -277,16 +277,9 @@ func (e *environment) store() string {
 	if e.get("REDIS_URL") == "" {
 		return ""
 	}
-	if kind := e.get("REDIS_TYPE"); kind != "" && !strings.EqualFold(kind, "single") {
-		e.fail("REDIS_TYPE", strconv.Quote(kind), "single: this version serves no cluster and no sentinel yet")
-	}
 	u := e.redis()
 	if auth := e.get("REDIS_AUTH"); auth != "" {
-		user, password, found := strings.Cut(auth, ":")
-		if !found {
-			user, password = "", auth
-		}
-		u.User = url.UserPassword(user, password)
+		u.User = url.UserPassword(userOf(auth))
 	}
 	if e.truth("REDIS_TLS") && u.Scheme != "rediss" {
 		if u.Scheme != "redis" {
@@ -303,8 +296,54 @@ func (e *environment) store() string {
 			options.Set(name, timeout)
 		}
 	}
+	kind := strings.ToLower(e.get("REDIS_TYPE"))
+	if auth := e.get("REDIS_SENTINEL_AUTH"); auth != "" && kind == "sentinel" {
+		user, password := userOf(auth)
+		options.Set("sentinel_username", user)
+		options.Set("sentinel_password", password)
+	}
 	u.RawQuery = options.Encode()
-	return u.String()
+	switch kind {
+	case "", "single":
+		return u.String()
+	case "cluster", "sentinel":
+		return e.several(u, kind)
+	}
+	e.fail("REDIS_TYPE", strconv.Quote(e.get("REDIS_TYPE")), "single, cluster or sentinel")
+	return ""
+}
+
+// several is the URL of a cluster, whose nodes are the host, or of a master that
+// sentinels know, whose name comes before them.
+func (e *environment) several(u *url.URL, kind string) string {
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
+		e.fail("REDIS_TYPE", strconv.Quote(kind), "single, for REDIS_URL is a socket of this host")
+	}
+	text, hosts := u.Scheme+"+"+kind+"://", u.Host
+	if u.User != nil {
+		text += u.User.String() + "@"
+	}
+	if kind == "sentinel" {
+		master, sentinels, found := strings.Cut(hosts, ",")
+		if !found {
+			e.fail("REDIS_URL", "without sentinels", "master,host:port,host:port…, for REDIS_TYPE is sentinel")
+		}
+		text, hosts = text+url.PathEscape(master)+"@", sentinels
+	}
+	text += hosts + u.Path
+	if u.RawQuery != "" {
+		text += "?" + u.RawQuery
+	}
+	return text
+}
+
+// userOf is the user and the password of a password that may come with a user.
+func userOf(auth string) (user, password string) {
+	user, password, found := strings.Cut(auth, ":")
+	if !found {
+		return "", auth
+	}
+	return user, password
 }
 
 // redis is where the Redis is, as REDIS_URL and REDIS_SOCKET_TYPE say it.

@@ -26,6 +26,7 @@ type serveFlags struct {
 	storeSecret          string
 	storeTLS             server.StoreTLS
 	denyCache            int
+	storePasswords       server.StorePasswords
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
 	resp, respPassword   string
@@ -75,11 +76,12 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
 	flags.StringVar(&f.configFiles, "config-files", config.FilesYAML.String(), "which files of a folder: yaml, all, or hidden for those with a dot before them too")
 	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
-	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://… or unix://…")
+	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
 	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
 	defineStoreTLS(flags, &f.storeTLS)
 	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
+	defineStorePasswords(flags, &f.storePasswords)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -205,6 +207,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		GRPCConnectionAge:   f.rls.age,
 		GRPCConnectionGrace: f.rls.grace,
 
+		StorePasswords:   f.storePasswords,
 		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
 		Logger:           logger,

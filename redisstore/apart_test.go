@@ -1,0 +1,242 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// one asks for one act at a time. Refunds by id of several charges are releases: of
+// one that asks for too much in a later slot, what lies before is refunded.
+type one struct{ weir.Taker }
+
+func (o one) Take(ctx context.Context, acts []*weir.Act) {
+	for i, a := range acts {
+		if a.Kind == weir.Refund && a.ID != "" && len(a.Charges) > 1 {
+			a.Kind = weir.Release
+		}
+		o.Taker.Take(ctx, acts[i:i+1])
+	}
+}
+
+// beside places all keys in one slot.
+type beside struct{ weir.Taker }
+
+func (b beside) Take(ctx context.Context, acts []*weir.Act) {
+	placed := make([]*weir.Act, len(acts))
+	for n, a := range acts {
+		act := *a
+		act.Charges = slices.Clone(a.Charges)
+		for i := range act.Charges {
+			act.Charges[i].Slot = "beside"
+		}
+		placed[n] = &act
+	}
+	b.Taker.Take(ctx, placed)
+	for n, a := range acts {
+		a.Err = placed[n].Err
+	}
+}
+
+// TestTwinsOnCluster demands what TestTwins does of a cluster: of whole calls where
+// all keys share a slot, and of single acts where none do.
+func TestTwinsOnCluster(t *testing.T) {
+	t.Parallel()
+	client := dialCluster(t, storetest.StartCluster(t, 3))
+	for name, wrap := range map[string]func(weir.Taker) weir.Taker{
+		"one slot": func(next weir.Taker) weir.Taker { return beside{next} },
+		"apart":    func(next weir.Taker) weir.Taker { return one{next} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := twins(t, "127.0.0.1:1", "", same)
+			store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: name, Timeout: time.Minute}, w.Clock.Micros)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What is undone was written, so that a clock which goes back does not find
+			// what was there before.
+			w.Forward = name == "apart"
+			w.A, w.B = wrap(w.A), wrap(store)
+			if err := w.Compare(*twinSteps / 10); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+var fixed = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: slow, Anchor: weir.AnchorFirst}
+
+func fixedOf(count int64) *weir.Limit {
+	l := fixed
+	l.Count = count
+	return l.MustCompile()
+}
+
+// spent is how many units of a limit are charged.
+func spent(t testing.TB, store weir.Taker, key string, limit *weir.Limit, slot ...string) int64 {
+	t.Helper()
+	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Slot: strings.Join(slot, "")})
+	if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	return limit.Capacity() - a.Decisions[0].Remaining
+}
+
+// TestApart has many callers charge keys of several slots at once: what is charged
+// in the end is what was granted, and no more than the limits allow.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	store := open(t, dialCluster(t, storetest.StartCluster(t, 3)), redisstore.Options{Timeout: time.Minute})
+	global, user := fixedOf(1000), fixedOf(30)
+	var granted [40]atomic.Int64
+	var callers sync.WaitGroup
+	for caller := range 16 {
+		callers.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(caller)))
+			for range 30 {
+				var acts []*weir.Act
+				var who []int
+				for range 1 + rng.IntN(8) {
+					n := rng.IntN(len(granted))
+					charges := []weir.Charge{{Key: "global", Limit: global, Cost: 1}, {Key: fmt.Sprint("user ", n), Limit: user, Cost: 1}, {Key: "other", Limit: global, Cost: 2}}
+					rng.Shuffle(3, func(i, j int) { charges[i], charges[j] = charges[j], charges[i] })
+					acts, who = append(acts, storetest.NewAct(charges...)), append(who, n)
+				}
+				store.Take(t.Context(), acts)
+				for i, a := range acts {
+					if a.Err != nil {
+						t.Error(a.Err)
+					} else if a.Allowed() {
+						granted[who[i]].Add(1)
+					}
+				}
+			}
+		})
+	}
+	callers.Wait()
+	total := int64(0)
+	for n := range granted {
+		if got, want := spent(t, store, fmt.Sprint("user ", n), user), granted[n].Load(); got != want || want > 30 {
+			t.Errorf("user %d: charged %d, granted %d of 30", n, got, want)
+		}
+		total += granted[n].Load()
+	}
+	if one, two := spent(t, store, "global", global), spent(t, store, "other", global); one != total || two != 2*total {
+		t.Errorf("charged %d and %d, granted %d", one, two, total)
+	}
+	if total < 300 || total > 500 {
+		t.Errorf("granted %d, want nearly 500", total)
+	}
+}
+
+// proxied dials the nodes of a cluster through proxies.
+func proxied(t *testing.T, c *storetest.Cluster, choose func([]byte) storetest.Fault) (*redis.ClusterClient, []*storetest.Proxy) {
+	t.Helper()
+	ways := make(map[string]*storetest.Proxy)
+	var all []*storetest.Proxy
+	for _, address := range c.Addrs() {
+		ways[address] = storetest.StartProxy(t, address, choose)
+		all = append(all, ways[address])
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(), ContextTimeoutEnabled: true, PoolSize: 64,
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, ways[address].Addr())
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client, all
+}
+
+// lossy has callers charge two slots while a third of what goes to the first of them
+// is lost, takes and their undoing alike, some before it ran, some after, some while
+// the caller has undone it already. It returns what was charged in the end of both,
+// and what was granted.
+func lossy(t *testing.T, cluster *storetest.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) (first, last, granted int64) {
+	t.Helper()
+	faults := &lottery{rng: rand.New(rand.NewPCG(3, 3))}
+	client, proxies := proxied(t, cluster, func(request []byte) storetest.Fault {
+		if !bytes.Contains(request, []byte(":first")) {
+			return storetest.Pass
+		}
+		return faults.draw(request)
+	})
+	store, err := open(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	straight, err := open(dialCluster(t, cluster))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, narrow := fixedOf(1_000_000), fixedOf(100)
+	spent(t, store, "last", narrow)
+	var count atomic.Int64
+	var callers sync.WaitGroup
+	for range 32 {
+		callers.Go(func() {
+			for range 12 {
+				a := storetest.NewAct(weir.Charge{Key: "first", Limit: wide, Cost: 1}, weir.Charge{Key: "last", Limit: narrow, Cost: 1})
+				ctx, cancel := context.WithTimeout(t.Context(), 2*patienceOfClients)
+				store.Take(ctx, []*weir.Act{a})
+				cancel()
+				if a.Err == nil && a.Allowed() {
+					count.Add(1)
+				} else if a.Err != nil && !errors.Is(a.Err, weir.ErrAmbiguous) && !errors.Is(a.Err, weir.ErrNotApplied) {
+					t.Error(a.Err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	// What could not be undone in time is undone within the store's timeout.
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if spent(t, straight, "first", wide) == count.Load() {
+			break
+		}
+	}
+	for _, p := range proxies {
+		p.Close()
+	}
+	return spent(t, straight, "first", wide), spent(t, straight, "last", narrow), count.Load()
+}
+
+// TestApartIsUndoneOnce loses what goes to one of two slots, and shows that it is
+// noticed where undoing is not remembered, or not done.
+func TestApartIsUndoneOnce(t *testing.T) {
+	t.Parallel()
+	cluster := storetest.StartCluster(t, 3)
+	first, last, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
+		return redisstore.New(client, redisstore.Options{})
+	})
+	if first != granted || last < granted || granted < 10 {
+		t.Errorf("charged %d and %d, granted %d", first, last, granted)
+	}
+	for name, change := range map[string][2]string{
+		"nothing stands in the way of what comes late": {"kind > 0 and kind < 7 then", "kind > 0 then"},
+		"nothing is undone": {"give(k, was - granted, was, since, late)", ""},
+	} {
+		first, _, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
+			return redisstore.NewMutated(client, redisstore.Options{Prefix: name}, change[0], change[1])
+		})
+		if first == granted {
+			t.Errorf("%s: not noticed, charged and granted %d", name, first)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// oldest is the first version of Redis that the store was made for.
+const oldest = 6.2
+
+// A Finding is something about a server that is not as the store needs it.
+type Finding struct {
+	// Node is the server's address, as the client knows it.
+	Node string
+	// Setting is what was looked at: topology, role, version, maxmemory-policy or
+	// permissions.
+	Setting string
+	// Detail says what was found and what was expected.
+	Detail string
+	// Fatal: no decisions are reached as long as that is so.
+	Fatal bool
+}
+
+// String returns the finding as it stands in messages.
+func (f Finding) String() string { return f.Node + ": " + f.Setting + ": " + f.Detail }
+
+// Check looks at every server that the store uses: whether it is one that takes
+// writes, of a version that is known to do, forgets no keys before their time, and
+// lets the store's scripts do what they do. For that it makes and resets keys of its
+// own under the store's prefix. What it needs permission for besides the scripts is
+// INFO; where that is not given, a finding says so. The error says that a server did
+// not answer, in which case the findings are those of others.
+func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return nil, classify(err)
+	}
+	var found []Finding
+	seen := make(map[string]bool)
+	for i := 0; len(seen) < masters && i < clusterSlots; i++ {
+		slot := "check " + strconv.Itoa(i)
+		node, err := s.node(ctx, s.keys.join(slot, key{}))
+		if err != nil {
+			return found, classify(err)
+		}
+		address := ""
+		if node != nil {
+			address = node.Options().Addr
+		}
+		if seen[address] {
+			continue
+		}
+		seen[address] = true
+		more, err := s.inspect(ctx, node, slot)
+		if found = append(found, more...); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// masters is how many servers have slots, as far as the client knows.
+func (s *Store) masters(ctx context.Context) (int, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return 1, nil
+	}
+	slots, err := cluster.ClusterSlots(ctx).Result()
+	masters := make(map[string]bool)
+	for _, slot := range slots {
+		if len(slot.Nodes) > 0 {
+			masters[slot.Nodes[0].Addr] = true
+		}
+	}
+	return len(masters), err
+}
+
+// node returns the server that has a key; nil where only the client knows it.
+func (s *Store) node(ctx context.Context, name string) (*redis.Client, error) {
+	switch c := s.client.(type) {
+	case *redis.Client:
+		return c, nil
+	case *redis.ClusterClient:
+		return c.MasterForKey(ctx, name)
+	}
+	return nil, nil
+}
+
+// inspect looks at one server, by a slot that it has.
+func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([]Finding, error) {
+	var found []Finding
+	address := "redis"
+	if node != nil {
+		address = node.Options().Addr
+		info, err := node.Info(ctx).Result()
+		switch {
+		case redis.IsPermissionError(err):
+			found = append(found, Finding{address, "permissions", "version, role and maxmemory-policy cannot be looked at: want +info", false})
+		case err != nil:
+			return nil, classify(err)
+		default:
+			_, clustered := s.client.(*redis.ClusterClient)
+			found = append(found, read(info, address, clustered)...)
+		}
+	}
+	if slices.ContainsFunc(found, func(f Finding) bool { return f.Fatal }) {
+		return found, nil
+	}
+	err := s.try(ctx, slot)
+	if errors.Is(err, weir.ErrMisconfigured) || errors.Is(err, weir.ErrBackend) {
+		return append(found, Finding{address, "permissions", "the store's scripts cannot run: " + err.Error(), true}), nil
+	}
+	return found, err
+}
+
+// read finds what INFO says.
+func read(info, address string, clustered bool) []Finding {
+	fields := make(map[string]string)
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
+	}
+	var found []Finding
+	add := func(fatal bool, setting, format string, args ...any) {
+		found = append(found, Finding{address, setting, fmt.Sprintf(format, args...), fatal})
+	}
+	if fields["cluster_enabled"] == "1" && !clustered {
+		add(true, "topology", "a node of a cluster, asked as if it were alone: want a client for clusters")
+	}
+	if fields["role"] == "slave" {
+		add(true, "role", "a replica, which takes no writes: want its master")
+	}
+	version := fields["redis_version"]
+	if major, minor, ok := strings.Cut(version, "."); ok && fields["valkey_version"] == "" {
+		minor, _, _ = strings.Cut(minor, ".")
+		if n, err := strconv.ParseFloat(major+"."+minor, 64); err == nil && n < oldest {
+			add(false, "version", "%s: want %.1f or later", version, oldest)
+		}
+	}
+	if policy := fields["maxmemory_policy"]; policy != "noeviction" && policy != "" && fields["maxmemory"] != "0" {
+		add(false, "maxmemory-policy", "%s: keys are forgotten before their time, and their limits begin anew: want noeviction", policy)
+	}
+	return found
+}
+
+// try has the scripts do everything that they do, on keys of one slot.
+func (s *Store) try(ctx context.Context, slot string) error {
+	takes := make([]*weir.Act, len(algo.Steps))
+	for id := range takes {
+		l := weir.PerMinute(1)
+		l.Algorithm = weir.Algorithm(id)
+		takes[id] = &weir.Act{
+			Charges:   []weir.Charge{{Key: slot, Slot: slot, Limit: l.MustCompile(), Cost: 1}},
+			Decisions: make([]weir.Decision, 1),
+		}
+		if l.Algorithm == weir.Concurrency {
+			takes[id].ID = rand.Text()
+			defer s.client.Del(ctx, s.keys.record(takes[id]))
+		}
+	}
+	if err := s.must(ctx, weir.Take, takes); err != nil {
+		return err
+	}
+	// One key is read otherwise than several are.
+	for _, looks := range [][]*weir.Act{looks(takes), looks(takes[:1])} {
+		if err := s.must(ctx, weir.Take, looks); err != nil {
+			return err
+		}
+		for _, a := range looks {
+			if a.Decisions[0].Remaining > 0 {
+				return fmt.Errorf("%w: what was charged is not found again: want +get and +mget", weir.ErrMisconfigured)
+			}
+		}
+	}
+	if err := s.must(ctx, weir.Refund, takes); err != nil {
+		return err
+	}
+	return s.must(ctx, weir.Reset, takes)
+}
+
+// must has acts done and returns their first error.
+func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) error {
+	for _, a := range acts {
+		a.Kind = kind
+		a.Charges[0].At = a.Decisions[0].At
+	}
+	s.Take(ctx, acts)
+	for _, a := range acts {
+		if a.Err != nil {
+			return a.Err
+		}
+	}
+	return nil
+}
+
+func looks(takes []*weir.Act) []*weir.Act {
+	looks := make([]*weir.Act, len(takes))
+	for i, a := range takes {
+		looks[i] = &weir.Act{Charges: slices.Clone(a.Charges), Decisions: make([]weir.Decision, 1)}
+		looks[i].Charges[0].Cost = 0
+	}
+	return looks
+}

@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const (
+	// maxTries is how often a part goes to a slot that is moving, and firstWait how
+	// long it waits in between at first, twice as long each time.
+	maxTries  = 5
+	firstWait = time.Millisecond
+)
+
+// takeApart decides acts whose keys lie on several servers, in rounds: all parts
+// that are due leave together, one script a slot, one pipeline a node. Acts that
+// meet in a slot are decided there in their order.
+func (s *Store) takeApart(ctx context.Context, acts []*weir.Act) {
+	jobs := make([]*job, 0, len(acts))
+	for _, a := range acts {
+		if !a.Prepare() {
+			jobs = append(jobs, s.newJob(a))
+		}
+	}
+	for wait := time.Duration(0); ; {
+		loads := s.round(jobs)
+		if len(loads) == 0 {
+			break
+		}
+		sleep(ctx, wait)
+		wait = s.exchange(ctx, loads)
+		for _, j := range jobs {
+			j.advance()
+		}
+	}
+	var left []*part
+	for _, j := range jobs {
+		left = append(left, j.failed...)
+	}
+	if len(left) > 0 {
+		// It ends by itself within the store's timeout.
+		go s.clear(context.WithoutCancel(ctx), left)
+	}
+}
+
+// round loads all parts that are due, each behind those that came before it in its
+// slot.
+func (s *Store) round(jobs []*job) []*load {
+	var loads []*load
+	open, held := make(map[uint32]*load), make(map[uint32]bool)
+	for _, j := range jobs {
+		for _, p := range j.stage() {
+			if p.answered || held[p.place] {
+				continue
+			}
+			l := open[p.place]
+			if fresh := l == nil || p.tries > 0 || !l.fits(p.Act); fresh && l != nil && l.calendars() {
+				// It may have to be asked again, before what comes now.
+				held[p.place] = true
+				continue
+			} else if fresh {
+				l = s.newLoad()
+				loads, open[p.place] = append(loads, l), l
+			}
+			l.add(p)
+			if p.tries > 0 {
+				delete(open, p.place)
+			}
+		}
+		for _, p := range j.ahead() {
+			held[p.place] = true
+		}
+	}
+	return loads
+}
+
+// exchange sends loads and hands out what came back. It returns how long to wait
+// before the next round.
+func (s *Store) exchange(ctx context.Context, loads []*load) (wait time.Duration) {
+	if ctx.Err() == nil {
+		s.sendAll(ctx, loads)
+	}
+	for _, l := range loads {
+		switch {
+		case ctx.Err() != nil && !l.sent:
+			l.fail(fmt.Errorf("%w: %w", weir.ErrNotApplied, context.Cause(ctx)))
+		case l.err == nil:
+			s.arrive(l)
+		case moving(l.err) && l.parts[0].tries < maxTries:
+			wait = max(wait, l.again())
+		default:
+			l.fail(l.err)
+		}
+	}
+	return wait
+}
+
+// clear undoes what could not be undone in time, as long as a call may last.
+func (s *Store) clear(ctx context.Context, parts []*part) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	for wait := firstWait; len(parts) > 0 && ctx.Err() == nil; wait *= 2 {
+		loads := make([]*load, len(parts))
+		for i, p := range parts {
+			loads[i] = s.newLoad()
+			loads[i].add(p)
+		}
+		s.exchange(ctx, loads)
+		parts = slices.DeleteFunc(parts, func(p *part) bool { return p.answered && p.Err == nil })
+		sleep(ctx, wait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,41 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// dialCluster connects to a cluster that may be slow.
+func dialCluster(t testing.TB, c *storetest.Cluster) *redis.ClusterClient {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 8 * time.Millisecond,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// TestStoreOnCluster runs the suite on a cluster, where charges of one act that name
+// no slot lie apart.
+func TestStoreOnCluster(t *testing.T) {
+	t.Parallel()
+	client := dialCluster(t, storetest.StartCluster(t, 3))
+	var opened atomic.Int64
+	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		prefix := fmt.Sprintf("suite%d:", opened.Add(1))
+		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	})
+}

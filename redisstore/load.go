@@ -1,0 +1,175 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+)
+
+// A load is the parts of one script call.
+type load struct {
+	*batch
+	parts []*part
+	run   *script
+	sent  bool
+	reply string
+	err   error
+}
+
+func (s *Store) newLoad() *load {
+	b := batches.Get().(*batch)
+	b.reset(s.keys, s.about())
+	return &load{batch: b}
+}
+
+func (l *load) add(p *part) {
+	p.answered, p.Err = false, nil
+	l.addPart(p)
+	l.parts = append(l.parts, p)
+}
+
+// calendars reports whether windows came along that may not reach the store's time.
+func (l *load) calendars() bool {
+	return slices.ContainsFunc(l.rules, func(r rule) bool { return r.Calendar })
+}
+
+// fail answers all parts with an error.
+func (l *load) fail(err error) {
+	for _, p := range l.parts {
+		p.answered, p.Err = true, fmt.Errorf("weir: %v: %w", p.Kind, err)
+	}
+}
+
+// again keeps the parts for the next round, each by itself, and returns how long to
+// wait before it: a slot that moves serves single keys at once.
+func (l *load) again() time.Duration {
+	for _, p := range l.parts {
+		p.tries++
+	}
+	if len(l.parts) > 1 {
+		return 0
+	}
+	return firstWait << l.parts[0].tries
+}
+
+// arrive hands the answers out. A part whose calendar windows did not reach the
+// store's time is due once more.
+func (s *Store) arrive(l *load) {
+	got, err := s.read(l.batch, l.reply)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	if got.outside > 0 {
+		s.ahead.Store(got.outside - time.Now().UnixMicro())
+	}
+	for _, p := range l.parts {
+		if p.answered = p.Err != errOutside || p.outside; !p.answered {
+			p.outside, p.Err = true, nil
+		}
+	}
+	l.reset(keyer{}, 0)
+	batches.Put(l.batch)
+}
+
+// moving reports whether a slot was not where it was asked for, or not whole there.
+func moving(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, prefix := range []string{"TRYAGAIN ", "MOVED ", "ASK "} {
+		if strings.HasPrefix(reply.Error(), prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// sendAll runs the scripts of loads, those of one node together.
+func (s *Store) sendAll(ctx context.Context, loads []*load) {
+	for _, l := range loads {
+		l.run, l.sent = s.pack(l.batch), true
+	}
+	if len(loads) == 1 {
+		s.sendSome(ctx, loads)
+		return
+	}
+	var nodes sync.WaitGroup
+	for _, same := range s.byNode(ctx, loads) {
+		nodes.Go(func() { s.sendSome(ctx, same) })
+	}
+	nodes.Wait()
+}
+
+// sendSome runs scripts by their names, and by their texts where they are not known.
+func (s *Store) sendSome(ctx context.Context, loads []*load) {
+	for _, l := range loads {
+		l.args[0], l.args[1] = "evalsha", &l.run.sha
+	}
+	s.together(ctx, loads)
+	var unknown []*load
+	for _, l := range loads {
+		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
+			l.args[0], l.args[1] = "eval", &l.run.text
+			unknown = append(unknown, l)
+		}
+	}
+	s.together(ctx, unknown)
+	for _, l := range loads {
+		if l.err != nil {
+			l.err = classify(l.err)
+		}
+	}
+}
+
+// byNode sorts loads by where they go, so that a node which is away keeps nobody
+// else's answers.
+func (s *Store) byNode(ctx context.Context, loads []*load) map[*redis.Client][]*load {
+	groups := make(map[*redis.Client][]*load)
+	cluster, _ := s.client.(*redis.ClusterClient)
+	for _, l := range loads {
+		var node *redis.Client
+		if cluster != nil {
+			// Where it is not known the client itself will say so.
+			node, _ = cluster.MasterForKey(ctx, l.keys.all[0].name)
+		}
+		groups[node] = append(groups[node], l)
+	}
+	return groups
+}
+
+// together sends commands in one pipeline and waits for their replies as
+// [Store.await] does for one.
+func (s *Store) together(ctx context.Context, loads []*load) {
+	switch len(loads) {
+	case 0:
+		return
+	case 1:
+		loads[0].reply, loads[0].err = s.await(ctx, loads[0].args)
+		return
+	}
+	pipe := s.client.Pipeline()
+	commands := make([]once, len(loads))
+	for i, l := range loads {
+		commands[i] = once{redis.NewCmd(ctx, l.args...)}
+		commands[i].SetFirstKeyPos(head)
+		_ = pipe.Process(ctx, commands[i])
+	}
+	if !s.within(ctx, func() { _, _ = pipe.Exec(ctx) }) {
+		for _, l := range loads {
+			l.err = ctx.Err()
+		}
+		return
+	}
+	for i, l := range loads {
+		l.reply, l.err = commands[i].Text()
+	}
+}

@@ -1,0 +1,268 @@
+package redisstore
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// undo is an act of the store's own, which no caller can ask for. It leaves a
+// charge of the take with its id no more than Cost units, and rewrites what is
+// remembered of that: a repeat of the take, or the take itself where it arrives
+// only now, is answered so and charges nothing.
+const undo weir.Kind = 7
+
+// undoable is how long a part without an id of its caller's can be undone: much
+// longer than any call lasts.
+const undoable = time.Minute
+
+// A job is an act whose keys lie in one slot or in several: in the order of its
+// charges, each slot is asked for its part. Once one has refused, the later ones
+// are only asked what they would have said, and what the earlier ones granted is
+// undone.
+type job struct {
+	*weir.Act
+	identity
+	parts   []*part
+	next    int // the part whose turn it is
+	refused bool
+	undoing bool
+	failed  []*part // what could not be undone
+}
+
+// A part is what an act asks of one slot.
+type part struct {
+	*weir.Act
+	whole *job // nil: the part is all there is
+	place uint32
+	from  []int // where its charges stand in the whole act
+	// spare: another part was refused already.
+	spare    bool
+	answered bool
+	granted  bool
+	tries    int
+	outside  bool // it was asked about again for its calendar windows
+}
+
+// newJob sorts the charges of an act by where they are.
+func (s *Store) newJob(a *weir.Act) *job {
+	j := &job{Act: a}
+	for i := range a.Charges {
+		p := j.at(s.place(&a.Charges[i]))
+		p.from = append(p.from, i)
+	}
+	if len(j.parts) < 2 {
+		j.parts[0].Act = a
+		return j
+	}
+	j.identity = identify(a)
+	id := a.ID
+	if id == "" && a.Kind == weir.Take {
+		id, j.life = rand.Text(), undoable
+	}
+	for n, p := range j.parts {
+		p.whole = j
+		p.Act = p.cut(a)
+		if p.ID = a.ID; n < len(j.parts)-1 && p.costs() {
+			// What the last slot refuses needs no undoing.
+			p.ID = id
+		}
+	}
+	return j
+}
+
+// at returns the part for a place.
+func (j *job) at(place uint32) *part {
+	for _, p := range j.parts {
+		if p.place == place {
+			return p
+		}
+	}
+	p := &part{place: place}
+	j.parts = append(j.parts, p)
+	return p
+}
+
+// cut returns an act with the part's charges.
+func (p *part) cut(a *weir.Act) *weir.Act {
+	act := &weir.Act{
+		Kind: a.Kind, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate,
+		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
+	}
+	for i, n := range p.from {
+		act.Charges[i] = a.Charges[n]
+	}
+	return act
+}
+
+// stage is the parts that can be asked at the same time.
+func (j *job) stage() []*part {
+	if j.undoing || j.next == len(j.parts) {
+		return j.parts[j.next:]
+	}
+	return j.parts[j.next : j.next+1]
+}
+
+// ahead is the parts that later acts must not overtake.
+func (j *job) ahead() []*part {
+	if j.undoing || j.next == len(j.parts) {
+		return nil
+	}
+	return j.parts[j.next+1:]
+}
+
+// advance takes in what became of the parts that were due.
+func (j *job) advance() {
+	stage := j.stage()
+	if len(stage) == 0 || slices.ContainsFunc(stage, func(p *part) bool { return !p.answered }) {
+		return
+	}
+	switch p := j.parts[j.next]; {
+	case p.whole == nil:
+		j.next++
+	case j.undoing:
+		j.undone()
+	case p.Err != nil && (j.Kind != weir.Release || j.next == len(j.parts)-1):
+		j.abort(p)
+	default:
+		j.collect(p)
+	}
+}
+
+// collect takes an answer over and makes the next part ready.
+func (j *job) collect(p *part) {
+	j.Err = errors.Join(j.Err, p.Err)
+	for i, n := range p.from {
+		j.Decisions[n] = p.Decisions[i]
+	}
+	p.granted = p.Err == nil && p.Allowed()
+	j.refused = j.refused || j.Kind == weir.Take && p.Err == nil && !p.granted
+	if j.next++; j.next == len(j.parts) {
+		j.settle()
+		return
+	}
+	next := j.parts[j.next]
+	next.spare = j.refused
+	for i := range next.Charges {
+		if c := &next.Charges[i]; c.UpTo > 0 && p.granted {
+			c.UpTo = p.Decisions[0].Granted
+		}
+	}
+}
+
+// settle ends an act of which every part is known.
+func (j *job) settle() {
+	keep := int64(0)
+	if !j.refused {
+		keep = j.Decisions[len(j.Decisions)-1].Granted
+		for i := range j.Decisions {
+			keep = min(keep, j.Decisions[i].Granted)
+		}
+	}
+	var more []*part
+	for _, p := range j.parts {
+		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) {
+			more = append(more, p)
+		}
+	}
+	if j.Kind == weir.Take {
+		j.undo(more, keep)
+	}
+}
+
+// abort ends an act of which a part came to an error. What a caller who has an id
+// can ask for again stays as it is, and a repeat goes on from there.
+func (j *job) abort(p *part) {
+	resumes := j.Kind != weir.Take || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
+	j.Err = p.Err
+	var back []*part
+	for _, q := range j.parts[:j.next] {
+		if q.granted {
+			back = append(back, q)
+		}
+	}
+	j.next = len(j.parts)
+	if resumes {
+		if len(back) > 0 && !errors.Is(p.Err, weir.ErrInvalid) {
+			j.doubt()
+		}
+		return
+	}
+	if p.ID != "" && !errors.Is(p.Err, weir.ErrNotApplied) && !errors.Is(p.Err, weir.ErrInvalid) {
+		// It may still arrive.
+		back = append(back, p)
+	}
+	j.undo(back, 0)
+}
+
+// doubt says that some of the charges are made.
+func (j *job) doubt() {
+	if !errors.Is(j.Err, weir.ErrAmbiguous) {
+		j.Err = fmt.Errorf("weir: %v: %w: one slot did it, another did not: %v", j.Kind, weir.ErrAmbiguous, j.Err)
+	}
+}
+
+// undo makes parts ready that leave no more than keep units charged.
+func (j *job) undo(parts []*part, keep int64) {
+	j.parts, j.next, j.undoing = nil, 0, true
+	for _, p := range parts {
+		if keep == 0 && j.Err == nil {
+			j.spare(p)
+		}
+		if p.ID == "" || !p.costs() {
+			continue
+		}
+		back := &part{whole: j, place: p.place, from: p.from, Act: p.cut(j.Act)}
+		back.Kind, back.ID = undo, p.ID
+		for i := range back.Charges {
+			back.Charges[i].Cost = keep
+		}
+		j.parts = append(j.parts, back)
+	}
+}
+
+// spare makes what a part was granted what it could have been, as long as the store
+// does not say it better.
+func (j *job) spare(p *part) {
+	for _, n := range p.from {
+		d := &j.Decisions[n]
+		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.Spared, 0, d.Remaining+d.Granted, 0
+	}
+}
+
+// costs reports whether the part charges anything.
+func (p *part) costs() bool {
+	for i := range p.Charges {
+		if p.Charges[i].Cost > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// undone takes in what became of undoing.
+func (j *job) undone() {
+	for _, p := range j.parts {
+		if p.Err != nil {
+			if !errors.Is(p.Err, weir.ErrInvalid) {
+				j.failed = append(j.failed, p)
+			}
+			continue
+		}
+		for i, n := range p.from {
+			if d := p.Decisions[i]; j.Err == nil {
+				if d.Granted > 0 {
+					d.At = j.Decisions[n].At
+				}
+				j.Decisions[n] = d
+			}
+		}
+	}
+	if j.next = len(j.parts); len(j.failed) > 0 && j.Err != nil {
+		j.doubt()
+	}
+}

@@ -1,0 +1,221 @@
+//go:build unix
+
+package storetest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clusterSlots is how many slots a cluster has.
+const clusterSlots = 1 << 14
+
+// A Cluster is a Redis Cluster that belongs to one test and ends with it. Its
+// methods are for the test's own goroutine, but for Move.
+type Cluster struct {
+	// Masters are those that the slots were shared out to, in the slots' order.
+	Masters []*Redis
+	// Replicas are as many, or none; each follows the master at its place.
+	Replicas []*Redis
+
+	t   testing.TB
+	ids map[*Redis]string
+}
+
+// StartCluster starts a cluster of so many masters and returns once all of them say
+// that it is well. The test is skipped where redis-server is not installed. Args are
+// for each server.
+func StartCluster(t testing.TB, masters int, args ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, masters, 0, args)
+}
+
+// StartReplicatedCluster is StartCluster with a replica for each master.
+func StartReplicatedCluster(t testing.TB, masters int, args ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, masters, masters, args)
+}
+
+func startCluster(t testing.TB, masters, replicas int, args []string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, ids: make(map[*Redis]string)}
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
+	for i := range masters + replicas {
+		r := StartRedis(t, args...)
+		c.ids[r] = r.must("CLUSTER", "MYID")
+		r.must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < masters {
+			from, to := i*clusterSlots/masters, (i+1)*clusterSlots/masters-1
+			r.must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to))
+			c.Masters = append(c.Masters, r)
+		} else {
+			c.Replicas = append(c.Replicas, r)
+		}
+		if i > 0 {
+			c.Masters[0].must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(r.port))
+		}
+	}
+	for _, r := range c.nodes() {
+		r.until("knows all nodes", func() bool {
+			return strings.Contains(r.must("CLUSTER", "INFO"), fmt.Sprintf("cluster_known_nodes:%d\r", masters+replicas))
+		})
+	}
+	for i, r := range c.Replicas {
+		r.must("CLUSTER", "REPLICATE", c.ids[c.Masters[i]])
+	}
+	for _, r := range c.nodes() {
+		r.until("finds the cluster well", func() bool {
+			return strings.Contains(r.must("CLUSTER", "INFO"), "cluster_state:ok") &&
+				strings.Count(r.must("CLUSTER", "NODES"), "slave") == len(c.Replicas)
+		})
+	}
+	for _, r := range c.Replicas {
+		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })
+	}
+	return c
+}
+
+func (c *Cluster) nodes() []*Redis { return append(append([]*Redis(nil), c.Masters...), c.Replicas...) }
+
+// Addrs is where the masters listen, as host:port.
+func (c *Cluster) Addrs() []string {
+	var addrs []string
+	for _, r := range c.Masters {
+		addrs = append(addrs, r.Addr())
+	}
+	return addrs
+}
+
+// URL is where the cluster is, as redis+cluster://host:port,host:port.
+func (c *Cluster) URL() string { return "redis+cluster://" + strings.Join(c.Addrs(), ",") }
+
+// Owner returns the master that a slot was given to at first.
+func (c *Cluster) Owner(slot int) *Redis {
+	for i, r := range c.Masters {
+		if slot < (i+1)*clusterSlots/len(c.Masters) {
+			return r
+		}
+	}
+	panic("storetest: no such slot")
+}
+
+// Begin makes a slot one that moves from one master to another, and moves none of
+// its keys.
+func (c *Cluster) Begin(slot int, from, to *Redis) error {
+	if _, err := to.Do("CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", c.ids[from]); err != nil {
+		return err
+	}
+	_, err := from.Do("CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", c.ids[to])
+	return err
+}
+
+// Move moves a slot with its keys from one master to another, as resharding does.
+func (c *Cluster) Move(slot int, from, to *Redis) error {
+	if err := c.Begin(slot, from, to); err != nil {
+		return err
+	}
+	for {
+		keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "1")
+		if err != nil {
+			return err
+		}
+		if keys == "" {
+			break
+		}
+		host, port, _ := net.SplitHostPort(to.Addr())
+		if _, err := from.Do("MIGRATE", host, port, keys, "0", "5000"); err != nil {
+			return err
+		}
+	}
+	for _, r := range []*Redis{to, from} {
+		if _, err := r.Do("CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", c.ids[to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Do sends one command on a connection of its own and returns the reply: a string, a
+// number in decimal, or the elements of a list, a line each. It can be called by any
+// goroutine.
+func (r *Redis) Do(args ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", r.Addr(), time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+		return "", err
+	}
+	request := fmt.Sprintf("*%d\r\n", len(args))
+	for _, a := range args {
+		request += fmt.Sprintf("$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		return "", err
+	}
+	reply, err := readReply(bufio.NewReader(conn))
+	if err != nil {
+		err = fmt.Errorf("%s: %s: %w", r.Addr(), strings.Join(args, " "), err)
+	}
+	return reply, err
+}
+
+func readReply(from *bufio.Reader) (string, error) {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSuffix(line[1:], "\r\n")
+	n, _ := strconv.Atoi(text)
+	switch line[0] {
+	case '-':
+		return "", fmt.Errorf("%s", text)
+	case '$':
+		if n < 0 {
+			return "", nil
+		}
+		bulk := make([]byte, n+2)
+		_, err := io.ReadFull(from, bulk)
+		return string(bulk[:n]), err
+	case '*':
+		var elements []string
+		for range n {
+			element, err := readReply(from)
+			if err != nil {
+				return "", err
+			}
+			elements = append(elements, element)
+		}
+		return strings.Join(elements, "\n"), nil
+	}
+	return text, nil
+}
+
+// must is Do for commands that do not fail.
+func (r *Redis) must(args ...string) string {
+	r.t.Helper()
+	reply, err := r.Do(args...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return reply
+}
+
+// until waits until something holds that does sooner or later.
+func (r *Redis) until(what string, holds func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(4 * startTimeout)
+	for !holds() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("redis-server at %s: not within %v: %s", r.Addr(), 4*startTimeout, what)
+		}
+		time.Sleep(pollInterval)
+	}
+}

@@ -1,0 +1,69 @@
+//go:build unix
+
+package storetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// SentinelMaster is the name by which the sentinels of a test know its master.
+const SentinelMaster = "main"
+
+// sentinels is how many watch a master; most of them have to agree.
+const sentinels = 3
+
+// A Sentinel is a master with replicas and with sentinels that replace it when it is
+// away, which belong to one test and end with it.
+type Sentinel struct {
+	Master    *Redis
+	Replicas  []*Redis
+	Sentinels []*Redis
+}
+
+// StartSentinel starts a master with so many replicas, and three sentinels, and
+// returns once these know everything. The test is skipped where redis-server is not
+// installed. Args are for the master and the replicas.
+func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
+	t.Helper()
+	s := &Sentinel{Master: StartRedis(t, args...)}
+	host, port := "127.0.0.1", strconv.Itoa(s.Master.port)
+	for range replicas {
+		s.Replicas = append(s.Replicas, StartRedis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...))
+	}
+	for range sentinels {
+		config := filepath.Join(t.TempDir(), "sentinel.conf")
+		text := fmt.Sprintf("sentinel monitor %s %s %s %d\nsentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n",
+			SentinelMaster, host, port, sentinels/2+1, SentinelMaster, SentinelMaster)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Sentinels = append(s.Sentinels, startRedis(t, config, nil, "--sentinel"))
+	}
+	for _, r := range s.Replicas {
+		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })
+	}
+	known := fmt.Sprintf("status=ok,address=%s:%s,slaves=%d,sentinels=%d", host, port, replicas, sentinels)
+	for _, r := range s.Sentinels {
+		r.until("knows "+known, func() bool { return strings.Contains(r.must("INFO", "sentinel"), known) })
+	}
+	return s
+}
+
+// Addrs is where the sentinels listen, as host:port.
+func (s *Sentinel) Addrs() []string {
+	var addrs []string
+	for _, r := range s.Sentinels {
+		addrs = append(addrs, r.Addr())
+	}
+	return addrs
+}
+
+// URL is where the master is found, as redis+sentinel://master@host:port,host:port.
+func (s *Sentinel) URL() string {
+	return "redis+sentinel://" + SentinelMaster + "@" + strings.Join(s.Addrs(), ",")
+}
