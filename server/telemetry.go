@@ -131,6 +131,12 @@ func (a *App) watch() {
 	if c := a.stack.Coalesce(); c != nil {
 		s.Coalesce = c.Stats
 	}
+	if c := a.stack.DenyCache(); c != nil {
+		s.DenyCache = c.Stats
+	}
+	if l := a.stack.Lease(); l != nil {
+		s.Lease = l.Stats
+	}
 	switch store := a.store.Taker.(type) {
 	case *memstore.Store:
 		s.Memory = store.Stats
