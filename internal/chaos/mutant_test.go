@@ -49,7 +49,7 @@ var mutants = []struct {
 		}
 	})}, peace},
 	{"the future is believed", "recovers", makeup{clock: true, hook: rewritten("clamped = at > ", "clamped = false and at > ")}, stepped(-time.Hour)},
-	{"a refusal for good", "recovers", makeup{over: sulky}, suspend},
+	{"a refusal for good", "recovers", makeup{over: sulky, ask: only("gcra", "fixed_window")}, suspend},
 	{"errors without a class", "errors", makeup{over: mute}, network(storetest.Refuse)},
 }
 
