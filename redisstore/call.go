@@ -75,7 +75,7 @@ func classify(err error) error {
 	switch {
 	case errors.As(err, &reply) && refused(reply.Error()):
 		class = weir.ErrNotApplied
-	case redis.IsAuthError(err) || redis.IsPermissionError(err) || reply != nil && forbidden(reply.Error()):
+	case redis.IsAuthError(err) || redis.IsPermissionError(err) || errors.As(err, &reply) && barred(reply.Error()) || distrusted(err):
 		class = weir.ErrMisconfigured
 	case errors.As(err, &reply):
 		class = weir.ErrBackend

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -15,8 +16,34 @@ var refusals = []string{
 	"ERR max number of clients reached",
 }
 
-func refused(reply string) bool {
-	for _, prefix := range refusals {
+// denials begin the replies with which Redis says that it runs nothing of ours
+// until somebody changes who we are, what we may do, or what it is; denialsWithin
+// stand in what a script is told.
+var (
+	denials = []string{
+		"NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR AUTH ", "ERR Client sent AUTH", "ERR invalid password",
+		"ERR DB index", "ERR invalid DB index", "ERR unknown command", "NOPROTO ",
+	}
+	denialsWithin = []string{
+		"The user executing the script can't", "NOPERM", "ACL failure in script", "This Redis command is not allowed from script",
+	}
+)
+
+func refused(reply string) bool { return begins(reply, refusals) }
+
+// barred reports whether Redis has denied us for good. What a script may not do it
+// finds out before it writes.
+func barred(reply string) bool {
+	for _, part := range denialsWithin {
+		if strings.Contains(reply, part) {
+			return true
+		}
+	}
+	return begins(reply, denials)
+}
+
+func begins(reply string, prefixes []string) bool {
+	for _, prefix := range prefixes {
 		if strings.HasPrefix(reply, prefix) {
 			return true
 		}
@@ -24,11 +51,11 @@ func refused(reply string) bool {
 	return false
 }
 
-// forbidden reports whether a script ran into what its user may not do: a command,
-// or a key. Redis 7 says so in the script's error, older ones in words of their own.
-func forbidden(reply string) bool {
-	return strings.Contains(reply, "NOPERM") || strings.Contains(reply, "ACL failure in script") ||
-		strings.Contains(reply, "The user executing the script can't")
+// distrusted reports whether one side does not accept the other's certificate.
+func distrusted(err error) bool {
+	var unverified *tls.CertificateVerificationError
+	var alert tls.AlertError
+	return errors.As(err, &unverified) || errors.As(err, &alert)
 }
 
 // undialled reports whether the request cannot have left: no connection was

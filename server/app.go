@@ -10,6 +10,7 @@ import (
 	"time"
 
 	denyshare "github.com/weirlimit/weir/denycache/shared"
+	"github.com/weirlimit/weir/fallback/instances"
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
 	"github.com/weirlimit/weir/server/httpapi"
@@ -52,6 +53,8 @@ type App struct {
 	traffic  *traffic.Recorder
 	metrics  *metrics.Metrics
 	open     struct{ http, grpc atomic.Int64 } // connections
+
+	counter *instances.Counter // nil where nobody counts
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
@@ -123,6 +126,9 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	}
 	if a.findings != nil && a.reached.Load() {
 		checks = append(checks, a.findings.check(ctx))
+	}
+	if a.stack.Fallback() != nil {
+		checks = append(checks, httpapi.Check{Name: "fallback", Err: a.awayError(), Bearable: true})
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.

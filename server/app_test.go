@@ -29,6 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T, o Options) *App {
 	t.Helper()
 	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
+	// A busy machine is no store that is away.
+	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
 	app, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -25,12 +25,14 @@ func (a *App) assemble() error {
 			return err
 		}
 		a.bus, a.returned = bus, denyshare.New(bus, a.logger)
+		a.newCounter()
 		cache.Returned = a.returned.Returned
 	}
 	a.stack = stack.New(a.store.Taker, stack.Options{
 		Lease:     lease.Options{Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) }},
 		DenyCache: cache,
 		AskAlways: o.NoDenyCache,
+		Fallback:  a.fallback(),
 		Store:     observe.Options{Observer: a.metrics.Store()},
 	})
 	if a.bus == nil {
@@ -55,13 +57,17 @@ func (a *App) share() {
 	a.bus.Start()
 	a.sharer.Start()
 	a.returned.Start()
+	a.count()
 }
 
-// unshare ends it: the shares of budgets go back while others can still be told.
+// unshare ends it. Shares of budgets go back, and what was granted while the store
+// was away is charged back, while others can still be told.
 func (a *App) unshare(ctx context.Context) error {
-	err := a.stack.Stop(ctx)
-	if a.bus == nil {
-		return err
+	if err := a.stack.Stop(ctx); err != nil {
+		a.logger.Warn("the store does not know all that was granted and given back here", "error", err)
 	}
-	return errors.Join(err, a.returned.Stop(ctx), a.bus.Stop(ctx), a.sharer.Stop(ctx))
+	if a.bus == nil {
+		return nil
+	}
+	return errors.Join(a.uncount(ctx), a.returned.Stop(ctx), a.bus.Stop(ctx), a.sharer.Stop(ctx))
 }

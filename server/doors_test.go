@@ -276,8 +276,8 @@ func TestAnswersOfAllDoors(t *testing.T) {
 	d.call("GET", "/metrics", "")
 	d.call("HEAD", "/metrics", "")
 
-	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second}))
-	d.call("POST", "/json", body)
+	d.of(start(t, Options{Store: "redis://127.0.0.1:1", Timeout: 4 * time.Second, Config: rulesFor(t, failureRules)}))
+	d.call("POST", "/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"theirs","value":"a"}]}]}`)
 	d.call("GET", "/healthcheck", "")
 
 	d.of(start(t, Options{HTTPTokenFile: passwordFile(t, oldToken)}))

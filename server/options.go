@@ -61,6 +61,8 @@ type Options struct {
 	DenyCacheEntries int
 	// NoDenyCache asks the store each time.
 	NoDenyCache bool
+	// Fallback says what is answered while the store reaches no decision.
+	Fallback FallbackOptions
 	// HTTP is the address to listen at, host:port; port 0 picks a free one.
 	// Empty: [DefaultHTTP].
 	HTTP string
@@ -197,6 +199,9 @@ func (o *Options) validate() error {
 		return &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.StorePrefix), Want: "no braces"}
 	}
 	if err := o.validateRESP(); err != nil {
+		return err
+	}
+	if err := o.Fallback.validate(); err != nil {
 		return err
 	}
 	return o.Admin.validate()

@@ -133,7 +133,7 @@ func TestStoreAwayAtStart(t *testing.T) {
 	if status, body := get(t, app, "/healthz"); status != 200 {
 		t.Errorf("healthz: %d %s", status, body)
 	}
-	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 503 {
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
 		t.Errorf("auth: %d %s", status, body)
 	}
 	if text := log.String(); !strings.Contains(text, "does not answer") || strings.Contains(text, "hunter2") {
@@ -165,7 +165,7 @@ func TestRedisComesLater(t *testing.T) {
 	if status, body := get(t, app, "/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("while it is away: %d %s", status, body)
 	}
-	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusServiceUnavailable {
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
 		t.Errorf("while it is away: %d %s", status, body)
 	}
 	server.Restart()

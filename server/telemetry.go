@@ -137,6 +137,9 @@ func (a *App) watch() {
 	if l := a.stack.Lease(); l != nil {
 		s.Lease = l.Stats
 	}
+	if f := a.stack.Fallback(); f != nil {
+		s.Fallback = func() metrics.Fallback { return metrics.Fallback{Stats: f.Stats(), Open: f.Err() != nil} }
+	}
 	switch store := a.store.Taker.(type) {
 	case *memstore.Store:
 		s.Memory = store.Stats

@@ -4,10 +4,12 @@ package stack
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/override"
@@ -32,6 +34,9 @@ type Options struct {
 	// Apart sends each call to the store by itself. False: calls leave together
 	// where the store has lanes.
 	Apart bool
+	// Fallback is for answers while the store reaches no decision. Nil: its
+	// errors are the callers'.
+	Fallback *fallback.Options
 	// Store observes the calls of the store itself.
 	Store observe.Options
 }
@@ -44,6 +49,7 @@ type Stack struct {
 	override  *override.Taker
 	lease     *lease.Leaser
 	denyCache *denycache.Cache
+	fallback  *fallback.Taker
 	coalesce  *coalesce.Coalescer
 }
 
@@ -53,6 +59,8 @@ type Stack struct {
 //   - override, above all that asks under which limit a key is;
 //   - lease, which pays from memory what it can;
 //   - denycache, which refuses from memory what is known to be refused;
+//   - fallback, which charges keys under the limits that hold for them, and whose
+//     deadline includes the time that an act waits to leave;
 //   - coalesce, where the acts are that need it;
 //   - observe, right above the store, if somebody observes it.
 func New(store weir.Taker, o Options) *Stack {
@@ -66,6 +74,9 @@ func New(store weir.Taker, o Options) *Stack {
 	}
 	if distant && !o.Apart {
 		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
+	}
+	if o.Fallback != nil {
+		s.fallback = wrap(s, fallback.Wrap, *o.Fallback)
 	}
 	if distant && !o.AskAlways {
 		s.denyCache = wrap(s, denycache.Wrap, o.DenyCache)
@@ -91,20 +102,26 @@ func wrap[D weir.Taker, O any](s *Stack, with func(weir.Taker, O) D, o O) D {
 }
 
 // Start begins what the decorators do in the background: giving back shares that
-// nobody spends. A stack without leases needs none of it.
+// nobody spends. A stack without leases needs none of it; a fallback starts what it
+// needs when it needs it.
 func (s *Stack) Start() {
 	if s.lease != nil {
 		s.lease.Start()
 	}
 }
 
-// Stop ends it and gives back all shares, within ctx; the error says what stays
-// charged. It may be called again.
+// Stop ends it: gives back all shares, and charges back what was granted while the
+// store was away, as far as there is time. The error says what the store does not
+// know. It may be called again.
 func (s *Stack) Stop(ctx context.Context) error {
+	var err error
 	if s.lease != nil {
-		return s.lease.Stop(ctx)
+		err = s.lease.Stop(ctx)
 	}
-	return nil
+	if s.fallback != nil {
+		err = errors.Join(err, s.fallback.Stop(ctx))
+	}
+	return err
 }
 
 // Take decides the acts.
@@ -123,3 +140,7 @@ func (s *Stack) DenyCache() *denycache.Cache { return s.denyCache }
 // Coalesce is what has calls leave together, to be asked for its counts; nil if
 // each call goes by itself.
 func (s *Stack) Coalesce() *coalesce.Coalescer { return s.coalesce }
+
+// Fallback is what answers while the store does not, to be stopped before the
+// store is closed; nil if nothing does.
+func (s *Stack) Fallback() *fallback.Taker { return s.fallback }

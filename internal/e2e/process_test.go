@@ -129,7 +129,7 @@ func serve(t *testing.T, config, store string, more ...string) *weir {
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}
-	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}
+	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "1s"}
 	w := &weir{process: start(t, path, append(args, more...)...)}
 	deadline := time.After(startTimeout)
 	for w.addr == "" || w.grpc == "" || w.resp == "" && slices.Contains(more, "--resp") {

@@ -3,7 +3,13 @@
 // refuses it refuses with every mistake at once, each with its place.
 package config
 
-import "github.com/weirlimit/weir"
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir"
+)
 
 // Bounds of the rules files. A file beyond them is refused, so that no text can
 // cost more time or memory than a large honest one.
@@ -98,12 +104,26 @@ const (
 	FailAllow
 	// FailDeny: everything is refused.
 	FailDeny
-	// FailError: the caller gets the error. The default of limits that name no
-	// algorithm.
+	// FailError: the caller gets the error. Limits that name no algorithm have it,
+	// which a server may take for something else.
 	FailError
 )
 
 var storeFailures = []string{"local", "allow", "deny", "error"}
+
+// ParseStoreFailure returns what a word means. The error is a
+// [*weir.InvalidError].
+func ParseStoreFailure(word string) (StoreFailure, error) {
+	if i := slices.Index(storeFailures, word); i >= 0 {
+		return StoreFailure(i), nil
+	}
+	return FailError, &weir.InvalidError{
+		Field: "on_store_failure", Value: strconv.Quote(word), Want: "one of " + StoreFailureNames(),
+	}
+}
+
+// StoreFailureNames lists the words, for messages.
+func StoreFailureNames() string { return strings.Join(storeFailures, ", ") }
 
 // String returns the word for it in YAML, logs and metrics.
 func (f StoreFailure) String() string {

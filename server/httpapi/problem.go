@@ -39,6 +39,9 @@ func refusal(v *verdict, status int) *problem {
 // why says which limit refused, and until when.
 func why(r *ruling) string {
 	limit := "limit " + strconv.Quote(r.applied.Limit.Name) + " (" + r.applied.Limit.String() + ")"
+	if r.decision.Source == weir.SourceFailClosed {
+		return limit + " refuses everything while the store is away"
+	}
 	if r.decision.RetryAfter == weir.Never {
 		return limit + " can never grant this cost"
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/traffic"
@@ -21,6 +22,7 @@ type Sources struct {
 	Coalesce  func() coalesce.Stats
 	DenyCache func() denycache.Stats
 	Lease     func() lease.Stats
+	Fallback  func() Fallback
 	// Overrides is how many keys have limits of their own.
 	Overrides func() int
 	// Connections has, for each front-end, how many connections are open.
@@ -46,6 +48,13 @@ type Redis struct {
 	redis.PoolStats
 	// Foreign is how many values of others were found under the store's keys.
 	Foreign int64
+}
+
+// Fallback is what was decided without the store.
+type Fallback struct {
+	fallback.Stats
+	// Open says that the store is left alone now.
+	Open bool
 }
 
 // A group is figures that are read together.
@@ -92,6 +101,7 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Coalesce, coalesceFigures)
 	watch(m, s.DenyCache, denyCacheFigures)
 	watch(m, s.Lease, leaseFigures)
+	watch(m, s.Fallback, fallbackFigures)
 	watch(m, s.Overrides, overrideFigures)
 	if s.Config != nil {
 		m.registry.MustRegister(&revision{s.Config})
@@ -168,6 +178,23 @@ var leaseFigures = []figure[lease.Stats]{
 	counter("weir_lease_returned_units_total", "Units of shares that went back unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
 	gauge("weir_lease_keys", "Keys that are watched.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
 	gauge("weir_lease_left_units", "Units that are out in shares.", func(s *lease.Stats) float64 { return float64(s.Left) }),
+}
+
+var fallbackFigures = []figure[Fallback]{
+	gauge("weir_fallback_open", "1 while the store is left alone because it does not answer, 0 else.", func(f *Fallback) float64 {
+		if f.Open {
+			return 1
+		}
+		return 0
+	}),
+	counter("weir_fallback_openings_total", "How often the store went away.", func(f *Fallback) float64 { return float64(f.Openings) }),
+	counter("weir_fallback_local_total", "Acts that were decided by this instance's share.", func(f *Fallback) float64 { return float64(f.Local) }),
+	counter("weir_fallback_allowed_total", "Acts that were granted because the store was away.", func(f *Fallback) float64 { return float64(f.Allowed) }),
+	counter("weir_fallback_denied_total", "Acts that were refused because the store was away.", func(f *Fallback) float64 { return float64(f.Denied) }),
+	counter("weir_fallback_errors_total", "Acts whose callers got the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
+	counter("weir_fallback_charged_back_units_total", "Units granted here that the store was told of.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
+	counter("weir_fallback_doubtful_units_total", "Units granted here that the store may not have heard of.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
+	gauge("weir_fallback_owed_keys", "Keys that the store has yet to be told of.", func(f *Fallback) float64 { return float64(f.Owed) }),
 }
 
 var overrideFigures = []figure[int]{

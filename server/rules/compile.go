@@ -17,6 +17,7 @@ type Set struct {
 	names   []string
 	rules   []*Rule
 	leased  map[*weir.Limit]bool
+	onFail  failures
 }
 
 type domain struct {
@@ -102,6 +103,7 @@ func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 		}
 		n.rule = rule
 		c.set.rules = append(c.set.rules, rule)
+		c.set.onFail.note(c.prefix, rule)
 	}
 	if len(d.Descriptors) > 0 {
 		next, err := c.level(d.Descriptors, entries)

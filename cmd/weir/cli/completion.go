@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/httpapi"
 )
 
@@ -32,11 +33,12 @@ func completeWords(words ...string) cobra.CompletionFunc {
 // completeServe completes the flags of weir serve.
 func completeServe(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
-		"config":     completeFiles("yaml", "yml"),
-		"store":      completeWords("memory", "redis://", "rediss://", "unix:///"),
-		"headers":    completeWords(strings.Split(httpapi.HeaderStyleNames(), ", ")...),
-		"log-format": completeWords("auto", "text", "json"),
-		"log-level":  completeWords("debug", "info", "warn", "error"),
+		"config":           completeFiles("yaml", "yml"),
+		"store":            completeWords("memory", "redis://", "rediss://", "unix:///"),
+		"headers":          completeWords(strings.Split(httpapi.HeaderStyleNames(), ", ")...),
+		"log-format":       completeWords("auto", "text", "json"),
+		"on-store-failure": completeWords(strings.Split(config.StoreFailureNames(), ", ")...),
+		"log-level":        completeWords("debug", "info", "warn", "error"),
 	} {
 		mustComplete(cmd.RegisterFlagCompletionFunc(flag, complete))
 	}

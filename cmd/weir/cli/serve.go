@@ -38,6 +38,7 @@ type serveFlags struct {
 	doors                doorFlags
 	admin                server.AdminOptions
 	telemetry            server.TelemetryOptions
+	fallback             server.FallbackOptions
 }
 
 func newServe() *cobra.Command {
@@ -82,6 +83,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineStoreTLS(flags, &f.storeTLS)
 	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
 	defineStorePasswords(flags, &f.storePasswords)
+	defineFallback(flags, &f.fallback)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -191,6 +193,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		Store:        f.store,
 		StorePrefix:  f.storePrefix,
 		StoreTLS:     f.storeTLS,
+		Fallback:     f.fallback,
 		HTTP:         f.http,
 		HTTPTLS:      f.httpTLS,
 		GRPC:         f.grpc,

@@ -1,0 +1,152 @@
+package fallback
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+)
+
+const debtShards = 64
+
+// debts are what was granted here and the store does not know of.
+type debts struct {
+	seed     maphash.Seed
+	perShard int
+	size     atomic.Int64
+	shards   [debtShards]struct {
+		mu  sync.Mutex
+		all map[debtor]*debt
+	}
+}
+
+// A debtor is a key under an algorithm.
+type debtor struct {
+	key       string
+	algorithm weir.Algorithm
+}
+
+// A debt is how much of one key.
+type debt struct {
+	slot  string
+	limit *weir.Limit
+	units int64
+	until int64 // µs; nothing of it counts any more from then on
+}
+
+// A span is from now until a key is as fresh as new, in µs.
+type span struct{ now, fresh int64 }
+
+func newDebts(most int) *debts {
+	d := &debts{seed: maphash.MakeSeed(), perShard: max(1, most/debtShards)}
+	for i := range d.shards {
+		d.shards[i].all = map[debtor]*debt{}
+	}
+	return d
+}
+
+func (d *debts) shard(key string) int { return int(maphash.String(d.seed, key) % debtShards) }
+
+func debtorOf(c *weir.Charge) debtor { return debtor{c.Key, c.Limit.Algorithm} }
+
+// begin calls first, while nobody else begins, if the key owes nothing yet. From
+// then on it has a place.
+func (d *debts) begin(c *weir.Charge, first func()) {
+	sh := &d.shards[d.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.all[debtorOf(c)] != nil || len(sh.all) >= d.perShard {
+		return
+	}
+	first()
+	sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = &debt{slot: strings.Clone(c.Slot), limit: c.Limit}
+	d.size.Add(1)
+}
+
+// add adds units, or takes some away, and reports whether there was a place for
+// them.
+func (d *debts) add(c *weir.Charge, units int64, s span) bool {
+	sh := &d.shards[d.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	own := sh.all[debtorOf(c)]
+	if own == nil {
+		if units < 0 || len(sh.all) >= d.perShard {
+			return units < 0
+		}
+		own = &debt{slot: strings.Clone(c.Slot)}
+		sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = own
+		d.size.Add(1)
+	}
+	if s.now >= own.until {
+		own.units = 0
+	}
+	own.limit = c.Limit
+	own.units = max(0, own.units+units)
+	own.until = max(own.until, s.fresh)
+	return true
+}
+
+// collect takes up to so many debts out, as acts that tell the store. Those of
+// which nothing counts any more are dropped; the others count until done.
+func (d *debts) collect(most int, now int64) []*weir.Act {
+	var acts []*weir.Act
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		for who, own := range sh.all {
+			if len(acts) == most {
+				break
+			}
+			delete(sh.all, who)
+			if own.units > 0 && now < own.until {
+				acts = append(acts, own.record(who))
+			} else {
+				d.size.Add(-1)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return acts
+}
+
+// record is the act that tells the store, of no more than one full drain.
+func (own *debt) record(who debtor) *weir.Act {
+	units := min(own.units, own.limit.Capacity())
+	return &weir.Act{
+		Kind:      weir.Record,
+		Charges:   []weir.Charge{{Key: who.key, Slot: own.slot, Limit: own.limit, Cost: units, At: own.until}},
+		Decisions: make([]weir.Decision, 1),
+	}
+}
+
+// back puts a debt back that the store was not told of.
+func (d *debts) back(a *weir.Act, now int64) bool {
+	c := &a.Charges[0]
+	return d.add(c, c.Cost, span{now, c.At})
+}
+
+// done ends debts that were collected.
+func (d *debts) done(acts []*weir.Act) { d.size.Add(-int64(len(acts))) }
+
+// owing is how many keys owe something.
+func (d *debts) owing(now int64) int {
+	n := 0
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		for _, own := range sh.all {
+			if own.units > 0 && now < own.until {
+				n++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// len is how many keys there are, those that owe nothing and those that the store
+// is being told of included.
+func (d *debts) len() int { return int(d.size.Load()) }

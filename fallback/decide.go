@@ -1,0 +1,229 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirlimit/weir"
+)
+
+// learn notes what the store said about keys of which it may not be asked next
+// time.
+func (t *Taker) learn(a *weir.Act) {
+	now := t.now()
+	for i := range a.Charges {
+		c, d := &a.Charges[i], &a.Decisions[i]
+		if d.Source == weir.SourceStore && c.Limit.Algorithm != weir.Concurrency && t.policy(c) == Local {
+			t.known.put(c, d, now)
+		}
+	}
+}
+
+// instead decides an act that the store did not, for a reason.
+func (t *Taker) instead(a *weir.Act, reason error) {
+	a.Err = nil
+	if a.Prepare() {
+		return
+	}
+	policy := t.strictest(a)
+	if a.Kind != weir.Take && (policy != Local || a.ID != "" || a.Kind == weir.Reset) {
+		// Only the store knows what this is about.
+		policy = Error
+	}
+	switch policy {
+	case Error:
+		t.counts.errors.Add(1)
+		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, reason)
+	case Deny:
+		t.counts.denied.Add(1)
+		t.deny(a)
+	case Allow:
+		t.counts.allowed.Add(1)
+		t.here(a)
+	default:
+		t.counts.local.Add(1)
+		t.decide(a)
+	}
+}
+
+// strictest returns the policy that decides an act.
+func (t *Taker) strictest(a *weir.Act) Policy {
+	strictest := Allow
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		switch p := t.policy(c); {
+		case p == Error:
+			return Error
+		case p == Deny && (c.Cost > 0 || a.Kind != weir.Take):
+			strictest = Deny
+		case p == Local && strictest == Allow:
+			strictest = Local
+		}
+	}
+	return strictest
+}
+
+// deny refuses an act.
+func (t *Taker) deny(a *weir.Act) {
+	for i := range a.Charges {
+		a.Decisions[i] = weir.Decision{}
+		if t.policy(&a.Charges[i]) == Deny {
+			a.Decisions[i] = closed(&a.Charges[i])
+		}
+	}
+}
+
+// closed is the answer of a limit that refuses all but looks.
+func closed(c *weir.Charge) weir.Decision {
+	if c.Cost == 0 {
+		return weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailClosed}
+	}
+	return weir.Decision{Outcome: weir.Refused, Source: weir.SourceFailClosed, RetryAfter: RetryAfter}
+}
+
+// decide has an act with Local charges decided here for the first time.
+func (t *Taker) decide(a *weir.Act) {
+	if t.here(a); a.Err != nil {
+		return
+	}
+	if a.ID != "" {
+		t.ids.add(a, t.now())
+	}
+	if a.Kind == weir.Refund {
+		t.forgive(a)
+		return
+	}
+	for i := range a.Decisions {
+		t.owe(&a.Charges[i], &a.Decisions[i], a.Decisions[i].Granted)
+	}
+}
+
+// scratch is the act that the local store sees: the Local charges, under their
+// shares.
+type scratch struct {
+	act    weir.Act
+	acts   [1]*weir.Act
+	places []int // of each charge in the whole act
+}
+
+// here decides an act by its Local charges; what nobody limits now is granted if
+// they are.
+func (t *Taker) here(a *weir.Act) {
+	s := t.scratch.Get().(*scratch)
+	defer t.put(s)
+	t.part(s, a)
+	if len(s.places) > 0 {
+		t.local.Take(context.Background(), s.acts[:])
+		t.wake()
+	}
+	if a.Err = s.act.Err; a.Err != nil {
+		return
+	}
+	granted := s.act.Allowed()
+	for i := range a.Charges {
+		a.Decisions[i] = t.open(&a.Charges[i], granted)
+		if upTo := a.Charges[i].UpTo; granted && upTo > 0 {
+			a.Decisions[i].Granted = upTo
+			if len(s.places) > 0 {
+				a.Decisions[i].Granted = s.act.Decisions[0].Granted
+			}
+		}
+	}
+	for j, i := range s.places {
+		a.Decisions[i] = told(&s.act.Decisions[j], &a.Charges[i])
+	}
+}
+
+// put keeps the memory for later, without what it refers to.
+func (t *Taker) put(s *scratch) {
+	clear(s.act.Charges)
+	s.act = weir.Act{Charges: s.act.Charges[:0], Decisions: s.act.Decisions[:0]}
+	t.scratch.Put(s)
+}
+
+// part copies what of an act is decided here.
+func (t *Taker) part(s *scratch, a *weir.Act) {
+	charges, decisions := s.act.Charges[:0], s.act.Decisions[:0]
+	s.act, s.places = *a, s.places[:0]
+	s.act.Err = nil
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if t.policy(c) != Local {
+			continue
+		}
+		own := *c
+		own.Limit = t.begin(c)
+		charges, decisions = append(charges, own), append(decisions, weir.Decision{})
+		s.places = append(s.places, i)
+	}
+	s.act.Charges, s.act.Decisions, s.acts[0] = charges, decisions, &s.act
+}
+
+// open is the answer of a limit that is not Local.
+func (t *Taker) open(c *weir.Charge, granted bool) weir.Decision {
+	if t.policy(c) == Deny {
+		return closed(c)
+	}
+	d := weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
+	if !granted {
+		d.Outcome, d.Granted = weir.Spared, 0
+	}
+	return d
+}
+
+// told is what the local store said, as it is handed on. What is above the share
+// but not above the limit will fit when the store is back.
+func told(d *weir.Decision, c *weir.Charge) weir.Decision {
+	said := *d
+	said.Source = weir.SourceFallback
+	if said.RetryAfter == weir.Never && c.Cost <= c.Limit.Capacity() {
+		said.RetryAfter = RetryAfter
+	}
+	return said
+}
+
+// begin returns the limit that holds for a charge here. What is first asked of a
+// key since the store was last told about it finds what the store last said.
+func (t *Taker) begin(c *weir.Charge) *weir.Limit {
+	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm == weir.FixedWindow {
+		// Who looks at a counter wants to know what was counted.
+		return c.Limit
+	}
+	n := max(1, t.instances())
+	limit := t.shares.of(c.Limit, n)
+	if c.Limit.Algorithm != weir.Concurrency {
+		t.debts.begin(c, func() { t.found(c, limit, n) })
+	}
+	return limit
+}
+
+// found takes from a share what the store no longer had when it was last asked.
+func (t *Taker) found(c *weir.Charge, limit *weir.Limit, n int) {
+	remaining := t.known.remaining(c, t.now())
+	left := min(limit.Capacity(), max(remaining/int64(n), min(1, remaining)))
+	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, Slot: c.Slot, Limit: limit}}, Decisions: make([]weir.Decision, 1)}
+	t.local.Take(context.Background(), []*weir.Act{&a})
+	if more := a.Decisions[0].Remaining - left; a.Err == nil && more > 0 {
+		a.Kind, a.Charges[0].Cost = weir.Record, more
+		t.local.Take(context.Background(), []*weir.Act{&a})
+	}
+}
+
+// owe notes units that the store has to be told of.
+func (t *Taker) owe(c *weir.Charge, d *weir.Decision, units int64) {
+	if units == 0 || d.Source != weir.SourceFallback || c.Limit.Algorithm == weir.Concurrency {
+		return
+	}
+	now := t.now()
+	if !t.debts.add(c, units, span{now, now + d.ResetAfter.Microseconds()}) {
+		t.counts.doubtful.Add(max(0, units))
+	}
+	t.wake()
+}
+
+// forgive notes units that were given back before the store was told of them.
+func (t *Taker) forgive(a *weir.Act) {
+	for i := range a.Charges {
+		t.owe(&a.Charges[i], &a.Decisions[i], -a.Decisions[i].Granted)
+	}
+}

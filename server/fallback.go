@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/fallback"
+	"github.com/weirlimit/weir/fallback/instances"
+	"github.com/weirlimit/weir/server/config"
+	"github.com/weirlimit/weir/server/resp"
+)
+
+const (
+	// DefaultStoreTimeout leaves Envoy, which waits 20 ms by default, an answer.
+	DefaultStoreTimeout = fallback.DefaultDeadline
+	// maxInstances is how many instances a limit can be divided by.
+	maxInstances = 1_000_000
+)
+
+// FallbackOptions say what is answered while a store in Redis reaches no decision.
+// The zero value is valid.
+type FallbackOptions struct {
+	// StoreTimeout is how long the store has for a decision. Zero:
+	// [DefaultStoreTimeout].
+	StoreTimeout time.Duration
+	// OnStoreFailure is local, allow, deny or error, for rules that name no
+	// algorithm and limits that come with requests. Others say it themselves.
+	// Empty: error.
+	OnStoreFailure string
+	// Instances is how many instances share the limits, for local. Zero: they
+	// count themselves.
+	Instances int
+}
+
+// validate names the first option that cannot be.
+func (o *FallbackOptions) validate() error {
+	if o.StoreTimeout < 0 {
+		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "no negative duration"}
+	}
+	if o.Instances < 0 || o.Instances > maxInstances {
+		return &weir.InvalidError{
+			Field: "instances", Value: strconv.Itoa(o.Instances), Want: "1 … " + strconv.Itoa(maxInstances) + "; 0 to count them",
+		}
+	}
+	if _, err := config.ParseStoreFailure(o.OnStoreFailure); o.OnStoreFailure != "" && err != nil {
+		return &weir.InvalidError{
+			Field: "on store failure", Value: strconv.Quote(o.OnStoreFailure), Want: "one of " + config.StoreFailureNames(),
+		}
+	}
+	return nil
+}
+
+// policies are the words of rules files as the fallback has them.
+var policies = [...]fallback.Policy{
+	config.FailLocal: fallback.Local,
+	config.FailAllow: fallback.Allow,
+	config.FailDeny:  fallback.Deny,
+	config.FailError: fallback.Error,
+}
+
+// fallback returns what stands in for the store; nil where that is this process's
+// own.
+func (a *App) fallback() *fallback.Options {
+	if a.store.client == nil {
+		return nil
+	}
+	o := &a.options.Fallback
+	other := fallback.Error
+	if o.OnStoreFailure != "" {
+		failure, _ := config.ParseStoreFailure(o.OnStoreFailure)
+		other = policies[failure]
+	}
+	throttled := resp.Key("")
+	return &fallback.Options{
+		Deadline:  o.StoreTimeout,
+		Instances: a.instances,
+		Logger:    a.logger,
+		Policy: func(c *weir.Charge) fallback.Policy {
+			failure, named := a.rules.Load().OnStoreFailure(c)
+			switch {
+			case named:
+				return policies[failure]
+			case strings.HasPrefix(c.Key, throttled):
+				return fallback.Local
+			}
+			return other
+		},
+	}
+}
+
+// instances is how many instances there are, as far as this one knows.
+func (a *App) instances() int {
+	if n := a.options.Fallback.Instances; n > 0 || a.counter == nil {
+		return max(1, n)
+	}
+	return a.counter.Count()
+}
+
+// newCounter returns what counts the instances of one Redis, over the bus that
+// there is.
+func (a *App) newCounter() {
+	if a.options.Fallback.Instances == 0 {
+		a.counter = instances.New(instances.Options{Bus: a.bus})
+	}
+}
+
+// count begins to count.
+func (a *App) count() {
+	if a.counter != nil {
+		a.counter.Start()
+	}
+}
+
+// uncount ends it.
+func (a *App) uncount(ctx context.Context) error {
+	if a.counter == nil {
+		return nil
+	}
+	return a.counter.Stop(ctx)
+}
+
+// awayError says since when and why the store is left alone.
+func (a *App) awayError() error {
+	f := a.stack.Fallback()
+	if f == nil || f.Err() == nil {
+		return nil
+	}
+	return errors.New("limits are decided by their on_store_failure: " + f.Err().Error())
+}
