@@ -125,7 +125,7 @@ func TestStampede(t *testing.T) {
 	url := store.URL() + "?read_timeout=20s&write_timeout=20s&pool_timeout=20s&dial_timeout=5s"
 	var services []rlsv3.RateLimitServiceClient
 	for range 2 {
-		services = append(services, rlsv3.NewRateLimitServiceClient(dialFleet(t, serve(t, url, "--timeout", "4s").grpc)))
+		services = append(services, rlsv3.NewRateLimitServiceClient(dialFleet(t, serve(t, url).grpc)))
 	}
 	var passed, refused, errs atomic.Int64
 	var callers sync.WaitGroup

@@ -116,6 +116,9 @@ func serve(t *testing.T, store string, more ...string) *instance {
 	i.args = append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,
 		"--http", i.http, "--grpc", i.grpc, "--admin", i.admin,
+		// On a busy machine an answer may take longer, and what an instance then
+		// decides by itself would spoil the count.
+		"--timeout", "4s", "--store-timeout", "4s",
 	}, more...)
 	i.start(t)
 	return i

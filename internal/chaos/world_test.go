@@ -189,6 +189,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 	w.recover()
 	stop()
 	crowd.Wait()
+	w.recover() // the last ones may have met with trouble of their own
 	if w.proxy != nil {
 		w.proxy.Close()
 	}
