@@ -112,6 +112,9 @@ type instance struct {
 // serve starts a server, with more arguments than it always has.
 func serve(t *testing.T, store string, more ...string) *instance {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("lasts some seconds")
+	}
 	i := &instance{http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
 	i.args = append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,

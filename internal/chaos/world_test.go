@@ -69,6 +69,9 @@ type makeup struct {
 
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("lasts a second or more")
+	}
 	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), links: map[*subject]*link{}, newIDs: m.newIDs}
 	if w.ask == nil {
 		w.ask = subjects
