@@ -193,7 +193,9 @@ func (s *Store) try(ctx context.Context, slot string) error {
 // must has acts done and returns their first error.
 func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) error {
 	for _, a := range acts {
-		a.Kind = kind
+		if a.Kind = kind; kind == weir.Reset {
+			a.ID = ""
+		}
 		a.Charges[0].At = a.Decisions[0].At
 	}
 	s.Take(ctx, acts)

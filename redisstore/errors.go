@@ -25,7 +25,7 @@ var (
 		"ERR DB index", "ERR invalid DB index", "ERR unknown command", "NOPROTO ",
 	}
 	denialsWithin = []string{
-		"The user executing the script can't", "NOPERM", "ACL failure in script", "This Redis command is not allowed from script",
+		"NOPERM", "ACL failure in script", "The user executing the script can't", "This Redis command is not allowed from script",
 	}
 )
 

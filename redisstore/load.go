@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 )
 
 // A load is the parts of one script call.
@@ -126,7 +125,16 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 	for _, l := range loads {
 		if l.err != nil {
 			l.err = classify(l.err)
+			s.relocate(ctx)
 		}
+	}
+}
+
+// relocate has a cluster's client look in the background where the slots are. By
+// itself it does so when it repeats a command that failed, which ours forbid.
+func (s *Store) relocate(ctx context.Context) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
 	}
 }
 

@@ -42,7 +42,7 @@ type Store struct {
 	client   redis.UniversalClient
 	keys     keyer
 	timeout  time.Duration
-	punctual bool // the client itself keeps to the context's deadline
+	punctual bool                    // the client itself keeps to the context's deadline
 	placed   func(tag uint32) uint32 // see placer
 	scripts  scripts
 	extra    func() []any // what a test's clock adds to the arguments

@@ -233,8 +233,12 @@ func charged(store weir.Taker) (map[string]int64, error) {
 	return sums, nil
 }
 
-// compare demands that what is charged is what was granted. What drains all the
-// time comes back in parts of units, of which one may have drained since.
+// crossings is how often, in a siege, what drains all the time may pass a whole unit
+// between two calls: a closing gives back what still counts, which can leave a hair
+// more than whole units.
+const crossings = 8
+
+// compare demands that what is charged is what was granted.
 func (s *siege) compare(store weir.Taker) error {
 	got, err := charged(store)
 	if err != nil {
@@ -243,7 +247,7 @@ func (s *siege) compare(store weir.Taker) error {
 	var differences []error
 	for key, granted := range s.granted() {
 		drained := key == keyOf(closed, weir.GCRA) || key == keyOf(closed, weir.LeakyBucket)
-		if got[key] != granted && (!drained || got[key] != granted-1) {
+		if got[key] != granted && (!drained || got[key] > granted || got[key] < granted-crossings) {
 			differences = append(differences, fmt.Errorf("%s: charged %d, granted %d", key, got[key], granted))
 		}
 	}

@@ -124,11 +124,11 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 		{Name: "serving", Err: a.drainingError()},
 		{Name: "store", Err: a.reach(ctx)},
 	}
-	if a.findings != nil && a.reached.Load() {
-		checks = append(checks, a.findings.check(ctx))
-	}
 	if a.stack.Fallback() != nil {
 		checks = append(checks, httpapi.Check{Name: "fallback", Err: a.awayError(), Bearable: true})
+	}
+	if a.findings != nil && a.reached.Load() {
+		checks = append(checks, a.findings.check(ctx))
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.

@@ -206,4 +206,3 @@ func (p *StorePasswords) apply(t *target) error {
 	t.sentinelPassword, err = readLine("store sentinel password file", p.SentinelFile)
 	return err
 }
-

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/denycache"
 	"github.com/weirlimit/weir/server"
@@ -74,16 +75,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
-	flags.StringVar(&f.configFiles, "config-files", config.FilesYAML.String(), "which files of a folder: yaml, all, or hidden for those with a dot before them too")
-	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
-	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
-	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
-	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
-	defineStoreTLS(flags, &f.storeTLS)
-	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
-	defineStorePasswords(flags, &f.storePasswords)
-	defineFallback(flags, &f.fallback)
+	f.define(flags)
 	flags.StringVar(&f.http, "http", server.DefaultHTTP, "address to listen at; port 0 picks a free one")
 	flags.StringVar(&f.grpc, "grpc", server.DefaultGRPC, "where Envoy's rate limit service listens: host:port, unix:/path or off")
 	f.rls.define(flags)
@@ -102,6 +94,20 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	completeServe(cmd)
 	return cmd
+}
+
+// define defines the flags of what is kept where.
+func (f *serveFlags) define(flags *pflag.FlagSet) {
+	flags.StringVar(&f.config, "config", "", "rules file, or a folder of them (default: demonstration rules)")
+	flags.StringVar(&f.configFiles, "config-files", config.FilesYAML.String(), "which files of a folder: yaml, all, or hidden for those with a dot before them too")
+	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
+	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
+	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
+	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
+	defineStoreTLS(flags, &f.storeTLS)
+	defineStorePasswords(flags, &f.storePasswords)
+	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
+	defineFallback(flags, &f.fallback)
 }
 
 func (f *serveFlags) run(cmd *cobra.Command) error {

@@ -1,0 +1,141 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// leastPrivileges is the user that the docs describe: what all topologies need, or
+// what a row of the table adds.
+func leastPrivileges(t *testing.T, row string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "user weir on ", "```"
+	if row != "" {
+		begin, end = "| "+row+" | `", "`"
+	}
+	_, rest, found := strings.Cut(string(text), begin)
+	rule, _, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("docs/operations.md has no %q", begin)
+	}
+	return strings.Fields(strings.ReplaceAll(rule, `\|`, "|"))
+}
+
+// confine makes the user on a server.
+func confine(t *testing.T, server *storetest.Redis, rules ...string) {
+	t.Helper()
+	if _, err := server.Do(append([]string{"ACL", "SETUSER", "weir", "on"}, rules...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLeastPrivileges runs the suite as a user who may do no more than the docs say.
+func TestLeastPrivileges(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	confine(t, server, leastPrivileges(t, "")...)
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), Username: "weir", Password: "PASSWORD", ContextTimeoutEnabled: true,
+		ReadTimeout: time.Minute, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	store := open(t, client, redisstore.Options{})
+	found, err := store.Check(t.Context())
+	if err != nil || len(found) != 1 || found[0].Fatal || !strings.Contains(found[0].Detail, "+info") {
+		t.Errorf("without +info: %v, %v", found, err)
+	}
+	confine(t, server, leastPrivileges(t, "all of the checks")...)
+	if found, err := store.Check(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("with +info: %v, %v", found, err)
+	}
+	var opened atomic.Int64
+	t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+			prefix := fmt.Sprintf("weir:%d:", opened.Add(1))
+			store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		})
+	})
+	for _, rule := range leastPrivileges(t, "") {
+		if !strings.HasPrefix(rule, "+") || rule == "+ping" || rule == "+eval" || rule == "+lrange" {
+			continue
+		}
+		confine(t, server, "-"+rule[1:])
+		if found, err := store.Check(t.Context()); err == nil && len(found) == 0 {
+			t.Errorf("%s is not missed", rule)
+		}
+		confine(t, server, rule)
+	}
+	confine(t, server, "-time")
+	if a := takeOne(store, "k"); !errors.Is(a.Err, weir.ErrMisconfigured) {
+		t.Errorf("without +time: %v", a.Err)
+	}
+}
+
+// TestLeastPrivilegesInCluster charges keys of several slots as such a user.
+func TestLeastPrivilegesInCluster(t *testing.T) {
+	t.Parallel()
+	cluster := storetest.StartCluster(t, 3)
+	for _, server := range cluster.Masters {
+		confine(t, server, leastPrivileges(t, "")...)
+		confine(t, server, leastPrivileges(t, "a cluster")...)
+		confine(t, server, leastPrivileges(t, "all of the checks")...)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), Username: "weir", Password: "PASSWORD", ContextTimeoutEnabled: true, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	store := open(t, client, redisstore.Options{Timeout: 5 * time.Second})
+	if found, err := store.Check(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("check: %v, %v", found, err)
+	}
+	few := fixedOf(3)
+	for i := range 5 {
+		a := storetest.NewAct(weir.Charge{Key: "many", Limit: perDay, Cost: 1}, weir.Charge{Key: "few", Limit: few, Cost: 1}, weir.Charge{Key: "other", Limit: perDay, Cost: 1})
+		if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil || a.Allowed() != (i < 3) {
+			t.Errorf("take %d: %+v, %v", i, a.Decisions, a.Err)
+		}
+	}
+	if got := spent(t, store, "many", perDay); got != 3 {
+		t.Errorf("charged %d, granted 3", got)
+	}
+}
+
+// TestCheck finds what is wrong with servers.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	evicting := storetest.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 1")
+	node := storetest.StartRedis(t, "--cluster-enabled", "yes")
+	for setting, server := range map[string]*storetest.Redis{"maxmemory-policy": evicting, "role": replica, "topology": node} {
+		found, err := open(t, dial(t, server.Addr()), redisstore.Options{}).Check(t.Context())
+		if err != nil || len(found) != 1 || found[0].Setting != setting || found[0].Fatal == (setting == "maxmemory-policy") || found[0].Node != server.Addr() {
+			t.Errorf("%s: %v, %v", setting, found, err)
+		}
+	}
+	if size, err := evicting.Do("DBSIZE"); size != "0" {
+		t.Errorf("the check left %s keys, %v", size, err)
+	}
+	evicting.Kill()
+	if _, err := open(t, dial(t, evicting.Addr()), redisstore.Options{}).Check(t.Context()); err == nil {
+		t.Error("away: no error")
+	}
+}
