@@ -26,29 +26,30 @@ const (
 	instances = 2
 	callers   = 4 // of each instance
 
-	patience = 50 * time.Millisecond // of a caller, for one answer
-	think    = 2 * time.Millisecond  // between two acts, twice that at most
-	insist   = 20 * time.Second      // how long an id is repeated
+	patience = 100 * time.Millisecond // of a caller, for one answer
+	think    = 2 * time.Millisecond   // between two acts, twice that at most
+	insist   = 20 * time.Second       // how long an id is repeated
 	lead     = 100 * time.Millisecond
 	tail     = 500 * time.Millisecond // more than the longest window of a subject
-	recovery = 5 * time.Second
+	recovery = 20 * time.Second       // on a busy machine; a mutant is given less
 )
 
 // A world is a Redis, the instances that use it, and their callers.
 type world struct {
-	t       *testing.T
-	server  *storetest.Redis // nil where there are several
-	proxy   *storetest.Proxy // before it
-	nodes   []*redis.Client  // past the proxy, of all servers that there are in the end
-	direct  weir.Taker       // so
-	takers  []weir.Taker     // what most callers ask, an instance each
-	chained []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
-	ask     []*subject
-	tail    time.Duration
-	links   map[*subject]*link
-	history *history
-	back    comeback
-	settled func() bool // whether there is nothing more to wait for; nil: always
+	t        *testing.T
+	server   *storetest.Redis // nil where there are several
+	proxy    *storetest.Proxy // before it
+	nodes    []*redis.Client  // past the proxy, of all servers that there are in the end
+	direct   weir.Taker       // so
+	takers   []weir.Taker     // what most callers ask, an instance each
+	chained  []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
+	ask      []*subject
+	tail     time.Duration
+	recovery time.Duration
+	links    map[*subject]*link
+	history  *history
+	back     comeback
+	settled  func() bool // whether there is nothing more to wait for; nil: always
 
 	proxied atomic.Pointer[func([]byte) storetest.Fault]
 	clock   *steppedClock // nil unless the makeup has it
@@ -57,14 +58,15 @@ type world struct {
 
 // A makeup says how a world is made; the zero value is the usual one.
 type makeup struct {
-	args   []string                               // of redis-server
-	clock  bool                                   // whose wall clock can be stepped
-	start  func(*world) place                     // for more than one redis-server
-	hook   func(instance int) redis.Hook          // on connections to Redis
-	over   func(store, raw weir.Taker) weir.Taker // around the stack
-	newIDs bool
-	ask    []*subject    // nil: all
-	tail   time.Duration // how long everybody goes on afterwards; zero: tail
+	args     []string                               // of redis-server
+	clock    bool                                   // whose wall clock can be stepped
+	start    func(*world) place                     // for more than one redis-server
+	hook     func(instance int) redis.Hook          // on connections to Redis
+	over     func(store, raw weir.Taker) weir.Taker // around the stack
+	newIDs   bool
+	ask      []*subject    // nil: all
+	tail     time.Duration // how long everybody goes on afterwards; zero: tail
+	recovery time.Duration // how long they are waited for then; zero: recovery
 }
 
 func newWorld(t *testing.T, m makeup) *world {
@@ -72,7 +74,7 @@ func newWorld(t *testing.T, m makeup) *world {
 	if testing.Short() {
 		t.Skip("lasts a second or more")
 	}
-	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), links: map[*subject]*link{}, newIDs: m.newIDs}
+	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs}
 	if w.ask == nil {
 		w.ask = subjects
 	}
@@ -210,7 +212,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 // of Redis that could not connect tries again once a second.
 func (w *world) recover() {
 	through := func() bool { return w.back.missing(w.ask) == "" && (w.settled == nil || w.settled()) }
-	for deadline := time.Now().Add(recovery); !through() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(w.recovery); !through() && time.Now().Before(deadline); {
 		time.Sleep(lead / 10)
 	}
 }
