@@ -59,7 +59,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	conn := dialFleet(t, fleet[0].grpc, fleet[1].grpc)
 	client := newClient(t)
-	url := startNginx(t, program, fleet[0].http, fleet[1].http)
+	nginx, url := startNginx(t, program, fleet[0].http, fleet[1].http)
 	base := fleet[0].profile(t)
 	files := fleet[0].files()
 
@@ -94,6 +94,7 @@ func TestRollingRestart(t *testing.T) {
 	report(r)
 	_ = conn.Close()
 	client.CloseIdleConnections()
+	nginx.stop(syscall.SIGTERM) // it keeps connections
 	fleet[0].restsAt(t, base, files)
 }
 
@@ -263,8 +264,8 @@ http {
 }
 `
 
-// startNginx runs nginx before two instances and returns its URL.
-func startNginx(t *testing.T, program, first, second string) string {
+// startNginx runs nginx before two instances and returns it and its URL.
+func startNginx(t *testing.T, program, first, second string) (*process, string) {
 	t.Helper()
 	prefix, addr := t.TempDir(), freeAddr(t)
 	path := filepath.Join(prefix, "nginx.conf")
@@ -277,5 +278,5 @@ func startNginx(t *testing.T, program, first, second string) string {
 		_, _, err := get(t.Context(), client, "http://"+addr+"/healthz")
 		return err == nil
 	})
-	return "http://" + addr
+	return p, "http://" + addr
 }
