@@ -75,6 +75,10 @@ bench-short: ## the same in two minutes; writes nothing
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./memstore/... ./redisstore/...
 
+.PHONY: chaos
+chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each
+	cd internal/chaos && $(GO) test -count=1 -timeout 20m -args -full
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)

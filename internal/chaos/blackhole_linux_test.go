@@ -1,0 +1,68 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// inside tells this program that it runs in a network of its own.
+const inside = "WEIR_CHAOS_INSIDE"
+
+// TestBlackHole runs itself in a network of its own, where the kernel can be told to
+// swallow every packet, of connections that are open and of those that are being
+// opened. That needs root.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	f := fault{name: "black hole", promise: "no answer from a store that is away", strike: blackHole, wanted: unknown}
+	if os.Getenv(inside) != "" {
+		f.run(t)
+		fmt.Println(told + reported.rows[0].measured)
+		return
+	}
+	for _, program := range []string{"unshare", "ip", "tc"} {
+		storetest.Require(t, program)
+	}
+	if err := exec.Command("unshare", "-n", "sh", "-c", "ip link set lo up && "+swallow).Run(); err != nil {
+		t.Skipf("no network of its own here: %v", err)
+	}
+	args := []string{"-n", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", os.Args[0], "-test.run=^TestBlackHole$"}
+	if *full {
+		args = append(args, "-full")
+	}
+	cmd := exec.Command("unshare", args...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	_, rest, _ := strings.Cut(string(out), told)
+	r := row{fault: f.name, promise: f.promise}
+	if r.measured, _, _ = strings.Cut(rest, "\n"); err != nil || r.measured == "" {
+		r.fail(t, "%v\n%s", err, out)
+	}
+	report(r)
+}
+
+const told = "measured: "
+
+const swallow = "tc qdisc add dev lo root tbf rate 8kbit burst 10 latency 1ms"
+
+func blackHole(w *world) {
+	shell(w.t, swallow)
+	back := w.history.absent()
+	time.Sleep(struck)
+	back()
+	shell(w.t, "tc qdisc del dev lo root")
+}
+
+func shell(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}

@@ -1,0 +1,306 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/fallback"
+)
+
+// What is promised of answers while a store is away.
+const (
+	worstOver  = 5 * time.Millisecond   // the deadline, for a single call
+	openP99    = 200 * time.Microsecond // once it is known that the store is away
+	backWithin = 2 * time.Second
+	backPart   = 0.99
+)
+
+// failing are subjects by what they answer while the store is away.
+var failing = []*subject{
+	{"local", limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: 300, Period: decades}), spent},
+	{"allow", limit(ledger), crowd},
+	{"deny", limit(ledger), crowd},
+	{"error", limit(ledger), crowd},
+	{"book", limit(ledger), book},
+}
+
+var policies = map[string]fallback.Policy{"allow": fallback.Allow, "deny": fallback.Deny, "error": fallback.Error}
+
+// An outage is a world whose store goes away once, under instances that answer by
+// policy.
+type outage struct {
+	*world
+	all  []*fallback.Taker
+	away span
+	late time.Duration // how late this machine was
+}
+
+// A fleet says of what instances an outage has.
+type fleet struct {
+	believed int                             // how many there are, as each of them believes
+	below    func(raw weir.Taker) weir.Taker // what stands between them and the store
+}
+
+func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
+	t.Helper()
+	o := new(outage)
+	o.world = newWorld(t, makeup{ask: failing, tail: back(), over: func(_, raw weir.Taker) weir.Taker {
+		top := fallback.Wrap(coalesce.Wrap(f.below(raw), coalesce.Options{}), fallback.Options{
+			Policy:    func(c *weir.Charge) fallback.Policy { return policies[c.Key] },
+			Instances: func() int { return f.believed },
+		})
+		o.all = append(o.all, top)
+		return top
+	}})
+	o.world.settled = func() bool {
+		return !slices.ContainsFunc(o.all, func(f *fallback.Taker) bool { return f.Err() != nil || f.Stats().Owed > 0 })
+	}
+	c := startControl()
+	o.load(1, func(w *world) {
+		o.away.from = w.history.now()
+		strike(w)
+		o.away.to = w.history.now()
+	})
+	o.late = c.end()
+	o.settle(t)
+	return o
+}
+
+// settle has the store told of what was granted meanwhile.
+func (o *outage) settle(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, f := range o.all {
+		if err := f.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// How long the store is away, and how long callers ask once it is back.
+func gone() time.Duration {
+	if *full {
+		return 3 * time.Second
+	}
+	return 700 * time.Millisecond
+}
+
+func back() time.Duration {
+	if *full {
+		return backWithin + time.Second
+	}
+	return tail
+}
+
+// TestFallback takes the store away from under instances that answer by policy.
+func TestFallback(t *testing.T) {
+	if !*full { // times want a machine to themselves
+		t.Parallel()
+	}
+	for name, strike := range map[string]func(time.Duration) func(*world){
+		"Redis black-holed":             stallFor,
+		"Redis stopped":                 suspendFor,
+		"Redis killed, restarted empty": loseFor,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !*full {
+				t.Parallel()
+			}
+			var rows []timed
+			for range 3 { // a machine that is late itself cannot judge
+				o := fleet{instances, itself}.outage(t, strike(gone()))
+				o.judge(t, name, "twice the limit, three times if it lost all", o.bound)
+				o.judge(t, name, "each answer says who gave it", o.sources)
+				o.judge(t, name, "what was granted meanwhile is charged", o.chargedBack)
+				rows = o.times(name)
+				if !*full || o.late <= worstOver || !slices.ContainsFunc(rows, func(r timed) bool { return !r.kept }) {
+					break
+				}
+			}
+			for _, r := range rows {
+				r.report(t)
+			}
+		})
+	}
+}
+
+func itself(raw weir.Taker) weir.Taker { return raw }
+
+func loseFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		w.history.lose()
+		killFor(d)(w)
+	}
+}
+
+func (o *outage) judge(t *testing.T, name, promise string, oracle func() (string, error)) {
+	t.Helper()
+	measured, err := oracle()
+	r := row{fault: name, promise: promise, measured: measured}
+	if err != nil {
+		r.fail(t, "%v", err)
+	}
+	report(r)
+}
+
+// bound: while the store is away no instance grants more than its share, so that all
+// together grant at most twice the limit; once more where the store forgot.
+func (o *outage) bound() (string, error) {
+	s := failing[0]
+	sum, here := int64(0), [instances]int64{}
+	for i := range o.history.ops {
+		if op := &o.history.ops[i]; op.subject == s && op.outcome == granted {
+			if sum += op.Granted; op.Source == weir.SourceFallback {
+				here[op.caller%instances] += op.Granted
+			}
+		}
+	}
+	measured := fmt.Sprintf("%d granted of %d, %v of them meanwhile", sum, s.limit.Count, here)
+	if share := s.limit.Count / instances; slices.Max(here[:]) > share {
+		return measured, fmt.Errorf("an instance granted %d, its share is %d", slices.Max(here[:]), share)
+	}
+	if most := s.limit.Count * (2 + o.history.losses); sum > most {
+		return measured, fmt.Errorf("%d granted, at most %d", sum, most)
+	}
+	if sum <= s.limit.Count/2 || slices.Min(here[:]) == 0 {
+		return measured, fmt.Errorf("%d granted, %v meanwhile: nothing was proved", sum, here)
+	}
+	return measured, nil
+}
+
+// sources: whatever was asked and answered while the store was away has the source
+// of its policy.
+func (o *outage) sources() (string, error) {
+	want := map[string]weir.Source{
+		"local": weir.SourceFallback, "book": weir.SourceFallback, "allow": weir.SourceFailOpen, "deny": weir.SourceFailClosed,
+	}
+	n := map[string]int{}
+	for i := range o.history.ops {
+		op := &o.history.ops[i]
+		if op.call < o.away.from || op.call+int64(op.took) > o.away.to {
+			continue
+		}
+		n[op.subject.name]++
+		right := op.outcome <= refused && op.Source == want[op.subject.name]
+		if op.subject.name == "error" {
+			right = op.outcome == unapplied || op.outcome == unknown
+		}
+		// The first ones may have been answered before the store was away.
+		if !right && op.call > o.away.from+int64(lead) {
+			return fmt.Sprint(n), fmt.Errorf("%v", op)
+		}
+	}
+	if len(n) < len(failing) {
+		return fmt.Sprint(n), fmt.Errorf("asked meanwhile: %v", n)
+	}
+	return fmt.Sprint(n, " meanwhile"), nil
+}
+
+// chargedBack: in the end the store counts what callers were granted, whoever
+// granted it, and at most what it may have charged besides for calls of which it
+// gave no answer.
+func (o *outage) chargedBack() (string, error) {
+	s := failing[slices.IndexFunc(failing, func(s *subject) bool { return s.how == book })]
+	known, perhaps := o.history.charged(s.name)
+	for i := range o.history.ops {
+		// Those that were sent took long, or failed at once where nobody listens.
+		if op := &o.history.ops[i]; op.subject == s && op.Source == weir.SourceFallback && op.took > time.Millisecond {
+			perhaps += op.cost
+		}
+	}
+	doubtful := int64(0)
+	for _, f := range o.all {
+		doubtful += f.Stats().Doubtful
+	}
+	used, err := o.used(o.t.Context(), s)
+	measured := fmt.Sprintf("%d granted, %d charged", known, used)
+	if err != nil || o.history.losses > 0 {
+		return measured + ", what it lost aside", err
+	}
+	if used < known-doubtful || used > known+perhaps {
+		return measured, fmt.Errorf("%d charged; callers were granted %d, perhaps %d more, %d in doubt", used, known, perhaps, doubtful)
+	}
+	return measured, nil
+}
+
+// A timed row is about time, which is judged in long runs only.
+type timed struct {
+	row
+	kept bool
+}
+
+func (r *timed) report(t *testing.T) {
+	t.Helper()
+	if *full && !r.kept {
+		r.fail(t, "%s: %s", r.promise, r.measured)
+	}
+	report(r.row)
+}
+
+// times are how long callers waited while the store was away, and how long it was not
+// asked once it was back.
+func (o *outage) times(name string) []timed {
+	var meanwhile, open []time.Duration
+	ours, all := 0, 0
+	for i := range o.history.ops {
+		op := &o.history.ops[i]
+		if op.call > o.away.from && op.call < o.away.to {
+			meanwhile = append(meanwhile, op.took)
+		}
+		if op.call > o.away.from+int64(gone()/2) && op.call < o.away.to {
+			open = append(open, op.took)
+		}
+		if after := time.Duration(op.call - o.away.to); after > back()-time.Second && op.subject.name != "local" {
+			if all++; op.stores() {
+				ours++
+			}
+		}
+	}
+	slices.Sort(meanwhile)
+	slices.Sort(open)
+	worst, p99 := meanwhile[len(meanwhile)-1], open[len(open)*99/100]
+	part := float64(ours) / float64(max(all, 1))
+	limit := fallback.DefaultDeadline + worstOver
+	late := fmt.Sprintf("; this machine was up to %v late", o.late.Round(10*time.Microsecond))
+	return []timed{
+		{row{fault: name, promise: fmt.Sprintf("worst call within %v", limit), measured: worst.Round(10*time.Microsecond).String() + late}, worst-o.late <= limit},
+		{row{fault: name, promise: fmt.Sprintf("p99 within %v once that is known", openP99), measured: p99.Round(time.Microsecond).String()}, p99 <= openP99},
+		{row{
+			fault: name, promise: fmt.Sprintf("%.0f %% from the store %v after its return", 100*backPart, backWithin),
+			measured: fmt.Sprintf("%.2f %% of %d", 100*part, all) + late,
+		}, part >= backPart},
+	}
+}
+
+// TestFallbackMutants shows that the oracles notice instances that each believe to be
+// alone, and a store that is not told.
+func TestFallbackMutants(t *testing.T) {
+	t.Parallel()
+	untold := func(raw weir.Taker) weir.Taker {
+		return taker(func(ctx context.Context, acts []*weir.Act) {
+			raw.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.Record }))
+		})
+	}
+	for name, tc := range map[string]struct {
+		fleet  fleet
+		oracle func(*outage) (string, error)
+	}{
+		"every instance alone":  {fleet{1, itself}, (*outage).bound},
+		"the store is not told": {fleet{instances, untold}, (*outage).chargedBack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := tc.oracle(tc.fleet.outage(t, stallFor(gone())))
+			r := row{fault: "mutant: " + name, promise: "an oracle is red", measured: fmt.Sprint(err)}
+			if err == nil {
+				r.fail(t, "not noticed")
+			}
+			report(r)
+		})
+	}
+}

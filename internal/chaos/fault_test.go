@@ -1,0 +1,260 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A fault is something that happens to a store while callers ask, and what is
+// promised for it beside what the oracles demand.
+type fault struct {
+	name    string
+	promise string
+	makeup  makeup
+	// strike does it once, and returns when it is over.
+	strike func(*world)
+	// wanted is what most callers are told meanwhile, instead of an answer: if
+	// nobody gets none, the fault proved nothing. Granted, where nobody may notice.
+	wanted outcome
+}
+
+const struck = 250 * time.Millisecond // how long a fault lasts
+
+// faults are all that happens to one Redis.
+var faults = []fault{
+	{"no fault", "every promise of the contract", makeup{}, func(*world) { time.Sleep(struck) }, granted},
+	{"connection refused", "nothing charged that was not granted", makeup{}, network(storetest.Refuse), unknown},
+	{"reply dropped", "charged once or unknown, ids once", makeup{}, network(storetest.Drop), unknown},
+	{"connection reset", "charged once or unknown, ids once", makeup{}, network(storetest.Reset), unknown},
+	{"reply cut", "charged once or unknown, ids once", makeup{}, network(storetest.Cut), unknown},
+	{"reply late", "charged once or unknown, ids once", makeup{}, network(storetest.Delay), unknown},
+	{"request late", "charged once or unknown, ids once", makeup{}, network(storetest.Late), unknown},
+	{"10 ms slow", "no error", makeup{}, slow(10 * time.Millisecond), granted},
+	{"stalled", "no answer from a store that is away", makeup{}, stall, unknown},
+	{"SIGSTOP", "no answer from a store that is away", makeup{}, suspend, unknown},
+	{"CLIENT PAUSE", "no answer from a store that is away", makeup{}, paused, unknown},
+	{"kill -9, AOF always", "nothing granted is lost", makeup{args: kept}, killed, unknown},
+	{"kill -9, restart empty", "at most one more limit a restart", makeup{}, forgotten, unknown},
+	{"FLUSHALL", "at most one more limit each time", makeup{}, flushed, granted},
+	{"SCRIPT FLUSH every 10 ms", "no error", makeup{}, scriptless, granted},
+	{"OOM", "not applied is not charged", makeup{}, configured("maxmemory", "1", "0"), unapplied},
+	{"NOREPLICAS", "not applied is not charged", makeup{}, configured("min-replicas-to-write", "1", "0"), unapplied},
+	{"READONLY", "not applied is not charged", makeup{}, demoted, unapplied},
+	{"NOPERM", "not applied is not charged", makeup{}, forbidden, unapplied},
+	{"BUSY", "not applied is not charged", makeup{args: []string{"--busy-reply-threshold", "20"}}, busy, unapplied},
+	{"clock 1 h back", "nothing granted for it, no lock-out", makeup{clock: true}, stepped(-time.Hour), granted},
+	{"clock 1 h forward", "at most one more burst", makeup{clock: true}, stepped(time.Hour), granted},
+	{"clock 1 s forward and back", "at most one more burst", makeup{clock: true}, stepped(time.Second, -time.Second), granted},
+	{"LOADING", "not applied is not charged", makeup{args: loaded}, loading, unapplied},
+}
+
+var (
+	kept   = []string{"--appendonly", "yes", "--appendfsync", "always"}
+	loaded = []string{"--save", "3600 1", "--key-load-delay", "100", "--loading-process-events-interval-bytes", "1024"}
+)
+
+// TestFaults has callers ask every algorithm while each fault strikes.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			f.run(t)
+		})
+	}
+}
+
+func (f *fault) run(t *testing.T) { f.strikes(t, rounds()) }
+
+// strikes lets the fault strike so many times.
+func (f *fault) strikes(t *testing.T, times int) {
+	w := newWorld(t, f.makeup)
+	verdicts := w.run(times, f.strike)
+	if w.server != nil && w.server.Torn() {
+		t.Skip("Redis restored a part of a script: what it holds proves nothing")
+	}
+	r := row{fault: f.name, promise: f.promise, measured: w.summary()}
+	for name, err := range verdicts {
+		if err != nil {
+			r.fail(t, "%s: %v", name, err)
+		}
+	}
+	if f.wanted != granted && w.history.count(unapplied)+w.history.count(unknown) == 0 {
+		r.fail(t, "nobody noticed it")
+	}
+	if unnoticed := f.wanted == granted && w.server != nil; unnoticed && !tolerable(w) {
+		r.fail(t, "errors where none are allowed")
+	}
+	report(r)
+}
+
+// tolerable allows for callers whose patience ended because this machine is busy.
+func tolerable(w *world) bool {
+	return !slices.ContainsFunc(w.history.ops, func(o op) bool { return o.err != nil && !late(o.err) })
+}
+
+func late(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func (w *world) summary() string {
+	h := w.history
+	text := fmt.Sprintf("%d asked: %d granted, %d refused, %d not applied, %d unknown",
+		len(h.ops), h.count(granted), h.count(refused), h.count(unapplied), h.count(unknown))
+	if w.back.missing(w.ask) == "" {
+		text += fmt.Sprintf("; all granted again after %v", time.Duration(w.back.last()-h.healed.Load()).Round(time.Millisecond))
+	}
+	return text
+}
+
+// network afflicts one request in five.
+func network(f storetest.Fault) func(*world) {
+	return func(w *world) {
+		afflict := func([]byte) storetest.Fault {
+			if rand.IntN(5) == 0 {
+				return f
+			}
+			return storetest.Pass
+		}
+		w.proxied.Store(&afflict)
+		time.Sleep(struck)
+		w.proxied.Store(&calm)
+	}
+}
+
+func slow(d time.Duration) func(*world) {
+	return func(w *world) {
+		wait := func([]byte) storetest.Fault { time.Sleep(d); return storetest.Pass }
+		w.proxied.Store(&wait)
+		time.Sleep(struck)
+		w.proxied.Store(&calm)
+	}
+}
+
+func stall(w *world) { stallFor(struck)(w) }
+
+// stallFor holds all requests on their way, then lets them go on to Redis.
+func stallFor(d time.Duration) func(*world) {
+	return func(w *world) { w.stall(d) }
+}
+
+func (w *world) stall(d time.Duration) {
+	healed := make(chan struct{})
+	hold := func([]byte) storetest.Fault { <-healed; return storetest.Pass }
+	w.proxied.Store(&hold)
+	time.Sleep(5 * time.Millisecond) // for those that had passed
+	back := w.history.absent()
+	time.Sleep(d)
+	back()
+	w.proxied.Store(&calm)
+	close(healed)
+}
+
+func suspend(w *world) { suspendFor(struck)(w) }
+
+func suspendFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		w.server.Pause()
+		back := w.history.absent()
+		time.Sleep(d)
+		back()
+		w.server.Resume()
+	}
+}
+
+// paused has Redis keep everybody waiting, administrators too, for a while longer
+// than is waited for here.
+func paused(w *world) {
+	w.do([]any{"client", "pause", (struck + 50*time.Millisecond).Milliseconds(), "all"})
+	back := w.history.absent()
+	time.Sleep(struck)
+	back()
+	w.do([]any{"ping"})
+}
+
+func killed(w *world) { killFor(struck / 5)(w) }
+
+func killFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		w.server.Kill()
+		back := w.history.absent()
+		time.Sleep(d)
+		back()
+		w.server.Restart()
+	}
+}
+
+func forgotten(w *world) {
+	w.history.lose()
+	killed(w)
+}
+
+func flushed(w *world) {
+	w.history.lose()
+	w.do([]any{"flushall"})
+}
+
+// scriptless has Redis forget the scripts over and over.
+func scriptless(w *world) {
+	pace := time.NewTicker(10 * time.Millisecond)
+	defer pace.Stop()
+	for end := time.Now().Add(struck); time.Now().Before(end); <-pace.C {
+		w.do([]any{"script", "flush"})
+	}
+}
+
+func configured(setting, during, after string) func(*world) {
+	return func(w *world) {
+		w.do([]any{"config", "set", setting, during})
+		time.Sleep(struck)
+		w.do([]any{"config", "set", setting, after})
+	}
+}
+
+func demoted(w *world) {
+	w.do([]any{"replicaof", "127.0.0.1", "1"})
+	time.Sleep(struck)
+	w.do([]any{"replicaof", "no", "one"})
+}
+
+func forbidden(w *world) {
+	w.do([]any{"acl", "setuser", "default", "-evalsha", "-eval"})
+	time.Sleep(struck)
+	w.do([]any{"acl", "setuser", "default", "+@all"})
+}
+
+// busy runs a script that does not end before it is killed.
+func busy(w *world) {
+	var spinning sync.WaitGroup
+	client := redis.NewClient(place{addrs: []string{w.server.Addr()}}.options(time.Minute).Simple())
+	defer client.Close()
+	spinning.Go(func() {
+		err := client.Do(context.Background(), "eval", "while true do end", 0).Err()
+		if err == nil || !strings.Contains(err.Error(), "killed by user") {
+			w.t.Errorf("a script without end: %v", err)
+		}
+	})
+	time.Sleep(struck)
+	w.do([]any{"script", "kill"})
+	spinning.Wait()
+}
+
+// loading restarts Redis with more than it can load at once.
+func loading(w *world) {
+	w.do([]any{"eval", "for i = 1, 4000 do redis.call('SET', KEYS[1] .. i, '', 'EX', 3600) end", 1, "ballast:"})
+	w.server.Restart()
+}

@@ -1,0 +1,12 @@
+package chaos
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent lets the kernel end the process if the test's own process is killed
+// or runs into its timeout, when no cleanup runs.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+}

@@ -1,0 +1,154 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+var full = flag.Bool("full", false, "do more of everything, judge times too, print what was measured")
+
+// rounds is how often a fault strikes.
+func rounds() int {
+	if *full {
+		return 8
+	}
+	return 1
+}
+
+// A row is one line of the report.
+type row struct {
+	fault, promise, measured string
+	red                      []string
+}
+
+// fail makes the row red, and its test.
+func (r *row) fail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	r.red = append(r.red, fmt.Sprintf(format, args...))
+	t.Errorf(format, args...)
+}
+
+var reported struct {
+	sync.Mutex
+	rows []row
+}
+
+func report(r row) {
+	reported.Lock()
+	defer reported.Unlock()
+	reported.rows = append(reported.rows, r)
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	redis.SetLogger(silent{})
+	if !*full {
+		// Worlds wait more than they work.
+		_ = flag.Set("test.parallel", "6")
+	}
+	code := run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if *full {
+		table()
+	}
+	os.Exit(code)
+}
+
+// silent keeps the client of Redis from telling of what is done to it.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func run(m *testing.M) int {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "weir-chaos-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
+// buildDir lives as long as the tests of the package.
+var buildDir string
+
+// table prints the report: faults first, then the mutants.
+func table() {
+	const mutant = "mutant: "
+	slices.SortStableFunc(reported.rows, func(a, b row) int {
+		return cmp.Or(
+			cmp.Compare(strings.Count(a.fault, mutant), strings.Count(b.fault, mutant)),
+			strings.Compare(a.fault, b.fault))
+	})
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nVERDICT\tFAULT\tPROMISE\tMEASURED")
+	for _, r := range reported.rows {
+		verdict := "green"
+		if len(r.red) > 0 {
+			verdict = "RED"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", verdict, r.fault, r.promise, brief(r.measured))
+		for _, why := range r.red {
+			fmt.Fprintf(w, "\t\t\t%s\n", brief(why))
+		}
+	}
+	_ = w.Flush()
+}
+
+// brief is the beginning of a text.
+func brief(text string) string {
+	const most = 120
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	return line
+}
+
+// A control is how late this machine wakes a goroutine that does nothing else: what
+// is subtracted from times before they are judged.
+type control struct {
+	stop    chan struct{}
+	stopped chan struct{}
+	late    []time.Duration
+}
+
+func startControl() *control {
+	c := &control{stop: make(chan struct{}), stopped: make(chan struct{})}
+	go func() {
+		defer close(c.stopped)
+		const nap = time.Millisecond
+		for {
+			select {
+			case <-c.stop:
+				return
+			default:
+			}
+			slept := time.Now()
+			time.Sleep(nap)
+			c.late = append(c.late, time.Since(slept)-nap)
+		}
+	}()
+	return c
+}
+
+// end returns the worst delay that there was.
+func (c *control) end() time.Duration {
+	close(c.stop)
+	<-c.stopped
+	return slices.Max(append(c.late, 0))
+}
