@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -77,14 +78,12 @@ func (s *Store) masters(ctx context.Context) (int, error) {
 	if !ok {
 		return 1, nil
 	}
-	slots, err := cluster.ClusterSlots(ctx).Result()
-	masters := make(map[string]bool)
-	for _, slot := range slots {
-		if len(slot.Nodes) > 0 {
-			masters[slot.Nodes[0].Addr] = true
-		}
-	}
-	return len(masters), err
+	var masters atomic.Int64
+	err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
+		masters.Add(1)
+		return nil
+	})
+	return int(masters.Load()), err
 }
 
 // node returns the server that has a key; nil where only the client knows it.
