@@ -237,8 +237,8 @@ func TestOutsideIsShadow(t *testing.T) {
 	if key := plan.Acts[0].Charges[0].Key; key != "shop/none=1;none#1" {
 		t.Errorf("the key is %s, not that of the rule where it is enforced", key)
 	}
-	all := taken(t, parse(t, rollout), store, request("all=1"))
-	if all = taken(t, parse(t, rollout), store, request("all=1")); all.Applied[0].Decision().Outcome != weir.Refused {
+	taken(t, parse(t, rollout), store, request("all=1"))
+	if all := taken(t, parse(t, rollout), store, request("all=1")); all.Applied[0].Decision().Outcome != weir.Refused {
 		t.Errorf("enforced for all: %+v", all.Applied[0].Decision())
 	}
 }
