@@ -90,9 +90,9 @@ var bans = []ban{
 		patterns{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto"},
 	},
 	{
-		"gRPC is the process's and weirgrpc's",
+		"gRPC is the process's, weirgrpc's and that of clients of the process",
 		patterns{"..."},
-		slices.Concat(process, patterns{"weirgrpc/..."}),
+		slices.Concat(process, patterns{"weirgrpc/...", "internal/client/..."}),
 		patterns{"google.golang.org/grpc"},
 	},
 }

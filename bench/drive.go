@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/bench/contest"
-	"github.com/weirlimit/weir/bench/remote"
+	"github.com/weirlimit/weir/internal/client"
 	"github.com/weirlimit/weir/internal/openloop"
 )
 
@@ -24,7 +24,7 @@ func driveRLS(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	l, err := remote.DialRLS(*address, *domain, *entry, *connections)
+	l, err := client.DialRLS(*address, client.Options{Domain: *domain, Entry: *entry, Connections: *connections})
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func driveHTTP(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return load.drive(ctx, remote.DialHTTP(*address, load.Callers))
+	return load.drive(ctx, client.DialHTTP(*address, client.Options{Connections: load.Callers}))
 }
 
 // load is what both have in common.

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir/bench/contest"
 	"github.com/weirlimit/weir/bench/measure"
 	"github.com/weirlimit/weir/bench/remote"
+	"github.com/weirlimit/weir/internal/client"
 )
 
 // serverRules has a limit that nobody reaches and one that everybody does.
@@ -105,9 +106,9 @@ func startServers(ctx context.Context, folder string, redis *measure.Redis) (wei
 func server(name, transport, entry string, p *remote.Process) contest.Contestant {
 	return contest.Contestant{Name: name, Kind: contest.Redis, Open: func(e contest.Env) (contest.Limiter, error) {
 		if transport == "HTTP" {
-			return hosted{remote.DialHTTP("http://"+p.Addrs["http"]+"/v1/auth?domain=bench&"+entry+"=", e.Callers), p}, nil
+			return hosted{client.DialHTTP("http://"+p.Addrs["http"]+"/v1/auth?domain=bench&"+entry+"=", client.Options{Connections: e.Callers}), p}, nil
 		}
-		l, err := remote.DialRLS(p.Addrs["grpc"], "bench", entry, 4)
+		l, err := client.DialRLS(p.Addrs["grpc"], client.Options{Domain: "bench", Entry: entry, Connections: 4})
 		return hosted{l, p}, err
 	}}
 }

@@ -155,3 +155,15 @@ func describe(raw string) string {
 	}
 	return u.Scheme + "://" + u.Host + u.Path
 }
+
+// OpenStore opens the store that the options name, by its URL, prefix, secret and
+// TLS alone, for a program that asks it by itself. It connects to nothing. The
+// client is the caller's to close; nil where the store is none in Redis. The error
+// is a [*weir.InvalidError], and never repeats the URL.
+func OpenStore(o Options) (weir.Taker, redis.UniversalClient, error) {
+	s, err := o.openStore()
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Taker, s.client, nil
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weirlimit/weir/bench/contest"
+	"github.com/weirlimit/weir/internal/cputime"
 )
 
 // A Cell is one contestant in one scenario with so many callers, for a moment.
@@ -116,13 +117,13 @@ func (r Run) meter() (meter, error) {
 		}
 	}
 	if r.PID != 0 {
-		if m.server, err = CPUOf(r.PID); err != nil {
+		if m.server, err = cputime.Of(r.PID); err != nil {
 			return m, fmt.Errorf("bench: cpu of process %d: %w", r.PID, err)
 		}
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	m.mallocs, m.cpu, m.at = mem.Mallocs, ownCPU(), time.Now()
+	m.mallocs, m.cpu, m.at = mem.Mallocs, cputime.Own(), time.Now()
 	return m, nil
 }
 

@@ -1,3 +1,5 @@
+// Package remote starts servers: Weir's, and empty ones that show what the
+// transport alone costs.
 package remote
 
 import (

@@ -19,6 +19,10 @@ import (
 // longest is the longest latency told apart, in ns.
 const longest = int64(time.Minute)
 
+// mostWorkers bounds the memory of the histograms, of 0.2 MB each: callers beyond
+// share them.
+const mostWorkers = 64
+
 // An Outcome is what one request came to.
 type Outcome int
 
@@ -57,8 +61,8 @@ type Report struct {
 // Requests is how many were answered or failed.
 func (r *Report) Requests() int { return r.Granted + r.Refused + r.Failed }
 
-// worker is what one caller has seen; its lock is taken once a request, by the
-// caller, and once a second by whoever reports.
+// worker is what one caller has seen, or several; its lock is taken once a request,
+// by the caller, and once a second by whoever reports.
 type worker struct {
 	mu sync.Mutex
 	Report
@@ -71,12 +75,14 @@ func (l *Load) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	begun := time.Now()
-	workers := make([]*worker, l.Callers)
-	var next atomic.Int64
-	var done sync.WaitGroup
+	workers := make([]*worker, min(l.Callers, mostWorkers))
 	for i := range workers {
 		workers[i] = &worker{Report: Report{Latency: hdrhistogram.New(1, longest, 3)}}
-		done.Go(func() { l.work(ctx, workers[i], begun, &next) })
+	}
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for i := range l.Callers {
+		done.Go(func() { l.work(ctx, workers[i%len(workers)], begun, &next) })
 	}
 	finished := make(chan struct{})
 	go func() { done.Wait(); close(finished) }()

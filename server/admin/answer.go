@@ -31,7 +31,9 @@ type limitAnswer struct {
 	Algorithm      string          `json:"algorithm,omitempty"`
 	Limit          string          `json:"limit,omitempty"` // the rule's
 	Unlimited      bool            `json:"unlimited,omitempty"`
-	Shadow         bool            `json:"shadow,omitempty"`
+	Shadow         bool            `json:"shadow,omitempty"` // never refuses this key
+	Trial          bool            `json:"trial,omitempty"`
+	Enforce        string          `json:"enforce,omitempty"` // the part of the keys; empty: all
 	OnStoreFailure string          `json:"on_store_failure,omitempty"`
 	Override       *overrideAnswer `json:"override,omitempty"`
 	State          *stateAnswer    `json:"state,omitempty"`

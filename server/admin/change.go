@@ -65,7 +65,7 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 		}
 		targets, err := a.find(req)
 		if err == nil {
-			targets, err = limited(targets)
+			targets, err = limited(targets, name == "reset")
 		}
 		var answer *changeAnswer
 		if err == nil {

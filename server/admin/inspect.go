@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/config"
 )
 
 // get tells how a key is doing.
@@ -47,7 +48,10 @@ func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 func (a *api) look(ctx context.Context, t *target, cost int64) (*limitAnswer, error) {
 	answer := &limitAnswer{Key: t.key}
 	if t.rule != nil {
-		answer.Rule, answer.At, answer.Shadow = t.rule.Path, place(t.rule), t.rule.Shadow
+		answer.Rule, answer.At, answer.Shadow, answer.Trial = t.rule.Path, place(t.rule), t.rule.Shadow, t.rule.OnTrial
+		if t.rule.Unenforced > 0 {
+			answer.Enforce = (config.Whole - t.rule.Unenforced).String()
+		}
 	}
 	if t.limit == nil {
 		answer.Unlimited = true

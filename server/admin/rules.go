@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -28,13 +30,17 @@ type ruleAnswer struct {
 	Grouped   bool         `json:"grouped"`
 	Replaces  []string     `json:"replaces,omitempty"`
 	Limits    []namedLimit `json:"limits"`
+	// Enforce is the part of the keys that the limits refuse; empty: all.
+	Enforce string `json:"enforce,omitempty"`
+	// Trial is what is tried out beside the limits.
+	Trial *namedLimit `json:"trial,omitempty"`
 }
 
 type namedLimit struct {
 	Name           string `json:"name"`
 	Algorithm      string `json:"algorithm"`
 	Limit          string `json:"limit"`
-	OnStoreFailure string `json:"on_store_failure"`
+	OnStoreFailure string `json:"on_store_failure,omitempty"`
 }
 
 // rules tells which rules are in force, and where they come from.
@@ -60,9 +66,18 @@ func ruleOf(r *rules.Rule) ruleAnswer {
 		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{},
 	}
 	for i, l := range r.Limits {
-		answer.Limits = append(answer.Limits, namedLimit{
-			Name: l.Name, Algorithm: l.Algorithm.String(), Limit: l.String(), OnStoreFailure: r.OnStoreFailure[i].String(),
-		})
+		answer.Limits = append(answer.Limits, namedOf(l, r.OnStoreFailure[i].String()))
+	}
+	if r.Unenforced > 0 {
+		answer.Enforce = (config.Whole - r.Unenforced).String()
+	}
+	if r.Trial != nil {
+		trial := namedOf(r.Trial.Limits[0], "")
+		answer.Trial = &trial
 	}
 	return answer
+}
+
+func namedOf(l *weir.Limit, failure string) namedLimit {
+	return namedLimit{Name: l.Name, Algorithm: l.Algorithm.String(), Limit: l.String(), OnStoreFailure: failure}
 }

@@ -97,10 +97,12 @@ func (a *api) throttleTarget(req *request) ([]target, error) {
 	return []target{{limit: throttled, key: a.ThrottleKey(req.entries[0].Value)}}, nil
 }
 
-// limited returns the targets that the store knows. The error says that there are
-// none.
-func limited(all []target) ([]target, error) {
-	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool { return t.limit == nil })
+// limited returns the targets that the store knows, those on trial only if they are
+// wanted. The error says that there are none.
+func limited(all []target, trials bool) ([]target, error) {
+	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool {
+		return t.limit == nil || !trials && t.rule != nil && t.rule.OnTrial
+	})
 	if len(kept) == 0 {
 		return nil, &problem.Document{
 			Status: http.StatusConflict, Code: "unlimited",

@@ -32,10 +32,23 @@ func words(t *target, answer *limitAnswer, cost int64) string {
 	} else {
 		b.WriteString(counts(t, s) + "; " + passing(s, cost))
 	}
-	if answer.Shadow {
-		b.WriteString("; only watched (shadow_mode): it never refuses")
-	}
+	b.WriteString(watching(answer))
 	return b.String()
+}
+
+// watching says that the limit never refuses the key, and why.
+func watching(answer *limitAnswer) string {
+	switch {
+	case answer.Trial:
+		return "; on trial: it never refuses"
+	case answer.Enforce != "" && answer.Shadow:
+		return "; only watched (enforce: " + answer.Enforce + " of the keys, not this one): it never refuses"
+	case answer.Enforce != "":
+		return "; enforced (enforce: " + answer.Enforce + " of the keys, this one too)"
+	case answer.Shadow:
+		return "; only watched (shadow_mode): it never refuses"
+	}
+	return ""
 }
 
 // counts says what was counted.

@@ -61,7 +61,12 @@ type Descriptor struct {
 	Limits []RateLimit
 	// Slot names the keys, of this entry and those above, whose values place
 	// the limits' state; empty: all of them.
-	Slot           []string
+	Slot []string
+	// Trial is tried out beside the Limits and never refuses; nil for none.
+	Trial *RateLimit
+	// Unenforced is the part of the keys for which the limits only watch. The
+	// zero value is none.
+	Unenforced     Part
 	ShadowMode     bool
 	QuotaMode      bool
 	DetailedMetric bool

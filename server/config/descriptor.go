@@ -54,6 +54,8 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 		p.report(o.place("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
 	}
 	d.Limits = p.limits(o)
+	d.Trial = p.trial(o, d)
+	d.Unenforced = p.unenforced(o, d)
 	keys := append(slices.Clone(above), d.Key)
 	d.Slot = p.slot(o, d, keys)
 	d.Descriptors = p.descriptors(o, keys)

@@ -46,6 +46,7 @@ const (
 	asMaps  // a list of them
 	asTexts // a list of texts
 	asData  // any map
+	asPart  // of a whole, in percent
 )
 
 func newScope(name, title, doc string, keys ...property) *scope {
@@ -87,7 +88,9 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits, each with an algorithm, that are charged together or not at all. A rate_limit beside them is one more."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "What the next entry of the request is compared with."},
 	property{name: "slot", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values say where in a Redis Cluster the limit is kept: limits with the same slot are decided by one call. Needs a limit with an algorithm."},
+	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged by itself, told in metrics, and never refuses. It names an algorithm and has no unlimited, replaces, lease or on_store_failure."},
 	property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
+	property{name: "enforce", form: asPart, absent: "100%", doc: "The part of the keys that the limits refuse; for all others they do as with shadow_mode. Whether a key is among them is settled by a hash of its domain and entries, so that it is the same for all instances and at all times, and a larger part has all keys of a smaller one. Needs a limit with an algorithm. Not with shadow_mode."},
 	property{name: "quota_mode", form: asTruth, doc: "Refuse a request only if all limits with quota_mode that it matches do."},
 	property{name: "share_threshold", form: asTruth, doc: "All values that the pattern fits share one budget. Needs a * in key or value."},
 	property{name: "detailed_metric", form: asTruth, doc: "Metrics have the request's values in their names."},
@@ -117,6 +120,9 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",
 	property{name: "name", required: true, doc: "The name of the limit."},
 )
+
+// notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
+var notOnTrial = []string{"unlimited", "replaces", "lease", "on_store_failure"}
 
 var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces}
 

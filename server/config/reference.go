@@ -41,6 +41,8 @@ func (k *property) values() string {
 		return "a list of texts"
 	case asData:
 		return "a map"
+	case asPart:
+		return "`0%` … `100%`, as `10%` or `0.5%`"
 	default:
 		return fmt.Sprintf("text, at most %d bytes", MaxTextBytes)
 	}

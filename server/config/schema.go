@@ -56,6 +56,8 @@ func (s *scope) schema() schema {
 		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{
 			reference(inLimit.title), {"required": []string{"algorithm"}},
 		}}
+		properties["trial"] = onTrial(properties["trial"].(schema)["description"])
+		made["allOf"] = enforceRules()
 	case inLimit:
 		made["allOf"] = limitRules()
 	}
@@ -94,6 +96,8 @@ func (k *property) content() schema {
 		return schema{"type": []string{"array", "null"}, "items": textSchema(true)}
 	case asData:
 		return schema{"type": []string{"object", "null"}}
+	case asPart:
+		return schema{"anyOf": []schema{{"type": "string", "pattern": partPattern}, {"type": "null"}}}
 	default:
 		return textSchema(k.required || k.name == "time_zone")
 	}
@@ -117,6 +121,31 @@ func (k *property) wordSchema() schema {
 		return schema{"anyOf": []schema{{"enum": k.words}, {"type": "string", "pattern": anyCase(append(slices.Clone(k.words), "unknown"))}, {"enum": []any{nil, ""}}}}
 	}
 	return schema{"enum": append(anys(k.words), nil)}
+}
+
+// onTrial is a limit without the keys that have no meaning on trial.
+func onTrial(doc any) schema {
+	none := schema{}
+	for _, name := range notOnTrial {
+		none[name] = false
+	}
+	limit := schema{"allOf": []schema{reference(inLimit.title), {"required": []string{"algorithm"}, "properties": none}}}
+	return schema{"anyOf": []schema{limit, {"type": "null"}}, "description": doc}
+}
+
+// enforceRules say what stands beside the keys that roll a limit out.
+func enforceRules() []schema {
+	some := schema{"not": schema{"type": "null"}}
+	live := schema{"rate_limit": schema{"type": "object", "required": []string{"algorithm"}}}
+	several := schema{"rate_limits": schema{"type": "array", "minItems": 1}}
+	limited := schema{"anyOf": []schema{{"required": []string{"rate_limit"}, "properties": schema{"rate_limit": schema{"type": "object"}}}, {"required": []string{"rate_limits"}, "properties": several}}}
+	return []schema{
+		{"if": has("trial", some), "then": limited},
+		{"if": has("enforce", some), "then": schema{
+			"anyOf":      []schema{{"required": []string{"rate_limit"}, "properties": live}, {"required": []string{"rate_limits"}, "properties": several}},
+			"properties": schema{"shadow_mode": schema{"enum": unset()}},
+		}},
+	}
 }
 
 func anys(words []string) []any {
@@ -188,11 +217,16 @@ func (k *property) meant() schema {
 	nothing := []any{nil}
 	switch k.form {
 	case asTruth:
-		nothing = append(nothing, false, "no", "No", "NO", "off", "Off", "OFF", "n", "N")
+		nothing = unset()
 	case asWord:
 		nothing = append(nothing, k.absent)
 	}
 	return schema{"not": schema{"enum": nothing}}
+}
+
+// unset is what says as little of a truth as its absence.
+func unset() []any {
+	return []any{nil, false, "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
 }
 
 // has is true of maps in which the key stands, and what stands there is so.

@@ -52,6 +52,9 @@ type limitAnswer struct {
 	DelayMS      int64  `json:"delay_ms"`
 	AtUS         int64  `json:"at_us"`
 	Source       string `json:"source"`
+	// Shadow limits are only watched, Trial ones beside another limit.
+	Shadow bool `json:"shadow,omitempty"`
+	Trial  bool `json:"trial,omitempty"`
 }
 
 func answerOf(v *verdict) *takeAnswer {
@@ -71,6 +74,8 @@ func answerOf(v *verdict) *takeAnswer {
 			DelayMS:      millis(d.Delay),
 			AtUS:         d.At,
 			Source:       d.Source.String(),
+			Shadow:       r.applied.Rule.Shadow,
+			Trial:        r.applied.Rule.OnTrial,
 		}
 	}
 	return answer

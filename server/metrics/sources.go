@@ -219,13 +219,14 @@ type ofTraffic struct{ recorder *traffic.Recorder }
 
 var (
 	decisionsDesc = prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
+	trialsDesc    = prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
 	unitsDesc     = prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
 	nearDesc      = prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
 )
 
 // Describe names the metrics.
 func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisionsDesc, unitsDesc, nearDesc} {
+	for _, d := range []*prometheus.Desc{decisionsDesc, trialsDesc, unitsDesc, nearDesc} {
 		to <- d
 	}
 }
@@ -233,10 +234,31 @@ func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
 // Collect reads them.
 func (t *ofTraffic) Collect(to chan<- prometheus.Metric) {
 	for _, n := range t.recorder.Totals() {
+		if n.Trial {
+			continue
+		}
 		to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule), n.Decision.String(), n.Source.String())
 	}
 	for _, u := range t.recorder.Usage() {
 		to <- prometheus.MustNewConstMetric(unitsDesc, prometheus.CounterValue, float64(u.Units), text(u.Domain), text(u.Rule))
 		to <- prometheus.MustNewConstMetric(nearDesc, prometheus.CounterValue, float64(u.NearLimit), text(u.Domain), text(u.Rule))
+	}
+	t.collectTrials(to)
+}
+
+// collectTrials tells what limits on trial would have done, whoever decided it.
+func (t *ofTraffic) collectTrials(to chan<- prometheus.Metric) {
+	type series struct {
+		domain, rule string
+		decision     traffic.Decision
+	}
+	counts := map[series]uint64{}
+	for _, n := range t.recorder.Totals() {
+		if n.Trial {
+			counts[series{n.Domain, n.Rule, n.Decision}] += n.Count
+		}
+	}
+	for of, n := range counts {
+		to <- prometheus.MustNewConstMetric(trialsDesc, prometheus.CounterValue, float64(n), text(of.domain), text(of.rule), of.decision.String())
 	}
 }

@@ -63,6 +63,9 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
+		if a.Rule.OnTrial {
+			continue
+		}
 		d := a.Descriptor
 		r := s.rule(a, c.asked.Each[d].Cost)
 		if j.rules[d] == nil || r.stricterThan(&j.rulings[d]) {

@@ -87,7 +87,7 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 		}
 		a.Act.Immediate = a.Act.Kind == weir.Take
 		ask := &asked.Each[a.Descriptor]
-		if err := checkHits(a, ask); err != nil {
+		if err := checkHits(a, ask); err != nil && !a.Rule.OnTrial {
 			return err
 		}
 		if ask.Cost > mostHits(a.Limit) {

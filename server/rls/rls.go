@@ -124,9 +124,10 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan) error {
 		return s.report(ctx, err)
 	}
 	plan.Take(ctx, s.options.Taker)
-	for _, act := range plan.Acts {
-		if act.Err != nil {
-			return s.report(ctx, act.Err)
+	for i := range plan.Applied {
+		a := &plan.Applied[i]
+		if a.Act != nil && a.Act.Err != nil && !a.Rule.OnTrial {
+			return s.report(ctx, a.Act.Err)
 		}
 	}
 	return nil

@@ -22,16 +22,17 @@ type builder struct {
 	decisions []weir.Decision
 	grouped   int  // how many charges are one act
 	places    bool // some limit has places, whose holders need an id
-	alone     int  // how many acts of one charge there are so far
+	alone     int  // how many acts of one charge there are so far, trials aside
+	trials    int  // how many of those on trial
 	groupAct  *weir.Act
 }
 
 func (b *builder) build() error {
-	applied, solo := b.count()
+	applied, solo, trials := b.count()
 	if total := b.grouped + solo; total > weir.MaxCharges {
 		return outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
 	}
-	b.grow(applied, solo)
+	b.grow(applied, solo+trials)
 	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
 		b.plan.ID = rand.Text()
 	}
@@ -44,8 +45,9 @@ func (b *builder) build() error {
 	return b.check()
 }
 
-// count returns how many limits apply and how many of them are acts of their own.
-func (b *builder) count() (applied, solo int) {
+// count returns how many limits apply, how many of them are acts of their own, and
+// how many of those, counted apart, are on trial.
+func (b *builder) count() (applied, solo, trials int) {
 	for j := range b.found {
 		m := &b.found[j]
 		for i := range m.rule.names {
@@ -53,16 +55,18 @@ func (b *builder) count() (applied, solo int) {
 			case b.dropped(m.rule, i):
 				continue
 			case m.rule.Unlimited:
+			case m.rule.OnTrial:
+				trials++
 			case m.alone:
 				solo++
 			default:
 				b.grouped++
 			}
 			applied++
-			b.places = b.places || !m.rule.Unlimited && m.rule.Limits[i].Algorithm == weir.Concurrency
+			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm == weir.Concurrency
 		}
 	}
-	return applied, solo
+	return applied, solo, trials
 }
 
 func (b *builder) dropped(r *Rule, i int) bool { return b.replaced[r.names[i]] && r.names[i] != "" }
@@ -139,15 +143,20 @@ func bookable(l *weir.Limit) bool {
 // actID is the id of the next act: the plan's and a number behind a slash, or a
 // digest, which has no slash, where that is too long. The act of the grouped
 // rules is number 0 wherever it stands, so that a rule that comes or goes beside
-// them leaves its id alone.
+// them leaves its id alone; those on trial are numbered by themselves, for the same
+// reason.
 func (b *builder) actID(m *matched) string {
 	if b.plan.ID == "" {
 		return ""
 	}
-	number := 0
-	if m.alone {
+	suffix := "/0"
+	switch {
+	case m.rule.OnTrial:
+		b.trials++
+		suffix = "/trial" + strconv.Itoa(b.trials)
+	case m.alone:
 		b.alone++
-		number = b.alone
+		suffix = "/" + strconv.Itoa(b.alone)
 	}
-	return bounded(b.plan.ID, "/"+strconv.Itoa(number), weir.MaxIDBytes)
+	return bounded(b.plan.ID, suffix, weir.MaxIDBytes)
 }

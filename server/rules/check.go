@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -87,11 +88,17 @@ func (b *builder) check() error {
 	}
 	for _, act := range b.plan.Acts {
 		act.Prepare()
-		if act.Err != nil {
+		if act.Err != nil && !b.onTrial(act) {
 			return b.blame(act)
 		}
 	}
 	return nil
+}
+
+// onTrial reports whether an act is that of a trial, which is not to make the
+// request a mistake.
+func (b *builder) onTrial(act *weir.Act) bool {
+	return slices.ContainsFunc(b.plan.Applied, func(a Applied) bool { return a.Act == act && a.Rule.OnTrial })
 }
 
 // blame says which field of the request an act that cannot be is due to.

@@ -43,13 +43,20 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range s.rules {
-		for i, l := range r.Limits {
-			if r.Lease[i] {
-				s.leased[l] = true
-			}
+		for _, form := range r.Forms() {
+			s.lease(form)
 		}
 	}
 	return s, nil
+}
+
+// lease notes which of the rule's limits may be spent from memory.
+func (s *Set) lease(r *Rule) {
+	for i, l := range r.Limits {
+		if r.Lease[i] {
+			s.leased[l] = true
+		}
+	}
 }
 
 // Leased reports whether instances may spend shares of one of the set's limits
@@ -136,7 +143,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 			return nil, err
 		}
 	}
-	return r, nil
+	return r, r.rollOut(d, path)
 }
 
 // add compiles one limit of the rule, the place-th of several, and settles what

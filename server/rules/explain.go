@@ -169,7 +169,8 @@ func (p *Plan) without(descriptor int, r *Rule) []string {
 	var names []string
 	for i, name := range r.names {
 		if !slices.ContainsFunc(p.Applied, func(a Applied) bool {
-			return a.Descriptor == descriptor && (r.Unlimited || a.Limit == r.Limits[i])
+			return a.Descriptor == descriptor && !a.Rule.OnTrial &&
+				(r.Unlimited || a.Limit == r.Limits[i] || r.Outside != nil && a.Limit == r.Outside.Limits[i])
 		}) {
 			names = append(names, name)
 		}

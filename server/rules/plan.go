@@ -45,13 +45,18 @@ func (b *builder) find(d *domain) {
 			continue
 		}
 		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
-		if !rule.Unlimited {
+		if !rule.Unlimited || rule.Trial != nil {
 			m.base = b.write(d, entries, &p, nil)
 			if m.slot = m.base; rule.slot != nil {
 				m.slot = b.write(d, entries, &p, rule.slot)
 			}
+			m.rule = rule.settle(b.text[m.base.from:m.base.to])
 		}
 		b.found = append(b.found, m)
+		if m.rule = rule.Trial; m.rule != nil {
+			m.alone = true
+			b.found = append(b.found, m)
+		}
 		replacing = replacing || len(rule.Replaces) > 0
 	}
 	if replacing {

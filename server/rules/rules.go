@@ -77,6 +77,16 @@ type Rule struct {
 	Grouped bool
 	// Shadow rules are decided and charged, but never refuse.
 	Shadow bool
+	// OnTrial rules are those of a trial: Shadow, and not told to clients.
+	OnTrial bool
+	// Unenforced is the part of the keys for which the rule does as its
+	// Outside; zero is none.
+	Unenforced config.Part
+	// Outside is the rule, as a Shadow, for the keys that it is not enforced
+	// for; nil if there are none such.
+	Outside *Rule
+	// Trial is what is tried out beside the rule; nil for nothing.
+	Trial *Rule
 	// Unlimited rules grant everything without asking the store.
 	Unlimited bool
 	// Quota rules refuse a request only if all its quota rules do.
@@ -104,7 +114,7 @@ type Rule struct {
 type Level struct{ ValueToMetric, ShareThreshold bool }
 
 // alone reports whether each of the rule's limits is an act of its own.
-func (r *Rule) alone() bool { return !r.Grouped || r.Shadow }
+func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil }
 
 // An Applied limit is one limit that a request matched, and where its answer
 // will stand.
@@ -122,14 +132,17 @@ type Applied struct {
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
 // of a shadow rule has become a grant with the source shadow, and an unlimited
-// rule grants without a source. What the plan's Err passes over is an answer
+// rule, or a trial that could not be decided, grants without a source. What the plan's Err passes over is an answer
 // without an outcome.
 func (a *Applied) Decision() weir.Decision {
 	if a.Act == nil {
 		return weir.Decision{Outcome: weir.Granted}
 	}
 	d := a.Act.Decisions[a.Charge]
-	if a.Act.Err != nil {
+	switch {
+	case a.Act.Err != nil && a.Rule.OnTrial:
+		return weir.Decision{Outcome: weir.Granted}
+	case a.Act.Err != nil:
 		d = weir.Decision{}
 	}
 	if a.Rule.Shadow && d.Outcome != weir.Granted {
@@ -146,7 +159,7 @@ type Plan struct {
 	// Acts are to be taken together, in this order.
 	Acts []*weir.Act
 	// Applied has one element for each limit that matched, in the order of the
-	// descriptors and, within one, of the rule's limits.
+	// descriptors and, within one, of the rule's limits, its trial last.
 	Applied []Applied
 
 	builder *builder // nil for a plan that was made by hand
@@ -170,13 +183,14 @@ func (p *Plan) Take(ctx context.Context, taker weir.Taker) {
 // Err returns, once the acts were taken, why the request was not carried out;
 // nil if it was. It passes over an unknown id where another act knew it: of a
 // take whose acts were decided one by one, the refused ones have nothing to give
-// back. A shadow rule that does not know an id is nobody's mistake.
+// back. A shadow rule that does not know an id is nobody's mistake, and nothing
+// that becomes of a trial is anybody's.
 func (p *Plan) Err() error {
 	var unknown error
 	done := false
 	for i := range p.Applied {
 		a := &p.Applied[i]
-		if a.Act == nil {
+		if a.Act == nil || a.Rule.OnTrial {
 			continue
 		}
 		err := a.Act.Err

@@ -180,6 +180,7 @@ func until(bucket int) time.Duration {
 // Series is how often a limit has reached one decision, over time.
 type Series struct {
 	Domain, Rule string
+	Trial        bool // of the rule, not the rule itself
 	Decision     Decision
 	Source       weir.Source
 	Counts       []uint32 // one for each point of the [Window]
@@ -229,7 +230,7 @@ func (r *Recorder) History(span time.Duration) Window {
 		for d := range t.steps {
 			for s, kept := range t.steps[d] {
 				if kept != nil {
-					w.Series = append(w.Series, Series{t.domain, t.rule, Decision(d), weir.Source(s), kept.read(resolution, points, end)})
+					w.Series = append(w.Series, Series{t.domain, t.rule, t.trial, Decision(d), weir.Source(s), kept.read(resolution, points, end)})
 				}
 			}
 		}
@@ -276,6 +277,7 @@ func (h *history) latencies(resolution int, points, end int64) []Latency {
 // A Total is how often a limit has reached one decision since it is in force.
 type Total struct {
 	Domain, Rule string
+	Trial        bool // of the rule, not the rule itself
 	Decision     Decision
 	Source       weir.Source
 	Count        uint64
@@ -299,7 +301,7 @@ func (r *Recorder) Totals() []Total {
 			for s := range t.counts[d] {
 				n, usual := t.counts[d][s].Load(), weir.Source(s) == weir.SourceStore && Decision(d) <= Refused
 				if n > 0 || usual && t.domain != RequestDomain {
-					all = append(all, Total{t.domain, t.rule, Decision(d), weir.Source(s), n})
+					all = append(all, Total{t.domain, t.rule, t.trial, Decision(d), weir.Source(s), n})
 				}
 			}
 		}
@@ -307,12 +309,14 @@ func (r *Recorder) Totals() []Total {
 	return all
 }
 
-// Usage returns what was granted under each limit, in the order of Totals.
+// Usage returns what was granted under each limit, in the order of Totals. What is
+// on trial grants nothing.
 func (r *Recorder) Usage() []Usage {
-	tallies := r.table.Load().tallies
-	all := make([]Usage, len(tallies))
-	for i, t := range tallies {
-		all[i] = Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()}
+	var all []Usage
+	for _, t := range r.table.Load().tallies {
+		if !t.trial {
+			all = append(all, Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()})
+		}
 	}
 	return all
 }

@@ -46,9 +46,14 @@ func (j *journal) write(now time.Time) {
 		}
 		lines++
 		refused := of.refusals()
-		j.recorder.logger.Info("refused",
+		attributes := []any{
 			"domain", of.domain, "rule", of.rule, "key_hash", hashed(*sample),
-			"suppressed", refused-j.told[of].refused-1)
+			"suppressed", refused - j.told[of].refused - 1,
+		}
+		if of.trial {
+			attributes = append(attributes, "trial", true)
+		}
+		j.recorder.logger.Info("refused", attributes...)
 		j.told[of] = told{refused, now.Add(pauses[of])}
 		of.sample.Store(nil)
 	}

@@ -32,14 +32,14 @@ func (r *Recorder) count(p place, c *weir.Charge, d *weir.Decision) {
 		return
 	}
 	p.counts[decision][source].Add(1)
-	switch decision {
-	case Granted:
+	switch {
+	case decision == Granted && !p.trial:
 		p.units.Add(uint64(d.Granted))
 		if d.Remaining < p.near {
 			p.nearLimit.Add(1)
 		}
 		r.used.add(p.tally, c.Key, uint64(d.Granted))
-	case Refused, ShadowRefused:
+	case decision == Refused || decision == ShadowRefused:
 		r.refusal(p, c, d)
 	}
 }
@@ -52,7 +52,7 @@ func (p *place) decisionOf(d *weir.Decision) Decision {
 		return Granted
 	case d.Outcome == weir.Spared:
 		return Spared
-	case d.Outcome == weir.Refused && p.shadow || d.Source == weir.SourceShadow:
+	case d.Outcome == weir.Refused && p.shadow && !p.trial || d.Source == weir.SourceShadow:
 		return ShadowRefused
 	case d.Outcome == weir.Refused:
 		return Refused
@@ -62,7 +62,9 @@ func (p *place) decisionOf(d *weir.Decision) Decision {
 
 // refusal remembers who was refused.
 func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
-	r.refused.add(p.tally, c.Key, 1)
+	if !p.trial {
+		r.refused.add(p.tally, c.Key, 1)
+	}
 	if r.logger != nil && p.sample.Load() == nil {
 		key := c.Key
 		p.sample.Store(&key)
@@ -70,13 +72,13 @@ func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
 	if r.tail.heard() {
 		r.tail.tell(&Refusal{
 			At: r.now(), Domain: p.domain, Rule: p.rule, Key: shown(c.Key), Cost: c.Cost,
-			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow,
+			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
 		})
 	}
 }
 
-// A Refusal is one charge that was refused, or would have been but for its rule's
-// shadow mode.
+// A Refusal is one charge that was refused, or would have been if its limit were
+// not only watched.
 type Refusal struct {
 	At time.Time
 	// Domain and Rule name the limit; Key is what was charged, cut where it is
@@ -86,5 +88,6 @@ type Refusal struct {
 	Source            weir.Source
 	// RetryAfter is the shortest wait that helps; [weir.Never] if none does.
 	RetryAfter time.Duration
-	Shadow     bool
+	// Shadow refusals refused nobody; Trial ones are those of a limit on trial.
+	Shadow, Trial bool
 }

@@ -18,7 +18,7 @@ const (
 	// Spared charges had room, but another one of their act was refused.
 	Spared
 	// ShadowRefused charges would have been refused, but their rule is only
-	// watched.
+	// watched, or is not enforced for their key. Those on trial are Refused.
 	ShadowRefused
 	decisions
 )
@@ -37,12 +37,12 @@ const sources = weir.SourceFailClosed + 1
 
 // A tally counts for one limit.
 type tally struct {
-	domain, rule string
-	counts       [decisions][sources]atomic.Uint64
-	units        atomic.Uint64
-	nearLimit    atomic.Uint64
-	sample       atomic.Pointer[string] // a key that was refused, for the log
-	steps        [decisions][sources]*steps
+	name
+	counts    [decisions][sources]atomic.Uint64
+	units     atomic.Uint64
+	nearLimit atomic.Uint64
+	sample    atomic.Pointer[string] // a key that was refused, for the log
+	steps     [decisions][sources]*steps
 }
 
 // A place is what there is to know of a limit while it is counted.
@@ -62,7 +62,12 @@ type table struct {
 	request *tally // of limits that are nobody's rule
 }
 
-type name struct{ domain, rule string }
+// A name tells limits apart for whoever reads counts. A trial has the name of what
+// it is a trial for.
+type name struct {
+	domain, rule string
+	trial        bool
+}
 
 // Follow counts by other rules from now on. Limits that keep their domain and name
 // keep their counts; what is counted of those that are gone is forgotten.
@@ -71,15 +76,17 @@ func (r *Recorder) Follow(set *rules.Set) {
 	defer r.mu.Unlock()
 	before := r.table.Load()
 	if before == nil {
-		before = &table{request: &tally{domain: RequestDomain, rule: "*"}}
+		before = &table{request: &tally{name: name{domain: RequestDomain, rule: "*"}}}
 	}
 	t := &table{
 		limits: map[*weir.Limit]place{}, current: map[*weir.Limit]place{}, byName: map[name]*tally{},
 		tallies: []*tally{before.request}, request: before.request,
 	}
 	for _, rule := range set.Rules() {
-		for _, limit := range rule.Limits {
-			t.add(rule, limit, before, r.ratio)
+		for _, form := range rule.Forms() {
+			for _, limit := range form.Limits {
+				t.add(form, limit, before, r.ratio)
+			}
 		}
 	}
 	t.adopt(before)
@@ -89,11 +96,11 @@ func (r *Recorder) Follow(set *rules.Set) {
 
 // add finds a place for a limit. Limits of one name share a tally.
 func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio float32) {
-	n := name{rule.Domain, limit.Name}
+	n := name{rule.Domain, limit.Name, rule.OnTrial}
 	found := t.byName[n]
 	if found == nil {
 		if found = before.byName[n]; found == nil {
-			found = &tally{domain: n.domain, rule: n.rule}
+			found = &tally{name: n}
 		}
 		t.byName[n] = found
 		t.tallies = append(t.tallies, found)
@@ -107,7 +114,7 @@ func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio fl
 // of theirs may not be decided yet.
 func (t *table) adopt(before *table) {
 	for limit, p := range before.current {
-		if still := t.byName[name{p.domain, p.rule}]; still != nil {
+		if still := t.byName[p.name]; still != nil {
 			if _, known := t.limits[limit]; !known {
 				t.limits[limit] = p
 			}

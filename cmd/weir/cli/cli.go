@@ -61,7 +61,7 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newKey(), newScript(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameVariables(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 //	finish STATUS        send the rest and wait for the answer
 //	logged TEXT          wait until the server's log has it
 //	admin                make $ADMIN the address of its admin listener, and $WEIR_ADMIN too
+//	grpc                 make $GRPC the address of its gRPC listener, and $PID its process
 //	manager              stand in for systemd: $NOTIFY_SOCKET is where it listens
 //	told REGEXP…         wait until it was told this, in this order, with anything between
 //	cannot, problems     exec, expecting exit code 2 or 1

@@ -139,7 +139,9 @@ func (p *explainer) limit(a *rules.Applied) {
 	}
 	p.printf("  limit %s: %s\n", plainly(a.Limit.Name), limitText(a.Limit))
 	p.printf("    kind     %s\n", p.kind(a))
-	p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
+	if !a.Rule.OnTrial {
+		p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
+	}
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
 	p.printf("    new key  %s\n", decisionText(a))
 	if modes := modesOf(a.Rule); len(modes) > 0 {
@@ -152,8 +154,12 @@ func (p *explainer) kind(a *rules.Applied) string {
 	switch together := len(a.Act.Charges); {
 	case !a.Rule.Grouped:
 		return "as envoyproxy/ratelimit: decided by itself, counts what it refuses"
+	case a.Rule.OnTrial:
+		return "decided by itself, because it is on trial"
 	case a.Rule.Shadow:
 		return "decided by itself, because it only watches"
+	case a.Rule.Unenforced > 0:
+		return "decided by itself, because it is not enforced for all keys"
 	case together == 1:
 		return "the only limit of its act"
 	default:
@@ -172,7 +178,14 @@ func failurePolicy(a *rules.Applied) config.StoreFailure {
 
 func modesOf(r *rules.Rule) []string {
 	var modes []string
-	if r.Shadow {
+	switch enforced := config.Whole - r.Unenforced; {
+	case r.OnTrial:
+		modes = append(modes, "trial: never refuses")
+	case r.Unenforced > 0 && r.Shadow:
+		modes = append(modes, "enforce: "+enforced.String()+" of the keys, and not for this one: never refuses it")
+	case r.Unenforced > 0:
+		modes = append(modes, "enforce: "+enforced.String()+" of the keys, this one among them")
+	case r.Shadow:
 		modes = append(modes, "shadow_mode: never refuses")
 	}
 	if r.Quota {

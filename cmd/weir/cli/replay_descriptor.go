@@ -67,19 +67,35 @@ func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
 		}
 	}
 	for _, r := range set.Rules() {
-		for _, l := range r.Limits {
-			if l.Algorithm == weir.Concurrency {
-				continue
-			}
-			q.index[l] = len(q.limits)
-			q.limits = append(q.limits, replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow})
+		for _, form := range r.Forms() {
+			q.number(form)
 		}
 	}
 	return q, nil
 }
 
-// name tells a limit apart from those of other domains.
-func name(r *rules.Rule, l *weir.Limit) string { return r.Domain + "/" + l.Name }
+// number numbers the limits of a rule.
+func (q *questioner) number(r *rules.Rule) {
+	for _, l := range r.Limits {
+		if l.Algorithm == weir.Concurrency {
+			continue
+		}
+		q.index[l] = len(q.limits)
+		q.limits = append(q.limits, replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow})
+	}
+}
+
+// name tells a limit apart from those of other domains, and from what goes with it.
+func name(r *rules.Rule, l *weir.Limit) string {
+	text := r.Domain + "/" + l.Name
+	switch {
+	case r.OnTrial:
+		return text + ", on trial"
+	case r.Unenforced > 0 && r.Shadow:
+		return text + ", not enforced"
+	}
+	return text
+}
 
 // add puts a mapping with those of its domain: they are one request, as a proxy
 // would send it.

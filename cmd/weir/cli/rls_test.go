@@ -48,3 +48,9 @@ func (s *session) rls(ts *testscript.TestScript, args []string) {
 		fmt.Fprintf(ts.Stdout(), "%s: %s\n", h.GetKey(), h.GetValue())
 	}
 }
+
+// grpc makes $GRPC the address of the gRPC listener, and $PID the process.
+func (s *session) grpc(ts *testscript.TestScript, _ []string) {
+	ts.Setenv("GRPC", s.await(ts, &s.stdout, grpcLine)[1])
+	ts.Setenv("PID", strconv.Itoa(s.cmd.Process.Pid))
+}

@@ -73,7 +73,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
 		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
-		"admin":   (*session).admin,
+		"admin": (*session).admin, "grpc": (*session).grpc,
 		"manager": (*session).manager, "told": (*session).told,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {

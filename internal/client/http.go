@@ -1,4 +1,4 @@
-package remote
+package client
 
 import (
 	"context"
@@ -8,18 +8,18 @@ import (
 	"net/url"
 )
 
-// HTTP asks for one GET a decision.
+// HTTP asks for one GET a decision. It is safe for concurrent use.
 type HTTP struct {
-	client *http.Client
-	prefix string
+	client         *http.Client
+	prefix, bearer string
 }
 
 // DialHTTP returns a client that appends the key, escaped, to the address:
-// "http://127.0.0.1:8080/v1/auth?domain=d&user=".
-func DialHTTP(prefix string, connections int) *HTTP {
+// "http://127.0.0.1:8080/v1/auth?domain=d&user=". It connects to nothing yet.
+func DialHTTP(prefix string, o Options) *HTTP {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections, connections
-	return &HTTP{client: &http.Client{Transport: transport}, prefix: prefix}
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = o.Connections, o.Connections, o.Connections
+	return &HTTP{client: &http.Client{Transport: transport}, prefix: prefix, bearer: o.bearer()}
 }
 
 // Allow takes a status of 2xx for granted and 403 or 429 for refused.
@@ -27,6 +27,9 @@ func (h *HTTP) Allow(ctx context.Context, key string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.prefix+url.QueryEscape(key), nil)
 	if err != nil {
 		return false, err
+	}
+	if h.bearer != "" {
+		request.Header.Set("Authorization", h.bearer)
 	}
 	response, err := h.client.Do(request)
 	if err != nil {
@@ -42,7 +45,7 @@ func (h *HTTP) Allow(ctx context.Context, key string) (bool, error) {
 	case response.StatusCode == http.StatusForbidden, response.StatusCode == http.StatusTooManyRequests:
 		return false, nil
 	}
-	return false, fmt.Errorf("bench: %s answers %s", h.prefix, response.Status)
+	return false, fmt.Errorf("%s answers %s", h.prefix, response.Status)
 }
 
 // Close ends the connections that are idle.

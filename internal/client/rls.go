@@ -1,9 +1,8 @@
-// Package remote asks servers for decisions: Weir's, its peers', and empty ones
-// that show what the transport alone costs.
-package remote
+package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -11,24 +10,25 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 )
 
 // RLS asks a rate limit service of Envoy's protocol for one descriptor of one
-// entry a call.
+// entry a call. It is safe for concurrent use.
 type RLS struct {
-	domain, entry string
-	conns         []*grpc.ClientConn
-	clients       []rlsv3.RateLimitServiceClient
-	turn          atomic.Uint64
+	options Options
+	conns   []*grpc.ClientConn
+	clients []rlsv3.RateLimitServiceClient
+	turn    atomic.Uint64
 }
 
-// DialRLS opens so many connections to a server without TLS.
-func DialRLS(address, domain, entry string, connections int) (*RLS, error) {
-	r := &RLS{domain: domain, entry: entry}
-	for range connections {
+// DialRLS returns a client of a server without TLS. It connects to nothing yet.
+func DialRLS(address string, o Options) (*RLS, error) {
+	r := &RLS{options: o}
+	for range o.Connections {
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
-			return nil, fmt.Errorf("bench: dial %s: %w", address, err)
+			return nil, errors.Join(fmt.Errorf("dial %s: %w", address, err), r.Close())
 		}
 		r.conns = append(r.conns, conn)
 		r.clients = append(r.clients, rlsv3.NewRateLimitServiceClient(conn))
@@ -38,11 +38,14 @@ func DialRLS(address, domain, entry string, connections int) (*RLS, error) {
 
 // Allow asks for one unit of the value key.
 func (r *RLS) Allow(ctx context.Context, key string) (bool, error) {
+	if bearer := r.options.bearer(); bearer != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", bearer)
+	}
 	client := r.clients[r.turn.Add(1)%uint64(len(r.clients))]
 	answer, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{
-		Domain: r.domain,
+		Domain: r.options.Domain,
 		Descriptors: []*commonv3.RateLimitDescriptor{{
-			Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: r.entry, Value: key}},
+			Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: r.options.Entry, Value: key}},
 		}},
 	})
 	return answer.GetOverallCode() == rlsv3.RateLimitResponse_OK, err
@@ -52,9 +55,7 @@ func (r *RLS) Allow(ctx context.Context, key string) (bool, error) {
 func (r *RLS) Close() error {
 	var err error
 	for _, c := range r.conns {
-		if e := c.Close(); err == nil {
-			err = e
-		}
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A Part is a part of a whole, in hundredths of a percent: 0 … [Whole].
+type Part uint16
+
+// Whole is all of it.
+const Whole Part = 10_000
+
+// String returns the part in percent, as rules files have it.
+func (p Part) String() string {
+	return strconv.FormatFloat(float64(p)/100, 'f', -1, 64) + "%"
+}
+
+const partPattern = `^([0-9]{1,2}(\.[0-9]{1,2})?|100(\.0{1,2})?)%$`
+
+var partForm = regexp.MustCompile(partPattern)
+
+// trial reads the limit that is on trial beside those of the descriptor.
+func (p *parser) trial(o object, d *Descriptor) *RateLimit {
+	if p.get(o, "trial") == nil {
+		return nil
+	}
+	l, ok := p.object(o.fields["trial"].value, inLimit)
+	if !ok {
+		return nil
+	}
+	if len(d.Limits) == 0 {
+		p.report(o.place("trial"), "trial without rate_limit", "a limit beside it, if only unlimited: true")
+	}
+	for _, key := range notOnTrial {
+		if l.has(key) {
+			p.report(l.place(key), key+" in trial", "nothing: a limit on trial refuses nobody and replaces none")
+			delete(l.fields, key)
+		}
+	}
+	if !l.has("algorithm") {
+		p.report(l.node, "a trial without algorithm", "an algorithm: "+oneOf(algorithms()))
+		return nil
+	}
+	limit := p.limit(l, false)
+	return &limit
+}
+
+// unenforced reads which part of the keys the limits of the descriptor only watch.
+func (p *parser) unenforced(o object, d *Descriptor) Part {
+	n := p.get(o, "enforce")
+	if n == nil {
+		return 0
+	}
+	switch {
+	case len(d.Limits) == 0 || !d.Limits[0].Grouped:
+		p.report(o.place("enforce"), "enforce without algorithm", "a rate_limit that names an algorithm beside it")
+	case d.ShadowMode:
+		p.report(o.place("enforce"), "enforce beside shadow_mode: true", "one of the two")
+	}
+	if !partForm.MatchString(n.Value) {
+		p.suggest(n, "enforce is "+kind(n), "0% … 100%, with at most two decimals", percent(n.Value))
+		return 0
+	}
+	// What the pattern lets through is a number.
+	number, _ := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
+	return Whole - Part(math.Round(number*100))
+}
+
+// percent is a number without its sign, as it was most likely meant.
+func percent(text string) string {
+	if !partForm.MatchString(text + "%") {
+		return ""
+	}
+	return fmt.Sprintf("%s%%", text)
+}

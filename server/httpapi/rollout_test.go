@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const rolloutRules = `
+domain: shop
+x-limits: [&one {algorithm: gcra, unit: day, requests_per_unit: 1}]
+descriptors:
+  - {key: user, rate_limit: {<<: *one, requests_per_unit: 2, name: now}, trial: {<<: *one, name: next}}
+  - {key: none, rate_limit: *one, enforce: 0%}
+  - {key: part, rate_limit: *one, enforce: 50%}
+`
+
+// marks are what the list of limits says of each: its name, source and marks.
+func marks(answer takeAnswer) []string {
+	var all []string
+	for _, l := range answer.Limits {
+		all = append(all, fmt.Sprintf("%s %s shadow %t trial %t", l.Name, l.Source, l.Shadow, l.Trial))
+	}
+	return all
+}
+
+func TestTakeMarksWhatOnlyWatches(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, rolloutRules, Options{Taker: frozen()})
+	take(h, takeOf("", "user=1", "none=1"))
+	w := take(h, takeOf("", "user=1", "none=1"))
+	wantStatus(t, w, http.StatusOK)
+	wantHeaders(t, w, map[string]string{"RateLimit": `"now";r=0;t=86400`, "RateLimit-Policy": `"now";q=2;w=86400`})
+	want := []string{"now store shadow false trial false", "next shadow shadow true trial true", "none shadow shadow true trial false"}
+	if diff := cmp.Diff(want, marks(decode[takeAnswer](t, w))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	w = take(h, takeOf("", "user=1"))
+	wantStatus(t, w, http.StatusTooManyRequests)
+}
+
+func TestAuthWithTrial(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, rolloutRules, Options{Taker: frozen()})
+	for i, want := range []int{http.StatusNoContent, http.StatusNoContent, http.StatusTooManyRequests} {
+		w := auth(h, "domain=shop&user=1")
+		wantStatus(t, w, want)
+		for name, values := range w.Header() {
+			if strings.Contains(strings.Join(values, " "), "next") {
+				t.Errorf("request %d: the trial is told in %s: %v", i+1, name, values)
+			}
+		}
+		if strings.Contains(w.Body.String(), "next") {
+			t.Errorf("request %d: the trial is told: %s", i+1, w.Body)
+		}
+	}
+}
+
+// TestPartOfTheKeys: one is refused always, another never.
+func TestPartOfTheKeys(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, rolloutRules, Options{Taker: frozen()})
+	refused := 0
+	const keys = 16
+	for i := range keys {
+		entry := fmt.Sprint("part=", i)
+		auth(h, "domain=shop&"+entry)
+		second, third := auth(h, "domain=shop&"+entry), auth(h, "domain=shop&"+entry)
+		if second.Code != third.Code {
+			t.Errorf("%s: %d, then %d", entry, second.Code, third.Code)
+		}
+		if second.Code == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused == 0 || refused == keys {
+		t.Errorf("%d of %d keys are refused where half of them should be", refused, keys)
+	}
+}
