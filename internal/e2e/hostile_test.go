@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// mostGrowth is what an attack may make the process keep.
-	mostGrowth = 64 << 20
+	// mostGrowth is what an attack may make the process keep: 64 MiB of garbage are not
+	// collected for, and an attack may take as much.
+	mostGrowth = 128 << 20
 	// patience is how long anything may take that is to happen at all.
 	patience = 30 * time.Second
 )

@@ -35,7 +35,7 @@ func TestAuthAllocates(t *testing.T) {
 		most     float64
 	}{
 		"granted": {weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 4, ResetAfter: 6e9}, http.StatusNoContent, 18},
-		"refused": {weir.Decision{Outcome: weir.Refused, RetryAfter: 6e9, ResetAfter: 30e9}, http.StatusTooManyRequests, 30},
+		"refused": {weir.Decision{Outcome: weir.Refused, RetryAfter: 6e9, ResetAfter: 30e9}, http.StatusTooManyRequests, 38},
 	} {
 		h, err := New(Options{Rules: func() *rules.Set { return set }, Taker: answering{decision: c.decision}})
 		if err != nil {
