@@ -57,9 +57,13 @@ type chart struct {
 	Sources map[string]uint64 `json:"sources"`
 }
 
-// chart returns the points that were not sent yet.
+// chart returns the points that were not sent yet; nil before the first second has
+// passed.
 func (v *view) chart(r *traffic.Recorder) *chart {
 	w := r.History(v.span)
+	if w.Latency == nil {
+		return nil
+	}
 	step := int64(w.Step / time.Second)
 	c := &chart{Start: w.Start.Unix(), Step: step, Points: w.Points, Sources: map[string]uint64{}}
 	skip := 0
