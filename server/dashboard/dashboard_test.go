@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -263,15 +264,15 @@ func TestFits(t *testing.T) {
 	b, s := open(t), serve(t, "")
 	rounds := 3
 	if *update {
-		rounds = 45
+		rounds = 25
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for round := range rounds {
-		s.count("path", "/login", 3+round%5)
-		s.count("path", "/search", 15+12*(round%4))
-		for user := range 6 {
-			s.count("user", fmt.Sprint("customer-", 4000+user*user*7), 4*user+round%7)
+		s.count("path", "/login", round/4%4)
+		s.count("path", "/search", 14+int(8*math.Sin(float64(round)/9)))
+		for user := range 7 {
+			s.count("user", fmt.Sprint("customer-", 4000+user*user*7), 2*user+int(4*math.Sin(float64(round+5*user)/14)+4))
 		}
 		<-tick.C
 	}
@@ -302,6 +303,10 @@ func TestFits(t *testing.T) {
 func (b *browser) picture(name string) {
 	b.Helper()
 	b.text(`(scrollTo(0, 0), new Promise((done) => setTimeout(done, 1200)))`)
+	if all := os.Getenv("DASH_FULL"); all != "" {
+		png, _ := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		_ = os.WriteFile(filepath.Join(all, name+".png"), png, 0o644)
+	}
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	b.must(name, err)
 	b.must(name, os.WriteFile(filepath.Join("..", "..", "docs", "pictures", name+".png"), png, 0o644))

@@ -4,7 +4,7 @@ const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const colours = () => {
     const style = getComputedStyle(document.documentElement);
-    return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "spared", "accent"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+    return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "spared", "accent", "granted-fill", "refused-fill", "shadow-fill", "spared-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
   };
   const short = (n) => n == null ? "–" : n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : n >= 100 ? String(Math.round(n)) : String(+n.toPrecision(3));
   const took = (us) => us == null || us === 0 ? "–" : us < 1000 ? +us.toPrecision(2) + " µs" : us < 1e6 ? +(us / 1e3).toPrecision(2) + " ms" : +(us / 1e6).toPrecision(2) + " s";
@@ -41,30 +41,35 @@ const charts = (() => {
     };
   };
 
+  const moment = (s) => {
+    const at = new Date(s * 1000), two = (n) => String(n).padStart(2, "0");
+    return two(at.getHours()) + ":" + two(at.getMinutes()) + (at.getSeconds() ? ":" + two(at.getSeconds()) : "");
+  };
   const axes = (c, format, size) => {
     const axis = { stroke: c.soft, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return [{ ...axis, grid: { show: false }, space: 80 }, { ...axis, size, values: (_, ticks) => ticks.map(format) }];
+    return [{ ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format) }];
   };
   const options = (place, series, axes, fullest) => ({
-    width: place.clientWidth, height: 220, series, axes, legend: { live: true },
+    width: place.clientWidth, height: 220, padding: [8, 12, 0, 0], series, axes, legend: { live: true },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(fullest, (high || 0) * 1.1)] } },
     hooks: { init: [(u) => u.root.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"))] },
   });
-  const when = { label: "at", value: (_, s) => s == null ? "–" : new Date(s * 1000).toLocaleTimeString([], { hour12: false }) };
+  const when = { label: "at", value: (_, s) => s == null ? "–" : moment(s) };
 
   const build = () => {
     const c = colours(), data = columns();
     for (const chart of drawn) chart.destroy();
-    const stacked = (label, colour, index) => ({
-      label, stroke: colour, fill: colour + "59", width: 1.5, points: { show: false },
+    // Each covers what is drawn before it, so that only its own part is seen.
+    const stacked = (label, name, index) => ({
+      label, stroke: c[name], fill: c[name + "-fill"], width: 1, points: { show: false },
       value: (u, v, _, i) => i == null ? "–" : short(columns().rates[index][i]),
     });
     const line = (label, colour) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (_, v) => took(v) });
     const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     drawn = [
-      new uPlot(options(decisions, [when, stacked("refused", c.refused, 1), stacked("shadow", c.shadow, 2), stacked("spared", c.spared, 3), stacked("granted", c.granted, 4)], axes(c, short, 46), 1), data.decisions, decisions),
-      new uPlot(options(latency, [when, line("99 of 100", c.accent), line("half", c.soft)], axes(c, took, 62), 10), data.latency, latency),
+      new uPlot(options(decisions, [when, stacked("refused", "refused", 1), stacked("shadow", "shadow", 2), stacked("spared", "spared", 3), stacked("granted", "granted", 4)], axes(c, short, 46), 1), data.decisions, decisions),
+      new uPlot(options(latency, [when, line("p99", c.accent), line("p50", c.granted)], axes(c, (us) => us === 0 ? "0" : took(us), 62), 10), data.latency, latency),
     ];
   };
   const draw = () => {

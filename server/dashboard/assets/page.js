@@ -14,7 +14,7 @@
     text("share", offered ? String(+(100 * now.refused / offered).toPrecision(3)) : "0");
     text("p50", charts.took(now.p50));
     text("p99", charts.took(now.p99));
-    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. Latency is that of the calls for all limits.`);
+    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. A request under several limits charges each of them; latency is that of all calls.`);
   };
 
   // reloadRules shows the rules that came into force.

@@ -22,11 +22,11 @@ const tables = (() => {
         element = build(item);
         element.dataset.is = is;
       }
-      known.delete(is);
       fill(element, item);
       return element;
     });
-    for (const gone of known.values()) gone.remove();
+    const kept = new Set(wanted);
+    for (const element of [...list.children]) if (!kept.has(element)) element.remove();
     wanted.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] || null); });
   };
 
