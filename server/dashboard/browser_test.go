@@ -41,7 +41,11 @@ func open(t *testing.T) *browser {
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 		chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(patience),
 	}
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	life := patience
+	if *update {
+		life *= 4
+	}
+	ctx, stop := context.WithTimeout(context.Background(), life)
 	t.Cleanup(stop)
 	ctx, end := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(end)

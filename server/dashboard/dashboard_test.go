@@ -250,12 +250,14 @@ func TestLogin(t *testing.T) {
 
 // pictures are how the docs show the page.
 var pictures = []struct {
-	name, scheme  string
-	width, height int64
+	name, scheme, part string
+	width, height      int64
 }{
-	{"dashboard-light", "light", 1200, 1000},
-	{"dashboard-dark", "dark", 1200, 1000},
-	{"dashboard-phone", "dark", 320, 760},
+	{"dashboard-light", "light", "traffic", 1200, 1000},
+	{"dashboard-dark", "dark", "traffic", 1200, 1000},
+	{"dashboard-keys", "light", "keys", 1200, 1000},
+	{"dashboard-key", "light", "one", 1200, 620},
+	{"dashboard-phone", "dark", "traffic", 320, 760},
 }
 
 // TestFits demands that no page is wider than what it is shown on, light and dark.
@@ -264,10 +266,11 @@ func TestFits(t *testing.T) {
 	b, s := open(t), serve(t, "")
 	rounds := 3
 	if *update {
-		rounds = 25
+		rounds = 150
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
 	for round := range rounds {
 		s.count("path", "/login", round/4%4)
 		s.count("path", "/search", 14+int(8*math.Sin(float64(round)/9)))
@@ -280,7 +283,7 @@ func TestFits(t *testing.T) {
 	if !*update {
 		s.count("user", long, 40)
 	}
-	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")), chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
+	b.do(chromedp.Click(chromedp.CSS("#top-refused button.key")), chromedp.WaitVisible(chromedp.CSS("#answer .known")))
 	for _, p := range pictures {
 		b.scheme(p.scheme)
 		b.do(chromedp.EmulateViewport(p.width, p.height))
@@ -291,6 +294,7 @@ func TestFits(t *testing.T) {
 			t.Errorf("%s: the background is %q", p.scheme, got)
 		}
 		if *update {
+			b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))
 			b.picture(p.name)
 		}
 	}
@@ -302,11 +306,6 @@ func TestFits(t *testing.T) {
 // picture writes what is seen into the docs.
 func (b *browser) picture(name string) {
 	b.Helper()
-	b.text(`(scrollTo(0, 0), new Promise((done) => setTimeout(done, 1200)))`)
-	if all := os.Getenv("DASH_FULL"); all != "" {
-		png, _ := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-		_ = os.WriteFile(filepath.Join(all, name+".png"), png, 0o644)
-	}
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	b.must(name, err)
 	b.must(name, os.WriteFile(filepath.Join("..", "..", "docs", "pictures", name+".png"), png, 0o644))
