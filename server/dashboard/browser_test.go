@@ -127,6 +127,6 @@ func (b *browser) until(expression string) {
 
 func (b *browser) scheme(name string) {
 	b.Helper()
-	features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}
+	features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"}}
 	b.must(name, call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}))
 }
