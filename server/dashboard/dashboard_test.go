@@ -275,7 +275,7 @@ func TestFits(t *testing.T) {
 	folder, rounds := t.TempDir(), 15
 	if *update {
 		// The docs show where rules stand.
-		folder, rounds = filepath.Join(os.TempDir(), "weir"), 600
+		folder, rounds = filepath.Join(os.TempDir(), "weir"), 420
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,10 @@ func TestFits(t *testing.T) {
 			t.Errorf("%s: the background is %q", p.scheme, got)
 		}
 		if *update {
-			b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))
+			b.text(`scrollTo(0, 0)`)
+			if p.part != "traffic" {
+				b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))
+			}
 			b.picture(p.name)
 		}
 	}

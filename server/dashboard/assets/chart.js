@@ -47,7 +47,7 @@ const charts = (() => {
   };
   const axes = (c, format, size) => {
     const axis = { stroke: c.soft, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return [{ ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format) }];
+    return [{ ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format) }];
   };
   const options = (place, series, axes, fullest) => ({
     width: place.clientWidth, height: 220, padding: [8, 12, 0, 0], series, axes, legend: { live: true },
