@@ -275,7 +275,7 @@ func TestFits(t *testing.T) {
 	folder, rounds := t.TempDir(), 15
 	if *update {
 		// The docs show where rules stand.
-		folder, rounds = filepath.Join(os.TempDir(), "weir-rules"), 300
+		folder, rounds = filepath.Join(os.TempDir(), "weir-rules"), 900
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
