@@ -48,7 +48,7 @@ test-short: ## run the tests that take a moment
 	cd deploy/check && $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
-setup: ## install redis-server, nginx with Lua and a C compiler where they are missing
+setup: ## install redis-server, nginx with Lua, chromium and a C compiler where they are missing
 	@scripts/setup.sh
 
 .PHONY: lint

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests start: redis-server, nginx, also with Lua, and a C
-# compiler for the race detector. Leaves alone what is there. Where it cannot
+# Installs what the tests start: redis-server, nginx, also with Lua, chromium, and a
+# C compiler for the race detector. Leaves alone what is there. Where it cannot
 # install, it says what to do by hand and succeeds: the tests that miss something
 # are skipped, or fail if WEIR_REQUIRE names it.
 set -u
@@ -20,8 +20,9 @@ have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have_lua || missing+=(openresty)
+have chromium || missing+=(chromium)
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, Lua for it and a C compiler are there'
+  say 'redis-server, nginx, Lua for it, chromium and a C compiler are there'
   exit 0
 fi
 
@@ -74,18 +75,24 @@ with_apt() {
 
 # Homebrew starts no service unless it is told to.
 with_brew() {
-  local formulas=() program
+  local formulas=() casks=() program
   for program in "${missing[@]}"; do
     case $program in
       redis-server) formulas+=(redis) ;;
       gcc) say 'for a C compiler run: xcode-select --install' ;;
+      chromium) casks+=(chromium) ;;
       openresty) say 'for nginx with Lua run: brew install openresty/brew/openresty' ;;
       *) formulas+=("$program") ;;
     esac
   done
-  [ ${#formulas[@]} -gt 0 ] || return 0
-  say "installing ${formulas[*]} with brew"
-  brew install "${formulas[@]}" || by_hand 'brew failed'
+  if [ ${#formulas[@]} -gt 0 ]; then
+    say "installing ${formulas[*]} with brew"
+    brew install "${formulas[@]}" || by_hand 'brew failed'
+  fi
+  if [ ${#casks[@]} -gt 0 ]; then
+    say "installing ${casks[*]} with brew"
+    brew install --cask "${casks[@]}" || by_hand 'brew failed'
+  fi
 }
 
 if have apt-get; then

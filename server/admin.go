@@ -87,6 +87,9 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if a.sharer != nil {
 		options.Announcer = a.sharer
 	}
+	if err := a.mountDashboard(&options, secured != nil); err != nil {
+		return nil, err
+	}
 	handler, err := admin.New(options)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,9 @@ type Options struct {
 	Mounts map[string]http.Handler
 	// Token is what callers have to say, at least [MinTokenBytes]. Empty: nothing.
 	Token string
+	// Login lets in browsers, which cannot say the token with each call. Nil:
+	// nobody else is let in.
+	Login Login
 	// Loopback says that only this machine reaches the listener: calls are then
 	// to name it so, which those that a web page was tricked into do not.
 	Loopback bool
@@ -62,6 +65,15 @@ type Options struct {
 	// Logger gets a line for each change, with "audit", and for each failure of
 	// the store. Nil: nothing is logged.
 	Logger *slog.Logger
+}
+
+// A Login lets in people who have said the token once. It is safe for concurrent use.
+type Login interface {
+	// Admits reports whether a request comes from one of them.
+	Admits(r *http.Request) bool
+	// Ask answers a request of somebody else, if it is one to log in; else it
+	// reports false and has not answered.
+	Ask(w http.ResponseWriter, r *http.Request) bool
 }
 
 // Loaded is where the rules in force come from.

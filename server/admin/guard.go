@@ -18,7 +18,7 @@ func (a *api) guard(next http.Handler) http.Handler {
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, &problem.Document{Status: http.StatusForbidden, Detail: "the call comes from a web page of somebody else"})
 	}))
-	next = origins.Handler(next)
+	next, strangers := origins.Handler(next), origins.Handler(http.HandlerFunc(a.stranger))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -28,16 +28,31 @@ func (a *api) guard(next http.Handler) http.Handler {
 				Status: http.StatusMisdirectedRequest, Field: "host",
 				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
 			})
-		case a.Token != "" && r.URL.Path != "/healthz" && !a.knows(r.Header.Get("Authorization")):
-			w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
-			fail(w, r, &problem.Document{
-				Status: http.StatusUnauthorized, Field: "authorization",
-				Detail: `a token is needed, as "Authorization: Bearer …"`,
-			})
+		case a.Token != "" && r.URL.Path != "/healthz" && !a.admits(r):
+			strangers.ServeHTTP(w, r)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// stranger answers who is not let in: with what it takes to log in, where there is
+// such a thing and the call is for it.
+func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
+	if a.Login != nil && a.Login.Ask(w, r) {
+		return
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
+	fail(w, r, &problem.Document{
+		Status: http.StatusUnauthorized, Field: "authorization",
+		Detail: `a token is needed, as "Authorization: Bearer …"`,
+	})
+}
+
+// admits reports whether a call says the token, or comes from a browser whose user
+// has said it.
+func (a *api) admits(r *http.Request) bool {
+	return a.knows(r.Header.Get("Authorization")) || a.Login != nil && a.Login.Admits(r)
 }
 
 // knows reports whether the header has the token. It takes as long for any other of
@@ -64,6 +79,8 @@ func (a *api) caller(r *http.Request) string {
 	switch {
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
+	case a.Token != "" && !a.knows(r.Header.Get("Authorization")):
+		return "login"
 	case a.Token != "":
 		return "token"
 	}

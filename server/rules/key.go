@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -91,4 +92,33 @@ func bounded(base, suffix string, most int) string {
 	}
 	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// ParseKey returns the domain and the entries of a key that a rule charges, and
+// false for any other and for one that is only a digest.
+func ParseKey(key string) (domain string, entries []Entry, ok bool) {
+	asked, _, ended := strings.Cut(key, ";")
+	domain, listed, ok := strings.Cut(asked, "/")
+	if !ended || !ok {
+		return "", nil, false
+	}
+	if domain, ok = unescaped(domain); !ok {
+		return "", nil, false
+	}
+	for text := range strings.SplitSeq(listed, ",") {
+		name, value, found := strings.Cut(text, "=")
+		name, ofName := unescaped(name)
+		value, ofValue := unescaped(value)
+		if !found || !ofName || !ofValue {
+			return "", nil, false
+		}
+		entries = append(entries, Entry{Key: name, Value: value})
+	}
+	return domain, entries, true
+}
+
+// unescaped undoes appendEscaped.
+func unescaped(text string) (string, bool) {
+	plain, err := url.PathUnescape(text)
+	return plain, err == nil
 }

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,5 +73,33 @@ func TestBounded(t *testing.T) {
 	}
 	if got := bounded("d/a=b", ";minute", weir.MaxKeyBytes); got != "d/a=b;minute" {
 		t.Error(got)
+	}
+}
+
+// TestParseKey: what a request charges leads back to what it named.
+func TestParseKey(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("a=,;/%#*{}…"))))
+		domain := texts.Draw(t, "domain")
+		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Entry {
+			return Entry{texts.Draw(t, "key"), texts.Draw(t, "value")}
+		}), 1, 4).Draw(t, "entries")
+		key := append(appendEscaped(nil, domain, ""), '/')
+		for i, e := range entries {
+			if i > 0 {
+				key = append(key, ',')
+			}
+			key = appendEntry(key, e)
+		}
+		gotDomain, gotEntries, ok := ParseKey(string(key) + ";user#2")
+		if !ok || gotDomain != domain || !slices.Equal(gotEntries, entries) {
+			t.Fatalf("%q: %q %q %v", key, gotDomain, gotEntries, ok)
+		}
+	})
+	for _, key := range []string{"", "sha256:00", "shop/user=42", "shop;user", "shop/user;user", "shop/user=%4;user", "cl.throttle;x"} {
+		if domain, entries, ok := ParseKey(key); ok {
+			t.Errorf("%q is %q %q", key, domain, entries)
+		}
 	}
 }

@@ -7,16 +7,11 @@ import (
 	"encoding/json"
 	"html/template"
 	"io"
+
+	"github.com/weirlimit/weir/internal/uplot"
 )
 
-// uPlot 1.6.32 draws the charts. Its licence asks to be where it is.
 var (
-	//go:embed uplot/LICENSE
-	uplotLicence string
-	//go:embed uplot/uPlot.iife.min.js
-	uplotJS string
-	//go:embed uplot/uPlot.min.css
-	uplotCSS string
 	//go:embed chart.js
 	chartJS string
 	//go:embed page.css
@@ -38,10 +33,10 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	}
 	return page.Execute(w, map[string]any{
 		"Page":    p,
-		"Policy":  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src " + source(uplotJS) + " " + source(chartJS),
-		"Styles":  template.HTML("<style>/* uPlot:\n" + uplotLicence + "*/" + uplotCSS + pageCSS + "</style>"),
+		"Policy":  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src " + source(uplot.JS) + " " + source(chartJS),
+		"Styles":  template.HTML("<style>/* uPlot:\n" + uplot.Licence + "*/" + uplot.CSS + pageCSS + "</style>"),
 		"Data":    template.HTML(`<script type="application/json" id="charts">` + string(data) + "</script>"),
-		"Scripts": template.HTML("<script>" + uplotJS + "</script><script>" + chartJS + "</script>"),
+		"Scripts": template.HTML("<script>" + uplot.JS + "</script><script>" + chartJS + "</script>"),
 	})
 }
 

@@ -34,6 +34,19 @@ func printDemo(w io.Writer, addrs []server.Addr) {
 	}
 }
 
+// printDashboard prints where a browser sees what all that does.
+func printDashboard(w io.Writer, addrs []server.Addr, secure bool) {
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	for _, addr := range addrs {
+		if addr.Protocol == "admin" {
+			fmt.Fprintf(w, "\n# Watch it in a browser: the dashboard.\n# %s://%s/\n", scheme, reachable(addr.Address))
+		}
+	}
+}
+
 // reachable is an address that this host's clients can call: one that listens
 // everywhere listens here too.
 func reachable(address string) string {

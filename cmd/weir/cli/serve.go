@@ -230,6 +230,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 			}
 			if f.config == "" && f.httpTLS == (server.TLS{}) {
 				printDemo(cmd.OutOrStdout(), addrs)
+				printDashboard(cmd.OutOrStdout(), addrs, f.admin.TLS != (server.TLS{}))
 			}
 		},
 	}

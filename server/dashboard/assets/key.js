@@ -1,0 +1,96 @@
+"use strict";
+// One key: what is known of it, and changes, through the administrators' interface.
+const keyForm = (() => {
+  const { byId, make, text } = tables;
+  const form = byId("key-form"), entries = byId("entries");
+
+  const addEntry = (value) => {
+    const input = make("input", { class: "entry", name: "entry", placeholder: "path=/login", "aria-label": "Entry, KEY=VALUE", spellcheck: "false", autocapitalize: "off" });
+    input.value = value || "";
+    entries.append(input);
+    return input;
+  };
+  const named = () => [...entries.querySelectorAll(".entry")].map((e) => e.value).filter((v) => v !== "");
+
+  const call = async (path, init) => {
+    const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } });
+    const body = await response.json().catch(() => ({}));
+    if (response.status === 401) location.reload();
+    if (!response.ok) throw new Error(body.detail || `the server answers ${response.status}`);
+    return body;
+  };
+
+  const show = (limits) => {
+    byId("answer").replaceChildren(...limits.map((l) => {
+      const box = make("div", { class: "known" }), s = l.state;
+      box.append(make("h4", {}, l.rule || l.name || "", ...(l.name && l.name !== l.rule ? [make("span", { class: "soft" }, " " + l.name)] : [])));
+      if (s && s.limit) {
+        const full = s.used + s.remaining;
+        const bar = make("div", { class: "gauge" + (s.passes ? "" : " full") }, make("span", {}));
+        bar.firstChild.style.width = 100 * Math.min(1, full ? s.used / full : 1) + "%";
+        box.append(bar);
+      }
+      box.append(make("p", {}, l.explanation));
+      if (l.key) box.append(make("p", { class: "hint" }, make("code", {}, l.key)));
+      return box;
+    }));
+  };
+
+  const look = async () => {
+    const query = new URLSearchParams({ domain: byId("domain").value });
+    for (const entry of named()) query.append("entry", entry);
+    if (byId("name").value) query.set("name", byId("name").value);
+    show((await call("/v1/key?" + query)).limits);
+  };
+
+  const body = (action) => {
+    const asked = { domain: byId("domain").value, entries: named().map((e) => {
+      const at = e.indexOf("=");
+      if (at < 0) throw new Error(`the entry "${e}" has no "="`);
+      return { key: e.slice(0, at), value: e.slice(at + 1) };
+    }) };
+    if (byId("name").value) asked.name = byId("name").value;
+    if (["block", "allow", "override"].includes(action) && byId("for").value) asked.for = byId("for").value;
+    if (action === "override") asked.limit = byId("limit").value;
+    return JSON.stringify(asked);
+  };
+  const words = { reset: "is as fresh as new", block: "is blocked", allow: "has no limit", override: "has another limit", clear: "has its own limit again" };
+  const where = { all: "on all instances", process: "in this process", pending: "here; on the others once they can be told", store: "in the store" };
+
+  const attempt = async (doing) => {
+    const done = byId("done");
+    done.classList.remove("wrong");
+    try {
+      text("done", (await doing()) || "");
+    } catch (error) {
+      done.classList.add("wrong");
+      text("done", error.message);
+    }
+  };
+  const act = (action) => attempt(async () => {
+    const answer = await call("/v1/key/" + action, { method: "POST", headers: { "Content-Type": "application/json" }, body: body(action) });
+    await look();
+    return `${named().join(", ")} ${words[action]}, ${where[answer.spread] || answer.spread}.`;
+  });
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(look);
+  });
+  for (const button of form.querySelectorAll("[data-action]")) button.addEventListener("click", () => { if (form.reportValidity()) act(button.dataset.action); });
+  byId("add-entry").addEventListener("click", () => addEntry().focus());
+
+  // pick looks at a key that is shown elsewhere.
+  const pick = (k) => {
+    byId("domain").value = k.domain;
+    byId("name").value = "";
+    const first = byId("entry");
+    entries.replaceChildren(first);
+    first.value = k.entries[0];
+    k.entries.slice(1).forEach(addEntry);
+    byId("one").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    byId("look").focus({ preventScroll: true });
+    attempt(look);
+  };
+  return { pick };
+})();

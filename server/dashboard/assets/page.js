@@ -1,0 +1,105 @@
+"use strict";
+// Keeps the page as the server is: one stream, a message a second.
+(() => {
+  const { byId, make, text } = tables;
+  let source = null, span = "5m", chosen = ["", ""], rules = byId("rules-part").dataset.loaded, hold = false, retry = 0;
+
+  const figures = () => {
+    const now = charts.lately(10);
+    if (!now) return;
+    const offered = now.granted + now.refused + now.spared + now.shadow;
+    text("offered", charts.short(offered));
+    text("granted", charts.short(now.granted));
+    text("refused", charts.short(now.refused));
+    text("share", offered ? String(+(100 * now.refused / offered).toPrecision(3)) : "0");
+    text("p50", charts.took(now.p50));
+    text("p99", charts.took(now.p99));
+    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. A request under several limits charges each of them; latency is that of all calls.`);
+  };
+
+  // reloadRules shows the rules that came into force.
+  const reloadRules = async (loaded) => {
+    if (String(loaded) === rules) return;
+    rules = String(loaded);
+    const response = await fetch("/dashboard/rules");
+    if (response.ok) byId("rules-part").innerHTML = await response.text();
+  };
+
+  const limitsToPick = (limits) => {
+    const select = byId("pick"), known = new Set([...select.options].map((o) => o.value));
+    for (const l of limits) {
+      const value = JSON.stringify([l.domain, l.rule]);
+      if (!known.has(value)) select.append(make("option", { value }, l.domain + " " + l.rule));
+    }
+  };
+
+  const show = (state) => {
+    if (state.chart) {
+      charts.add(state.chart);
+      tables.sources(state.chart.sources);
+      figures();
+    }
+    tables.limits(state, pick);
+    limitsToPick(state.limits);
+    tables.top("top-refused", state.refused, "times refused");
+    tables.top("top-used", state.used, "units granted");
+    tables.overrides(state);
+    tables.health(state);
+    if (!hold) tables.tail(state.refusals);
+    text("missed", state.missed ? `${tables.whole(state.missed)} more were too many to be shown one by one.` : "");
+    text("reload-error", state.reload_error || "");
+    byId("reload").hidden = !state.reload_error;
+    text("readiness", state.ready ? "ready" : "not ready");
+    byId("dot").className = "dot " + (state.ready ? "good" : "bad");
+    reloadRules(state.loaded);
+  };
+
+  const connect = () => {
+    clearTimeout(retry);
+    if (source) source.close();
+    charts.reset(span + chosen.join("\n"));
+    source = new EventSource("/dashboard/events?" + new URLSearchParams({ span, domain: chosen[0], rule: chosen[1] }));
+    source.onmessage = (message) => {
+      text("live", "live");
+      show(JSON.parse(message.data));
+    };
+    source.onerror = () => {
+      text("live", "not connected");
+      // A browser gives up where the server refuses: it may have room later, or
+      // want a login.
+      if (source.readyState === EventSource.CLOSED) retry = setTimeout(again, 5000);
+    };
+  };
+  const again = async () => {
+    const response = await fetch("/v1/overrides").catch(() => null);
+    if (response && response.status === 401) return location.reload();
+    connect();
+  };
+
+  const pick = (domain, rule) => {
+    chosen = [domain, rule];
+    byId("pick").value = rule ? JSON.stringify(chosen) : "";
+    connect();
+    byId("traffic").scrollIntoView();
+  };
+  byId("pick").addEventListener("change", (event) => {
+    chosen = event.target.value ? JSON.parse(event.target.value) : ["", ""];
+    connect();
+  });
+  const choices = document.querySelectorAll("[data-span]");
+  for (const button of choices) {
+    button.addEventListener("click", () => {
+      span = button.dataset.span;
+      for (const other of choices) other.setAttribute("aria-pressed", String(other === button));
+      connect();
+    });
+  }
+  byId("hold").addEventListener("click", (event) => {
+    hold = !hold;
+    event.target.setAttribute("aria-pressed", String(hold));
+    event.target.textContent = hold ? "Held; go on" : "Hold";
+  });
+  addEventListener("pagehide", () => source && source.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+  connect();
+})();

@@ -1,0 +1,124 @@
+"use strict";
+// What the state says, as elements. Texts are always texts: keys are made by clients.
+const tables = (() => {
+  const byId = (id) => document.getElementById(id);
+  const make = (tag, attributes, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+  const whole = (n) => n.toLocaleString("en").replaceAll(",", "\u202f");
+  const text = (id, words) => { const e = byId(id); if (e.textContent !== words) e.textContent = words; };
+
+  // keyed replaces what is in a list, but for what is still the same, so that focus
+  // and selection stay where they are.
+  const keyed = (list, items, name, build, fill) => {
+    const known = new Map([...list.children].map((e) => [e.dataset.is, e]));
+    const wanted = items.map((item) => {
+      const is = name(item);
+      let element = known.get(is);
+      if (!element) {
+        element = build(item);
+        element.dataset.is = is;
+      }
+      fill(element, item);
+      return element;
+    });
+    const kept = new Set(wanted);
+    for (const element of [...list.children]) if (!kept.has(element)) element.remove();
+    wanted.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] || null); });
+  };
+
+  const keyLabel = (k) => k.entries ? k.entries.join(", ") : k.key;
+  // keyButton is a key to look at, where that can be said.
+  const keyButton = (k) => {
+    if (!k.entries) return make("span", { class: "key", title: k.key }, keyLabel(k));
+    const button = make("button", { type: "button", class: "key", title: k.key, "aria-label": `Look at ${keyLabel(k)} of ${k.domain}` }, keyLabel(k));
+    button.addEventListener("click", () => keyForm.pick(k));
+    return button;
+  };
+
+  const mean = (list, n) => list && list.length ? list.slice(-n).reduce((sum, v) => sum + v, 0) / Math.min(n, list.length) : 0;
+  const limits = (state, pick) => {
+    const cells = (row, l) => {
+      const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), numbers = row.querySelectorAll(".n");
+      row.children[1].replaceChildren(charts.spark(l.passed, l.stopped));
+      [charts.short(passed + stopped), charts.short(stopped), whole(l.granted), whole(l.refused), whole(l.shadow_refused)].forEach((words, i) => {
+        if (numbers[i].textContent !== words) numbers[i].textContent = words;
+      });
+      numbers[1].classList.toggle("hot", stopped > 0);
+    };
+    const build = (l) => {
+      const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule);
+      button.addEventListener("click", () => pick(l.domain, l.rule));
+      return make("tr", {}, make("th", { scope: "row" }, button), make("td", {}), ...Array.from({ length: 5 }, () => make("td", { class: "n" })));
+    };
+    keyed(byId("limits"), state.limits, (l) => l.domain + "\n" + l.rule, build, cells);
+    text("limits-left", state.limits_left ? `${whole(state.limits_left)} more are not shown: they had less traffic. ` : "");
+  };
+
+  const top = (id, keys, unit) => {
+    const most = Math.max(1, ...keys.map((k) => k.count));
+    const build = (k) => make("li", {}, make("span", { class: "fill" }), keyButton(k), make("span", { class: "soft rule" }, k.rule), make("b", {}));
+    const fill = (li, k) => {
+      li.querySelector(".fill").style.width = 100 * k.count / most + "%";
+      const count = whole(k.count) + (k.error ? " ± " + whole(k.error) : "");
+      const b = li.querySelector("b");
+      if (b.textContent !== count) b.textContent = count;
+      b.title = unit;
+    };
+    const list = byId(id);
+    keyed(list, keys.length ? keys : [{ none: true }], (k) => k.none ? "" : k.key, (k) => k.none ? make("li", { class: "none" }, "None yet.") : build(k), (li, k) => { if (!k.none) fill(li, k); });
+  };
+
+  const clock = (ms) => {
+    const at = new Date(ms);
+    return at.toLocaleTimeString([], { hour12: false }) + "." + String(at.getMilliseconds()).padStart(3, "0");
+  };
+  const duration = (ms) => ms < 0 ? "never" : ms < 1000 ? ms + " ms" : ms < 60e3 ? +(ms / 1e3).toPrecision(3) + " s" : ms < 3600e3 ? +(ms / 60e3).toPrecision(3) + " min" : +(ms / 3600e3).toPrecision(3) + " h";
+  const maxTail = 200;
+  const tail = (refusals) => {
+    const body = byId("tail");
+    if (!refusals || refusals.length === 0) return;
+    body.querySelector(".none")?.remove();
+    for (const r of refusals) {
+      body.prepend(make("tr", {},
+        make("td", {}, clock(r.at)), make("td", {}, keyButton(r)), make("td", {}, r.rule, ...(r.shadow ? [" ", make("span", { class: "tag" }, "shadow")] : [])),
+        make("td", { class: "n" }, String(r.cost)), make("td", {}, r.source), make("td", { class: "n" }, duration(r.retry_after_ms))));
+    }
+    while (body.children.length > maxTail) body.lastElementChild.remove();
+  };
+
+  const palette = ["store", "lease", "deny_cache", "fallback", "fail_open", "fail_closed", "shadow", "limit"];
+  const sources = (counts) => {
+    const names = Object.keys(counts).filter((n) => counts[n] > 0).sort((a, b) => counts[b] - counts[a]);
+    const all = names.reduce((sum, n) => sum + counts[n], 0);
+    const colour = (n) => "source-" + (palette.includes(n) ? n : "other");
+    const share = (n) => +(100 * counts[n] / all).toPrecision(3) + " %";
+    const bar = byId("sources");
+    keyed(bar, names, (n) => n, (n) => make("span", { class: colour(n) }), (e, n) => { e.style.flexGrow = counts[n]; });
+    const words = all ? names.map((n) => `${n} ${share(n)}`).join(", ") : "Nothing was decided in this time";
+    if (bar.getAttribute("aria-label") !== words) bar.setAttribute("aria-label", words);
+    keyed(byId("sources-legend"), names, (n) => n, (n) => make("li", {}, make("i", { class: colour(n) }), n + " ", make("b", {})), (e, n) => { e.querySelector("b").textContent = `${whole(counts[n])} (${share(n)})`; });
+  };
+
+  const overrides = (state) => {
+    const list = byId("overrides"), items = state.overrides.length ? state.overrides : [{ none: true }];
+    const build = (o) => o.none ? make("li", { class: "hint" }, "None.") : make("li", {}, keyButton(o), " ", make("span", { class: o.limit === "blocked" ? "tag bad" : "tag" }, o.limit), make("span", { class: "soft" }));
+    keyed(list, items, (o) => o.none ? "" : o.key + "\n" + o.limit, build, (li, o) => {
+      if (!o.none) li.lastElementChild.textContent = " for another " + duration(Math.max(0, o.until - state.at));
+    });
+  };
+
+  const health = (state) => {
+    keyed(byId("checks"), state.checks, (c) => c.name + c.ok + c.detail, (c) => make("li", {}, make("span", { class: "dot " + (c.ok ? "good" : "bad") }), c.name + ": " + (c.ok ? "well" : c.detail)), () => {});
+    keyed(byId("facts"), state.facts, (f) => f.name, (f) => make("div", {}, make("dt", {}, f.name), make("dd", {})), (e, f) => {
+      const value = e.lastElementChild;
+      if (value.textContent !== f.value) value.textContent = f.value;
+      value.classList.toggle("bad", Boolean(f.bad));
+    });
+  };
+
+  return { byId, make, text, whole, duration, limits, top, tail, sources, overrides, health };
+})();

@@ -1,0 +1,130 @@
+package dashboard
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	loginPath  = "/dashboard/login"
+	logoutPath = "/dashboard/logout"
+	cookieName = "weir_session"
+	// sessionLife is how long a login lasts.
+	sessionLife = 12 * time.Hour
+	// maxSessions bounds the logins at a time: one more ends the oldest.
+	maxSessions = 64
+	// maxForm is the largest form read, in bytes.
+	maxForm = 8 << 10
+)
+
+// sessions are the logins in force, by digests of what browsers were given.
+type sessions struct {
+	mu  sync.Mutex
+	end map[[sha256.Size]byte]time.Time
+}
+
+// open begins a session and returns what the browser has to say.
+func (s *sessions) open(now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		s.end = map[[sha256.Size]byte]time.Time{}
+	}
+	for len(s.end) >= maxSessions {
+		delete(s.end, s.oldest())
+	}
+	// Text has 128 bits of randomness at least.
+	secret := rand.Text()
+	s.end[sha256.Sum256([]byte(secret))] = now.Add(sessionLife)
+	return secret
+}
+
+func (s *sessions) oldest() (first [sha256.Size]byte) {
+	var ends time.Time
+	for digest, end := range s.end {
+		if ends.IsZero() || end.Before(ends) {
+			first, ends = digest, end
+		}
+	}
+	return first
+}
+
+func (s *sessions) known(secret string, now time.Time) bool {
+	digest := sha256.Sum256([]byte(secret))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	end, found := s.end[digest]
+	if found && !now.Before(end) {
+		delete(s.end, digest)
+		return false
+	}
+	return found
+}
+
+func (s *sessions) close(secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.end, sha256.Sum256([]byte(secret)))
+}
+
+// Admits reports whether a request comes from a browser that has logged in.
+func (d *Dashboard) Admits(r *http.Request) bool {
+	cookie, err := r.Cookie(cookieName)
+	return err == nil && d.sessions.known(cookie.Value, d.Now())
+}
+
+// Ask answers who has not logged in: with the form that asks for the token where a
+// browser wants a page, with what that form is made of and sent to. It reports
+// false, and answers nothing, where the request is none of these.
+func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == loginPath:
+		d.login(w, r)
+	case get && strings.HasPrefix(r.URL.Path, assetPath):
+		d.asset(w, r)
+	case get && r.URL.Path == "/":
+		d.askToken(w, r, "")
+	default:
+		return false
+	}
+	return true
+}
+
+// login opens a session for who knows the token.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	// Digests are as long as one another whatever was sent.
+	said, token := sha256.Sum256([]byte(r.PostFormValue("token"))), sha256.Sum256([]byte(d.Token))
+	if d.Token != "" && subtle.ConstantTimeCompare(said[:], token[:]) != 1 {
+		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
+		d.askToken(w, r, "That is not the token.")
+		return
+	}
+	if d.Token != "" {
+		http.SetCookie(w, d.cookie(d.sessions.open(d.Now()), sessionLife))
+		d.Logger.InfoContext(r.Context(), "somebody logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
+	}
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// logout ends the browser's session.
+func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		d.sessions.close(cookie.Value)
+	}
+	http.SetCookie(w, d.cookie("", -time.Second))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (d *Dashboard) cookie(value string, life time.Duration) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: "/", MaxAge: int(life / time.Second),
+		HttpOnly: true, Secure: d.Secure, SameSite: http.SameSiteStrictMode,
+	}
+}

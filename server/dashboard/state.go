@@ -1,0 +1,244 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/admin"
+	"github.com/weirlimit/weir/server/rules"
+	"github.com/weirlimit/weir/server/traffic"
+)
+
+const (
+	maxTop       = 10
+	maxLimits    = 100
+	maxOverrides = 50
+	// recent is how much of the past a limit's line shows.
+	recent = time.Minute
+	// patience is how long a page waits for the store.
+	patience = 500 * time.Millisecond
+	// maxThrottled is how long keys of CL.THROTTLE are surely not cut, in bytes.
+	maxThrottled = 240
+)
+
+// A state is everything that a page shows but the rules.
+type state struct {
+	At     int64   `json:"at"` // in Unix milliseconds
+	Ready  bool    `json:"ready"`
+	Checks []check `json:"checks"`
+	Facts  []Fact  `json:"facts"`
+	Loaded int64   `json:"loaded"` // when the rules came into force, in Unix microseconds
+	// ReloadError says why the files as they are now are not in force.
+	ReloadError string `json:"reload_error,omitempty"`
+
+	Limits []limitState `json:"limits"`
+	// LimitsLeft is how many limits are too many to be shown.
+	LimitsLeft int        `json:"limits_left,omitempty"`
+	Refused    []topState `json:"refused"`
+	Used       []topState `json:"used"`
+
+	Overrides     []overrideState `json:"overrides"`
+	OverridesLeft int             `json:"overrides_left,omitempty"`
+
+	Chart    *chart    `json:"chart,omitempty"`
+	Refusals []refusal `json:"refusals,omitempty"`
+	Missed   uint64    `json:"missed,omitempty"`
+}
+
+type check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// limitState is what became of the charges of one limit since it is in force, and
+// second by second in the last minute.
+type limitState struct {
+	Domain        string   `json:"domain"`
+	Rule          string   `json:"rule"`
+	Granted       uint64   `json:"granted"`
+	Refused       uint64   `json:"refused"`
+	Spared        uint64   `json:"spared"`
+	ShadowRefused uint64   `json:"shadow_refused"`
+	Passed        []uint32 `json:"passed"`  // granted and spared a second
+	Stopped       []uint32 `json:"stopped"` // refused a second, shadow or not
+}
+
+// A key is how a page names a key, with what it takes to look at it or to change it.
+type key struct {
+	Key     string   `json:"key"`
+	Domain  string   `json:"domain,omitempty"`
+	Entries []string `json:"entries,omitempty"` // KEY=VALUE; none where nobody can tell them
+}
+
+type topState struct {
+	key
+	Rule  string `json:"rule"`
+	Count uint64 `json:"count"`
+	Error uint64 `json:"error,omitempty"`
+}
+
+type overrideState struct {
+	key
+	Limit string `json:"limit"` // what holds instead: "blocked", "no limit" or a limit
+	Until int64  `json:"until"` // in Unix milliseconds
+}
+
+type refusal struct {
+	key
+	At         int64  `json:"at"` // in Unix milliseconds
+	Rule       string `json:"rule"`
+	Cost       int64  `json:"cost"`
+	Source     string `json:"source"`
+	RetryAfter int64  `json:"retry_after_ms"` // -1: never
+	Shadow     bool   `json:"shadow,omitempty"`
+}
+
+// now is how everything is.
+func (d *Dashboard) now(ctx context.Context) *state {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	loaded := d.Loaded()
+	s := &state{
+		At: time.Now().UnixMilli(), Ready: true, Checks: []check{}, Facts: d.Facts(ctx), Loaded: loaded.At.UnixMicro(),
+		Refused: d.top(d.Traffic.TopRefused(maxTop)), Used: d.top(d.Traffic.TopUsed(maxTop)),
+	}
+	if loaded.Err != nil {
+		s.ReloadError = loaded.Err.Error()
+	}
+	for _, c := range d.Checks(ctx) {
+		told := check{Name: c.Name, OK: c.Err == nil}
+		if c.Err != nil {
+			told.Detail, s.Ready = c.Err.Error(), s.Ready && c.Bearable
+		}
+		s.Checks = append(s.Checks, told)
+	}
+	s.Limits, s.LimitsLeft = limits(d.Traffic)
+	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
+	return s
+}
+
+// limits returns what became of each limit's charges, those with most in the last
+// minute first where there are too many to be shown.
+func limits(r *traffic.Recorder) (all []limitState, left int) {
+	at := map[[2]string]int{}
+	find := func(domain, rule string) *limitState {
+		name := [2]string{domain, rule}
+		i, known := at[name]
+		if !known {
+			i = len(all)
+			at[name] = i
+			all = append(all, limitState{Domain: domain, Rule: rule})
+		}
+		return &all[i]
+	}
+	for _, t := range r.Totals() {
+		l := find(t.Domain, t.Rule)
+		*l.total(t.Decision) += t.Count
+	}
+	w := r.History(recent)
+	for i := range w.Series {
+		s := &w.Series[i]
+		l := find(s.Domain, s.Rule)
+		to := &l.Passed
+		if s.Decision == traffic.Refused || s.Decision == traffic.ShadowRefused {
+			to = &l.Stopped
+		}
+		*to = sum(*to, s.Counts)
+	}
+	if len(all) <= maxLimits {
+		return all, 0
+	}
+	slices.SortStableFunc(all, func(a, b limitState) int { return cmp.Compare(b.lately(), a.lately()) })
+	return all[:maxLimits], len(all) - maxLimits
+}
+
+func (l *limitState) total(d traffic.Decision) *uint64 {
+	switch d {
+	case traffic.Refused:
+		return &l.Refused
+	case traffic.Spared:
+		return &l.Spared
+	case traffic.ShadowRefused:
+		return &l.ShadowRefused
+	}
+	return &l.Granted
+}
+
+func (l *limitState) lately() (n uint64) {
+	for _, counts := range [][]uint32{l.Passed, l.Stopped} {
+		for _, c := range counts {
+			n += uint64(c)
+		}
+	}
+	return n
+}
+
+// sum adds counts to others of as many points; to none yet.
+func sum(to, counts []uint32) []uint32 {
+	if to == nil {
+		return slices.Clone(counts)
+	}
+	for i, n := range counts {
+		to[i] += n
+	}
+	return to
+}
+
+func (d *Dashboard) top(keys []traffic.TopKey) []topState {
+	all := make([]topState, 0, len(keys))
+	for _, k := range keys {
+		all = append(all, topState{d.key(k.Key), k.Rule, k.Count, k.Error})
+	}
+	return all
+}
+
+func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left int) {
+	all = []overrideState{}
+	for _, o := range in[:min(len(in), maxOverrides)] {
+		limit := "no limit"
+		switch {
+		case o.Limit != nil && o.Limit.Count == 0:
+			limit = "blocked"
+		case o.Limit != nil:
+			limit = o.Limit.String()
+		}
+		all = append(all, overrideState{d.key(o.Key), limit, o.Until.UnixMilli()})
+	}
+	return all, len(in) - len(all)
+}
+
+func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
+	told := refusal{
+		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: r.Rule, Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow,
+		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
+	}
+	if r.RetryAfter == weir.Never {
+		told.RetryAfter = -1
+	}
+	return told
+}
+
+func (d *Dashboard) key(name string) key {
+	k := key{Key: name}
+	if d.ThrottleKey != nil {
+		if asked, found := strings.CutPrefix(name, d.ThrottleKey("")); found && len(name) < maxThrottled {
+			k.Domain, k.Entries = admin.ThrottleDomain, []string{"key=" + asked}
+			return k
+		}
+	}
+	domain, entries, ok := rules.ParseKey(name)
+	if !ok {
+		return k
+	}
+	k.Domain = domain
+	for _, e := range entries {
+		k.Entries = append(k.Entries, e.Key+"="+e.Value)
+	}
+	return k
+}
