@@ -73,7 +73,7 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 	c.Start += int64(skip) * step
 	v.sent = w.Start.Unix() + int64(w.Points-1)*step
 	for i := range w.Series {
-		if s := &w.Series[i]; v.rule == "" || s.Rule == v.rule && s.Domain == v.domain {
+		if s := &w.Series[i]; v.rule == "" && !s.Trial || shown(s.Rule, s.Trial) == v.rule && s.Domain == v.domain {
 			to := c.line(s.Decision)
 			*to = sum(*to, s.Counts[skip:])
 			for _, n := range s.Counts {

@@ -123,6 +123,14 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	return s
 }
 
+// shown tells a rule's limit on trial from its live one.
+func shown(rule string, trial bool) string {
+	if trial {
+		return rule + " (on trial)"
+	}
+	return rule
+}
+
 // limits returns what became of each limit's charges, those with most in the last
 // minute first where there are too many to be shown.
 func limits(r *traffic.Recorder) (all []limitState, left int) {
@@ -138,13 +146,13 @@ func limits(r *traffic.Recorder) (all []limitState, left int) {
 		return &all[i]
 	}
 	for _, t := range r.Totals() {
-		l := find(t.Domain, t.Rule)
+		l := find(t.Domain, shown(t.Rule, t.Trial))
 		*l.total(t.Decision) += t.Count
 	}
 	w := r.History(recent)
 	for i := range w.Series {
 		s := &w.Series[i]
-		l := find(s.Domain, s.Rule)
+		l := find(s.Domain, shown(s.Rule, s.Trial))
 		to := &l.Passed
 		if s.Decision == traffic.Refused || s.Decision == traffic.ShadowRefused {
 			to = &l.Stopped
@@ -215,7 +223,7 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 
 func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
 	told := refusal{
-		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: r.Rule, Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow,
+		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow,
 		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
 	}
 	if r.RetryAfter == weir.Never {

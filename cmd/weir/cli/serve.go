@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -224,15 +225,19 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		DenyCacheEntries: f.denyCache,
 		NoDenyCache:      f.denyCache == 0,
 
-		Serving: func(addrs []server.Addr) {
-			for _, addr := range addrs {
-				fmt.Fprintln(cmd.OutOrStdout(), addr)
-			}
-			if f.config == "" && f.httpTLS == (server.TLS{}) {
-				printDemo(cmd.OutOrStdout(), addrs)
-				printDashboard(cmd.OutOrStdout(), addrs, f.admin.TLS != (server.TLS{}))
-			}
-		},
+		Serving: func(addrs []server.Addr) { f.print(cmd.OutOrStdout(), addrs) },
 	}
 	return options, f.doors.apply(&options)
+}
+
+// print says where the server is found, and what to try there if it has no rules of
+// anybody's.
+func (f *serveFlags) print(w io.Writer, addrs []server.Addr) {
+	for _, addr := range addrs {
+		fmt.Fprintln(w, addr)
+	}
+	if f.config == "" && f.httpTLS == (server.TLS{}) {
+		printDemo(w, addrs)
+		printDashboard(w, addrs, f.admin.TLS != (server.TLS{}))
+	}
 }
