@@ -114,7 +114,7 @@ func TestRESPIsRefused(t *testing.T) {
 func TestRESPAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken := respOf(start(t, Options{RESP: "127.0.0.1:0"})).Address
-	app, err := New(Options{HTTP: "127.0.0.1:0", RESP: taken})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: off, RESP: taken})
 	if err != nil {
 		t.Fatal(err)
 	}

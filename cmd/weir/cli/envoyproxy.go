@@ -84,7 +84,7 @@ var envoyproxy = []family{
 		fate: warns, why: "there is no memcached",
 	},
 	{
-		names: "REDIS_URL REDIS_SOCKET_TYPE REDIS_TYPE REDIS_AUTH REDIS_TLS REDIS_POOL_SIZE REDIS_TIMEOUT", fate: sets, flags: "store",
+		names: "REDIS_URL REDIS_SOCKET_TYPE REDIS_TYPE REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS REDIS_POOL_SIZE REDIS_TIMEOUT", fate: sets, flags: "store",
 		why: "the type `cluster` is redis+cluster://…, and `sentinel` redis+sentinel://…, where REDIS_URL begins with the master's name",
 	},
 	{names: "REDIS_TLS_CACERT", fate: sets, flags: "store-tls-ca store", with: "REDIS_TLS"},
@@ -92,7 +92,6 @@ var envoyproxy = []family{
 	{names: "REDIS_TLS_CLIENT_KEY", fate: sets, flags: "store-tls-key store", with: "REDIS_TLS"},
 	{names: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", fate: sets, flags: "store-tls-any-host store", with: "REDIS_TLS"},
 	{names: "CACHE_KEY_PREFIX", fate: sets, flags: "store-prefix"},
-	{names: "REDIS_SENTINEL_AUTH", fate: sets, flags: "store", why: "where REDIS_TYPE is sentinel"},
 	{names: "REDIS_PERSECOND", fate: stops, flags: "store", harmless: falsehood, unless: (*environment).oneRedis, why: "all limits are kept in one Redis, so REDIS_PERSECOND_URL has to be REDIS_URL"},
 	{
 		names: "REDIS_PERSECOND_URL REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TYPE REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_AUTH REDIS_PERSECOND_TLS " +
