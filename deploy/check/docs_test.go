@@ -43,8 +43,8 @@ func TestReadmeServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := strings.TrimSpace(block(t, "README.md", "sh", "weir serve --config rules.yaml"))
-	command := strings.Fields(strings.NewReplacer("redis://127.0.0.1:6379", store.URL(), "rules.yaml", rules).Replace(line))
-	if command[0] != "weir" || !slices.Contains(command, store.URL()+"/0") {
+	command := strings.Fields(strings.NewReplacer("redis://127.0.0.1:6379", "redis://"+store.Addr(), "rules.yaml", rules).Replace(line))
+	if command[0] != "weir" || !slices.Contains(command, "redis://"+store.Addr()+"/0") {
 		t.Fatalf("the README says %q", line)
 	}
 	command[0] = m.binary
