@@ -86,7 +86,7 @@ func startServers(ctx context.Context, folder string, redis *measure.Redis) (wei
 	}
 	weir, err = remote.Start([]string{
 		program, "serve", "--config", rules, "--store", "redis://" + redis.Address,
-		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "off",
 	}, "http", "grpc")
 	if err != nil {
 		return nil, nil, err
