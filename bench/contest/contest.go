@@ -92,6 +92,7 @@ func each(e Env, open func(Env) (Limiter, error)) (Limiter, error) {
 	return all, nil
 }
 
+// Allow decides one unit.
 func (s sequence) Allow(ctx context.Context, key string) (bool, error) {
 	allowed := true
 	for _, l := range s {
@@ -104,6 +105,7 @@ func (s sequence) Allow(ctx context.Context, key string) (bool, error) {
 	return allowed, nil
 }
 
+// Close gives back what it holds.
 func (s sequence) Close() error {
 	var err error
 	for _, l := range s {

@@ -31,10 +31,12 @@ func Fleet(c Contestant, instances int) Contestant {
 	return c
 }
 
+// Allow decides one unit.
 func (f *fleet) Allow(ctx context.Context, key string) (bool, error) {
 	return f.all[f.turn.Add(1)%uint64(len(f.all))].Allow(ctx, key)
 }
 
+// Close gives back what it holds.
 func (f *fleet) Close() error {
 	var err error
 	for _, l := range f.all {

@@ -36,11 +36,13 @@ func openSethvargo(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (s *sethvargo) Allow(ctx context.Context, key string) (bool, error) {
 	_, _, _, ok, err := s.store.Take(ctx, key)
 	return ok, err
 }
 
+// Close gives back what it holds.
 func (s *sethvargo) Close() error { return s.store.Close(context.Background()) }
 
 func openThrottled(e Env) (Limiter, error) {
@@ -76,6 +78,7 @@ func openRateMap(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (m *rateMap) Allow(_ context.Context, key string) (bool, error) {
 	m.mu.Lock()
 	l := m.limiters[key]
@@ -87,6 +90,7 @@ func (m *rateMap) Allow(_ context.Context, key string) (bool, error) {
 	return l.Allow(), nil
 }
 
+// Close gives back what it holds.
 func (m *rateMap) Close() error { return nil }
 
 func newRate(l Limit) *rate.Limiter {
@@ -96,8 +100,10 @@ func newRate(l Limit) *rate.Limiter {
 // allow is a limiter of one budget.
 type allow func() bool
 
+// Allow decides one unit.
 func (a allow) Allow(context.Context, string) (bool, error) { return a(), nil }
 
+// Close gives back what it holds.
 func (a allow) Close() error { return nil }
 
 func openRate(e Env) (Limiter, error) { return allow(newRate(e.one()).Allow), nil }

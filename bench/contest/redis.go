@@ -51,6 +51,7 @@ func openRedisRate(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (r *redisRate) Allow(ctx context.Context, key string) (bool, error) {
 	res, err := r.limiter.Allow(ctx, r.prefix+key, r.limit)
 	if err != nil {
@@ -59,6 +60,7 @@ func (r *redisRate) Allow(ctx context.Context, key string) (bool, error) {
 	return res.Allowed > 0, nil
 }
 
+// Close gives back what it holds.
 func (r *redisRate) Close() error { return r.client.Close() }
 
 type ulule struct {
@@ -77,11 +79,13 @@ func openUluleRedis(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (u *ulule) Allow(ctx context.Context, key string) (bool, error) {
 	res, err := u.limiter.Get(ctx, key)
 	return !res.Reached, err
 }
 
+// Close gives back what it holds.
 func (u *ulule) Close() error { return u.closing() }
 
 type throttledGCRA struct {
@@ -105,11 +109,13 @@ func openThrottledRedis(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (t *throttledGCRA) Allow(ctx context.Context, key string) (bool, error) {
 	limited, _, err := t.limiter.RateLimitCtx(ctx, key, 1)
 	return !limited, err
 }
 
+// Close gives back what it holds.
 func (t *throttledGCRA) Close() error { return t.closing() }
 
 // floorArgs are the emission interval and the tolerance in µs, and the life of a
@@ -133,11 +139,13 @@ func openFloorGoRedis(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (f *floorGoRedis) Allow(ctx context.Context, key string) (bool, error) {
 	n, err := f.script.Run(ctx, f.client, []string{f.prefix + key}, f.args...).Int()
 	return n == 1, err
 }
 
+// Close gives back what it holds.
 func (f *floorGoRedis) Close() error { return f.client.Close() }
 
 type floorRueidis struct {
@@ -159,11 +167,13 @@ func openFloorRueidis(e Env) (Limiter, error) {
 	})
 }
 
+// Allow decides one unit.
 func (f *floorRueidis) Allow(ctx context.Context, key string) (bool, error) {
 	n, err := f.script.Exec(ctx, f.client, []string{f.prefix + key}, f.args).AsInt64()
 	return n == 1, err
 }
 
+// Close gives back what it holds.
 func (f *floorRueidis) Close() error {
 	f.client.Close()
 	return nil

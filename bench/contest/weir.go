@@ -73,9 +73,11 @@ func newWeir(e Env, taker weir.Taker, closing func() error) (Limiter, error) {
 	return &weirLimiter{l, closing}, err
 }
 
+// Allow decides one unit.
 func (w *weirLimiter) Allow(ctx context.Context, key string) (bool, error) {
 	d, err := w.limiter.Allow(ctx, key)
 	return d.Outcome == weir.Granted, err
 }
 
+// Close gives back what it holds.
 func (w *weirLimiter) Close() error { return w.closing() }
