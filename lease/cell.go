@@ -27,6 +27,7 @@ type cell struct {
 	// waiting is what those who wait for the refill will spend.
 	waiting int64
 	ready   chan struct{} // closed by the refill; nil: none is under way
+	asked   int64         // ns: when the refill was claimed, and the share found wanting
 	touched int64
 	gone    bool // no longer among the cells
 }
@@ -65,6 +66,9 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 			return nil, unwatched
 		}
 	}
+	if now < c.taken {
+		now = l.now() // a refill overtook this caller between the clock and the lock
+	}
 	c.touched = now
 	if c.pay(a, now) {
 		s.spent++
@@ -74,7 +78,7 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 		c.waiting += a.Charges[0].Cost
 		return c, busy
 	}
-	c.ready = make(chan struct{})
+	c.ready, c.asked = make(chan struct{}), now
 	return c, claimed
 }
 

@@ -29,7 +29,7 @@ type ask struct {
 func (t *trip) ask(l *Leaser, c *cell, a *weir.Act) {
 	s := l.shard(c.charges[0].Key)
 	s.mu.Lock()
-	k := &ask{cell: c, first: a, act: a, need: a.Charges[0].Cost, sent: l.now()}
+	k := &ask{cell: c, first: a, act: a, need: a.Charges[0].Cost, sent: c.asked}
 	returned := l.empty(c, k.sent)
 	if returned == nil && c.left > 0 {
 		k.old, k.oldAt = c.left, c.at
