@@ -22,7 +22,7 @@ func TestOvertaken(t *testing.T) {
 			now := func() time.Time {
 				if stale > 0 {
 					stale--
-					return clock.Now().Add(-time.Millisecond)
+					return clock.Now().Add(-time.Hour)
 				}
 				return clock.Now()
 			}
