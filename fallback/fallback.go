@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -54,8 +55,9 @@ const (
 // Options are the settings of a [Taker]. The zero value is a good one for a store
 // that one instance uses.
 type Options struct {
-	// Deadline is how long the store has for a call. A call whose context ends
-	// sooner gets a little less than that. Zero: [DefaultDeadline].
+	// Deadline is how long the store has for a call, or up to a sixteenth less: calls
+	// that begin together end together. A call whose context ends sooner gets a little
+	// less than that. Zero: [DefaultDeadline].
 	Deadline time.Duration
 	// Policy says what is answered to a charge that the store did not decide. It
 	// is called for every charge, from many goroutines. Nil: [Local] for all.
@@ -105,6 +107,7 @@ type Taker struct {
 	next      weir.Taker
 	policy    func(*weir.Charge) Policy
 	deadline  time.Duration
+	usual     *deadline.Group // of calls that end after it
 	every     time.Duration
 	instances func() int
 	logger    *slog.Logger
@@ -145,6 +148,7 @@ func Wrap(next weir.Taker, o Options) *Taker {
 		Now:      func() time.Time { return time.UnixMicro(t.now()) }, Logger: o.Logger,
 	})
 	t.scratch.New = func() any { return new(scratch) }
+	t.usual = deadline.NewGroup(t.deadline)
 	t.mending.init()
 	return t
 }
@@ -217,15 +221,20 @@ const (
 
 // bound gives a call its deadline, and reports whether it is the usual one.
 func (t *Taker) bound(ctx context.Context) (within context.Context, cancel context.CancelFunc, whole bool) {
-	end, whole := time.Now().Add(t.deadline), true
+	left := t.deadline
 	if theirs, bounded := ctx.Deadline(); bounded {
-		theirs = theirs.Add(-min(sparedMax, time.Until(theirs)/spared))
-		if theirs.Before(end) {
-			end, whole = theirs, false
-		}
+		left = time.Until(theirs)
+		left -= min(sparedMax, left/spared)
 	}
-	within, cancel = context.WithDeadline(ctx, end)
-	return within, cancel, whole
+	switch {
+	case left < t.deadline:
+		within, cancel = context.WithTimeout(ctx, left)
+		return within, cancel, false
+	case deadline.Fixed(ctx):
+		return t.usual.Context(ctx), func() {}, true
+	}
+	within, cancel = context.WithTimeout(ctx, t.deadline)
+	return within, cancel, true
 }
 
 // failed reports whether the store reached no decision.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -46,8 +47,8 @@ type Options struct {
 	Rules func() *rules.Set
 	// Taker decides.
 	Taker weir.Taker
-	// Timeout is how long a call may wait for its decision. Zero:
-	// [DefaultTimeout].
+	// Timeout is how long a call may wait for its decision, or up to a sixteenth
+	// less: calls that begin together end together. Zero: [DefaultTimeout].
 	Timeout time.Duration
 	// Decided, if not nil, is told of every request that was decided, before it
 	// is answered.
@@ -63,6 +64,7 @@ type Options struct {
 // A Service answers requests. It is safe for concurrent use and starts nothing.
 type Service struct {
 	options    Options
+	ends       *deadline.Group
 	overrides  overrides
 	lastLogged atomic.Int64 // unix seconds
 }
@@ -82,7 +84,7 @@ func New(o Options) (*Service, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{options: o}, nil
+	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}, nil
 }
 
 // Decide answers a request. An error means that no decision was reached.
@@ -118,8 +120,7 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan) error {
 	}
 	// A caller who hangs up must not leave a charge half known; the wait is
 	// bounded anyway.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
-	defer cancel()
+	ctx = s.ends.Context(ctx)
 	if err := s.date(ctx, plan); err != nil {
 		return s.report(ctx, err)
 	}
