@@ -30,10 +30,10 @@ const (
 // tell writes what the limits said into the headers of the answer.
 func (d *door) tell(h http.Header, act *weir.Act) {
 	answer := ratelimitheader.AnswerOf(act)
-	if d.Headers == HeadersDraft11 {
-		answer.WriteDraft11(h)
-	}
-	if d.Headers != HeadersNone {
+	switch d.Headers {
+	case HeadersDraft11:
+		answer.WriteAll(h)
+	case HeadersXRateLimit:
 		answer.WriteXRateLimit(h)
 	}
 	answer.WriteRetryAfter(h)

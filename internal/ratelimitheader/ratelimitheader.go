@@ -40,22 +40,34 @@ const (
 	keyRetryAfter = "Retry-After"
 )
 
-// WriteDraft11 adds to RateLimit-Policy and RateLimit, which are lists: limits
-// that hold further out have told theirs already.
-func (a *Answer) WriteDraft11(h http.Header) {
-	h[keyPolicy] = append(h[keyPolicy], a.Policies())
-	h[keyRateLimit] = append(h[keyRateLimit], a.Available())
+// WriteAll adds to RateLimit-Policy and RateLimit, which are lists: limits that
+// hold further out have told theirs already. It sets what WriteXRateLimit sets.
+func (a *Answer) WriteAll(h http.Header) {
+	var l lines
+	text := a.appendPolicies(make([]byte, 0, 192))
+	l.end(keyPolicy, text)
+	text = a.appendAvailable(text)
+	l.end(keyRateLimit, text)
+	text = a.appendXRateLimit(text, &l)
+	l.write(h, string(text))
 }
 
 // WriteXRateLimit sets X-RateLimit-Limit, -Remaining and -Reset, in seconds from
 // now.
 func (a *Answer) WriteXRateLimit(h http.Header) {
-	values := []string{
-		strconv.FormatInt(a.Speaker.Count, 10),
-		strconv.FormatInt(a.Decision.Remaining, 10),
-		strconv.FormatInt(Seconds(a.Decision.ResetAfter), 10),
-	}
-	h[keyLimit], h[keyRemaining], h[keyReset] = values[0:1:1], values[1:2:2], values[2:3:3]
+	var l lines
+	text := a.appendXRateLimit(make([]byte, 0, 64), &l)
+	l.write(h, string(text))
+}
+
+func (a *Answer) appendXRateLimit(text []byte, l *lines) []byte {
+	text = strconv.AppendInt(text, a.Speaker.Count, 10)
+	l.end(keyLimit, text)
+	text = strconv.AppendInt(text, a.Decision.Remaining, 10)
+	l.end(keyRemaining, text)
+	text = strconv.AppendInt(text, Seconds(a.Decision.ResetAfter), 10)
+	l.end(keyReset, text)
+	return text
 }
 
 // WriteRetryAfter sets Retry-After if the decision is a refusal that waiting can
@@ -67,8 +79,9 @@ func (a *Answer) WriteRetryAfter(h http.Header) {
 }
 
 // Policies is the value of RateLimit-Policy.
-func (a *Answer) Policies() string {
-	text := make([]byte, 0, 128)
+func (a *Answer) Policies() string { return string(a.appendPolicies(make([]byte, 0, 128))) }
+
+func (a *Answer) appendPolicies(text []byte) []byte {
 	for i, limit := range a.Limits {
 		if a.told(i) {
 			continue
@@ -78,7 +91,7 @@ func (a *Answer) Policies() string {
 		}
 		text = appendPolicy(appendQuoted(text, nameOf(limit)), limit)
 	}
-	return string(text)
+	return text
 }
 
 // told reports whether a limit has the name of an earlier one.
@@ -111,7 +124,9 @@ func quotaOf(l *weir.Limit) (quota, seconds int64) {
 // Available is the value of RateLimit: what the speaker has left, and for how
 // long that is all. Retry-After must not point earlier, so a refusal names the
 // same moment.
-func (a *Answer) Available() string {
+func (a *Answer) Available() string { return string(a.appendAvailable(make([]byte, 0, 64))) }
+
+func (a *Answer) appendAvailable(text []byte) []byte {
 	d := &a.Decision
 	wait := d.ResetAfter
 	switch {
@@ -120,12 +135,12 @@ func (a *Answer) Available() string {
 	case a.Speaker.Algorithm == weir.Concurrency:
 		wait = 0
 	}
-	text := append(appendQuoted(make([]byte, 0, 64), nameOf(a.Speaker)), ";r="...)
+	text = append(appendQuoted(text, nameOf(a.Speaker)), ";r="...)
 	text = strconv.AppendInt(text, d.Remaining, 10)
 	if wait > 0 {
 		text = strconv.AppendInt(append(text, ";t="...), Seconds(wait), 10)
 	}
-	return string(text)
+	return text
 }
 
 // Seconds returns d in whole seconds, no shorter than d.

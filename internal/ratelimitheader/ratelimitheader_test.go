@@ -1,6 +1,9 @@
 package ratelimitheader
 
 import (
+	"maps"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,5 +76,43 @@ func TestAnswerOfSeveral(t *testing.T) {
 	}
 	if got, want := answer.Available(), `"open";r=1`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestWriteAll(t *testing.T) {
+	t.Parallel()
+	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
+	answer := Answer{
+		Limits: []*weir.Limit{limit}, Speaker: limit,
+		Decision: weir.Decision{Outcome: weir.Granted, Remaining: 998, ResetAfter: 120 * time.Millisecond},
+	}
+	h := http.Header{}
+	answer.WriteAll(h)
+	want := http.Header{
+		keyPolicy: {`"user";q=1000;w=60`}, keyRateLimit: {`"user";r=998;t=1`},
+		keyLimit: {"1000"}, keyRemaining: {"998"}, keyReset: {"1"},
+	}
+	if !maps.EqualFunc(h, want, slices.Equal) {
+		t.Errorf("got %v, want %v", h, want)
+	}
+	// What an inner limit writes stands behind the outer one's, and overrules it
+	// where there is room for one only.
+	answer.Decision.Remaining = 5
+	answer.WriteAll(h)
+	want[keyPolicy] = append(want[keyPolicy], want[keyPolicy][0])
+	want[keyRateLimit] = append(want[keyRateLimit], `"user";r=5;t=1`)
+	want[keyRemaining] = []string{"5"}
+	if !maps.EqualFunc(h, want, slices.Equal) {
+		t.Errorf("got %v, want %v", h, want)
+	}
+}
+
+// TestWriteAllAllocates not more than the text and its pieces.
+func TestWriteAllAllocates(t *testing.T) {
+	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
+	answer := Answer{Limits: []*weir.Limit{limit}, Speaker: limit}
+	h := http.Header{}
+	if got := testing.AllocsPerRun(100, func() { clear(h); answer.WriteAll(h) }); got > 2 {
+		t.Errorf("%v allocations, want 2", got)
 	}
 }

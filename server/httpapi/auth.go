@@ -1,24 +1,43 @@
 package httpapi
 
-import "net/http"
+import (
+	"net/http"
+	"sync"
+)
+
+// A call is what answering a sub-request needs, kept for further ones.
+type call struct {
+	query   query
+	verdict verdict
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// free gives the memory to further calls, without what it refers to.
+func (c *call) free() {
+	*c = call{}
+	calls.Put(c)
+}
 
 // auth answers the sub-request of a proxy: one descriptor, from the query.
 func (a *api) auth(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r, a.ClientIP)
-	if err != nil {
+	c := calls.Get().(*call)
+	q, v := &c.query, &c.verdict
+	if err := q.parse(r, a.ClientIP); err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	v, err := a.decide(r, q.asked())
-	if err != nil {
+	if err := a.decide(r, q.asked(), v); err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	defer v.plan.Free()
 	a.writeHeaders(w.Header(), v)
 	if v.allowed {
 		w.WriteHeader(http.StatusNoContent)
-		return
+	} else {
+		refusal(v, q.deny).Write(w, r)
 	}
-	refusal(v, q.deny).Write(w, r)
+	// Not where the store panics: nobody knows what it still works on.
+	v.plan.Free()
+	c.free()
 }

@@ -93,8 +93,7 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 
 func writeDraft11(h http.Header, v *verdict) {
 	answer := v.answer()
-	answer.WriteDraft11(h)
-	answer.WriteXRateLimit(h)
+	answer.WriteAll(h)
 }
 
 func writeXRateLimit(h http.Header, v *verdict) {

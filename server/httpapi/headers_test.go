@@ -16,10 +16,12 @@ import (
 func verdictOn(d weir.Decision) *verdict {
 	limit := weir.Limit{Name: "m", Count: 10, Period: time.Minute}.MustCompile()
 	act := &weir.Act{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Decisions: []weir.Decision{d}}
-	return judge(&rules.Request{Cost: 1}, &rules.Plan{
+	v := new(verdict)
+	v.judge(&rules.Request{Cost: 1}, &rules.Plan{
 		Acts:    []*weir.Act{act},
 		Applied: []rules.Applied{{Rule: &rules.Rule{}, Limit: limit, Act: act}},
 	})
+	return v
 }
 
 func TestWriteHeaders(t *testing.T) {

@@ -83,14 +83,15 @@ func New(o Options) (http.Handler, error) {
 	return quick(map[string]http.HandlerFunc{"/v1/auth": a.auth}, found(mux)), nil
 }
 
-// decide has the request decided. An error means that no decision was reached.
-func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
+// decide has the request decided and judges the answer, the plan of which is the
+// caller's to free. An error means that no decision was reached.
+func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	plan, err := a.Rules().Plan(req)
 	if err != nil {
 		if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
-			return nil, spelled(mistake, req)
+			return spelled(mistake, req)
 		}
-		return nil, err
+		return err
 	}
 	if len(plan.Acts) > 0 {
 		// A caller who hangs up must not leave a charge half known; the wait is
@@ -98,9 +99,10 @@ func (a *api) decide(r *http.Request, req *rules.Request) (*verdict, error) {
 		plan.Take(a.ends.Context(r.Context()), a.Taker)
 	}
 	if err := plan.Err(); err != nil {
-		return nil, err
+		return err
 	}
-	return judge(req, plan), nil
+	v.judge(req, plan)
+	return nil
 }
 
 // report logs a failure of the store, unless one was logged this second.

@@ -13,7 +13,8 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-// A query is what the query of GET /v1/auth says.
+// A query is what the query of GET /v1/auth says. It is not copied: it points into
+// itself.
 type query struct {
 	domain  string
 	entries []rules.Entry
@@ -32,28 +33,28 @@ type query struct {
 	givenFew [4]string
 }
 
-// parseQuery reads the query in its own order, which is the order of the
-// descriptor's entries. Nothing in it may be said twice: a client that gets its
+// parse reads the query in its own order, which is the order of the descriptor's
+// entries. Nothing in it may be said twice: a client that gets its
 // own text into a proxy's query must not be able to overrule what stands there.
 // The error is a [*weir.InvalidError].
-func parseQuery(r *http.Request, s clientip.Strategy) (*query, error) {
-	q := &query{cost: 1, deny: http.StatusTooManyRequests, clientIP: s}
+func (q *query) parse(r *http.Request, s clientip.Strategy) error {
+	q.cost, q.deny, q.clientIP = 1, http.StatusTooManyRequests, s
 	q.entries, q.given = q.few[:0], q.givenFew[:0]
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		if part == "" {
 			continue
 		}
 		if err := q.parameter(r, part); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if q.domain == "" {
-		return nil, invalid("domain", "missing", "the domain of the rules")
+		return invalid("domain", "missing", "the domain of the rules")
 	}
 	if len(q.entries) == 0 {
-		return nil, invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
+		return invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
 	}
-	return q, nil
+	return nil
 }
 
 // asked is what the query asks of the rules: one descriptor. A proxy cannot wait.

@@ -26,6 +26,11 @@ func subRequest(rawQuery string) *http.Request {
 	return r
 }
 
+func parseQuery(r *http.Request) (*query, error) {
+	q := new(query)
+	return q, q.parse(r, clientip.RemoteAddr())
+}
+
 func TestParseQuery(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -57,7 +62,7 @@ func TestParseQuery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q, err := parseQuery(subRequest(test.query), clientip.RemoteAddr())
+			q, err := parseQuery(subRequest(test.query))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +109,7 @@ func TestParseQueryRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseQuery(subRequest(test.query), clientip.RemoteAddr())
+			_, err := parseQuery(subRequest(test.query))
 			invalid := new(weir.InvalidError)
 			if !errors.As(err, &invalid) || invalid.Field != test.field {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
@@ -142,7 +147,7 @@ func FuzzParseQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseQuery(subRequest(raw), clientip.RemoteAddr())
+		q, err := parseQuery(subRequest(raw))
 		if err != nil {
 			if !errors.Is(err, weir.ErrInvalid) {
 				t.Fatalf("%q: error of another class: %v", raw, err)

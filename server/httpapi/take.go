@@ -17,8 +17,8 @@ func (a *api) act(kind weir.Kind) http.HandlerFunc {
 			a.fail(w, r, err)
 			return
 		}
-		v, err := a.decide(r, req)
-		if err != nil {
+		v := new(verdict)
+		if err := a.decide(r, req, v); err != nil {
 			a.fail(w, r, err)
 			return
 		}

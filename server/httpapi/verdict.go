@@ -10,7 +10,8 @@ import (
 	"github.com/weirlimit/weir/server/rules"
 )
 
-// A verdict is the answer to a request, before it is put into words.
+// A verdict is the answer to a request, before it is put into words. It is not
+// copied: it points into itself.
 type verdict struct {
 	request *rules.Request
 	id      string // of the request, or made for it; empty if it has none
@@ -35,8 +36,8 @@ type ruling struct {
 }
 
 // judge reads the decisions of a plan that was taken.
-func judge(req *rules.Request, plan *rules.Plan) *verdict {
-	v := &verdict{request: req, id: plan.ID, allowed: true, plan: plan}
+func (v *verdict) judge(req *rules.Request, plan *rules.Plan) {
+	v.request, v.id, v.allowed, v.plan = req, plan.ID, true, plan
 	v.limits = v.few[:0]
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
@@ -53,7 +54,6 @@ func judge(req *rules.Request, plan *rules.Plan) *verdict {
 		v.granted = v.least()
 	}
 	v.speaker = v.strictest()
-	return v
 }
 
 // least is what the limits granted the request, all of them: units, of which a

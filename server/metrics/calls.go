@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,15 +17,37 @@ import (
 
 // HTTP counts the answers of a handler. Paths that are not named are one.
 func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
+	known := map[string]*answers{}
+	for _, path := range slices.Concat(paths, []string{otherPath}) {
+		known[path] = &answers{requests: m.requests.MustCurryWith(prometheus.Labels{"path": path})}
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := "other"
-		if slices.Contains(paths, r.URL.Path) {
-			path = r.URL.Path
+		counted := known[r.URL.Path]
+		if counted == nil {
+			counted = known[otherPath]
 		}
 		answer := &answer{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answer, r)
-		m.requests.WithLabelValues(path, strconv.Itoa(answer.status)).Inc()
+		counted.of(answer.status).Inc()
 	})
+}
+
+// otherPath stands for the paths that are not named. It is none itself.
+const otherPath = "other"
+
+// answers are those of one path, by their statuses.
+type answers struct {
+	requests *prometheus.CounterVec
+	known    sync.Map // of counters: looking them up by their labels takes longer
+}
+
+func (a *answers) of(status int) prometheus.Counter {
+	if counter, found := a.known.Load(status); found {
+		return counter.(prometheus.Counter)
+	}
+	counter := a.requests.WithLabelValues(strconv.Itoa(status))
+	a.known.Store(status, counter)
+	return counter
 }
 
 // answer notes the status of an answer.
