@@ -15,10 +15,14 @@ type HTTP struct {
 }
 
 // DialHTTP returns a client that appends the key, escaped, to the address:
-// "http://127.0.0.1:8080/v1/auth?domain=d&user=". It connects to nothing yet.
+// "http://127.0.0.1:8080/v1/auth?domain=d&user=". It connects to nothing yet, and
+// speaks HTTP/1.1, as proxies do, also over TLS.
 func DialHTTP(prefix string, o Options) *HTTP {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = o.Connections, o.Connections, o.Connections
+	transport.TLSClientConfig = o.TLS
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
 	return &HTTP{client: &http.Client{Transport: transport}, prefix: prefix, bearer: o.bearer()}
 }
 

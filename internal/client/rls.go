@@ -9,6 +9,7 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 )
@@ -22,11 +23,15 @@ type RLS struct {
 	turn    atomic.Uint64
 }
 
-// DialRLS returns a client of a server without TLS. It connects to nothing yet.
+// DialRLS returns a client of a server. It connects to nothing yet.
 func DialRLS(address string, o Options) (*RLS, error) {
 	r := &RLS{options: o}
+	secured := insecure.NewCredentials()
+	if o.TLS != nil {
+		secured = credentials.NewTLS(o.TLS)
+	}
 	for range o.Connections {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secured))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("dial %s: %w", address, err), r.Close())
 		}

@@ -29,6 +29,7 @@ const (
 type benchFlags struct {
 	load openloop.Load
 	keys int
+	json bool
 	aim  benchAim
 }
 
@@ -47,6 +48,8 @@ machine wakes up is part of it.
                               begin with weir-bench: and end by themselves
   --target http://HOST:PORT   the HTTP listener of a server, GET /v1/auth
   --target grpc://HOST:PORT   Envoy's rate limit service
+  --target https://HOST:PORT, grpcs://HOST:PORT
+                              the same over TLS, see --ca, --cert and --key
 
 Stores are asked under --limit, servers under their own rules, as --domain and
 --entry with one of --keys values, drawn uniformly. A first request is not counted:
@@ -56,12 +59,13 @@ Exit codes: 0 all was answered, 1 it was interrupted or requests failed, 2 it co
 not begin.`,
 		Example: `  weir bench --rate 50000 --duration 5s
   weir bench --target redis://127.0.0.1:6379 --rate 5000 --keys 100000
-  weir bench --target grpc://127.0.0.1:8081 --pid "$(pidof weir)"`,
+  weir bench --target grpc://127.0.0.1:8081 --pid "$(pidof weir)"
+  weir bench --target https://weir.example:8443 --ca ca.pem --token-file token --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.aim.target, "target", "memory", "what to load: memory, redis://…, http://HOST:PORT or grpc://HOST:PORT")
+	flags.StringVar(&f.aim.target, "target", "memory", "what to load: "+benchTargets)
 	flags.Float64Var(&f.load.Rate, "rate", 1000, "requests due a second")
 	flags.DurationVar(&f.load.Duration, "duration", 10*time.Second, "how long requests come")
 	flags.IntVar(&f.load.Callers, "callers", 256, "how many requests are under way at most; others wait, which counts")
@@ -70,8 +74,12 @@ not begin.`,
 	flags.StringVar(&f.aim.domain, "domain", "demo", "of a server: the domain of the requests")
 	flags.StringVar(&f.aim.entry, "entry", "user", "of a server: the key of the entry whose values are the keys")
 	flags.StringVar(&f.aim.tokenFile, "token-file", "", "of a server: file with the token that it asks for")
+	flags.StringVar(&f.aim.tls.ca, "ca", "", "of a server over TLS: who signs its certificate, PEM (default: the system's)")
+	flags.StringVar(&f.aim.tls.cert, "cert", "", "of a server over TLS: certificate to show, PEM")
+	flags.StringVar(&f.aim.tls.key, "key", "", "of a server over TLS: the key to the certificate, PEM")
 	flags.IntVar(&f.aim.pid, "pid", 0, "of a server on this machine: its process, to tell what a decision costs there")
-	mustComplete(cmd.RegisterFlagCompletionFunc("target", completeWords("memory", "redis://", "http://", "grpc://")))
+	flags.BoolVar(&f.json, "json", false, "print the figures as JSON")
+	mustComplete(cmd.RegisterFlagCompletionFunc("target", completeWords("memory", "redis://", "http://", "https://", "grpc://", "grpcs://")))
 	return cmd
 }
 
@@ -110,7 +118,9 @@ func (f *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.print(cmd.OutOrStdout(), &report, target.spent(context.WithoutCancel(ctx)).since(before))
+	if err := f.print(cmd.OutOrStdout(), &report, target.spent(context.WithoutCancel(ctx)).since(before)); err != nil {
+		return err
+	}
 	return f.verdict(ctx, failure.Load())
 }
 

@@ -53,14 +53,18 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-func (f *benchFlags) print(w io.Writer, r *openloop.Report, cpu cpuAccount) {
+// print tells the figures.
+func (f *benchFlags) print(w io.Writer, r *openloop.Report, cpu cpuAccount) error {
+	if f.json {
+		return marshal(w, f.figures(r, cpu))
+	}
 	fmt.Fprintf(w, "target    %s\n", f.aim.described())
 	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, counted(f.load.Callers, "caller"), counted(f.keys, "key"))
 	n := r.Requests()
 	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",
 		n, r.Elapsed.Seconds(), float64(n)/r.Elapsed.Seconds(), r.Granted, r.Refused, r.Failed)
 	if n == 0 {
-		return
+		return nil
 	}
 	fmt.Fprintf(w, "latency   p50 %v, p90 %v, p99 %v, p99.9 %v, p99.99 %v, max %v\n",
 		quantile(r, 50), quantile(r, 90), quantile(r, 99), quantile(r, 99.9), quantile(r, 99.99), quantile(r, 100))
@@ -68,29 +72,46 @@ func (f *benchFlags) print(w io.Writer, r *openloop.Report, cpu cpuAccount) {
 	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(cpu.own/time.Duration(n)))
 	if cpu.told {
 		who := "in the server"
-		if strings.HasPrefix(f.aim.scheme, "redis") || f.aim.scheme == "unix" {
+		if !f.aim.isServer() {
 			who = "in Redis, of all its clients"
 		}
 		fmt.Fprintf(w, "; %v %s", brief(cpu.others/time.Duration(n)), who)
 	}
 	fmt.Fprintln(w)
+	return nil
 }
 
 // printBars draws the latencies, a line each time they double.
 func printBars(w io.Writer, r *openloop.Report) {
 	const width = 50
-	var counts [64]int64
-	first, last := len(counts), 0
-	for _, bar := range r.Latency.Distribution() {
-		if bar.Count > 0 {
-			i := bits.Len64(uint64(bar.To))
-			counts[i] += bar.Count
-			first, last = min(first, i), max(last, i)
-		}
-	}
-	for i := first; i <= last; i++ {
-		share := float64(counts[i]) / float64(r.Requests())
-		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(time.Duration(1)<<i), share*100, strings.Repeat("█", int(share*width+0.5)))
+	for _, b := range barsOf(r) {
+		share := float64(b.Count) / float64(r.Requests())
+		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(time.Duration(b.Below)), share*100, strings.Repeat("█", int(share*width+0.5)))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
+}
+
+// A bar is how many latencies lie below a power of two, and not below the one before.
+type bar struct {
+	Below int64 `json:"below"` // ns
+	Count int64 `json:"count"`
+}
+
+// barsOf counts the latencies, from the shortest to the longest.
+func barsOf(r *openloop.Report) []bar {
+	bars := []bar{}
+	for _, from := range r.Latency.Distribution() {
+		if from.Count == 0 {
+			continue
+		}
+		below := int64(1) << bits.Len64(uint64(from.To))
+		for n := len(bars); n > 0 && bars[n-1].Below < below/2; n++ {
+			bars = append(bars, bar{Below: 2 * bars[n-1].Below})
+		}
+		if n := len(bars); n == 0 || bars[n-1].Below < below {
+			bars = append(bars, bar{Below: below})
+		}
+		bars[len(bars)-1].Count += from.Count
+	}
+	return bars
 }

@@ -28,11 +28,15 @@ const (
 	benchPrefix      = "weir-bench:"
 )
 
+// benchTargets are what can be loaded.
+const benchTargets = "memory, redis://…, http://HOST:PORT, https://HOST:PORT, grpc://HOST:PORT or grpcs://HOST:PORT"
+
 // benchAim is what to load, and as whom.
 type benchAim struct {
 	target, limit    string
 	domain, entry    string
 	tokenFile, token string
+	tls              clientTLS
 	pid              int
 
 	scheme string
@@ -53,16 +57,19 @@ func (a *benchAim) check(given func(flag string) bool) error {
 	var foreign []string
 	switch a.scheme {
 	case "memory", "redis", "rediss", "unix":
-		foreign = []string{"domain", "entry", "token-file", "pid"}
-	case "http", "https", "grpc":
+		foreign = []string{"domain", "entry", "token-file", "ca", "cert", "key", "pid"}
+	case "http", "https", "grpc", "grpcs":
 		foreign = []string{"limit"}
+		if !a.secured() {
+			foreign = append(foreign, "ca", "cert", "key")
+		}
 		u, err := url.Parse(a.target)
 		if err != nil || u.Port() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery != "" {
 			return &weir.InvalidError{Field: "target", Value: strconv.Quote(a.target), Want: a.scheme + "://HOST:PORT and no more"}
 		}
 	default:
 		// It may hold a password.
-		return &weir.InvalidError{Field: "target", Value: "of no known kind", Want: "memory, redis://…, http://HOST:PORT or grpc://HOST:PORT"}
+		return &weir.InvalidError{Field: "target", Value: "of no known kind", Want: benchTargets}
 	}
 	for _, flag := range foreign {
 		if given(flag) {
@@ -82,6 +89,14 @@ func (a *benchAim) checkPID(given bool) error {
 	return nil
 }
 
+// isServer reports whether a server is asked, under its own rules.
+func (a *benchAim) isServer() bool { return strings.HasPrefix(a.scheme, "http") || a.isRLS() }
+
+func (a *benchAim) isRLS() bool { return strings.HasPrefix(a.scheme, "grpc") }
+
+// secured reports whether it is asked over TLS.
+func (a *benchAim) secured() bool { return a.scheme == "https" || a.scheme == "grpcs" }
+
 // name is what the target is called where a password must not be seen.
 func (a *benchAim) name() string {
 	u, err := url.Parse(a.target)
@@ -93,7 +108,7 @@ func (a *benchAim) name() string {
 
 // described is the target and what it is asked.
 func (a *benchAim) described() string {
-	if a.scheme == "http" || a.scheme == "https" || a.scheme == "grpc" {
+	if a.isServer() {
 		return fmt.Sprintf("%s, domain %s, entry %s", a.name(), plainly(a.domain), plainly(a.entry))
 	}
 	return fmt.Sprintf("%s, %s a key", a.name(), a.limit)
@@ -101,8 +116,7 @@ func (a *benchAim) described() string {
 
 // open makes the target ready for so many callers. It may connect to nothing yet.
 func (a *benchAim) open(callers int) (*benchTarget, error) {
-	switch a.scheme {
-	case "http", "https", "grpc":
+	if a.isServer() {
 		return a.openServer(callers)
 	}
 	return a.openStore()
@@ -191,11 +205,17 @@ type asker interface {
 }
 
 func (a *benchAim) dial(callers int) (asker, error) {
-	if a.scheme == "grpc" {
-		return client.DialRLS(strings.TrimPrefix(strings.TrimRight(a.target, "/"), "grpc://"), client.Options{
-			Domain: a.domain, Entry: a.entry, Connections: benchConnections, Token: a.token,
-		})
+	o := client.Options{Domain: a.domain, Entry: a.entry, Connections: callers, Token: a.token}
+	if a.secured() {
+		var err error
+		if o.TLS, err = a.tls.config(""); err != nil {
+			return nil, err
+		}
 	}
-	path := "/v1/auth?" + url.Values{"domain": {a.domain}}.Encode() + "&entry=" + url.QueryEscape(a.entry+"=")
-	return client.DialHTTP(strings.TrimRight(a.target, "/")+path, client.Options{Connections: callers, Token: a.token}), nil
+	target := strings.TrimRight(a.target, "/")
+	if a.isRLS() {
+		o.Connections = benchConnections
+		return client.DialRLS(strings.TrimPrefix(target, a.scheme+"://"), o)
+	}
+	return client.DialHTTP(target+"/v1/auth?"+url.Values{"domain": {a.domain}}.Encode()+"&entry="+url.QueryEscape(a.entry+"="), o), nil
 }

@@ -94,9 +94,9 @@ func newKeyAction(action keyAction) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.admin.url, "admin", server.DefaultAdmin, "admin listener of the server: host:port or a URL")
 	flags.StringVar(&f.admin.token, "admin-token-file", "", "file with the token that it asks for")
-	flags.StringVar(&f.admin.ca, "admin-ca", "", "who signs the certificate of the listener, PEM (default: the system's)")
-	flags.StringVar(&f.admin.cert, "admin-cert", "", "certificate to show, PEM")
-	flags.StringVar(&f.admin.certKey, "admin-key", "", "its key, PEM")
+	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "who signs the certificate of the listener, PEM (default: the system's)")
+	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "certificate to show, PEM")
+	flags.StringVar(&f.admin.tls.key, "admin-key", "", "its key, PEM")
 	flags.BoolVar(&f.json, "json", false, "print the server's answer as it is")
 	flags.StringVar(&f.name, "name", "", "only the limit of this name, where a key has several")
 	if action.costs {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +24,9 @@ const (
 
 // adminClient calls the admin listener of a server.
 type adminClient struct {
-	url                      string
-	token, ca, cert, certKey string // files
+	url   string
+	token string // a file
+	tls   clientTLS
 }
 
 // call returns the body of the answer. Its errors say what to do.
@@ -72,7 +71,7 @@ func (c *adminClient) base() (string, error) {
 	text := c.url
 	if !strings.Contains(text, "://") {
 		scheme := "http://"
-		if c.ca != "" || c.cert != "" {
+		if c.tls.ca != "" || c.tls.cert != "" {
 			scheme = "https://"
 		}
 		text = scheme + text
@@ -97,23 +96,9 @@ func (c *adminClient) authorize(req *http.Request) error {
 }
 
 func (c *adminClient) transport() (*http.Transport, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.ca != "" {
-		text, err := os.ReadFile(c.ca)
-		if err != nil {
-			return nil, fmt.Errorf("admin ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("admin ca is %q: want certificates, PEM", c.ca)
-		}
-	}
-	if c.cert != "" || c.certKey != "" {
-		pair, err := tls.LoadX509KeyPair(c.cert, c.certKey)
-		if err != nil {
-			return nil, fmt.Errorf("admin cert: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	config, err := c.tls.config("admin ")
+	if err != nil {
+		return nil, err
 	}
 	return &http.Transport{TLSClientConfig: config}, nil
 }

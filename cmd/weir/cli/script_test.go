@@ -75,6 +75,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
 		"admin": (*session).admin, "grpc": (*session).grpc,
 		"manager": (*session).manager, "told": (*session).told,
+		"certificate": (*session).certificate,
 		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
