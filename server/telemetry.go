@@ -77,9 +77,23 @@ func (a *App) measure(set *rules.Set) error {
 func (a *App) frontEnd(name string) weir.Taker {
 	taker := weir.Taker(a.stack)
 	if a.options.Telemetry.Tracing.On() {
-		taker = trace.Wrap(taker, trace.Options{})
+		taker = trace.Wrap(taker, trace.Options{Standing: a.standing(name)})
 	}
 	return observe.Wrap(taker, observe.Options{Observer: a.metrics.FrontEnd(name)})
+}
+
+// standing says how much the callers of a front-end are told of a limit.
+func (a *App) standing(frontEnd string) func(*weir.Limit) trace.Standing {
+	whole := frontEnd == "rls" && a.options.RLS.Shadow
+	return func(l *weir.Limit) trace.Standing {
+		switch r := a.rules.Load().Watched(l); {
+		case r != nil && r.OnTrial:
+			return trace.Trial
+		case r != nil || whole:
+			return trace.Shadow
+		}
+		return trace.Enforced
+	}
 }
 
 // decided is who is told of the requests of Envoy's service.

@@ -96,3 +96,48 @@ func TestWithoutParentThereIsNoSpan(t *testing.T) {
 		t.Errorf("%d spans", n)
 	}
 }
+
+// TestWatchedLimits: what callers are told is one thing, what the limits say that
+// only watch is another.
+func TestWatchedLimits(t *testing.T) {
+	t.Parallel()
+	live, shadow, trial := weir.PerMinute(10), weir.PerMinute(1), weir.PerMinute(1)
+	live.Name, shadow.Name, trial.Name = "live", "shadow", "trial"
+	compiled := map[string]*weir.Limit{"live": live.MustCompile(), "shadow": shadow.MustCompile(), "trial": trial.MustCompile()}
+	standing := func(l *weir.Limit) trace.Standing {
+		return map[string]trace.Standing{"shadow": trace.Shadow, "trial": trace.Trial}[l.Name]
+	}
+	type asked map[string]int64 // the cost under each limit
+	for name, tc := range map[string]struct {
+		next          weir.Taker
+		asked         asked
+		told, watched string
+		status        codes.Code
+	}{
+		"shadow would refuse": {memstore.New(memstore.Options{}), asked{"live": 2, "shadow": 2}, "granted", "refused", codes.Unset},
+		"trial would refuse":  {memstore.New(memstore.Options{}), asked{"live": 1, "shadow": 1, "trial": 2}, "granted", "refused", codes.Unset},
+		"only shadow":         {memstore.New(memstore.Options{}), asked{"shadow": 2}, "granted", "refused", codes.Unset},
+		"live refuses":        {memstore.New(memstore.Options{}), asked{"live": 11, "trial": 1}, "refused", "granted", codes.Unset},
+		"nothing watches":     {memstore.New(memstore.Options{}), asked{"live": 1}, "granted", "", codes.Unset},
+		"shadow fails":        {failing{}, asked{"shadow": 1}, "error", "error", codes.Error},
+		"trial fails":         {failing{}, asked{"trial": 1}, "granted", "error", codes.Unset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recorder := tracetest.NewSpanRecorder()
+			ctx, _ := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test").Start(context.Background(), "caller")
+			var acts []*weir.Act
+			for limit, cost := range tc.asked {
+				acts = append(acts, storetest.NewAct(weir.Charge{Key: limit, Limit: compiled[limit], Cost: cost}))
+			}
+			trace.Wrap(tc.next, trace.Options{Standing: standing}).Take(ctx, acts)
+			span := recorder.Ended()[0]
+			got := attribute.NewSet(span.Attributes()...)
+			told, _ := got.Value(trace.Outcome)
+			watched, found := got.Value(trace.ShadowOutcome)
+			if told.AsString() != tc.told || found != (tc.watched != "") || watched.AsString() != tc.watched || span.Status().Code != tc.status {
+				t.Errorf("told %q, watched %q, status %v; want %q, %q, %v", told.AsString(), watched.AsString(), span.Status(), tc.told, tc.watched, tc.status)
+			}
+		})
+	}
+}

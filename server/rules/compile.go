@@ -17,6 +17,7 @@ type Set struct {
 	names   []string
 	rules   []*Rule
 	leased  map[*weir.Limit]bool
+	watched map[*weir.Limit]*Rule
 	onFail  failures
 }
 
@@ -28,7 +29,7 @@ type domain struct {
 // Compile makes a set of what config read. It returns an error only for domains
 // that config would have refused.
 func Compile(domains []*config.Domain) (*Set, error) {
-	s := &Set{domains: make(map[string]*domain, len(domains)), leased: make(map[*weir.Limit]bool)}
+	s := &Set{domains: make(map[string]*domain, len(domains)), leased: map[*weir.Limit]bool{}, watched: map[*weir.Limit]*Rule{}}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
 			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
@@ -44,17 +45,21 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	}
 	for _, r := range s.rules {
 		for _, form := range r.Forms() {
-			s.lease(form)
+			s.note(form)
 		}
 	}
 	return s, nil
 }
 
-// lease notes which of the rule's limits may be spent from memory.
-func (s *Set) lease(r *Rule) {
+// note notes which of the rule's limits may be spent from memory, and which only
+// watch.
+func (s *Set) note(r *Rule) {
 	for i, l := range r.Limits {
 		if r.Lease[i] {
 			s.leased[l] = true
+		}
+		if r.Shadow {
+			s.watched[l] = r
 		}
 	}
 }
@@ -62,6 +67,10 @@ func (s *Set) lease(r *Rule) {
 // Leased reports whether instances may spend shares of one of the set's limits
 // from memory.
 func (s *Set) Leased(l *weir.Limit) bool { return s.leased[l] }
+
+// Watched returns the shadow rule or trial that one of the set's limits belongs to,
+// nil for a limit that refuses.
+func (s *Set) Watched(l *weir.Limit) *Rule { return s.watched[l] }
 
 // Rules returns the rules in the order of the files. They are the set's own and
 // must not be changed.
