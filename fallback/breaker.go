@@ -34,6 +34,7 @@ type breaker struct {
 // An absence is one time that the store is away.
 type absence struct {
 	since time.Time
+	cause error // of the failure that was the last straw
 	// err is what those get who are not answered otherwise: nothing was sent.
 	err error
 }
@@ -67,7 +68,7 @@ func (b *breaker) failed(cause error) bool {
 	if b.off || b.away.Load() != nil || b.inARow < failuresInARow && (b.calls < callsToJudge || 2*b.bad < b.calls) {
 		return false
 	}
-	b.away.Store(&absence{now, fmt.Errorf("%w: the store is away since %s: %v", weir.ErrNotApplied, now.UTC().Format(time.TimeOnly), cause)})
+	b.away.Store(&absence{now, cause, fmt.Errorf("%w: the store is away since %s: %v", weir.ErrNotApplied, now.UTC().Format(time.TimeOnly), cause)})
 	return true
 }
 

@@ -202,7 +202,7 @@ func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
 		return
 	case whole || !late(failure):
 		if t.breaker.failed(failure) {
-			t.opened(failure)
+			t.opened()
 		}
 	}
 	for _, a := range acts {

@@ -106,15 +106,16 @@ func (t *Taker) work() {
 	}
 }
 
-// opened says that the store is away and begins to wait for it.
-func (t *Taker) opened(cause error) {
+// opened begins to wait for a store that is away. What is logged of it is logged
+// there: a caller would wait for whoever takes the lines.
+func (t *Taker) opened() {
 	t.counts.openings.Add(1)
-	t.logger.Warn("the store is away; limits are decided here by their on_store_failure", "error", cause)
 	t.mend()
 }
 
 // await tries the store until it answers, or Stop is called.
 func (t *Taker) await(away *absence) {
+	t.logger.Warn("the store is away; limits are decided here by their on_store_failure", "error", away.cause)
 	before := t.Stats()
 	good, pause := 0, t.every
 	for good < goodProbes {
@@ -194,7 +195,6 @@ func (t *Taker) settled(failure error) {
 		t.logger.Info("what was granted here is charged back", "units_in_all", t.counts.chargedBack.Load(), "doubtful_in_all", t.counts.doubtful.Load())
 	case failure != nil && t.breaker.failed(failure):
 		t.counts.openings.Add(1)
-		t.logger.Warn("the store is away; limits are decided here by their on_store_failure", "error", failure)
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 
 // BenchmarkOutage holds Redis up for two seconds below eight callers and reports
 // the longest call, the 99th percentile of those that began once the store counted
-// as away, and which part of the second second after its return it decided. Run it
-// with -benchtime 1x on a machine that has nothing else to do.
+// as away, and which part of the second second after its return it decided; beside
+// them how late the machine woke a goroutine that did nothing but sleep, which is in
+// the longest call too. Run it with -benchtime 1x.
 func BenchmarkOutage(b *testing.B) {
 	server := storetest.StartRedis(b)
 	taker := fallback.Wrap(remote(b, server.Addr()), fallback.Options{})
@@ -25,6 +26,8 @@ func BenchmarkOutage(b *testing.B) {
 		calls := make([][]timed, 8)
 		var callers sync.WaitGroup
 		end := make(chan struct{})
+		var late time.Duration
+		callers.Go(func() { late = latest(end) })
 		for i := range calls {
 			callers.Go(func() { calls[i] = call(taker, fmt.Sprint(i), limit, end) })
 		}
@@ -37,6 +40,45 @@ func BenchmarkOutage(b *testing.B) {
 		close(end)
 		callers.Wait()
 		report(b, slices.Concat(calls...), back)
+		b.ReportMetric(float64(late.Microseconds())/1000, "woken-late-ms")
+	}
+}
+
+// latest is how late a goroutine was woken at most.
+func latest(end <-chan struct{}) time.Duration {
+	const nap = time.Millisecond
+	var late time.Duration
+	for {
+		slept := time.Now()
+		select {
+		case <-end:
+			return late
+		case <-time.After(nap):
+			late = max(late, time.Since(slept)-nap)
+		}
+	}
+}
+
+// BenchmarkManyLimits asks for the first time under each of 4000 limits while the
+// store is away.
+func BenchmarkManyLimits(b *testing.B) {
+	limits := make([]*weir.Limit, 4000)
+	for i := range limits {
+		limit := weir.PerMinute(int64(i + 10))
+		limits[i] = limit.MustCompile()
+	}
+	for b.Loop() {
+		b.StopTimer()
+		store := newFlaky(nil)
+		taker := fallback.Wrap(store, fallback.Options{Instances: func() int { return 3 }})
+		openUp(b, taker, store, weir.ErrNotApplied)
+		b.StartTimer()
+		for _, l := range limits {
+			take(taker, weir.Charge{Key: "k", Limit: l, Cost: 1})
+		}
+		b.StopTimer()
+		_ = taker.Stop(b.Context())
+		b.StartTimer()
 	}
 }
 

@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,5 +188,34 @@ func TestBound(t *testing.T) {
 		if all := before + during + after; all > 2*n || after != max(0, n-before-during) {
 			t.Errorf("%d before, %d meanwhile, %d after: want no more than %d once charged back", before, during, after, n)
 		}
+	}
+}
+
+// stuck is a log that takes no line before it is let go.
+type stuck struct {
+	slog.Handler
+	lines atomic.Int64
+	free  chan struct{}
+}
+
+func (s *stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s *stuck) Handle(context.Context, slog.Record) error {
+	s.lines.Add(1)
+	<-s.free
+	return nil
+}
+
+// TestNobodyWaitsForTheLog: a log that is stuck keeps no caller from an answer.
+func TestNobodyWaitsForTheLog(t *testing.T) {
+	t.Parallel()
+	log := &stuck{free: make(chan struct{})}
+	store := newFlaky(nil)
+	taker := wrap(t, store, fallback.Options{Logger: slog.New(log)})
+	t.Cleanup(func() { close(log.free) }) // before it is stopped
+	openUp(t, taker, store, weir.ErrNotApplied)
+	eventually(t, "the store's absence is logged", func() bool { return log.lines.Load() == 1 })
+	if a := take(taker, weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 1}); a.Decisions[0].Source != weir.SourceFallback {
+		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 }

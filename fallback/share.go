@@ -12,10 +12,11 @@ import (
 // memory with.
 const maxShares = 4096
 
-// shares are the limits that hold for one of several instances.
+// shares are the limits that hold for one of several instances. Those of all limits
+// may be asked for at once, when the store goes away.
 type shares struct {
-	known atomic.Pointer[map[*weir.Limit]share]
-	mu    sync.Mutex // held by writers
+	known sync.Map // of share by *weir.Limit
+	size  atomic.Int64
 }
 
 // A share is what one of so many instances may grant.
@@ -26,22 +27,17 @@ type share struct {
 
 // of returns the share of one of n instances.
 func (s *shares) of(limit *weir.Limit, n int) *weir.Limit {
-	if known := s.known.Load(); known != nil {
-		if found, ok := (*known)[limit]; ok && found.instances == n {
-			return found.limit
-		}
+	found, known := s.known.Load(limit)
+	if known && found.(share).instances == n {
+		return found.(share).limit
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[*weir.Limit]share{}
-	if known := s.known.Load(); known != nil && len(*known) < maxShares {
-		for l, found := range *known {
-			all[l] = found
-		}
+	part := divide(limit, n)
+	if !known && s.size.Add(1) > maxShares {
+		s.known.Clear()
+		s.size.Store(1)
 	}
-	all[limit] = share{divide(limit, n), n}
-	s.known.Store(&all)
-	return all[limit].limit
+	s.known.Store(limit, share{part, n})
+	return part
 }
 
 // divide divides a limit by n, to no less than 1.
