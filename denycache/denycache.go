@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/clock"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -86,8 +87,8 @@ func Wrap(next weir.Taker, o Options) *Cache {
 
 // monotonic begins above zero, the instant at which nothing was forgotten yet.
 func monotonic() func() int64 {
-	start := time.Now()
-	return func() int64 { return time.Since(start).Nanoseconds() + 1 }
+	passed := clock.New()
+	return func() int64 { return passed.Nanos() + 1 }
 }
 
 // Take refuses what it knows to be refused and asks the wrapped Taker for the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/clock"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -97,8 +98,8 @@ func Wrap(next weir.Taker, o Options) *Leaser {
 	if l.perShard <= 0 {
 		l.perShard = DefaultMaxKeys / shardCount
 	}
-	start := time.Now()
-	l.now = func() int64 { return time.Since(start).Nanoseconds() }
+	passed := clock.New()
+	l.now = passed.Nanos
 	if o.Now != nil {
 		l.now = func() int64 { return o.Now().UnixNano() }
 	}
