@@ -17,7 +17,7 @@ func TestNanos(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			for time.Since(c.Start()) < 100*time.Millisecond || steady && machine.until.Load() == 0 {
+			for time.Since(c.Start()) < 100*time.Millisecond || steady && machine.until.Load() == 0 && !machine.over.Load() {
 				before := time.Since(c.Start()).Nanoseconds()
 				got := c.Nanos()
 				if after := time.Since(c.Start()).Nanoseconds(); got < before-1000 || got > after {
