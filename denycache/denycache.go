@@ -114,6 +114,27 @@ func (c *Cache) Take(ctx context.Context, acts []*weir.Act) {
 	}
 }
 
+// TakeOne refuses a take of one key that it knows to be refused, and leaves all else
+// to Take. A [weir.Limiter] asks it first.
+func (c *Cache) TakeOne(limit *weir.Limit, key string, cost int64) (
+	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
+) {
+	ch := weir.Charge{Key: key, Limit: limit, Cost: cost}
+	if !cacheable(&ch) {
+		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+	}
+	now := c.now()
+	e, set := c.table.find(&ch, false, now)
+	if e == nil {
+		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+	}
+	set.touch(e)
+	c.counters.hit()
+	var d weir.Decision
+	e.answer(&ch, now, &d)
+	return d.Outcome, d.Source, d.Remaining, d.RetryAfter, d.ResetAfter, d.At
+}
+
 // prolonged ends the refusals of the keys that an act was granted units of: they
 // last longer now than they said.
 func (c *Cache) prolonged(a *weir.Act) {
