@@ -13,6 +13,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/clock"
 	"github.com/weirlimit/weir/internal/quick"
+	"github.com/weirlimit/weir/internal/spin"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -79,7 +80,7 @@ type Leaser struct {
 }
 
 type shard struct {
-	mu    sync.Mutex
+	mu    spin.Mutex
 	cells map[string]*cell // by the key of the first charge
 	spent uint64           // acts that were paid from a share
 	_     [40]byte         // to the end of a cache line

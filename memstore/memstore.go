@@ -156,7 +156,7 @@ func (s *Store) Stats() Stats {
 	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.lock()
+		sh.mu.Lock()
 		stats.Keys += sh.keys
 		sh.mu.Unlock()
 	}

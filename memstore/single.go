@@ -47,7 +47,7 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 	named := s.name(rule.ID, key)
 	sh := &s.shards[named.shard()]
 	now := s.read()
-	sh.lock()
+	sh.mu.Lock()
 	if now = s.now(now, sh.last); s.clock == nil {
 		sh.last = now
 	}
