@@ -20,11 +20,12 @@ type Limiter struct {
 	one      oneTaker // nil if only acts will do
 }
 
-// A oneTaker is a store that decides a take of one key without an act around it.
-// It answers Unasked where only Take can. A Decision is more than fits into
+// A oneTaker decides a take of one key without an act around it, as internal/quick
+// says. It answers Unasked where only Take can. A Decision is more than fits into
 // registers with ease: its parts are quicker.
 type oneTaker interface {
-	TakeOne(limit *Limit, key string, cost int64) (outcome Outcome, remaining int64, wait, reset time.Duration, at int64)
+	TakeOne(limit *Limit, key string, cost int64) (
+		outcome Outcome, source Source, remaining int64, wait, reset time.Duration, at int64)
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -184,14 +185,17 @@ func (l *Limiter) takeOne(key string, cost int64, d *Decision) bool {
 	if l.one == nil {
 		return false
 	}
-	outcome, remaining, wait, reset, at := l.one.TakeOne(l.limits[0], key, cost)
-	d.Outcome, d.Source, d.Remaining, d.ResetAfter, d.At = outcome, SourceStore, remaining, reset, at
+	outcome, source, remaining, wait, reset, at := l.one.TakeOne(l.limits[0], key, cost)
+	if outcome == Unasked {
+		return false
+	}
+	d.Outcome, d.Source, d.Remaining, d.ResetAfter, d.At = outcome, source, remaining, reset, at
 	if outcome == Granted {
 		d.Granted, d.Delay = cost, wait
 	} else {
 		d.RetryAfter = wait
 	}
-	return outcome != Unasked
+	return true
 }
 
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {

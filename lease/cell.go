@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -108,21 +109,41 @@ func (c *cell) matches(a *weir.Act) bool {
 	return true
 }
 
-// pay answers the act from what is left, if that suffices.
-func (c *cell) pay(a *weir.Act, now int64) bool {
-	cost := a.Charges[0].Cost
+// only reports whether the cell is for charges of one key under a limit, whose place
+// is the key's.
+func (c *cell) only(limit *weir.Limit, key string) bool {
+	return len(c.charges) == 1 && c.charges[0].Limit == limit && c.charges[0].Slot == key
+}
+
+// spend takes from what is left, if that suffices.
+func (c *cell) spend(cost, now int64) bool {
 	if c.left < cost || now >= c.end || now < c.taken {
 		return false
 	}
 	c.left -= cost
 	c.spent += cost
+	return true
+}
+
+// remains is what the i-th limit has room for now, as far as this instance knows, and
+// how long until it is fresh.
+func (c *cell) remains(i int, now int64) (int64, time.Duration) {
+	return c.said[i].Remaining + c.left, since(c.said[i].ResetAfter, now-c.taken)
+}
+
+// pay answers the act from what is left, if that suffices.
+func (c *cell) pay(a *weir.Act, now int64) bool {
+	cost := a.Charges[0].Cost
+	if !c.spend(cost, now) {
+		return false
+	}
 	a.Err = nil
 	for i := range a.Decisions {
 		// In place: a copy of what was written just before would have to wait for that.
 		d := &a.Decisions[i]
 		*d = weir.Decision{}
 		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, weir.SourceLease, cost, c.at
-		d.Remaining, d.ResetAfter = c.said[i].Remaining+c.left, since(c.said[i].ResetAfter, now-c.taken)
+		d.Remaining, d.ResetAfter = c.remains(i, now)
 	}
 	return true
 }

@@ -80,7 +80,7 @@ func (c *call) lock(s *Store) {
 	slices.Sort(c.shards)
 	c.shards = slices.Compact(c.shards)
 	for _, i := range c.shards {
-		s.shards[i].lock()
+		s.shards[i].mu.Lock()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/clock"
 )
 
 // DefaultMaxBytes is the memory that a store keeps its keys within by default.
@@ -39,9 +40,9 @@ type Options struct {
 type Store struct {
 	shards   [shardCount]shard
 	seeds    [2]maphash.Seed
-	clock    func() time.Time // nil: what the monotonic clock has measured since start
-	start    time.Time
-	epoch    int64 // start in µs since 1970
+	clock    func() time.Time // nil: epoch and what the monotonic clock has measured since
+	passed   clock.Clock
+	epoch    int64 // ns since 1970
 	maxBytes int64
 	bytes    atomic.Int64
 	overflow overflow
@@ -50,11 +51,11 @@ type Store struct {
 
 // New returns an empty store.
 func New(o Options) *Store {
-	start := time.Now()
 	s := &Store{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		clock: o.Now, start: start, epoch: start.UnixMicro(), maxBytes: o.MaxBytes,
+		clock: o.Now, passed: clock.New(), maxBytes: o.MaxBytes,
 	}
+	s.epoch = s.passed.Start().UnixNano()
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
 	}
@@ -75,7 +76,7 @@ func (s *Store) read() int64 {
 	if s.clock != nil {
 		return 0
 	}
-	return s.epoch + time.Since(s.start).Microseconds()
+	return (s.epoch + s.passed.Nanos()) / 1000
 }
 
 // now is the instant of an act that holds its locks: when it read the clock, or when
@@ -155,7 +156,7 @@ func (s *Store) Stats() Stats {
 	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.lock()
+		sh.mu.Lock()
 		stats.Keys += sh.keys
 		sh.mu.Unlock()
 	}

@@ -3,45 +3,20 @@ package memstore
 import (
 	"hash/maphash"
 	"math"
-	"sync"
 
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/spin"
 )
 
 // A shard holds the keys of one part of the hash space.
 type shard struct {
-	mu sync.Mutex
+	mu spin.Mutex
 	table
 	// records are what is remembered of ids.
 	records map[recordName]*record
 	// last is the latest instant of the store's own clock at which an act was decided
 	// here. With it a shard fills a cache line, which keeps neighbours' locks off.
 	last int64
-}
-
-// longestPause is how long one who found a lock taken looks away at most before
-// trying again, in turns of an empty loop.
-const longestPause = 1024
-
-// lock takes the shard's lock.
-func (sh *shard) lock() {
-	if !sh.mu.TryLock() {
-		sh.await()
-	}
-}
-
-// await takes a lock that was found taken. To try again is quicker than to be put to
-// sleep and woken, as a lock is never held for long; to look away meanwhile leaves the
-// cache line to who holds it.
-func (sh *shard) await() {
-	for pause := 16; pause <= longestPause; pause *= 2 {
-		for range pause {
-		}
-		if sh.mu.TryLock() {
-			return
-		}
-	}
-	sh.mu.Lock()
 }
 
 const (

@@ -15,16 +15,16 @@ import (
 // while the store is full or was a moment ago. A [weir.Limiter] asks it first. A type
 // that embeds a Store and changes Take has to change TakeOne too.
 func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, remaining int64, wait, reset time.Duration, at int64,
+	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
 ) {
 	rule := limit.Rule()
 	if rule == nil || rule.ID == algo.Concurrency || limit.Count == 0 ||
 		cost < 0 || cost > weir.MaxCost || len(key) > weir.MaxKeyBytes {
-		return weir.Unasked, 0, 0, 0, 0
+		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
 	}
 	var d weir.Decision // Unasked, until it is decided
 	s.one(limit, key, &want{cost: cost, asked: cost}, &d)
-	return d.Outcome, d.Remaining, d.Delay + d.RetryAfter, d.ResetAfter, d.At
+	return d.Outcome, d.Source, d.Remaining, d.Delay + d.RetryAfter, d.ResetAfter, d.At
 }
 
 // single decides a take of one key, if that is what the act is.
@@ -47,7 +47,7 @@ func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bo
 	named := s.name(rule.ID, key)
 	sh := &s.shards[named.shard()]
 	now := s.read()
-	sh.lock()
+	sh.mu.Lock()
 	if now = s.now(now, sh.last); s.clock == nil {
 		sh.last = now
 	}

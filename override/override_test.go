@@ -461,3 +461,22 @@ func ExampleTaker_Set() {
 	// false 0 <nil>
 	// true 1000000000 <nil>
 }
+
+// TestTakeOne: keys with overrides are left to Take.
+func TestTakeOne(t *testing.T) {
+	t.Parallel()
+	o := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
+	limiter, err := weir.NewLimiter(o, weir.PerHour(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Set(override.Override{Key: "blocked", Limit: &weir.Limit{Period: time.Hour}, Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]weir.Outcome{"blocked": weir.Refused, "other": weir.Granted} {
+		d, err := limiter.Allow(context.Background(), key)
+		if err != nil || d.Outcome != want {
+			t.Errorf("%s: %+v, %v", key, d, err)
+		}
+	}
+}
