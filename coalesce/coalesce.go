@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -140,7 +139,7 @@ func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
 		c.alone(ctx, l, acts)
 		return
 	}
-	if t := c.board(ctx, l, acts); t.batch != nil {
+	if t := c.board(ctx, l, acts, true); t.batch != nil {
 		t.await(ctx)
 	} else if t.claimed {
 		c.alone(ctx, l, acts)
@@ -150,26 +149,24 @@ func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
 // alone asks for the acts of one call, in a lane that was claimed for it.
 func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) {
 	defer func() {
-		if l.leave(len(acts)) {
+		if l.count(len(acts)); l.rest() {
 			go c.run(l)
 		}
 	}()
 	c.next.Take(ctx, acts)
 }
 
-// run carries the batches that wait in a lane, until none does.
+// run carries the batches that wait in a lane, until none does or the callers of
+// the last one have to be waited for.
 func (c *Coalescer) run(l *lane) {
-	for b := l.depart(); b != nil; b = l.depart() {
-		c.carry(l, b)
-		// Those just woken come first, so that what they ask next is in the next
-		// batch instead of behind it.
-		runtime.Gosched()
+	for b := l.depart(); b != nil && c.carry(l, b); {
+		b = l.depart()
 	}
 }
 
 // carry asks for a batch and wakes those who wait for it, however the wrapped
-// Taker ends.
-func (c *Coalescer) carry(l *lane, b *batch) {
+// Taker ends. It reports whether the next batch may leave at once.
+func (c *Coalescer) carry(l *lane, b *batch) (on bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	returned := false
 	defer func() {
@@ -178,14 +175,22 @@ func (c *Coalescer) carry(l *lane, b *batch) {
 		if !returned {
 			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
 		}
-		l.arrive(b)
-		if !returned && b.panicked == nil {
+		if on = l.arrive(b); on && !returned && b.panicked == nil {
 			// This goroutine is being ended.
 			go c.run(l)
 		}
 	}()
 	c.next.Take(ctx, b.acts)
 	returned = true
+	return
+}
+
+// leave has one more of those who keep a lane's next batch go, of which the last
+// sends it off. What the last one asks next is in it, unless it has to be copied.
+func (c *Coalescer) leave(l *lane, b *batch) {
+	if b.out.Add(-1) == 0 && l.rest() {
+		go c.run(l)
+	}
 }
 
 var errNoReturn = errors.New("the store did not return")
