@@ -8,6 +8,10 @@
 // which they came. There is no timer that gathers: a call waits for what is in
 // flight, or for nothing. So batches grow with the load, and only then.
 //
+// A batch leaves once the callers of the one before have been woken and have run:
+// what they ask next is in it. So with as many callers as one likes, who ask again
+// as soon as they are answered, it carries all that ask in its lane.
+//
 // Acts that have waited are carried by a goroutine that exists only while calls
 // wait. It could be one of the callers; but then that caller would have to stay
 // until the batch is back, whatever its own context says, or end the batch with
@@ -149,24 +153,28 @@ func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
 // alone asks for the acts of one call, in a lane that was claimed for it.
 func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) {
 	defer func() {
-		if l.count(len(acts)); l.rest() {
+		if l.leave(len(acts)) {
 			go c.run(l)
 		}
 	}()
 	c.next.Take(ctx, acts)
 }
 
-// run carries the batches that wait in a lane, until none does or the callers of
-// the last one have to be waited for.
+// run carries the batches that wait in a lane, until none does.
 func (c *Coalescer) run(l *lane) {
-	for b := l.depart(); b != nil && c.carry(l, b); {
-		b = l.depart()
+	for b := l.depart(); b != nil; b = l.depart() {
+		c.carry(l, b)
+		if !l.full() {
+			// Those just woken come first, so that what they ask next is in the next
+			// batch instead of behind it.
+			b.callers.Wait()
+		}
 	}
 }
 
 // carry asks for a batch and wakes those who wait for it, however the wrapped
-// Taker ends. It reports whether the next batch may leave at once.
-func (c *Coalescer) carry(l *lane, b *batch) (on bool) {
+// Taker ends.
+func (c *Coalescer) carry(l *lane, b *batch) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	returned := false
 	defer func() {
@@ -175,22 +183,14 @@ func (c *Coalescer) carry(l *lane, b *batch) (on bool) {
 		if !returned {
 			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
 		}
-		if on = l.arrive(b); on && !returned && b.panicked == nil {
+		l.arrive(b)
+		if !returned && b.panicked == nil {
 			// This goroutine is being ended.
 			go c.run(l)
 		}
 	}()
 	c.next.Take(ctx, b.acts)
 	returned = true
-	return
-}
-
-// leave has one more of those who keep a lane's next batch go, of which the last
-// sends it off. What the last one asks next is in it, unless it has to be copied.
-func (c *Coalescer) leave(l *lane, b *batch) {
-	if b.out.Add(-1) == 0 && l.rest() {
-		go c.run(l)
-	}
 }
 
 var errNoReturn = errors.New("the store did not return")

@@ -31,9 +31,9 @@ type batch struct {
 	acts []*weir.Act
 	left bool // guarded by the lane's mu; the acts are fixed from then on
 	done chan struct{}
-	// out counts those who keep the next batch: the callers who wait for this one,
-	// until they are awake, and whoever carries it.
-	out atomic.Int32
+	// callers are those who wait for this batch and for nothing else, until they
+	// have woken or given up.
+	callers sync.WaitGroup
 	// panicked is what the wrapped Taker panicked with, once done is closed.
 	panicked any
 }
@@ -41,10 +41,10 @@ type batch struct {
 // claim makes the lane the caller's if it is idle.
 func (l *lane) claim() bool { return !l.busy.Load() && l.busy.CompareAndSwap(false, true) }
 
-// join has the acts leave with the last batch that waits, whose next one waits for
-// their caller if it keeps it. Without an error or a batch the lane was idle, and
-// is the caller's.
-func (l *lane) join(acts []*weir.Act, keeps bool) (*batch, error) {
+// join has the acts leave with the last batch that waits, and counts their caller
+// among those for whom the next one waits, if it is to. Without an error or a batch
+// the lane was idle, and is the caller's.
+func (l *lane) join(acts []*weir.Act, counts bool) (*batch, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.claim() {
@@ -57,8 +57,8 @@ func (l *lane) join(acts []*weir.Act, keeps bool) (*batch, error) {
 	b := l.last(len(acts))
 	b.acts = append(b.acts, acts...)
 	l.waiting += len(acts)
-	if keeps {
-		b.out.Add(1)
+	if counts {
+		b.callers.Add(1)
 	}
 	return b, nil
 }
@@ -70,7 +70,6 @@ func (l *lane) last(acts int) *batch {
 	}
 	b := &batch{acts: l.spare[:0], done: make(chan struct{})}
 	l.spare = nil
-	b.out.Store(1)
 	l.queue = append(l.queue, b)
 	return b
 }
@@ -90,14 +89,23 @@ func (l *lane) withdraw(b *batch, acts []*weir.Act) bool {
 	return true
 }
 
-// rest ends a claim, and reports whether there are batches to run instead.
-func (l *lane) rest() bool {
+// leave ends a claim after a call of its own, and reports whether there are
+// batches to run; if not, the lane is idle.
+func (l *lane) leave(acts int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.stats.count(acts)
 	if len(l.queue) == 0 {
 		l.busy.Store(false)
 	}
 	return len(l.queue) > 0
+}
+
+// full reports whether the next batch has no room for more.
+func (l *lane) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting >= l.maxBatch
 }
 
 // depart returns the batch whose turn it is, or nil, and then the lane is idle.
@@ -118,9 +126,8 @@ func (l *lane) depart() *batch {
 	return nil
 }
 
-// arrive wakes all who wait for a batch, and reports whether the next one may leave
-// at once: because it is full, or nobody is waited for.
-func (l *lane) arrive(b *batch) bool {
+// arrive wakes all who wait for a batch.
+func (l *lane) arrive(b *batch) {
 	acts := b.acts
 	b.acts = nil
 	close(b.done)
@@ -129,7 +136,5 @@ func (l *lane) arrive(b *batch) bool {
 	if cap(acts) <= l.maxBatch {
 		l.spare = acts
 	}
-	full := l.waiting >= l.maxBatch
 	l.mu.Unlock()
-	return full || b.out.Add(-1) == 0
 }

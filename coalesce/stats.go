@@ -49,13 +49,6 @@ func (s *Stats) count(acts int) {
 	s.Largest = max(s.Largest, int64(acts))
 }
 
-// count counts a call of the wrapped Taker.
-func (l *lane) count(acts int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stats.count(acts)
-}
-
 func (l *lane) abandon(acts int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,27 +11,26 @@ import (
 
 // A ticket is a call's place in a batch.
 type ticket struct {
-	coalescer *Coalescer
-	lane      *lane
-	batch     *batch // nil if there is no place
-	acts      []*weir.Act
+	lane  *lane
+	batch *batch // nil if there is no place
+	acts  []*weir.Act
 	// own is what the batch works on, if the caller may leave before it is back.
 	own     *copies
 	claimed bool // the lane was idle and is the caller's
-	keeps   bool // the next batch does not leave before the caller is awake
+	counts  bool // among the batch's callers
 }
 
 // board takes a place for the acts in a lane's next batch. Acts for which there
 // is none are answered, unless the lane was found idle. Only a caller that waits for
-// nothing else may keep the batch behind.
-func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, keeps bool) ticket {
-	t := ticket{coalescer: c, lane: l, acts: acts, keeps: keeps}
+// nothing else may count among those for whom the batch after it waits.
+func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, counts bool) ticket {
+	t := ticket{lane: l, acts: acts, counts: counts}
 	asked := acts
 	if ctx.Done() != nil {
 		t.own = copyOf(acts)
 		asked = t.own.acts
 	}
-	b, err := l.join(asked, keeps)
+	b, err := l.join(asked, counts)
 	t.batch, t.claimed = b, b == nil && err == nil
 	if b == nil {
 		t.own.free()
@@ -46,26 +45,19 @@ func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, keeps 
 
 // await returns when the batch is back, or ctx ends.
 func (t *ticket) await(ctx context.Context) {
+	if t.counts {
+		defer t.batch.callers.Done()
+	}
 	if t.own == nil {
 		<-t.batch.done
-		t.leave()
 		t.check()
 		return
 	}
 	select {
 	case <-t.batch.done:
-		t.leave()
 		t.collect()
 	case <-ctx.Done():
-		t.leave()
 		t.giveUp(ctx.Err())
-	}
-}
-
-// leave ends what the caller keeps.
-func (t *ticket) leave() {
-	if t.keeps {
-		t.coalescer.leave(t.lane, t.batch)
 	}
 }
 
