@@ -12,10 +12,19 @@ type demand struct {
 	from  int64 // ns
 }
 
-// during is how much of it falls in the time that a share lasts. What was not seen for
-// as long as that is not extrapolated: shares grow as demand is seen.
+// growth bounds a share: so many times what was asked so far.
+const growth = 4
+
+// during is how much of it falls in the time that a share lasts.
 func (d *demand) during(now, ahead int64) float64 {
 	return float64(d.spent) * float64(ahead) / float64(max(now-d.from, ahead))
+}
+
+// next is how large a share should be: half of what is asked for in the time that it
+// lasts, so that hardly any has to go back. What was seen for a shorter time goes on,
+// for a while.
+func (d *demand) next(now, ahead int64) float64 {
+	return min(float64(d.spent)*float64(ahead)/float64(2*max(now-d.from, 1)), float64(growth*d.spent))
 }
 
 // pays reports whether a share is worth its while for acts of this cost. If not, the

@@ -57,8 +57,8 @@ type Options struct {
 // While a share is out, others may be refused early, by no more than that. An
 // instance that is killed strands what it holds, at most one share a key.
 //
-// Shares follow demand: one is half of what was asked for in the last Ahead, so that
-// it is mostly spent in time. Keys of which fewer than four such acts come in that time
+// Shares follow demand: one is half of what is asked for in Ahead, so that it is mostly
+// spent in time, and at most four times what was asked so far. Keys of which fewer than four such acts come in that time
 // have none, and cost the store what they cost without leases. Near the limit shares
 // shrink to nothing. Acts with an id, a hold, a MaxWait or an UpTo and looks
 // go to the store, as do all acts in which a limit is not leased; a look adds what

@@ -63,8 +63,8 @@ func (k *ask) own() *weir.Act {
 	return a
 }
 
-// share says how much to take ahead: half of what is asked for in the time that a
-// share lasts, so that hardly any has to go back, and less where little is left.
+// share says how much to take ahead: what demand suggests, and less where little is
+// left.
 func (l *Leaser) share(c *cell, now int64) int64 {
 	part, most := float64(weir.MaxCost), float64(weir.MaxCost)
 	for i := range c.charges {
@@ -78,7 +78,7 @@ func (l *Leaser) share(c *cell, now int64) int64 {
 		most = 0
 	}
 	// Who waits already will spend at once, however little is left.
-	return max(int64(min(c.during(now, l.ahead)/2, most)), min(c.waiting, int64(part)))
+	return max(int64(min(c.next(now, l.ahead), most)), min(c.waiting, int64(part)))
 }
 
 // send asks the store, and ends the claims whatever happens there.
