@@ -16,6 +16,7 @@ const (
 	hotGranted   = "hot key granted"
 	hotRefused   = "hot key refused"
 	uniformKeys  = "100 000 uniform keys"
+	longLeases   = "leases of a minute, 100 000 uniform keys"
 	zipfKeys     = "100 000 keys by Zipf's law"
 	threeLimits  = "three limits at once, uniform keys"
 	oneInMemory  = "memory, one key"
@@ -47,11 +48,23 @@ func (s *settings) redisRows(ctx context.Context, r *results, redis *measure.Red
 			return err
 		}
 		r.Redis = append(r.Redis, rows...)
-		if err := redis.Clear(); err != nil {
-			return err
-		}
 	}
-	return nil
+	return s.leaseRow(ctx, r, redis)
+}
+
+// leaseRow asks for leases that outlast the time between two questions for a key, once
+// every key has been asked for often enough to have a share.
+func (s *settings) leaseRow(ctx context.Context, r *results, redis *measure.Redis) error {
+	if !s.wanted(longLeases) {
+		return nil
+	}
+	plan := s.plan
+	plan.Stride, plan.Warm = 16, 40*plan.Duration
+	rows, err := plan.Compete(ctx, measure.Scenario{
+		Name: longLeases, Limits: []contest.Limit{contest.Ample}, Keys: measure.Uniform(100_000), Callers: []int{64},
+	}, []contest.Contestant{contest.Patient}, redis)
+	r.Redis = append(r.Redis, rows...)
+	return err
 }
 
 func (s *settings) memoryRows(ctx context.Context, r *results, _ *measure.Redis) error {

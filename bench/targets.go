@@ -126,8 +126,8 @@ var targets = []target{
 	{"leases, hot key, 64 callers", "≥ 5 million a second", func(r *results) (string, bool) {
 		return rate(r.value(hotGranted, 64, leased, perSecond), 5e6)
 	}},
-	{"leases, uniform keys, 64 callers", "≥ 1 million a second", func(r *results) (string, bool) {
-		return rate(r.value(uniformKeys, 64, leased, perSecond), 1e6)
+	{"leases of a minute, uniform keys, 64 callers", "≥ 1 million a second", func(r *results) (string, bool) {
+		return rate(r.value(longLeases, 64, leased, perSecond), 1e6)
 	}},
 	{"memory, one key", "≤ 80 ns", func(r *results) (string, bool) { return nanos(r.value(oneInMemory, 1, best, perSecond), 80) }},
 	{"memory, 1 000 000 uniform keys", "≤ 500 ns", func(r *results) (string, bool) {

@@ -8,6 +8,10 @@
 // which they came. There is no timer that gathers: a call waits for what is in
 // flight, or for nothing. So batches grow with the load, and only then.
 //
+// A batch leaves once the callers of the one before have been woken and have run:
+// what they ask next is in it. So with as many callers as one likes, who ask again
+// as soon as they are answered, it carries all that ask in its lane.
+//
 // Acts that have waited are carried by a goroutine that exists only while calls
 // wait. It could be one of the callers; but then that caller would have to stay
 // until the batch is back, whatever its own context says, or end the batch with
@@ -24,7 +28,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -140,7 +143,7 @@ func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
 		c.alone(ctx, l, acts)
 		return
 	}
-	if t := c.board(ctx, l, acts); t.batch != nil {
+	if t := c.board(ctx, l, acts, true); t.batch != nil {
 		t.await(ctx)
 	} else if t.claimed {
 		c.alone(ctx, l, acts)
@@ -161,9 +164,11 @@ func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) {
 func (c *Coalescer) run(l *lane) {
 	for b := l.depart(); b != nil; b = l.depart() {
 		c.carry(l, b)
-		// Those just woken come first, so that what they ask next is in the next
-		// batch instead of behind it.
-		runtime.Gosched()
+		if !l.full() {
+			// Those just woken come first, so that what they ask next is in the next
+			// batch instead of behind it.
+			b.callers.Wait()
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ type batch struct {
 	acts []*weir.Act
 	left bool // guarded by the lane's mu; the acts are fixed from then on
 	done chan struct{}
+	// callers are those who wait for this batch and for nothing else, until they
+	// have woken or given up.
+	callers sync.WaitGroup
 	// panicked is what the wrapped Taker panicked with, once done is closed.
 	panicked any
 }
@@ -38,9 +41,10 @@ type batch struct {
 // claim makes the lane the caller's if it is idle.
 func (l *lane) claim() bool { return !l.busy.Load() && l.busy.CompareAndSwap(false, true) }
 
-// join has the acts leave with the last batch that waits. Without an error or a
-// batch the lane was idle, and is the caller's.
-func (l *lane) join(acts []*weir.Act) (*batch, error) {
+// join has the acts leave with the last batch that waits, and counts their caller
+// among those for whom the next one waits, if it is to. Without an error or a batch
+// the lane was idle, and is the caller's.
+func (l *lane) join(acts []*weir.Act, counts bool) (*batch, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.claim() {
@@ -53,6 +57,9 @@ func (l *lane) join(acts []*weir.Act) (*batch, error) {
 	b := l.last(len(acts))
 	b.acts = append(b.acts, acts...)
 	l.waiting += len(acts)
+	if counts {
+		b.callers.Add(1)
+	}
 	return b, nil
 }
 
@@ -92,6 +99,13 @@ func (l *lane) leave(acts int) bool {
 		l.busy.Store(false)
 	}
 	return len(l.queue) > 0
+}
+
+// full reports whether the next batch has no room for more.
+func (l *lane) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting >= l.maxBatch
 }
 
 // depart returns the batch whose turn it is, or nil, and then the lane is idle.

@@ -78,9 +78,9 @@ func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
 // send takes a place for the acts and does not wait: if the lane is idle, they
 // leave at once, as a batch.
 func (c *Coalescer) send(ctx context.Context, l *lane, acts []*weir.Act) ticket {
-	t := c.board(ctx, l, acts)
+	t := c.board(ctx, l, acts, false)
 	if t.claimed {
-		t = c.board(ctx, l, acts)
+		t = c.board(ctx, l, acts, false)
 		go c.run(l)
 	}
 	return t

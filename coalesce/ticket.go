@@ -17,18 +17,20 @@ type ticket struct {
 	// own is what the batch works on, if the caller may leave before it is back.
 	own     *copies
 	claimed bool // the lane was idle and is the caller's
+	counts  bool // among the batch's callers
 }
 
 // board takes a place for the acts in a lane's next batch. Acts for which there
-// is none are answered, unless the lane was found idle.
-func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act) ticket {
-	t := ticket{lane: l, acts: acts}
+// is none are answered, unless the lane was found idle. Only a caller that waits for
+// nothing else may count among those for whom the batch after it waits.
+func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, counts bool) ticket {
+	t := ticket{lane: l, acts: acts, counts: counts}
 	asked := acts
 	if ctx.Done() != nil {
 		t.own = copyOf(acts)
 		asked = t.own.acts
 	}
-	b, err := l.join(asked)
+	b, err := l.join(asked, counts)
 	t.batch, t.claimed = b, b == nil && err == nil
 	if b == nil {
 		t.own.free()
@@ -43,6 +45,9 @@ func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act) ticket
 
 // await returns when the batch is back, or ctx ends.
 func (t *ticket) await(ctx context.Context) {
+	if t.counts {
+		defer t.batch.callers.Done()
+	}
 	if t.own == nil {
 		<-t.batch.done
 		t.check()

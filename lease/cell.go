@@ -21,8 +21,7 @@ type cell struct {
 	end     int64           // ns: from when on it must not be spent
 	// window says that a window ends then: what is left is worth nothing.
 	window bool
-	spent  int64 // since taken, what was asked for included
-	share  int64 // the size of the last one
+	demand
 	// short says that the store gave less than it was asked for.
 	short bool
 	// waiting is what those who wait for the refill will spend.
@@ -79,6 +78,9 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 		c.waiting += a.Charges[0].Cost
 		return c, busy
 	}
+	if !c.pays(a.Charges[0].Cost, now, l.ahead) {
+		return nil, unwatched
+	}
 	c.ready, c.asked = make(chan struct{}), now
 	return c, claimed
 }
@@ -88,7 +90,7 @@ func (l *Leaser) watch(s *shard, a *weir.Act, now int64) *cell {
 	if len(s.cells) >= l.perShard || l.keeping.stopped.Load() || a.Prepare() {
 		return nil
 	}
-	c := &cell{charges: make([]weir.Charge, len(a.Charges)), said: make([]weir.Decision, len(a.Charges)), taken: now}
+	c := &cell{charges: make([]weir.Charge, len(a.Charges)), said: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
 	for i := range a.Charges {
 		ch := &a.Charges[i]
 		c.charges[i] = weir.Charge{Key: strings.Clone(ch.Key), Slot: strings.Clone(ch.Slot), Limit: ch.Limit}

@@ -60,8 +60,10 @@ type Options struct {
 // While a share is out, others may be refused early, by no more than that. An
 // instance that is killed strands what it holds, at most one share a key.
 //
-// Shares follow demand: the first charge of a key takes none, and near the limit
-// they shrink to nothing. Acts with an id, a hold, a MaxWait or an UpTo and looks
+// Shares follow demand: one is half of what is asked for in Ahead, so that it is mostly
+// spent in time, and at most four times what was asked so far. Keys of which fewer than four such acts come in that time
+// have none, and cost the store what they cost without leases. Near the limit shares
+// shrink to nothing. Acts with an id, a hold, a MaxWait or an UpTo and looks
 // go to the store, as do all acts in which a limit is not leased; a look adds what
 // is left of the share here to Remaining.
 type Leaser struct {
@@ -215,6 +217,10 @@ func (l *Leaser) Take(ctx context.Context, acts []*weir.Act) {
 		case claimed:
 			t.ask(l, c, a)
 		default:
+			if len(acts) == 1 {
+				t.down = acts
+				break
+			}
 			t.down = append(t.down, a)
 		}
 	}

@@ -63,25 +63,22 @@ func (k *ask) own() *weir.Act {
 	return a
 }
 
-// share says how much to take ahead: what was spent in the time that a share is to
-// last, but no more than a few times the last one, and less where little is left.
+// share says how much to take ahead: what demand suggests, and less where little is
+// left.
 func (l *Leaser) share(c *cell, now int64) int64 {
-	elapsed := max(now-c.taken, 1)
-	want := min(float64(c.spent)*float64(l.ahead)/float64(elapsed), float64(4*c.share+4))
-	if c.spent == 0 {
-		want = 0 // the first charge of the key
-	}
 	part, most := float64(weir.MaxCost), float64(weir.MaxCost)
 	for i := range c.charges {
 		limit := c.charges[i].Limit
 		part = min(part, l.part*float64(limit.Count), float64(limit.Capacity()))
-		most = min(part, most, float64(c.said[i].Remaining)/4)
+		if most = min(part, most); c.at > 0 {
+			most = min(most, float64(c.said[i].Remaining)/4)
+		}
 	}
 	if c.short {
 		most = 0
 	}
 	// Who waits already will spend at once, however little is left.
-	return max(int64(min(want, most)), min(c.waiting, int64(part)))
+	return max(int64(min(c.next(now, l.ahead), most)), min(c.waiting, int64(part)))
 }
 
 // send asks the store, and ends the claims whatever happens there.
@@ -125,7 +122,7 @@ func (l *Leaser) file(k *ask) *weir.Act {
 	granted := k.act.Decisions[0].Granted
 	copy(c.said, k.act.Decisions)
 	c.left, c.at = granted-k.need, c.said[0].At
-	c.taken, c.spent, c.share = k.sent, k.need+k.old, k.share
+	c.taken, c.spent = k.sent, c.spent+k.need+k.old
 	c.short = granted < k.need+k.share
 	c.end, c.window = k.sent+l.ahead, false
 	for i := range c.charges {

@@ -11,7 +11,7 @@ import (
 const (
 	// maxKeys and maxItems bound one script call, during which Redis serves
 	// nobody else; maxActs what waits for it.
-	maxKeys  = 64
+	maxKeys  = 128
 	maxItems = 256
 	maxActs  = 4096
 	// slack is how much longer than it matters a key lives, in ms.

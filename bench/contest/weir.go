@@ -3,6 +3,7 @@ package contest
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,6 +21,12 @@ var Weir = []Contestant{
 	{Name: "weir", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{}))},
 	{Name: "weir with leases", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{Lease: lease.Options{Leased: everyLimit}}))},
 	{Name: "weir without decorators", Kind: Redis, Open: openWeirRedis(nil)},
+}
+
+// Patient is Weir with leases of a minute: a share is half of what is asked for in that time.
+var Patient = Contestant{
+	Name: "weir with leases", Kind: Redis,
+	Open: openWeirRedis(stacked(stack.Options{Lease: lease.Options{Leased: everyLimit, Ahead: time.Minute}})),
 }
 
 func everyLimit(*weir.Limit) bool { return true }

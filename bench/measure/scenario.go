@@ -25,6 +25,8 @@ type Scenario struct {
 type Plan struct {
 	Rounds   int
 	Duration time.Duration
+	// Warm is how long the round lasts that is not counted. Zero: a quarter of Duration.
+	Warm     time.Duration
 	Stride   int
 	Progress func(string)
 }
@@ -58,7 +60,8 @@ func (r *Row) Errors() int {
 
 // Compete measures the contestants in a scenario, in interleaved rounds: each
 // round asks every one of them once, in an order of its own, so that whatever
-// else the machine does meets all alike.
+// else the machine does meets all alike. For each number of callers Redis begins with
+// nothing: the keys of one are not the other's burden.
 func (p Plan) Compete(ctx context.Context, s Scenario, all []contest.Contestant, r *Redis) ([]Row, error) {
 	var rows []Row
 	for _, callers := range s.Callers {
@@ -67,6 +70,12 @@ func (p Plan) Compete(ctx context.Context, s Scenario, all []contest.Contestant,
 			return nil, err
 		}
 		rows = append(rows, got...)
+		if r == nil {
+			continue
+		}
+		if err := r.Clear(); err != nil {
+			return nil, err
+		}
 	}
 	return rows, nil
 }
@@ -91,7 +100,7 @@ func (p Plan) compete(ctx context.Context, s Scenario, callers int, all []contes
 		limiters = append(limiters, l)
 		rows = append(rows, Row{Scenario: s.Name, Callers: callers, Contestant: c.Name})
 	}
-	run := Run{Keys: s.Keys, Callers: callers, Stride: p.Stride, Redis: r, Duration: p.Duration / 4}
+	run := Run{Keys: s.Keys, Callers: callers, Stride: p.Stride, Redis: r, Duration: cmp.Or(p.Warm, p.Duration/4)}
 	for round := range p.Rounds + 1 { // the first one warms up
 		for _, i := range rand.Perm(len(rows)) {
 			if process, ok := limiters[i].(interface{ PID() int }); ok {
