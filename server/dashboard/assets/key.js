@@ -20,10 +20,13 @@ const keyForm = (() => {
     return body;
   };
 
+  // mode says how a limit refuses, if it does not refuse everybody.
+  const mode = (l) => l.trial ? ["on trial"] : l.enforce ? [`enforced for ${l.enforce}`, l.shadow ? "not this key" : "this key too"] : l.shadow ? ["shadow"] : [];
+
   const show = (limits) => {
     byId("answer").replaceChildren(...limits.map((l) => {
       const box = make("div", { class: "known" }), s = l.state;
-      box.append(make("h4", {}, l.rule || l.name || "", ...(l.name && l.name !== l.rule ? [make("span", { class: "soft" }, " " + l.name)] : [])));
+      box.append(make("h4", {}, l.rule || l.name || "", ...(l.name && l.name !== l.rule ? [make("span", { class: "soft" }, " " + l.name)] : []), ...mode(l).map((words) => make("span", { class: "tag" }, words))));
       if (s && s.limit) {
         const full = s.used + s.remaining;
         const bar = make("div", { class: "gauge" + (s.passes ? "" : " full") }, make("span", {}));
