@@ -13,7 +13,7 @@ const keyForm = (() => {
   const named = () => [...entries.querySelectorAll(".entry")].map((e) => e.value).filter((v) => v !== "");
 
   const call = async (path, init) => {
-    const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } });
+    const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } }).catch(() => { throw new Error("the server does not answer"); });
     const body = await response.json().catch(() => ({}));
     if (response.status === 401) location.reload();
     if (!response.ok) throw new Error(body.detail || `the server answers ${response.status}`);
