@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -84,7 +85,7 @@ func replication(address, info string) []dashboard.Node {
 			all[0].Role, all[0].Detail, all[0].Bad = roleReplica, "takes no writes", true
 		case strings.HasPrefix(name, "slave") && strings.Contains(value, "ip="):
 			of := pairs(value)
-			all = append(all, dashboard.Node{Address: of["ip"] + ":" + of["port"], Role: roleReplica, Detail: of["state"], Bad: of["state"] != "online"})
+			all = append(all, dashboard.Node{Address: net.JoinHostPort(of["ip"], of["port"]), Role: roleReplica, Detail: of["state"], Bad: of["state"] != "online"})
 		}
 	}
 	return all

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 
@@ -90,7 +91,7 @@ func (s *sentinels) ask(ctx context.Context) []watched {
 
 // seen reads what a sentinel says of a server.
 func seen(role string, of map[string]string) dashboard.Node {
-	told := dashboard.Node{Address: of["ip"] + ":" + of["port"], Role: role}
+	told := dashboard.Node{Address: net.JoinHostPort(of["ip"], of["port"]), Role: role}
 	flags := "," + of["flags"] + ","
 	switch {
 	case strings.Contains(flags, ",o_down,"):
