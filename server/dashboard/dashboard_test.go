@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/storetest"
 )
 
 var update = flag.Bool("update", false, "make the pictures of the docs anew")
@@ -276,6 +277,7 @@ var pictures = []struct {
 	{"dashboard-dark", "dark", "traffic", 1200, 1000},
 	{"dashboard-keys", "light", "keys", 1200, 1000},
 	{"dashboard-key", "light", "one", 1200, 620},
+	{"dashboard-store", "light", "store", 1200, 620},
 	{"dashboard-phone", "dark", "traffic", 320, 760},
 }
 
@@ -291,7 +293,10 @@ func TestFits(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
-	b, s := open(t), serveIn(t, folder, "")
+	redis := storetest.StartRedis(t)
+	shared := func(o *server.Options) { o.Store, o.Fallback.StoreTimeout = redis.URL(), 5*time.Second }
+	serveIn(t, t.TempDir(), "", shared)
+	b, s := open(t), serveIn(t, folder, "", shared)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	b.scheme("light")

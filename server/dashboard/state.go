@@ -136,7 +136,7 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 
 func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
 	told := refusal{
-		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow,
+		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow && !r.Trial,
 		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
 	}
 	if r.RetryAfter == weir.Never {

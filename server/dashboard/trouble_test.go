@@ -64,7 +64,7 @@ func TestStoreIsGone(t *testing.T) {
 	b.until(fmt.Sprintf(`document.getElementById("nodes").textContent === "%smasterwell" && !(%s)`, redis.Addr(), visible("store-away")))
 	redis.Kill()
 	b.until(visible("store-away") + ` && document.getElementById("store-error").textContent !== ""`)
-	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("away: ") && document.getElementById("nodes-count").textContent === "1, 1 in trouble"`)
+	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("away: ") && document.getElementById("nodes-count").textContent === "1 of 1 in trouble"`)
 	s.count("user", "bob", 3)
 	b.until(row("steady") + `.lastElementChild.textContent.includes("fallback ")`)
 	redis.Restart()

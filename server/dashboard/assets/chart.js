@@ -51,7 +51,7 @@ const charts = (() => {
   };
   const axes = (c, format, size, more) => {
     const axis = { stroke: c.soft, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return [{ ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format), ...more }];
+    return [{ ...axis, grid: { show: false }, space: 50, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format), ...more }];
   };
   // Times are between nanoseconds and seconds: one slow call must not flatten all others.
   const counted = { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] };
@@ -70,6 +70,7 @@ const charts = (() => {
   const build = () => {
     const c = colours(), data = columns();
     for (const chart of drawn) chart.destroy();
+    for (const place of document.querySelectorAll(".chart")) place.replaceChildren();
     // Each covers what is drawn before it, so that only its own part is seen.
     const stacked = (label, name, index) => ({
       label, stroke: c[name], fill: c[name + "-fill"], width: 1, points: { show: false },

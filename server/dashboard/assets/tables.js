@@ -45,7 +45,7 @@ const tables = (() => {
   const shares = (counts) => {
     const names = Object.keys(counts).filter((n) => counts[n] > 0).sort((a, b) => counts[b] - counts[a]);
     const all = names.reduce((sum, n) => sum + counts[n], 0);
-    return names.map((name) => ({ name, count: counts[name], share: percent(counts[name], all) }));
+    return names.map((name) => ({ name, count: counts[name], share: percent(counts[name], all), about: counts[name] * 100 < all ? "<1 %" : Math.round(100 * counts[name] / all) + " %" }));
   };
   const limits = (state, pick) => {
     const cells = (row, l) => {
@@ -55,7 +55,7 @@ const tables = (() => {
         if (numbers[i].textContent !== words) numbers[i].textContent = words;
       });
       numbers[1].classList.toggle("hot", stopped > 0);
-      const by = shares(l.sources), words = by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.share).join(", ") || "–";
+      const by = shares(l.sources), words = by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.about).join(", ") || "–";
       if (row.lastElementChild.textContent !== words) row.lastElementChild.textContent = words;
       const mode = row.querySelector(".tag");
       mode.hidden = !l.mode;
@@ -126,7 +126,7 @@ const tables = (() => {
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
     const away = all.filter((n) => n.bad).length;
-    text("nodes-count", away ? `${all.length}, ${away} in trouble` : String(all.length));
+    text("nodes-count", away ? `${away} of ${all.length} in trouble` : String(all.length));
     keyed(byId("nodes"), all, (n) => n.role + " " + n.address, (n) => make("tr", {}, make("th", { scope: "row" }, n.address), make("td", {}, n.role), make("td", {}, make("span", { class: "dot" }), make("span", {}))), (row, n) => {
       const [dot, words] = row.lastElementChild.children, told = n.detail || "well";
       dot.className = "dot " + (n.bad ? "bad" : "good");
