@@ -150,7 +150,9 @@ func TestShowsTraffic(t *testing.T) {
 	b.until(`charts.past().granted.reduce((a, n) => a + n, 0) === 5 + 2 * 8 && charts.past().refused.reduce((a, n) => a + n, 0) === 19`)
 	b.until(`Number(document.getElementById("offered").textContent) >= 0 && document.getElementById("p99").textContent !== "–"`)
 	// How long calls took, and who decided, of each limit.
-	figure := func(rule string, n int) string { return fmt.Sprintf(`%s.querySelectorAll(".n")[%d].textContent`, row(rule), n) }
+	figure := func(rule string, n int) string {
+		return fmt.Sprintf(`%s.querySelectorAll(".n")[%d].textContent`, row(rule), n)
+	}
 	b.until(`/[µnm]s$/.test(` + figure("steady", 2) + `) && /[µnm]s$/.test(` + figure("steady", 3) + `) && ` + figure("path=/search", 3) + ` === "–"`)
 	b.until(row("steady") + `.lastElementChild.textContent === "store" && ` + row("path=/search") + `.querySelector(".tag").textContent === "shadow"`)
 	// One limit alone.

@@ -30,7 +30,7 @@ type state struct {
 	Nodes  []Node  `json:"nodes"`
 	// StoreError says why the store reaches no decision.
 	StoreError string `json:"store_error,omitempty"`
-	Loaded int64   `json:"loaded"` // when the rules came into force, in Unix microseconds
+	Loaded     int64  `json:"loaded"` // when the rules came into force, in Unix microseconds
 	// ReloadError says why the files as they are now are not in force.
 	ReloadError string `json:"reload_error,omitempty"`
 

@@ -67,9 +67,11 @@ func TestStoreIsGone(t *testing.T) {
 	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("away: ") && document.getElementById("nodes-count").textContent === "1 of 1 in trouble"`)
 	s.count("user", "bob", 3)
 	b.until(row("steady") + `.lastElementChild.textContent.includes("fallback ")`)
+	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=bob"), chromedp.Click(chromedp.CSS("#look")))
+	b.until(`document.getElementById("done").className.includes("wrong") && document.getElementById("done").textContent.includes("the store reached no decision")`)
 	redis.Restart()
 	b.until(`!(` + visible("store-away") + `) && !document.querySelector("#nodes .dot.bad")`)
-	if said := b.complaints(); len(said) > 0 {
+	if said := b.complaints("503 (Service Unavailable)"); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
 	}
 }
