@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,7 +17,7 @@ import (
 func (a *App) mountDashboard(o *admin.Options, secure bool) error {
 	d, err := dashboard.New(dashboard.Options{
 		Rules: o.Rules, Loaded: o.Loaded, Traffic: a.traffic, Overrides: o.Overrides.List, ThrottleKey: o.ThrottleKey,
-		Checks: a.checks, Facts: a.facts, Token: o.Token, Secure: secure, Logger: o.Logger,
+		Checks: a.checks, Store: a.storeState, Token: o.Token, Secure: secure, Logger: o.Logger,
 	})
 	if err != nil {
 		return err
@@ -26,38 +27,54 @@ func (a *App) mountDashboard(o *admin.Options, secure bool) error {
 	return nil
 }
 
-// facts tell how the store does, and what stands before it.
-func (a *App) facts(ctx context.Context) []dashboard.Fact {
-	facts := []dashboard.Fact{{Name: "Store", Value: describe(a.options.Store)}}
+// storeState tells how the store does, and what stands before it.
+func (a *App) storeState(ctx context.Context) dashboard.Store {
+	told := dashboard.Store{Facts: []dashboard.Fact{{Name: "Store", Value: describe(a.options.Store)}}}
 	switch store := a.store.Taker.(type) {
 	case *memstore.Store:
 		s := store.Stats()
-		facts = append(facts,
+		told.Facts = append(told.Facts,
 			dashboard.Fact{Name: "Shared by", Value: "this process alone"},
 			dashboard.Fact{Name: "Keys", Value: fmt.Sprint(s.Keys)},
 			dashboard.Fact{Name: "Memory of keys", Value: fmt.Sprintf("%.1f MiB", float64(s.Bytes)/(1<<20))},
 			dashboard.Fact{Name: "Charges that shared a budget", Value: fmt.Sprint(s.Overflowed), Bad: s.Overflowed > 0},
 		)
 	case *redisstore.Store:
-		facts = append(facts, a.answer(ctx))
+		told.Nodes = a.store.nodes.look(ctx)
 		pool := poolOf(a.store.client)
-		facts = append(facts,
-			dashboard.Fact{Name: "Shared by", Value: "all instances with this store"},
+		answer, err := a.answer(ctx)
+		told.Err = cmp.Or(err, a.awayError())
+		told.Facts = append(told.Facts, answer,
+			dashboard.Fact{Name: "Instances", Value: a.instancesKnown()},
 			dashboard.Fact{Name: "Connections", Value: fmt.Sprintf("%d, %d idle", pool.TotalConns, pool.IdleConns)},
 			dashboard.Fact{Name: "Waits for a connection that timed out", Value: fmt.Sprint(pool.Timeouts), Bad: pool.Timeouts > 0},
 			dashboard.Fact{Name: "Foreign values under our keys", Value: fmt.Sprint(store.Foreign()), Bad: store.Foreign() > 0},
 		)
 	}
-	return append(facts, a.decorated()...)
+	told.Facts = append(told.Facts, a.decorated()...)
+	return told
 }
 
-// answer is how long the store takes to give a sign of life.
-func (a *App) answer(ctx context.Context) dashboard.Fact {
+// instancesKnown says how many instances share the store, and who says so.
+func (a *App) instancesKnown() string {
+	n := a.instances()
+	switch {
+	case a.counter == nil:
+		return fmt.Sprintf("%d, as --instances says", n)
+	case n == 1:
+		return "this one alone"
+	}
+	return fmt.Sprintf("%d share this store", n)
+}
+
+// answer is how long the store takes to give a sign of life; the error says that it
+// gives none.
+func (a *App) answer(ctx context.Context) (dashboard.Fact, error) {
 	begun := time.Now()
 	if err := a.store.ping(ctx); err != nil {
-		return dashboard.Fact{Name: "Answers", Value: "no: " + err.Error(), Bad: true}
+		return dashboard.Fact{Name: "Answers", Value: "no: " + err.Error(), Bad: true}, err
 	}
-	return dashboard.Fact{Name: "Answers", Value: "in " + time.Since(begun).Round(10*time.Microsecond).String()}
+	return dashboard.Fact{Name: "Answers", Value: "in " + time.Since(begun).Round(10*time.Microsecond).String()}, nil
 }
 
 // decorated is what the decorators spare the store.

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/dashboard"
 )
 
 // What the server asks of connections to Redis unless the URL says otherwise:
@@ -39,6 +40,8 @@ type store struct {
 	// check finds what is not as it should be about the servers; nil where there
 	// are none.
 	check func(context.Context) ([]redisstore.Finding, error)
+	// nodes are the servers; nil where there are none.
+	nodes *nodes
 	// close gives the connections back.
 	close func() error
 }
@@ -104,13 +107,31 @@ func redisStore(raw string, o storeOptions) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &store{
+	s := &store{
 		Taker:  taker,
 		client: client,
 		ping:   func(ctx context.Context) error { return client.Ping(ctx).Err() },
 		check:  taker.Check,
 		close:  client.Close,
-	}, nil
+	}
+	s.watch(to)
+	return s, nil
+}
+
+// watch settles who is asked about the servers.
+func (s *store) watch(to *target) {
+	switch client := s.client.(type) {
+	case *redis.ClusterClient:
+		s.nodes = &nodes{ask: func(ctx context.Context) []dashboard.Node { return clusterNodes(ctx, client, to.addrs) }}
+	case *redis.Client:
+		if to.kind != "sentinel" {
+			s.nodes = &nodes{ask: func(ctx context.Context) []dashboard.Node { return aloneNodes(ctx, client) }}
+			return
+		}
+		watching, closed := newSentinels(to), s.close
+		s.nodes = &nodes{ask: watching.nodes}
+		s.close = func() error { return errors.Join(closed(), watching.close()) }
+	}
 }
 
 // misread says why a URL was not understood. What [url.Parse] says may quote a

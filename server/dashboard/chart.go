@@ -50,7 +50,8 @@ type chart struct {
 	Refused       []uint32 `json:"refused"`
 	Spared        []uint32 `json:"spared"`
 	ShadowRefused []uint32 `json:"shadow_refused"`
-	// P50 and P99 are in microseconds, 0 where nobody called.
+	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge
+	// the limit, or of all.
 	P50 []int64 `json:"p50"`
 	P99 []int64 `json:"p99"`
 	// Sources are who decided how often, in the whole span.
@@ -73,7 +74,7 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 	c.Start += int64(skip) * step
 	v.sent = w.Start.Unix() + int64(w.Points-1)*step
 	for i := range w.Series {
-		if s := &w.Series[i]; v.rule == "" && !s.Trial || shown(s.Rule, s.Trial) == v.rule && s.Domain == v.domain {
+		if s := &w.Series[i]; v.rule == "" && !s.Trial || v.wants(s.Domain, s.Rule, s.Trial) {
 			to := c.line(s.Decision)
 			*to = sum(*to, s.Counts[skip:])
 			for _, n := range s.Counts {
@@ -81,12 +82,30 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 			}
 		}
 	}
-	for _, l := range w.Latency[min(skip, len(w.Latency)):] {
-		c.P50 = append(c.P50, l.P50.Microseconds())
-		c.P99 = append(c.P99, l.P99.Microseconds())
+	for _, l := range v.latency(&w)[skip:] {
+		c.P50 = append(c.P50, l.P50.Nanoseconds())
+		c.P99 = append(c.P99, l.P99.Nanoseconds())
 	}
 	c.fill(w.Points - skip)
 	return c
+}
+
+// wants reports whether the page wants to see the limit alone.
+func (v *view) wants(domain, rule string, trial bool) bool {
+	return shown(rule, trial) == v.rule && domain == v.domain
+}
+
+// latency returns how long calls took that the page wants to see.
+func (v *view) latency(w *traffic.Window) []traffic.Latency {
+	if v.rule == "" {
+		return w.Latency
+	}
+	for i := range w.Timings {
+		if t := &w.Timings[i]; v.wants(t.Domain, t.Rule, t.Trial) {
+			return t.Steps
+		}
+	}
+	return make([]traffic.Latency, w.Points)
 }
 
 func (c *chart) line(d traffic.Decision) *[]uint32 {

@@ -37,9 +37,9 @@ type Options struct {
 	ThrottleKey func(key string) string
 	// Checks is what /readyz says.
 	Checks func(context.Context) []httpapi.Check
-	// Facts tell more about the store and its decorators; they may wait for the
-	// store as long as the context lets them. Nil: there are none.
-	Facts func(context.Context) []Fact
+	// Store tells more about the store and what stands before it; it may wait for
+	// the store as long as the context lets it. Nil: there is nothing to tell.
+	Store func(context.Context) Store
 	// Token is what people have to say once to log in. Empty: nothing.
 	Token string
 	// Secure says that browsers reach the server by TLS only: then the cookie of
@@ -49,6 +49,26 @@ type Options struct {
 	Now func() time.Time
 	// Logger gets a line for each login. Nil: nothing is logged.
 	Logger *slog.Logger
+}
+
+// A Store is how the store does.
+type Store struct {
+	Facts []Fact
+	// Nodes are its servers, as far as they are known.
+	Nodes []Node
+	// Err says why it reaches no decision; nil while it does.
+	Err error
+}
+
+// A Node is one server of the store.
+type Node struct {
+	Address string `json:"address"`
+	// Role is what it is to the others: master, replica or sentinel.
+	Role string `json:"role"`
+	// Detail says how it does.
+	Detail string `json:"detail,omitempty"`
+	// Bad says that it is away, or in doubt.
+	Bad bool `json:"bad,omitempty"`
 }
 
 // A Fact is something worth knowing about a part of the server.
@@ -82,8 +102,8 @@ func New(o Options) (*Dashboard, error) {
 	if o.Token != "" && len(o.Token) < admin.MinTokenBytes {
 		return nil, &weir.InvalidError{Field: "Token", Value: "too short", Want: "at least " + strconv.Itoa(admin.MinTokenBytes) + " bytes"}
 	}
-	if o.Facts == nil {
-		o.Facts = func(context.Context) []Fact { return nil }
+	if o.Store == nil {
+		o.Store = func(context.Context) Store { return Store{} }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/storetest"
 )
 
 var update = flag.Bool("update", false, "make the pictures of the docs anew")
@@ -43,6 +44,7 @@ type shopServer struct {
 	*testing.T
 	http, admin string // URLs
 	config      string
+	stop        func()
 }
 
 func serve(t *testing.T, token string) *shopServer {
@@ -69,13 +71,14 @@ func serveIn(t *testing.T, folder, token string, change ...func(*server.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.stop = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := app.Stop(ctx); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	t.Cleanup(s.stop)
 	if err := app.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,9 +137,9 @@ func TestShowsTraffic(t *testing.T) {
 			t.Fatalf("%d granted, want 5", got)
 		}
 		s.count("user", "ann & <b>bob</b>", 4)
-		logins := fmt.Sprintf(`[...%s.querySelectorAll(".n")].slice(2).map((e) => e.textContent).join() === "5,%d,0"`, row("path=/login"), 12*round-5)
+		logins := fmt.Sprintf(`[...%s.querySelectorAll(".n")].slice(4).map((e) => e.textContent).join() === "5,%d,0"`, row("path=/login"), 12*round-5)
 		b.until(row("path=/login") + ` && ` + logins)
-		b.until(fmt.Sprintf(`%s.querySelectorAll(".n")[2].textContent === "%d"`, row("steady"), 4*round))
+		b.until(fmt.Sprintf(`%s.querySelectorAll(".n")[4].textContent === "%d"`, row("steady"), 4*round))
 		b.until(fmt.Sprintf(`document.querySelector("#top-refused b").textContent === "%d"`, 12*round-5))
 		b.until(fmt.Sprintf(`document.querySelectorAll("#tail tr:not(.none)").length === %d`, 12*round-5))
 	}
@@ -146,10 +149,20 @@ func TestShowsTraffic(t *testing.T) {
 	// The chart has every charge.
 	b.until(`charts.past().granted.reduce((a, n) => a + n, 0) === 5 + 2 * 8 && charts.past().refused.reduce((a, n) => a + n, 0) === 19`)
 	b.until(`Number(document.getElementById("offered").textContent) >= 0 && document.getElementById("p99").textContent !== "–"`)
+	// How long calls took, and who decided, of each limit.
+	figure := func(rule string, n int) string {
+		return fmt.Sprintf(`%s.querySelectorAll(".n")[%d].textContent`, row(rule), n)
+	}
+	b.until(`/[µnm]s$/.test(` + figure("steady", 2) + `) && /[µnm]s$/.test(` + figure("steady", 3) + `) && ` + figure("path=/search", 3) + ` === "–"`)
+	b.until(row("steady") + `.lastElementChild.textContent === "store" && ` + row("path=/search") + `.querySelector(".tag").textContent === "shadow"`)
 	// One limit alone.
 	b.do(chromedp.SetValue(chromedp.CSS("#pick"), `["shop","daily"]`))
 	b.text(`document.getElementById("pick").dispatchEvent(new Event("change"))`)
 	b.until(`charts.past() && charts.past().granted.reduce((a, n) => a + n, 0) === 8 && charts.past().refused.every((n) => n === 0)`)
+	b.until(`charts.past().p50.filter((ns) => ns > 0).length > 0 && document.getElementById("latency-of").textContent === "Latency of calls that charge daily"`)
+	b.do(chromedp.SetValue(chromedp.CSS("#pick"), `["shop","path=/search"]`))
+	b.text(`document.getElementById("pick").dispatchEvent(new Event("change"))`)
+	b.until(`charts.past() && charts.past().p50.every((ns) => ns === 0)`)
 	for _, span := range []string{"1h", "6h"} {
 		b.do(chromedp.Click(chromedp.CSS(`[data-span="` + span + `"]`)))
 		b.until(fmt.Sprintf(`charts.past() && charts.past().step === %d`, map[string]int{"1h": 10, "6h": 60}[span]))
@@ -266,6 +279,7 @@ var pictures = []struct {
 	{"dashboard-dark", "dark", "traffic", 1200, 1000},
 	{"dashboard-keys", "light", "keys", 1200, 1000},
 	{"dashboard-key", "light", "one", 1200, 620},
+	{"dashboard-store", "light", "store", 1200, 620},
 	{"dashboard-phone", "dark", "traffic", 320, 760},
 }
 
@@ -281,7 +295,10 @@ func TestFits(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
-	b, s := open(t), serveIn(t, folder, "")
+	redis := storetest.StartRedis(t)
+	shared := func(o *server.Options) { o.Store, o.Fallback.StoreTimeout = redis.URL(), 5*time.Second }
+	serveIn(t, t.TempDir(), "", shared)
+	b, s := open(t), serveIn(t, folder, "", shared)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	b.scheme("light")

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir/server/config"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -63,7 +64,8 @@ type rulesShown struct {
 
 type limitShown struct {
 	Domain, Name, Rule, At, Limit, Algorithm, OnStoreFailure string
-	Unlimited, Shadow, Quota, Lease                          bool
+	Enforce                                                  string // the part of the keys; empty: all
+	Unlimited, Shadow, Quota, Lease, Trial                   bool
 }
 
 // maxRules bounds the limits that a page lists.
@@ -83,20 +85,29 @@ func (d *Dashboard) rulesShown() *rulesShown {
 	return shown
 }
 
+// limitsShown is a rule's limits, its trial last.
 func limitsShown(r *rules.Rule) []limitShown {
 	rule := limitShown{
 		Domain: r.Domain, Rule: r.Path, At: fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column),
-		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
+		Unlimited: r.Unlimited, Shadow: r.Shadow && !r.OnTrial, Quota: r.Quota, Trial: r.OnTrial,
 	}
-	if r.Unlimited {
-		return []limitShown{rule}
+	if r.Unenforced > 0 {
+		rule.Enforce = (config.Whole - r.Unenforced).String()
 	}
-	var all []limitShown
-	for i, l := range r.Limits {
-		shown := rule
-		shown.Name, shown.Limit, shown.Algorithm = l.Name, l.String(), l.Algorithm.String()
-		shown.OnStoreFailure, shown.Lease = r.OnStoreFailure[i].String(), r.Lease[i]
-		all = append(all, shown)
+	all := []limitShown{rule}
+	if !r.Unlimited {
+		all = nil
+		for i, l := range r.Limits {
+			shown := rule
+			shown.Name, shown.Limit, shown.Algorithm = l.Name, l.String(), l.Algorithm.String()
+			if shown.Lease = r.Lease[i]; !r.OnTrial {
+				shown.OnStoreFailure = r.OnStoreFailure[i].String()
+			}
+			all = append(all, shown)
+		}
+	}
+	if r.Trial != nil {
+		all = append(all, limitsShown(r.Trial)...)
 	}
 	return all
 }

@@ -1,9 +1,7 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +14,7 @@ import (
 
 const (
 	maxTop       = 10
-	maxLimits    = 100
 	maxOverrides = 50
-	// recent is how much of the past a limit's line shows.
-	recent = time.Minute
 	// patience is how long a page waits for the store.
 	patience = 500 * time.Millisecond
 	// maxThrottled is how long keys of CL.THROTTLE are surely not cut, in bytes.
@@ -32,7 +27,10 @@ type state struct {
 	Ready  bool    `json:"ready"`
 	Checks []check `json:"checks"`
 	Facts  []Fact  `json:"facts"`
-	Loaded int64   `json:"loaded"` // when the rules came into force, in Unix microseconds
+	Nodes  []Node  `json:"nodes"`
+	// StoreError says why the store reaches no decision.
+	StoreError string `json:"store_error,omitempty"`
+	Loaded     int64  `json:"loaded"` // when the rules came into force, in Unix microseconds
 	// ReloadError says why the files as they are now are not in force.
 	ReloadError string `json:"reload_error,omitempty"`
 
@@ -54,19 +52,6 @@ type check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail,omitempty"`
-}
-
-// limitState is what became of the charges of one limit since it is in force, and
-// second by second in the last minute.
-type limitState struct {
-	Domain        string   `json:"domain"`
-	Rule          string   `json:"rule"`
-	Granted       uint64   `json:"granted"`
-	Refused       uint64   `json:"refused"`
-	Spared        uint64   `json:"spared"`
-	ShadowRefused uint64   `json:"shadow_refused"`
-	Passed        []uint32 `json:"passed"`  // granted and spared a second
-	Stopped       []uint32 `json:"stopped"` // refused a second, shadow or not
 }
 
 // A key is how a page names a key, with what it takes to look at it or to change it.
@@ -103,13 +88,16 @@ type refusal struct {
 func (d *Dashboard) now(ctx context.Context) *state {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	loaded := d.Loaded()
+	loaded, store := d.Loaded(), d.Store(ctx)
 	s := &state{
-		At: time.Now().UnixMilli(), Ready: true, Checks: []check{}, Facts: d.Facts(ctx), Loaded: loaded.At.UnixMicro(),
+		At: time.Now().UnixMilli(), Ready: true, Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
 		Refused: d.top(d.Traffic.TopRefused(maxTop)), Used: d.top(d.Traffic.TopUsed(maxTop)),
 	}
 	if loaded.Err != nil {
 		s.ReloadError = loaded.Err.Error()
+	}
+	if store.Err != nil {
+		s.StoreError = store.Err.Error()
 	}
 	for _, c := range d.Checks(ctx) {
 		told := check{Name: c.Name, OK: c.Err == nil}
@@ -118,84 +106,9 @@ func (d *Dashboard) now(ctx context.Context) *state {
 		}
 		s.Checks = append(s.Checks, told)
 	}
-	s.Limits, s.LimitsLeft = limits(d.Traffic)
+	s.Limits, s.LimitsLeft = d.limits()
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
-}
-
-// shown tells a rule's limit on trial from its live one.
-func shown(rule string, trial bool) string {
-	if trial {
-		return rule + " (on trial)"
-	}
-	return rule
-}
-
-// limits returns what became of each limit's charges, those with most in the last
-// minute first where there are too many to be shown.
-func limits(r *traffic.Recorder) (all []limitState, left int) {
-	at := map[[2]string]int{}
-	find := func(domain, rule string) *limitState {
-		name := [2]string{domain, rule}
-		i, known := at[name]
-		if !known {
-			i = len(all)
-			at[name] = i
-			all = append(all, limitState{Domain: domain, Rule: rule})
-		}
-		return &all[i]
-	}
-	for _, t := range r.Totals() {
-		l := find(t.Domain, shown(t.Rule, t.Trial))
-		*l.total(t.Decision) += t.Count
-	}
-	w := r.History(recent)
-	for i := range w.Series {
-		s := &w.Series[i]
-		l := find(s.Domain, shown(s.Rule, s.Trial))
-		to := &l.Passed
-		if s.Decision == traffic.Refused || s.Decision == traffic.ShadowRefused {
-			to = &l.Stopped
-		}
-		*to = sum(*to, s.Counts)
-	}
-	if len(all) <= maxLimits {
-		return all, 0
-	}
-	slices.SortStableFunc(all, func(a, b limitState) int { return cmp.Compare(b.lately(), a.lately()) })
-	return all[:maxLimits], len(all) - maxLimits
-}
-
-func (l *limitState) total(d traffic.Decision) *uint64 {
-	switch d {
-	case traffic.Refused:
-		return &l.Refused
-	case traffic.Spared:
-		return &l.Spared
-	case traffic.ShadowRefused:
-		return &l.ShadowRefused
-	}
-	return &l.Granted
-}
-
-func (l *limitState) lately() (n uint64) {
-	for _, counts := range [][]uint32{l.Passed, l.Stopped} {
-		for _, c := range counts {
-			n += uint64(c)
-		}
-	}
-	return n
-}
-
-// sum adds counts to others of as many points; to none yet.
-func sum(to, counts []uint32) []uint32 {
-	if to == nil {
-		return slices.Clone(counts)
-	}
-	for i, n := range counts {
-		to[i] += n
-	}
-	return to
 }
 
 func (d *Dashboard) top(keys []traffic.TopKey) []topState {
@@ -223,7 +136,7 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 
 func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
 	told := refusal{
-		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow,
+		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow && !r.Trial,
 		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
 	}
 	if r.RetryAfter == weir.Never {

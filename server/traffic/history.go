@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +19,7 @@ var resolutions = [...]struct{ step, points int64 }{{1, 300}, {10, 360}, {60, 36
 type history struct {
 	last   int64 // the second that was kept last, since 1970; 0 before the first
 	series int
-	called [buckets]*steps
+	called *timing // all calls
 }
 
 // steps are a count over time, in each resolution.
@@ -79,11 +78,9 @@ func (r *Recorder) keep(at time.Time) {
 		}
 		r.forget()
 	}
+	h.time(&h.called, &r.latency, now)
 	for _, t := range r.table.Load().tallies {
 		t.keep(h, now)
-	}
-	for i := range r.latency {
-		h.keep(&h.called[i], &r.latency[i], now)
 	}
 	h.last = now
 	r.used.turn(at)
@@ -93,10 +90,9 @@ func (r *Recorder) keep(at time.Time) {
 // forget begins the history anew, with what is counted from now on.
 func (r *Recorder) forget() {
 	r.history.last = 0
-	for i := range r.history.called {
-		r.history.called[i].forget()
-	}
+	r.history.called.forget()
 	for _, t := range r.table.Load().tallies {
+		t.timing.forget()
 		for d := range t.steps {
 			for _, s := range t.steps[d] {
 				s.forget()
@@ -117,6 +113,7 @@ func (t *tally) keep(h *history, now int64) {
 			h.keep(&t.steps[d][s], &t.counts[d][s], now)
 		}
 	}
+	h.time(&t.timing, t.latency.Load(), now)
 }
 
 // keep files one count, if it was ever more than 0 and there is room for it.
@@ -137,12 +134,13 @@ func (h *history) keep(to **steps, count *atomic.Uint64, now int64) {
 // keepOnly counts the series again, once some are gone.
 func (h *history) keepOnly(t *table) {
 	h.series = 0
-	for i := range h.called {
-		if h.called[i] != nil {
-			h.series++
-		}
+	if h.called != nil {
+		h.series++
 	}
 	for _, tally := range t.tallies {
+		if tally.timing != nil {
+			h.series++
+		}
 		for d := range tally.steps {
 			for s := range tally.steps[d] {
 				if tally.steps[d][s] != nil {
@@ -151,30 +149,6 @@ func (h *history) keepOnly(t *table) {
 			}
 		}
 	}
-}
-
-// latency counts calls by how long they took: four steps for each doubling, in
-// nanoseconds, from 256 ns on.
-type latency [buckets]atomic.Uint64
-
-const (
-	buckets   = 4 * 26
-	firstBits = 8
-)
-
-func (l *latency) add(took time.Duration) { l[bucketOf(took)].Add(1) }
-
-func bucketOf(took time.Duration) int {
-	n := uint64(max(took, 1<<firstBits))
-	doubling := bits.Len64(n) - 1
-	i := (doubling-firstBits)*4 + int(n>>(doubling-2)&3)
-	return min(i, buckets-1)
-}
-
-// until is the longest time that falls into a bucket.
-func until(bucket int) time.Duration {
-	doubling := bucket/4 + firstBits
-	return time.Duration(uint64(bucket%4+5)<<(doubling-2)) - 1
 }
 
 // Series is how often a limit has reached one decision, over time.
@@ -192,19 +166,13 @@ type Window struct {
 	Step  time.Duration
 	// Points is how many steps there are.
 	Points int
-	// Series has one element for each decision that was ever reached. Where
-	// there are more than 4096, the latest have none.
-	Series []Series
-	// Latency has one element for each step.
+	// Series has one element for each decision that was ever reached, and Timings
+	// one for each limit that was ever charged. Where there are more than 4096
+	// together, the latest have none.
+	Series  []Series
+	Timings []Timing
+	// Latency has one element for each step, of all calls.
 	Latency []Latency
-}
-
-// Latency is how long the calls of one step took: half of them at most P50, 99 in
-// 100 at most P99, none longer than Max. The figures are rounded up by less than a
-// quarter; without calls they are 0.
-type Latency struct {
-	Calls         uint64
-	P50, P99, Max time.Duration
 }
 
 // History returns the last span of time, at most six hours, in the finest steps in
@@ -234,44 +202,12 @@ func (r *Recorder) History(span time.Duration) Window {
 				}
 			}
 		}
+		if t.timing != nil {
+			w.Timings = append(w.Timings, Timing{t.domain, t.rule, t.trial, t.timing.read(resolution, points, end), t.timing.lately(r.history.last)})
+		}
 	}
-	w.Latency = r.history.latencies(resolution, points, end)
+	w.Latency = r.history.called.read(resolution, points, end)
 	return w
-}
-
-// latencies returns how long calls took in each step.
-func (h *history) latencies(resolution int, points, end int64) []Latency {
-	out := make([]Latency, points)
-	var read [buckets][]uint32
-	for i, s := range h.called {
-		if s != nil {
-			read[i] = s.read(resolution, points, end)
-		}
-	}
-	for at := range out {
-		l := &out[at]
-		for i := range read {
-			if read[i] != nil {
-				l.Calls += uint64(read[i][at])
-			}
-		}
-		seen := uint64(0)
-		for i := range read {
-			if read[i] == nil || read[i][at] == 0 {
-				continue
-			}
-			before := seen
-			seen += uint64(read[i][at])
-			l.Max = until(i)
-			if half := (l.Calls + 1) / 2; before < half && half <= seen {
-				l.P50 = l.Max
-			}
-			if most := l.Calls - l.Calls/100; before < most && most <= seen {
-				l.P99 = l.Max
-			}
-		}
-	}
-	return out
 }
 
 // A Total is how often a limit has reached one decision since it is in force.

@@ -10,18 +10,30 @@ import (
 // Observe counts what became of a call. Takes that charge are counted; looks, and
 // what corrects a take, decide nothing.
 func (r *Recorder) Observe(c *observe.Call) {
-	r.latency.add(c.Took)
+	bucket := bucketOf(c.Took)
+	r.latency[bucket].Add(1)
 	t := r.table.Load()
 	asked := c.Limits
 	for _, a := range c.Acts {
-		if a.Kind == weir.Take && a.Err == nil {
-			for i := range a.Charges {
-				if a.Charges[i].Cost > 0 {
-					r.count(t.find(asked[i]), &a.Charges[i], &a.Decisions[i])
-				}
-			}
+		if a.Kind == weir.Take {
+			r.act(t, a, asked, bucket)
 		}
 		asked = asked[len(a.Charges):]
+	}
+}
+
+// act counts the charges of a take, and how long the call took also where that led
+// to no decision.
+func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
+	for i := range a.Charges {
+		if a.Charges[i].Cost == 0 {
+			continue
+		}
+		p := t.find(asked[i])
+		p.took(bucket)
+		if a.Err == nil {
+			r.count(p, &a.Charges[i], &a.Decisions[i])
+		}
 	}
 }
 

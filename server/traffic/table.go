@@ -43,6 +43,8 @@ type tally struct {
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
 	steps     [decisions][sources]*steps
+	latency   atomic.Pointer[latency] // of calls that charge it; nil before the first
+	timing    *timing
 }
 
 // A place is what there is to know of a limit while it is counted.

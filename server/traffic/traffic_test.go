@@ -168,7 +168,7 @@ func TestHistory(t *testing.T) {
 		if sum < 18 || sum > 22 || most != 3 {
 			t.Errorf("ten seconds: %v", w.Series[0].Counts)
 		}
-		if got := w.Latency[9]; got.Calls != uint64(w.Series[0].Counts[9]) || got.P50 <= 0 || got.Max < got.P99 {
+		if got := w.Latency[9]; got.P50 <= 0 || got.P99 < got.P50 {
 			t.Errorf("latency %+v", got)
 		}
 		time.Sleep(3 * time.Hour)

@@ -7,7 +7,11 @@ const charts = (() => {
     return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "spared", "accent", "granted-fill", "refused-fill", "shadow-fill", "spared-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
   };
   const short = (n) => n == null ? "–" : n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : n >= 100 ? String(Math.round(n)) : String(+n.toPrecision(3));
-  const took = (us) => us == null || us === 0 ? "–" : us < 1000 ? +us.toPrecision(2) + " µs" : us < 1e6 ? +(us / 1e3).toPrecision(2) + " ms" : +(us / 1e6).toPrecision(2) + " s";
+  const took = (ns) => {
+    if (ns == null || ns === 0) return "–";
+    for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns < 999.5 * size) return +(ns / size).toPrecision(2) + " " + unit;
+    return +(ns / 1e9).toPrecision(2) + " s";
+  };
   const lists = ["granted", "refused", "spared", "shadow_refused", "p50", "p99"];
   let past = null, drawn = [], view = "";
 
@@ -33,7 +37,7 @@ const charts = (() => {
     const passed = rate(past.granted), spared = rate(past.spared), shadow = rate(past.shadow_refused), refused = rate(past.refused);
     const stack = [passed];
     for (const list of [spared, shadow, refused]) stack.push(list.map((n, i) => n + stack[stack.length - 1][i]));
-    const called = (list) => list.map((us) => us === 0 ? null : us);
+    const called = (list) => list.map((ns) => ns === 0 ? null : ns);
     return {
       decisions: [at, stack[3], stack[2], stack[1], stack[0]],
       rates: [null, refused, shadow, spared, passed],
@@ -45,31 +49,38 @@ const charts = (() => {
     const at = new Date(s * 1000), two = (n) => String(n).padStart(2, "0");
     return two(at.getHours()) + ":" + two(at.getMinutes()) + (at.getSeconds() ? ":" + two(at.getSeconds()) : "");
   };
-  const axes = (c, format, size) => {
+  const axes = (c, format, size, more) => {
     const axis = { stroke: c.soft, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return [{ ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format) }];
+    return [{ ...axis, grid: { show: false }, space: 50, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format), ...more }];
   };
-  const options = (place, series, axes, fullest) => ({
+  // Times are between nanoseconds and seconds: one slow call must not flatten all others.
+  const counted = { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] };
+  const tens = { distr: 3, log: 10, range: (_, low, high) => [10 ** Math.floor(Math.log10(low || 1e3)), 10 ** Math.ceil(Math.log10((high || 1e6) * 1.01))] };
+  const powers = (_, __, low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (___, i) => low * 10 ** i);
+  const options = (place, series, axes, y) => ({
     width: place.clientWidth, height: 220, padding: [8, 12, 0, 0], series, axes, legend: { live: true },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
-    scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(fullest, (high || 0) * 1.1)] } },
+    scales: { x: { time: true }, y },
     hooks: { init: [(u) => u.root.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"))] },
   });
-  const when = { label: "at", value: (_, s) => s == null ? "–" : moment(s) };
+  // Where nobody points, the legend tells the last point.
+  const last = (list) => list[list.length - 1];
+  const when = { label: "at", value: (u, s) => u.data[0].length === 0 ? "–" : moment(s == null ? last(u.data[0]) : s) };
 
   const build = () => {
     const c = colours(), data = columns();
     for (const chart of drawn) chart.destroy();
+    for (const place of document.querySelectorAll(".chart")) place.replaceChildren();
     // Each covers what is drawn before it, so that only its own part is seen.
     const stacked = (label, name, index) => ({
       label, stroke: c[name], fill: c[name + "-fill"], width: 1, points: { show: false },
-      value: (u, v, _, i) => i == null ? "–" : short(columns().rates[index][i]),
+      value: (u, v, _, i) => short(i == null ? last(columns().rates[index]) : columns().rates[index][i]),
     });
-    const line = (label, colour) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (_, v) => took(v) });
+    const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
     const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     drawn = [
-      new uPlot(options(decisions, [when, stacked("refused", "refused", 1), stacked("shadow", "shadow", 2), stacked("spared", "spared", 3), stacked("granted", "granted", 4)], axes(c, short, 46), 1), data.decisions, decisions),
-      new uPlot(options(latency, [when, line("p99", c.accent), line("p50", c.granted)], axes(c, (us) => us === 0 ? "0" : took(us), 62), 10), data.latency, latency),
+      new uPlot(options(decisions, [when, stacked("refused", "refused", 1), stacked("shadow", "shadow", 2), stacked("spared", "spared", 3), stacked("granted", "granted", 4)], axes(c, short, 46), counted), data.decisions, decisions),
+      new uPlot(options(latency, [when, line("p99", c.accent, 1), line("p50", c.granted, 2)], axes(c, took, 62, { splits: powers }), tens), data.latency, latency),
     ];
   };
   const draw = () => {

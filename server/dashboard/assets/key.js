@@ -13,17 +13,20 @@ const keyForm = (() => {
   const named = () => [...entries.querySelectorAll(".entry")].map((e) => e.value).filter((v) => v !== "");
 
   const call = async (path, init) => {
-    const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } });
+    const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } }).catch(() => { throw new Error("the server does not answer"); });
     const body = await response.json().catch(() => ({}));
     if (response.status === 401) location.reload();
     if (!response.ok) throw new Error(body.detail || `the server answers ${response.status}`);
     return body;
   };
 
+  // mode says how a limit refuses, if it does not refuse everybody.
+  const mode = (l) => l.trial ? ["on trial"] : l.enforce ? [`enforced for ${l.enforce}`, l.shadow ? "not this key" : "this key too"] : l.shadow ? ["shadow"] : [];
+
   const show = (limits) => {
     byId("answer").replaceChildren(...limits.map((l) => {
       const box = make("div", { class: "known" }), s = l.state;
-      box.append(make("h4", {}, l.rule || l.name || "", ...(l.name && l.name !== l.rule ? [make("span", { class: "soft" }, " " + l.name)] : [])));
+      box.append(make("h4", {}, l.rule || l.name || "", ...(l.name && l.name !== l.rule ? [make("span", { class: "soft" }, " " + l.name)] : []), ...mode(l).map((words) => make("span", { class: "tag" }, words))));
       if (s && s.limit) {
         const full = s.used + s.remaining;
         const bar = make("div", { class: "gauge" + (s.passes ? "" : " full") }, make("span", {}));

@@ -2,7 +2,7 @@
 // Keeps the page as the server is: one stream, a message a second.
 (() => {
   const { byId, make, text } = tables;
-  let source = null, span = "5m", chosen = ["", ""], rules = byId("rules-part").dataset.loaded, hold = false, retry = 0;
+  let source = null, span = "5m", chosen = ["", ""], rules = byId("rules-part").dataset.loaded, hold = false, retry = 0, silence = 0, at = 0;
 
   const figures = () => {
     const now = charts.lately(10);
@@ -14,7 +14,8 @@
     text("share", offered ? String(+(100 * now.refused / offered).toPrecision(3)) : "0");
     text("p50", charts.took(now.p50));
     text("p99", charts.took(now.p99));
-    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. A request under several limits charges each of them; latency is that of all calls.`);
+    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. A request under several limits charges each of them; ${chosen[1] ? "latency is that of the calls that charge this one." : "latency is that of all calls."}`);
+    text("latency-of", chosen[1] ? `Latency of calls that charge ${chosen[1]}` : "Latency of all calls");
   };
 
   // reloadRules shows the rules that came into force.
@@ -49,9 +50,27 @@
     text("missed", state.missed ? `${tables.whole(state.missed)} more were too many to be shown one by one.` : "");
     text("reload-error", state.reload_error || "");
     byId("reload").hidden = !state.reload_error;
+    text("store-error", state.store_error || "");
+    byId("store-away").hidden = !state.store_error;
     text("readiness", state.ready ? "ready" : "not ready");
     byId("dot").className = "dot " + (state.ready ? "good" : "bad");
     reloadRules(state.loaded);
+  };
+
+  // lost says that what is shown is old, unless something new comes before.
+  const lost = (after, why) => {
+    clearTimeout(silence);
+    silence = setTimeout(() => {
+      text("gone-title", why);
+      text("gone-since", (at ? `What is shown is as of ${new Date(at).toLocaleTimeString([], { hour12: false })}. ` : "") + "This page tries again until it is told more.");
+      byId("gone").hidden = false;
+      document.body.classList.add("stale");
+    }, after);
+  };
+  const found = () => {
+    lost(6000, "The server has said nothing for some seconds.");
+    byId("gone").hidden = true;
+    document.body.classList.remove("stale");
   };
 
   const connect = () => {
@@ -60,19 +79,26 @@
     charts.reset(span + chosen.join("\n"));
     source = new EventSource("/dashboard/events?" + new URLSearchParams({ span, domain: chosen[0], rule: chosen[1] }));
     source.onmessage = (message) => {
+      const state = JSON.parse(message.data);
+      at = state.at;
       text("live", "live");
-      show(JSON.parse(message.data));
+      found();
+      show(state);
     };
     source.onerror = () => {
       text("live", "not connected");
+      text("readiness", "unknown");
+      byId("dot").className = "dot";
+      lost(1000, "The server does not answer.");
       // A browser gives up where the server refuses: it may have room later, or
       // want a login.
-      if (source.readyState === EventSource.CLOSED) retry = setTimeout(again, 5000);
+      if (source.readyState === EventSource.CLOSED) retry = setTimeout(again, 2000);
     };
   };
   const again = async () => {
     const response = await fetch("/v1/overrides").catch(() => null);
     if (response && response.status === 401) return location.reload();
+    if (response && response.ok) lost(0, "The server shows itself to as many pages as it can already.");
     connect();
   };
 

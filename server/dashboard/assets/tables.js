@@ -40,21 +40,35 @@ const tables = (() => {
   };
 
   const mean = (list, n) => list && list.length ? list.slice(-n).reduce((sum, v) => sum + v, 0) / Math.min(n, list.length) : 0;
+  const percent = (part, all) => +(100 * part / all).toPrecision(3) + " %";
+  // shares names who decided, the most first.
+  const shares = (counts) => {
+    const names = Object.keys(counts).filter((n) => counts[n] > 0).sort((a, b) => counts[b] - counts[a]);
+    const all = names.reduce((sum, n) => sum + counts[n], 0);
+    return names.map((name) => ({ name, count: counts[name], share: percent(counts[name], all), about: counts[name] * 100 < all ? "<1 %" : Math.round(100 * counts[name] / all) + " %" }));
+  };
   const limits = (state, pick) => {
     const cells = (row, l) => {
       const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), numbers = row.querySelectorAll(".n");
       row.children[1].replaceChildren(charts.spark(l.passed, l.stopped));
-      [charts.short(passed + stopped), charts.short(stopped), whole(l.granted), whole(l.refused), whole(l.shadow_refused)].forEach((words, i) => {
+      [charts.short(passed + stopped), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused)].forEach((words, i) => {
         if (numbers[i].textContent !== words) numbers[i].textContent = words;
       });
       numbers[1].classList.toggle("hot", stopped > 0);
+      const by = shares(l.sources), words = by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.about).join(", ") || "–";
+      if (row.lastElementChild.textContent !== words) row.lastElementChild.textContent = words;
+      const mode = row.querySelector(".tag");
+      mode.hidden = !l.mode;
+      mode.textContent = l.mode || "";
     };
     const build = (l) => {
       const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule);
       button.addEventListener("click", () => pick(l.domain, l.rule));
-      return make("tr", {}, make("th", { scope: "row" }, button), make("td", {}), ...Array.from({ length: 5 }, () => make("td", { class: "n" })));
+      return make("tr", {}, make("th", { scope: "row" }, button, make("span", { class: "tag" })), make("td", {}), ...Array.from({ length: 7 }, () => make("td", { class: "n" })), make("td", { class: "by" }));
     };
-    keyed(byId("limits"), state.limits, (l) => l.domain + "\n" + l.rule, build, cells);
+    const none = () => make("tr", { class: "none" }, make("td", { colspan: "10" }, "No rule has a limit."));
+    const all = state.limits && state.limits.length ? state.limits : [{ none: true }];
+    keyed(byId("limits"), all, (l) => l.none ? "" : l.domain + "\n" + l.rule, (l) => l.none ? none() : build(l), (row, l) => { if (!l.none) cells(row, l); });
     text("limits-left", state.limits_left ? `${whole(state.limits_left)} more are not shown: they had less traffic. ` : "");
   };
 
@@ -92,15 +106,13 @@ const tables = (() => {
 
   const palette = ["store", "lease", "deny_cache", "fallback", "fail_open", "fail_closed", "shadow", "limit"];
   const sources = (counts) => {
-    const names = Object.keys(counts).filter((n) => counts[n] > 0).sort((a, b) => counts[b] - counts[a]);
-    const all = names.reduce((sum, n) => sum + counts[n], 0);
-    const colour = (n) => "source-" + (palette.includes(n) ? n : "other");
-    const share = (n) => +(100 * counts[n] / all).toPrecision(3) + " %";
-    const bar = byId("sources");
-    keyed(bar, names, (n) => n, (n) => make("span", { class: colour(n) }), (e, n) => { e.style.flexGrow = counts[n]; });
-    const words = all ? names.map((n) => `${n} ${share(n)}`).join(", ") : "Nothing was decided in this time";
+    const by = shares(counts), bar = byId("sources");
+    const colour = (s) => "source-" + (palette.includes(s.name) ? s.name : "other");
+    keyed(bar, by, (s) => s.name, (s) => make("span", { class: colour(s) }), (e, s) => { e.style.flexGrow = s.count; });
+    const words = by.map((s) => `${s.name} ${s.share}`).join(", ") || "Nothing was decided in this time";
     if (bar.getAttribute("aria-label") !== words) bar.setAttribute("aria-label", words);
-    keyed(byId("sources-legend"), names, (n) => n, (n) => make("li", {}, make("i", { class: colour(n) }), n + " ", make("b", {})), (e, n) => { e.querySelector("b").textContent = `${whole(counts[n])} (${share(n)})`; });
+    const legend = by.length ? by : [{ name: "" }];
+    keyed(byId("sources-legend"), legend, (s) => s.name, (s) => s.name ? make("li", {}, make("i", { class: colour(s) }), s.name + " ", make("b", {})) : make("li", { class: "none" }, "Nothing was decided in this time."), (e, s) => { if (s.name) e.querySelector("b").textContent = `${whole(s.count)} (${s.share})`; });
   };
 
   const overrides = (state) => {
@@ -111,6 +123,17 @@ const tables = (() => {
     });
   };
 
+  const nodes = (all) => {
+    byId("nodes-card").hidden = all.length === 0;
+    const away = all.filter((n) => n.bad).length;
+    text("nodes-count", away ? `${away} of ${all.length} in trouble` : String(all.length));
+    keyed(byId("nodes"), all, (n) => n.role + " " + n.address, (n) => make("tr", {}, make("th", { scope: "row" }, n.address), make("td", {}, n.role), make("td", {}, make("span", { class: "dot" }), make("span", {}))), (row, n) => {
+      const [dot, words] = row.lastElementChild.children, told = n.detail || "well";
+      dot.className = "dot " + (n.bad ? "bad" : "good");
+      if (words.textContent !== told) words.textContent = told;
+    });
+  };
+
   const health = (state) => {
     keyed(byId("checks"), state.checks, (c) => c.name + c.ok + c.detail, (c) => make("li", {}, make("span", { class: "dot " + (c.ok ? "good" : "bad") }), c.name + ": " + (c.ok ? "well" : c.detail)), () => {});
     keyed(byId("facts"), state.facts, (f) => f.name, (f) => make("div", {}, make("dt", {}, f.name), make("dd", {})), (e, f) => {
@@ -118,6 +141,7 @@ const tables = (() => {
       if (value.textContent !== f.value) value.textContent = f.value;
       value.classList.toggle("bad", Boolean(f.bad));
     });
+    nodes(state.nodes || []);
   };
 
   return { byId, make, text, whole, duration, limits, top, tail, sources, overrides, health };
