@@ -31,7 +31,7 @@ func FuzzKeys(f *testing.F) {
 	limits := fuzzLimits(f)
 	f.Fuzz(func(t *testing.T, one, oneSlot, other, otherSlot, secret string) {
 		n := newKeyer(defaultPrefix, secret)
-		fuzztest.Within(t, fuzztest.MostBytes, len(one)+len(other)+len(secret), func() {
+		fuzztest.Within(t, fuzztest.MostBytes, 8*len(one+oneSlot+other+otherSlot+secret), func() {
 			for _, limit := range limits {
 				a, b := &weir.Charge{Key: one, Slot: oneSlot, Limit: limit}, &weir.Charge{Key: other, Slot: otherSlot, Limit: limit}
 				nameA, nameB := n.name(a), n.name(b)
