@@ -14,8 +14,9 @@ const (
 	MostBytes = 64 << 10
 	// perByte is how much more each byte of the input may.
 	perByte = 64
-	// longest is how long it may take.
+	// longest is how long it may take, and longer what each byte adds.
 	longest = 10 * time.Millisecond
+	longer  = time.Microsecond
 	// again is how often a call that was too much is repeated: the collector, a
 	// pool that was empty and other processes are not the input's fault.
 	again = 20
@@ -29,12 +30,12 @@ type cost struct {
 
 // Within calls f, which reads an input of some bytes, and fails the test if that
 // allocates more than most bytes, plus 64 for each of the input, or, while inputs
-// are being made up, takes longer than 10 ms. Plain tests, which run beside others
+// are being made up, takes longer than 10 ms, plus 1 µs for each. Plain tests, which run beside others
 // on machines of any speed, judge no time. What is too much is tried again before it
 // counts, so f must be able to run several times.
 func Within(t testing.TB, most, input int, f func()) {
 	t.Helper()
-	allowed := cost{uint64(most + perByte*input), longest}
+	allowed := cost{uint64(most + perByte*input), longest + time.Duration(input)*longer}
 	if !fuzzing() {
 		allowed.took = time.Hour
 	}
