@@ -6,7 +6,8 @@ GO ?= go
 # The race detector and the real servers make whole runs slow on small machines.
 TIMEOUT ?= 12m
 BENCHTIME ?= 1s
-FUZZTIME ?= 10s
+FUZZTIME ?= 1000000x
+FUZZ ?= .
 ARGS ?=
 
 # Linters live in a module of their own; -modfile is refused in workspaces.
@@ -80,8 +81,8 @@ chaos: setup ## break Redis, the network, the clock and Weir itself under load; 
 	cd internal/chaos && $(GO) test -count=1 -timeout 20m -args -full
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME
-	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/resp FuzzParse'
+	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 .PHONY: clean
 clean: ## remove what was built

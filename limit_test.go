@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fuzztest"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -97,7 +98,9 @@ func FuzzParseLimit(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := weir.ParseLimit(text)
+		var l weir.Limit
+		var err error
+		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() { l, err = weir.ParseLimit(text) })
 		if err != nil {
 			if !errors.Is(err, weir.ErrInvalid) || len(err.Error()) > 500 {
 				t.Errorf("%q: %v", text, err)

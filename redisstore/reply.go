@@ -62,6 +62,9 @@ func (b *batch) decode(reply string) (answer, error) {
 			a.Err = errOutside
 		case it.isRun:
 			it.answer(&a.Decisions[0])
+			if err := possible(&a.Decisions[0]); err != nil {
+				return got, err
+			}
 		}
 	}
 	return got, nil
@@ -106,7 +109,19 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
+		if err := possible(&d); err != nil {
+			return err
+		}
 		a.Decisions[i] = d
+	}
+	return nil
+}
+
+// possible refuses a decision that the script never makes: the reply was another's,
+// or was changed on its way.
+func possible(d *weir.Decision) error {
+	if min(d.Granted, d.Remaining, int64(d.RetryAfter), int64(d.ResetAfter), int64(d.Delay)) < 0 {
+		return fmt.Errorf("%w: a reply that cannot be: %+v", weir.ErrBackend, *d)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.started = true
 	a.mu.Unlock()
 
+	a.options.warnOfOpenFiles(ctx)
 	a.greetStore(ctx)
 	listeners, err := a.listen(ctx)
 	if err != nil {

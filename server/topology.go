@@ -38,6 +38,10 @@ func parseTarget(raw string) (*target, error) {
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	t := &target{kind: kind}
 	refuse := func(value string) (*target, error) { return nil, storeError(value, wanted[kind]) }
+	if cutShort(rest) {
+		// What comes before it may be half a password, which nobody is to be told.
+		return refuse("with an @ behind its hosts")
+	}
 	if kind != "" {
 		why := ""
 		if rest, why = t.readHosts(rest); why != "" {
@@ -50,6 +54,10 @@ func parseTarget(raw string) (*target, error) {
 		return refuse(why)
 	}
 	options, err := redis.ParseURL(raw)
+	if err != nil && t.sentinelPassword != "" {
+		// An option that there is not may be the rest of the password.
+		return refuse("with options that it does not have")
+	}
 	if err != nil {
 		return refuse(misread(err))
 	}
@@ -62,6 +70,13 @@ func parseTarget(raw string) (*target, error) {
 	}
 	t.Options = options
 	return t, nil
+}
+
+// cutShort reports whether a user's part may go on behind what looks like the end of
+// the hosts, as with a password that has a slash.
+func cutShort(rest string) bool {
+	end := strings.IndexAny(rest, "/?#")
+	return end > 0 && strings.Contains(rest[end:], "@")
 }
 
 // readHosts takes several hosts, and a master's name, out of what comes after the
@@ -114,7 +129,10 @@ func withPort(host, port string) (string, bool) {
 func (t *target) readSentinel(raw string) (left, wrong string) {
 	before, query, _ := strings.Cut(raw, "?")
 	values, err := url.ParseQuery(query)
-	if err != nil || !values.Has("sentinel_username") && !values.Has("sentinel_password") {
+	if err != nil {
+		return "", "with options that cannot be read"
+	}
+	if !values.Has("sentinel_username") && !values.Has("sentinel_password") {
 		return raw, ""
 	}
 	if t.kind != "sentinel" {

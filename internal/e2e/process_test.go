@@ -24,23 +24,47 @@ const (
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	lines  chan string   // of stdout, closed with it
-	stderr *bytes.Buffer // to be read once exited is closed
+	lines  chan string // of stdout, closed with it
+	stderr *output
 	exited chan struct{}
 }
 
+// output is what a process has said, which may say more.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
 func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	return startWith(t, nil, program, args...)
+}
+
+// startWith starts a process that finds more variables, each as NAME=value.
+func startWith(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{
 		t:      t,
 		cmd:    exec.Command(program, args...),
 		lines:  make(chan string, 100),
-		stderr: new(bytes.Buffer),
+		stderr: new(output),
 		exited: make(chan struct{}),
 	}
 	p.cmd.Stderr = p.stderr
 	// Servers of several tests run at once.
-	p.cmd.Env = append(os.Environ(), "WEIR_ADMIN=off")
+	p.cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
 	dieWithParent(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -7,9 +7,11 @@ package admin
 import (
 	"cmp"
 	"crypto/sha256"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -118,6 +120,13 @@ func New(o Options) (http.Handler, error) {
 	return a.guard(a.routes()), nil
 }
 
+// program tells the name of the program, without its arguments: the URL of a store
+// may be among them, with its password.
+func program(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, os.Args[0])
+}
+
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rules", a.rules)
@@ -127,7 +136,7 @@ func (a *api) routes() http.Handler {
 		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
 	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/cmdline", program)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

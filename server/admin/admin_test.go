@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -388,6 +389,9 @@ func TestRules(t *testing.T) {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s in %s", want, body)
 		}
+	}
+	if body := d.call(http.StatusOK, http.MethodGet, "/debug/pprof/cmdline", ""); body != os.Args[0] {
+		t.Errorf("more is told than the program's name: %q", body)
 	}
 	if body := d.call(http.StatusOK, http.MethodGet, "/debug/pprof/", ""); !strings.Contains(body, "goroutine") {
 		t.Errorf("pprof: %s", body)

@@ -6,8 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/config"
 )
+
+// YAML takes more than most: a node for a byte or two, and what is said of it.
+const yamlBytes, yamlFactor = 256 << 10, 8
 
 // FuzzParse wants any text to be read or refused with a place for each mistake.
 func FuzzParse(f *testing.F) {
@@ -23,7 +27,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		domain, err := config.Parse("f", text)
+		var domain *config.Domain
+		var err error
+		fuzztest.Within(t, yamlBytes, yamlFactor*len(text), func() { domain, err = config.Parse("f", text) })
 		if err == nil {
 			check(t, domain.Descriptors, 1)
 			return

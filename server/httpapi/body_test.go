@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -170,7 +171,9 @@ func FuzzParseTake(f *testing.F) {
 	f.Add([]byte(`{"domain":"d",` + userEntry + `,"mode":"reserve","max_wait_ms":5,"id":"a","hold_ms":9}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, kind := range []weir.Kind{weir.Take, weir.Refund, weir.Settle, weir.Release, weir.Renew} {
-			req, err := parseAct(body, kind)
+			var req *rules.Request
+			var err error
+			fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { req, err = parseAct(body, kind) })
 			if err == nil {
 				wantSound(t, body, req)
 			} else if !errors.Is(err, weir.ErrInvalid) {

@@ -3,6 +3,8 @@ package resp
 import (
 	"bytes"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/fuzztest"
 )
 
 // FuzzParse holds the reader of requests to its bounds, and to one answer
@@ -16,7 +18,9 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed), uint16(1))
 	}
 	f.Fuzz(func(t *testing.T, input []byte, step uint16) {
-		whole, err := requests(input)
+		var whole [][]byte
+		var err error
+		fuzztest.Within(t, fuzztest.MostBytes, len(input), func() { whole, err = requests(input) })
 		var pieces [][]byte
 		var session session
 		for rest := input; len(rest) > 0; {
@@ -88,8 +92,11 @@ func FuzzSession(f *testing.F) {
 	s := newServer(f, Options{Password: "secret", Taker: answering{}})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		c := newSession(s, nopConn{})
-		c.in = input[:min(len(input), maxRequest)]
-		c.answer()
+		fuzztest.Within(t, fuzztest.MostBytes, len(input), func() {
+			c = newSession(s, nopConn{})
+			c.in = bytes.Clone(input[:min(len(input), maxRequest)])
+			c.answer()
+		})
 		if n := unanswered(c.out); n != 0 {
 			t.Fatalf("%q is answered by %q, which ends %d values short", input, c.out, n)
 		}

@@ -46,7 +46,7 @@ func newBench(t *testing.T, yaml string, mode rls.Mode) *bench {
 	return b
 }
 
-func newService(t *testing.T, yaml string, o rls.Options) *rls.Service {
+func newService(t testing.TB, yaml string, o rls.Options) *rls.Service {
 	t.Helper()
 	set, err := rules.Parse("d.yaml", []byte(yaml))
 	if err != nil {

@@ -65,7 +65,11 @@ func (a *benchAim) check(given func(flag string) bool) error {
 		}
 		u, err := url.Parse(a.target)
 		if err != nil || u.Port() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery != "" {
-			return &weir.InvalidError{Field: "target", Value: strconv.Quote(a.target), Want: a.scheme + "://HOST:PORT and no more"}
+			value := strconv.Quote(a.target)
+			if strings.Contains(a.target, "@") {
+				value = "with a user" // and perhaps a password
+			}
+			return &weir.InvalidError{Field: "target", Value: value, Want: a.scheme + "://HOST:PORT and no more"}
 		}
 	default:
 		// It may hold a password.

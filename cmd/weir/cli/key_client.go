@@ -69,6 +69,10 @@ func (c *adminClient) call(ctx context.Context, method, path string, body []byte
 // base is the URL of the listener, without a slash at its end.
 func (c *adminClient) base() (string, error) {
 	text := c.url
+	if strings.Contains(text, "@") {
+		// It is not repeated: a password may stand there.
+		return "", errors.New("admin is a URL with a user: want host:port or a URL without one, and the token in a file, for --admin-token-file")
+	}
 	if !strings.Contains(text, "://") {
 		scheme := "http://"
 		if c.tls.ca != "" || c.tls.cert != "" {

@@ -128,6 +128,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	defer stopTracing()
 	found.tell(options.Logger)
+	warnOfPassword(cmd.Flags(), options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
 	notify := newNotifier(options.Logger)
 	notify.attach(&options)

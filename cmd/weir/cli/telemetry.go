@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel"
 
@@ -21,11 +22,12 @@ func defineTelemetry(flags *pflag.FlagSet, o *server.TelemetryOptions) {
 // trace begins tracing where the environment asks for it. The function that it
 // returns sends what is left.
 func (f *serveFlags) trace(ctx context.Context, o *server.Options) (stop func(), err error) {
+	otel.SetLogger(logr.FromSlogHandler(wordless{o.Logger.Handler()}))
+	otel.SetErrorHandler(lost{o.Logger})
 	o.Telemetry.Tracing, err = tracing.New(ctx, moduleVersion())
 	if err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(lost{o.Logger})
 	return func() { o.Telemetry.Tracing.Stop(context.WithoutCancel(ctx), o.Logger) }, nil
 }
 
@@ -34,3 +36,27 @@ type lost struct{ logger *slog.Logger }
 
 // Handle logs a failure.
 func (l lost) Handle(err error) { l.logger.Warn("spans are not sent", "error", err) }
+
+// wordless logs what the library of OpenTelemetry would write to stderr by itself, such
+// as that a variable is wrong, but no values: the variables hold what a collector
+// wants to hear.
+type wordless struct{ slog.Handler }
+
+// leastWarning is the level at which the library warns.
+const leastWarning = slog.LevelInfo - 1
+
+// Enabled lets warnings and errors through.
+func (w wordless) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= leastWarning && w.Handler.Enabled(ctx, slog.LevelWarn)
+}
+
+// Handle logs the message alone.
+func (w wordless) Handle(ctx context.Context, r slog.Record) error {
+	return w.Handler.Handle(ctx, slog.NewRecord(r.Time, slog.LevelWarn, "OpenTelemetry says: "+r.Message, r.PC))
+}
+
+// WithAttrs takes nothing along.
+func (w wordless) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+// WithGroup takes nothing along.
+func (w wordless) WithGroup(string) slog.Handler { return w }

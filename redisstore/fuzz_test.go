@@ -1,0 +1,147 @@
+package redisstore
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/fuzztest"
+)
+
+// tagIn is the hash tag of a key as the Redis Cluster specification finds it.
+func tagIn(name string) string {
+	_, rest, found := strings.Cut(name, "{")
+	tag, _, ended := strings.Cut(rest, "}")
+	if !found || !ended || tag == "" {
+		return name
+	}
+	return tag
+}
+
+// FuzzKeys: whatever a key and its slot are made of, a name in Redis lies where the
+// store believes it to, where nothing but the slot says, and no other key has it.
+func FuzzKeys(f *testing.F) {
+	f.Add("user=1", "", "user=2", "", "")
+	f.Add("}{a}", "{b}", "{}", "\x00", "secret")
+	f.Add(strings.Repeat("long", 60), "", strings.Repeat("long", 60)+"er", "", "")
+	f.Add("#AAAA", "s", ":#AAAA", "s", "")
+	limits := fuzzLimits(f)
+	f.Fuzz(func(t *testing.T, one, oneSlot, other, otherSlot, secret string) {
+		n := newKeyer(defaultPrefix, secret)
+		fuzztest.Within(t, fuzztest.MostBytes, 8*len(one+oneSlot+other+otherSlot+secret), func() {
+			for _, limit := range limits {
+				a, b := &weir.Charge{Key: one, Slot: oneSlot, Limit: limit}, &weir.Charge{Key: other, Slot: otherSlot, Limit: limit}
+				nameA, nameB := n.name(a), n.name(b)
+				if len(nameA) > len(defaultPrefix)+tagLength+5+maxPlainKey {
+					t.Fatalf("%d bytes: %q", len(nameA), nameA)
+				}
+				if same := one == other && n.tagOf(slotOf(a)) == n.tagOf(slotOf(b)); same != (nameA == nameB) {
+					t.Fatalf("%q in %q and %q in %q are named %q and %q", one, oneSlot, other, otherSlot, nameA, nameB)
+				}
+				if tag := tagIn(nameA); len(tag) != tagLength || strings.Trim(tag, tagLetters) != "" {
+					t.Fatalf("%q lies where %q does", nameA, tag)
+				}
+				if slotOf(a) == slotOf(b) && tagIn(nameA) != tagIn(nameB) {
+					t.Fatalf("%q and %q of one slot lie apart", nameA, nameB)
+				}
+				record := n.record(&weir.Act{ID: other, Charges: []weir.Charge{*a}})
+				if record == nameA || tagIn(record) != tagIn(nameA) {
+					t.Fatalf("the id's record %q and the key %q", record, nameA)
+				}
+			}
+		})
+	})
+}
+
+// fuzzLimits has a limit of each algorithm, and some that are read differently.
+func fuzzLimits(t testing.TB) []*weir.Limit {
+	t.Helper()
+	var limits []*weir.Limit
+	for id := range algo.Steps {
+		for _, refused := range []bool{false, true} {
+			limit, err := weir.Limit{Algorithm: weir.Algorithm(id), Count: 5, Period: time.Minute, ChargeRefused: refused}.Compile()
+			if err == nil {
+				limits = append(limits, limit)
+			}
+		}
+	}
+	return limits
+}
+
+// FuzzReply: whatever a reply holds, it is read to its end or is an error of the
+// store's, and makes no decision that none can be.
+func FuzzReply(f *testing.F) {
+	f.Add([]byte{}, uint8(0), int64(1))
+	f.Add([]byte(strings.Repeat("\x00", 2+7+28)), uint8(0), int64(1))
+	f.Add([]byte("\x00\x00\x00"+strings.Repeat("\x00", 7)+strings.Repeat("\x01"+strings.Repeat("\x00\x00\x00\x00\x00\x00\x01", 5), 2)), uint8(0x41), int64(2))
+	f.Add([]byte(strings.Repeat("\xff", 100)), uint8(0x93), int64(1_000_000_000))
+	limits := fuzzLimits(f)
+	f.Fuzz(func(t *testing.T, reply []byte, shape uint8, cost int64) {
+		fuzztest.Within(t, fuzztest.MostBytes, len(reply), func() {
+			acts := fuzzActs(limits, shape, cost)
+			b := newBatch(newKeyer(defaultPrefix, ""), 1)
+			if n := b.fill(acts); n == 0 || len(b.acts) == 0 {
+				return // no store is asked
+			}
+			b.pack(nil)
+			_, err := b.decode(string(reply))
+			if err != nil {
+				if !errors.Is(err, weir.ErrBackend) {
+					t.Errorf("%T %v", err, err)
+				}
+				return
+			}
+			for _, a := range b.acts {
+				wantDecisions(t, a)
+			}
+		})
+	})
+}
+
+// fuzzActs returns acts of a shape: how many, of which limit, and of what kind.
+func fuzzActs(limits []*weir.Limit, shape uint8, cost int64) []*weir.Act {
+	limit := limits[int(shape&15)%len(limits)]
+	var acts []*weir.Act
+	for i := range 1 + int(shape>>4&3) {
+		a := &weir.Act{Charges: []weir.Charge{{Key: "a", Limit: limit, Cost: cost}}}
+		if shape>>6 == 1 {
+			a.Charges = append(a.Charges, weir.Charge{Key: "b", Limit: limit, Cost: cost})
+		}
+		if shape>>6 == 2 || limit.Algorithm == weir.Concurrency {
+			a.ID = "id" + string(rune('a'+i))
+		}
+		a.Decisions = make([]weir.Decision, len(a.Charges))
+		acts = append(acts, a)
+	}
+	return acts
+}
+
+func wantDecisions(t *testing.T, a *weir.Act) {
+	t.Helper()
+	if a.Err != nil {
+		return
+	}
+	for _, d := range a.Decisions {
+		if d.Outcome < weir.Granted || d.Outcome > weir.Spared || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// FuzzInfo: what INFO says is understood, or no reason to fail.
+func FuzzInfo(f *testing.F) {
+	f.Add("redis_version:7.0.15\r\nrole:slave\r\nmaxmemory_policy:allkeys-lru\r\ncluster_enabled:1\r\n", false)
+	f.Add("redis_version:5\n:\n::", true)
+	f.Fuzz(func(t *testing.T, info string, clustered bool) {
+		fuzztest.Within(t, fuzztest.MostBytes, 2*len(info), func() {
+			for _, found := range read(info, "node", clustered) {
+				if found.Setting == "" || found.Detail == "" || found.Node != "node" {
+					t.Errorf("%+v", found)
+				}
+			}
+		})
+	})
+}
