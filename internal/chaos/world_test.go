@@ -44,6 +44,9 @@ type world struct {
 	takers   []weir.Taker     // what most callers ask, an instance each
 	chained  []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
 	ask      []*subject
+	callers  int // of each instance
+	think    time.Duration
+	paid     atomic.Int64 // granted so far to those whose units are counted
 	tail     time.Duration
 	recovery time.Duration
 	links    map[*subject]*link
@@ -65,6 +68,8 @@ type makeup struct {
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
 	newIDs   bool
 	ask      []*subject    // nil: all
+	callers  int           // of each instance; zero: callers
+	think    time.Duration // zero: think
 	tail     time.Duration // how long everybody goes on afterwards; zero: tail
 	recovery time.Duration // how long they are waited for then; zero: recovery
 }
@@ -74,7 +79,10 @@ func newWorld(t *testing.T, m makeup) *world {
 	if testing.Short() {
 		t.Skip("lasts a second or more")
 	}
-	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs}
+	w := &world{
+		t: t, ask: m.ask, callers: cmp.Or(m.callers, callers), think: cmp.Or(m.think, think),
+		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs,
+	}
 	if w.ask == nil {
 		w.ask = subjects
 	}
@@ -182,7 +190,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
 	var crowd sync.WaitGroup
-	for i := range instances * callers {
+	for i := range instances * w.callers {
 		crowd.Go(func() { w.history.note((&caller{world: w, number: i}).run(ctx)...) })
 	}
 	for range rounds {
@@ -271,7 +279,7 @@ func (c *caller) run(ctx context.Context) []op {
 	rng := rand.New(rand.NewPCG(uint64(c.number), 1))
 	for ctx.Err() == nil {
 		c.send(ctx, rng, c.ask[rng.IntN(len(c.ask))])
-		pause(ctx, time.Duration(rng.Int64N(int64(2*think))))
+		pause(ctx, time.Duration(rng.Int64N(int64(2*c.think))))
 	}
 	return c.ops
 }
@@ -311,6 +319,9 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 		o = c.once(taker, o)
 	}
 	c.links[s].note(&o)
+	if s.how == book && o.outcome == granted {
+		c.paid.Add(o.Granted)
+	}
 	if healed := c.history.healed.Load(); healed > 0 && o.call > healed && o.outcome == granted {
 		c.back.note(&o)
 	}
