@@ -54,7 +54,7 @@ var faults = []fault{
 	{"OOM", "not applied is not charged", makeup{}, configured("maxmemory", "1", "0"), unapplied},
 	{"NOREPLICAS", "not applied is not charged", makeup{}, configured("min-replicas-to-write", "1", "0"), unapplied},
 	{"MISCONF", "not applied is not charged", makeup{args: []string{"--save", "3600 1000000"}}, unsaved, unapplied},
-	{"maxclients", "not applied is not charged", makeup{}, crowded, unapplied},
+	{"maxclients", "not applied is not charged", makeup{start: bare}, crowded, unapplied},
 	{"READONLY", "not applied is not charged", makeup{}, demoted, unapplied},
 	{"NOPERM", "not applied is not charged", makeup{}, forbidden, unapplied},
 	{"BUSY", "not applied is not charged", makeup{args: []string{"--busy-reply-threshold", "20"}}, busy, unapplied},
@@ -267,7 +267,7 @@ func (w *world) await(text string) {
 
 // crowded leaves room for few connections, and hangs up on everybody.
 func crowded(w *world) {
-	w.do([]any{"config", "set", "maxclients", 4})
+	w.do([]any{"config", "set", "maxclients", 2})
 	for end := time.Now().Add(struck); time.Now().Before(end); time.Sleep(struck / 5) {
 		w.do([]any{"client", "kill", "type", "normal", "skipme", "yes"})
 	}

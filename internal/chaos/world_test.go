@@ -62,6 +62,7 @@ type world struct {
 // A makeup says how a world is made; the zero value is the usual one.
 type makeup struct {
 	args     []string                               // of redis-server
+	env      []string                               // so
 	clock    bool                                   // whose wall clock can be stepped
 	start    func(*world) place                     // for more than one redis-server
 	hook     func(instance int) redis.Hook          // on connections to Redis
@@ -120,16 +121,23 @@ var calm = func([]byte) storetest.Fault { return storetest.Pass }
 // startOne starts the one Redis of a world, with a proxy before it.
 func (w *world) startOne(m makeup) place {
 	w.t.Helper()
-	var env []string
+	env := m.env
 	if m.clock {
 		w.clock = newSteppedClock(w.t)
-		env = w.clock.env
+		env = append(env, w.clock.env...)
 	}
 	w.server = storetest.StartRedisEnv(w.t, env, m.args...)
 	w.proxied.Store(&calm)
 	w.proxy = storetest.StartProxy(w.t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
 	w.node(w.server)
 	return place{addrs: []string{w.proxy.Addr()}}
+}
+
+// bare is one Redis without a proxy before it.
+func bare(w *world) place {
+	w.server = storetest.StartRedis(w.t)
+	w.node(w.server)
+	return place{addrs: []string{w.server.Addr()}}
 }
 
 // node adds a server that is asked as an administrator asks.
