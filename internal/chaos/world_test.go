@@ -65,6 +65,7 @@ type makeup struct {
 	env      []string                               // so
 	clock    bool                                   // whose wall clock can be stepped
 	start    func(*world) place                     // for more than one redis-server
+	prefix   string                                 // of keys
 	hook     func(instance int) redis.Hook          // on connections to Redis
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
 	newIDs   bool
@@ -100,9 +101,9 @@ func newWorld(t *testing.T, m makeup) *world {
 	if w.server != nil {
 		past = place{addrs: []string{w.server.Addr()}}
 	}
-	w.direct = store(t, past.options(5*time.Second), hook(0))
+	w.direct = storeOf(t, past.options(5*time.Second), hook(0), m.prefix)
 	for i := range instances {
-		raw := store(t, where.options(patience), hook(i))
+		raw := storeOf(t, where.options(patience), hook(i), m.prefix)
 		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(stack.New(raw, stack.Options{AskAlways: true}))
 		if m.over != nil {
 			all, plain = m.over(all, raw), m.over(plain, raw)
@@ -168,12 +169,17 @@ func (p place) options(timeout time.Duration) *redis.UniversalOptions {
 
 func store(t testing.TB, o *redis.UniversalOptions, hook redis.Hook) *redisstore.Store {
 	t.Helper()
+	return storeOf(t, o, hook, "")
+}
+
+func storeOf(t testing.TB, o *redis.UniversalOptions, hook redis.Hook, prefix string) *redisstore.Store {
+	t.Helper()
 	client := redis.NewUniversalClient(o)
 	if hook != nil {
 		client.AddHook(hook)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout})
+	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout, Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
