@@ -8,6 +8,8 @@ TIMEOUT ?= 12m
 BENCHTIME ?= 1s
 FUZZTIME ?= 1000000x
 FUZZ ?= .
+DURATION ?= 10m
+SEED ?= 1
 ARGS ?=
 
 # Linters live in a module of their own; -modfile is refused in workspaces.
@@ -78,7 +80,12 @@ bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier number
 
 .PHONY: chaos
 chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each
-	cd internal/chaos && $(GO) test -count=1 -timeout 20m -args -full
+	cd internal/chaos && $(GO) test -count=1 -timeout 60m -args -full
+	cd internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
+
+.PHONY: soak
+soak: setup ## one fault after the other, in an order that SEED makes, for DURATION, over two servers that are watched
+	cd internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/resp FuzzParse'

@@ -22,15 +22,30 @@ func (once) NoRetry() bool { return true }
 // the command and the script.
 func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
 	args[0], args[1] = "evalsha", &run.sha
+	told := s.tellings.done.Load()
 	reply, err := s.await(ctx, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", &run.text
-		reply, err = s.await(ctx, args)
+		reply, err = s.tell(ctx, &run.text, args, told)
 	}
 	if err != nil {
 		return "", classify(err)
 	}
 	return reply, nil
+}
+
+// tell runs a script that Redis did not know when so many had been told: by its text,
+// unless somebody else has sent that meanwhile.
+func (s *Store) tell(ctx context.Context, text *string, args []any, told int64) (string, error) {
+	end := s.tellings.begin(ctx, nil, told)
+	if end == nil {
+		if reply, err := s.await(ctx, args); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return reply, err
+		}
+	} else {
+		defer end()
+	}
+	args[0], args[1] = "eval", text
+	return s.await(ctx, args)
 }
 
 // await sends one command and waits for its reply, at most until ctx ends.

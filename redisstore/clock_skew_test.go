@@ -49,7 +49,7 @@ func TestNoClockButTheStores(t *testing.T) {
 	now := time.Date(2026, 7, 31, 12, 0, 0, 0, time.UTC)
 	acts := everyAct()
 	for _, a := range acts {
-		for _, skew := range []time.Duration{time.Microsecond, time.Second, -time.Hour, 100 * 24 * time.Hour} {
+		for _, skew := range []time.Duration{time.Microsecond, 10 * time.Millisecond, -10 * time.Millisecond, time.Second, -time.Second, time.Hour, -time.Hour, 100 * 24 * time.Hour} {
 			if sent(now, a) != sent(now.Add(skew), a) {
 				t.Errorf("%v of %v depends on the client's clock", a.Kind, a.Charges[0].Limit)
 			}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,6 +53,32 @@ func TestScriptIsLoadedWhereItIsUnknown(t *testing.T) {
 		if a := takeOne(store, "k"); a.Err != nil || a.Decisions[0].Remaining != int64(99-i) {
 			t.Errorf("after a flush: %+v %v", a.Decisions, a.Err)
 		}
+	}
+}
+
+// TestScriptIsToldOnce has many callers find the script unknown at once.
+func TestScriptIsToldOnce(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	store := open(t, client, redisstore.Options{Timeout: time.Minute})
+	const rounds, crowd = 5, 64
+	for range rounds {
+		client.ScriptFlush(context.Background())
+		var callers sync.WaitGroup
+		for i := range crowd {
+			callers.Go(func() {
+				if a := takeOne(store, fmt.Sprint("k", i)); a.Err != nil {
+					t.Error(a.Err)
+				}
+			})
+		}
+		callers.Wait()
+	}
+	stats := client.Info(context.Background(), "commandstats").Val()
+	_, rest, _ := strings.Cut(stats, "cmdstat_eval:calls=")
+	text, _, _ := strings.Cut(rest, ",")
+	if n, err := strconv.Atoi(text); err != nil || n < rounds || n > 2*rounds {
+		t.Errorf("%q texts for %d callers, %d times", text, crowd, rounds)
 	}
 }
 

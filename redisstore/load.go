@@ -108,26 +108,61 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 	nodes.Wait()
 }
 
-// sendSome runs scripts by their names, and by their texts where they are not known.
+// attempts are how often loads are sent to a node that does not know their scripts: by
+// their names, then by the texts of some unless somebody else tells the node, and last
+// by the texts of all.
+const attempts = 4
+
+// An attempt is one of them, and how many nodes had been told before the last one.
+type attempt struct {
+	number int
+	told   int64
+}
+
+// sendSome runs scripts of one node by their names, and by their texts where they are
+// not known.
 func (s *Store) sendSome(ctx context.Context, loads []*load) {
-	for _, l := range loads {
-		l.args[0], l.args[1] = "evalsha", &l.run.sha
-	}
-	s.together(ctx, loads)
-	var unknown []*load
-	for _, l := range loads {
-		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
-			l.args[0], l.args[1] = "eval", &l.run.text
-			unknown = append(unknown, l)
+	unknown, since := loads, int64(0)
+	for number := range attempts {
+		before := s.tellings.done.Load()
+		unknown, since = s.attempt(ctx, unknown, attempt{number, since}), before
+		if len(unknown) == 0 {
+			break
 		}
 	}
-	s.together(ctx, unknown)
 	for _, l := range loads {
 		if l.err != nil {
 			l.err = classify(l.err)
 			s.relocate(ctx)
 		}
 	}
+}
+
+// attempt sends loads and returns those whose scripts the node does not know. What one
+// load sends as text the others behind it send by name, but for the last attempt.
+func (s *Store) attempt(ctx context.Context, loads []*load, n attempt) (unknown []*load) {
+	last := n.number == attempts-1
+	telling := last
+	if n.number > 0 && !last {
+		if end := s.tellings.begin(ctx, s.nodeOf(ctx, loads[0]), n.told); end != nil {
+			defer end()
+			telling = true
+		}
+	}
+	told := make(map[*script]bool)
+	for _, l := range loads {
+		l.args[0], l.args[1] = "evalsha", &l.run.sha
+		if telling && (last || !told[l.run]) {
+			l.args[0], l.args[1], told[l.run] = "eval", &l.run.text, true
+		}
+	}
+	s.together(ctx, loads)
+	for _, l := range loads {
+		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
+			unknown = append(unknown, l)
+		}
+	}
+	return unknown
 }
 
 // relocate has a cluster's client look in the background where the slots are. By
@@ -142,16 +177,25 @@ func (s *Store) relocate(ctx context.Context) {
 // else's answers.
 func (s *Store) byNode(ctx context.Context, loads []*load) map[*redis.Client][]*load {
 	groups := make(map[*redis.Client][]*load)
-	cluster, _ := s.client.(*redis.ClusterClient)
 	for _, l := range loads {
-		var node *redis.Client
-		if cluster != nil {
-			// Where it is not known the client itself will say so.
-			node, _ = cluster.MasterForKey(ctx, l.keys.all[0].name)
-		}
+		node := s.nodeOf(ctx, l)
 		groups[node] = append(groups[node], l)
 	}
 	return groups
+}
+
+// nodeOf is where a load goes: nil if there is one place, or where it is not known,
+// which the client itself will say.
+func (s *Store) nodeOf(ctx context.Context, l *load) *redis.Client {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return nil
+	}
+	node, err := cluster.MasterForKey(ctx, l.keys.all[0].name)
+	if err != nil {
+		return nil
+	}
+	return node
 }
 
 // together sends commands in one pipeline and waits for their replies as

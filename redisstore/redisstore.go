@@ -45,6 +45,7 @@ type Store struct {
 	punctual bool                    // the client itself keeps to the context's deadline
 	placed   func(tag uint32) uint32 // see placer
 	scripts  scripts
+	tellings tellings
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64

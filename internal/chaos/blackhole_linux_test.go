@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,11 @@ func TestBlackHole(t *testing.T) {
 	f := fault{name: "black hole", promise: "no answer from a store that is away", strike: blackHole, wanted: unknown}
 	if os.Getenv(inside) != "" {
 		f.run(t)
-		fmt.Println(told + reported.rows[0].measured)
+		judgeOutage(t, "every packet swallowed", blackHoleFor(gone()))
+		for _, r := range reported.rows {
+			line, _ := json.Marshal([]string{r.fault, r.promise, r.measured, strings.Join(r.red, "; ")})
+			fmt.Printf("%s%s\n", told, line)
+		}
 		return
 	}
 	for _, program := range []string{"unshare", "ip", "tc"} {
@@ -40,24 +45,38 @@ func TestBlackHole(t *testing.T) {
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
-	_, rest, _ := strings.Cut(string(out), told)
-	r := row{fault: f.name, promise: f.promise}
-	if r.measured, _, _ = strings.Cut(rest, "\n"); err != nil || r.measured == "" {
-		r.fail(t, "%v\n%s", err, out)
+	heard := 0
+	for line := range strings.Lines(string(out)) {
+		var r [4]string
+		if text, ok := strings.CutPrefix(line, told); !ok || json.Unmarshal([]byte(text), &r) != nil {
+			continue
+		}
+		heard++
+		judged := row{fault: r[0], promise: r[1], measured: r[2]}
+		if r[3] != "" {
+			judged.fail(t, "%s", r[3])
+		}
+		report(judged)
 	}
-	report(r)
+	if err != nil || heard == 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 const told = "measured: "
 
 const swallow = "tc qdisc add dev lo root tbf rate 8kbit burst 10 latency 1ms"
 
-func blackHole(w *world) {
-	shell(w.t, swallow)
-	back := w.history.absent()
-	time.Sleep(struck)
-	back()
-	shell(w.t, "tc qdisc del dev lo root")
+func blackHole(w *world) { blackHoleFor(struck)(w) }
+
+func blackHoleFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		shell(w.t, swallow)
+		back := w.history.absent()
+		time.Sleep(d)
+		back()
+		shell(w.t, "tc qdisc del dev lo root")
+	}
 }
 
 func shell(t *testing.T, command string) {

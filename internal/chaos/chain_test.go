@@ -93,7 +93,7 @@ var windowModel = (&porcupine.NondeterministicModel{
 			return []any{used, after}
 		case o.kind == weir.Reset:
 			return []any{after}
-		case (o.outcome == granted) != (used+o.cost <= most) || o.Remaining != most-after:
+		case (o.outcome == granted) != (used+o.cost <= most) || o.Remaining != max(0, most-after):
 			return nil
 		}
 		return []any{after}

@@ -23,14 +23,18 @@ type steppedClock struct {
 
 // shim builds once what stands between Redis and the clock.
 var shim = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildDir, "clockshim.so")
-	source := filepath.Join("..", "..", "redisstore", "testdata", "clockshim.c")
-	out, err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", path, source).CombinedOutput()
+	return compile("clockshim.so", filepath.Join("..", "..", "redisstore", "testdata", "clockshim.c"))
+})
+
+// compile makes a library that Redis is started with.
+func compile(name, source string) (string, error) {
+	path := filepath.Join(buildDir, name)
+	out, err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", path, source, "-ldl").CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(out)
 	}
 	return path, err
-})
+}
 
 func newSteppedClock(t *testing.T) *steppedClock {
 	t.Helper()

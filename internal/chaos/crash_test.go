@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,7 +15,11 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -159,6 +164,57 @@ func TestStampede(t *testing.T) {
 		measured: fmt.Sprintf("%d granted, %d refused, %d errors", passed.Load(), refused.Load(), errs.Load()),
 	}
 	if passed.Load() != fits || refused.Load() != crowd-fits {
+		r.fail(t, "%s", r.measured)
+	}
+	report(r)
+}
+
+// TestStampedeOfGoroutines has ten thousand goroutines of one program ask for one key:
+// few calls are under way in Redis at a time.
+func TestStampedeOfGoroutines(t *testing.T) {
+	t.Parallel()
+	const crowd, fits = 10_000, 1_000
+	server := storetest.StartRedis(t)
+	var under, most atomic.Int64
+	counted := hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		n := under.Add(1)
+		for known := most.Load(); n > known && !most.CompareAndSwap(known, n); known = most.Load() {
+		}
+		defer under.Add(-1)
+		return next(ctx, cmd)
+	})
+	taker := stack.New(store(t, place{addrs: []string{server.Addr()}}.options(time.Minute), counted), stack.Options{
+		Coalesce: coalesce.Options{Timeout: time.Minute},
+	})
+	exact := limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: fits, Period: decades})
+	took := make([]time.Duration, crowd)
+	var passed atomic.Int64
+	var callers sync.WaitGroup
+	ready := make(chan struct{})
+	for i := range crowd {
+		callers.Go(func() {
+			a := storetest.NewAct(weir.Charge{Key: "one", Limit: exact, Cost: 1})
+			<-ready
+			began := time.Now()
+			taker.Take(context.Background(), []*weir.Act{a})
+			if took[i] = time.Since(began); a.Err != nil {
+				t.Error(a.Err)
+			} else if a.Allowed() {
+				passed.Add(1)
+			}
+		})
+	}
+	control := startControl()
+	close(ready)
+	callers.Wait()
+	late := control.end()
+	slices.Sort(took)
+	p99 := took[crowd*99/100]
+	r := row{
+		fault: "10 000 goroutines at once on one key", promise: fmt.Sprintf("exactly %d granted, no error, at most %d calls in Redis", fits, 2*poolSize),
+		measured: fmt.Sprintf("%d granted, %d calls at once at most, p99 %v; this machine was up to %v late", passed.Load(), most.Load(), p99.Round(10*time.Microsecond), late.Round(10*time.Microsecond)),
+	}
+	if passed.Load() != fits || most.Load() > 2*poolSize {
 		r.fail(t, "%s", r.measured)
 	}
 	report(r)

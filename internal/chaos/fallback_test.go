@@ -3,13 +3,17 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/fallback"
+	"github.com/weirlimit/weir/internal/cputime"
 )
 
 // What is promised of answers while a store is away.
@@ -35,9 +39,19 @@ var policies = map[string]fallback.Policy{"allow": fallback.Allow, "deny": fallb
 // policy.
 type outage struct {
 	*world
-	all  []*fallback.Taker
-	away span
-	late time.Duration // how late this machine was
+	all    []*fallback.Taker
+	away   span
+	late   time.Duration // how late this machine was
+	opened time.Duration // until all instances knew
+	rush   rush
+	grown  int // goroutines
+}
+
+// A rush is what comes upon Redis in the second of its return, and what its processor
+// does then and later.
+type rush struct {
+	connections   int
+	first, steady time.Duration
 }
 
 // A fleet says of what instances an outage has.
@@ -60,15 +74,67 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 	o.world.settled = func() bool {
 		return !slices.ContainsFunc(o.all, func(f *fallback.Taker) bool { return f.Err() != nil || f.Stats().Owed > 0 })
 	}
-	c := startControl()
+	c, before := startControl(), runtime.NumGoroutine()
+	var watching sync.WaitGroup
 	o.load(1, func(w *world) {
 		o.away.from = w.history.now()
+		watching.Go(o.watch)
 		strike(w)
 		o.away.to = w.history.now()
+		watching.Go(o.count)
 	})
+	watching.Wait()
 	o.late = c.end()
 	o.settle(t)
+	o.grown = o.goroutines(before)
 	return o
+}
+
+// watch waits until all instances know that the store is away.
+func (o *outage) watch() {
+	const pace = time.Millisecond
+	unaware := func(f *fallback.Taker) bool { return f.Err() == nil }
+	asked := []*fallback.Taker{o.all[0], o.all[2]} // the others are for chains
+	for end := time.Now().Add(gone()); slices.ContainsFunc(asked, unaware) && time.Now().Before(end); {
+		time.Sleep(pace)
+	}
+	o.opened = time.Duration(o.history.now() - o.away.from)
+}
+
+// count is what a return is like for Redis.
+func (o *outage) count() {
+	if !*full {
+		return
+	}
+	connected := func() int {
+		info, _ := o.server.Do("INFO", "stats")
+		_, rest, _ := strings.Cut(info, "total_connections_received:")
+		n := 0
+		_, _ = fmt.Sscan(rest, &n)
+		return n
+	}
+	busy := func() time.Duration {
+		d, err := cputime.Of(o.server.Pid())
+		if err != nil {
+			o.t.Error(err)
+		}
+		return d
+	}
+	conns, used := connected(), busy()
+	time.Sleep(time.Second)
+	o.rush.connections, o.rush.first = connected()-conns-1, busy()-used // but for the one that counts
+	time.Sleep(back() - 2*time.Second)
+	used = busy()
+	time.Sleep(time.Second)
+	o.rush.steady = busy() - used
+}
+
+// goroutines is how many more there are than before, once there is time to end.
+func (o *outage) goroutines(before int) int {
+	for deadline := time.Now().Add(o.recovery); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
+		time.Sleep(lead / 10)
+	}
+	return max(0, runtime.NumGoroutine()-before)
 }
 
 // settle has the store told of what was granted meanwhile.
@@ -111,21 +177,27 @@ func TestFallback(t *testing.T) {
 			if !*full {
 				t.Parallel()
 			}
-			var rows []timed
-			for range 3 { // a machine that is late itself cannot judge
-				o := fleet{instances, itself}.outage(t, strike(gone()))
-				o.judge(t, name, "twice the limit, three times if it lost all", o.bound)
-				o.judge(t, name, "each answer says who gave it", o.sources)
-				o.judge(t, name, "what was granted meanwhile is charged", o.chargedBack)
-				rows = o.times(name)
-				if !*full || o.late <= worstOver || !slices.ContainsFunc(rows, func(r timed) bool { return !r.kept }) {
-					break
-				}
-			}
-			for _, r := range rows {
-				r.report(t)
-			}
+			judgeOutage(t, name, strike(gone()))
 		})
+	}
+}
+
+// judgeOutage judges one outage, anew where this machine was too late itself.
+func judgeOutage(t *testing.T, name string, strike func(*world)) {
+	t.Helper()
+	var rows []timed
+	for range 3 {
+		o := fleet{instances, itself}.outage(t, strike)
+		o.judge(t, name, "twice the limit, three times if it lost all", o.bound)
+		o.judge(t, name, "each answer says who gave it", o.sources)
+		o.judge(t, name, "what was granted meanwhile is charged", o.chargedBack)
+		rows = append(o.times(name), o.returns(name)...)
+		if !*full || o.late <= worstOver || !slices.ContainsFunc(rows, func(r timed) bool { return !r.kept }) {
+			break
+		}
+	}
+	for _, r := range rows {
+		r.report(t)
 	}
 }
 
@@ -274,6 +346,38 @@ func (o *outage) times(name string) []timed {
 			fault: name, promise: fmt.Sprintf("%.0f %% from the store %v after its return", 100*backPart, backWithin),
 			measured: fmt.Sprintf("%.2f %% of %d", 100*part, all) + late,
 		}, part >= backPart},
+	}
+}
+
+const (
+	opensWithin = 250 * time.Millisecond
+	poolSize    = 32
+	mayRush     = 1.5                   // times the processor that Redis takes when all is well
+	grain       = 10 * time.Millisecond // of that measure
+)
+
+// returns are how soon instances knew that the store was away, and what its return was
+// like.
+func (o *outage) returns(name string) []timed {
+	opened := timed{row{
+		fault: name, promise: fmt.Sprintf("known within %v", opensWithin), measured: o.opened.Round(time.Millisecond).String(),
+	}, o.opened-o.late <= opensWithin}
+	if !*full {
+		return []timed{opened}
+	}
+	most := instances * poolSize
+	return []timed{
+		opened,
+		{row{
+			fault: name, promise: "no goroutine more afterwards", measured: fmt.Sprint(o.grown),
+		}, o.grown == 0},
+		{row{
+			fault: name, promise: fmt.Sprintf("at most %d connections in the second of its return", most), measured: fmt.Sprint(o.rush.connections),
+		}, o.rush.connections <= most},
+		{row{
+			fault: name, promise: fmt.Sprintf("Redis's processor in that second at most %.1f times the third one", mayRush),
+			measured: fmt.Sprintf("%v, then %v", o.rush.first.Round(time.Millisecond), o.rush.steady.Round(time.Millisecond)),
+		}, float64(o.rush.first-grain) <= mayRush*float64(o.rush.steady)},
 	}
 }
 

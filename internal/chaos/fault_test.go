@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +53,8 @@ var faults = []fault{
 	{"SCRIPT FLUSH every 10 ms", "no error", makeup{}, scriptless, granted},
 	{"OOM", "not applied is not charged", makeup{}, configured("maxmemory", "1", "0"), unapplied},
 	{"NOREPLICAS", "not applied is not charged", makeup{}, configured("min-replicas-to-write", "1", "0"), unapplied},
+	{"MISCONF", "not applied is not charged", makeup{args: []string{"--save", "3600 1000000"}}, unsaved, unapplied},
+	{"maxclients", "not applied is not charged", makeup{start: bare}, crowded, unapplied},
 	{"READONLY", "not applied is not charged", makeup{}, demoted, unapplied},
 	{"NOPERM", "not applied is not charged", makeup{}, forbidden, unapplied},
 	{"BUSY", "not applied is not charged", makeup{args: []string{"--busy-reply-threshold", "20"}}, busy, unapplied},
@@ -223,6 +227,51 @@ func configured(setting, during, after string) func(*world) {
 		time.Sleep(struck)
 		w.do([]any{"config", "set", setting, after})
 	}
+}
+
+// unsaved has Redis fail to save itself: a folder stands where its file has to go.
+func unsaved(w *world) {
+	w.t.Helper()
+	settings, err := w.nodes[0].ConfigGet(w.t.Context(), "d*").Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	file := filepath.Join(settings["dir"], settings["dbfilename"])
+	_ = os.Remove(file) // of an earlier save
+	if err := os.Mkdir(file, 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	w.do([]any{"bgsave"})
+	w.await("rdb_last_bgsave_status:err")
+	time.Sleep(struck)
+	if err := os.Remove(file); err != nil {
+		w.t.Fatal(err)
+	}
+	w.do([]any{"bgsave"})
+	w.await("rdb_last_bgsave_status:ok")
+}
+
+// await waits until Redis says so of itself.
+func (w *world) await(text string) {
+	w.t.Helper()
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
+		info, err := w.nodes[0].Info(w.t.Context(), "persistence").Result()
+		if err == nil && strings.Contains(info, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never %q: %v\n%s", text, err, info)
+		}
+	}
+}
+
+// crowded leaves room for few connections, and hangs up on everybody.
+func crowded(w *world) {
+	w.do([]any{"config", "set", "maxclients", 2})
+	for end := time.Now().Add(struck); time.Now().Before(end); time.Sleep(struck / 5) {
+		w.do([]any{"client", "kill", "type", "normal", "skipme", "yes"})
+	}
+	w.do([]any{"config", "set", "maxclients", 10_000})
 }
 
 func demoted(w *world) {

@@ -341,7 +341,7 @@ func lifetimes(ctx context.Context, w *world) error {
 				return err
 			}
 			const gone = time.Duration(-2)
-			if ttl != gone && (ttl <= 0 || ttl > most) {
+			if ttl != gone && (ttl < 0 || ttl > most) { // none is negative; 0 is less than a millisecond
 				return fmt.Errorf("key %q has a time to live of %v", key, ttl)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -125,6 +126,20 @@ func serve(t *testing.T, store string, more ...string) *instance {
 	}, more...)
 	i.start(t)
 	return i
+}
+
+// resident is how much memory the process takes, in bytes.
+func (p *process) resident() int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Skipf("memory is not to be measured here: %v", err)
+	}
+	var kib int64
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		p.t.Fatal(err)
+	}
+	return kib << 10
 }
 
 // start starts it, again if it was stopped, and returns once it is ready.

@@ -111,7 +111,7 @@ func table() {
 
 // brief is the beginning of a text.
 func brief(text string) string {
-	const most = 120
+	const most = 240
 	line, _, _ := strings.Cut(text, "\n")
 	if len(line) > most {
 		line = line[:most] + "…"

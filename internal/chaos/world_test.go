@@ -44,6 +44,9 @@ type world struct {
 	takers   []weir.Taker     // what most callers ask, an instance each
 	chained  []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
 	ask      []*subject
+	callers  int // of each instance
+	think    time.Duration
+	paid     atomic.Int64 // granted so far to those whose units are counted
 	tail     time.Duration
 	recovery time.Duration
 	links    map[*subject]*link
@@ -59,12 +62,16 @@ type world struct {
 // A makeup says how a world is made; the zero value is the usual one.
 type makeup struct {
 	args     []string                               // of redis-server
+	env      []string                               // so
 	clock    bool                                   // whose wall clock can be stepped
 	start    func(*world) place                     // for more than one redis-server
+	prefix   string                                 // of keys
 	hook     func(instance int) redis.Hook          // on connections to Redis
 	over     func(store, raw weir.Taker) weir.Taker // around the stack
 	newIDs   bool
 	ask      []*subject    // nil: all
+	callers  int           // of each instance; zero: callers
+	think    time.Duration // zero: think
 	tail     time.Duration // how long everybody goes on afterwards; zero: tail
 	recovery time.Duration // how long they are waited for then; zero: recovery
 }
@@ -74,7 +81,10 @@ func newWorld(t *testing.T, m makeup) *world {
 	if testing.Short() {
 		t.Skip("lasts a second or more")
 	}
-	w := &world{t: t, ask: m.ask, tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs}
+	w := &world{
+		t: t, ask: m.ask, callers: cmp.Or(m.callers, callers), think: cmp.Or(m.think, think),
+		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs,
+	}
 	if w.ask == nil {
 		w.ask = subjects
 	}
@@ -91,9 +101,9 @@ func newWorld(t *testing.T, m makeup) *world {
 	if w.server != nil {
 		past = place{addrs: []string{w.server.Addr()}}
 	}
-	w.direct = store(t, past.options(5*time.Second), hook(0))
+	w.direct = storeOf(t, past.options(5*time.Second), hook(0), m.prefix)
 	for i := range instances {
-		raw := store(t, where.options(patience), hook(i))
+		raw := storeOf(t, where.options(patience), hook(i), m.prefix)
 		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(stack.New(raw, stack.Options{AskAlways: true}))
 		if m.over != nil {
 			all, plain = m.over(all, raw), m.over(plain, raw)
@@ -112,16 +122,23 @@ var calm = func([]byte) storetest.Fault { return storetest.Pass }
 // startOne starts the one Redis of a world, with a proxy before it.
 func (w *world) startOne(m makeup) place {
 	w.t.Helper()
-	var env []string
+	env := m.env
 	if m.clock {
 		w.clock = newSteppedClock(w.t)
-		env = w.clock.env
+		env = append(env, w.clock.env...)
 	}
 	w.server = storetest.StartRedisEnv(w.t, env, m.args...)
 	w.proxied.Store(&calm)
 	w.proxy = storetest.StartProxy(w.t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
 	w.node(w.server)
 	return place{addrs: []string{w.proxy.Addr()}}
+}
+
+// bare is one Redis without a proxy before it.
+func bare(w *world) place {
+	w.server = storetest.StartRedis(w.t)
+	w.node(w.server)
+	return place{addrs: []string{w.server.Addr()}}
 }
 
 // node adds a server that is asked as an administrator asks.
@@ -152,12 +169,17 @@ func (p place) options(timeout time.Duration) *redis.UniversalOptions {
 
 func store(t testing.TB, o *redis.UniversalOptions, hook redis.Hook) *redisstore.Store {
 	t.Helper()
+	return storeOf(t, o, hook, "")
+}
+
+func storeOf(t testing.TB, o *redis.UniversalOptions, hook redis.Hook, prefix string) *redisstore.Store {
+	t.Helper()
 	client := redis.NewUniversalClient(o)
 	if hook != nil {
 		client.AddHook(hook)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout})
+	s, err := redisstore.New(client, redisstore.Options{Timeout: o.ReadTimeout, Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +204,7 @@ func (w *world) load(rounds int, strike func(*world)) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
 	var crowd sync.WaitGroup
-	for i := range instances * callers {
+	for i := range instances * w.callers {
 		crowd.Go(func() { w.history.note((&caller{world: w, number: i}).run(ctx)...) })
 	}
 	for range rounds {
@@ -271,7 +293,7 @@ func (c *caller) run(ctx context.Context) []op {
 	rng := rand.New(rand.NewPCG(uint64(c.number), 1))
 	for ctx.Err() == nil {
 		c.send(ctx, rng, c.ask[rng.IntN(len(c.ask))])
-		pause(ctx, time.Duration(rng.Int64N(int64(2*think))))
+		pause(ctx, time.Duration(rng.Int64N(int64(2*c.think))))
 	}
 	return c.ops
 }
@@ -311,6 +333,9 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 		o = c.once(taker, o)
 	}
 	c.links[s].note(&o)
+	if s.how == book && o.outcome == granted {
+		c.paid.Add(o.Granted)
+	}
 	if healed := c.history.healed.Load(); healed > 0 && o.call > healed && o.outcome == granted {
 		c.back.note(&o)
 	}

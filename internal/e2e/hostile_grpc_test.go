@@ -163,23 +163,26 @@ func (f *framer) watch(seen func(http2.Frame)) (ended chan struct{}) {
 // TestHostileResets opens 50 000 calls and resets each at once.
 func TestHostileResets(t *testing.T) {
 	s := besiege(t)
-	s.during(func() {
-		for sent := 0; sent < resets; {
-			f := newFramer(t, s, 65535)
-			f.watch(func(http2.Frame) {})
-			for sent < resets {
-				stream, err := f.open(true)
-				if err == nil {
-					err = f.WriteRSTStream(stream, http2.ErrCodeCancel)
-				}
-				if sent++; err != nil {
-					break // hung up on: the next connection goes on
-				}
-			}
-			f.conn.Close()
-		}
-	})
+	s.during(func() { s.reset(resets) })
 	s.uncharged()
+}
+
+// reset opens so many calls and resets each at once.
+func (s *siege) reset(calls int) {
+	for sent := 0; sent < calls; {
+		f := newFramer(s.t, s, 65535)
+		f.watch(func(http2.Frame) {})
+		for sent < calls {
+			stream, err := f.open(true)
+			if err == nil {
+				err = f.WriteRSTStream(stream, http2.ErrCodeCancel)
+			}
+			if sent++; err != nil {
+				break // hung up on: the next connection goes on
+			}
+		}
+		f.conn.Close()
+	}
 }
 
 // TestHostileContinuation begins headers that never end.

@@ -26,26 +26,29 @@ const (
 // long they are: 413, and none of it is kept.
 func TestHostileBodies(t *testing.T) {
 	s := besiege(t)
-	s.during(func() {
-		var sending sync.WaitGroup
-		for i := range bodies {
-			path, length := "/v1/take", "Transfer-Encoding: chunked"
-			if i%2 == 1 {
-				path = "/json"
-			}
-			if i%4 > 1 {
-				length = fmt.Sprintf("Content-Length: %d", bodyBytes)
-			}
-			conn := connect(t, s.addr)
-			sending.Go(func() {
-				if got := s.pour(conn, path, length); got != http.StatusRequestEntityTooLarge {
-					t.Errorf("%s, %s: got %d, want 413", path, length, got)
-				}
-			})
-		}
-		sending.Wait()
-	})
+	s.during(func() { s.flood(bodies) })
 	s.uncharged()
+}
+
+// flood sends so many bodies of 1 GiB at once.
+func (s *siege) flood(bodies int) {
+	var sending sync.WaitGroup
+	for i := range bodies {
+		path, length := "/v1/take", "Transfer-Encoding: chunked"
+		if i%2 == 1 {
+			path = "/json"
+		}
+		if i%4 > 1 {
+			length = fmt.Sprintf("Content-Length: %d", bodyBytes)
+		}
+		conn := connect(s.t, s.addr)
+		sending.Go(func() {
+			if got := s.pour(conn, path, length); got != http.StatusRequestEntityTooLarge {
+				s.t.Errorf("%s, %s: got %d, want 413", path, length, got)
+			}
+		})
+	}
+	sending.Wait()
 }
 
 // pour sends a body until it is at its end or nobody takes more of it.
@@ -74,6 +77,12 @@ func (s *siege) pour(conn net.Conn, path, length string) int {
 // all: others are served, and the server ends them all.
 func TestHostileDrips(t *testing.T) {
 	s := besiege(t)
+	s.during(func() { s.drip(drips) })
+	s.uncharged()
+}
+
+// drip keeps so many connections busy, until the server has ended them all.
+func (s *siege) drip(connections int) {
 	beginnings := []string{
 		"",
 		"G",
@@ -81,15 +90,12 @@ func TestHostileDrips(t *testing.T) {
 		"POST /v1/take HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n",
 		"POST /v1/take HTTP/1.1\r\nHost: weir\r\nTransfer-Encoding: chunked\r\n\r\n",
 	}
-	s.during(func() {
-		var dripping sync.WaitGroup
-		for i := range drips {
-			conn := connect(t, s.addr)
-			dripping.Go(func() { drip(t, conn, beginnings[i%len(beginnings)]) })
-		}
-		dripping.Wait()
-	})
-	s.uncharged()
+	var dripping sync.WaitGroup
+	for i := range connections {
+		conn := connect(s.t, s.addr)
+		dripping.Go(func() { drip(s.t, conn, beginnings[i%len(beginnings)]) })
+	}
+	dripping.Wait()
 }
 
 // drip says a beginning, and then a byte from time to time until it is hung up on.

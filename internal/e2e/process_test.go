@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -125,7 +126,13 @@ var binary = sync.OnceValues(func() (string, error) {
 // buildDir lives as long as the tests of the package.
 var buildDir string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// full is what "make chaos" asks for.
+var full = flag.Bool("full", false, "do more of TestHostileTogether, and judge times")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	var err error

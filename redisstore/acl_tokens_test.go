@@ -1,0 +1,121 @@
+package redisstore_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// TestEveryPrivilegeIsNeeded takes each word of the user that the docs describe away,
+// one at a time: something that the user has to do fails then, and nothing does while
+// all are there.
+func TestEveryPrivilegeIsNeeded(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	words := leastPrivileges(t, "")
+	try := func(t *testing.T, without string) error {
+		t.Helper()
+		name := "without" + strings.NewReplacer("+", "-", "~", "-", "*", "", ":", "", "&", "-channels-", ">", "-").Replace(without)
+		rules := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == without })
+		// What instances share is published, by a word that another row adds.
+		rules = append(append([]string{"ACL", "SETUSER", name, "on"}, rules...), "+publish")
+		if _, err := server.Do(rules...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Do("SCRIPT", "FLUSH"); err != nil {
+			t.Fatal(err)
+		}
+		return everything(t, redis.NewClient(&redis.Options{
+			Addr: server.Addr(), Username: name, Password: "PASSWORD", ContextTimeoutEnabled: true, ReadTimeout: time.Minute, DisableIdentity: true,
+		}))
+	}
+	if err := try(t, ""); err != nil {
+		t.Fatalf("with all of them: %v", err)
+	}
+	for _, word := range words {
+		switch word {
+		case "resetkeys", "resetchannels", "-@all":
+			continue // these take away: without them a user may do more
+		}
+		if err := try(t, word); err == nil {
+			t.Errorf("%s is not missed", word)
+		}
+	}
+}
+
+// everything is what a store does as a user, and the error that it meets with.
+func everything(t *testing.T, client *redis.Client) error {
+	t.Helper()
+	defer client.Close()
+	ctx := context.Background()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	name := client.Options().Username
+	store := open(t, client, redisstore.Options{Prefix: "weir:" + name + ":", Timeout: time.Minute})
+	if a := takeOne(store, "k"); a.Err != nil {
+		return a.Err
+	}
+	if err := client.Publish(ctx, "weir:notices", "").Err(); err != nil {
+		return err
+	}
+	clock := storetest.NewClock()
+	twin, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: "weir:twin:" + name + ":", Timeout: time.Minute}, clock.Micros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twins := storetest.Twins{A: memstore.New(memstore.Options{Now: clock.Now}), B: twin, Clock: clock, Seed: 1}
+	if err := twins.Compare(1500); err != nil {
+		return err
+	}
+	// A full house is rare among all others.
+	house := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile()
+	for _, id := range []string{"first", "second"} {
+		a := storetest.NewAct(weir.Charge{Key: "house", Limit: house, Cost: 1})
+		a.ID = id
+		if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
+			return a.Err
+		}
+	}
+	return nil
+}
+
+// TestForbidden asks as such a user for what it must not do.
+func TestForbidden(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t, "--enable-debug-command", "yes")
+	confine(t, server, leastPrivileges(t, "")...)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "weir", Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, command := range []string{
+		"keys *", "scan 0", "config get *", "config set maxmemory 1", "info", "debug sleep 0", "flushall", "flushdb",
+		"script load return", "script flush", "script kill", "function load x", "client list", "client kill type normal",
+		"monitor", "acl list", "acl setuser weir +@all", "shutdown nosave", "replicaof no one", "save", "bgrewriteaof", "module list",
+		"get other:key", "set other:key 1", "del other:key", "eval return 1 other:key", "dump weir:key", "migrate h 1 k 0 1",
+	} {
+		args := strings.Fields(command)
+		if args[0] == "eval" {
+			args = []string{"eval", "return redis.call('GET', KEYS[1])", "1", "other:key"}
+		}
+		words := make([]any, len(args))
+		for i, a := range args {
+			words[i] = a
+		}
+		if err := client.Do(t.Context(), words...).Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	script := "return redis.call('GET', 'other:undeclared')"
+	if err := client.Eval(t.Context(), script, nil).Err(); err == nil || !strings.Contains(err.Error(), "can't access") {
+		t.Errorf("a key that a script names by itself: %v", err)
+	}
+}
