@@ -31,16 +31,22 @@ type process struct {
 
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
+	cmd := exec.Command(program, args...)
+	// Servers of several tests run at once.
+	cmd.Env = append(os.Environ(), "WEIR_ADMIN=off")
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
 	p := &process{
 		t:      t,
-		cmd:    exec.Command(program, args...),
+		cmd:    cmd,
 		lines:  make(chan string, 100),
 		stderr: new(bytes.Buffer),
 		exited: make(chan struct{}),
 	}
 	p.cmd.Stderr = p.stderr
-	// Servers of several tests run at once.
-	p.cmd.Env = append(os.Environ(), "WEIR_ADMIN=off")
 	dieWithParent(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
