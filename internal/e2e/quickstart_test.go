@@ -22,11 +22,12 @@ type tour struct {
 	addrs map[string]string // by those of the page
 }
 
-func newTour(t *testing.T) *tour {
+func newTour(t *testing.T, more ...string) *tour {
 	t.Helper()
 	w := &tour{dir: filepath.Join(t.TempDir(), "weir"), addrs: map[string]string{}}
 	replaced := []string{"/tmp/weir", w.dir}
-	for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:8000", "127.0.0.1:3000"} {
+	usual := []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:8000", "127.0.0.1:3000"}
+	for _, address := range append(usual, more...) {
 		free := freeAddr(t)
 		w.addrs[address] = free
 		replaced = append(replaced, address, free, strings.Replace(address, ":", " ", 1), strings.Replace(free, ":", " ", 1))
@@ -88,27 +89,50 @@ func (w *tour) patient(file string) {
 	}
 }
 
-// passing is what differs from run to run of the quick start.
+// passing is what differs from run to run.
 var passing = regexp.MustCompile(`(as new in |passes in |until |;t=|Retry-After: )[0-9][^,; \n]*`)
 
 // TestQuickstart does what docs/quickstart.md says, from the first command to the
 // last.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
-	storetest.Require(t, "nginx")
-	storetest.Require(t, "python3")
 	w := newTour(t)
-	pages.Hold(t, "docs/quickstart.md", passing, func(b pages.Block) string {
-		if b.File != "" {
-			w.write(b.File, b.Text)
-			return b.Text
-		}
-		printed := w.console(b.Text)
+	w.follow("docs/quickstart.md", func(b pages.Block) {
 		if strings.Contains(b.Text, "weir serve") {
 			w.patient("nginx.conf")
 			w.dashboard()
 		}
-		return printed
+	})
+}
+
+// TestNginxDocs does the same with docs/nginx.md.
+func TestNginxDocs(t *testing.T) {
+	t.Parallel()
+	w := newTour(t)
+	if err := os.Mkdir(w.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.follow("docs/nginx.md", func(b pages.Block) {
+		if b.File == "weir.conf" {
+			w.patient(b.File)
+		}
+	})
+}
+
+// follow saves the files of a page and runs its commands, from the top down.
+func (w *tour) follow(page string, after func(pages.Block)) {
+	w.t.Helper()
+	storetest.Require(w.t, "nginx")
+	storetest.Require(w.t, "python3")
+	pages.Hold(w.t, page, passing, func(b pages.Block) string {
+		text := b.Text
+		if b.File != "" {
+			w.write(b.File, b.Text)
+		} else {
+			text = w.console(b.Text)
+		}
+		after(b)
+		return text
 	})
 }
 

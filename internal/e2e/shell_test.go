@@ -60,7 +60,7 @@ const done = "--done--"
 // run runs a command and returns what it prints.
 func (s *shell) run(command string) string {
 	s.t.Helper()
-	if _, err := io.WriteString(s.in, s.to.Replace(command)+"\necho "+done+"\n"); err != nil {
+	if _, err := io.WriteString(s.in, s.to.Replace(command)+"\nstatus=$?; echo "+done+"; (exit $status)\n"); err != nil {
 		s.t.Fatalf("%s: %v", command, err)
 	}
 	var printed strings.Builder

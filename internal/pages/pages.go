@@ -46,6 +46,31 @@ func Blocks(t testing.TB, page string) []Block {
 	return all
 }
 
+// comment is what follows a command on its line.
+var comment = regexp.MustCompile(`(^|\s+)# .*$`)
+
+// Commands returns the commands of a block of shell, each on one line: all of sh, and
+// behind the prompts of console. Comments are left out.
+func (b Block) Commands() []string {
+	var all []string
+	more := false
+	for line := range strings.Lines(b.Text) {
+		line = strings.TrimSuffix(line, "\n")
+		command, typed := strings.CutPrefix(line, "$ ")
+		if b.Language == "console" && !typed && !more {
+			continue
+		}
+		command, continued := strings.CutSuffix(comment.ReplaceAllString(command, ""), "\\")
+		if more {
+			all[len(all)-1] += strings.TrimLeft(command, " ")
+		} else if command != "" {
+			all = append(all, command)
+		}
+		more = continued
+	}
+	return all
+}
+
 // Hold compares the blocks of a page that the register gives to this test with what
 // they should be, or replaces them. What mask matches is not compared, but for its
 // two groups.
