@@ -30,8 +30,7 @@ func TestAdminDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run("cd /tmp/weir; export WEIR_STORE_TIMEOUT=5s WEIR_CONFIG=rules.yaml")
-	store := storetest.StartRedis(t).URL()
-	w.run("export WEIR_STORE=" + store)
+	w.run("export WEIR_STORE='" + storetest.StartRedis(t).URL() + "'")
 	var logged, addresses string
 	pages.Hold(t, "docs/admin.md", aged, func(b pages.Block) string {
 		switch {
@@ -73,8 +72,7 @@ func (w *tour) each(text string) string {
 
 // away runs a block against an instance whose Redis is not there.
 func (w *tour) away(text string) string {
-	w.background("(WEIR_HTTP=127.0.0.1:0 WEIR_GRPC=off WEIR_ADMIN=127.0.0.1:8000 exec weir serve --store redis://127.0.0.1:17999 2> third.log) &")
-	w.listens(w.addrs["127.0.0.1:8000"])
+	w.background("WEIR_HTTP=127.0.0.1:0 WEIR_GRPC=off weir serve --admin 127.0.0.1:8000 --store redis://127.0.0.1:17999 2> third.log &")
 	w.run("export WEIR_ADMIN=127.0.0.1:8000")
 	defer w.run("export WEIR_ADMIN=127.0.0.1:6070")
 	return w.console(text)

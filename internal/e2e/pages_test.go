@@ -20,9 +20,14 @@ import (
 
 // contexts are where a piece of configuration may stand.
 var contexts = []string{
-	"%s\nhttp { server { listen 127.0.0.1:1; } }",
-	"http {\n%s\n}",
-	"http { upstream weir { server 127.0.0.1:1; } upstream app { server 127.0.0.1:1; } server { listen 127.0.0.1:1; location @limited { return 429; }\n%s\n} }",
+	"%s\npid nginx.pid; events {} http { server { listen 127.0.0.1:1; } }",
+	"pid nginx.pid; events {} http {\n%s\n}",
+	`pid nginx.pid; events {} http { upstream weir { server 127.0.0.1:1; }
+server { listen 127.0.0.1:1; location @limited { return 429; }
+%s
+} }`,
+	// A whole configuration, for an application that a name stands for.
+	"pid nginx.pid; events {} %s",
 }
 
 // TestNginxBlocks has nginx load each piece of configuration of each page, in the
@@ -61,14 +66,9 @@ func loads(t *testing.T, program, head, piece string) string {
 	t.Helper()
 	dir, said := t.TempDir(), ""
 	file := filepath.Join(dir, "nginx.conf")
-	if strings.Contains(piece, "http {") {
-		piece = strings.Replace(piece, "http {", "http { upstream app { server 127.0.0.1:1; }", 1)
-	}
+	piece = strings.Replace(piece, "http {", "http { upstream app { server 127.0.0.1:1; }", 1)
 	for _, context := range contexts {
-		text := head + "pid nginx.pid; events {}\n" + strings.Replace(context, "%s", piece, 1)
-		if strings.Contains(piece, "http {") {
-			text = head + "pid nginx.pid; events {}\n" + piece
-		}
+		text := head + strings.Replace(context, "%s", piece, 1)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestBenchDocs(t *testing.T) {
 	t.Parallel()
 	store := storetest.StartRedis(t)
 	w := serve(t, "../../server/rules/demo.yaml", "memory")
-	s := newShell(t, "127.0.0.1:6379", store.Addr(), "127.0.0.1:8080", w.addr, "127.0.0.1:8081", w.grpc)
+	s := newShell(t, "redis://127.0.0.1:6379", "'"+store.URL()+"'", "127.0.0.1:8080", w.addr, "127.0.0.1:8081", w.grpc)
 	s.run("pidof() { echo " + strconv.Itoa(w.cmd.Process.Pid) + "; }")
 	for _, b := range pages.Mine(t, "docs/performance.md") {
 		for _, command := range b.Commands() {

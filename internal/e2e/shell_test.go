@@ -92,8 +92,7 @@ func (s *shell) clean(printed string) string {
 func (s *shell) background(command string) string {
 	s.t.Helper()
 	printed := s.run(command)
-	program, _, _ := strings.Cut(command, " ")
-	for deadline := time.After(startTimeout); program == "weir" && !strings.Contains(printed, "admin "); {
+	for deadline := time.After(startTimeout); strings.Contains(command, "weir serve") && !strings.Contains(printed, "admin "); {
 		select {
 		case line, open := <-s.lines:
 			if !open {
@@ -104,6 +103,7 @@ func (s *shell) background(command string) string {
 			s.t.Fatalf("%s does not serve: %s", command, printed)
 		}
 	}
+	program, _, _ := strings.Cut(command, " ")
 	if address := s.ready[program]; address != "" {
 		s.listens(s.to.Replace(address))
 	}

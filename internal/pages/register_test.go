@@ -66,6 +66,9 @@ func TestClaims(t *testing.T) {
 // testsIn is the text of a package's tests.
 func testsIn(t *testing.T, folder string) string {
 	t.Helper()
+	if folder == "weir" {
+		folder = "."
+	}
 	files, err := filepath.Glob(filepath.Join(Path(folder), "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if n < 150 {
+	if n < 120 {
 		t.Errorf("%d links were found", n)
 	}
 }

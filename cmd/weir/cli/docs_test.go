@@ -34,25 +34,29 @@ func TestRulesDocs(t *testing.T) {
 	})
 }
 
-// TestTryDocs runs what the pages say of weir simulate and weir replay.
+// TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and
+// rules beside them. The README has its own rules.
 func TestTryDocs(t *testing.T) {
-	logs := map[string]string{"README.md": "examples/quickstart/access.log", "docs/simulate.md": "cmd/weir/cli/testdata/replay/access.log"}
-	rules := map[string]string{"docs/simulate.md": "cmd/weir/cli/testdata/replay/rules.yaml"}
+	const replayed = "cmd/weir/cli/testdata/replay/"
 	t.Chdir(t.TempDir())
-	for page, log := range logs {
-		copyTo(t, pages.Path(log), "access.log")
-		if rules[page] != "" {
-			copyTo(t, pages.Path(rules[page]), "rules.yaml")
+	copyTo(t, pages.Path(replayed+"access.log"), "access.log")
+	copyTo(t, pages.Path(replayed+"rules.yaml"), "rules.yaml")
+	try(t, "docs/simulate.md")
+	copyTo(t, pages.Path("examples/quickstart/access.log"), "access.log")
+	for _, b := range pages.Blocks(t, "README.md") {
+		if b.Language == "yaml" {
+			writeFile(t, "rules.yaml", []byte(b.Text))
 		}
-		for _, b := range pages.Mine(t, page) {
-			if b.Language == "yaml" {
-				writeFile(t, "rules.yaml", []byte(b.Text))
-				continue
-			}
-			for _, line := range b.Commands() {
-				if code, printed := executed(t, line); code != ExitOK || printed == "" {
-					t.Errorf("%s:%d: %s: exit code %d\n%s", page, b.Line, line, code, printed)
-				}
+	}
+	try(t, "README.md")
+}
+
+func try(t *testing.T, page string) {
+	t.Helper()
+	for _, b := range pages.Mine(t, page) {
+		for _, line := range b.Commands() {
+			if code, printed := executed(t, line); code != ExitOK || printed == "" {
+				t.Errorf("%s:%d: %s: exit code %d\n%s", page, b.Line, line, code, printed)
 			}
 		}
 	}
