@@ -20,3 +20,15 @@ func TestHTTPDocs(t *testing.T) {
 	s := newShell(t, "127.0.0.1:8080", w.addr)
 	pages.Hold(t, "docs/http.md", instants, func(b pages.Block) string { return s.console(b.Text) })
 }
+
+// TestCompletionDocs has bash complete the command.
+func TestCompletionDocs(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	pages.Hold(t, "docs/install.md", nil, func(b pages.Block) string { return s.console(b.Text) })
+	// What the package bash-completion has.
+	s.run(`_get_comp_words_by_ref() { cur=che prev=weir words=(weir che) cword=1; }; compopt() { :; }`)
+	if printed := s.run(`COMP_TYPE=9 __start_weir; echo "${COMPREPLY[@]}"`); printed != "check\n" {
+		t.Errorf("bash completes weir che to %q", printed)
+	}
+}

@@ -65,6 +65,7 @@ var Register = []Claim{
 	{Page: "docs/install.md", Has: "weir version", Test: "deploy/check.TestInstallArchive"},
 	{Page: "docs/install.md", Has: "sha256sum", Test: "deploy/check.TestInstallArchive"},
 	{Page: "docs/install.md", Has: "go install", Test: "deploy/check.TestGoInstall"},
+	{Page: "docs/install.md", Has: "weir completion", Test: "internal/e2e.TestCompletionDocs"},
 	{Page: "docs/install.md", Has: "make build", Because: "all tests of deploy/check run what the same script builds"},
 	{Page: "docs/install.md", Has: "systemctl", Because: "needs root and systemd; deploy/check unpacks the package, runs its scripts and its unit"},
 	{Page: "docs/install.md", Has: "docker ", Because: "needs Docker; deploy/check reads the Dockerfile and the compose file and runs what they run"},

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -84,11 +83,7 @@ func testsIn(t *testing.T, folder string) string {
 	return all.String()
 }
 
-var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
-	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
-	noWord  = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
-)
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
 
 // TestLinks follows all links within the repository, to files and to headings.
 func TestLinks(t *testing.T) {
@@ -101,7 +96,7 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			n++
-			if why := broken(t, page, target); why != "" {
+			if why := Broken(t, page, target); why != "" {
 				t.Errorf("%s: %s: %s", page, target, why)
 			}
 		}
@@ -111,40 +106,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// broken says what is wrong with a link.
-func broken(t *testing.T, page, target string) string {
-	t.Helper()
-	file, anchor, _ := strings.Cut(target, "#")
-	if file == "" {
-		file = page
-	} else {
-		file = filepath.ToSlash(filepath.Join(filepath.Dir(page), file))
-	}
-	if _, err := os.Stat(Path(file)); err != nil || strings.HasPrefix(file, "../") {
-		return "there is no such file"
-	}
-	if anchor != "" && !slices.Contains(anchors(t, file), anchor) {
-		return "there is no such heading"
-	}
-	return ""
-}
-
-// prose is a page without its blocks.
-func prose(t *testing.T, page string) string {
-	t.Helper()
-	return fence.ReplaceAllString(read(t, page), "")
-}
-
-// anchors are the names that GitHub gives to the headings of a page.
-func anchors(t *testing.T, page string) []string {
-	t.Helper()
-	var all []string
-	for _, m := range heading.FindAllStringSubmatch(prose(t, page), -1) {
-		all = append(all, strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
-	}
-	return all
-}
-
 // TestBrokenLinks: the test above must see what is wrong.
 func TestBrokenLinks(t *testing.T) {
 	t.Parallel()
@@ -152,7 +113,7 @@ func TestBrokenLinks(t *testing.T) {
 		"admin.md": true, "admin.md#who-may-call": true, "../README.md": true, "../examples/nginx": true, "#who-may-call": true,
 		"none.md": false, "admin.md#none": false, "#none": false, "../../other": false,
 	} {
-		if why := broken(t, "docs/admin.md", target); (why == "") != good {
+		if why := Broken(t, "docs/admin.md", target); (why == "") != good {
 			t.Errorf("%s: %q", target, why)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // programs are those of others that the pages use.
-var programs = strings.Fields(`apt caddy cd cp curl docker echo exit for go grep grpcurl head install jobs kill kubectl mkdir nginx npm
+var programs = strings.Fields(`apt caddy cd complete cp curl docker echo exit for go grep grpcurl head install jobs kill kubectl mkdir nginx npm
 openresty python3 redis-cli redis-server seq sha256sum sort source systemctl tar traefik uniq wait done pidof printf`)
 
 // TestCommandsInPages reads every command of every page, also those that no test can
@@ -51,6 +51,7 @@ func simple(line string) [][]string {
 	var words []string
 	redirected := false
 	end := func() {
+		redirected = false
 		if words = bare(words); len(words) > 0 {
 			all = append(all, words)
 		}
@@ -111,7 +112,9 @@ func wrong(words []string) string {
 
 // misused says what weir does not know of its arguments.
 func misused(args []string) string {
-	cmd, rest, err := newRoot().Find(args)
+	root := newRoot()
+	root.InitDefaultCompletionCmd()
+	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err.Error()
 	}
@@ -146,22 +149,24 @@ func unmade(targets []string) string {
 func TestWrongCommands(t *testing.T) {
 	t.Parallel()
 	for line, good := range map[string]bool{
-		"weir serve --config rules.yaml 2> weir.log &":                                    true,
-		"for i in $(seq 35); do curl -s http://127.0.0.1:8000/; done; echo":               true,
-		`go run ./cmd/weir serve --config examples/nginx/rules.yaml &`:                    true,
-		"cd examples && go run ./chi &":                                                   true,
-		`weir bench --pid "$(pidof weir)"`:                                                true,
-		"make build VERSION=v1.2.3":                                                       true,
-		"weir serve --confg rules.yaml":                                                   false,
-		"weir serv":                                                                       false,
-		"weir key":                                                                        false,
-		"go run ./cmd/weir serve --nothing":                                               false,
-		"weir version | weir none":                                                        false,
-		"make nothing":                                                                    false,
-		"caddy run --config examples/caddy/Caddyfil":                                      false,
-		"weird":                                                                           false,
-		`for i in 1 2; do weir chec 'x' > "a b"; done`:                                    false,
-		"kubectl apply -k deploy/kubernete":                                               false,
+		"weir serve --config rules.yaml 2> weir.log &":                      true,
+		"for i in $(seq 35); do curl -s http://127.0.0.1:8000/; done; echo": true,
+		`go run ./cmd/weir serve --config examples/nginx/rules.yaml &`:      true,
+		"cd examples && go run ./chi &":                                     true,
+		`weir bench --pid "$(pidof weir)"`:                                  true,
+		"make build VERSION=v1.2.3":                                         true,
+		"weir serve --confg rules.yaml":                                     false,
+		"weir serv":                                                         false,
+		"weir key":                                                          false,
+		"go run ./cmd/weir serve --nothing":                                 false,
+		"source <(weir completion bash)":                                    true,
+		"source <(weir nothing)":                                            false,
+		"weir version | weir none":                                          false,
+		"make nothing":                                                      false,
+		"caddy run --config examples/caddy/Caddyfil":                        false,
+		"weird": false,
+		`for i in 1 2; do weir chec 'x' > "a b"; done`:                                     false,
+		"kubectl apply -k deploy/kubernete":                                                false,
 		"docker build -f deploy/docker/Dockerfile -t weir . && docker compose -f deploy/x": false,
 	} {
 		why := ""
