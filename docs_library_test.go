@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/pages"
 )
 
 // TestLibraryGuide demands that the code in the library's guide is that of the
@@ -18,7 +20,7 @@ func TestLibraryGuide(t *testing.T) {
 	examples := examplesOf(t, "example_verbs_test.go")
 	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
 	for name, code := range examples {
-		section(t, "docs/library.md", name, code)
+		pages.Section(t, "docs/library.md", name, code)
 	}
 	if len(examples) < 6 {
 		t.Errorf("found %d examples", len(examples))
@@ -44,7 +46,7 @@ func TestMiddlewareGuide(t *testing.T) {
 			t.Errorf("%s has no %s", mark[1], mark[2])
 			continue
 		}
-		section(t, guide, mark[1]+"."+mark[2], code)
+		pages.Section(t, guide, mark[1]+"."+mark[2], code)
 	}
 }
 

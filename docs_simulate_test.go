@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/cmd/weir/cli"
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/sim"
 )
 
@@ -32,13 +33,13 @@ func TestSimulateDocs(t *testing.T) {
 			continue
 		}
 		text := strings.ReplaceAll(out.String(), folder, "")
-		section(t, "docs/simulate.md", run.section, "```\n"+text+"```\n")
+		pages.Section(t, "docs/simulate.md", run.section, "```\n"+text+"```\n")
 	}
 	table := "| name | what it shows |\n|---|---|\n"
 	for _, s := range sim.Builtin() {
 		table += "| `" + s.Name + "` | " + s.Summary + " |\n"
 	}
-	section(t, "docs/simulate.md", "scenarios", table)
+	pages.Section(t, "docs/simulate.md", "scenarios", table)
 }
 
 // TestEdgeBurstPicture demands that the picture is what weir simulate draws.
@@ -57,7 +58,7 @@ func TestEdgeBurstPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	const file = "docs/pictures/edge_burst.svg"
-	if *update {
+	if *pages.Update {
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}

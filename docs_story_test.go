@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -43,7 +44,7 @@ func TestStoryTables(t *testing.T) {
 			d := ask(t, store, storetest.NewAct(weir.Charge{Key: "k", Limit: compiled, Cost: m.cost}))
 			table += fmt.Sprintf("| %g s | %d | %s | %d | %s | %s |\n", m.second, m.cost, answer(d), d.Remaining, wait(d), brief(d.ResetAfter))
 		}
-		section(t, "docs/algorithms.md", "story "+step.Name, table)
+		pages.Section(t, "docs/algorithms.md", "story "+step.Name, table)
 	}
 }
 
@@ -106,7 +107,7 @@ func TestHolderTable(t *testing.T) {
 		d := ask(t, store, a)
 		table += fmt.Sprintf("| %g s | %s | %s | %s | %d | %s |\n", m.second, m.who, m.kind, d.Outcome, d.Remaining, wait(d))
 	}
-	section(t, "docs/algorithms.md", "story concurrency", table)
+	pages.Section(t, "docs/algorithms.md", "story concurrency", table)
 }
 
 // TestPictures draws what counts under each algorithm while the same requests
@@ -119,7 +120,7 @@ func TestPictures(t *testing.T) {
 		}
 		got := picture(t, weir.Algorithm(id))
 		file := "docs/pictures/" + step.Name + ".svg"
-		if *update {
+		if *pages.Update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
 			}

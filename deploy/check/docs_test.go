@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,20 +12,19 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/storetest"
 )
 
-var fence = regexp.MustCompile("(?ms)^```([a-z]+)[^\n]*\n(.*?)^```$")
-
-// block returns the first block of code of a document that has a text in it.
-func block(t *testing.T, document, language, text string) string {
+// block returns the first block of a page that is this test's and has a text in it.
+func block(t *testing.T, page, language, text string) string {
 	t.Helper()
-	for _, match := range fence.FindAllStringSubmatch(string(read(t, filepath.Join(root, document))), -1) {
-		if match[1] == language && strings.Contains(match[2], text) {
-			return match[2]
+	for _, b := range pages.Mine(t, page) {
+		if b.Language == language && strings.Contains(b.Text, text) {
+			return b.Text
 		}
 	}
-	t.Fatalf("%s has no block of %s with %q", document, language, text)
+	t.Fatalf("%s has no block of %s with %q for this test", page, language, text)
 	return ""
 }
 

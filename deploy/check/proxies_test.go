@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
 
@@ -39,18 +40,51 @@ const allowed = 30
 // every extension's configuration of its type, every value in its range.
 func bootstrap(t *testing.T) *bootstrapv3.Bootstrap {
 	t.Helper()
-	text, err := yaml.YAMLToJSONStrict(read(t, filepath.Join(composeFolder, "envoy.yaml")))
+	b := new(bootstrapv3.Bootstrap)
+	envoyReads(t, read(t, filepath.Join(composeFolder, "envoy.yaml")), b)
+	return b
+}
+
+// envoyReads reads YAML as Envoy does.
+func envoyReads(t *testing.T, text []byte, into interface {
+	proto.Message
+	ValidateAll() error
+},
+) {
+	t.Helper()
+	json, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := new(bootstrapv3.Bootstrap)
-	if err := protojson.Unmarshal(text, b); err != nil {
+	if err := protojson.Unmarshal(json, into); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.ValidateAll(); err != nil {
+	if err := into.ValidateAll(); err != nil {
 		t.Fatal(err)
 	}
-	return b
+}
+
+// TestEnvoyPage reads the three pieces of configuration of docs/envoy.md as Envoy
+// does.
+func TestEnvoyPage(t *testing.T) {
+	t.Parallel()
+	text := block(t, "docs/envoy.md", "yaml", "clusters:")
+	clusters, rest, found := strings.Cut(text, "http_filters:")
+	filters, limits, also := strings.Cut(rest, "# in a route:")
+	if !found || !also {
+		t.Fatalf("want clusters, http_filters and a route in\n%s", text)
+	}
+	b, manager, action := new(bootstrapv3.Bootstrap), new(managerv3.HttpConnectionManager), new(routev3.RouteAction)
+	envoyReads(t, []byte("static_resources:\n  "+strings.ReplaceAll(clusters, "\n", "\n  ")), b)
+	envoyReads(t, []byte("stat_prefix: edge\nroute_config: {}\nhttp_filters:"+filters), manager)
+	envoyReads(t, []byte("cluster: weir\n"+limits), action)
+	filter := unpack[*ratelimitv3.RateLimit](t, manager.HttpFilters[0].GetTypedConfig())
+	if name := filter.RateLimitService.GrpcService.GetEnvoyGrpc().ClusterName; name != b.StaticResources.Clusters[0].Name {
+		t.Errorf("the filter asks the cluster %q", name)
+	}
+	if n := len(edge{filter, action}.descriptors(t, "192.0.2.7")); n != 2 || filter.Domain != "edge" {
+		t.Errorf("the route sends %d descriptors in the domain %s", n, filter.Domain)
+	}
 }
 
 // unpack returns what is in an extension's configuration.

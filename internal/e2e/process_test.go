@@ -56,16 +56,22 @@ func start(t *testing.T, program string, args ...string) *process {
 // startWith starts a process that finds more variables, each as NAME=value.
 func startWith(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
+	cmd := exec.Command(program, args...)
+	// Servers of several tests run at once.
+	cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
 	p := &process{
 		t:      t,
-		cmd:    exec.Command(program, args...),
+		cmd:    cmd,
 		lines:  make(chan string, 100),
 		stderr: new(output),
 		exited: make(chan struct{}),
 	}
 	p.cmd.Stderr = p.stderr
-	// Servers of several tests run at once.
-	p.cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
 	dieWithParent(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

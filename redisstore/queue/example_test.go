@@ -79,6 +79,39 @@ func Example() {
 	// to bob: parcel sent
 }
 
+// sent is the code of docs/queue.md, to be compiled and run.
+func sent(ctx context.Context, store *redisstore.Store, body []byte) error {
+	perUser, provider := weir.PerHour(20), weir.PerSecond(100)
+	q, err := queue.New(store, queue.Options{
+		Key: "notifications", Push: &perUser, Pop: &provider, Lease: time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	p, err := q.Push(ctx, queue.Entry{Body: body, Budget: "user:42", ID: "order-7/sent"})
+	if err != nil || !p.Pushed {
+		return fmt.Errorf("pushed %v, %w", p.Pushed, err)
+	}
+	item, d, err := q.Pop(ctx) // item.Body, item.Attempt; nil: nothing there, or d says when
+	if err != nil || item == nil {
+		return fmt.Errorf("popped nothing, %v, %w", d, err)
+	}
+	return item.Ack(ctx)
+}
+
+func TestCodeOfPage(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err == nil {
+		err = sent(t.Context(), store, []byte("sent"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // address is where the Redis of the example listens.
 var address string
 

@@ -142,8 +142,8 @@ func wide(t *target) *weir.Limit {
 	return t.limit
 }
 
-// never refuses whatever is charged twice at once, and says so from the store: what
-// comes with it is decided, told and not made.
+// never refuses what is charged twice at once: what comes with it is decided, told and
+// not made.
 var never = weir.PerDay(1).MustCompile()
 
 // probe is an act that is told when a cost would pass, and never made. There is none
@@ -163,11 +163,10 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	if slot == "" {
 		slot = t.key
 	}
-	act := newAct(
-		weir.Take,
-		weir.Charge{Key: t.key, Slot: slot, Limit: quiet, Cost: cost},
-		weir.Charge{Key: t.key + ";probe", Slot: slot, Limit: never, Cost: 2},
-	)
+	// A refusal of one charge would be remembered by a deny cache, which then answers
+	// for the store and leaves the others unasked; that of the second of a key is not.
+	twice := weir.Charge{Key: t.key + ";probe", Slot: slot, Limit: never, Cost: 1}
+	act := newAct(weir.Take, weir.Charge{Key: t.key, Slot: slot, Limit: quiet, Cost: cost}, twice, twice)
 	act.Immediate = true
 	return act
 }

@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,9 +16,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
-)
 
-var update = flag.Bool("update", false, "write the table of metrics into the docs")
+	"github.com/weirlimit/weir/internal/pages"
+)
 
 // whole is a server's metrics with everything that there can be.
 func whole(t *testing.T) map[string]*dto.MetricFamily {
@@ -46,7 +45,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for name, table := range tables {
-		section(t, "../../docs/metrics.md", name, "| metric | kind | labels | meaning |\n|---|---|---|---|\n"+table.String())
+		pages.Section(t, "docs/metrics.md", name, "| metric | kind | labels | meaning |\n|---|---|---|---|\n"+table.String())
 	}
 }
 
@@ -58,31 +57,6 @@ func labelNames(family *dto.MetricFamily) string {
 		}
 	}
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
-}
-
-// section compares the text between two marks of a document with what it should
-// be, or replaces it.
-func section(t *testing.T, file, name, want string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-	before, rest, found := strings.Cut(string(text), begin)
-	got, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no section %s", file, name)
-	}
-	if got == want {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s says\n%s\nbut it is\n%s", file, got, want)
-	}
-	if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // An expression is one that is deployed, and where it stands.

@@ -51,7 +51,11 @@ func newRoot() *cobra.Command {
 every host of a service.
 
 Start with "weir serve": without flags it serves demonstration rules from memory
-and prints calls to try.
+and prints calls to try. From an access log to a limit in force:
+https://github.com/weirlimit/weir/blob/main/docs/quickstart.md
+
+"weir completion bash", zsh or fish prints what completes commands in that shell:
+source <(weir completion bash)
 
 Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.`,
 		SilenceUsage:      true,
@@ -64,6 +68,7 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameVariables(cmd)
+		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())
 		})

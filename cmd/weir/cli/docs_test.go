@@ -3,84 +3,99 @@ package cli
 import (
 	"bytes"
 	"context"
-	"flag"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/config"
 )
 
-var update = flag.Bool("update", false, "write what the commands print, and the table of variables, into the docs")
-
-const rulesDocs = "../../../docs/configuration.md"
-
-var (
-	fence   = regexp.MustCompile("(?ms)^```(\\w+)(?: (\\S+))?\n(.*?)^```$")
-	command = regexp.MustCompile(`'[^']*'|\S+`)
-)
+var word = regexp.MustCompile(`'[^']*'|\S+`)
 
 // TestRulesDocs runs the commands of docs/configuration.md in a folder with the
 // files that stand there, and reads its rules.
 func TestRulesDocs(t *testing.T) {
-	text, err := os.ReadFile(rulesDocs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs, err := os.OpenRoot("../../../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer docs.Close()
 	t.Chdir(t.TempDir())
-	commands := 0
-	printed := fence.ReplaceAllStringFunc(string(text), func(block string) string {
-		m := fence.FindStringSubmatch(block)
-		language, file, content := m[1], m[2], m[3]
-		if file != "" {
-			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
+	pages.Hold(t, "docs/configuration.md", nil, func(b pages.Block) string {
+		save(t, b)
+		if b.Language == "yaml" && b.File != "bad.yaml" {
+			if _, err := config.Parse("docs", []byte(b.Text)); err != nil {
+				t.Errorf("%s:%d: %v", b.Page, b.Line, err)
 			}
 		}
-		if language == "yaml" && file != "bad.yaml" {
-			if _, err := config.Parse("docs", []byte(content)); err != nil {
-				t.Error(err)
-			}
+		if b.Language != "console" {
+			return b.Text
 		}
-		if language != "console" {
-			return block
-		}
-		commands++
-		line, _, _ := strings.Cut(content, "\n")
-		return fmt.Sprintf("```console\n%s\n%s```", line, printedBy(t, line))
+		line, _, _ := strings.Cut(b.Text, "\n")
+		_, printed := executed(t, strings.TrimPrefix(line, "$ "))
+		return line + "\n" + printed
 	})
-	if commands == 0 {
-		t.Fatal("the docs have no command")
+}
+
+// TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and
+// rules beside them. The README has its own rules.
+func TestTryDocs(t *testing.T) {
+	const replayed = "cmd/weir/cli/testdata/replay/"
+	t.Chdir(t.TempDir())
+	copyTo(t, pages.Path(replayed+"access.log"), "access.log")
+	copyTo(t, pages.Path(replayed+"rules.yaml"), "rules.yaml")
+	try(t, "docs/simulate.md")
+	copyTo(t, pages.Path("examples/quickstart/access.log"), "access.log")
+	for _, b := range pages.Blocks(t, "README.md") {
+		if b.Language == "yaml" {
+			writeFile(t, "rules.yaml", []byte(b.Text))
+		}
 	}
-	if printed == string(text) {
-		return
+	try(t, "README.md")
+}
+
+func try(t *testing.T, page string) {
+	t.Helper()
+	for _, b := range pages.Mine(t, page) {
+		for _, line := range b.Commands() {
+			if code, printed := executed(t, line); code != ExitOK || printed == "" {
+				t.Errorf("%s:%d: %s: exit code %d\n%s", page, b.Line, line, code, printed)
+			}
+		}
 	}
-	if !*update {
-		t.Fatalf("docs/configuration.md is not what the commands print, which is\n%s", printed)
+}
+
+func save(t *testing.T, b pages.Block) {
+	t.Helper()
+	if b.File != "" {
+		writeFile(t, b.File, []byte(b.Text))
 	}
-	if err := docs.WriteFile("configuration.md", []byte(printed), 0o644); err != nil {
+}
+
+func copyTo(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, to, text)
+}
+
+func writeFile(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// printedBy is what a command line prints.
-func printedBy(t *testing.T, line string) string {
+// executed is how a command line ends, and what it prints.
+func executed(t *testing.T, line string) (code int, printed string) {
 	t.Helper()
-	args := command.FindAllString(line, -1)
-	if len(args) < 2 || args[0] != "$" || args[1] != "weir" {
-		t.Fatalf("%q does not begin with $ weir", line)
+	args := word.FindAllString(line, -1)
+	if len(args) < 2 || args[0] != "weir" {
+		t.Fatalf("%q does not begin with weir", line)
 	}
 	for i := range args {
 		args[i] = strings.Trim(args[i], "'")
 	}
 	var out bytes.Buffer
-	Execute(context.Background(), args[2:], &out, &out)
-	return out.String()
+	code = Execute(context.Background(), args[1:], &out, &out)
+	return code, out.String()
 }

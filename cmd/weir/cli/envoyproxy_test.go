@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/weirlimit/weir/internal/pages"
 )
 
 // theirs are the variables that envoyproxy/ratelimit reads, as src/settings/settings.go
@@ -68,28 +69,11 @@ func TestEveryVariableIsKnown(t *testing.T) {
 // TestVariablesTable demands that the docs say what the table does.
 func TestVariablesTable(t *testing.T) {
 	t.Parallel()
-	const file, begin, end = "../../../docs/envoy.md", "<!-- variables -->\n", "<!-- /variables -->"
 	want := "| variable | here |\n|---|---|\n"
 	for _, f := range envoyproxy {
 		want += "| `" + strings.ReplaceAll(f.names, " ", "`, `") + "` | " + f.told() + " |\n"
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	got, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no table of variables", file)
-	}
-	if diff := cmp.Diff(want, got); diff != "" && !*update {
-		t.Error(diff)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pages.Section(t, "docs/envoy.md", "variables", want)
 }
 
 // told is what the docs say of a family.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/config"
 )
 
@@ -101,6 +102,10 @@ func TestHelp(t *testing.T) {
 	for _, cmd := range everyCommand(newRoot()) {
 		if cmd.Short == "" || cmd.Example == "" {
 			t.Errorf("%s: no summary or no example", cmd.Name())
+		}
+		_, page, found := strings.Cut(cmd.Long, "\n\nMore: "+docs)
+		if why := pages.Broken(t, "docs/README.md", page); !found || page == "" || why != "" {
+			t.Errorf("%s: more at %q: %s", cmd.Name(), page, why)
 		}
 	}
 	if code := Execute(context.Background(), []string{"check"}, io.Discard, io.Discard); code != ExitUsage {

@@ -1,0 +1,99 @@
+package pages
+
+import (
+	"strings"
+	"testing"
+)
+
+// A Claim gives the blocks of a page to the test that runs them, or says why no test
+// does.
+type Claim struct {
+	Page     string // empty for any
+	Language string // of the blocks, empty for any
+	Has      string // a text in them, empty for any
+	Test     string // the folder of the package (weir: the root), a dot, and the test's name
+	Because  string // in the place of Test
+}
+
+// fits says whether a block is among those of the claim.
+func (c Claim) fits(b Block) bool {
+	return (c.Page == "" || c.Page == b.Page) && (c.Language == "" || c.Language == b.Language) && strings.Contains(b.Text, c.Has)
+}
+
+// Claimed returns the first claim that a block is among.
+func Claimed(b Block) (Claim, bool) {
+	for _, c := range Register {
+		if c.fits(b) {
+			return c, true
+		}
+	}
+	return Claim{}, false
+}
+
+// Mine returns the blocks of a page that the register gives to this test.
+func Mine(t testing.TB, page string) []Block {
+	t.Helper()
+	var mine []Block
+	test, _, _ := strings.Cut(t.Name(), "/")
+	for _, b := range Blocks(t, page) {
+		if c, found := Claimed(b); found && strings.HasSuffix(c.Test, "."+test) {
+			mine = append(mine, b)
+		}
+	}
+	if len(mine) == 0 {
+		t.Fatalf("the register gives no block of %s to %s", page, test)
+	}
+	return mine
+}
+
+// Register has a claim for every block; the first that fits counts.
+var Register = []Claim{
+	{Page: "README.md", Has: "make run ", Test: "deploy/check.TestMakeRun"},
+	{Page: "README.md", Has: "domain: shop", Test: "deploy/check.TestReadmeServer"},
+	{Page: "README.md", Has: "weir serve ", Test: "deploy/check.TestReadmeServer"},
+	{Page: "README.md", Has: "curl -d", Test: "deploy/check.TestReadmeServer"},
+	{Page: "README.md", Has: "weir simulate ", Test: "cmd/weir/cli.TestTryDocs"},
+	{Page: "CONTRIBUTING.md", Because: "these are the ways to run all tests, and what releases are made with"},
+	{Page: "SECURITY.md", Test: "deploy/check.TestRedisUserSuffices"},
+
+	{Page: "docs/admin.md", Test: "internal/e2e.TestAdminDocs"},
+	{Page: "docs/architecture.md", Because: "a picture made of characters"},
+	{Page: "docs/configuration.md", Test: "cmd/weir/cli.TestRulesDocs"},
+	{Page: "docs/envoy.md", Has: "typed_config", Test: "deploy/check.TestEnvoyPage"},
+	{Page: "docs/envoy.md", Test: "internal/e2e.TestEnvoyDocs"},
+	{Page: "docs/http.md", Test: "internal/e2e.TestHTTPDocs"},
+	{Page: "docs/install.md", Has: "weir version", Test: "deploy/check.TestInstallArchive"},
+	{Page: "docs/install.md", Has: "sha256sum", Test: "deploy/check.TestInstallArchive"},
+	{Page: "docs/install.md", Has: "go install", Test: "deploy/check.TestGoInstall"},
+	{Page: "docs/install.md", Has: "weir completion", Test: "internal/e2e.TestCompletionDocs"},
+	{Page: "docs/install.md", Has: "make build", Because: "all tests of deploy/check run what the same script builds"},
+	{Page: "docs/install.md", Has: "systemctl", Because: "needs root and systemd; deploy/check unpacks the package, runs its scripts and its unit"},
+	{Page: "docs/install.md", Has: "docker ", Because: "needs Docker; deploy/check reads the Dockerfile and the compose file and runs what they run"},
+	{Page: "docs/install.md", Has: "kubectl ", Because: "needs a cluster; deploy/check reads the manifests strictly and runs what they run"},
+	{Page: "docs/nginx.md", Language: "sh", Because: "TestOpenResty runs both commands, with limits of its own"},
+	{Page: "docs/nginx.md", Has: "events {}", Test: "internal/e2e.TestNginxDocs"},
+	{Page: "docs/nginx.md", Has: "@unasked", Test: "internal/e2e.TestNginxDocs"},
+	{Page: "docs/nginx.md", Language: "yaml", Test: "internal/e2e.TestNginxDocs"},
+	{Page: "docs/nginx.md", Language: "console", Test: "internal/e2e.TestNginxDocs"},
+	{Page: "docs/operations.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
+	{Page: "docs/performance.md", Has: "weir bench", Test: "internal/e2e.TestBenchDocs"},
+	{Page: "docs/quickstart.md", Test: "internal/e2e.TestQuickstart"},
+	{Page: "docs/resp.md", Language: "sh", Test: "internal/e2e.TestRESPDocs"},
+	{Page: "docs/resp.md", Has: "<max_burst>", Because: "the form of a command; the one above it is run"},
+	{Page: "docs/simulate.md", Language: "sh", Test: "cmd/weir/cli.TestTryDocs"},
+	{Page: "docs/simulate.md", Test: "weir.TestSimulateDocs"},
+
+	{Page: "examples/caddy/README.md", Because: "needs Caddy; TestForwardAuth and TestCaddy run the same files at other addresses"},
+	{Page: "examples/chi/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
+	{Page: "examples/echo/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
+	{Page: "examples/gin/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
+	{Page: "examples/grpc/README.md", Because: "has an address of its own; the example's tests ask the same of its server"},
+	{Page: "examples/nethttp/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
+	{Page: "examples/nginx/README.md", Because: "TestNginx runs the same files at other addresses"},
+	{Page: "examples/openresty/README.md", Language: "sh", Because: "TestOpenResty runs the same files at other addresses"},
+	{Page: "examples/tokens/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
+	{Page: "examples/traefik/README.md", Because: "needs Traefik; TestForwardAuth asks as its source says that it does"},
+
+	{Language: "go", Test: "weir.TestGoInPages"},
+	{Language: "nginx", Test: "internal/e2e.TestNginxBlocks"},
+}
