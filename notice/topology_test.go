@@ -16,7 +16,7 @@ import (
 // inCluster and bySentinels are clients as the server has them.
 func inCluster(t *testing.T, c *storetest.Cluster) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true, DialTimeout: time.Second, ContextTimeoutEnabled: true})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -24,7 +24,7 @@ func inCluster(t *testing.T, c *storetest.Cluster) *redis.ClusterClient {
 func bySentinels(t *testing.T, s *storetest.Sentinel) *redis.Client {
 	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: storetest.SentinelMaster, SentinelAddrs: s.Addrs(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second, ContextTimeoutEnabled: true,
+		MasterName: storetest.SentinelMaster, SentinelAddrs: s.Addrs(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -21,7 +21,7 @@ type fleet struct {
 func clusterFleet(t *testing.T) fleet {
 	cluster := storetest.StartReplicatedCluster(t, 3)
 	dial := func() redis.UniversalClient {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), DialTimeout: time.Second, ContextTimeoutEnabled: true})
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true})
 	}
 	return fleet{dial, func() {
 		client := dial()
@@ -36,7 +36,7 @@ func sentinelFleet(t *testing.T) fleet {
 	sentinel := storetest.StartSentinel(t, 1)
 	return fleet{func() redis.UniversalClient {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: storetest.SentinelMaster, SentinelAddrs: sentinel.Addrs(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true,
+			MasterName: storetest.SentinelMaster, SentinelAddrs: sentinel.Addrs(), MaxRetries: -1, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
 		})
 	}, sentinel.Master.Kill}
 }
