@@ -50,7 +50,7 @@ var only = map[string]patterns{
 
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
-	decorators = patterns{"coalesce/...", "denycache/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
+	decorators = patterns{"coalesce/...", "denycache/...", "distinct/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
 	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/admin/...", "server/dashboard/..."}

@@ -84,7 +84,7 @@ func connect(t *testing.T, server *storetest.Redis) *redis.Client {
 }
 
 // bus is a bus that has started, with an ear on a topic.
-func bus(t *testing.T, client *redis.Client, o notice.RedisOptions) (*notice.Redis, *ear) {
+func bus(t *testing.T, client redis.UniversalClient, o notice.RedisOptions) (*notice.Redis, *ear) {
 	t.Helper()
 	b, err := notice.NewRedis(client, o)
 	if err != nil {

@@ -3,6 +3,7 @@ package notice
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -137,6 +138,7 @@ func (r *Redis) run(ctx context.Context, to map[string][]Subscriber) {
 		if ctx.Err() != nil {
 			return
 		}
+		r.relocate(ctx)
 		if time.Since(began) > longestPause {
 			// It was well for a while.
 			pause, away = firstPause, false
@@ -170,7 +172,7 @@ func (r *Redis) read(ctx context.Context, to map[string][]Subscriber) error {
 	for channel := range to {
 		channels = append(channels, channel)
 	}
-	s := r.client.Subscribe(ctx, channels...)
+	s := r.node(ctx).Subscribe(ctx, channels...)
 	defer s.Close()
 	// Whoever waits for a message hears of nothing else.
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
@@ -189,6 +191,30 @@ func (r *Redis) read(ctx context.Context, to map[string][]Subscriber) error {
 			}
 			silent = true
 		}
+	}
+}
+
+// A subscriberTo takes subscriptions.
+type subscriberTo interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// node returns where to subscribe. In a cluster each node hears of what is published
+// on any, so that it is another one each time: the client itself would take the one
+// that the name of a channel leads to, though that be away.
+func (r *Redis) node(ctx context.Context) subscriberTo {
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		if node, err := cluster.MasterForKey(ctx, crand.Text()); err == nil {
+			return node
+		}
+	}
+	return r.client
+}
+
+// relocate has a cluster's client look in the background which nodes there are.
+func (r *Redis) relocate(ctx context.Context) {
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
 	}
 }
 

@@ -127,6 +127,9 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	if a.stack.Fallback() != nil {
 		checks = append(checks, httpapi.Check{Name: "fallback", Err: a.awayError(), Bearable: true})
 	}
+	if err := a.keysError(); err != nil {
+		checks = append(checks, httpapi.Check{Name: "keys", Err: err, Bearable: true})
+	}
 	if a.findings != nil && a.reached.Load() {
 		checks = append(checks, a.findings.check(ctx))
 	}

@@ -29,6 +29,7 @@ func (a *App) assemble() error {
 		cache.Returned = a.returned.Returned
 	}
 	a.stack = stack.New(a.store.Taker, stack.Options{
+		Distinct:  a.distinct(),
 		Lease:     lease.Options{Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) }},
 		DenyCache: cache,
 		AskAlways: o.NoDenyCache,

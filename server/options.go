@@ -59,6 +59,9 @@ type Options struct {
 	// that the store is not asked again before they end. Zero:
 	// [denycache.DefaultEntries].
 	DenyCacheEntries int
+	// MaxKeys is how many keys of each limit of the rules an instance keeps apart,
+	// where the rule does not say it. Zero: any number.
+	MaxKeys int
 	// NoDenyCache asks the store each time.
 	NoDenyCache bool
 	// Fallback says what is answered while the store reaches no decision.
@@ -197,6 +200,9 @@ func (o *Options) validate() error {
 	}
 	if strings.ContainsAny(o.StorePrefix, "{}") {
 		return &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.StorePrefix), Want: "no braces"}
+	}
+	if err := o.validateKeys(); err != nil {
+		return err
 	}
 	if err := o.validateRESP(); err != nil {
 		return err

@@ -141,6 +141,7 @@ func (a *App) interceptors(service *rls.Service, known *tokens) []grpc.UnaryServ
 func (a *App) watch() {
 	s := metrics.Sources{
 		Config:    a.configState,
+		Distinct:  a.stack.Distinct().Stats,
 		Overrides: func() int { return len(a.stack.Override().List()) },
 		Connections: map[string]func() int{
 			"http": func() int { return int(a.open.http.Load()) },

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/distinct"
 	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/observe"
@@ -22,6 +23,9 @@ type Options struct {
 	// Override is for the limits that single keys have instead of the usual
 	// ones.
 	Override override.Options
+	// Distinct is for the limits that keep so many keys apart and no more. Without
+	// its Budget there are none.
+	Distinct distinct.Options
 	// Lease is for the limits whose units are spent from shares. Without its
 	// Leased there are none.
 	Lease lease.Options
@@ -48,6 +52,7 @@ type Options struct {
 type Stack struct {
 	top       weir.Taker
 	override  *override.Taker
+	distinct  *distinct.Taker
 	lease     *lease.Leaser
 	denyCache *denycache.Cache
 	fallback  *fallback.Taker
@@ -58,6 +63,8 @@ type Stack struct {
 // which an act meets them:
 //
 //   - override, above all that asks under which limit a key is;
+//   - distinct, above all that keeps something of keys, and below the overrides, whose
+//     keys somebody has named;
 //   - lease, which pays from memory what it can;
 //   - denycache, which refuses from memory what is known to be refused;
 //   - fallback, which charges keys under the limits that hold for them, and whose
@@ -84,6 +91,9 @@ func New(store weir.Taker, o Options) *Stack {
 	}
 	if o.Lease.Leased != nil {
 		s.lease = wrap(s, lease.Wrap, o.Lease)
+	}
+	if o.Distinct.Budget != nil {
+		s.distinct = wrap(s, distinct.Wrap, o.Distinct)
 	}
 	s.override = wrap(s, override.Wrap, o.Override)
 	return s
@@ -138,6 +148,10 @@ func (s *Stack) TakeOne(limit *weir.Limit, key string, cost int64) (
 
 // Override is where single keys are given other limits.
 func (s *Stack) Override() *override.Taker { return s.override }
+
+// Distinct is what bounds how many keys limits have, to be asked for its counts; nil
+// if nothing does.
+func (s *Stack) Distinct() *distinct.Taker { return s.distinct }
 
 // Lease is what spends shares, to be asked for its counts; nil if there is none.
 func (s *Stack) Lease() *lease.Leaser { return s.lease }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/distinct"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/observe"
@@ -31,6 +32,43 @@ func TestStack(t *testing.T) {
 			Override: override.Options{Now: clock.Now}, AskAlways: true, // what it answers instead, package denycache judges
 		})
 	})
+}
+
+// TestBoundedKeys: an override is of the key that it names, also beyond the budget, and
+// all below see what the keys share.
+func TestBoundedKeys(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerDay(1).MustCompile()
+	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Distinct: distinct.Options{Budget: func(l *weir.Limit) distinct.Budget {
+		if l != limit {
+			return distinct.Budget{}
+		}
+		return distinct.Budget{MaxKeys: 1, Overflow: "all others"}
+	}}})
+	more := weir.PerDay(5)
+	if err := s.Override().Set(override.Override{Key: "named", Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		key  string
+		want weir.Outcome
+		from weir.Source
+	}{
+		{"known", weir.Granted, weir.SourceStore},
+		{"first", weir.Granted, weir.SourceStore},
+		{"second", weir.Refused, weir.SourceStore},
+		{"third", weir.Refused, weir.SourceDenyCache},
+		{"named", weir.Granted, weir.SourceStore},
+		{"named", weir.Granted, weir.SourceStore},
+	} {
+		a := storetest.NewAct(weir.Charge{Key: c.key, Limit: limit, Cost: 1})
+		if s.Take(context.Background(), []*weir.Act{a}); a.Err != nil || a.Decisions[0].Outcome != c.want || a.Decisions[0].Source != c.from {
+			t.Errorf("%s: %+v, %v, want %v from %v", c.key, a.Decisions, a.Err, c.want, c.from)
+		}
+	}
+	if got := s.Distinct().Stats(); len(got) != 1 || got[0].Keys != 1 || got[0].Overflowed != 3 {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {

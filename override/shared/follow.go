@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,10 @@ func (s *Sharer) settle(ctx context.Context) {
 	err := s.makeUp(ctx)
 	if err == nil {
 		err = s.takeOver(ctx)
+	}
+	if cluster, ok := s.Client.(*redis.ClusterClient); ok && err != nil {
+		// Another node may have what this one had.
+		cluster.ReloadState(ctx)
 	}
 	if err != nil && ctx.Err() == nil && !s.quiet {
 		s.Logger.Warn("overrides of other instances are not known; those of this one hold", "error", err)
@@ -115,11 +120,12 @@ func (s *Sharer) replace(fields map[string]string, before int64) bool {
 	return true
 }
 
-// lost reports whether Redis has forgotten what it held.
+// lost reports whether Redis has forgotten what it held: everything, or the last
+// changes, as a replica that takes over before it has heard of them.
 func (s *Sharer) lost(version string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.generation != "" && s.generation != generationOf(version)
+	return s.generation != "" && s.generation != generationOf(version) || changesOf(version) < changesOf(s.known)
 }
 
 // generationOf is what the versions of one Redis have in common, until it loses
@@ -127,6 +133,17 @@ func (s *Sharer) lost(version string) bool {
 func generationOf(version string) string {
 	generation, _, _ := strings.Cut(version, ":")
 	return generation
+}
+
+// changesOf is how many changes led to a version; 0 where nobody knows.
+func changesOf(version string) int64 {
+	_, rest, _ := strings.Cut(version, ":")
+	count, _, _ := strings.Cut(rest, ":")
+	n, err := strconv.ParseInt(count, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // restore gives Redis back what it has forgotten. What it holds by now, from an

@@ -1,11 +1,11 @@
 -- Puts an override in the place of a key's last one, or ends it.
 --
 -- KEYS: 1 the overrides, a hash: "=" and the key → its override; "version" → the
---         generation, and how many changes there were
+--         generation, how many changes there were, and which was the last
 --       2 when they end, a sorted set: the key → milliseconds since 1970
 -- ARGV: 1 the key; 2 the override, empty to end it; 3 when it ends; 4 how many
---       there may be; 5 the name of a new generation; 6 milliseconds to keep what
---       nothing is left of
+--       there may be; 5 the name of the change, and of a new generation; 6
+--       milliseconds to keep what nothing is left of
 -- Returns the version, or false if there are too many.
 
 local limits, ends = KEYS[1], KEYS[2]
@@ -30,8 +30,8 @@ else
   redis.call('ZADD', ends, till, key)
 end
 
-local generation, count = string.match(redis.call('HGET', limits, 'version') or '', '^(%w+):(%d+)$')
-local version = (generation or ARGV[5]) .. ':' .. string.format('%d', (count or 0) + 1)
+local generation, count = string.match(redis.call('HGET', limits, 'version') or '', '^(%w+):(%d+):%w+$')
+local version = (generation or ARGV[5]) .. ':' .. string.format('%d:', (count or 0) + 1) .. ARGV[5]
 redis.call('HSET', limits, 'version', version)
 
 local last = redis.call('ZREVRANGE', ends, 0, 0, 'WITHSCORES')[2]

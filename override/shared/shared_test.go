@@ -32,7 +32,7 @@ const (
 type instance struct {
 	*override.Taker
 	sharer *shared.Sharer
-	client *redis.Client
+	client redis.UniversalClient
 }
 
 // deaf is a bus on which nothing arrives.
@@ -43,8 +43,13 @@ func (deaf) Subscribe(string, notice.Subscriber)           {}
 
 func start(t *testing.T, server *storetest.Redis, o shared.Options) *instance {
 	t.Helper()
-	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{})}
-	i.client = redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true})
+	return startOn(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true}), o)
+}
+
+// startOn is start on a client, which it closes.
+func startOn(t *testing.T, client redis.UniversalClient, o shared.Options) *instance {
+	t.Helper()
+	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), client: client}
 	t.Cleanup(func() { _ = i.client.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -227,6 +232,67 @@ func TestForgotten(t *testing.T) {
 	must(t, other.set("more", nil))
 	for _, i := range []*instance{one, other} {
 		i.learns(t, `"kept" 100/min burst 20, "more" none`)
+	}
+}
+
+// limitsAndEnds are the keys in Redis.
+var limitsAndEnds = []string{"weir:override:{override}:limits", "weir:override:{override}:ends"}
+
+// replica is what a replica has by now.
+func (i *instance) replica(t *testing.T) (dumps []string) {
+	t.Helper()
+	for _, key := range limitsAndEnds {
+		dump, err := i.client.Dump(context.Background(), key).Result()
+		must(t, err)
+		dumps = append(dumps, dump)
+	}
+	return dumps
+}
+
+// takesOver puts a replica in the place of what Redis has.
+func (i *instance) takesOver(t *testing.T, replica []string) {
+	t.Helper()
+	for n, key := range limitsAndEnds {
+		must(t, i.client.RestoreReplace(context.Background(), key, time.Hour, replica[n]).Err())
+	}
+}
+
+// TestForgottenInPart: a replica takes over that lacks the last change, and is given
+// it by those who connect anew.
+func TestForgottenInPart(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, shared.Options{Poll: seldom}), start(t, server, shared.Options{Poll: seldom})
+	must(t, one.set("replicated", nil))
+	replica := one.replica(t)
+	must(t, one.set("lost", fast))
+	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	one.takesOver(t, replica)
+	must(t, one.client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err())
+	late := start(t, server, shared.Options{Poll: 10 * time.Millisecond})
+	late.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	must(t, late.set("new", block))
+	for _, i := range []*instance{one, other, late} {
+		i.learns(t, `"lost" 100/min burst 20, "new" 0/h fixed_window charge_refused, "replicated" none`)
+	}
+}
+
+// TestAsManyChanges: the next change to a replica that lacks the last one is heard of,
+// though it is no more than those that are known.
+func TestAsManyChanges(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, shared.Options{Poll: seldom}), start(t, server, shared.Options{Poll: seldom})
+	must(t, one.set("replicated", nil))
+	replica := one.replica(t)
+	must(t, one.set("lost", fast))
+	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	one.takesOver(t, replica)
+	must(t, start(t, server, shared.Options{Poll: seldom}).set("new", block))
+	for deadline := time.Now().Add(patience); !strings.Contains(other.has(), `"new"`); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain; has %s", other.has())
+		}
 	}
 }
 

@@ -96,6 +96,8 @@ type RateLimit struct {
 	OnStoreFailure StoreFailure
 	// Lease lets instances spend shares of the budget from memory.
 	Lease bool
+	// MaxKeys is how many keys an instance keeps apart; 0: any number.
+	MaxKeys int
 }
 
 // StoreFailure is what a limit answers while its store reaches no decision.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/distinct"
 )
 
 // The keys of rules files: the reader knows no others, and the JSON Schema and
@@ -114,6 +115,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: []string{fixedWindow}, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
 	property{name: "charge_refused", form: asTruth, ours: true, algorithms: slices.DeleteFunc(algorithms(), func(name string) bool { return name == weir.Concurrency.String() }), doc: "Count what is refused too, for costs that are only known afterwards."},
 	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance take a share of the budget ahead and spend it without asking the store; docs/library.md says what that may exceed and refuse too early. Not with charge_refused."},
+	property{name: "max_keys", form: asNumber, least: 1, most: distinct.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "How many keys each instance keeps apart, of those that were asked for lately. Further keys share the budget of one: where clients make keys up, this bounds what the store holds. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error, unless --on-store-failure says otherwise."},
 )
 

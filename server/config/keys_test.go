@@ -38,7 +38,7 @@ func (k property) beside() string {
 		return "algorithm: fixed_window, unit: month, time_zone: UTC, requests_per_unit: 1"
 	case k.name == "period":
 		return "algorithm: gcra, requests_per_unit: 1"
-	case k.name == "on_store_failure":
+	case k.name == "on_store_failure" || k.name == "max_keys":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
 	case k.ours:
 		return "algorithm: " + k.algorithms[0] + ", unit: second, requests_per_unit: 1"

@@ -13,6 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/distinct"
 )
 
 // maxLimits is how many limits one descriptor can have: what fits one act.
@@ -93,6 +94,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
+	l.MaxKeys = int(p.bounded(o, "max_keys", distinct.MaxKeys))
 	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)

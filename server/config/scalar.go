@@ -105,6 +105,16 @@ func (p *parser) positive(o object, key string) int64 {
 	return number
 }
 
+// bounded reads a positive number that weir does not judge.
+func (p *parser) bounded(o object, key string, most int64) int64 {
+	number := p.positive(o, key)
+	if number < 0 || number > most {
+		p.report(p.get(o, key), fmt.Sprintf("%s is %d", key, number), fmt.Sprintf("1 … %d, or nothing for any number", most))
+		return 0
+	}
+	return number
+}
+
 // integer reads a whole number and reports whether there is one.
 func (p *parser) integer(o object, key string) (int64, bool) {
 	n := p.get(o, key)

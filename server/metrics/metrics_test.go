@@ -23,6 +23,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/distinct"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/observe"
@@ -285,12 +286,15 @@ func watched() metrics.Sources {
 		Config: func() metrics.Config {
 			return metrics.Config{Revision: "0123456789abcdef", Loaded: time.Unix(1, 0), Successes: 1}
 		},
-		Memory:      func() memstore.Stats { return memstore.Stats{Keys: 3} },
-		Redis:       func() metrics.Redis { return metrics.Redis{Foreign: 4} },
-		Coalesce:    func() coalesce.Stats { return coalesce.Stats{Largest: 5} },
-		Fallback:    func() metrics.Fallback { return metrics.Fallback{Open: true} },
-		DenyCache:   func() denycache.Stats { return denycache.Stats{Hits: 6} },
-		Lease:       func() lease.Stats { return lease.Stats{Left: 7} },
+		Memory:    func() memstore.Stats { return memstore.Stats{Keys: 3} },
+		Redis:     func() metrics.Redis { return metrics.Redis{Foreign: 4} },
+		Coalesce:  func() coalesce.Stats { return coalesce.Stats{Largest: 5} },
+		Fallback:  func() metrics.Fallback { return metrics.Fallback{Open: true} },
+		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
+		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
+		Distinct: func() []distinct.Stats {
+			return []distinct.Stats{{Budget: distinct.Budget{MaxKeys: 12, Overflow: "d/a;a#1"}, Keys: 10, Overflowed: 11}}
+		},
 		Overrides:   func() int { return 8 },
 		Connections: map[string]func() int{"http": func() int { return 9 }},
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/distinct"
 	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
@@ -22,6 +23,7 @@ type Sources struct {
 	Coalesce  func() coalesce.Stats
 	DenyCache func() denycache.Stats
 	Lease     func() lease.Stats
+	Distinct  func() []distinct.Stats
 	Fallback  func() Fallback
 	// Overrides is how many keys have limits of their own.
 	Overrides func() int
@@ -103,6 +105,9 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Lease, leaseFigures)
 	watch(m, s.Fallback, fallbackFigures)
 	watch(m, s.Overrides, overrideFigures)
+	if s.Distinct != nil {
+		m.registry.MustRegister(&ofKeys{s.Distinct})
+	}
 	if s.Config != nil {
 		m.registry.MustRegister(&revision{s.Config})
 	}

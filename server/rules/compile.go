@@ -18,6 +18,8 @@ type Set struct {
 	rules   []*Rule
 	leased  map[*weir.Limit]bool
 	watched map[*weir.Limit]*Rule
+	keys    map[*weir.Limit]keyBudget
+	bounded bool // some rule says how many keys it has
 	onFail  failures
 }
 
@@ -29,7 +31,10 @@ type domain struct {
 // Compile makes a set of what config read. It returns an error only for domains
 // that config would have refused.
 func Compile(domains []*config.Domain) (*Set, error) {
-	s := &Set{domains: make(map[string]*domain, len(domains)), leased: map[*weir.Limit]bool{}, watched: map[*weir.Limit]*Rule{}}
+	s := &Set{
+		domains: make(map[string]*domain, len(domains)), leased: make(map[*weir.Limit]bool),
+		watched: make(map[*weir.Limit]*Rule), keys: make(map[*weir.Limit]keyBudget),
+	}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
 			return nil, outside("domain", strconv.Quote(d.Name), "each domain once")
@@ -46,6 +51,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	for _, r := range s.rules {
 		for _, form := range r.Forms() {
 			s.note(form)
+			s.budget(form)
 		}
 	}
 	return s, nil
@@ -181,6 +187,7 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 	}
 	r.OnStoreFailure = append(r.OnStoreFailure, l.OnStoreFailure)
 	r.Lease = append(r.Lease, l.Lease)
+	r.MaxKeys = append(r.MaxKeys, l.MaxKeys)
 	r.suffixes = append(r.suffixes, suffix(l, place, path))
 	return nil
 }

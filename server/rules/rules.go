@@ -66,6 +66,9 @@ type Rule struct {
 	// Lease says, for each of the Limits, whether instances may spend shares of
 	// it from memory.
 	Lease []bool
+	// MaxKeys has, for each of the Limits, how many keys an instance keeps apart;
+	// 0: any number.
+	MaxKeys []int
 	// Unit is the unit of a rule that names no algorithm, in lower case. For
 	// others it is the first limit's, or empty where that has a period.
 	Unit string

@@ -143,6 +143,9 @@ func (p *explainer) limit(a *rules.Applied) {
 		p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
 	}
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
+	if most := maxKeys(a); most > 0 {
+		p.printf("    keys     max_keys: %d for each instance; further ones share one budget\n", most)
+	}
 	p.printf("    new key  %s\n", decisionText(a))
 	if modes := modesOf(a.Rule); len(modes) > 0 {
 		p.printf("    modes    %s\n", strings.Join(modes, "; "))
@@ -165,6 +168,16 @@ func (p *explainer) kind(a *rules.Applied) string {
 	default:
 		return fmt.Sprintf("one act of %d limits: all of them are charged, or none", together)
 	}
+}
+
+// maxKeys is how many keys the limit of a rule keeps apart.
+func maxKeys(a *rules.Applied) int {
+	for i, l := range a.Rule.Limits {
+		if l == a.Limit {
+			return a.Rule.MaxKeys[i]
+		}
+	}
+	return 0
 }
 
 func failurePolicy(a *rules.Applied) config.StoreFailure {

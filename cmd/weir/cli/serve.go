@@ -28,6 +28,7 @@ type serveFlags struct {
 	storeSecret          string
 	storeTLS             server.StoreTLS
 	denyCache            int
+	maxKeys              int
 	storePasswords       server.StorePasswords
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
@@ -108,6 +109,7 @@ func (f *serveFlags) define(flags *pflag.FlagSet) {
 	defineStoreTLS(flags, &f.storeTLS)
 	defineStorePasswords(flags, &f.storePasswords)
 	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
+	flags.IntVar(&f.maxKeys, "max-keys", 0, "how many keys of a limit to keep apart where its rule has no max_keys; further ones share one budget (default: any number)")
 	defineFallback(flags, &f.fallback)
 }
 
@@ -225,6 +227,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 
 		DenyCacheEntries: f.denyCache,
 		NoDenyCache:      f.denyCache == 0,
+		MaxKeys:          f.maxKeys,
 
 		Serving: func(addrs []server.Addr) { f.print(cmd.OutOrStdout(), addrs) },
 	}
