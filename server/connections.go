@@ -46,7 +46,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if b.open.Add(1) <= b.most {
-			return newCounted(conn, b.open), nil
+			return newUnhurried(newCounted(conn, b.open)), nil
 		}
 		b.open.Add(-1)
 		b.refuse(conn)

@@ -57,7 +57,7 @@ func readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Req
 // checkContentType accepts JSON, nothing, and the form that curl's -d claims to
 // send whatever it sends.
 func checkContentType(header string) error {
-	if header == "" {
+	if header == "" || header == "application/json" {
 		return nil
 	}
 	mediaType, _, err := mime.ParseMediaType(header)
