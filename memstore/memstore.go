@@ -84,10 +84,13 @@ func (s *Store) read() int64 {
 // store is read only now, and may step back.
 func (s *Store) now(read, last int64) int64 {
 	if s.clock != nil {
-		return s.clock().UnixMicro()
+		return s.given()
 	}
 	return max(read, last)
 }
+
+// given reads the clock that was given to the store.
+func (s *Store) given() int64 { return s.clock().UnixMicro() }
 
 // Take decides the acts, each at one reading of the clock, while it holds the
 // locks of all shards that the act touches. It never waits for anything else, so

@@ -43,7 +43,11 @@ func (c *Clock) Nanos() int64 {
 	if c.plain {
 		return time.Since(c.start).Nanoseconds()
 	}
-	return machine.nanos() - c.begun
+	ticks := counter()
+	if machine.holds(ticks) {
+		return machine.at(ticks) - c.begun
+	}
+	return machine.read(ticks) - c.begun
 }
 
 // system reads the system's clock as the gauge tells it.

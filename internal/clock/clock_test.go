@@ -59,9 +59,9 @@ func (w *world) pass(ticks, ppm int64) {
 	w.system = w.gone / perTick
 }
 
-// read is what nanos does.
+// read is what Nanos does.
 func (w *world) read(late int64) int64 {
-	if uint64(w.g.until.Load()-w.ticks) < window {
+	if w.g.holds(w.ticks) {
 		return w.g.at(w.ticks)
 	}
 	now := w.system

@@ -35,15 +35,8 @@ type gauge struct {
 	firstTicks, firstSystem int64
 }
 
-// nanos is the time.
-func (g *gauge) nanos() int64 {
-	until := g.until.Load()
-	ticks := counter()
-	if uint64(until-ticks) < window {
-		return g.at(ticks)
-	}
-	return g.read(ticks)
-}
+// holds reports whether a tick lies in the window.
+func (g *gauge) holds(ticks int64) bool { return uint64(g.until.Load()-ticks) < window }
 
 // at is the time at a tick of the window.
 func (g *gauge) at(ticks int64) int64 {
