@@ -3,6 +3,7 @@ package coalesce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"runtime"
 	"sync"
@@ -240,6 +241,30 @@ func TestBatchesAreBounded(t *testing.T) {
 		if len(got) != len(want) || got[i] != want[i] {
 			t.Fatalf("batches of %v, want %v: a call stays whole, and nobody overtakes", got, want)
 		}
+	}
+}
+
+// TestNobodyIsLeftBehind has callers who ask again as soon as they are answered: they
+// stay together, but for those who are just then on a processor.
+func TestNobodyIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	callers, each := 16*runtime.GOMAXPROCS(0), 200
+	distant := taker(func(context.Context, []*weir.Act) { time.Sleep(time.Microsecond) })
+	r := newRoad(distant, coalesce.Options{MaxBatch: 2 * callers})
+	open := r.block()
+	var asking sync.WaitGroup
+	for i := range callers {
+		asking.Go(func() {
+			for range each {
+				r.Coalescer.Take(context.Background(), []*weir.Act{act(fmt.Sprint(i), 1)})
+			}
+		})
+	}
+	r.until(int64(callers))
+	open()
+	asking.Wait()
+	if s := r.Stats(); s.Batches > int64(2*each) {
+		t.Errorf("%d acts of %d callers in %d batches", s.Acts, callers, s.Batches)
 	}
 }
 

@@ -14,31 +14,38 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-// TestLanes demands that a key keeps its lane whatever is asked of it, and that
-// keys spread.
+// TestLanes demands that a key keeps its lane whatever is asked of it, that the keys of
+// a cluster spread, and that those of one server travel together.
 func TestLanes(t *testing.T) {
 	t.Parallel()
-	store := open(t, dial(t, "127.0.0.1:1"), redisstore.Options{})
-	if n := store.Lane(&weir.Act{}); n != 0 {
-		t.Errorf("an act without charges: lane %d", n)
-	}
-	counts := make(map[int]int)
-	for i := range 1000 {
-		key := fmt.Sprint("user:", i)
-		lane := store.Lane(storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1}))
-		counts[lane]++
-		for _, a := range []*weir.Act{
-			storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
-			storetest.NewAct(weir.Charge{Key: key + "#1", Slot: key}),
-		} {
-			if a.Kind = weir.Release; store.Lane(a) != lane {
-				t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	for _, server := range []struct {
+		client      redis.UniversalClient
+		lanes, keys int
+	}{{dial(t, "127.0.0.1:1"), 1, 1000}, {cluster, 16, 120}} {
+		store := open(t, server.client, redisstore.Options{})
+		if n := store.Lane(&weir.Act{}); n != 0 {
+			t.Errorf("an act without charges: lane %d", n)
+		}
+		counts := make(map[int]int)
+		for i := range 1000 {
+			key := fmt.Sprint("user:", i)
+			lane := store.Lane(storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1}))
+			counts[lane]++
+			for _, a := range []*weir.Act{
+				storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
+				storetest.NewAct(weir.Charge{Key: key + "#1", Slot: key}),
+			} {
+				if a.Kind = weir.Release; store.Lane(a) != lane {
+					t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
+				}
 			}
 		}
-	}
-	for lane, n := range counts {
-		if n > 600 || len(counts) < 2 {
-			t.Errorf("%d of 1000 keys have lane %d of %d", n, lane, len(counts))
+		for lane, n := range counts {
+			if n > server.keys || len(counts) != server.lanes {
+				t.Errorf("%d of 1000 keys have lane %d of %d", n, lane, len(counts))
+			}
 		}
 	}
 }
