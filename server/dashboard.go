@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/memstore"
@@ -29,7 +30,7 @@ func (a *App) mountDashboard(o *admin.Options, secure bool) error {
 
 // storeState tells how the store does, and what stands before it.
 func (a *App) storeState(ctx context.Context) dashboard.Store {
-	told := dashboard.Store{Facts: []dashboard.Fact{{Name: "Store", Value: describe(a.options.Store)}}}
+	told := dashboard.Store{Facts: []dashboard.Fact{{Name: "Store", Value: strings.ReplaceAll(describe(a.options.Store), ",", ", ")}}}
 	switch store := a.store.Taker.(type) {
 	case *memstore.Store:
 		s := store.Stats()

@@ -279,7 +279,7 @@ var pictures = []struct {
 	{"dashboard-dark", "dark", "traffic", 1200, 1000},
 	{"dashboard-keys", "light", "keys", 1200, 1000},
 	{"dashboard-key", "light", "one", 1200, 620},
-	{"dashboard-store", "light", "store", 1200, 620},
+	{"dashboard-store", "light", "store", 1200, 900},
 	{"dashboard-phone", "dark", "traffic", 320, 760},
 }
 
@@ -295,8 +295,8 @@ func TestFits(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
-	redis := storetest.StartRedis(t)
-	shared := func(o *server.Options) { o.Store, o.Fallback.StoreTimeout = redis.URL(), 5*time.Second }
+	sentinel := storetest.StartSentinel(t, 1)
+	shared := func(o *server.Options) { o.Store, o.Fallback.StoreTimeout = sentinel.URL(), 5*time.Second }
 	serveIn(t, t.TempDir(), "", shared)
 	b, s := open(t), serveIn(t, folder, "", shared)
 	tick := time.NewTicker(200 * time.Millisecond)
