@@ -19,6 +19,8 @@ func FuzzStoreURL(f *testing.F) {
 		f.Add(s, "", "", "h:1,h:2/0?pool_size=2")
 	}
 	f.Add("redis+cluster://u:", "pa/", "", "h")
+	f.Add("redis:/u:", "", "", "h:1")
+	f.Add("redis:///u:", "", "", "h:1")
 	f.Add("redis://u:", "12/", "", "h")
 	f.Add("redis://u:", "1?", "", "h?read_timeout=1")
 	f.Add("redis+sentinel://u:", "a@", "", "h")
