@@ -32,7 +32,7 @@ func FuzzFolder(f *testing.F) {
 		}
 		fuzztest.Within(t, yamlBytes, yamlFactor*(len(first)+len(second)), func() {
 			domains, err := r.Domains()
-			if problems := (Problems)(nil); err != nil && (!errors.As(err, &problems) || len(problems) == 0) {
+			if problems := Problems(nil); err != nil && (!errors.As(err, &problems) || len(problems) == 0) {
 				t.Fatalf("%T %v", err, err)
 			}
 			seen := map[string]bool{}
