@@ -25,6 +25,7 @@ func FuzzStoreURL(f *testing.F) {
 	f.Add("redis://u:", "1?", "", "h?read_timeout=1")
 	f.Add("redis+sentinel://u:", "a@", "", "h")
 	f.Add("redis+sentinel://m@h?sentinel_password=", "a&", "", "")
+	f.Add("redis+sentinel://m@h?sentinel_password=", "&", "", "")
 	f.Fuzz(func(t *testing.T, before, left, right, hosts string) {
 		if strings.Contains(before+hosts, secret) || !strings.HasSuffix(before, ":") && !strings.HasSuffix(before, "sentinel_password=") {
 			t.Skip("no place of a password")

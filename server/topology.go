@@ -52,12 +52,13 @@ func parseTarget(raw string) (*target, error) {
 		}
 		raw = scheme + "://" + rest
 	}
+	secretive := strings.Contains(raw, "sentinel_password=")
 	raw, why := t.readSentinel(raw)
 	if why != "" {
 		return refuse(why)
 	}
 	options, err := redis.ParseURL(raw)
-	if err != nil && t.sentinelPassword != "" {
+	if err != nil && secretive {
 		// An option that there is not may be the rest of the password.
 		return refuse("with options that it does not have")
 	}
