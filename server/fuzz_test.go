@@ -19,10 +19,13 @@ func FuzzStoreURL(f *testing.F) {
 		f.Add(s, "", "", "h:1,h:2/0?pool_size=2")
 	}
 	f.Add("redis+cluster://u:", "pa/", "", "h")
+	f.Add("redis:/u:", "", "", "h:1")
+	f.Add("redis:///u:", "", "", "h:1")
 	f.Add("redis://u:", "12/", "", "h")
 	f.Add("redis://u:", "1?", "", "h?read_timeout=1")
 	f.Add("redis+sentinel://u:", "a@", "", "h")
 	f.Add("redis+sentinel://m@h?sentinel_password=", "a&", "", "")
+	f.Add("redis+sentinel://m@h?sentinel_password=", "&", "", "")
 	f.Fuzz(func(t *testing.T, before, left, right, hosts string) {
 		if strings.Contains(before+hosts, secret) || !strings.HasSuffix(before, ":") && !strings.HasSuffix(before, "sentinel_password=") {
 			t.Skip("no place of a password")

@@ -34,12 +34,15 @@ var wanted = map[string]string{
 
 // parseTarget reads the URL of a store in Redis.
 func parseTarget(raw string) (*target, error) {
-	scheme, rest, _ := strings.Cut(raw, "://")
+	scheme, rest, begun := strings.Cut(raw, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	t := &target{kind: kind}
 	refuse := func(value string) (*target, error) { return nil, storeError(value, wanted[kind]) }
-	if cutShort(rest) {
-		// What comes before it may be half a password, which nobody is to be told.
+	// Below this some of the URL is told, which must not be half a password.
+	if !begun {
+		return refuse("without ://")
+	}
+	if cutShort(rest) && (scheme != "unix" || rest[0] != '/') {
 		return refuse("with an @ behind its hosts")
 	}
 	if kind != "" {
@@ -49,12 +52,13 @@ func parseTarget(raw string) (*target, error) {
 		}
 		raw = scheme + "://" + rest
 	}
+	secretive := strings.Contains(raw, "sentinel_password=")
 	raw, why := t.readSentinel(raw)
 	if why != "" {
 		return refuse(why)
 	}
 	options, err := redis.ParseURL(raw)
-	if err != nil && t.sentinelPassword != "" {
+	if err != nil && secretive {
 		// An option that there is not may be the rest of the password.
 		return refuse("with options that it does not have")
 	}
@@ -76,7 +80,7 @@ func parseTarget(raw string) (*target, error) {
 // the hosts, as with a password that has a slash.
 func cutShort(rest string) bool {
 	end := strings.IndexAny(rest, "/?#")
-	return end > 0 && strings.Contains(rest[end:], "@")
+	return end >= 0 && strings.Contains(rest[end:], "@")
 }
 
 // readHosts takes several hosts, and a master's name, out of what comes after the

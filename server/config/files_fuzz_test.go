@@ -8,7 +8,7 @@ import (
 )
 
 // YAML takes more than most: a node for a byte or two, and what is said of it.
-const yamlBytes, yamlFactor = 256 << 10, 8
+const yamlBytes, yamlFactor = 1 << 20, 8
 
 // FuzzFolder: several files are domains with a name each, once, or their mistakes are
 // told; and other texts have another fingerprint.
@@ -32,7 +32,7 @@ func FuzzFolder(f *testing.F) {
 		}
 		fuzztest.Within(t, yamlBytes, yamlFactor*(len(first)+len(second)), func() {
 			domains, err := r.Domains()
-			if problems := (Problems)(nil); err != nil && (!errors.As(err, &problems) || len(problems) == 0) {
+			if problems := Problems(nil); err != nil && (!errors.As(err, &problems) || len(problems) == 0) {
 				t.Fatalf("%T %v", err, err)
 			}
 			seen := map[string]bool{}

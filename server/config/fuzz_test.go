@@ -11,7 +11,7 @@ import (
 )
 
 // YAML takes more than most: a node for a byte or two, and what is said of it.
-const yamlBytes, yamlFactor = 256 << 10, 8
+const yamlBytes, yamlFactor = 1 << 20, 8
 
 // FuzzParse wants any text to be read or refused with a place for each mistake.
 func FuzzParse(f *testing.F) {
