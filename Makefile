@@ -80,7 +80,7 @@ bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier number
 
 .PHONY: chaos
 chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each
-	cd internal/chaos && $(GO) test -count=1 -timeout 60m -args -full
+	cd internal/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
 	cd internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
 
 .PHONY: soak

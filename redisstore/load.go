@@ -109,9 +109,9 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 }
 
 // attempts are how often loads are sent to a node that does not know their scripts: by
-// their names, then by the texts of some unless somebody else tells the node, and last
-// by the texts of all.
-const attempts = 4
+// their names, twice by the texts of some unless somebody else tells the node, then
+// whether or not, and last by the texts of all.
+const attempts = 5
 
 // An attempt is one of them, and how many nodes had been told before the last one.
 type attempt struct {
@@ -142,14 +142,17 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 // load sends as text the others behind it send by name, but for the last attempt.
 func (s *Store) attempt(ctx context.Context, loads []*load, n attempt) (unknown []*load) {
 	last := n.number == attempts-1
-	telling := last
-	if n.number > 0 && !last {
+	telling := n.number >= attempts-2
+	if n.number > 0 && !telling {
 		if end := s.tellings.begin(ctx, s.nodeOf(ctx, loads[0]), n.told); end != nil {
 			defer end()
 			telling = true
 		}
 	}
-	told := make(map[*script]bool)
+	var told map[*script]bool
+	if telling {
+		told = make(map[*script]bool)
+	}
 	for _, l := range loads {
 		l.args[0], l.args[1] = "evalsha", &l.run.sha
 		if telling && (last || !told[l.run]) {

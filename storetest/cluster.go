@@ -121,7 +121,7 @@ func (c *Cluster) Move(slot int, from, to *Redis) error {
 		return err
 	}
 	for {
-		keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "1")
+		keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "64")
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,8 @@ func (c *Cluster) Move(slot int, from, to *Redis) error {
 			break
 		}
 		host, port, _ := net.SplitHostPort(to.Addr())
-		if _, err := from.Do("MIGRATE", host, port, keys, "0", "5000"); err != nil {
+		command := append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, strings.Split(keys, "\n")...)
+		if _, err := from.Do(command...); err != nil {
 			return err
 		}
 	}

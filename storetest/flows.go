@@ -121,9 +121,20 @@ func (f *flow) refund(t *rapid.T) {
 	}
 	now := f.clock.Micros()
 	f.moves[max(now, due(c))] -= back
-	if due(c) <= now && slices.ContainsFunc(f.grants, func(g weir.Charge) bool { return due(g) > now }) {
+	if due(c) <= now && f.booked(now) {
 		f.early += back
 	}
+}
+
+// booked reports whether something is due later, be it that its caller has asked for it
+// back in vain.
+func (f *flow) booked(now int64) bool {
+	for at, units := range f.moves {
+		if at > now && units > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // undo refunds a take at once, which leaves no trace.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,7 @@ func TestBlackHole(t *testing.T) {
 		f.run(t)
 		judgeOutage(t, "every packet swallowed", blackHoleFor(gone()))
 		for _, r := range reported.rows {
-			line, _ := json.Marshal([]string{r.fault, r.promise, r.measured, strings.Join(r.red, "; ")})
+			line, _ := json.Marshal([]string{r.fault, r.promise, r.measured, strings.Join(r.red, "; "), strconv.FormatBool(r.unjudged)})
 			fmt.Printf("%s%s\n", told, line)
 		}
 		return
@@ -47,12 +48,12 @@ func TestBlackHole(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	heard := 0
 	for line := range strings.Lines(string(out)) {
-		var r [4]string
+		var r [5]string
 		if text, ok := strings.CutPrefix(line, told); !ok || json.Unmarshal([]byte(text), &r) != nil {
 			continue
 		}
 		heard++
-		judged := row{fault: r[0], promise: r[1], measured: r[2]}
+		judged := row{fault: r[0], promise: r[1], measured: r[2], unjudged: r[4] == "true"}
 		if r[3] != "" {
 			judged.fail(t, "%s", r[3])
 		}

@@ -136,13 +136,13 @@ func (f *failover) times(late time.Duration) []timed {
 	since := func(instant int64) time.Duration { return time.Duration(first - instant).Round(10 * time.Millisecond) }
 	lateness := fmt.Sprintf("; this machine was up to %v late", late.Round(time.Millisecond))
 	return []timed{
-		{row{
+		{row: row{
 			fault: f.name(), promise: fmt.Sprintf("a decision %v after its death", afterDeath), measured: since(f.died).String() + lateness,
-		}, since(f.died)-late <= afterDeath},
-		{row{
+		}, kept: since(f.died)-late <= afterDeath, late: late > lead},
+		{row: row{
 			fault: f.name(), promise: fmt.Sprintf("a decision %v after a sentinel names the replica", afterNamed),
 			measured: fmt.Sprintf("%v, %v after it took over%s", since(f.named), since(f.replaced), lateness),
-		}, since(f.named)-late <= afterNamed},
+		}, kept: since(f.named)-late <= afterNamed, late: late > lead},
 	}
 }
 

@@ -304,11 +304,12 @@ func (o *outage) chargedBack() (string, error) {
 type timed struct {
 	row
 	kept bool
+	late bool // this machine was so late itself that nothing follows from it
 }
 
 func (r *timed) report(t *testing.T) {
 	t.Helper()
-	if *full && !r.kept {
+	if r.unjudged = !r.kept && r.late; *full && !r.kept && !r.late {
 		r.fail(t, "%s: %s", r.promise, r.measured)
 	}
 	report(r.row)
@@ -340,12 +341,12 @@ func (o *outage) times(name string) []timed {
 	limit := fallback.DefaultDeadline + worstOver
 	late := fmt.Sprintf("; this machine was up to %v late", o.late.Round(10*time.Microsecond))
 	return []timed{
-		{row{fault: name, promise: fmt.Sprintf("worst call within %v", limit), measured: worst.Round(10*time.Microsecond).String() + late}, worst-o.late <= limit},
-		{row{fault: name, promise: fmt.Sprintf("p99 within %v once that is known", openP99), measured: p99.Round(time.Microsecond).String()}, p99 <= openP99},
-		{row{
+		{row: row{fault: name, promise: fmt.Sprintf("worst call within %v", limit), measured: worst.Round(10*time.Microsecond).String() + late}, kept: worst-o.late <= limit},
+		{row: row{fault: name, promise: fmt.Sprintf("p99 within %v once that is known", openP99), measured: p99.Round(time.Microsecond).String()}, kept: p99 <= openP99},
+		{row: row{
 			fault: name, promise: fmt.Sprintf("%.0f %% from the store %v after its return", 100*backPart, backWithin),
 			measured: fmt.Sprintf("%.2f %% of %d", 100*part, all) + late,
-		}, part >= backPart},
+		}, kept: part >= backPart, late: o.late > fallback.DefaultDeadline}, // calls that come too late are the machine's
 	}
 }
 
@@ -359,25 +360,26 @@ const (
 // returns are how soon instances knew that the store was away, and what its return was
 // like.
 func (o *outage) returns(name string) []timed {
-	opened := timed{row{
+	late := o.late > fallback.DefaultDeadline
+	opened := timed{row: row{
 		fault: name, promise: fmt.Sprintf("known within %v", opensWithin), measured: o.opened.Round(time.Millisecond).String(),
-	}, o.opened-o.late <= opensWithin}
+	}, kept: o.opened-o.late <= opensWithin}
 	if !*full {
 		return []timed{opened}
 	}
 	most := instances * poolSize
 	return []timed{
 		opened,
-		{row{
+		{row: row{
 			fault: name, promise: "no goroutine more afterwards", measured: fmt.Sprint(o.grown),
-		}, o.grown == 0},
-		{row{
+		}, kept: o.grown == 0},
+		{row: row{
 			fault: name, promise: fmt.Sprintf("at most %d connections in the second of its return", most), measured: fmt.Sprint(o.rush.connections),
-		}, o.rush.connections <= most},
-		{row{
+		}, kept: o.rush.connections <= most},
+		{row: row{
 			fault: name, promise: fmt.Sprintf("Redis's processor in that second at most %.1f times the third one", mayRush),
 			measured: fmt.Sprintf("%v, then %v", o.rush.first.Round(time.Millisecond), o.rush.steady.Round(time.Millisecond)),
-		}, float64(o.rush.first-grain) <= mayRush*float64(o.rush.steady)},
+		}, kept: float64(o.rush.first-grain) <= mayRush*float64(o.rush.steady), late: late},
 	}
 }
 

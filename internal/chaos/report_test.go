@@ -31,6 +31,7 @@ func rounds() int {
 type row struct {
 	fault, promise, measured string
 	red                      []string
+	unjudged                 bool
 }
 
 // fail makes the row red, and its test.
@@ -98,8 +99,11 @@ func table() {
 	fmt.Fprintln(w, "\nVERDICT\tFAULT\tPROMISE\tMEASURED")
 	for _, r := range reported.rows {
 		verdict := "green"
-		if len(r.red) > 0 {
+		switch {
+		case len(r.red) > 0:
 			verdict = "RED"
+		case r.unjudged:
+			verdict = "late" // this machine, not Weir
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", verdict, r.fault, r.promise, brief(r.measured))
 		for _, why := range r.red {

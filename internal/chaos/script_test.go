@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/internal/openloop"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -34,7 +35,7 @@ func TestScriptLoss(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, makeup{start: start})
 			where := place{addrs: []string{w.nodes[0].Options().Addr}, cluster: len(w.nodes) > 1}
-			taker := stack.New(store(t, where.options(5*time.Second), nil), stack.Options{})
+			taker := stack.New(store(t, where.options(time.Minute), nil), stack.Options{Coalesce: coalesce.Options{Timeout: time.Minute}})
 			load := openloop.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
 			if *full {
 				load.Rate, load.Duration = 5000, 10*time.Second

@@ -133,20 +133,27 @@ var heapAlloc = regexp.MustCompile(`# HeapAlloc = (\d+)`)
 // rest is what the servers take now, their garbage aside.
 func (s *soak) rest(begun time.Time) rest {
 	var r rest
-	client := newClient(s.t)
-	defer client.CloseIdleConnections()
 	for n, i := range s.fleet {
-		_, body, err := get(s.t.Context(), client, "http://"+i.admin+"/debug/pprof/heap?gc=1&debug=1")
-		found := heapAlloc.FindSubmatch(body)
-		if err != nil || found == nil {
-			s.t.Fatalf("heap: %v %.200s", err, body)
-		}
-		if r.heap[n], err = strconv.ParseInt(string(found[1]), 10, 64); err != nil {
-			s.t.Fatal(err)
-		}
-		r.at[n], r.goroutines[n], r.files[n] = time.Since(begun), i.profile(s.t), i.files()
+		r.at[n], r.heap[n], r.goroutines[n], r.files[n] = time.Since(begun), i.heap(s.t), i.profile(s.t), i.files()
 	}
 	return r
+}
+
+// heap is what an instance has in its heap, garbage aside.
+func (i *instance) heap(t *testing.T) int64 {
+	t.Helper()
+	client := newClient(t)
+	defer client.CloseIdleConnections()
+	_, body, err := get(t.Context(), client, "http://"+i.admin+"/debug/pprof/heap?gc=1&debug=1")
+	found := heapAlloc.FindSubmatch(body)
+	if err != nil || found == nil {
+		t.Fatalf("heap: %v %.200s", err, body)
+	}
+	n, err := strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // slope is how fast the heap of a server grows, in bytes an hour, by least squares over
