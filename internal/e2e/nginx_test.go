@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -201,14 +202,20 @@ func showLog(t *testing.T, path string) {
 	t.Logf("%s: %v\n%s", path, err, log)
 }
 
-// freeAddr returns an address that nobody listens at, on a port below those that
-// a kernel hands to outgoing connections.
+// given are the addresses of freeAddr, some of which are listened at only later.
+var given sync.Map
+
+// freeAddr returns an address that nobody listens at and no other test was given, on a
+// port below those that a kernel hands to outgoing connections.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)))
-		if err == nil {
-			defer l.Close()
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		if _, taken := given.LoadOrStore(l.Addr().String(), t); !taken {
 			return l.Addr().String()
 		}
 	}

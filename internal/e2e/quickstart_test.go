@@ -32,10 +32,19 @@ func newTour(t *testing.T, more ...string) *tour {
 		w.addrs[address] = free
 		replaced = append(replaced, address, free, strings.Replace(address, ":", " ", 1), strings.Replace(free, ":", " ", 1))
 	}
+	t.Cleanup(func() { w.logs() })
 	w.shell = newShell(t, replaced...)
 	w.ready = map[string]string{"nginx": "127.0.0.1:8000", "python3": "127.0.0.1:3000"}
 	w.run("export WEIR_HTTP=127.0.0.1:8080 WEIR_GRPC=127.0.0.1:8081 WEIR_ADMIN=127.0.0.1:6070")
 	return w
+}
+
+// logs shows what the programs have logged, where the test failed.
+func (w *tour) logs() {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "*.log"))
+	for _, file := range files {
+		showLog(w.t, file)
+	}
 }
 
 // write saves a file as the page shows it, and waits until the server has read its
