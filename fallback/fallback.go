@@ -100,6 +100,11 @@ type Options struct {
 // store is back; other ids cannot be settled, released, renewed or refunded while
 // the store is away, and nothing can be reset.
 //
+// Places of a concurrency limit that were given here are the store's as soon as their
+// holder renews them, the store is back and has room for them. Until then, so for at most a
+// lease unless the limit is full, there may be one share more holders for each
+// instance than the limit says. Those of an act that also took units stay here.
+//
 // A call that ran into its deadline may have been charged in the store, or may
 // still be. It is decided here all the same, and charged back like all others: so
 // it may count twice, and nothing is granted that was not charged.
@@ -166,7 +171,7 @@ func clock(now func() time.Time) func() int64 {
 // did not.
 func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 	if t.ids.used.Load() {
-		acts = t.keep(acts)
+		acts = t.keep(ctx, acts)
 	}
 	if len(acts) == 0 {
 		return
@@ -248,8 +253,8 @@ func late(err error) bool {
 
 // counts are what Stats tells.
 type counts struct {
-	local, allowed, denied, errors  atomic.Int64
-	openings, chargedBack, doubtful atomic.Int64
+	local, allowed, denied, errors           atomic.Int64
+	openings, chargedBack, doubtful, adopted atomic.Int64
 }
 
 // Stats is what a [Taker] has done since it was made.
@@ -264,6 +269,8 @@ type Stats struct {
 	// Doubtful is how many units it may not have heard of, because its answer
 	// was lost or MaxKeys reached.
 	Doubtful int64
+	// Adopted is how many holders of places the store took over that had come in here.
+	Adopted int64
 	// Owed is how many keys were asked for here since it was last told, or is being
 	// told of.
 	Owed int
@@ -274,7 +281,7 @@ func (t *Taker) Stats() Stats {
 	c := &t.counts
 	return Stats{
 		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
-		Openings: c.openings.Load(), ChargedBack: c.chargedBack.Load(), Doubtful: c.doubtful.Load(),
+		Openings: c.openings.Load(), ChargedBack: c.chargedBack.Load(), Doubtful: c.doubtful.Load(), Adopted: c.adopted.Load(),
 		Owed: t.debts.len(),
 	}
 }

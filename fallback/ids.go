@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -102,8 +103,9 @@ func life(a *weir.Act) int64 {
 	return d.Microseconds()
 }
 
-// keep answers the acts whose ids were taken here and returns the others.
-func (t *Taker) keep(acts []*weir.Act) []*weir.Act {
+// keep answers the acts whose ids were taken here and returns the others, and those
+// whose ids are the store's from now on.
+func (t *Taker) keep(ctx context.Context, acts []*weir.Act) []*weir.Act {
 	var others []*weir.Act
 	for i, a := range acts {
 		known := t.ids.find(a, t.now())
@@ -112,8 +114,8 @@ func (t *Taker) keep(acts []*weir.Act) []*weir.Act {
 			if others == nil {
 				others = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
-			if !a.Prepare() {
-				t.again(a, known)
+			if !a.Prepare() && t.again(ctx, a, known) {
+				others = append(others, a)
 			}
 		case others != nil:
 			others = append(others, a)
@@ -125,12 +127,13 @@ func (t *Taker) keep(acts []*weir.Act) []*weir.Act {
 	return others
 }
 
-// again does what is asked of a take that was decided here.
-func (t *Taker) again(a *weir.Act, known *taken) {
+// again does what is asked of a take that was decided here, and reports whether the
+// store is to do it instead.
+func (t *Taker) again(ctx context.Context, a *weir.Act, known *taken) bool {
 	t.here(a)
 	t.counts.local.Add(1)
 	if a.Err != nil {
-		return
+		return false
 	}
 	switch a.Kind {
 	case weir.Settle:
@@ -143,5 +146,7 @@ func (t *Taker) again(a *weir.Act, known *taken) {
 		}
 	case weir.Renew:
 		t.ids.extend(known, a, t.now())
+		return t.adopted(ctx, a, known)
 	}
+	return false
 }

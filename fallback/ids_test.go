@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -84,6 +85,119 @@ func TestPlaces(t *testing.T) {
 	}
 	if a := about(taker, weir.Take, "three", room); !a.Allowed() || a.Decisions[0].Source != weir.SourceStore {
 		t.Errorf("then %+v, %v", a.Decisions, a.Err)
+	}
+}
+
+// TestPlacesMoveToTheStore: who came in while the store was away, and stays, has a place
+// there as soon as there is room, and from then on at every instance.
+func TestPlacesMoveToTheStore(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	const instances, n = 2, 4
+	var fleet []*fallback.Taker
+	for range instances {
+		fleet = append(fleet, wrap(t, store, fallback.Options{Now: clock.Now, ProbeEvery: time.Millisecond, Instances: func() int { return instances }}))
+	}
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: n, Period: time.Minute}.MustCompile(), Cost: 1}
+	for i := range n - 1 {
+		if !about(fleet[0], weir.Take, fmt.Sprint("before", i), room).Allowed() {
+			t.Fatal("no room at first")
+		}
+	}
+	var here []string
+	for i, taker := range fleet {
+		openUp(t, taker, store, weir.ErrNotApplied)
+		for j := range n {
+			if id := fmt.Sprint("here", i, j); about(taker, weir.Take, id, room).Allowed() {
+				here = append(here, id)
+			}
+		}
+	}
+	if len(here) != n { // N, in shares
+		t.Fatalf("%d places given here: %v", len(here), here)
+	}
+	renew := func() (at string) {
+		for _, id := range here {
+			taker := fleet[id[4]-'0']
+			a := about(taker, weir.Renew, id, room)
+			if a.Err != nil || a.Decisions[0].Granted != 1 {
+				t.Fatalf("renew %s: %+v, %v", id, a.Decisions, a.Err)
+			}
+			at += a.Decisions[0].Source.String()[:1]
+		}
+		return at
+	}
+	if at := renew(); at != "ffff" {
+		t.Errorf("renewed while the store is away: %s", at)
+	}
+	store.fail(nil)
+	for _, taker := range fleet {
+		eventually(t, "back", func() bool { return taker.Err() == nil })
+	}
+	// The store has room for one, and nobody else gets it.
+	if at := renew(); at != "sfff" || about(fleet[1], weir.Take, "new", room).Allowed() {
+		t.Errorf("renewed: %s", at)
+	}
+	if about(fleet[1], weir.Release, "before0", room).Err != nil {
+		t.Error("a place that was the store's")
+	}
+	if at := renew(); at != "ssff" {
+		t.Errorf("renewed with room for one more: %s", at)
+	}
+	// What the store has taken over is known everywhere, what it has not is here.
+	if a := about(fleet[1], weir.Release, here[0], room); a.Err != nil || a.Decisions[0].Granted != 1 {
+		t.Errorf("released at another instance: %+v, %v", a.Decisions, a.Err)
+	}
+	if a := about(fleet[1], weir.Release, here[3], room); a.Err != nil || a.Decisions[0].Source != weir.SourceFallback {
+		t.Errorf("released here: %+v, %v", a.Decisions, a.Err)
+	}
+	if a := about(fleet[1], weir.Renew, here[3], room); !errors.Is(a.Err, weir.ErrInvalid) {
+		t.Errorf("renewed after its release: %+v, %v", a.Decisions, a.Err)
+	}
+	// A holder who does not renew is gone after a lease, here as there.
+	clock.Advance(time.Minute)
+	if a := about(fleet[1], weir.Renew, here[2], room); !errors.Is(a.Err, weir.ErrUnknownID) {
+		t.Errorf("renewed after its lease: %+v, %v", a.Decisions, a.Err)
+	}
+	granted := 0
+	for i := range 2 * n {
+		if about(fleet[i%2], weir.Take, fmt.Sprint("after", i), room).Allowed() {
+			granted++
+		}
+	}
+	if granted != n || fleet[0].Stats().Adopted != 2 {
+		t.Errorf("%d of %d in the end, %+v", granted, n, fleet[0].Stats())
+	}
+}
+
+// TestPlacesBesideUnits stay here: what they were taken with is charged back already.
+func TestPlacesBesideUnits(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Now: clock.Now, ProbeEvery: time.Millisecond})
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1}
+	units := weir.Charge{Key: "u", Limit: weir.PerDay(100).MustCompile(), Cost: 10}
+	both := func(kind weir.Kind) *weir.Act {
+		a := storetest.NewAct(room, units)
+		a.Kind, a.ID = kind, "both"
+		taker.Take(context.Background(), []*weir.Act{a})
+		return a
+	}
+	openUp(t, taker, store, weir.ErrNotApplied)
+	if a := both(weir.Take); !a.Allowed() {
+		t.Fatalf("%+v, %v", a.Decisions, a.Err)
+	}
+	store.fail(nil)
+	eventually(t, "charged back", func() bool { return taker.Err() == nil && taker.Stats().Owed == 0 })
+	for _, kind := range []weir.Kind{weir.Renew, weir.Release} {
+		if a := both(kind); a.Err != nil || a.Decisions[0].Source != weir.SourceFallback {
+			t.Errorf("%v: %+v, %v", kind, a.Decisions, a.Err)
+		}
+	}
+	if store.recorded("u") != 10 || taker.Stats().Adopted != 0 {
+		t.Errorf("%d charged back, %+v", store.recorded("u"), taker.Stats())
 	}
 }
 

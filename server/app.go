@@ -157,7 +157,7 @@ func (a *App) reach(ctx context.Context) error {
 		return nil
 	}
 	if err := a.store.ping(ctx); err != nil {
-		return err
+		return a.options.blame(err)
 	}
 	if !a.reached.Swap(true) {
 		a.rpc.ready()

@@ -83,8 +83,12 @@ func (i *issuer) write(file, kind string, der []byte) {
 // issue writes a certificate for a name, and its key, into files.
 func (i *issuer) issue(name, certFile, keyFile string) *x509.Certificate {
 	i.Helper()
+	names, addresses := []string{name}, []net.IP(nil)
+	if ip := net.ParseIP(name); ip != nil {
+		names, addresses = nil, []net.IP{ip}
+	}
 	cert, key := i.sign(&x509.Certificate{
-		DNSNames:    []string{name},
+		DNSNames: names, IPAddresses: addresses,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, i.cert)

@@ -33,21 +33,25 @@ type Cluster struct {
 // for each server.
 func StartCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
-	return startCluster(t, masters, 0, args)
+	return startCluster(t, size{masters, 0}, spec{}, args)
 }
 
 // StartReplicatedCluster is StartCluster with a replica for each master.
 func StartReplicatedCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
-	return startCluster(t, masters, masters, args)
+	return startCluster(t, size{masters, masters}, spec{}, args)
 }
 
-func startCluster(t testing.TB, masters, replicas int, args []string) *Cluster {
+// A size is how many servers a cluster has.
+type size struct{ masters, replicas int }
+
+func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
 	t.Helper()
+	masters, replicas := n.masters, n.replicas
 	c := &Cluster{t: t, ids: make(map[*Redis]string)}
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
 	for i := range masters + replicas {
-		r := StartRedis(t, args...)
+		r := startRedis(t, s, args...)
 		c.ids[r] = r.must("CLUSTER", "MYID")
 		r.must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if i < masters {
@@ -58,7 +62,7 @@ func startCluster(t testing.TB, masters, replicas int, args []string) *Cluster {
 			c.Replicas = append(c.Replicas, r)
 		}
 		if i > 0 {
-			c.Masters[0].must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(r.port))
+			c.Masters[0].must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(r.own()))
 		}
 	}
 	for _, r := range c.nodes() {
@@ -87,13 +91,15 @@ func (c *Cluster) nodes() []*Redis { return append(append([]*Redis(nil), c.Maste
 func (c *Cluster) Addrs() []string {
 	var addrs []string
 	for _, r := range c.Masters {
-		addrs = append(addrs, r.Addr())
+		addrs = append(addrs, r.ownAddr())
 	}
 	return addrs
 }
 
 // URL is where the cluster is, as redis+cluster://host:port,host:port.
-func (c *Cluster) URL() string { return "redis+cluster://" + strings.Join(c.Addrs(), ",") }
+func (c *Cluster) URL() string {
+	return c.Masters[0].scheme() + "+cluster://" + strings.Join(c.Addrs(), ",")
+}
 
 // Owner returns the master that a slot was given to at first.
 func (c *Cluster) Owner(slot int) *Redis {

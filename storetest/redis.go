@@ -37,13 +37,20 @@ const (
 type Redis struct {
 	t       testing.TB
 	program string
-	config  string // a configuration file, or empty
+	spec
 	args    []string
-	env     []string
 	dir     string
 	port    int
+	tlsPort int // 0 where there is no TLS
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed once the process is gone
+}
+
+// A spec is what a server is besides its arguments.
+type spec struct {
+	config string // a configuration file, or empty
+	env    []string
+	tls    TLS
 }
 
 // StartRedis starts a redis-server on a free port of the loopback interface and
@@ -59,17 +66,20 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 // environment, each as NAME=value.
 func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 	t.Helper()
-	return startRedis(t, "", env, args...)
+	return startRedis(t, spec{env: env}, args...)
 }
 
-func startRedis(t testing.TB, config string, env []string, args ...string) *Redis {
+func startRedis(t testing.TB, s spec, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{t: t, program: Require(t, "redis-server"), config: config, args: args, env: env, dir: t.TempDir()}
+	r := &Redis{t: t, program: Require(t, "redis-server"), spec: s, args: args, dir: t.TempDir()}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {
 		// Another process may take the port first; then the next one is tried.
 		r.port = freePort(t)
+		if r.tls != (TLS{}) {
+			r.tlsPort = freePort(t)
+		}
 		if err = r.start(); err == nil {
 			return r
 		}
@@ -131,6 +141,7 @@ func (r *Redis) start() error {
 	} else {
 		args = append(args, "--save", "", "--appendonly", "no")
 	}
+	args = append(args, r.tls.args(r.tlsPort)...)
 	r.cmd = exec.Command(r.program, append(args, r.args...)...)
 	r.cmd.Env = append(os.Environ(), r.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log

@@ -30,10 +30,15 @@ type Sentinel struct {
 // installed. Args are for the master and the replicas.
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
-	s := &Sentinel{Master: StartRedis(t, args...)}
-	host, port := "127.0.0.1", strconv.Itoa(s.Master.port)
+	return startSentinel(t, replicas, spec{}, args)
+}
+
+func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentinel {
+	t.Helper()
+	s := &Sentinel{Master: startRedis(t, how, args...)}
+	host, port := "127.0.0.1", strconv.Itoa(s.Master.own())
 	for range replicas {
-		s.Replicas = append(s.Replicas, StartRedis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...))
+		s.Replicas = append(s.Replicas, startRedis(t, how, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...))
 	}
 	for range sentinels {
 		config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -42,7 +47,7 @@ func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.Sentinels = append(s.Sentinels, startRedis(t, config, nil, "--sentinel"))
+		s.Sentinels = append(s.Sentinels, startRedis(t, spec{config: config, tls: how.tls}, "--sentinel"))
 	}
 	for _, r := range s.Replicas {
 		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })
@@ -58,12 +63,12 @@ func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 func (s *Sentinel) Addrs() []string {
 	var addrs []string
 	for _, r := range s.Sentinels {
-		addrs = append(addrs, r.Addr())
+		addrs = append(addrs, r.ownAddr())
 	}
 	return addrs
 }
 
 // URL is where the master is found, as redis+sentinel://master@host:port,host:port.
 func (s *Sentinel) URL() string {
-	return "redis+sentinel://" + SentinelMaster + "@" + strings.Join(s.Addrs(), ",")
+	return s.Master.scheme() + "+sentinel://" + SentinelMaster + "@" + strings.Join(s.Addrs(), ",")
 }

@@ -199,6 +199,7 @@ var fallbackFigures = []figure[Fallback]{
 	counter("weir_fallback_errors_total", "Acts whose callers got the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
 	counter("weir_fallback_charged_back_units_total", "Units granted here that the store was told of.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
 	counter("weir_fallback_doubtful_units_total", "Units granted here that the store may not have heard of.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
+	counter("weir_fallback_adopted_total", "Holders of places given here that the store took over.", func(f *Fallback) float64 { return float64(f.Adopted) }),
 	gauge("weir_fallback_owed_keys", "Keys that the store has yet to be told of.", func(f *Fallback) float64 { return float64(f.Owed) }),
 }
 

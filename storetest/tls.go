@@ -1,0 +1,69 @@
+//go:build unix
+
+package storetest
+
+import (
+	"net"
+	"strconv"
+	"testing"
+)
+
+// TLS starts servers that speak TLS, with clients and with one another, to those who
+// show a certificate. They answer the test itself without TLS as well, at
+// [Redis.Addr].
+type TLS struct {
+	// Cert and Key are files with a certificate for 127.0.0.1, of servers and of
+	// clients, and the key to it; CA is a file with who signed it and signs those of
+	// clients.
+	Cert, Key, CA string
+}
+
+// Redis is [StartRedis] by TLS.
+func (f TLS) Redis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	return startRedis(t, spec{tls: f}, args...)
+}
+
+// Cluster is [StartCluster] by TLS.
+func (f TLS) Cluster(t testing.TB, masters int, args ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, size{masters, 0}, spec{tls: f}, append([]string{"--tls-cluster", "yes"}, args...))
+}
+
+// Sentinel is [StartSentinel] by TLS, for the sentinels too.
+func (f TLS) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
+	t.Helper()
+	return startSentinel(t, replicas, spec{tls: f}, args)
+}
+
+// args are those of a server that speaks TLS at a port.
+func (f TLS) args(port int) []string {
+	if f == (TLS{}) {
+		return nil
+	}
+	return []string{
+		"--tls-port", strconv.Itoa(port), "--tls-cert-file", f.Cert, "--tls-key-file", f.Key, "--tls-ca-cert-file", f.CA,
+		"--tls-auth-clients", "yes", "--tls-replication", "yes",
+	}
+}
+
+// own is the port at which other servers find this one.
+func (r *Redis) own() int {
+	if r.tlsPort != 0 {
+		return r.tlsPort
+	}
+	return r.port
+}
+
+func (r *Redis) ownAddr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.own())) }
+
+// scheme is what the URL of the server begins with.
+func (r *Redis) scheme() string {
+	if r.tlsPort != 0 {
+		return "rediss"
+	}
+	return "redis"
+}
+
+// TLSURL is where the server speaks TLS, as rediss://host:port.
+func (r *Redis) TLSURL() string { return "rediss://" + r.ownAddr() }
