@@ -7,9 +7,8 @@ import "sync"
 // The zero value is unlocked. It must not be copied once it was used.
 type Mutex struct{ mu sync.Mutex }
 
-// The pauses between tries, in turns of an empty loop: about half a microsecond at
-// first, and three in all. The first is as long as it takes to lock many times over:
-// what a lock guards is in the caches of one processor at a time, and getting it there
+// The pauses between tries, in turns of an empty loop, some microseconds in all. The
+// first is as long as it takes to lock several times over: what a lock guards is in the caches of one processor at a time, and getting it there
 // costs more than using it, so that processors are quicker by turns.
 const (
 	firstPause   = 1 << 10
