@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a browser may take before the test fails.
-const patience = 90 * time.Second
+const patience = 180 * time.Second
 
 // A browser shows one page, and remembers what it complained about.
 type browser struct {
@@ -118,7 +118,7 @@ func (b *browser) until(expression string) {
 	b.Helper()
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
-	for deadline := time.Now().Add(patience / 3); b.text(expression) != "true"; <-pause.C {
+	for deadline := time.Now().Add(patience / 4); b.text(expression) != "true"; <-pause.C {
 		if time.Now().After(deadline) {
 			b.Fatalf("never true: %s; the page says\n%s", expression, b.text("document.body.innerText"))
 		}
