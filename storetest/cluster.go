@@ -152,7 +152,7 @@ func (c *Cluster) Move(slot int, from, to *Redis) error {
 // number in decimal, or the elements of a list, a line each. It can be called by any
 // goroutine.
 func (r *Redis) Do(args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", r.Addr(), time.Second)
+	conn, err := net.DialTimeout("tcp", r.Addr(), startTimeout)
 	if err != nil {
 		return "", err
 	}

@@ -77,6 +77,7 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 	c, before := startControl(), runtime.NumGoroutine()
 	var watching sync.WaitGroup
 	o.load(1, func(w *world) {
+		o.until(5*time.Second, func(f *fallback.Taker) bool { return f.Err() == nil }) // a busy machine
 		o.away.from = w.history.now()
 		watching.Go(o.watch)
 		strike(w)
@@ -92,13 +93,16 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 
 // watch waits until all instances know that the store is away.
 func (o *outage) watch() {
-	const pace = time.Millisecond
-	unaware := func(f *fallback.Taker) bool { return f.Err() == nil }
-	asked := []*fallback.Taker{o.all[0], o.all[2]} // the others are for chains
-	for end := time.Now().Add(gone()); slices.ContainsFunc(asked, unaware) && time.Now().Before(end); {
-		time.Sleep(pace)
-	}
+	o.until(gone(), func(f *fallback.Taker) bool { return f.Err() != nil })
 	o.opened = time.Duration(o.history.now() - o.away.from)
+}
+
+// until waits until something is so for all instances that are asked; the others are
+// for chains.
+func (o *outage) until(most time.Duration, so func(*fallback.Taker) bool) {
+	for end := time.Now().Add(most); !(so(o.all[0]) && so(o.all[2])) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // count is what a return is like for Redis.
