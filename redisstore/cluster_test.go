@@ -28,7 +28,17 @@ func dialCluster(t testing.TB, c *storetest.Cluster) *redis.ClusterClient {
 // no slot lie apart.
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	client := dialCluster(t, storetest.StartCluster(t, 3))
+	for _, program := range storetest.Programs {
+		t.Run(string(program), func(t *testing.T) {
+			t.Parallel()
+			suiteOnCluster(t, program.Cluster(t, 3))
+		})
+	}
+}
+
+func suiteOnCluster(t *testing.T, cluster *storetest.Cluster) {
+	t.Helper()
+	client := dialCluster(t, cluster)
 	var opened atomic.Int64
 	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
 		prefix := fmt.Sprintf("suite%d:", opened.Add(1))

@@ -1,7 +1,11 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +19,37 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	for _, program := range storetest.Programs {
+		t.Run(string(program), func(t *testing.T) {
+			t.Parallel()
+			suite(t, program.Redis(t))
+		})
+	}
+}
+
+// TestStoreOnValkey has TestStore find a valkey-server, which is redis-server by
+// another name: where there is a real one, the suite runs on that.
+func TestStoreOnValkey(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it runs the suite again")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(storetest.Require(t, string(storetest.RedisServer)), filepath.Join(bin, string(storetest.ValkeyServer))); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestStore$/^"+string(storetest.ValkeyServer)+"$")
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestStore/"+string(storetest.ValkeyServer))) || bytes.Contains(out, []byte("SKIP")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// suite runs the suite on a server.
+func suite(t *testing.T, server *storetest.Redis) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	var opened atomic.Int64
 	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {

@@ -219,7 +219,16 @@ func replicated(t *testing.T, master *storetest.Redis) {
 // one that takes its place.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	sentinel := storetest.StartSentinel(t, 1)
+	for _, program := range storetest.Programs {
+		t.Run(string(program), func(t *testing.T) {
+			t.Parallel()
+			suiteOnSentinel(t, program.Sentinel(t, 1))
+		})
+	}
+}
+
+func suiteOnSentinel(t *testing.T, sentinel *storetest.Sentinel) {
+	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: storetest.SentinelMaster, SentinelAddrs: sentinel.Addrs(), ContextTimeoutEnabled: true,
 		DialTimeout: 200 * time.Millisecond,

@@ -5,6 +5,7 @@ package storetest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -32,11 +33,11 @@ const (
 	logTail      = 4 << 10
 )
 
-// Redis is a redis-server process that belongs to one test and ends with it. Its
+// Redis is a redis-server process, or a valkey-server, that belongs to one test and ends with it. Its
 // methods are for the test's own goroutine.
 type Redis struct {
-	t       testing.TB
-	program string
+	t    testing.TB
+	path string // of the program
 	spec
 	args    []string
 	dir     string
@@ -48,9 +49,10 @@ type Redis struct {
 
 // A spec is what a server is besides its arguments.
 type spec struct {
-	config string // a configuration file, or empty
-	env    []string
-	tls    TLS
+	program Program // empty: redis-server
+	config  string  // a configuration file, or empty
+	env     []string
+	tls     TLS
 }
 
 // StartRedis starts a redis-server on a free port of the loopback interface and
@@ -71,7 +73,7 @@ func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 
 func startRedis(t testing.TB, s spec, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{t: t, program: Require(t, "redis-server"), spec: s, args: args, dir: t.TempDir()}
+	r := &Redis{t: t, path: Require(t, string(cmp.Or(s.program, RedisServer))), spec: s, args: args, dir: t.TempDir()}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {
@@ -142,7 +144,7 @@ func (r *Redis) start() error {
 		args = append(args, "--save", "", "--appendonly", "no")
 	}
 	args = append(args, r.tls.args(r.tlsPort)...)
-	r.cmd = exec.Command(r.program, append(args, r.args...)...)
+	r.cmd = exec.Command(r.path, append(args, r.args...)...)
 	r.cmd.Env = append(os.Environ(), r.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	dieWithParent(r.cmd)

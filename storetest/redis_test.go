@@ -164,7 +164,7 @@ func state(t *testing.T, pid int) byte {
 func TestRedisRefusesAForeignServer(t *testing.T) {
 	t.Parallel()
 	first := StartRedis(t)
-	second := &Redis{t: t, program: first.program, dir: t.TempDir(), port: first.port}
+	second := &Redis{t: t, path: first.path, dir: t.TempDir(), port: first.port}
 	t.Cleanup(second.end)
 	if err := second.start(); err == nil || !strings.Contains(err.Error(), "it ended") {
 		t.Errorf("a server at a taken port: %v, want that it ended", err)

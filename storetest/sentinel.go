@@ -47,7 +47,7 @@ func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentine
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.Sentinels = append(s.Sentinels, startRedis(t, spec{config: config, tls: how.tls}, "--sentinel"))
+		s.Sentinels = append(s.Sentinels, startRedis(t, spec{program: how.program, config: config, tls: how.tls}, "--sentinel"))
 	}
 	for _, r := range s.Replicas {
 		r.until("follows its master", func() bool { return strings.Contains(r.must("INFO", "replication"), "master_link_status:up") })

@@ -1,0 +1,113 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/denycache"
+	"github.com/weirlimit/weir/distinct"
+	"github.com/weirlimit/weir/fallback"
+	"github.com/weirlimit/weir/lease"
+	"github.com/weirlimit/weir/observe"
+	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// unhurried is a deadline that a busy machine keeps to.
+const unhurried = time.Minute
+
+// underFallback is a store whose absence would be noticed.
+func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
+	t.Helper()
+	taker := fallback.Wrap(store, fallback.Options{Now: clock.Now, Deadline: unhurried})
+	t.Cleanup(func() { stopped(t, taker.Stop) })
+	return taker
+}
+
+// underAll is a store below all that the server puts above it.
+func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
+	t.Helper()
+	s := stack.New(store, stack.Options{
+		Override: override.Options{Now: clock.Now},
+		Distinct: distinct.Options{Now: clock.Now, Budget: func(*weir.Limit) distinct.Budget {
+			return distinct.Budget{MaxKeys: distinct.MaxKeys, Overflow: "overflow"}
+		}},
+		Lease:     lease.Options{Now: clock.Now, Leased: func(*weir.Limit) bool { return false }},
+		DenyCache: denycache.Options{Now: clock.Now},
+		Fallback:  &fallback.Options{Now: clock.Now, Deadline: unhurried},
+		Store:     observe.Options{Observer: nobody{}},
+	})
+	s.Start()
+	t.Cleanup(func() { stopped(t, s.Stop) })
+	return &doubted{t, s, store}
+}
+
+func stopped(t testing.TB, stop func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), unhurried)
+	defer cancel()
+	if err := stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) Observe(*observe.Call) {}
+
+// doubted asks the store itself where a refusal was remembered: it has to refuse too,
+// and knows better what remains.
+type doubted struct {
+	testing.TB
+	weir.Taker
+	store weir.Taker
+}
+
+func (d *doubted) Take(ctx context.Context, acts []*weir.Act) {
+	if d.Taker.Take(ctx, acts); len(acts) != 1 {
+		return
+	}
+	a := acts[0]
+	remembered := slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Source == weir.SourceDenyCache })
+	if a.Err != nil || !remembered {
+		return
+	}
+	if d.store.Take(ctx, acts); a.Err != nil || a.Allowed() {
+		d.Errorf("refused from memory, and the store says %+v, %v", a.Decisions, a.Err)
+	}
+}
+
+// TestDecorated runs the suite over a real Redis and a real cluster below a fallback,
+// and below all decorators.
+func TestDecorated(t *testing.T) {
+	t.Parallel()
+	one := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
+	t.Cleanup(func() { _ = one.Close() })
+	cluster := dialCluster(t, storetest.StartCluster(t, 2))
+	for name, client := range map[string]redis.UniversalClient{"one": one, "cluster": cluster} {
+		for with, wrap := range map[string]func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker{"fallback": underFallback, "all": underAll} {
+			t.Run(name+" "+with, func(t *testing.T) {
+				t.Parallel()
+				var opened atomic.Int64
+				storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+					prefix := fmt.Sprint(with, opened.Add(1), ":")
+					store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: unhurried}, clock.Micros)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return wrap(t, store, clock)
+				})
+			})
+		}
+	}
+}
