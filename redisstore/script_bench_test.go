@@ -49,7 +49,7 @@ func BenchmarkScript(b *testing.B) {
 		charge := weir.Charge{Key: "k", Limit: large(id), Cost: 1}
 		run(step.Name, 1, redisstore.Packed(storetest.NewAct(charge))...)
 	}
-	for _, n := range []int{16, 64} {
+	for _, n := range []int{16, 64, 128} {
 		var acts []*weir.Act
 		for i := range n {
 			acts = append(acts, storetest.NewAct(weir.Charge{Key: fmt.Sprint("k", i), Limit: large(0), Cost: 1}))
