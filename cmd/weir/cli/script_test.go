@@ -76,7 +76,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"admin": (*session).admin, "grpc": (*session).grpc,
 		"manager": (*session).manager, "told": (*session).told,
 		"certificate": (*session).certificate,
-		"cannot": exits(ExitUsage), "problems": exits(ExitProblems),
+		"cannot":      exits(ExitUsage), "problems": exits(ExitProblems),
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg {
