@@ -74,6 +74,7 @@ func (f *failover) run(t *testing.T) (late time.Duration) {
 // strike stalls the link for a while, kills the master, and waits for the replica.
 func (f *failover) strike(s *storetest.Sentinel) {
 	time.Sleep(time.Second) // for something to lose
+	f.until("callers are granted", func() bool { return f.world.paid.Load() > 100 })
 	before := f.world.paid.Load()
 	time.Sleep(lead) // what was granted just now may not have been sent yet
 	f.link.stall()
