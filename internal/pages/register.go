@@ -76,6 +76,7 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", Language: "yaml", Test: "internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "console", Test: "internal/e2e.TestNginxDocs"},
 	{Page: "docs/operations.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
+	{Page: "docs/operations.md", Has: "every user of this host", Test: "server.TestOpenFilesDocs"},
 	{Page: "docs/performance.md", Has: "weir bench", Test: "internal/e2e.TestBenchDocs"},
 	{Page: "docs/quickstart.md", Test: "internal/e2e.TestQuickstart"},
 	{Page: "docs/resp.md", Language: "sh", Test: "internal/e2e.TestRESPDocs"},
