@@ -14,8 +14,8 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-// TestLanes demands that a key keeps its lane whatever is asked of it, that the keys of
-// a cluster spread, and that those of one server travel together.
+// TestLanes demands that a key keeps its lane whatever is asked of it, that keys
+// spread.
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -23,7 +23,7 @@ func TestLanes(t *testing.T) {
 	for _, server := range []struct {
 		client      redis.UniversalClient
 		lanes, keys int
-	}{{dial(t, "127.0.0.1:1"), 1, 1000}, {cluster, 16, 120}} {
+	}{{dial(t, "127.0.0.1:1"), 2, 600}, {cluster, 16, 120}} {
 		store := open(t, server.client, redisstore.Options{})
 		if n := store.Lane(&weir.Act{}); n != 0 {
 			t.Errorf("an act without charges: lane %d", n)
