@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-// TestLanes demands that a key keeps its lane whatever is asked of it, that keys
+// TestLanes demands that a key keeps its lane whatever is asked of it, and that keys
 // spread.
 func TestLanes(t *testing.T) {
 	t.Parallel()
