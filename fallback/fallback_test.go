@@ -17,7 +17,10 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // patience is for what must happen sooner or later.
 const patience = 20 * time.Second
@@ -310,6 +313,9 @@ func TestChargesBack(t *testing.T) {
 		openUp(t, taker, store, weir.ErrAmbiguous)
 		charge("k", 1)
 		clock.Advance(3 * time.Hour)
+		// What looked at the clock before has asked in vain then.
+		calls := store.calls.Load()
+		eventually(t, "asked again", func() bool { return store.calls.Load() > calls+1 })
 		store.fail(nil)
 		eventually(t, "forgotten", func() bool { return taker.Err() == nil && taker.Stats().Owed == 0 })
 		if store.recorded("k") != 12 {

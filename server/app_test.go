@@ -23,7 +23,10 @@ import (
 	"github.com/weirlimit/weir/server/config"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // start returns a running server on a free port, which ends with the test.
 func start(t *testing.T, o Options) *App {

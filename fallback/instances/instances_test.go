@@ -11,7 +11,10 @@ import (
 	"github.com/weirlimit/weir/notice"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()

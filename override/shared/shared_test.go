@@ -19,7 +19,10 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 const (
 	// patience is how long a test waits for what must happen.
