@@ -193,13 +193,13 @@ func (p *patience) wait(longest time.Duration) error {
 	return fmt.Errorf("locked out for more than %v", longest)
 }
 
-// punctual repeats what took so long that real time had a part in it.
+// punctual repeats what failed and took so long that real time had a part in it.
 func (p *patience) punctual(phase time.Duration, run func() error) error {
 	var err error
 	for range 10 {
 		p.clock.align(phase)
 		began := time.Now()
-		if err = run(); time.Since(began) < 500*time.Millisecond {
+		if err = run(); err == nil || time.Since(began) < 100*time.Millisecond {
 			return err
 		}
 	}

@@ -129,7 +129,7 @@ func TestOnlyAffectedSlotsDegrade(t *testing.T) {
 	t.Parallel()
 	cluster := storetest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	client := dialCluster(t, cluster)
-	store := open(t, client, redisstore.Options{Timeout: 500 * time.Millisecond})
+	store := open(t, client, redisstore.Options{Timeout: 3 * time.Second})
 	var well, ill []*weir.Act
 	for i := range 60 {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: perDay, Cost: 1})
