@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync"
 
@@ -65,7 +66,8 @@ func (k *known) remaining(c *weir.Charge, now int64) int64 {
 	}
 	used := full - s.remaining
 	if c.Limit.Algorithm != weir.FixedWindow && now > s.at {
-		used = int64(float64(used) * float64(s.fresh-now) / float64(s.fresh-s.at))
+		// What has drained in part is used as a whole.
+		used = min(used, int64(math.Ceil(float64(used)*float64(s.fresh-now)/float64(s.fresh-s.at))))
 	}
 	return max(0, full-used)
 }
