@@ -125,6 +125,10 @@ func (s *soak) episode(n int) {
 		}
 		s.acts += len(w.history.ops)
 		w.do([]any{"flushall"})
+		// Else every restart plays all that there ever was, and takes longer each time.
+		w.await("rdb_bgsave_in_progress:0")
+		w.do([]any{"bgrewriteaof"})
+		w.await("aof_rewrite_in_progress:0")
 	})
 }
 

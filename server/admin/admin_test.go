@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/server/rules"
@@ -438,8 +439,10 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"domain":"\ud800"}{`), "cost=9999999999999999999")
 	now := time.Date(2029, 12, 31, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, body []byte, query string) {
-		changed, changeErr := parseChange(body, now)
-		asked, askErr := parseQuery(query)
+		var changed, asked *request
+		var changeErr, askErr error
+		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { changed, changeErr = parseChange(body, now) })
+		fuzztest.Within(t, fuzztest.MostBytes, len(query), func() { asked, askErr = parseQuery(query) })
 		for _, got := range []struct {
 			req *request
 			err error

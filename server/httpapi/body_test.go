@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -160,47 +158,6 @@ func TestParseActRefuses(t *testing.T) {
 		invalid := new(weir.InvalidError)
 		if !errors.As(err, &invalid) || invalid.Field != test.field {
 			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)
-		}
-	}
-}
-
-func FuzzParseTake(f *testing.F) {
-	f.Add([]byte(`{"domain":"d",` + userEntry + `,"cost":3,"mode":"up_to"}`))
-	f.Add([]byte(`{"domain":"d","descriptors":[{}],"cost":null}`))
-	f.Add([]byte(`[{"cost":1e9}]`))
-	f.Add([]byte(`{"domain":"d",` + userEntry + `,"mode":"reserve","max_wait_ms":5,"id":"a","hold_ms":9}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, kind := range []weir.Kind{weir.Take, weir.Refund, weir.Settle, weir.Release, weir.Renew} {
-			var req *rules.Request
-			var err error
-			fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { req, err = parseAct(body, kind) })
-			if err == nil {
-				wantSound(t, body, req)
-			} else if !errors.Is(err, weir.ErrInvalid) {
-				t.Fatalf("%q: error of another class: %v", body, err)
-			}
-		}
-	})
-}
-
-// wantSound wants an accepted request to be one that plans take.
-func wantSound(t *testing.T, body []byte, req *rules.Request) {
-	t.Helper()
-	if !json.Valid(body) {
-		t.Fatalf("%q: accepted, though not JSON", body)
-	}
-	if req.Domain == "" || req.Cost < 0 || req.Cost > weir.MaxCost || req.UpTo != 0 && req.Cost != 1 {
-		t.Fatalf("%q: accepted as %+v", body, req)
-	}
-	if req.Hold < 0 || req.Hold > weir.MaxWait || req.MaxWait < 0 || req.MaxWait > weir.MaxWait || req.Immediate && req.MaxWait > 0 {
-		t.Fatalf("%q: accepted with times %+v", body, req)
-	}
-	if req.Kind != weir.Take && (req.ID == "" || req.UpTo != 0 || req.MaxWait != 0 || req.Immediate) {
-		t.Fatalf("%q: accepted as a %v %+v", body, req.Kind, req)
-	}
-	for _, entries := range req.Descriptors {
-		if len(entries) == 0 {
-			t.Fatalf("%q: accepted without entries", body)
 		}
 	}
 }

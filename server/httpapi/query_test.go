@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -138,34 +136,4 @@ func TestClientIP(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want an error", remote, got, err)
 		}
 	}
-}
-
-// FuzzParseQuery holds the reader against the standard library's, which does not
-// keep the order: what is accepted means the same to both.
-func FuzzParseQuery(f *testing.F) {
-	for _, seed := range []string{"domain=d&user=42", "domain=d&from=user=X-User&cost=3", "domain=d&entry=a%3Db=c", "&&=", "domain=d&a;b=%zz"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseQuery(subRequest(raw))
-		if err != nil {
-			if !errors.Is(err, weir.ErrInvalid) {
-				t.Fatalf("%q: error of another class: %v", raw, err)
-			}
-			return
-		}
-		if q.domain == "" || q.cost < 1 || len(q.entries) == 0 {
-			t.Fatalf("%q: accepted without a domain, a cost or entries: %+v", raw, q)
-		}
-		if strings.Contains(raw, ";") {
-			return // the standard library refuses these
-		}
-		values, err := url.ParseQuery(raw)
-		if err != nil {
-			t.Fatalf("%q: accepted, though %v", raw, err)
-		}
-		if got := values["domain"]; len(got) != 1 || got[0] != q.domain {
-			t.Fatalf("%q: domain %q, want %q", raw, q.domain, got)
-		}
-	})
 }

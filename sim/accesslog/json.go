@@ -14,7 +14,7 @@ type jsonParser struct {
 }
 
 func (p *jsonParser) parse(line string, r *Record) error {
-	line = strings.TrimSpace(line)
+	line = strings.Trim(line, " \t\r\n")
 	if !strings.HasPrefix(line, "{") || !json.Valid([]byte(line)) {
 		return errors.New("no JSON object")
 	}
