@@ -13,6 +13,10 @@ trap 'rm -f "$log"' EXIT
 # field prints the last number that stands after a word in the log.
 field() { grep -oE "$1: [0-9a-z.]+" "$log" | tail -n 1 | cut -d ' ' -f 2 || true; }
 
+# timed_out tells the end of a while from a finding: before Go 1.27 a worker that is
+# still at it then may fail the run (go.dev/issue/75804).
+timed_out() { grep -q '^ *context deadline exceeded$' "$log" && ! grep -q 'Failing input' "$log"; }
+
 failed=0
 printf '%-22s %-24s %12s %8s %9s\n' folder target executions seconds findings
 for dir in $("$GO" list -f '{{.Dir}}' ./...); do
@@ -26,7 +30,7 @@ for dir in $("$GO" list -f '{{.Dir}}' ./...); do
     fi
     began=$SECONDS findings=0
     # Inputs that reach something new are kept small for a moment, not a minute.
-    if ! "$GO" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1000x "$dir" >"$log" 2>&1; then
+    if ! "$GO" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1000x "$dir" >"$log" 2>&1 && ! timed_out; then
       findings=1 failed=1
     fi
     printf '%-22s %-24s %12s %8s %9s\n' "$folder" "$target" "$(field execs)" "$((SECONDS - began))" "$findings"

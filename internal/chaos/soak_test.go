@@ -75,7 +75,10 @@ func newSoak(t *testing.T) *soak {
 		t.Skip("lasts some seconds")
 	}
 	s := &soak{t: t, rng: rand.New(rand.NewPCG(*seed, 1)), clock: newSteppedClock(t), struck: map[string]int{}}
-	s.server = storetest.StartRedisEnv(t, s.clock.env, append([]string{"--save", "3600 1000000", "--busy-reply-threshold", "20"}, kept...)...)
+	// A thread of the allocator's sleeps until the wall clock says so, and would not
+	// sleep at all once that was set back.
+	args := []string{"--save", "3600 1000000", "--busy-reply-threshold", "20", "--jemalloc-bg-thread", "no"}
+	s.server = storetest.StartRedisEnv(t, s.clock.env, append(args, kept...)...)
 	s.proxy = storetest.StartProxy(t, s.server.Addr(), func(request []byte) storetest.Fault {
 		if w := s.now.Load(); w != nil {
 			return (*w.proxied.Load())(request)
