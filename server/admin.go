@@ -29,7 +29,8 @@ type AdminOptions struct {
 	// Address is host:port, or [AdminOff]; one that others can reach needs a
 	// token or client certificates. Empty: [AdminOff].
 	Address string
-	// TokenFile holds, on its only line, what callers have to say. Empty: nothing.
+	// TokenFile holds what callers have to say, one a line; each is right. It is
+	// read again when it changes. Empty: nothing.
 	TokenFile string
 	// TLS is how the listener proves who it is, and whom it lets in.
 	TLS TLS
@@ -64,7 +65,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if o.Address == AdminOff {
 		return nil, nil
 	}
-	token, err := readLine("admin token file", o.TokenFile)
+	known, err := newTokens("admin token file", o.TokenFile, minToken, a.options.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Overrides:   a.stack.Override(),
 		ThrottleKey: resp.Key,
 		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": a.metrics.Handler()},
-		Token:       token,
+		Token:       known.check(),
 		Loopback:    o.loopback(),
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,

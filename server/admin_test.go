@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -225,7 +226,7 @@ func TestAdminSpreads(t *testing.T) {
 
 func TestAdminIsRefused(t *testing.T) {
 	t.Parallel()
-	token := passwordFile(t, "a token of some length\n")
+	token := passwordFile(t, "a-token-of-some-length\n")
 	authority := newAuthority(t)
 	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
 	for name, test := range map[string]struct {
@@ -240,7 +241,7 @@ func TestAdminIsRefused(t *testing.T) {
 		"key missing":     {"admin tls key", AdminOptions{Address: "0.0.0.0:0", TokenFile: token, TLS: TLS{Cert: cert}}},
 		"in the clear":    {"admin tls cert", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{ClientCA: authority.file}}},
 		"no certificates": {"admin tls client ca", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: key}}},
-		"short token":     {"Token", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "short\n")}},
+		"short token":     {"admin token file", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "short\n")}},
 		"no token":        {"admin token file", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "\n")}},
 	} {
 		_, err := New(Options{Admin: test.options})
@@ -271,22 +272,27 @@ func TestAdminIsRefused(t *testing.T) {
 	}
 }
 
+// TestAdminAsksForTheToken, and for another one once the file has changed.
 func TestAdminAsksForTheToken(t *testing.T) {
 	t.Parallel()
-	const token = "a token of some length"
-	app := start(t, Options{Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, token+"\n")}})
+	const token, next = "a-token-of-some-length", "another-token-of-some-length"
+	file := passwordFile(t, token+"\n")
+	app := start(t, Options{Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: file}})
+	asked := func(path, header string) (int, string) {
+		req, err := http.NewRequest(http.MethodGet, "http://"+addrOf(app, "admin")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header != "" {
+			req.Header.Set("Authorization", header)
+		}
+		return send(t, plain(), req)
+	}
 	for header, want := range map[string]int{
 		"": 401, "Bearer " + token: 200, "bearer " + token: 200, "Bearer " + token + "x": 401, "Bearer": 401, "Basic " + token: 401, token: 401,
 	} {
 		for _, path := range []string{"/v1/rules", "/readyz", "/debug/pprof/"} {
-			req, err := http.NewRequest(http.MethodGet, "http://"+addrOf(app, "admin")+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if header != "" {
-				req.Header.Set("Authorization", header)
-			}
-			if status, body := send(t, plain(), req); status != want {
+			if status, body := asked(path, header); status != want {
 				t.Errorf("%q at %s: %d %s, want %d", header, path, status, body, want)
 			}
 		}
@@ -296,6 +302,15 @@ func TestAdminAsksForTheToken(t *testing.T) {
 	} else {
 		resp.Body.Close()
 	}
+	replace(t, file, next+"\n")
+	eventually(t, func() error {
+		was, _ := asked("/v1/rules", "Bearer "+token)
+		is, _ := asked("/v1/rules", "Bearer "+next)
+		if was != http.StatusUnauthorized || is != http.StatusOK {
+			return fmt.Errorf("%d with the token that was replaced, %d with the next", was, is)
+		}
+		return nil
+	})
 }
 
 // TestAdminAsksForACertificate, and names its holder in the log.

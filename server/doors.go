@@ -39,11 +39,11 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	ofHTTP, err := newTokens(o.HTTPTokenFile, o.Logger)
+	ofHTTP, err := newTokens("http token file", o.HTTPTokenFile, minToken, o.Logger)
 	if err != nil {
 		return err
 	}
-	ofGRPC, err := newTokens(o.GRPCTokenFile, o.Logger)
+	ofGRPC, err := newTokens("grpc token file", o.GRPCTokenFile, minToken, o.Logger)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func TestTokens(t *testing.T) {
 func TestTokensChange(t *testing.T) {
 	t.Parallel()
 	file := passwordFile(t, oldToken)
-	known, err := newTokens(file, slog.New(slog.DiscardHandler))
+	known, err := newTokens("http token file", file, minToken, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

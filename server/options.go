@@ -88,7 +88,7 @@ type Options struct {
 	// RESP is the address at which Redis clients are served, host:port, or
 	// [RESPOff]; one that others can reach needs a password. Empty: [RESPOff].
 	RESP string
-	// RESPPasswordFile holds, on its only line, what Redis clients have to say
+	// RESPPasswordFile holds, one a line, what Redis clients have to say
 	// first. Empty: nothing.
 	RESPPasswordFile string
 	// RESPMaxConnections is how many Redis clients can be connected. Zero:

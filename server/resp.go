@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/resp"
@@ -46,30 +44,13 @@ func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
 	if o.RESP == RESPOff {
 		return nil, nil
 	}
-	password, err := readLine("resp password file", o.RESPPasswordFile)
+	passwords, err := newTokens("resp password file", o.RESPPasswordFile, minPassword, o.Logger)
 	if err != nil {
 		return nil, err
 	}
 	return resp.New(resp.Options{
-		Taker: taker, Password: password, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+		Taker: taker, Password: passwords.check(), Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
 	})
-}
-
-// readLine returns the only line of a file with something secret; nothing if
-// there is no file.
-func readLine(field, file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("server: %s: %w", field, err)
-	}
-	line := strings.TrimRight(string(text), "\r\n")
-	if line == "" || strings.ContainsAny(line, "\r\n") {
-		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
-	}
-	return line, nil
 }
 
 // listenRESP begins to listen for Redis clients; the listener is nil where there

@@ -72,11 +72,36 @@ func TestRESPServes(t *testing.T) {
 	}
 }
 
+// TestRESPAsksForThePassword, and for another one once the file has changed.
 func TestRESPAsksForThePassword(t *testing.T) {
 	t.Parallel()
-	app := start(t, Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "hunter 2\r\n")})
-	if got, want := say(t, app, "PING\r\n*2\r\n$4\r\nAUTH\r\n$8\r\nhunter 2\r\nPING\r\n"), "-NOAUTH Authentication required.\r\n+OK\r\n+PONG\r\n+OK\r\n"; got != want {
+	file := passwordFile(t, "hunter-2\r\n")
+	app := start(t, Options{RESP: "0.0.0.0:0", RESPPasswordFile: file})
+	if got, want := say(t, app, "PING\r\n*2\r\n$4\r\nAUTH\r\n$8\r\nhunter-2\r\nPING\r\n"), "-NOAUTH Authentication required.\r\n+OK\r\n+PONG\r\n+OK\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	replace(t, file, "another\nthird\n")
+	eventually(t, func() error {
+		if say(t, app, "AUTH hunter-2\r\n") == "+OK\r\n+OK\r\n" {
+			return errors.New("the password that was replaced is right")
+		}
+		return nil
+	})
+	for _, password := range []string{"another", "third"} {
+		if got := say(t, app, "AUTH "+password+"\r\n"); got != "+OK\r\n+OK\r\n" {
+			t.Errorf("%s: %q", password, got)
+		}
+	}
+}
+
+// replace gives a file another text, at once.
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+"~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+"~", file); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -93,7 +118,7 @@ func TestRESPIsRefused(t *testing.T) {
 		"all of IPv6":    {"resp", Options{RESP: "[::]:0"}},
 		"some name":      {"resp", Options{RESP: "localhost.example.com:0"}},
 		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "\n")}},
-		"two lines":      {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "a\nb\n")}},
+		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "a b\n")}},
 	} {
 		_, err := New(test.options)
 		invalid := new(weir.InvalidError)

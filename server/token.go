@@ -27,6 +27,8 @@ import (
 const (
 	maxTokenFile = 64 << 10
 	minToken     = 16 // bytes: what can be guessed protects nothing
+	// minPassword lets Redis clients keep what they say to Redis.
+	minPassword = 1
 	// tokenPause is how long a file that changed may go unnoticed.
 	tokenPause = time.Second
 )
@@ -34,25 +36,27 @@ const (
 // errToken is what callers without a token are told.
 const errToken = "a token is needed: want Authorization: Bearer TOKEN"
 
-// tokens are what callers have to know, from a file with one a line: several, so
-// that they can be changed without a moment in which somebody is locked out. The
+// tokens are what callers of a door have to know, from a file with one a line: several,
+// so that they can be changed without a moment in which somebody is locked out. The
 // file is looked at again when calls come. Nothing here is ever logged or told but
-// the file's name. A nil *tokens asks for none.
+// the setting's and the file's name. A nil *tokens asks for none.
 type tokens struct {
+	setting string // that names the file
 	file    string
+	least   int // bytes of each
 	logger  *slog.Logger
 	checked atomic.Int64 // when the file was looked at last, in unix nanoseconds
 	known   atomic.Pointer[[][sha256.Size]byte]
 	read    atomic.Pointer[[]byte] // the text that was read last, good or not
 }
 
-// newTokens reads a file; nil where there is none.
-func newTokens(file string, logger *slog.Logger) (*tokens, error) {
+// newTokens reads the file that a setting names; nil where there is none.
+func newTokens(setting, file string, least int, logger *slog.Logger) (*tokens, error) {
 	if file == "" {
 		return nil, nil
 	}
-	t := &tokens{file: file, logger: logger}
-	text, err := readTokens(file)
+	t := &tokens{setting: setting, file: file, least: least, logger: logger}
+	text, err := t.text()
 	if err != nil {
 		return nil, err
 	}
@@ -66,26 +70,27 @@ func newTokens(file string, logger *slog.Logger) (*tokens, error) {
 	return t, nil
 }
 
-func readTokens(file string) ([]byte, error) {
-	f, err := os.Open(file)
+// text reads the file, as far as one can be that is not too large.
+func (t *tokens) text() ([]byte, error) {
+	f, err := os.Open(t.file)
 	if err != nil {
-		return nil, fmt.Errorf("server: token file: %w", err)
+		return nil, fmt.Errorf("server: %s: %w", t.setting, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("server: token file: %w", err)
+		return nil, fmt.Errorf("server: %s: %w", t.setting, err)
 	}
 	return text, nil
 }
 
 // parse returns the digests of a file's tokens.
 func (t *tokens) parse(text []byte) ([][sha256.Size]byte, error) {
-	wrong := func(value, want string) error {
-		return &weir.InvalidError{Field: "token file " + strconv.Quote(t.file), Value: value, Want: want}
+	wrong := func(why, want string) error {
+		return &weir.InvalidError{Field: t.setting, Value: strconv.Quote(t.file) + ", " + why, Want: want}
 	}
 	if len(text) > maxTokenFile {
-		return nil, wrong("too large", fmt.Sprintf("at most %d bytes", maxTokenFile))
+		return nil, wrong("which is too large", fmt.Sprintf("at most %d bytes", maxTokenFile))
 	}
 	var known [][sha256.Size]byte
 	for i, line := range strings.Split(string(text), "\n") {
@@ -93,13 +98,13 @@ func (t *tokens) parse(text []byte) ([][sha256.Size]byte, error) {
 		if line == "" {
 			continue
 		}
-		if len(line) < minToken || strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, wrong(fmt.Sprintf("wrong in line %d", i+1), fmt.Sprintf("a token of at least %d characters that ASCII shows, without spaces", minToken))
+		if len(line) < t.least || strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, wrong(fmt.Sprintf("whose line %d is wrong", i+1), fmt.Sprintf("at least %d characters that ASCII shows, without spaces", t.least))
 		}
 		known = append(known, sha256.Sum256([]byte(line)))
 	}
 	if len(known) == 0 {
-		return nil, wrong("empty", "a token on each line")
+		return nil, wrong("which is empty", "a secret on each line")
 	}
 	return known, nil
 }
@@ -111,7 +116,7 @@ func (t *tokens) refresh() {
 	if now-last < tokenPause.Nanoseconds() || !t.checked.CompareAndSwap(last, now) {
 		return
 	}
-	text, err := readTokens(t.file)
+	text, err := t.text()
 	if err == nil && bytes.Equal(text, *t.read.Load()) {
 		return
 	}
@@ -121,11 +126,11 @@ func (t *tokens) refresh() {
 		known, err = t.parse(text)
 	}
 	if err != nil {
-		t.logger.Error("the token file is wrong; the tokens in force stay", "error", err)
+		t.logger.Error("a file with secrets is wrong; those in force stay", "error", err)
 		return
 	}
 	t.known.Store(&known)
-	t.logger.Info("the token file changed and is in force", "file", t.file, "tokens", len(known))
+	t.logger.Info("a file with secrets changed and is in force", "setting", t.setting, "file", t.file, "secrets", len(known))
 }
 
 // admits reports whether a token is known, in a time that says nothing about how
@@ -137,6 +142,15 @@ func (t *tokens) admits(token string) bool {
 		found |= subtle.ConstantTimeCompare(digest[:], known[:])
 	}
 	return found == 1
+}
+
+// check is admits for doors that are told only how to ask; nil where there is
+// nothing to know.
+func (t *tokens) check() func(said string) bool {
+	if t == nil {
+		return nil
+	}
+	return t.admits
 }
 
 // guard lets callers through who know a token, as Bearer or as the password of

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
 )
 
 const (
@@ -227,4 +231,21 @@ func (p *StorePasswords) apply(t *target) error {
 	var err error
 	t.sentinelPassword, err = readLine("store sentinel password file", p.SentinelFile)
 	return err
+}
+
+// readLine returns the only line of a file with something secret; nothing if
+// there is no file.
+func readLine(field, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("server: %s: %w", field, err)
+	}
+	line := strings.TrimRight(string(text), "\r\n")
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
+	}
+	return line, nil
 }

@@ -369,13 +369,13 @@ func (g *guarded) wrongStore() {
 // noticed.
 func (g *guarded) wrongFiles() {
 	g.vault.t.Helper()
-	for _, name := range []string{"store", "http", "grpc"} {
+	for _, name := range []string{"store", "http", "grpc", "resp", "admin"} {
 		g.file(name, secret("a b")+"\n"+secret("of-two-lines\x00")+"\n")
 	}
 	g.file("key.pem", "-----BEGIN PRIVATE KEY-----\n"+secret("no-key")+"\n-----END PRIVATE KEY-----\n")
 	g.file("rules.yaml", "domain: seeds\ndescriptors: 5\n")
 	_ = g.cmd.Process.Signal(syscall.SIGHUP)
-	for _, noticed := range []string{"the token file is wrong", "the files for TLS are wrong", "rules"} {
+	for _, noticed := range []string{"a file with secrets is wrong", "the files for TLS are wrong", "rules"} {
 		for deadline := time.Now().Add(patience); !strings.Contains(g.stderr.String(), noticed); {
 			if time.Now().After(deadline) {
 				g.vault.t.Fatalf("nobody noticed: %s", noticed)
@@ -427,7 +427,7 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 		"a short token":                {[]string{"WEIR_HTTP_TOKEN_FILE=" + short}, nil, false},
 		"a short admin token":          {[]string{"WEIR_ADMIN=127.0.0.1:0", "WEIR_ADMIN_TOKEN_FILE=" + short}, nil, false},
 		"tokens with spaces":           {[]string{"WEIR_GRPC_TOKEN_FILE=" + v.file("spaces", secret("a b"))}, nil, false},
-		"RESP's of two lines":          {[]string{"WEIR_RESP=127.0.0.1:0", "WEIR_RESP_PASSWORD_FILE=" + lines}, nil, false},
+		"RESP's with spaces":           {[]string{"WEIR_RESP=127.0.0.1:0", "WEIR_RESP_PASSWORD_FILE=" + v.file("spaced", secret("a b"))}, nil, false},
 		"no key":                       {[]string{"WEIR_HTTP_TLS_CERT=" + cert, "WEIR_HTTP_TLS_KEY=" + broken}, nil, false},
 		"a key for a certificate":      {[]string{"WEIR_HTTP_TLS_CERT=" + key, "WEIR_HTTP_TLS_KEY=" + key}, nil, false},
 		"the store's key":              {[]string{"WEIR_STORE=rediss://h", "WEIR_STORE_TLS_CERT=" + cert, "WEIR_STORE_TLS_KEY=" + broken}, nil, false},

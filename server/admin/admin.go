@@ -6,7 +6,6 @@ package admin
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"io"
 	"log/slog"
 	"net/http"
@@ -27,8 +26,6 @@ const (
 	DefaultFor = time.Hour
 	// MaxFor is how long an override can last.
 	MaxFor = 30 * 24 * time.Hour
-	// MinTokenBytes is the length of the shortest token.
-	MinTokenBytes = 16
 	// ThrottleDomain is the domain under which the keys of CL.THROTTLE are found,
 	// unless there are rules for one of that name.
 	ThrottleDomain = "cl.throttle"
@@ -52,8 +49,9 @@ type Options struct {
 	// Mounts are further handlers, by their patterns, behind the same door:
 	// /readyz, /metrics.
 	Mounts map[string]http.Handler
-	// Token is what callers have to say, at least [MinTokenBytes]. Empty: nothing.
-	Token string
+	// Token reports whether a caller knows what it takes, in a time that says
+	// nothing about it; it may be called concurrently. Nil: callers need nothing.
+	Token func(said string) bool
 	// Login lets in browsers, which cannot say the token with each call. Nil:
 	// nobody else is let in.
 	Login Login
@@ -91,10 +89,7 @@ type Loaded struct {
 }
 
 // api is the state that the handlers share.
-type api struct {
-	Options
-	token [sha256.Size]byte // its digest
-}
+type api struct{ Options }
 
 // New returns the handler of the whole interface. It starts nothing and is safe for
 // concurrent use. The error is a [*weir.InvalidError].
@@ -108,15 +103,13 @@ func New(o Options) (http.Handler, error) {
 		return nil, invalid("Overrides", "nil", "an override.Taker")
 	case o.Timeout < 0:
 		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
-	case o.Token != "" && len(o.Token) < MinTokenBytes:
-		return nil, invalid("Token", "too short", "at least 16 bytes")
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &api{Options: o, token: sha256.Sum256([]byte(o.Token))}
+	a := &api{o}
 	return a.guard(a.routes()), nil
 }
 

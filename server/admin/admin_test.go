@@ -420,7 +420,6 @@ func TestNewRefuses(t *testing.T) {
 		"Taker":     func(o *Options) { o.Taker = nil },
 		"Overrides": func(o *Options) { o.Overrides = nil },
 		"Timeout":   func(o *Options) { o.Timeout = -1 },
-		"Token":     func(o *Options) { o.Token = "short" },
 	} {
 		o := good()
 		change(&o)

@@ -9,7 +9,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +39,10 @@ type Options struct {
 	// Store tells more about the store and what stands before it; it may wait for
 	// the store as long as the context lets it. Nil: there is nothing to tell.
 	Store func(context.Context) Store
-	// Token is what people have to say once to log in. Empty: nothing.
-	Token string
+	// Token reports whether what people say once to log in is right, in a time that
+	// says nothing about it; it may be called concurrently. A login ends when what
+	// was said is right no longer. Nil: they have to say nothing.
+	Token func(said string) bool
 	// Secure says that browsers reach the server by TLS only: then the cookie of
 	// a session is never sent otherwise.
 	Secure bool
@@ -98,9 +99,6 @@ func New(o Options) (*Dashboard, error) {
 		if missing {
 			return nil, &weir.InvalidError{Field: field, Value: "nil", Want: "what the dashboard is to show"}
 		}
-	}
-	if o.Token != "" && len(o.Token) < admin.MinTokenBytes {
-		return nil, &weir.InvalidError{Field: "Token", Value: "too short", Want: "at least " + strconv.Itoa(admin.MinTokenBytes) + " bytes"}
 	}
 	if o.Store == nil {
 		o.Store = func(context.Context) Store { return Store{} }

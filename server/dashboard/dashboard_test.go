@@ -251,10 +251,10 @@ func TestReload(t *testing.T) {
 // TestLogin asks for the token first.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	b, s := open(t), serve(t, "correct horse battery")
+	b, s := open(t), serve(t, "correct-horse-battery")
 	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#token")))
 	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"), chromedp.WaitVisible(chromedp.CSS("#wrong")))
-	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "correct horse battery\r"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions")))
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "correct-horse-battery\r"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions")))
 	b.until(`document.getElementById("live").textContent === "live"`)
 	if got := b.text("document.cookie"); got != "" {
 		t.Errorf("scripts see the cookie %q", got)

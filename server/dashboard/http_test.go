@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-const token = "correct horse battery"
+const token = "correct-horse-battery"
 
 // client is one without a memory, which follows nothing.
 func client(t *testing.T) *http.Client {
@@ -79,7 +80,7 @@ func TestDoor(t *testing.T) {
 			t.Errorf("%s: asks for the token: %v", path, isForm)
 		}
 	}
-	if resp, cookie := s.login("wrong horse battery"); resp.StatusCode != http.StatusUnauthorized || cookie != "" {
+	if resp, cookie := s.login("wrong-horse-battery"); resp.StatusCode != http.StatusUnauthorized || cookie != "" {
 		t.Errorf("a wrong token: %d, %q", resp.StatusCode, cookie)
 	}
 	if resp, cookie := s.login(token, "Origin", "http://elsewhere.example"); resp.StatusCode != http.StatusForbidden || cookie != "" {
@@ -115,6 +116,30 @@ func TestDoor(t *testing.T) {
 	}
 	if resp, _ := s.call(http.MethodGet, "/", "", "Authorization", "Bearer "+token); resp.StatusCode != http.StatusOK {
 		t.Errorf("the token in a header: %d", resp.StatusCode)
+	}
+}
+
+// TestLoginsEndWithTheirToken: once the file has another token, sessions of the one
+// before let nobody in.
+func TestLoginsEndWithTheirToken(t *testing.T) {
+	t.Parallel()
+	var file string
+	s := serveIn(t, t.TempDir(), token, func(o *server.Options) { file = o.Admin.TokenFile })
+	_, cookie := s.login(token)
+	if resp, _ := s.call(http.MethodGet, "/v1/rules", "", "Cookie", cookie); resp.StatusCode != http.StatusOK {
+		t.Fatalf("with a session: %d", resp.StatusCode)
+	}
+	if err := os.WriteFile(file, []byte("another-token-of-some-length\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		resp, _ := s.call(http.MethodGet, "/v1/rules", "", "Cookie", cookie)
+		if resp.StatusCode == http.StatusUnauthorized {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the session outlives its token: %d", resp.StatusCode)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,58 +23,70 @@ const (
 
 // sessions are the logins in force, by digests of what browsers were given.
 type sessions struct {
-	mu  sync.Mutex
-	end map[[sha256.Size]byte]time.Time
+	mu   sync.Mutex
+	open map[[sha256.Size]byte]login
 }
 
-// open begins a session and returns what the browser has to say.
-func (s *sessions) open(now time.Time) string {
+// A login is until when a browser is let in, and for what was said.
+type login struct {
+	end  time.Time
+	said string
+}
+
+// begin begins a session and returns what the browser has to say.
+func (s *sessions) begin(said string, now time.Time) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end == nil {
-		s.end = map[[sha256.Size]byte]time.Time{}
+	if s.open == nil {
+		s.open = map[[sha256.Size]byte]login{}
 	}
-	for len(s.end) >= maxSessions {
-		delete(s.end, s.oldest())
+	for len(s.open) >= maxSessions {
+		delete(s.open, s.oldest())
 	}
 	// Text has 128 bits of randomness at least.
 	secret := rand.Text()
-	s.end[sha256.Sum256([]byte(secret))] = now.Add(sessionLife)
+	s.open[sha256.Sum256([]byte(secret))] = login{now.Add(sessionLife), said}
 	return secret
 }
 
 func (s *sessions) oldest() (first [sha256.Size]byte) {
 	var ends time.Time
-	for digest, end := range s.end {
-		if ends.IsZero() || end.Before(ends) {
-			first, ends = digest, end
+	for digest, l := range s.open {
+		if ends.IsZero() || l.end.Before(ends) {
+			first, ends = digest, l.end
 		}
 	}
 	return first
 }
 
-func (s *sessions) known(secret string, now time.Time) bool {
+// known returns what was said for a session that has not ended.
+func (s *sessions) known(secret string, now time.Time) (said string, found bool) {
 	digest := sha256.Sum256([]byte(secret))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end, found := s.end[digest]
-	if found && !now.Before(end) {
-		delete(s.end, digest)
-		return false
+	l, found := s.open[digest]
+	if found && !now.Before(l.end) {
+		delete(s.open, digest)
+		return "", false
 	}
-	return found
+	return l.said, found
 }
 
 func (s *sessions) close(secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.end, sha256.Sum256([]byte(secret)))
+	delete(s.open, sha256.Sum256([]byte(secret)))
 }
 
-// Admits reports whether a request comes from a browser that has logged in.
+// Admits reports whether a request comes from a browser that has logged in, with a
+// token that is still right.
 func (d *Dashboard) Admits(r *http.Request) bool {
 	cookie, err := r.Cookie(cookieName)
-	return err == nil && d.sessions.known(cookie.Value, d.Now())
+	if err != nil {
+		return false
+	}
+	said, found := d.sessions.known(cookie.Value, d.Now())
+	return found && (d.Token == nil || d.Token(said))
 }
 
 // Ask answers who has not logged in: with the form that asks for the token where a
@@ -99,15 +110,14 @@ func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
 // login opens a session for who knows the token.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	// Digests are as long as one another whatever was sent.
-	said, token := sha256.Sum256([]byte(r.PostFormValue("token"))), sha256.Sum256([]byte(d.Token))
-	if d.Token != "" && subtle.ConstantTimeCompare(said[:], token[:]) != 1 {
+	said := r.PostFormValue("token")
+	if d.Token != nil && !d.Token(said) {
 		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
 		d.askToken(w, r, "That is not the token.")
 		return
 	}
-	if d.Token != "" {
-		http.SetCookie(w, d.cookie(d.sessions.open(d.Now()), sessionLife))
+	if d.Token != nil {
+		http.SetCookie(w, d.cookie(d.sessions.begin(said, d.Now()), sessionLife))
 		d.Logger.InfoContext(r.Context(), "somebody logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
 	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)

@@ -80,7 +80,7 @@ func (s *stream) run(r *http.Request) {
 			return
 		case <-ticker.C:
 		}
-		if s.Token != "" && cookieErr == nil && !s.Admits(r) {
+		if s.Token != nil && cookieErr == nil && !s.Admits(r) {
 			return
 		}
 	}

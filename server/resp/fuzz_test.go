@@ -89,7 +89,7 @@ func FuzzSession(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s := newServer(f, Options{Password: "secret", Taker: answering{}})
+	s := newServer(f, Options{Password: isSecret, Taker: answering{}})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		c := newSession(s, nopConn{})
 		fuzztest.Within(t, fuzztest.MostBytes, len(input), func() {

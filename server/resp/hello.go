@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
 )
 
@@ -111,12 +110,11 @@ const defaultUser = "default"
 // check refuses who is not the default user or does not know the password, in a
 // time that says nothing about either.
 func (s *Server) check(user, password []byte) (refusal string) {
-	if !s.protected {
+	if s.password == nil {
 		return errNoneSet
 	}
-	digest := sha256.Sum256(password)
-	known := subtle.ConstantTimeCompare(user, []byte(defaultUser))
-	if known&subtle.ConstantTimeCompare(digest[:], s.password[:]) != 1 {
+	right := s.password(string(password))
+	if subtle.ConstantTimeCompare(user, []byte(defaultUser)) != 1 || !right {
 		return errPassword
 	}
 	return ""

@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// isSecret is the password that servers of tests ask for, where they do.
+func isSecret(said string) bool { return said == "secret" }
+
 // newServer returns a server that ends with the test, on an empty store whose
 // clock stands still unless the options bring another.
 func newServer(t testing.TB, o Options) *Server {

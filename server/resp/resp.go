@@ -7,7 +7,6 @@ package resp
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"net"
 	"sync"
@@ -36,9 +35,10 @@ const (
 type Options struct {
 	// Taker decides.
 	Taker weir.Taker
-	// Password is what clients have to say before anything else. Empty: they
+	// Password reports whether what a client says before anything else is right, in
+	// a time that says nothing about it; it may be called concurrently. Nil: they
 	// have to say nothing.
-	Password string
+	Password func(said string) bool
 	// Timeout is how long a command may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
@@ -54,8 +54,7 @@ type Options struct {
 // concurrent use. Create it with New.
 type Server struct {
 	taker          weir.Taker
-	protected      bool
-	password       [sha256.Size]byte // its digest
+	password       func(said string) bool // nil: nothing has to be said
 	timeout        time.Duration
 	maxConnections int
 	logger         *slog.Logger
@@ -89,8 +88,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		taker:          o.Taker,
-		protected:      o.Password != "",
-		password:       sha256.Sum256([]byte(o.Password)),
+		password:       o.Password,
 		timeout:        cmp.Or(o.Timeout, DefaultTimeout),
 		maxConnections: cmp.Or(o.MaxConnections, DefaultMaxConnections),
 		logger:         cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),

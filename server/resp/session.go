@@ -43,7 +43,7 @@ func newSession(s *Server, conn net.Conn) *session {
 }
 
 // reset makes the session a new one.
-func (c *session) reset() { c.proto, c.name, c.authed = 2, "", !c.server.protected }
+func (c *session) reset() { c.proto, c.name, c.authed = 2, "", c.server.password == nil }
 
 // run answers requests until the client or the server has had enough.
 func (c *session) run() {

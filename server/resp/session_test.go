@@ -195,12 +195,12 @@ func TestAuth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := converse(t, newServer(t, Options{Password: "secret"}), test.send); got != test.want {
+			if got := converse(t, newServer(t, Options{Password: isSecret}), test.send); got != test.want {
 				t.Errorf("\n got %q\nwant %q", got, test.want)
 			}
 		})
 	}
-	got := converse(t, newServer(t, Options{Password: "secret"}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
+	got := converse(t, newServer(t, Options{Password: isSecret}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
 	if !strings.HasPrefix(got, "%7\r\n") || !strings.HasSuffix(got, lines("$2 me")) {
 		t.Errorf("hello: %q", got)
 	}
@@ -209,21 +209,26 @@ func TestAuth(t *testing.T) {
 func TestIdleClientsAreHungUpOn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		password, first, trickle string
-		want                     time.Duration
+		protected      bool
+		first, trickle string
+		want           time.Duration
 	}{
-		"silence":                   {"", "", "", idleTimeout},
-		"silence after a command":   {"", "PING\r\n", "", idleTimeout},
-		"bytes without end":         {"", "PING\r\n", "x", idleTimeout},
-		"lines without a command":   {"", "PING\r\n", "\r\n", idleTimeout},
-		"silence before AUTH":       {"secret", "", "", authTimeout},
-		"silence after a wrong one": {"secret", "AUTH wrong\r\n", "", authTimeout},
-		"silence after AUTH":        {"secret", "AUTH secret\r\n", "", idleTimeout},
+		"silence":                   {false, "", "", idleTimeout},
+		"silence after a command":   {false, "PING\r\n", "", idleTimeout},
+		"bytes without end":         {false, "PING\r\n", "x", idleTimeout},
+		"lines without a command":   {false, "PING\r\n", "\r\n", idleTimeout},
+		"silence before AUTH":       {true, "", "", authTimeout},
+		"silence after a wrong one": {true, "AUTH wrong\r\n", "", authTimeout},
+		"silence after AUTH":        {true, "AUTH secret\r\n", "", idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				conn := connect(t, newServer(t, Options{Password: test.password}))
+				o := Options{}
+				if test.protected {
+					o.Password = isSecret
+				}
+				conn := connect(t, newServer(t, o))
 				begun := time.Now()
 				var client sync.WaitGroup
 				defer client.Wait()

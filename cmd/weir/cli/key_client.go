@@ -95,7 +95,9 @@ func (c *adminClient) authorize(req *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("admin token file: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimRight(string(text), "\r\n"))
+	// The file may be the server's own, with several.
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(first))
 	return nil
 }
 

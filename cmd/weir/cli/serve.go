@@ -85,7 +85,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineTLS(flags, "grpc", &f.grpcTLS)
 	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
-	flags.StringVar(&f.respPassword, "resp-password-file", "", "file with the password that Redis clients have to give")
+	flags.StringVar(&f.respPassword, "resp-password-file", "", "file of passwords, one on each line; Redis clients have to give one of them")
 	defineAdmin(flags, &f.admin)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
