@@ -21,6 +21,8 @@ import (
 func TestRunsAnswerAsOneByOne(t *testing.T) {
 	t.Parallel()
 	address := storetest.StartRedis(t).Addr()
+	// A round is some hundred takes, each of them alone once.
+	rounds := *twinSteps / 1600
 	for id, step := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
 			continue // its takes have ids
@@ -31,7 +33,7 @@ func TestRunsAnswerAsOneByOne(t *testing.T) {
 			clock := storetest.NewClock()
 			together, apart := clocked(t, address, "together:"+step.Name, clock), clocked(t, address, "apart:"+step.Name, clock)
 			memory := memstore.New(memstore.Options{Now: clock.Now})
-			for round := range 300 {
+			for round := range rounds {
 				clock.Advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
 				limit := storetest.RandomLimit(rng, weir.Algorithm(id))
 				for range 3 {

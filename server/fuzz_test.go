@@ -28,16 +28,14 @@ func FuzzStoreURL(f *testing.F) {
 	f.Add("redis+sentinel://m@h?sentinel_password=", "&", "", "")
 	f.Fuzz(func(t *testing.T, before, left, right, hosts string) {
 		before, hosts = strings.ReplaceAll(before, secret, "-"), strings.ReplaceAll(hosts, secret, "-")
+		end := ""
 		if !strings.HasSuffix(before, "sentinel_password=") {
-			// After an @ there is no place for a password.
-			before = strings.TrimSuffix(strings.ReplaceAll(before, "@", ""), ":") + ":"
-		}
-		end := "@"
-		switch {
-		case strings.Contains(before, "?"):
-			end = ""
-		case strings.Contains(before, "sentinel:"):
-			end = "@m@"
+			// After an @ or a ? there is no place for a password.
+			before = strings.TrimSuffix(strings.NewReplacer("@", "", "?", "").Replace(before), ":") + ":"
+			end = "@"
+			if strings.Contains(before, "sentinel:") {
+				end = "@m@"
+			}
 		}
 		raw := before + left + secret + right + end + hosts
 		fuzztest.Within(t, fuzztest.MostBytes, len(raw), func() {
