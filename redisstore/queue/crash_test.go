@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,15 +23,35 @@ type ledger struct {
 	calls atomic.Int64
 	stop  atomic.Bool
 
-	mu     sync.Mutex
-	known  map[string]bool  // tried to push; true if that succeeded
-	seen   map[string]int64 // popped: the last attempt
-	acked  map[string]bool  // tried to acknowledge; true if that succeeded
-	faults []string
+	mu    sync.Mutex
+	known map[string]bool      // tried to push; true if that succeeded
+	seen  map[string][]attempt // popped
+	acked map[string]int64     // tried to acknowledge: how many calls had begun when that succeeded, 0 if it is not known to
 }
 
+// An attempt is one delivery of an item, to a call that was the began-th.
+type attempt struct{ number, began int64 }
+
 func newLedger(q *queue.Queue) *ledger {
-	return &ledger{queue: q, known: map[string]bool{}, seen: map[string]int64{}, acked: map[string]bool{}}
+	return &ledger{queue: q, known: map[string]bool{}, seen: map[string][]attempt{}, acked: map[string]int64{}}
+}
+
+// attempts returns how often an item was delivered, as far as is known. No two
+// deliveries have the same number, and none begins once the item was acknowledged.
+func (l *ledger) attempts(t *testing.T, body string) (last int64) {
+	t.Helper()
+	known := map[int64]bool{}
+	for _, a := range l.seen[body] {
+		if known[a.number] {
+			t.Errorf("%s came twice as attempt %d", body, a.number)
+		}
+		if acked := l.acked[body]; acked > 0 && a.began > acked {
+			t.Errorf("%s came to call %d as attempt %d, and was acknowledged before call %d", body, a.began, a.number, acked)
+		}
+		known[a.number] = true
+		last = max(last, a.number)
+	}
+	return last
 }
 
 func (l *ledger) note(f func()) {
@@ -65,22 +86,17 @@ func (l *ledger) produce(name string) {
 // consume pops items and acknowledges three of four, until it is stopped.
 func (l *ledger) consume() {
 	for i := 0; !l.stop.Load(); i++ {
+		began := l.calls.Add(1)
 		item, _, err := l.queue.Pop(background)
-		l.calls.Add(1)
 		if err != nil || item == nil {
 			continue
 		}
 		body := string(item.Body)
-		l.note(func() {
-			if item.Attempt <= l.seen[body] || l.acked[body] {
-				l.faults = append(l.faults, fmt.Sprintf("%s came as attempt %d after %d, acknowledged: %v", body, item.Attempt, l.seen[body], l.acked[body]))
-			}
-			l.seen[body] = item.Attempt
-		})
+		l.note(func() { l.seen[body] = append(l.seen[body], attempt{item.Attempt, began}) })
 		if i%4 > 0 {
-			l.note(func() { l.acked[body] = l.acked[body] || false })
+			l.note(func() { l.acked[body] = max(l.acked[body], 0) })
 			if err := item.Ack(background); err == nil {
-				l.note(func() { l.acked[body] = true })
+				l.note(func() { l.acked[body] = cmp.Or(l.acked[body], l.calls.Load()) })
 			}
 		}
 	}
@@ -122,22 +138,20 @@ func found(t *testing.T, client *redis.Client, q *queue.Queue, kind queue.Kind) 
 // were pushed and popped.
 func (l *ledger) audit(t *testing.T, there map[string]int64) (pushes, pops int64) {
 	t.Helper()
-	for _, fault := range l.faults {
-		t.Error(fault)
-	}
 	for body, pushed := range l.known {
 		attempts, present := there[body]
 		acked, tried := l.acked[body]
+		last := l.attempts(t, body)
 		switch {
-		case present && acked:
+		case present && acked > 0:
 			t.Errorf("%s is there and was acknowledged", body)
-		case !present && !tried && (pushed || l.seen[body] > 0):
+		case !present && !tried && (pushed || last > 0):
 			t.Errorf("%s was pushed and is lost", body)
-		case present && attempts < l.seen[body]:
-			t.Errorf("%s was delivered %d times, and %d are known", body, l.seen[body], attempts)
+		case present && attempts < last:
+			t.Errorf("%s was delivered %d times, and %d are known", body, last, attempts)
 		}
 		if !present {
-			attempts = l.seen[body]
+			attempts = last
 		}
 		if present || attempts > 0 {
 			pushes++

@@ -247,7 +247,8 @@ func openReal(t *testing.T, address string, o queue.Options) *queue.Queue {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{})
+	// The client gives up a server that is away by itself; a busy machine may take longer.
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
