@@ -29,7 +29,8 @@ func FuzzStoreURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, left, right, hosts string) {
 		before, hosts = strings.ReplaceAll(before, secret, "-"), strings.ReplaceAll(hosts, secret, "-")
 		end := ""
-		if !strings.HasSuffix(before, "sentinel_password=") {
+		_, query, _ := strings.Cut(before, "?")
+		if !strings.HasSuffix("&"+query, "&sentinel_password=") {
 			// After an @ or a ? there is no place for a password.
 			before = strings.TrimSuffix(strings.NewReplacer("@", "", "?", "").Replace(before), ":") + ":"
 			end = "@"
