@@ -39,12 +39,13 @@ var wanted = map[string]string{
 // parseTarget reads the URL of a store in Redis.
 func parseTarget(raw string) (*target, error) {
 	scheme, rest, begun := strings.Cut(raw, "://")
+	begun = begun && !strings.ContainsAny(scheme, ":/?#@") // or it is a user and a password
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	t := &target{kind: kind}
 	refuse := func(value string) (*target, error) { return nil, storeError(value, wanted[kind]) }
 	// Below this some of the URL is told, which must not be half a password.
 	if !begun {
-		return refuse("without ://")
+		return refuse("without :// behind its first word")
 	}
 	if cutShort(rest) && (scheme != "unix" || rest[0] != '/') {
 		return refuse("with an @ behind its hosts")
