@@ -350,3 +350,14 @@ func (l *lines) await(t *testing.T, text string) {
 		}
 	}
 }
+
+// TestStopsThoughTheStoreHungUp: nothing is wrong with a server whose store hung up
+// before it did.
+func TestStopsThoughTheStoreHungUp(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	app.store.close = func() error { return errors.New("tls: failed to send closeNotify alert") }
+	if err := app.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
