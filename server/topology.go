@@ -39,7 +39,8 @@ var wanted = map[string]string{
 // parseTarget reads the URL of a store in Redis.
 func parseTarget(raw string) (*target, error) {
 	scheme, rest, begun := strings.Cut(raw, "://")
-	begun = begun && !strings.ContainsAny(scheme, ":/?#@") // or it is a user and a password
+	// What has these is no scheme, and may be a user and a password.
+	begun = begun && !strings.ContainsAny(scheme, ":/?#@")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	t := &target{kind: kind}
 	refuse := func(value string) (*target, error) { return nil, storeError(value, wanted[kind]) }
