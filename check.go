@@ -9,7 +9,7 @@ import (
 
 func (a *Act) check() error {
 	if a.Kind >= kinds {
-		return invalid("kind", uint8(a.Kind), "take, refund, settle, release, renew, reset or record")
+		return invalid("kind", uint8(a.Kind), "take, refund, settle, release, renew, reset, record or amend")
 	}
 	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
 		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
@@ -32,19 +32,19 @@ func (a *Act) checkOptions() error {
 	switch {
 	case len(a.ID) > MaxIDBytes:
 		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
-	case a.ID == "" && (a.Kind == Settle || a.Kind == Release || a.Kind == Renew):
+	case a.ID == "" && (a.Kind == Settle || a.Kind == Release || a.Kind == Renew || a.Kind == Amend):
 		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
 	case a.ID != "" && (a.Kind == Reset || a.Kind == Record):
 		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
 	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:
 		return invalid("hold", a.Hold, "0 … 24h in whole milliseconds")
-	case a.Hold > 0 && a.Kind != Take && a.Kind != Renew:
+	case a.Hold > 0 && !a.takes() && a.Kind != Renew:
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
 	case a.MaxWait < 0 || a.MaxWait > MaxWait || a.MaxWait > 0 && a.MaxWait < time.Microsecond:
 		return invalid("max_wait", a.MaxWait, "0, or 1µs … 24h")
-	case a.MaxWait > 0 && a.Kind != Take:
+	case a.MaxWait > 0 && !a.takes():
 		return invalid("max_wait", a.MaxWait, "none: only a take books ahead")
 	}
 	return nil
@@ -72,8 +72,33 @@ func (a *Act) checkCharge(i int) error {
 	if err := a.checkUpTo(c, field); err != nil {
 		return err
 	}
+	if a.Kind == Amend {
+		if err := a.checkTold(i); err != nil {
+			return err
+		}
+	}
 	return a.checkKey(i, field)
 }
+
+// checkTold checks what an Amend says that the caller was told of a charge.
+func (a *Act) checkTold(i int) error {
+	d, c := &a.Decisions[i], &a.Charges[i]
+	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }
+	switch most := max(c.Cost, c.UpTo); {
+	case d.Outcome > Spared:
+		return invalid(field("outcome"), uint8(d.Outcome), "unasked, granted, refused or spared")
+	case d.Outcome == Granted && (d.Granted < 0 || d.Granted > most):
+		return invalid(field("granted"), d.Granted, fmt.Sprintf("0 … %d", most))
+	case d.RetryAfter < 0:
+		return invalid(field("retry_after"), d.RetryAfter, "no negative duration")
+	case d.Delay < 0:
+		return invalid(field("delay"), d.Delay, "no negative duration")
+	}
+	return nil
+}
+
+// takes reports whether the act has the content of a take.
+func (a *Act) takes() bool { return a.Kind == Take || a.Kind == Amend }
 
 // checkHolder checks a charge of a concurrency limit, which has holders and no
 // units.
@@ -81,7 +106,7 @@ func (a *Act) checkHolder(c *Charge, field func(string) string) error {
 	switch {
 	case a.Kind == Record || a.Kind == Refund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
-	case (a.Kind == Take || a.Kind == Settle) && c.Cost > 1:
+	case (a.takes() || a.Kind == Settle) && c.Cost > 1:
 		return invalid(field("cost"), c.Cost, "0 or 1: a holder takes one place")
 	case c.UpTo > 1:
 		return invalid(field("up_to"), c.UpTo, "0 or 1: a holder takes one place")
@@ -94,7 +119,7 @@ func (a *Act) checkHolder(c *Charge, field func(string) string) error {
 func (a *Act) checkUpTo(c *Charge, field func(string) string) error {
 	first := &a.Charges[0]
 	switch {
-	case c.UpTo != 0 && (a.Kind != Take || a.MaxWait > 0):
+	case c.UpTo != 0 && (!a.takes() || a.MaxWait > 0):
 		return invalid(field("up_to"), c.UpTo, "none: only a take that does not book ahead is best effort")
 	case c.UpTo != 0 && (c.Cost == 0 || c.UpTo < c.Cost || c.UpTo > MaxCost):
 		return invalid(field("up_to"), c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
@@ -112,7 +137,7 @@ func (a *Act) checkKey(i int, field func(string) string) error {
 		if other.Key == c.Key && other.Limit.rule.ID == c.Limit.rule.ID && other.Limit.rule != c.Limit.rule {
 			return invalid(field("limit"), c.Limit, "one limit for a key in an act; give each limit a key of its own")
 		}
-		if other.Key == c.Key && c.Limit.rule.ID == algo.Concurrency && other.Limit.rule.ID == algo.Concurrency && c.Cost > 0 && other.Cost > 0 && a.Kind == Take {
+		if other.Key == c.Key && c.Limit.rule.ID == algo.Concurrency && other.Limit.rule.ID == algo.Concurrency && c.Cost > 0 && other.Cost > 0 && a.takes() {
 			return invalid(field("key"), quoted(c.Key), "each key once: a holder takes one place")
 		}
 	}

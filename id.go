@@ -43,7 +43,8 @@ func (e IDError) Unwrap() error { return ErrInvalid }
 
 // Fingerprints tell whether an act repeats another under the same id: whom names
 // the keys that it touches, what everything else that it asks. Limits do not
-// count, which may change between the two. For stores.
+// count, which may change between the two; an [Amend] has those of its take. For
+// stores.
 func (a *Act) Fingerprints() (whom, what uint64) {
 	h := fnv.New64a()
 	for i := range a.Charges {
@@ -53,7 +54,11 @@ func (a *Act) Fingerprints() (whom, what uint64) {
 	}
 	whom = h.Sum64()
 	h.Reset()
-	_, _ = h.Write([]byte{byte(a.Kind), flag(a.Immediate)})
+	kind := a.Kind
+	if kind == Amend {
+		kind = Take
+	}
+	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
 	numbers := binary.BigEndian.AppendUint64(nil, uint64(a.Hold))
 	numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.MaxWait))
 	for i := range a.Charges {

@@ -253,7 +253,7 @@ func (c *Cache) forgetChanged(acts []*weir.Act) {
 		for i := range a.Charges {
 			key := a.Charges[i].Key
 			switch a.Kind {
-			case weir.Refund, weir.Settle, weir.Release, weir.Reset:
+			case weir.Refund, weir.Settle, weir.Release, weir.Reset, weir.Amend:
 				c.table.forget(key, c.now())
 				returned = append(returned, key)
 			default:

@@ -134,7 +134,7 @@ func (t *Taker) budgetOf(c *weir.Charge) Budget {
 
 // charges reports whether a charge can give its key a state.
 func charges(a *weir.Act, c *weir.Charge) bool {
-	return c.Cost > 0 && (a.Kind == weir.Take || a.Kind == weir.Record)
+	return c.Cost > 0 && (a.Kind == weir.Take || a.Kind == weir.Record || a.Kind == weir.Amend)
 }
 
 // about reports whether an act is about the id of a take.

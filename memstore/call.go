@@ -13,10 +13,12 @@ type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
 	wants      [weir.MaxCharges]want
-	shards     []uint32   // the shards to lock, ascending
-	overflowed bool       // the overflow's lock is held
-	record     recordName // of the act's id
-	recordAt   uint32     // the shard of the record
+	charged    []algo.Grant    // of each charge, where the decisions do not say it
+	told       []weir.Decision // what the take of an amended act was answered
+	shards     []uint32        // the shards to lock, ascending
+	overflowed bool            // the overflow's lock is held
+	record     recordName      // of the act's id
+	recordAt   uint32          // the shard of the record
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -111,4 +113,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.record = c.slots[:0], c.shards[:0], false, recordName{}
+	c.charged, c.told = nil, nil
 }

@@ -31,7 +31,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	t, grant := &c.slots[c.slotOf[i]], held(a, i, known)
 	switch {
-	case a.Kind == weir.Refund && known != nil && a.Charges[i].Cost > grant.Units:
+	case a.Kind == weir.Refund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
 	case a.Kind == weir.Renew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(a.ID, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
@@ -39,9 +39,12 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	return nil
 }
 
-// held is what the take was granted that an act is about.
+// held is what is charged of the take that an act is about.
 func held(a *weir.Act, i int, known *record) algo.Grant {
-	if known == nil {
+	switch {
+	case known != nil && known.charged != nil:
+		return known.charged[i]
+	case known == nil:
 		c := &a.Charges[i]
 		return algo.Grant{Units: c.Cost, Whole: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
 	}
@@ -53,7 +56,8 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
 	switch a.Kind {
 	case weir.Refund:
-		grant.Units = cost
+		// What a debt had no room for was granted and is not charged.
+		grant.Units = min(cost, grant.Units)
 		return t.back(a.ID, grant, now)
 	case weir.Settle:
 		if cost >= grant.Units {

@@ -36,7 +36,7 @@ func (c *call) decide(a *weir.Act, now int64) {
 	}
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
-			t.owe(a.Charges[i].Cost)
+			c.owed(a, i, t.owe(a.Charges[i].Cost), now)
 		}
 	}
 }
@@ -90,6 +90,17 @@ func (c *call) grant(a *weir.Act, now int64) {
 	}
 }
 
+// owed notes what a refused charge was charged, for the record of the act's id.
+func (c *call) owed(a *weir.Act, i int, units, now int64) {
+	if a.ID == "" {
+		return
+	}
+	if c.charged == nil {
+		c.charged = make([]algo.Grant, len(a.Charges))
+	}
+	c.charged[i] = algo.Grant{Units: units, Whole: units, At: now}
+}
+
 // owe charges units that may not fit, up to the debt, and returns how many.
 func (t *slot) owe(units int64) int64 {
 	if t.rule.ID == algo.Concurrency {
@@ -104,7 +115,13 @@ func (t *slot) owe(units int64) int64 {
 // published.
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
-		c.slots[c.slotOf[i]].report(&a.Decisions[i], &c.wants[i], now)
+		d := &a.Decisions[i]
+		c.slots[c.slotOf[i]].report(d, &c.wants[i], now)
+		if c.told != nil {
+			told := &c.told[i]
+			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter
+			d.RetryAfter = told.RetryAfter
+		}
 	}
 }
 

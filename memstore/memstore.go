@@ -134,6 +134,8 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	case done:
 	case a.Kind == weir.Take:
 		c.decide(a, now)
+	case a.Kind == weir.Amend:
+		c.amend(a, known, now)
 	default:
 		a.Err = c.change(a, known, now)
 		done = a.Err != nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A recordName is where an id is remembered: as in Redis, beside the state of the
@@ -25,6 +26,9 @@ type record struct {
 	whom    uint64 // fingerprint of the keys
 	granted bool
 	answer  answer
+	// charged is what is charged for it, one for each charge, where that is not what
+	// the answer says: it was amended, or charged though refused. Else nil.
+	charged []algo.Grant
 	closed  bool
 	kind    weir.Kind
 	closing answer
@@ -39,14 +43,15 @@ type answer struct {
 }
 
 // recordBytes is what a record costs beside its texts and decisions.
-const recordBytes, decisionBytes = 256, 64
+const recordBytes, decisionBytes, grantBytes = 256, 64, 32
 
 // sweepNew and sweepFull are how many ids of a shard are looked at when one is
 // added: always, and when there is no room.
 const sweepNew, sweepFull = 2, 128
 
 func (r *record) bytes(name recordName) int64 {
-	return recordBytes + int64(len(name.id)+len(name.slot)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
+	return recordBytes + int64(len(name.id)+len(name.slot)) + grantBytes*int64(len(r.charged)) +
+		decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }
 
 // recall looks the act's id up, if it has one. It reports whether the act is answered by that,
@@ -61,7 +66,7 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	}
 	whom, what := a.Fingerprints()
 	switch {
-	case known == nil && a.Kind == weir.Take:
+	case known == nil && (a.Kind == weir.Take || a.Kind == weir.Amend):
 		return nil, false
 	case known == nil:
 		return nil, refuse(a, weir.ErrUnknownID)
@@ -69,6 +74,8 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 		return nil, refuse(a, weir.ErrIDReused)
 	case a.Kind == weir.Take:
 		return nil, known.repeat(a, what)
+	case a.Kind == weir.Amend:
+		return known, known.settled(a, what)
 	case !known.granted:
 		return nil, refuse(a, weir.ErrUnknownID)
 	case known.closed:
@@ -86,6 +93,17 @@ func (r *record) repeat(a *weir.Act, what uint64) bool {
 	}
 	copy(a.Decisions, r.answer.decisions)
 	return true
+}
+
+// settled answers an Amend that may not change the record.
+func (r *record) settled(a *weir.Act, what uint64) bool {
+	switch {
+	case r.answer.what != what:
+		return refuse(a, weir.ErrIDReused)
+	case r.closed:
+		copy(a.Decisions, r.answer.decisions)
+	}
+	return r.closed
 }
 
 func (r *record) repeatClosing(a *weir.Act, what uint64) bool {
@@ -111,13 +129,19 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	}
 	sh := &s.shards[c.recordAt]
 	whom, what := a.Fingerprints()
-	got := answer{what, now, slices.Clone(a.Decisions)}
+	got := answer{what, now, nil}
+	if got.decisions = c.told; got.decisions == nil {
+		got.decisions = slices.Clone(a.Decisions)
+	}
 	switch {
 	case known == nil:
-		known = &record{whom: whom, granted: a.Allowed(), answer: got}
+		known = &record{whom: whom, granted: a.Allowed(), answer: got, charged: c.charged}
 		if !s.add(sh, c.record, known, now) {
 			return
 		}
+	case a.Kind == weir.Amend:
+		s.bytes.Add(grantBytes * int64(len(c.charged)-len(known.charged)))
+		known.granted, known.answer.decisions, known.charged = a.Allowed(), c.told, c.charged
 	case a.Kind != weir.Renew:
 		known.closed, known.kind, known.closing = true, a.Kind, got
 		s.bytes.Add(decisionBytes * int64(len(got.decisions)))

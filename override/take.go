@@ -79,7 +79,7 @@ func (c *call) apply(a *weir.Act) {
 			free++
 			f.free(i)
 		}
-		if a.Kind == weir.Take || e.Limit != nil && !e.blocks() {
+		if takes(a) || e.Limit != nil && !e.blocks() {
 			charge.Limit = e.instead(charge.Limit)
 		}
 	}
@@ -137,7 +137,11 @@ func (f *freed) free(i int) {
 func (f *freed) begin() freed {
 	a := f.act
 	switch {
-	case a.Kind != weir.Take || a.Charges[0].UpTo > 0 && !f.whole:
+	case !takes(a) || a.Charges[0].UpTo > 0 && !f.whole:
+	case f.whole && a.Kind == weir.Amend:
+		// Its caller is right: nothing is charged.
+		f.done = true
+		a.Prepare()
 	case f.whole && !looks(a):
 		f.done = true
 		if !a.Prepare() {
@@ -147,11 +151,17 @@ func (f *freed) begin() freed {
 		for i, cost := range f.costs {
 			if cost > 0 {
 				a.Charges[i].Cost = 0
+				if a.Kind == weir.Amend && i < len(a.Decisions) {
+					a.Decisions[i].Granted = 0
+				}
 			}
 		}
 	}
 	return *f
 }
+
+// takes reports whether an act has the content of a take.
+func takes(a *weir.Act) bool { return a.Kind == weir.Take || a.Kind == weir.Amend }
 
 func looks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
@@ -181,7 +191,7 @@ func (f *freed) finish() {
 	a := f.act
 	switch {
 	case f.done:
-	case a.Kind == weir.Take && a.Charges[0].UpTo == 0:
+	case takes(a) && a.Charges[0].UpTo == 0:
 		for i, cost := range f.costs {
 			if cost > 0 {
 				a.Charges[i].Cost = cost
@@ -190,7 +200,7 @@ func (f *freed) finish() {
 		if a.Err == nil {
 			f.grant()
 		}
-	case f.whole && a.Kind != weir.Take && errors.Is(a.Err, weir.ErrUnknownID):
+	case f.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
 		// Its take was granted without the store's knowing.
 		a.Err = nil
 		for i := range a.Decisions {

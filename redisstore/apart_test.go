@@ -229,7 +229,7 @@ func TestApartIsUndoneOnce(t *testing.T) {
 		t.Errorf("charged %d and %d, granted %d", first, last, granted)
 	}
 	for name, change := range map[string][2]string{
-		"nothing is undone": {"give(k, was - granted, was, since, late)", ""},
+		"nothing is undone": {"give(k, was - due, was, at, late)", ""},
 	} {
 		first, _, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
 			return redisstore.NewMutated(client, redisstore.Options{Prefix: name}, change[0], change[1])

@@ -63,8 +63,12 @@ func (s *Store) round(jobs []*job) []*load {
 				held[p.place] = true
 				continue
 			} else if fresh {
+				earlier := l
 				l = s.newLoad()
-				loads, open[p.place] = append(loads, l), l
+				if loads, open[p.place] = append(loads, l), l; earlier != nil {
+					// A node that knows only the later one's script would run that first.
+					earlier.plain, l.plain = false, false
+				}
 			}
 			l.add(p)
 			if p.tries > 0 {

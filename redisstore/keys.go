@@ -11,7 +11,7 @@ const (
 	// maxPlainKey is the length up to which a key is stored as it is.
 	maxPlainKey = 200
 	// recordLetter and recordFormat stand where a state has its algorithm's.
-	recordLetter, recordFormat = 'i', '1'
+	recordLetter, recordFormat = 'i', '2'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.
 	tagLength, hashLength = 4, 11

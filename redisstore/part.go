@@ -10,20 +10,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// undo is an act of the store's own, which no caller can ask for. It leaves a
-// charge of the take with its id no more than Cost units, and rewrites what is
-// remembered of that: a repeat of the take, or the take itself where it arrives
-// only now, is answered so and charges nothing.
-const undo weir.Kind = 7
-
 // undoable is how long a part without an id of its caller's can be undone: much
 // longer than any call lasts.
 const undoable = time.Minute
 
 // A job is an act whose keys lie in one slot or in several: in the order of its
 // charges, each slot is asked for its part. Once one has refused, the later ones
-// are only asked what they would have said, and what the earlier ones granted is
-// undone.
+// are only asked what they would have said, and the takes of the earlier ones are
+// amended. An Amend asks all slots at once.
 type job struct {
 	*weir.Act
 	identity
@@ -40,10 +34,13 @@ type part struct {
 	whole *job // nil: the part is all there is
 	place uint32
 	from  []int // where its charges stand in the whole act
-	// spare: another part was refused already.
+	// spare: another part was refused already, or is told so.
 	spare    bool
+	// own: an Amend of the store's, which changes nothing where a caller's came first.
+	own      bool
 	answered bool
 	granted  bool
+	told     bool // granted by a caller's Amend
 	tries    int
 	outside  bool // it was asked about again for its calendar windows
 }
@@ -70,6 +67,12 @@ func (s *Store) newJob(a *weir.Act) *job {
 		if p.ID = a.ID; n < len(j.parts)-1 && p.costs() {
 			// What the last slot refuses needs no undoing.
 			p.ID = id
+		}
+		if a.Kind == weir.Amend {
+			p.spare = !a.Allowed()
+			for i, n := range p.from {
+				p.Decisions[i] = a.Decisions[n]
+			}
 		}
 	}
 	return j
@@ -101,15 +104,20 @@ func (p *part) cut(a *weir.Act) *weir.Act {
 
 // stage is the parts that can be asked at the same time.
 func (j *job) stage() []*part {
-	if j.undoing || j.next == len(j.parts) {
+	if j.atOnce() {
 		return j.parts[j.next:]
 	}
 	return j.parts[j.next : j.next+1]
 }
 
+// atOnce reports whether no part waits for another.
+func (j *job) atOnce() bool {
+	return j.undoing || j.Kind == weir.Amend || j.next == len(j.parts)
+}
+
 // ahead is the parts that later acts must not overtake.
 func (j *job) ahead() []*part {
-	if j.undoing || j.next == len(j.parts) {
+	if j.atOnce() {
 		return nil
 	}
 	return j.parts[j.next+1:]
@@ -126,6 +134,8 @@ func (j *job) advance() {
 		j.next++
 	case j.undoing:
 		j.undone()
+	case j.Kind == weir.Amend:
+		j.amended()
 	case p.Err != nil && (j.Kind != weir.Release || j.next == len(j.parts)-1):
 		j.abort(p)
 	default:
@@ -165,7 +175,7 @@ func (j *job) settle() {
 	}
 	var more []*part
 	for _, p := range j.parts {
-		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) {
+		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) && !p.told {
 			more = append(more, p)
 		}
 	}
@@ -206,6 +216,25 @@ func (j *job) doubt() {
 	}
 }
 
+// amended ends an Amend of which every part is known. One that another repeats
+// does no harm, so that parts which fail keep nothing back.
+func (j *job) amended() {
+	some := false
+	for _, p := range j.parts {
+		if p.Err != nil {
+			j.Err = p.Err
+			continue
+		}
+		some = true
+		for i, n := range p.from {
+			j.Decisions[n] = p.Decisions[i]
+		}
+	}
+	if j.next = len(j.parts); some && j.Err != nil && !errors.Is(j.Err, weir.ErrInvalid) {
+		j.doubt()
+	}
+}
+
 // undo makes parts ready that leave no more than keep units charged.
 func (j *job) undo(parts []*part, keep int64) {
 	j.parts, j.next, j.undoing = nil, 0, true
@@ -213,13 +242,16 @@ func (j *job) undo(parts []*part, keep int64) {
 		if keep == 0 && j.Err == nil {
 			j.spare(p)
 		}
-		if p.ID == "" || !p.costs() {
+		if p.ID == "" {
 			continue
 		}
-		back := &part{whole: j, place: p.place, from: p.from, Act: p.cut(j.Act)}
-		back.Kind, back.ID = undo, p.ID
-		for i := range back.Charges {
-			back.Charges[i].Cost = keep
+		back := &part{whole: j, own: true, place: p.place, from: p.from, Act: p.cut(j.Act)}
+		back.Kind, back.ID = weir.Amend, p.ID
+		for i, n := range p.from {
+			back.Decisions[i] = weir.Decision{Outcome: weir.Spared}
+			if keep > 0 {
+				back.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: keep, Delay: j.Decisions[n].Delay}
+			}
 		}
 		j.parts = append(j.parts, back)
 	}

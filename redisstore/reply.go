@@ -34,7 +34,10 @@ type answer struct {
 	more    string // what an extension added
 }
 
-const codeOutside = 6
+const (
+	codeOutside = 6
+	codeTold    = 7
+)
 
 // decode hands the answers out.
 func (b *batch) decode(reply string) (answer, error) {
@@ -77,7 +80,10 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 		switch {
 		case code == 0 && it.isRun:
 			it.read(r, at)
-		case code == 0:
+		case code == 0 || code == codeTold:
+			if it.part != nil {
+				it.part.told = code == codeTold
+			}
 			if err := r.decisions(it.act, at); err != nil {
 				return err
 			}

@@ -107,9 +107,13 @@ func (b *batch) packAct(it *item) {
 		record = k + 1
 	}
 	b.packet = it.appendAct(b.packet, record)
+	granted := a.Allowed() && (it.part == nil || !it.part.spare)
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
+		if a.Kind == weir.Amend {
+			b.packet = appendTold(b.packet, &a.Decisions[i], granted)
+		}
 	}
 }
 
@@ -174,7 +178,7 @@ func (it *item) appendAct(p []byte, record int) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && it.part.spare {
+	if it.part != nil && (it.part.own || it.part.spare && a.Kind == weir.Take) {
 		flags |= flagSpare
 	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
@@ -206,6 +210,23 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 		p = append56(p, c.Delay.Microseconds())
 	}
 	return p
+}
+
+// appendTold adds what the caller of a take, which was granted or not, was told of a
+// charge.
+func appendTold(p []byte, d *weir.Decision, granted bool) []byte {
+	var units, wait, delay int64
+	outcome := byte(weir.Spared)
+	switch {
+	case granted:
+		outcome, units, delay = byte(weir.Granted), d.Granted, d.Delay.Microseconds()
+	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
+		outcome = refusedForEver
+	case d.Outcome == weir.Refused:
+		outcome, wait = byte(weir.Refused), d.RetryAfter.Microseconds()
+	}
+	p = append56(append(p, outcome), units)
+	return append56(append56(p, wait), delay)
 }
 
 func append16(p []byte, n int) []byte { return binary.BigEndian.AppendUint16(p, uint16(n)) }

@@ -169,7 +169,9 @@ func (h *history) plain() *weir.Act {
 }
 
 func (h *history) act() *weir.Act {
-	switch n := h.rng.IntN(40); {
+	switch n := h.rng.IntN(44); {
+	case n >= 40:
+		return h.amend()
 	case n < 6 && len(h.named) > 0:
 		return h.closing()
 	case n < 8 && len(h.named) > 0:
@@ -290,6 +292,48 @@ func (h *history) repeat() *weir.Act {
 		a.Immediate = !a.Immediate
 	}
 	return a
+}
+
+// amend says of a take what its caller was told: of one that was decided, of one
+// that was amended already, or of one that comes only later.
+func (h *history) amend() *weir.Act {
+	var take *weir.Act
+	if len(h.named) > 0 && h.rng.IntN(3) > 0 {
+		take = h.named[h.rng.IntN(len(h.named))].take
+	} else {
+		take = h.take()
+		if take.ID == "" {
+			take.ID = h.newID()
+		}
+		h.named = append(h.named, named{take: take, last: take})
+	}
+	a := h.about(take)
+	a.Kind, a.Decisions = weir.Amend, slices.Clone(take.Decisions)
+	granted := h.rng.IntN(2) == 0
+	for i := range a.Decisions {
+		a.Decisions[i] = h.told(&a.Charges[i], granted)
+	}
+	if h.rng.IntN(4) == 0 {
+		i := h.rng.IntN(len(a.Decisions))
+		a.Decisions[i] = h.told(&a.Charges[i], !granted)
+	}
+	return a
+}
+
+// told is what the caller of a take could have been told of a charge.
+func (h *history) told(c *weir.Charge, granted bool) weir.Decision {
+	if granted {
+		d := weir.Decision{Outcome: weir.Granted, Granted: max(c.Cost, c.UpTo), Delay: time.Duration(h.rng.IntN(2)) * time.Second}
+		if h.rng.IntN(4) == 0 {
+			d.Granted = h.rng.Int64N(d.Granted + 1)
+		}
+		return d
+	}
+	waits := []time.Duration{0, time.Minute, weir.Never}
+	return weir.Decision{
+		Outcome:    []weir.Outcome{weir.Refused, weir.Spared, weir.Unasked}[h.rng.IntN(3)],
+		RetryAfter: waits[h.rng.IntN(len(waits))],
+	}
 }
 
 // closing refunds, settles, releases or renews a take with an id.

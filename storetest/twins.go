@@ -58,6 +58,9 @@ func NewAct(charges ...weir.Charge) *weir.Act {
 func again(a *weir.Act) *weir.Act {
 	twin := *a
 	twin.Err, twin.Decisions = nil, make([]weir.Decision, len(a.Charges))
+	if a.Kind == weir.Amend {
+		copy(twin.Decisions, a.Decisions)
+	}
 	return &twin
 }
 

@@ -29,10 +29,11 @@ for k = 1, #KEYS do
   if r == 0 then
     -- The record of an id: its text.
     rule, ext = false, values[k]
-    local n = ext and #ext - 24 or 36
+    local n, status = ext and #ext - 24 or 36, ext and string.byte(ext) or 1
+    local whole = status % 8 > 4 and 57 or 36
     if not ext then
       missing[#missing + 1] = key
-    elseif n < 36 or string.byte(ext or '\1') > 2 or n % 36 > 0 and (n - 16) % 72 > 0 then
+    elseif n < 36 or status > 14 or n % whole > 0 and (n - 16) % (whole + 36) > 0 then
       foreign, ext = foreign + 1, false
     end
   else
@@ -66,7 +67,7 @@ end
 local reply, answers, outside = {0}, 0, false
 local DECISION = '>BI7I7I7I7I7'
 -- What only acts need that are no runs.
-local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds
+local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, charges
 
 for a = 1, acts do
   local kind, n, flags
@@ -112,6 +113,15 @@ for a = 1, acts do
         end
         return till and till > now
       end
+
+      -- charges packs what is charged for each charge of an act.
+      function charges(units, since, delay, n)
+        local parts = {}
+        for i = 1, n do
+          parts[i] = pack('>I7I7I7', units[i] or 0, since[i] or now, delay[i] or 0)
+        end
+        return table.concat(parts)
+      end
     end
     local record, life, longest, lease, whom, what, holder = 0, 0, 0, 0, nil, nil, nil
     if flags % 2 == 1 then
@@ -124,15 +134,22 @@ for a = 1, acts do
       KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
       if kind == 1 then
         pos = pos + 14
+      elseif kind == 7 then
+        pos = pos + 22
       end
     end
 
     -- What is known of the id.
     local code, known, answered = 0, record > 0 and EXT[record], nil
-    local size, closed = 24 + 36 * n, nil
+    local size, tail, closed, amended = 24 + 36 * n, 24 + 36 * n, nil, nil
     if known then
       local status, whom_was, what_was = unpack('>Bc8c8', known)
-      closed = #known > size and string.byte(known, size + 1)
+      amended = status > 8
+      if status % 8 > 4 then
+        tail = size + 21 * n
+      end
+      status = status % 4
+      closed = #known > tail and string.byte(known, tail + 1)
       if whom_was ~= whom then
         code = 2
       elseif kind == 0 then
@@ -144,14 +161,16 @@ for a = 1, acts do
           answered = string.sub(known, 18, size)
         end
       elseif kind == 7 then
-        if status ~= 1 or closed then
-          -- Nothing of it is charged, or it is not ours any more.
+        if what_was ~= what then
+          code = 2
+        elseif closed or amended and flags >= 8 then
+          -- What it was granted was settled or given back; or is what a caller was told.
           answered = string.sub(known, 18, size)
         end
       elseif status ~= 1 then
         code = 1
-      elseif closed == kind and string.sub(known, size + 2, size + 9) == what then
-        answered = string.sub(known, size + 10)
+      elseif closed == kind and string.sub(known, tail + 2, tail + 9) == what then
+        answered = string.sub(known, tail + 10)
       elseif closed then
         code = closed == 3 and 4 or 3
       end
@@ -168,7 +187,7 @@ for a = 1, acts do
     end
 
     if code == 0 and not answered and kind == 0 then
-      local fits = flags < 8
+      local fits, owed = flags < 8, nil
       for i = 1, n do
         local k = KEY[i]
         local cost = (pending[k] or 0) + COST[i]
@@ -206,7 +225,10 @@ for a = 1, acts do
           end
           USED[k] = USED[k] + cost
         elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
-          USED[k] = max(USED[k], min(USED[k] + cost, RULE[k][5]))
+          local was = USED[k]
+          USED[k] = max(was, min(was + cost, RULE[k][5]))
+          owed = owed or {}
+          owed[i] = USED[k] - was
         end
         pending[k] = 0
       end
@@ -239,7 +261,10 @@ for a = 1, acts do
         reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
       end
       if record > 0 then
-        known = pack('>Bc8c8I7', fits and 1 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
+        known = pack('>Bc8c8I7', fits and 1 or owed and 6 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
+        if owed then
+          known = known .. charges(owed, {}, {}, n)
+        end
         EXT[record], DIRTY[record], USED[record] = known, true, life
       end
     elseif code == 0 and not answered then
@@ -269,16 +294,31 @@ for a = 1, acts do
         return USED[k] - used
       end
 
-      local held, since, delay = {}, now, {}
-      for i = 1, n do
-        local k = KEY[i]
-        held[i], delay[i] = kind < 7 and COST[i] or 0, 0
-        if known then
-          since = unpack('>I7', known, 18)
-          local _, was, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
-          held[i], delay[i] = was, late
+      -- put charges units to key k that may not fit, or gives the holder a slot.
+      local function put(k, units)
+        if RULE[k][1] ~= CONCURRENCY then
+          return owe(k, units)
         end
-        if kind == 1 and COST[i] > held[i] then
+        if not holds(k, holder) then
+          USED[k] = USED[k] + 1
+        end
+        EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
+        return 1
+      end
+
+      -- What is charged, since when, and from how much later on.
+      local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 18)
+      for i = 1, n do
+        local k, was = KEY[i], COST[i]
+        held[i], since[i], delay[i] = kind < 7 and was or 0, now, 0
+        if known then
+          local _, granted, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
+          was, held[i], since[i], delay[i] = granted, granted, answer, late
+          if tail > size then
+            held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
+          end
+        end
+        if kind == 1 and COST[i] > was then
           code = 5
         elseif kind == 4 and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
           code = 1
@@ -286,20 +326,20 @@ for a = 1, acts do
       end
       -- The last first: what an act has booked twice stands in line behind itself.
       for i = code == 0 and n or 0, 1, -1 do
-        local k, cost, was, late, granted = KEY[i], COST[i], held[i], delay[i], 0
-        DIRTY[k] = true
+        local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
+        DIRTY[k] = DIRTY[k] or kind < 7
         if kind == 1 then
           if not known then
-            since, late = unpack('>I7I7', request, first + 30 * i - 14)
+            at, late = unpack('>I7I7', request, first + 30 * i - 14)
           end
-          granted = give(k, cost, was, since, late)
+          granted = give(k, min(cost, was), was, at, late)
         elseif kind == 2 and cost < was then
-          give(k, was - cost, was, since, late)
+          give(k, was - cost, was, at, late)
           granted = cost
         elseif kind == 2 then
           granted = was + owe(k, cost - was)
         elseif kind == 3 then
-          granted = give(k, was, was, since, late)
+          granted = give(k, was, was, at, late)
         elseif kind == 4 and RULE[k][1] == CONCURRENCY and was > 0 then
           EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
         elseif kind == 5 then
@@ -307,11 +347,24 @@ for a = 1, acts do
         elseif kind == 6 then
           granted = owe(k, cost)
         elseif kind == 7 then
-          granted = min(cost, was)
-          give(k, was - granted, was, since, late)
+          local outcome, due = unpack('>BI7', request, first + 38 * i - 22)
+          if outcome ~= 1 then
+            due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0
+          end
+          if due < was then
+            give(k, was - due, was, at, late)
+            DIRTY[k], held[i] = true, due
+          elseif due > was then
+            if was == 0 then
+              since[i], delay[i] = now, 0
+            end
+            held[i] = was + put(k, due - was)
+          end
+          granted = outcome == 1 and held[i] or 0
         end
         COST[i] = granted
       end
+      local told, status = {}, flags < 8 and 13 or 5
       for i = 1, code == 0 and n or 0 do
         local k, fresh = KEY[i], 0
         local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -320,22 +373,22 @@ for a = 1, acts do
           -- @fresh
         end
         answers = answers + 1
-        local outcome, room, late = 1, max(0, burst - used), 0
+        local outcome, room, wait, late = 1, max(0, burst - used), 0, 0
         if kind == 7 then
-          -- As the take would have said it.
-          if COST[i] == 0 then
-            outcome = 3
-          else
-            late = delay[i]
-          end
+          local units
+          outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
           if immediate and id == LEAKY and used > 0 then
             room = 0
           end
+          if outcome ~= 1 then
+            status = status - status % 4 + 2
+          end
+          told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
         end
-        reply[answers] = pack(DECISION, outcome, COST[i], room, 0, fresh, late)
+        reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
       end
       if kind == 7 and code == 0 then
-        known = pack('>Bc8c8I7', COST[1] > 0 and 1 or 2, whom, what, COST[1] > 0 and since or now) .. table.concat(reply, '', top + 1, answers)
+        known = pack('>Bc8c8I7', status, whom, what, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
       end
       if known and code == 0 then
         if kind < 4 then
@@ -346,7 +399,11 @@ for a = 1, acts do
         EXT[record], DIRTY[record], USED[record] = known, true, life
       end
     end
-    reply[top] = answered and '\0' .. answered or pack('>BI7', code, now)
+    if answered then
+      reply[top] = (amended and '\7' or '\0') .. answered
+    else
+      reply[top] = pack('>BI7', code, now)
+    end
   end
 end
 

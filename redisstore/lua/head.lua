@@ -14,7 +14,7 @@
 --                the algorithm's file says)  B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
---                5 reset, 6 record, 7 undo), charges, flags (1 more follows,
+--                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere)
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms, longest
@@ -23,6 +23,8 @@
 --                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
+--                  to amend also, what the caller was told: outcome, granted,
+--                    retry after, delay                      B I7 I7 I7
 --                with flag 4, kind 0 and charges 1, instead: key, and a run:
 --                  flags (1 immediate, 2 up to follows), times, cost, up to
 --                                                    I2, B I2 I7 (I7)
@@ -30,9 +32,12 @@
 --
 -- An act over several slots of a cluster comes in parts, one a slot, each with the
 -- fingerprints of the whole. Once a part is refused, later ones say that they were
--- refused elsewhere and are charged nothing; earlier ones are undone: of the take with
--- the id no more than the cost stays, and its record says so from then on, also where
--- the take comes later.
+-- refused elsewhere and are charged nothing; earlier ones are amended.
+--
+-- To amend the take with an id is to charge what its caller was told, no more and no
+-- less. Its record says so from then on, also where the take comes later. If one charge
+-- was told refused, in whichever slot, none was told granted. With flag 8 it is a store
+-- that amends a part of its own, which yields to what a caller's Amend has said.
 --
 -- A run is so many takes of one charge that ask the same of one key, without an id
 -- or a time to wait, with no other act on that key between them. With up to, and
@@ -41,7 +46,8 @@
 -- Reply: one string, packed big-endian:
 --              keys that held something foreign              I2
 --              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
---                calendar windows that it came with), at     B I7
+--                calendar windows that it came with, 7 decided as a caller amended
+--                it), at                                     B I7
 --              if decided, a charge: outcome (1 granted, 2 refused, 3 spared,
 --                4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
@@ -56,9 +62,11 @@
 -- rest are refused. From the state before, the steps tell what remains for each of
 -- them and how long to wait.
 --
--- A record: status (1 granted, 2 refused), fingerprints of keys and content, at,
--- the decisions as above; once closed also: kind, fingerprint of the content, at,
--- the decisions                                              B c8 c8 I7 …, B c8 I7 …
+-- A record: status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
+-- caller amended it),
+-- fingerprints of keys and content, at, the decisions as above; with 4, for each of
+-- them what is charged for it: units, at, delay; once closed also: kind, fingerprint
+-- of the content, at, the decisions         B c8 c8 I7 …, I7 I7 I7, B c8 I7 …
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that

@@ -1,0 +1,91 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+)
+
+// amend makes a take what its caller was told. redisstore/lua/act.lua is its twin.
+func (c *call) amend(a *weir.Act, known *record, now int64) {
+	c.told = make([]weir.Decision, len(a.Charges))
+	c.charged = make([]algo.Grant, len(a.Charges))
+	at := now
+	if known != nil {
+		at = known.answer.at
+	}
+	granted := a.Allowed()
+	// The last first: what an act has booked twice stands in line behind itself.
+	for i := len(a.Charges) - 1; i >= 0; i-- {
+		t, was := &c.slots[c.slotOf[i]], algo.Grant{At: now}
+		if known != nil {
+			was = held(a, i, known)
+		}
+		if !granted && a.Decisions[i].Outcome == weir.Granted {
+			a.Decisions[i].Outcome = weir.Spared
+		}
+		c.told[i] = told(&a.Decisions[i], at)
+		c.charged[i] = t.amend(a.ID, was, t.due(&a.Charges[i], &c.told[i]), now)
+		c.wants[i] = want{immediate: a.Immediate}
+		d := c.told[i]
+		if d.At = now; d.Outcome == weir.Granted {
+			d.Granted = c.charged[i].Units
+		}
+		a.Decisions[i] = d
+	}
+}
+
+// told is what a repeat of the take is answered.
+func told(d *weir.Decision, at int64) weir.Decision {
+	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: at}
+	switch t.Outcome {
+	case weir.Granted:
+		t.Granted, t.Delay = d.Granted, d.Delay.Truncate(time.Microsecond)
+	case weir.Refused:
+		t.RetryAfter = d.RetryAfter
+		if t.RetryAfter != weir.Never {
+			t.RetryAfter = t.RetryAfter.Truncate(time.Microsecond)
+		}
+	default:
+		t.Outcome = weir.Spared
+	}
+	return t
+}
+
+// due is how many units are to be charged for what the caller was told.
+func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
+	if d.Outcome == weir.Refused && t.rule.ChargeRefused {
+		return c.Cost
+	}
+	return d.Granted
+}
+
+// amend charges the key so many units instead of those that it was charged, and
+// returns what is charged then.
+func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
+	switch {
+	case units < was.Units:
+		back := was
+		back.Units -= units
+		t.back(id, back, now)
+		t.dirty, was.Units = true, units
+	case units > was.Units:
+		if was.Units == 0 {
+			was = algo.Grant{At: now}
+		}
+		was.Units += t.put(id, units-was.Units, now)
+	}
+	was.Whole = was.Units
+	return was
+}
+
+// put charges units that may not fit, or gives the holder a slot.
+func (t *slot) put(id string, units, now int64) int64 {
+	if t.rule.ID != algo.Concurrency {
+		return t.owe(units)
+	}
+	t.state.Hold(id, now, now+t.rule.Period)
+	t.dirty = true
+	return 1
+}
