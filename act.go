@@ -93,6 +93,9 @@ type Act struct {
 	// remembered for [IDLife], or as long as the hold or lease if that is
 	// longer. Empty: none.
 	ID string
+	// NewID says that the ID was made for this very act, so that nobody repeats
+	// the take: the store does not remember it if it is refused.
+	NewID bool
 	// Hold is how long the take, whose cost is an estimate, waits to be settled
 	// or released; it needs an ID. For Renew: the new lease, zero for the
 	// limit's Period. At most [MaxWait].

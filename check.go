@@ -84,7 +84,8 @@ func (a *Act) checkCharge(i int) error {
 func (a *Act) checkTold(i int) error {
 	d, c := &a.Decisions[i], &a.Charges[i]
 	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }
-	switch most := max(c.Cost, c.UpTo); {
+	// More than the cost was granted if it was settled at more meanwhile.
+	switch most := max(c.Cost, c.UpTo, MaxCost); {
 	case d.Outcome > Spared:
 		return invalid(field("outcome"), uint8(d.Outcome), "unasked, granted, refused or spared")
 	case d.Outcome == Granted && (d.Granted < 0 || d.Granted > most):

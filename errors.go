@@ -24,6 +24,15 @@ var (
 	ErrBackend = errors.New("weir: unexpected answer of the store")
 )
 
+// Pending is implemented by errors of the class [ErrAmbiguous] whose outcome may still
+// become known, as errors.As finds out: the call goes on although its caller has left.
+type Pending interface {
+	// Then calls f once with the act and its outcome: its decisions, or an error if
+	// none will ever be known. It may be called at once, or later by another goroutine,
+	// which f must not keep waiting; the act is a copy that f may keep.
+	Then(f func(*Act))
+}
+
 // InvalidError says which field of a limit, an act or a configuration is outside
 // the contract. It wraps [ErrInvalid].
 type InvalidError struct {

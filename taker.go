@@ -17,3 +17,19 @@ import "context"
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
 }
+
+// As returns the first of t, the Taker that t wraps, and so on, that is a T. A layer
+// that wraps another Taker has a method Unwrap() Taker.
+func As[T any](t Taker) (found T, ok bool) {
+	for t != nil {
+		if found, ok = t.(T); ok {
+			return found, true
+		}
+		layer, wraps := t.(interface{ Unwrap() Taker })
+		if !wraps {
+			break
+		}
+		t = layer.Unwrap()
+	}
+	return found, false
+}

@@ -49,6 +49,9 @@ var peers = []peer{
 	{"coalesce-cancellable", func(b *testing.B, address string, limits int) func() question {
 		return asker(cancellable(b), coalesce.Wrap(benchStore(b, address), coalesce.Options{}), limits)
 	}},
+	{"coalesce-kept", func(b *testing.B, address string, limits int) func() question {
+		return asker(lasting, coalesce.Wrap(keptStore(b, address), coalesce.Options{}), limits)
+	}},
 	{"store", func(b *testing.B, address string, limits int) func() question {
 		return asker(lasting, benchStore(b, address), limits)
 	}},
@@ -64,6 +67,20 @@ func benchClient(b *testing.B, address string) *redis.Client {
 
 func benchStore(b *testing.B, address string) weir.Taker {
 	store, err := redisstore.New(benchClient(b, address), redisstore.Options{Timeout: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store
+}
+
+// keptStore is one whose connections are kept, so that lone calls need no goroutine.
+func keptStore(b *testing.B, address string) weir.Taker {
+	options := &redis.Options{Addr: address, ContextTimeoutEnabled: true, MaxRetries: -1, DisableIdentity: true}
+	keeper := redisstore.NewKeeper()
+	options.Dialer = keeper.Dial(redis.NewDialer(options))
+	client := redis.NewClient(options)
+	b.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper})
 	if err != nil {
 		b.Fatal(err)
 	}

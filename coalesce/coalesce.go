@@ -1,26 +1,20 @@
-// Package coalesce lets calls that wait for a store leave together, in one call
-// of the store. It wraps any [weir.Taker]; it pays where a call costs a round
-// trip, so over Redis, and not over memory.
+// Package coalesce owns the calls of a remote store. It wraps a [weir.Taker] that
+// costs a round trip.
 //
-// A call that finds its lane idle goes at once, on its caller's goroutine, as if
-// nothing stood in between. Calls that come while one is in flight wait for it
-// to return and leave together, each act decided by itself, in the order in
-// which they came. There is no timer that gathers: a call waits for what is in
-// flight, or for nothing. So batches grow with the load, and only then.
+// Acts that wait for the store leave together, in one call of the store, each decided
+// by itself, in the order in which they came. A call that finds its lane idle leaves
+// at once; calls that come while one is in flight wait for it to return. No timer
+// gathers them, so batches grow with the load, and only then. A batch leaves once the
+// callers of the one before have been woken and have run: what they ask next is in it.
 //
-// A batch leaves once the callers of the one before have been woken and have run:
-// what they ask next is in it. So with as many callers as one likes, who ask again
-// as soon as they are answered, it carries all that ask in its lane.
+// A caller waits as long as its context lasts. The call itself goes on without it: its
+// acts are copies, the reply arrives all the same, and [weir.Pending] hands it to
+// whoever has to settle what the caller was told instead.
 //
-// Acts that have waited are carried by a goroutine that exists only while calls
-// wait. It could be one of the callers; but then that caller would have to stay
-// until the batch is back, whatever its own context says, or end the batch with
-// it for all others. The price is one more goroutine to wake for each batch, not
-// for each call.
-//
-// A caller that may leave, because its context can end, has its acts copied
-// before they wait, and its answers copied back: a batch never touches the
-// memory of a caller that has gone.
+// A node of the store that sends no reply to any call for [Options.Silence], of time in
+// which this process was able to hear, is out: all callers that wait for it are
+// answered at once with an error, and later ones without asking, until a late reply or
+// a probe shows that the node is back. See package internal/outage.
 package coalesce
 
 import (
@@ -28,9 +22,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/outage"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -38,8 +37,14 @@ const (
 	DefaultMaxBatch   = 256
 	DefaultMaxLanes   = 16
 	DefaultMaxWaiting = 10_000
-	DefaultTimeout    = time.Second
+	DefaultTimeout    = 10 * time.Second
+	DefaultSilence    = outage.DefaultSilence
+	DefaultLate       = 20 * time.Millisecond
 )
+
+// maxLate is how many calls to one node may be out for longer than [Options.Late],
+// beside one in each lane. It bounds memory and connections.
+const maxLate = 8
 
 // Options are the settings of a [Coalescer]. The zero value is a good one;
 // negative fields count as zero.
@@ -47,16 +52,23 @@ type Options struct {
 	// MaxBatch is how many acts of different calls leave together; the acts of
 	// one call always do. Zero: [DefaultMaxBatch].
 	MaxBatch int
-	// MaxLanes is how many calls of the store are in flight at most; a store
-	// that names more lanes has several in one. Zero: [DefaultMaxLanes].
+	// MaxLanes is how many calls are in flight to one node at most, calls that are late
+	// aside; a store that names more lanes has several in one. Zero: [DefaultMaxLanes].
 	MaxLanes int
 	// MaxWaiting is how many acts may wait in a lane; a call that finds more is
 	// answered with [ErrFull]. Zero: [DefaultMaxWaiting].
 	MaxWaiting int
-	// Timeout bounds a call of the store for acts that waited; their callers
-	// each have their own context besides. A call that goes alone is bounded by
-	// its caller's context and by the store. Zero: [DefaultTimeout].
+	// Timeout is how long a call of the store goes on after its callers have left,
+	// or up to a sixteenth less. Zero: [DefaultTimeout].
 	Timeout time.Duration
+	// Silence is for how long a node may leave every call without a reply before it
+	// is out. Zero: [DefaultSilence].
+	Silence time.Duration
+	// Late is after how long a call no longer keeps the next one in its lane waiting.
+	// Zero: [DefaultLate].
+	Late time.Duration
+	// Logger receives a line when a node goes out and one when it is back. Nil: none.
+	Logger *slog.Logger
 }
 
 // A Laner is a [weir.Taker] that can do more than one thing at a time: what it
@@ -67,44 +79,117 @@ type Laner interface {
 	Lane(act *weir.Act) int
 }
 
+// A Noder is a [Laner] that consists of several nodes, which fail by themselves.
+type Noder interface {
+	Laner
+	// Node returns the name of the node that decides an act, and reports whether no
+	// other one has a part in it.
+	Node(act *weir.Act) (name string, alone bool)
+	// Nodes returns the names of all nodes that have a part in an act.
+	Nodes(act *weir.Act) []string
+}
+
+// A Prober is a [weir.Taker] that can be asked for a sign of life.
+type Prober interface {
+	// Probe has a node write something, on a connection of its own, and returns an
+	// error unless it did before ctx ended.
+	Probe(ctx context.Context, node string) error
+}
+
+// A Keeper is a [weir.Taker] whose calls may wait on their callers' goroutines, because
+// they can end before their replies come and have them all the same. Where it keeps
+// nothing, a call waits on a goroutine of the Coalescer's.
+type Keeper interface {
+	// Keeps reports whether the error of a call that ends before its reply comes is a
+	// [weir.Pending].
+	Keeps() bool
+	// Interrupt ends the calls that wait for a reply.
+	Interrupt()
+}
+
+// ProbeKey is the key that is charged to find out whether a store answers that is no
+// [Prober].
+const ProbeKey = "coalesce;probe"
+
+var probeLimit = weir.Limit{Count: 1_000_000, Period: time.Second}.MustCompile()
+
 // ErrFull says that too many calls were waiting for the store already. Its class
 // is [weir.ErrNotApplied].
 var ErrFull = fmt.Errorf("%w: too many calls wait for the store", weir.ErrNotApplied)
 
 // A Coalescer asks another Taker, for several callers at a time. It is safe for
-// concurrent use, and needs no closing: it works only while calls wait, and for
-// at most Options.Timeout after the last one has given up. Create it with Wrap.
+// concurrent use. Create it with Wrap; it starts nothing before the first call, and
+// Stop waits for what is in flight.
 type Coalescer struct {
-	next    weir.Taker
-	laner   Laner // nil: all acts have one lane
-	lanes   []lane
-	timeout time.Duration
+	Options
+	next  weir.Taker
+	laner Laner // nil: all acts have one lane
+	noder Noder // nil: there is one node
+	// keeper lets lone calls wait on their callers' goroutines; nil: none.
+	keeper Keeper
+	watch  *outage.Watch
+	ends   *deadline.Group
+	only   *node // where there is one
+
+	nodes   sync.Map   // of *node by name
+	hands   chan *lane // to workers that wait for more
+	rest    atomic.Pointer[chan struct{}]
+	working sync.WaitGroup
+	mu      sync.Mutex // guards stopped
+	stopped bool
+	out     atomic.Int64 // calls of the store that have not returned
+	late    atomic.Int64 // replies that came after their callers had left
 }
 
 // Wrap returns a Coalescer that asks next. If next is a [Laner], one call is in
-// flight in each lane, else one at all.
+// flight in each lane, else one at all, calls that are late aside.
 func Wrap(next weir.Taker, o Options) *Coalescer {
-	c := &Coalescer{next: next, timeout: cmp.Or(max(o.Timeout, 0), DefaultTimeout)}
-	lanes := 1
-	if laner, ok := next.(Laner); ok {
-		c.laner, lanes = laner, cmp.Or(max(o.MaxLanes, 0), DefaultMaxLanes)
+	o.MaxBatch = cmp.Or(max(o.MaxBatch, 0), DefaultMaxBatch)
+	o.MaxLanes = cmp.Or(max(o.MaxLanes, 0), DefaultMaxLanes)
+	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), DefaultMaxWaiting)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), DefaultTimeout)
+	o.Late = cmp.Or(max(o.Late, 0), DefaultLate)
+	c := &Coalescer{Options: o, next: next, ends: deadline.NewGroup(o.Timeout), hands: make(chan *lane)}
+	c.laner, _ = weir.As[Laner](next)
+	c.noder, _ = weir.As[Noder](next)
+	if k, ok := weir.As[Keeper](next); ok && k.Keeps() {
+		c.keeper = k
 	}
-	c.lanes = make([]lane, lanes)
-	for i := range c.lanes {
-		c.lanes[i].maxBatch = cmp.Or(max(o.MaxBatch, 0), DefaultMaxBatch)
-		c.lanes[i].maxWaiting = cmp.Or(max(o.MaxWaiting, 0), DefaultMaxWaiting)
+	if c.laner == nil {
+		c.MaxLanes = 1
+	}
+	c.watch = outage.New(outage.Options{
+		Silence: o.Silence, Probe: c.probe, Looked: c.look, Rest: c.sendHome, Logger: o.Logger,
+	})
+	c.sendHome()
+	if c.noder == nil {
+		c.only = c.node("")
 	}
 	return c
+}
+
+// Unwrap returns the Taker that c asks.
+func (c *Coalescer) Unwrap() weir.Taker { return c.next }
+
+// probe asks a node for a sign of life.
+func (c *Coalescer) probe(ctx context.Context, node string) error {
+	if p, ok := weir.As[Prober](c.next); ok {
+		return p.Probe(ctx, node)
+	}
+	a := weir.Act{Charges: []weir.Charge{{Key: ProbeKey, Limit: probeLimit, Cost: 1}}, Decisions: make([]weir.Decision, 1)}
+	c.next.Take(ctx, []*weir.Act{&a})
+	return a.Err
 }
 
 // Take decides the acts. Each caller's context is its own: once it ends, Take
 // returns. What had not left by then is not charged, and its error is of the
 // class [weir.ErrNotApplied]; what had left is charged or not, once, and its
-// error is of the class [weir.ErrAmbiguous]. Both wrap the context's error.
+// error is of the class [weir.ErrAmbiguous] and a [weir.Pending]. Both wrap the
+// context's error, or an [outage.Error] where the node has gone out.
 //
-// A call that goes alone hands its context to the wrapped Taker. A batch has a
-// context of its own, without its callers' values. If the wrapped Taker panics,
-// so does each call that waits for it.
+// A call of the store has the values of its caller's context if it carries the acts of
+// one caller, and never its end. If the wrapped Taker panics, so does each call that
+// waits for it.
 //
 // Acts of different lanes leave in different calls, at different instants,
 // unless they have a key in common.
@@ -113,84 +198,98 @@ func (c *Coalescer) Take(ctx context.Context, acts []*weir.Act) {
 		fail(acts, weir.ErrNotApplied, err)
 		return
 	}
+	if c.watch.Any() {
+		acts = c.reachable(acts)
+	}
 	if len(acts) == 0 {
 		return
 	}
-	if l := c.lane(acts[0]); len(acts) == 1 || c.together(l, acts) {
+	if l := c.lane(acts[0]); len(acts) == 1 || c.sameLane(l, acts) {
 		c.take(ctx, l, acts)
-		return
+	} else if l := c.shared(acts); l != nil {
+		c.take(ctx, l, acts)
+	} else {
+		c.split(ctx, acts)
 	}
-	c.split(ctx, acts)
 }
 
-// fail says by its class what a context's end means for the acts.
+// fail says by its class what an end means for the acts.
 func fail(acts []*weir.Act, class, err error) {
 	for _, a := range acts {
 		a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, class, err)
 	}
 }
 
-func (c *Coalescer) lane(a *weir.Act) *lane {
-	if c.laner == nil {
-		return &c.lanes[0]
+// reachable answers the acts that touch a node that is out, and returns the others.
+func (c *Coalescer) reachable(acts []*weir.Act) []*weir.Act {
+	left := make([]*weir.Act, 0, len(acts))
+	for _, a := range acts {
+		if out := c.outOf(a); out != nil {
+			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, out)
+			continue
+		}
+		left = append(left, a)
 	}
-	return &c.lanes[uint(c.laner.Lane(a))%uint(len(c.lanes))]
+	return left
+}
+
+// outOf returns the outage that an act would meet; nil if there is none.
+func (c *Coalescer) outOf(a *weir.Act) *outage.Error {
+	if c.noder == nil {
+		return c.only.Out()
+	}
+	for _, name := range c.noder.Nodes(a) {
+		if out := c.node(name).Out(); out != nil {
+			return out
+		}
+	}
+	return nil
 }
 
 // take decides acts of one lane.
 func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
-	if l.claim() {
-		c.alone(ctx, l, acts)
+	if c.keeper != nil && c.alone(ctx, l, acts) {
 		return
 	}
 	if t := c.board(ctx, l, acts, true); t.batch != nil {
 		t.await(ctx)
-	} else if t.claimed {
-		c.alone(ctx, l, acts)
 	}
 }
 
-// alone asks for the acts of one call, in a lane that was claimed for it.
-func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) {
-	defer func() {
-		if l.leave(len(acts)) {
-			go c.run(l)
-		}
+// Stop waits until no call of the store is in flight any more, or ctx ends; the error
+// then says how many are. Watching and probing end at once: every later call asks the
+// store, whatever is known of it. It may be called again.
+func (c *Coalescer) Stop(ctx context.Context) error {
+	c.mu.Lock()
+	c.stopped = true
+	c.mu.Unlock()
+	c.watch.Stop()
+	c.sendHome()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.working.Wait()
 	}()
-	c.next.Take(ctx, acts)
-}
-
-// run carries the batches that wait in a lane, until none does.
-func (c *Coalescer) run(l *lane) {
-	for b := l.depart(); b != nil; b = l.depart() {
-		c.carry(l, b)
-		if !l.full() {
-			// Those just woken come first, so that what they ask next is in the next
-			// batch instead of behind it.
-			b.callers.Wait()
-		}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("coalesce: stop: %d calls of the store have no reply: %w", c.out.Load(), ctx.Err())
 	}
 }
 
-// carry asks for a batch and wakes those who wait for it, however the wrapped
-// Taker ends.
-func (c *Coalescer) carry(l *lane, b *batch) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
-	returned := false
-	defer func() {
-		cancel()
-		b.panicked = recover()
-		if !returned {
-			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
+// Outages are the nodes that are out now, each with its time and cause.
+func (c *Coalescer) Outages() []*outage.Error {
+	var all []*outage.Error
+	if !c.watch.Any() {
+		return nil
+	}
+	for _, n := range c.watch.Nodes() {
+		if out := n.Out(); out != nil {
+			all = append(all, out)
 		}
-		l.arrive(b)
-		if !returned && b.panicked == nil {
-			// This goroutine is being ended.
-			go c.run(l)
-		}
-	}()
-	c.next.Take(ctx, b.acts)
-	returned = true
+	}
+	return all
 }
 
 var errNoReturn = errors.New("the store did not return")

@@ -3,21 +3,21 @@ package coalesce
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 )
 
-// A lane has at most one call of the store in flight, and the batches that wait
-// for it to return.
+// A lane has at most one call of the store in flight that is not late, and the batches
+// that wait for it to return.
 type lane struct {
+	node                 *node
 	maxBatch, maxWaiting int
 
-	// busy is set by whoever gets to ask the store, and cleared under mu when
-	// nobody waits.
-	busy atomic.Bool
-
-	mu      sync.Mutex
+	mu sync.Mutex // guards what follows
+	// busy is set while somebody runs the lane's batches, or is about to.
+	busy    bool
+	current *batch // in flight, and keeping the lane
+	ticks   int    // for which it was
 	queue   []*batch
 	waiting int // acts in the queue
 	spare   []*weir.Act
@@ -26,41 +26,29 @@ type lane struct {
 	_ [64]byte // the next lane's callers work on another cache line
 }
 
-// A batch is acts that leave together.
-type batch struct {
-	acts []*weir.Act
-	left bool // guarded by the lane's mu; the acts are fixed from then on
-	done chan struct{}
-	// callers are those who wait for this batch and for nothing else, until they
-	// have woken or given up.
-	callers sync.WaitGroup
-	// panicked is what the wrapped Taker panicked with, once done is closed.
-	panicked any
-}
-
-// claim makes the lane the caller's if it is idle.
-func (l *lane) claim() bool { return !l.busy.Load() && l.busy.CompareAndSwap(false, true) }
-
-// join has the acts leave with the last batch that waits, and counts their caller
-// among those for whom the next one waits, if it is to. Without an error or a batch
-// the lane was idle, and is the caller's.
-func (l *lane) join(acts []*weir.Act, counts bool) (*batch, error) {
+// join has the acts leave with the last batch that waits. Start reports whether the
+// lane was idle: then somebody has to run it.
+func (l *lane) join(t *ticket) (b *batch, start bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.claim() {
-		return nil, nil
-	}
+	acts := t.own.acts
 	if l.waiting > 0 && l.waiting+len(acts) > l.maxWaiting {
 		l.stats.Rejected += int64(len(acts))
-		return nil, ErrFull
+		return nil, false, ErrFull
 	}
-	b := l.last(len(acts))
-	b.acts = append(b.acts, acts...)
+	b = l.last(len(acts))
+	if b.acts = append(b.acts, acts...); len(b.acts) == len(acts) {
+		b.lone = t.ctx
+	} else {
+		b.lone = nil
+	}
 	l.waiting += len(acts)
-	if counts {
+	if t.counts {
 		b.callers.Add(1)
 	}
-	return b, nil
+	start = !l.busy
+	l.busy = true
+	return b, start, nil
 }
 
 // last returns the last batch that waits, a fresh one if it has no room.
@@ -68,44 +56,26 @@ func (l *lane) last(acts int) *batch {
 	if n := len(l.queue); n > 0 && len(l.queue[n-1].acts)+acts <= l.maxBatch {
 		return l.queue[n-1]
 	}
-	b := &batch{acts: l.spare[:0], done: make(chan struct{})}
+	b := &batch{acts: l.spare[:0], wake: make(chan struct{})}
 	l.spare = nil
 	l.queue = append(l.queue, b)
 	return b
 }
 
-// withdraw takes acts out of a batch that has not left, and reports whether it
-// could.
-func (l *lane) withdraw(b *batch, acts []*weir.Act) bool {
+// withdraw takes the acts of a ticket out of a batch that has not left, and reports
+// whether it could.
+func (l *lane) withdraw(t *ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	b := t.batch
 	if b.left {
-		return false
+		return b.unsent
 	}
-	i := slices.Index(b.acts, acts[0])
-	b.acts = slices.Delete(b.acts, i, i+len(acts))
-	l.waiting -= len(acts)
-	l.stats.Withdrawn += int64(len(acts))
+	i := slices.Index(b.acts, t.own.acts[0])
+	b.acts = slices.Delete(b.acts, i, i+len(t.own.acts))
+	l.waiting -= len(t.own.acts)
+	l.stats.Withdrawn += int64(len(t.own.acts))
 	return true
-}
-
-// leave ends a claim after a call of its own, and reports whether there are
-// batches to run; if not, the lane is idle.
-func (l *lane) leave(acts int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stats.count(acts)
-	if len(l.queue) == 0 {
-		l.busy.Store(false)
-	}
-	return len(l.queue) > 0
-}
-
-// full reports whether the next batch has no room for more.
-func (l *lane) full() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waiting >= l.maxBatch
 }
 
 // depart returns the batch whose turn it is, or nil, and then the lane is idle.
@@ -119,22 +89,82 @@ func (l *lane) depart() *batch {
 		if len(b.acts) > 0 {
 			l.waiting -= len(b.acts)
 			l.stats.count(len(b.acts))
+			l.current, l.ticks = b, 0
 			return b
 		}
 	}
-	l.busy.Store(false)
+	l.busy = false
 	return nil
 }
 
-// arrive wakes all who wait for a batch.
-func (l *lane) arrive(b *batch) {
-	acts := b.acts
-	b.acts = nil
-	close(b.done)
+// arrive ends the call that a batch is, and reports whether it still kept the lane.
+func (l *lane) arrive(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current != b {
+		return false
+	}
+	l.current = nil
+	return true
+}
+
+// recycle keeps the memory of a batch's list for the next one.
+func (l *lane) recycle(acts []*weir.Act) {
 	clear(acts)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if cap(acts) <= l.maxBatch {
 		l.spare = acts
 	}
-	l.mu.Unlock()
+}
+
+// full reports whether the next batch has no room for more.
+func (l *lane) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting >= l.maxBatch
+}
+
+// overdue counts one more tick, and returns the call in flight if it has lasted for
+// more than so many.
+func (l *lane) overdue(ticks int) *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current == nil {
+		return nil
+	}
+	if l.ticks++; l.ticks > ticks {
+		return l.current
+	}
+	return nil
+}
+
+// free takes the lane from a call, and reports whether the call still kept it, and
+// whether somebody has to run the lane now.
+func (l *lane) free(b *batch) (freed, start bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current != b {
+		return false, false
+	}
+	l.current = nil
+	l.busy = len(l.queue) > 0
+	return true, l.busy
+}
+
+// clear empties the lane and returns the batches that had not left; they never will.
+func (l *lane) clear() []*batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dismissed := l.queue
+	for _, b := range dismissed {
+		b.left, b.unsent = true, true
+		l.stats.Withdrawn += int64(len(b.acts))
+		l.waiting -= len(b.acts)
+	}
+	l.queue = nil
+	if l.current != nil {
+		l.current, l.busy = nil, false
+	}
+	return dismissed
 }

@@ -10,20 +10,38 @@ import (
 // with each.
 const maxCompared = 64
 
-// together reports whether the acts of a call leave in one batch: because all of
-// them have the lane of the first, or because they have keys in common and have
-// to be decided in their order.
-func (c *Coalescer) together(l *lane, acts []*weir.Act) bool {
-	one, charges := true, 0
-	for _, a := range acts {
-		one = one && c.lane(a) == l
-		charges += len(a.Charges)
+// sameLane reports whether all acts have the lane of the first.
+func (c *Coalescer) sameLane(l *lane, acts []*weir.Act) bool {
+	for _, a := range acts[1:] {
+		if c.lane(a) != l {
+			return false
+		}
 	}
-	return one || charges > maxCompared || c.shared(acts)
+	return true
 }
 
-// shared reports whether acts of different lanes have a key in common.
-func (c *Coalescer) shared(acts []*weir.Act) bool {
+// shared returns the lane for acts that leave in one batch although their lanes
+// differ: because they have keys in common and have to be decided in their order, or
+// are too many to tell. It returns nil if they need not.
+func (c *Coalescer) shared(acts []*weir.Act) *lane {
+	charges, n := 0, c.lane(acts[0]).node
+	for _, a := range acts {
+		charges += len(a.Charges)
+		if c.lane(a).node != n {
+			n = nil
+		}
+	}
+	if charges <= maxCompared && !c.meet(acts) {
+		return nil
+	}
+	if n == nil {
+		return &c.node(several).lanes[0]
+	}
+	return c.lane(acts[0])
+}
+
+// meet reports whether acts of different lanes have a key in common.
+func (c *Coalescer) meet(acts []*weir.Act) bool {
 	for i, a := range acts {
 		for _, b := range acts[i+1:] {
 			if meet(a, b) && c.lane(a) != c.lane(b) {
@@ -49,12 +67,7 @@ func meet(a, b *weir.Act) bool {
 // and the call returns when all are decided.
 func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
 	var tickets []ticket
-	defer func() {
-		for i := range tickets {
-			tickets[i].await(ctx)
-		}
-	}()
-	for {
+	for len(acts) > 0 {
 		l := c.lane(acts[0])
 		var same, others []*weir.Act
 		for _, a := range acts {
@@ -64,24 +77,12 @@ func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
 				others = append(others, a)
 			}
 		}
-		if len(others) == 0 {
-			c.take(ctx, l, same)
-			return
-		}
-		if t := c.send(ctx, l, same); t.batch != nil {
+		if t := c.board(ctx, l, same, false); t.batch != nil {
 			tickets = append(tickets, t)
 		}
 		acts = others
 	}
-}
-
-// send takes a place for the acts and does not wait: if the lane is idle, they
-// leave at once, as a batch.
-func (c *Coalescer) send(ctx context.Context, l *lane, acts []*weir.Act) ticket {
-	t := c.board(ctx, l, acts, false)
-	if t.claimed {
-		t = c.board(ctx, l, acts, false)
-		go c.run(l)
+	for i := range tickets {
+		tickets[i].await(ctx)
 	}
-	return t
 }

@@ -7,90 +7,141 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 // A ticket is a call's place in a batch.
 type ticket struct {
-	lane  *lane
-	batch *batch // nil if there is no place
-	acts  []*weir.Act
-	// own is what the batch works on, if the caller may leave before it is back.
-	own     *copies
-	claimed bool // the lane was idle and is the caller's
-	counts  bool // among the batch's callers
+	coalescer *Coalescer
+	ctx       context.Context
+	lane      *lane
+	batch     *batch // nil if there is no place
+	acts      []*weir.Act
+	// own is what the batch works on: the caller may leave before it is back.
+	own    *copies
+	counts bool // among the batch's callers
 }
 
 // board takes a place for the acts in a lane's next batch. Acts for which there
-// is none are answered, unless the lane was found idle. Only a caller that waits for
-// nothing else may count among those for whom the batch after it waits.
+// is none are answered. Only a caller that waits for nothing else may count among
+// those for whom the batch after it waits.
 func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, counts bool) ticket {
-	t := ticket{lane: l, acts: acts, counts: counts}
-	asked := acts
-	if ctx.Done() != nil {
-		t.own = copyOf(acts)
-		asked = t.own.acts
-	}
-	b, err := l.join(asked, counts)
-	t.batch, t.claimed = b, b == nil && err == nil
-	if b == nil {
-		t.own.free()
-	}
+	t := ticket{coalescer: c, ctx: ctx, lane: l, acts: acts, own: copyOf(acts), counts: counts}
+	b, start, err := l.join(&t)
 	if err != nil {
+		t.own.free()
 		for _, a := range acts {
 			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
 		}
+		return t
+	}
+	t.batch = b
+	if start {
+		c.start(l)
 	}
 	return t
 }
 
-// await returns when the batch is back, or ctx ends.
+// await returns when the batch is answered, or ctx ends.
 func (t *ticket) await(ctx context.Context) {
 	if t.counts {
 		defer t.batch.callers.Done()
 	}
-	if t.own == nil {
-		<-t.batch.done
-		t.check()
-		return
+	select {
+	case <-t.batch.wake:
+	case <-ctx.Done():
+		if !t.lastLook(ctx) {
+			t.giveUp(ctx.Err())
+			return
+		}
+	}
+	t.wake()
+}
+
+// lastLook reports whether the batch is answered after all: a patience of our own is
+// measured in time in which this process was able to hear, so that replies which came
+// while it was frozen are read first.
+func (t *ticket) lastLook(ctx context.Context) bool {
+	if !deadline.Ours(ctx) {
+		return false
 	}
 	select {
-	case <-t.batch.done:
+	case <-t.batch.wake:
+	case <-t.coalescer.watch.Heard():
+	}
+	return t.batch.isBack()
+}
+
+// wake takes home what the batch was answered with.
+func (t *ticket) wake() {
+	b := t.batch
+	switch {
+	case b.out == nil:
 		t.collect()
-	case <-ctx.Done():
-		t.giveUp(ctx.Err())
+	case b.unsent:
+		t.own.free()
+		for _, a := range t.acts {
+			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, b.out)
+		}
+	default:
+		t.leave(b.out)
 	}
 }
 
 // collect takes the answers home.
 func (t *ticket) collect() {
-	t.check()
 	t.own.answer(t.acts)
-	t.own.free()
-}
-
-// check panics if the wrapped Taker did.
-func (t *ticket) check() {
 	if t.batch.panicked != nil {
 		panic(t.batch.panicked)
 	}
+	t.own.free()
 }
 
 // giveUp takes the acts out of the batch, or lets it go on without their caller.
 func (t *ticket) giveUp(err error) {
-	if t.lane.withdraw(t.batch, t.own.acts) {
+	if t.lane.withdraw(t) {
 		t.own.free()
 		fail(t.acts, weir.ErrNotApplied, err)
 		return
 	}
 	select {
-	case <-t.batch.done:
-		t.collect()
+	case <-t.batch.wake:
+		t.wake()
 	default:
-		// The batch still works on the copies: they are the collector's.
-		t.lane.abandon(len(t.acts))
-		fail(t.acts, weir.ErrAmbiguous, err)
+		t.leave(err)
 	}
 }
+
+// leave lets the batch go on without its caller: the copies are the batch's.
+func (t *ticket) leave(cause error) {
+	t.lane.abandon(len(t.acts))
+	if !t.batch.abandon(t.own.acts) {
+		t.collect()
+		return
+	}
+	for i, a := range t.acts {
+		a.Err = &pending{kind: a.Kind, cause: cause, batch: t.batch, act: t.own.acts[i]}
+	}
+}
+
+// pending is the error of an act whose reply is missing. It implements [weir.Pending].
+type pending struct {
+	kind  weir.Kind
+	cause error
+	batch *batch
+	act   *weir.Act
+}
+
+// Error says what ended the wait.
+func (p *pending) Error() string {
+	return fmt.Sprintf("weir: %v: %v: %v", p.kind, weir.ErrAmbiguous, p.cause)
+}
+
+// Unwrap returns the class and what ended the wait.
+func (p *pending) Unwrap() []error { return []error{weir.ErrAmbiguous, p.cause} }
+
+// Then implements [weir.Pending].
+func (p *pending) Then(f func(*weir.Act)) { p.batch.then(func() { f(p.act) }) }
 
 // copies are acts in memory of our own.
 type copies struct {
@@ -142,7 +193,7 @@ func (c *copies) answer(acts []*weir.Act) {
 
 // free keeps the memory for later, without what it refers to.
 func (c *copies) free() {
-	if c == nil || cap(c.charges) > maxPooled {
+	if cap(c.charges) > maxPooled {
 		return
 	}
 	clear(c.acts)

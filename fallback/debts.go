@@ -11,7 +11,8 @@ import (
 
 const debtShards = 64
 
-// debts are what was granted here and the store does not know of.
+// debts are the units of keys that were granted here without an id and that the store
+// does not know of.
 type debts struct {
 	seed     maphash.Seed
 	perShard int
@@ -34,6 +35,8 @@ type debt struct {
 	limit *weir.Limit
 	units int64
 	until int64 // µs; nothing of it counts any more from then on
+	// here is the limit that holds here, if it is not the share of the whole one.
+	here *weir.Limit
 }
 
 // A span is from now until a key is as fresh as new, in µs.
@@ -51,18 +54,22 @@ func (d *debts) shard(key string) int { return int(maphash.String(d.seed, key) %
 
 func debtorOf(c *weir.Charge) debtor { return debtor{c.Key, c.Limit.Algorithm} }
 
-// begin calls first, while nobody else begins, if the key owes nothing yet. From
-// then on it has a place.
-func (d *debts) begin(c *weir.Charge, first func()) {
+// begin calls first, while nobody else begins, if the key owes nothing yet, and
+// remembers the limit that it returns, if any. It returns the one that is remembered.
+func (d *debts) begin(c *weir.Charge, first func() *weir.Limit) *weir.Limit {
 	sh := &d.shards[d.shard(c.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.all[debtorOf(c)] != nil || len(sh.all) >= d.perShard {
-		return
+	if own := sh.all[debtorOf(c)]; own != nil {
+		return own.here
 	}
-	first()
-	sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = &debt{slot: strings.Clone(c.Slot), limit: c.Limit}
+	if len(sh.all) >= d.perShard {
+		return nil
+	}
+	own := &debt{slot: strings.Clone(c.Slot), limit: c.Limit, here: first()}
+	sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = own
 	d.size.Add(1)
+	return own.here
 }
 
 // add adds units, or takes some away, and reports whether there was a place for
@@ -89,7 +96,7 @@ func (d *debts) add(c *weir.Charge, units int64, s span) bool {
 	return true
 }
 
-// collect takes up to so many debts out, as acts that tell the store. Those of
+// collect takes up to so many debts out, as acts that charge the store. Those of
 // which nothing counts any more are dropped; the others count until done.
 func (d *debts) collect(most int, now int64) []*weir.Act {
 	var acts []*weir.Act
@@ -112,7 +119,7 @@ func (d *debts) collect(most int, now int64) []*weir.Act {
 	return acts
 }
 
-// record is the act that tells the store, of no more than one full drain.
+// record is the act that charges the store, with no more than one full drain.
 func (own *debt) record(who debtor) *weir.Act {
 	units := min(own.units, own.limit.Capacity())
 	return &weir.Act{
@@ -122,14 +129,14 @@ func (own *debt) record(who debtor) *weir.Act {
 	}
 }
 
-// back puts a debt back that the store was not told of.
+// back puts a debt back that was not recorded.
 func (d *debts) back(a *weir.Act, now int64) bool {
 	c := &a.Charges[0]
 	return d.add(c, c.Cost, span{now, c.At})
 }
 
 // done ends debts that were collected.
-func (d *debts) done(acts []*weir.Act) { d.size.Add(-int64(len(acts))) }
+func (d *debts) done(n int) { d.size.Add(-int64(n)) }
 
 // owing is how many keys owe something.
 func (d *debts) owing(now int64) int {
@@ -147,6 +154,6 @@ func (d *debts) owing(now int64) int {
 	return n
 }
 
-// len is how many keys there are, those that owe nothing and those that the store
-// is being told of included.
+// len is how many keys there are, those that owe nothing and those that are being
+// recorded included.
 func (d *debts) len() int { return int(d.size.Load()) }

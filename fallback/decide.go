@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weirlimit/weir"
@@ -13,13 +14,14 @@ func (t *Taker) learn(a *weir.Act) {
 	now := t.now()
 	for i := range a.Charges {
 		c, d := &a.Charges[i], &a.Decisions[i]
-		if d.Source == weir.SourceStore && c.Limit.Algorithm != weir.Concurrency && t.policy(c) == Local {
+		if d.Source == weir.SourceStore && t.policy(c) == Local {
 			t.known.put(c, d, now)
 		}
 	}
 }
 
-// instead decides an act that the store did not, for a reason.
+// instead decides an act that the store did not, for a reason, and sees to it that the
+// store learns of it.
 func (t *Taker) instead(a *weir.Act, reason error) {
 	a.Err = nil
 	if a.Prepare() {
@@ -42,7 +44,14 @@ func (t *Taker) instead(a *weir.Act, reason error) {
 		t.here(a)
 	default:
 		t.counts.local.Add(1)
-		t.decide(a)
+		t.here(a)
+		t.wake()
+	}
+	var late weir.Pending
+	if errors.As(reason, &late) {
+		t.follow(a, late)
+	} else if a.Err == nil {
+		t.note(a)
 	}
 }
 
@@ -81,23 +90,6 @@ func closed(c *weir.Charge) weir.Decision {
 	return weir.Decision{Outcome: weir.Refused, Source: weir.SourceFailClosed, RetryAfter: RetryAfter}
 }
 
-// decide has an act with Local charges decided here for the first time.
-func (t *Taker) decide(a *weir.Act) {
-	if t.here(a); a.Err != nil {
-		return
-	}
-	if a.ID != "" {
-		t.ids.add(a, t.now())
-	}
-	if a.Kind == weir.Refund {
-		t.forgive(a)
-		return
-	}
-	for i := range a.Decisions {
-		t.owe(&a.Charges[i], &a.Decisions[i], a.Decisions[i].Granted)
-	}
-}
-
 // scratch is the act that the local store sees: the Local charges, under their
 // shares.
 type scratch struct {
@@ -106,15 +98,14 @@ type scratch struct {
 	places []int // of each charge in the whole act
 }
 
-// here decides an act by its Local charges; what nobody limits now is granted if
-// they are.
+// here decides the Local charges of an act from memory. Charges under other policies
+// follow the result.
 func (t *Taker) here(a *weir.Act) {
 	s := t.scratch.Get().(*scratch)
 	defer t.put(s)
 	t.part(s, a)
 	if len(s.places) > 0 {
 		t.local.Take(context.Background(), s.acts[:])
-		t.wake()
 	}
 	if a.Err = s.act.Err; a.Err != nil {
 		return
@@ -171,8 +162,8 @@ func (t *Taker) open(c *weir.Charge, granted bool) weir.Decision {
 	return d
 }
 
-// told is what the local store said, as it is handed on. What is above the share
-// but not above the limit will fit when the store is back.
+// told is what the local store said, as the caller gets it. What is above the share
+// but not above the limit will fit when the store is reachable.
 func told(d *weir.Decision, c *weir.Charge) weir.Decision {
 	said := *d
 	said.Source = weir.SourceFallback
@@ -182,48 +173,56 @@ func told(d *weir.Decision, c *weir.Charge) weir.Decision {
 	return said
 }
 
-// begin returns the limit that holds for a charge here. What is first asked of a
-// key since the store was last told about it finds what the store last said.
+// begin returns the limit that holds for a charge here. The first charge of a key since
+// everything was settled finds what the store last said.
 func (t *Taker) begin(c *weir.Charge) *weir.Limit {
 	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm == weir.FixedWindow {
-		// Who looks at a counter wants to know what was counted.
+		// A peek at a counter wants to know what was counted.
 		return c.Limit
 	}
 	n := max(1, t.instances())
-	limit := t.shares.of(c.Limit, n)
-	if c.Limit.Algorithm != weir.Concurrency {
-		t.debts.begin(c, func() { t.found(c, limit, n) })
+	share := t.shares.of(c.Limit, n)
+	here := t.debts.begin(c, func() *weir.Limit {
+		left := t.left(c, n)
+		if c.Limit.Algorithm == weir.Concurrency {
+			return slots(share, left)
+		}
+		t.seed(c, share, left)
+		return nil
+	})
+	if here != nil {
+		return here
 	}
-	return limit
+	return share
 }
 
-// found takes from a share what the store no longer had when it was last asked.
-func (t *Taker) found(c *weir.Charge, limit *weir.Limit, n int) {
-	remaining := t.known.remaining(c, t.now())
-	left := min(limit.Capacity(), max(remaining/int64(n), min(1, remaining)))
-	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, Slot: c.Slot, Limit: limit}}, Decisions: make([]weir.Decision, 1)}
+// left is this instance's part of what the store last said to be left, less what
+// callers ask for that still wait.
+func (t *Taker) left(c *weir.Charge, instances int) int64 {
+	left := t.known.remaining(c, t.now())
+	if t.flight != nil {
+		left = max(0, left-t.flight.InFlight(c.Key, c.Limit.Algorithm))
+	}
+	return max(left/int64(instances), min(1, left))
+}
+
+// seed charges a key's share here with what the store had already spent when it last
+// answered.
+func (t *Taker) seed(c *weir.Charge, share *weir.Limit, left int64) {
+	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, Slot: c.Slot, Limit: share}}, Decisions: make([]weir.Decision, 1)}
 	t.local.Take(context.Background(), []*weir.Act{&a})
-	if more := a.Decisions[0].Remaining - left; a.Err == nil && more > 0 {
+	if more := a.Decisions[0].Remaining - min(left, share.Capacity()); a.Err == nil && more > 0 {
 		a.Kind, a.Charges[0].Cost = weir.Record, more
 		t.local.Take(context.Background(), []*weir.Act{&a})
 	}
 }
 
-// owe notes units that the store has to be told of.
-func (t *Taker) owe(c *weir.Charge, d *weir.Decision, units int64) {
-	if units == 0 || d.Source != weir.SourceFallback || c.Limit.Algorithm == weir.Concurrency {
-		return
+// slots is a concurrency limit of the slots that are left.
+func slots(share *weir.Limit, left int64) *weir.Limit {
+	if left >= share.Count {
+		return share
 	}
-	now := t.now()
-	if !t.debts.add(c, units, span{now, now + d.ResetAfter.Microseconds()}) {
-		t.counts.doubtful.Add(max(0, units))
-	}
-	t.wake()
-}
-
-// forgive notes units that were given back before the store was told of them.
-func (t *Taker) forgive(a *weir.Act) {
-	for i := range a.Charges {
-		t.owe(&a.Charges[i], &a.Decisions[i], -a.Decisions[i].Granted)
-	}
+	part := *share
+	part.Count = left
+	return part.MustCompile()
 }

@@ -1,8 +1,10 @@
-// Package fallback answers while a store does not. It wraps any [weir.Taker]:
-// each call has a deadline, a store that keeps failing is left alone until it
-// answers again, and what it did not decide is decided by a policy for each limit:
-// grant this instance's share, let everything pass, refuse everything, or hand the
-// error over.
+// Package fallback answers while a store does not. It wraps any [weir.Taker]: what the
+// store did not decide in time is decided by a policy for each limit: grant this
+// instance's share, let everything pass, refuse everything, or return the error.
+//
+// A caller waits as long as its context lasts, or as long as [Options.Patience]. What
+// its caller was told is settled afterwards: where the store's reply comes late, by the
+// difference, and where the store was never asked, as a whole.
 package fallback
 
 import (
@@ -10,23 +12,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/memstore"
 )
 
 // What the fields of [Options] are if they are zero.
 const (
-	// DefaultDeadline leaves time to answer a caller that waits 20 ms.
-	DefaultDeadline = 12 * time.Millisecond
-	// DefaultProbeEvery is how often a store that is away is tried, give or take a
-	// half.
-	DefaultProbeEvery = 200 * time.Millisecond
+	// DefaultPatience is how long a call waits whose caller names no end.
+	DefaultPatience = 250 * time.Millisecond
 	// DefaultMaxKeys is for how many keys memory is kept.
 	DefaultMaxKeys = 1 << 17
 	// DefaultMaxBytes bounds the memory of what is decided here.
@@ -34,7 +33,7 @@ const (
 )
 
 // RetryAfter is what a refusal says where nobody knows when there will be room:
-// by then the store may be back.
+// by then the store may be reachable.
 const RetryAfter = time.Second
 
 // Policy is what is answered to a charge that the store did not decide.
@@ -48,32 +47,31 @@ const (
 	Allow
 	// Deny refuses everything but looks.
 	Deny
-	// Error hands the error of the store over.
+	// Error returns the error of the store.
 	Error
 )
 
 // Options are the settings of a [Taker]. The zero value is a good one for a store
 // that one instance uses.
 type Options struct {
-	// Deadline is how long the store has for a call, or up to a sixteenth less: calls
-	// that begin together end together. A call whose context ends sooner gets a little
-	// less than that. Zero: [DefaultDeadline].
-	Deadline time.Duration
-	// Policy says what is answered to a charge that the store did not decide. It
+	// Patience is how long a call waits for the store, or up to a sixteenth less: calls
+	// that begin together end together. A call whose context ends sooner leaves a
+	// little of that for the answer. Zero: [DefaultPatience].
+	Patience time.Duration
+	// Policy says how a charge is answered that the store did not decide. It
 	// is called for every charge, from many goroutines. Nil: [Local] for all.
 	Policy func(*weir.Charge) Policy
 	// Instances is how many instances share the limits: a share is a limit
 	// divided by it, at least 1. It is called for every charge that is decided
 	// here. Nil: 1.
 	Instances func() int
-	// ProbeEvery is how often a store that is away is tried. Zero:
-	// [DefaultProbeEvery].
-	ProbeEvery time.Duration
-	// MaxKeys bounds of how many keys is remembered what the store last said, and,
-	// apart from them, what was granted here and is to be charged back. Beyond it
-	// limits hold all the same, by whole shares, but nothing is charged back. A key
-	// takes 32 bytes, or about 300 while it is to be charged back. Zero:
-	// [DefaultMaxKeys].
+	// Settled is called with the charges whose state in the store a settlement has
+	// changed, so that what was remembered of them can be forgotten. Nil: nobody is told.
+	Settled func(*weir.Charge)
+	// MaxKeys bounds for how many keys the last known state is remembered, and, apart
+	// from them, what is to be settled: units of keys, ids, and units to give back.
+	// Beyond it limits hold all the same, by whole shares, but nothing is settled. A key
+	// takes 40 bytes, or about 300 while it is to be settled. Zero: [DefaultMaxKeys].
 	MaxKeys int
 	// MaxBytes bounds the memory of what is decided here, see
 	// [memstore.Options]. Zero: [DefaultMaxBytes].
@@ -81,52 +79,62 @@ type Options struct {
 	// Now is the clock of what is decided here. Nil: the machine's, whose steps
 	// do not count.
 	Now func() time.Time
-	// Logger hears when the store goes and when it comes back. Nil: nobody does.
+	// Logger receives a line when everything is settled after an outage. Nil: none.
 	Logger *slog.Logger
 }
 
-// A Taker asks another one as long as that answers. It is safe for concurrent
-// use. Create it with Wrap; it works in the background only while the store is
-// away or is told what happened meanwhile, and Stop waits for that.
+// A Taker asks another one, and answers for it where it reached no decision. It is safe
+// for concurrent use. Create it with Wrap; it works in the background only while there
+// is something to settle, and Stop waits for that.
 //
-// What a policy decided says so by its source: [weir.SourceFallback],
-// [weir.SourceFailOpen], [weir.SourceFailClosed]. Errors of the class
-// [weir.ErrInvalid] are answers, and go through.
+// A decision that a policy made has the source [weir.SourceFallback],
+// [weir.SourceFailOpen] or [weir.SourceFailClosed]. Errors of the class
+// [weir.ErrInvalid] are answers, and pass through.
 //
 // An act is decided by the policies of all its charges: if any is Error, it is an
 // error; else if any is Deny, it is refused; else the Local ones decide. A refund
 // or a record without an id is done here if all its charges are Local. A take with an
-// id that was decided here stays here, with all that is done to it, also when the
-// store is back; other ids cannot be settled, released, renewed or refunded while
-// the store is away, and nothing can be reset.
+// id that was decided here stays here, with everything that is done to it, until the
+// store has been told; other ids cannot be settled, released, renewed or refunded while
+// the store is unreachable, and nothing can be reset.
 //
-// Places of a concurrency limit that were given here are the store's as soon as their
-// holder renews them, the store is back and has room for them. Until then, so for at most a
-// lease unless the limit is full, there may be one share more holders for each
-// instance than the limit says. Those of an act that also took units stay here.
+// A Local share begins with what the store last said to be left, less what callers that
+// still wait ask of it, divided by the instances. So in any interval, an algorithm
+// grants at most its bound and, for each of K instances, the smallest of what that
+// instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where R is what it last knew to be
+// left, r the rate of the limit and D the length of the outage. With one instance that
+// loses no reply, that is nothing.
 //
-// A call that ran into its deadline may have been charged in the store, or may
-// still be. It is decided here all the same, and charged back like all others: so
-// it may count twice, and nothing is granted that was not charged.
+// Once the store replies, what callers were told is settled there by amounts: units
+// granted here and not there are charged even if they do not fit, units granted there
+// and not here are given back. A charge without an id whose reply is lost counts as not
+// made, so that it may be recorded twice; with an id it never is.
 type Taker struct {
 	next      weir.Taker
+	flight    inFlight // nil: nobody knows what is in flight
 	policy    func(*weir.Charge) Policy
-	deadline  time.Duration
+	patience  time.Duration
 	usual     *deadline.Group // of calls that end after it
-	every     time.Duration
 	instances func() int
+	changed   func(*weir.Charge)
 	logger    *slog.Logger
 
-	breaker breaker
 	known   *known
 	local   *memstore.Store
 	now     func() int64 // µs
 	shares  shares
 	ids     *ids
 	debts   *debts
+	returns returns
 	counts  counts
 	scratch sync.Pool
 	mending mending
+}
+
+// An inFlight is a Taker that knows what it was asked and has not answered.
+type inFlight interface {
+	// InFlight returns how many units of a key callers wait for.
+	InFlight(key string, algorithm weir.Algorithm) int64
 }
 
 // Wrap returns a Taker that asks next, which has to return when its context ends.
@@ -134,13 +142,13 @@ type Taker struct {
 func Wrap(next weir.Taker, o Options) *Taker {
 	maxKeys := cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
 	t := &Taker{
-		next: next, policy: o.Policy, instances: o.Instances, now: clock(o.Now),
-		deadline: cmp.Or(max(o.Deadline, 0), DefaultDeadline),
-		every:    cmp.Or(max(o.ProbeEvery, 0), DefaultProbeEvery),
+		next: next, policy: o.Policy, instances: o.Instances, changed: o.Settled, now: clock(o.Now),
+		patience: cmp.Or(max(o.Patience, 0), DefaultPatience),
 		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		known:    newKnown(maxKeys),
 		ids:      newIDs(maxKeys),
 		debts:    newDebts(maxKeys),
+		returns:  returns{most: maxKeys},
 	}
 	if t.policy == nil {
 		t.policy = func(*weir.Charge) Policy { return Local }
@@ -148,15 +156,22 @@ func Wrap(next weir.Taker, o Options) *Taker {
 	if t.instances == nil {
 		t.instances = func() int { return 1 }
 	}
+	if t.changed == nil {
+		t.changed = func(*weir.Charge) {}
+	}
+	t.flight, _ = weir.As[inFlight](next)
 	t.local = memstore.New(memstore.Options{
 		MaxBytes: cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes),
 		Now:      func() time.Time { return time.UnixMicro(t.now()) }, Logger: o.Logger,
 	})
 	t.scratch.New = func() any { return new(scratch) }
-	t.usual = deadline.NewGroup(t.deadline)
+	t.usual = deadline.NewPatience(t.patience)
 	t.mending.init()
 	return t
 }
+
+// Unwrap returns the Taker that t asks.
+func (t *Taker) Unwrap() weir.Taker { return t.next }
 
 // clock returns a clock in µs since 1970 that no step of the machine's moves.
 func clock(now func() time.Time) func() int64 {
@@ -167,94 +182,81 @@ func clock(now func() time.Time) func() int64 {
 	return func() int64 { return start.UnixMicro() + time.Since(start).Microseconds() }
 }
 
-// Take asks the wrapped Taker, unless it is away, and decides by policy what that
-// did not.
+// Take asks the wrapped Taker and decides by policy what that did not.
 func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
+	within, cancel := t.bound(ctx)
+	defer cancel()
 	if t.ids.used.Load() {
-		acts = t.keep(ctx, acts)
+		acts = t.keep(within, acts)
 	}
 	if len(acts) == 0 {
 		return
 	}
-	if away := t.breaker.away.Load(); away != nil {
-		for _, a := range acts {
-			t.instead(a, away.err)
-		}
-		return
-	}
-	t.ask(ctx, acts)
-}
-
-// ask asks the wrapped Taker.
-func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
-	within, cancel, whole := t.bound(ctx)
 	t.next.Take(within, acts)
-	cancel()
-	failure := error(nil)
 	for _, a := range acts {
-		if failed(a) {
-			failure = a.Err
-		} else if a.Err == nil {
-			t.learn(a)
-		}
-	}
-	switch {
-	case failure == nil:
-		t.breaker.succeeded()
-		return
-	case ctx.Err() != nil:
-		// Nobody waits for an answer any more.
-		return
-	case whole || !late(failure):
-		if t.breaker.failed(failure) {
-			t.opened()
-		}
-	}
-	for _, a := range acts {
-		if failed(a) {
+		switch {
+		case !failed(a):
+			if a.Err == nil {
+				t.learn(a)
+			}
+		case gone(ctx):
+			// Nobody reads an answer any more.
+			t.counts.left.Add(1)
+			t.abandoned(a)
+		default:
+			t.counts.reason(a.Err)
 			t.instead(a, a.Err)
 		}
 	}
 }
 
-// The most that is kept of a caller's time for the answer, as a part of it and in
-// all.
-const (
-	spared    = 8
-	sparedMax = 2 * time.Millisecond
-)
+// gone reports whether the caller has left.
+func gone(ctx context.Context) bool {
+	if when, said := deadline.Leaves(ctx); said {
+		return time.Now().After(when)
+	}
+	return ctx.Err() != nil
+}
 
-// bound gives a call its deadline, and reports whether it is the usual one.
-func (t *Taker) bound(ctx context.Context) (within context.Context, cancel context.CancelFunc, whole bool) {
-	left := t.deadline
+// bound gives a call its end: the caller's less a reserve, or that of our patience. A
+// caller who says with its request when it leaves is waited for as long as it waits.
+func (t *Taker) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if theirs, bounded := ctx.Deadline(); bounded {
-		left = time.Until(theirs)
-		left -= min(sparedMax, left/spared)
+		if _, said := deadline.Leaves(ctx); said {
+			return ctx, func() {}
+		}
+		if left := deadline.Within(time.Until(theirs)); left < t.patience {
+			return context.WithTimeout(ctx, left)
+		}
 	}
-	switch {
-	case left < t.deadline:
-		within, cancel = context.WithTimeout(ctx, left)
-		return within, cancel, false
-	case deadline.Fixed(ctx):
-		return t.usual.Context(ctx), func() {}, true
+	if deadline.Fixed(ctx) {
+		return t.usual.Context(ctx), func() {}
 	}
-	within, cancel = context.WithTimeout(ctx, t.deadline)
-	return within, cancel, true
+	return deadline.WithPatience(ctx, t.patience)
 }
 
 // failed reports whether the store reached no decision.
 func failed(a *weir.Act) bool { return a.Err != nil && !errors.Is(a.Err, weir.ErrInvalid) }
 
-// late reports whether an error may be due to a deadline.
-func late(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+// counts are the figures of Stats.
+type counts struct {
+	local, allowed, denied, errors       atomic.Int64
+	deadline, silence, refusal, left     atomic.Int64
+	late, settled, refunded, overgranted atomic.Int64
+	chargedBack, doubtful                atomic.Int64
 }
 
-// counts are what Stats tells.
-type counts struct {
-	local, allowed, denied, errors           atomic.Int64
-	openings, chargedBack, doubtful, adopted atomic.Int64
+// reason counts why a call was not decided by the store.
+func (c *counts) reason(err error) {
+	var out *outage.Error
+	switch {
+	case errors.As(err, &out) && out.Silent():
+		c.silence.Add(1)
+	case errors.Is(err, context.DeadlineExceeded):
+		c.deadline.Add(1)
+	default:
+		c.refusal.Add(1)
+	}
 }
 
 // Stats is what a [Taker] has done since it was made.
@@ -262,17 +264,26 @@ type Stats struct {
 	// Local, Allowed, Denied and Errors are how many acts were decided by each
 	// policy.
 	Local, Allowed, Denied, Errors int64
-	// Openings is how often the store went away.
-	Openings int64
-	// ChargedBack is how many units the store was told of.
+	// Deadline, Silence and Refusal are why: because the call's time had passed, because
+	// the store was silent, or because it said that it cannot decide or broke the
+	// connection.
+	Deadline, Silence, Refusal int64
+	// Left is how many acts had no decision when their callers had left.
+	Left int64
+	// Late is how many of these acts the store replied to afterwards, and Settled how
+	// many of those needed nothing more, or were amended.
+	Late, Settled int64
+	// Refunded is how many units were given back that the store had charged and the
+	// caller had not been granted.
+	Refunded int64
+	// Overgranted is how many units were granted here that the store refused.
+	Overgranted int64
+	// ChargedBack is how many units were recorded in the store that were granted here.
 	ChargedBack int64
-	// Doubtful is how many units it may not have heard of, because its answer
-	// was lost or MaxKeys reached.
+	// Doubtful is how many units the store may have charged twice or not at all, because
+	// a reply was lost or MaxKeys reached.
 	Doubtful int64
-	// Adopted is how many holders of places the store took over that had come in here.
-	Adopted int64
-	// Owed is how many keys were asked for here since it was last told, or is being
-	// told of.
+	// Owed is how many keys, ids and refunds are to be settled.
 	Owed int
 }
 
@@ -281,15 +292,11 @@ func (t *Taker) Stats() Stats {
 	c := &t.counts
 	return Stats{
 		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
-		Openings: c.openings.Load(), ChargedBack: c.chargedBack.Load(), Doubtful: c.doubtful.Load(), Adopted: c.adopted.Load(),
-		Owed: t.debts.len(),
+		Deadline: c.deadline.Load(), Silence: c.silence.Load(), Refusal: c.refusal.Load(), Left: c.left.Load(),
+		Late: c.late.Load(), Settled: c.settled.Load(), Refunded: c.refunded.Load(), Overgranted: c.overgranted.Load(),
+		ChargedBack: c.chargedBack.Load(), Doubtful: c.doubtful.Load(), Owed: t.owed(),
 	}
 }
 
-// Err says since when and why the store is left alone; nil if it is not.
-func (t *Taker) Err() error {
-	if away := t.breaker.away.Load(); away != nil {
-		return away.err
-	}
-	return nil
-}
+// owed is how much there is to settle.
+func (t *Taker) owed() int { return t.debts.len() + t.ids.toAmend() + t.returns.len() }

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,23 +12,31 @@ import (
 // sweptIDs is how many ids are looked at when one is added.
 const sweptIDs = 4
 
-// ids are those of the takes that were decided here.
+// ids are the takes with an id whose outcome in the store is not what their callers
+// were told, or may not be.
 type ids struct {
 	used atomic.Bool // there is or was one
 	most int
 
 	mu  sync.Mutex // guards what follows
 	all map[idName]*taken
+	due int // how many are to be amended
 }
 
 // An idName is an id beside the key that it was taken with first, as stores keep
 // them.
 type idName struct{ key, id string }
 
-// taken is what a take was granted.
+// A taken is what is known of a take with an id.
 type taken struct {
-	until   int64   // µs
-	granted []int64 // of each charge; nil once it is settled, released or refunded
+	act   weir.Act // the take, with what its caller was told last; without, if told is not set
+	until int64    // µs
+	// told: the caller got decisions, so that the id is answered here.
+	told bool
+	// out is closed once the reply to the take has come; nil if it was never sent.
+	out     chan struct{}
+	due     bool // the store is to be amended
+	changes int  // to what the caller was told
 }
 
 func newIDs(most int) *ids { return &ids{most: most, all: map[idName]*taken{}} }
@@ -39,7 +48,7 @@ func idOf(a *weir.Act) idName {
 	return idName{a.Charges[0].Key, a.ID}
 }
 
-// find returns what is known of an act's id; nil if it was not taken here.
+// find returns what is known of an act's id; nil if that is nothing.
 func (s *ids) find(a *weir.Act, now int64) *taken {
 	name := idOf(a)
 	if name.id == "" {
@@ -53,12 +62,9 @@ func (s *ids) find(a *weir.Act, now int64) *taken {
 	return nil
 }
 
-// add remembers a take that was decided here.
-func (s *ids) add(a *weir.Act, now int64) {
-	t := &taken{until: now + life(a), granted: make([]int64, len(a.Decisions))}
-	for i := range a.Decisions {
-		t.granted[i] = a.Decisions[i].Granted
-	}
+// add remembers a take, and returns nil if there is no room for it.
+func (s *ids) add(t *taken, now int64) *taken {
+	t.until = now + life(&t.act)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	looked := 0
@@ -67,29 +73,122 @@ func (s *ids) add(a *weir.Act, now int64) {
 			break
 		}
 		if now >= old.until {
-			delete(s.all, name)
+			s.remove(name, old)
 		}
 	}
-	if len(s.all) < s.most {
-		s.all[idOf(a)] = t
-		s.used.Store(true)
+	if len(s.all) >= s.most {
+		return nil
+	}
+	if old := s.all[idOf(&t.act)]; old != nil {
+		s.remove(idOf(&t.act), old)
+	}
+	s.all[idOf(&t.act)] = t
+	s.used.Store(true)
+	return t
+}
+
+func (s *ids) remove(name idName, t *taken) {
+	if t.due {
+		s.due--
+	}
+	t.due = false
+	delete(s.all, name)
+}
+
+// drop forgets an id, which is the store's from now on, unless its caller was told
+// something else since.
+func (s *ids) drop(t *taken, changes int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.changes != changes {
+		return false
+	}
+	if s.all[idOf(&t.act)] == t {
+		s.remove(idOf(&t.act), t)
+	}
+	return true
+}
+
+// change changes what the caller of a take was told, and has the store amended once the
+// reply to the take has come.
+func (s *ids) change(t *taken, how func(a *weir.Act)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how(&t.act)
+	t.changes++
+	if t.out == nil {
+		s.mark(t)
 	}
 }
 
-// close ends what a take was granted, and returns it the first time.
-func (s *ids) close(t *taken) []int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	granted := t.granted
-	t.granted = nil
-	return granted
+func (s *ids) mark(t *taken) {
+	if !t.due && s.all[idOf(&t.act)] == t {
+		t.due = true
+		s.due++
+	}
 }
 
-// extend makes an id live as long as the lease of its holder.
-func (s *ids) extend(t *taken, a *weir.Act, now int64) {
+// amend has the store amended.
+func (s *ids) amend(t *taken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.until = max(t.until, now+life(a))
+	s.mark(t)
+}
+
+// replied notes that the reply to a take has come.
+func (s *ids) replied(t *taken) (changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.out != nil {
+		close(t.out)
+		t.out = nil
+	}
+	return t.changes
+}
+
+// toAmend is how many takes are to be amended.
+func (s *ids) toAmend() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.due
+}
+
+// An amendment is an act that amends a take, and which state of it.
+type amendment struct {
+	*weir.Act
+	of      *taken
+	changes int
+}
+
+// collect returns up to so many amendments.
+func (s *ids) collect(most int, now int64) []amendment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []amendment
+	if s.due == 0 {
+		return nil
+	}
+	for name, t := range s.all {
+		switch {
+		case len(all) == most:
+			return all
+		case !t.due:
+		case now >= t.until:
+			s.remove(name, t)
+		default:
+			a := copyOf(&t.act)
+			a.Kind = weir.Amend
+			all = append(all, amendment{a, t, t.changes})
+		}
+	}
+	return all
+}
+
+// copyOf is an act in memory of its own.
+func copyOf(a *weir.Act) *weir.Act {
+	own := *a
+	own.Charges, own.Decisions = slices.Clone(a.Charges), slices.Clone(a.Decisions)
+	return &own
 }
 
 // life is how long an act's id is remembered, in µs.
@@ -103,19 +202,23 @@ func life(a *weir.Act) int64 {
 	return d.Microseconds()
 }
 
-// keep answers the acts whose ids were taken here and returns the others, and those
-// whose ids are the store's from now on.
+// keep answers the acts whose ids are answered here, waits for the replies to those
+// that are out, and returns the acts that the store has to decide.
 func (t *Taker) keep(ctx context.Context, acts []*weir.Act) []*weir.Act {
 	var others []*weir.Act
 	for i, a := range acts {
 		known := t.ids.find(a, t.now())
+		if known != nil && !known.told {
+			t.waitFor(ctx, known)
+			known = nil
+		}
 		switch {
 		case known != nil:
 			if others == nil {
 				others = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
-			if !a.Prepare() && t.again(ctx, a, known) {
-				others = append(others, a)
+			if !a.Prepare() {
+				t.again(a, known)
 			}
 		case others != nil:
 			others = append(others, a)
@@ -127,26 +230,49 @@ func (t *Taker) keep(ctx context.Context, acts []*weir.Act) []*weir.Act {
 	return others
 }
 
-// again does what is asked of a take that was decided here, and reports whether the
-// store is to do it instead.
-func (t *Taker) again(ctx context.Context, a *weir.Act, known *taken) bool {
+// waitFor waits until the reply to a take has come, or ctx ends.
+func (t *Taker) waitFor(ctx context.Context, known *taken) {
+	t.ids.mu.Lock()
+	out := known.out
+	t.ids.mu.Unlock()
+	if out == nil {
+		return
+	}
+	select {
+	case <-out:
+	case <-ctx.Done():
+	}
+}
+
+// again does what is asked of a take that was decided here, and has the store amended.
+func (t *Taker) again(a *weir.Act, known *taken) {
 	t.here(a)
 	t.counts.local.Add(1)
-	if a.Err != nil {
-		return false
+	if a.Err != nil || a.Kind == weir.Take {
+		return
 	}
-	switch a.Kind {
-	case weir.Settle:
-		for i, before := range t.ids.close(known) {
-			t.owe(&a.Charges[i], &a.Decisions[i], a.Decisions[i].Granted-before)
+	t.ids.change(known, func(take *weir.Act) {
+		for i := range take.Decisions {
+			d, now := &take.Decisions[i], a.Decisions[i].Granted
+			switch a.Kind {
+			case weir.Settle:
+				d.Granted = now
+			case weir.Release, weir.Refund:
+				d.Granted = max(0, d.Granted-now)
+			case weir.Renew:
+				take.Hold = a.Hold
+			}
 		}
-	case weir.Release, weir.Refund:
-		if t.ids.close(known) != nil {
-			t.forgive(a)
-		}
-	case weir.Renew:
-		t.ids.extend(known, a, t.now())
-		return t.adopted(ctx, a, known)
+	})
+	if a.Kind == weir.Renew {
+		t.ids.extend(known, life(a)+t.now())
 	}
-	return false
+	t.wake()
+}
+
+// extend makes an id live as long as the lease of its holder.
+func (s *ids) extend(t *taken, until int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.until = max(t.until, until)
 }

@@ -53,8 +53,9 @@ func (k *known) put(c *weir.Charge, d *weir.Decision, now int64) {
 	sh.mu.Unlock()
 }
 
-// remaining is what must be left of a key's budget by what the store last said,
-// as if what was used drained evenly; a window keeps it until its end.
+// remaining is what must be left of a key's budget by what the store last said, as if
+// what was used drained evenly; a window keeps it until its end, and holders keep their
+// slots.
 func (k *known) remaining(c *weir.Charge, now int64) int64 {
 	hash, full := k.hash(c), c.Limit.Capacity()
 	sh := &k.shards[hash>>58]
@@ -65,7 +66,7 @@ func (k *known) remaining(c *weir.Charge, now int64) int64 {
 		return full
 	}
 	used := full - s.remaining
-	if c.Limit.Algorithm != weir.FixedWindow && now > s.at {
+	if c.Limit.Algorithm != weir.FixedWindow && c.Limit.Algorithm != weir.Concurrency && now > s.at {
 		// What has drained in part is used as a whole.
 		used = min(used, int64(math.Ceil(float64(used)*float64(s.fresh-now)/float64(s.fresh-s.at))))
 	}

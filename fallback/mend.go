@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,35 +11,24 @@ import (
 )
 
 const (
-	// goodProbes is how many answers in a row end an absence.
-	goodProbes = 3
-	// probeAgain is how soon a good probe is followed by the next one.
-	probeAgain = 20 * time.Millisecond
-	// probePatience is how long a probe may take, in deadlines and at least: a
-	// connection may have to be made first.
-	probePatience    = 10
-	probePatienceMin = 100 * time.Millisecond
-	// refusedEvery is how much longer a store is left alone that refuses us for
-	// good.
-	refusedEvery = 5
-	// debtsACall is how many keys the store is told of in one call.
-	debtsACall = 64
-	// rest is how many times as long as a call the pause after it is, so that
-	// telling takes a small part of the store's time.
-	rest, restMin = 4, 5 * time.Millisecond
+	// perCall is how many acts settle in one call.
+	perCall = 64
+	// callFor is how long such a call waits.
+	callFor = 10 * time.Second
+	// rest is how many times as long as a call the pause after it is, so that settling
+	// takes a small part of the store's time.
+	rest, restMin = 4, 2 * time.Millisecond
+	// restFailed is the pause after a call that failed, and restMax the longest.
+	restFailed, restMax = 20 * time.Millisecond, 200 * time.Millisecond
 )
-
-// ProbeKey is the key that is charged to find out whether the store answers.
-const ProbeKey = "fallback;probe"
-
-// A probe writes: a store that can only be read is away.
-var probeLimit = weir.Limit{Count: 1_000_000, Period: time.Second}.MustCompile()
 
 // mending is the work in the background.
 type mending struct {
 	mu      sync.Mutex // guards what follows
 	running bool
 	stopped bool
+	out     int                // acts whose replies are awaited
+	none    chan struct{}      // closed when there are none; nil if nobody waits
 	done    chan struct{}      // closed when nothing runs
 	ctx     context.Context    // of the calls of the store
 	cut     context.CancelFunc // ends ctx
@@ -53,149 +41,194 @@ func (m *mending) init() {
 	m.ctx, m.cut = context.WithCancel(context.Background())
 }
 
-// mend has the work done in the background, if nobody does it already.
-func (t *Taker) mend() {
+// begin counts an act whose reply is awaited.
+func (m *mending) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.out++
+}
+
+// end takes it out of the count.
+func (m *mending) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.out--; m.out == 0 && m.none != nil {
+		close(m.none)
+		m.none = nil
+	}
+}
+
+// idle returns a channel that is closed when no reply is awaited.
+func (m *mending) idle() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.out == 0 {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	if m.none == nil {
+		m.none = make(chan struct{})
+	}
+	return m.none
+}
+
+// wake has everything settled that there is, in the background.
+func (t *Taker) wake() {
 	m := &t.mending
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running || m.stopped {
+	if m.running || m.ctx.Err() != nil {
 		return
 	}
 	m.running, m.done = true, make(chan struct{})
 	done := m.done
 	go func() {
 		defer close(done)
-		for !t.mended() {
-			t.work()
-		}
+		t.mend()
 	}()
 }
 
-// wake has what was noted here taken care of. As long as the store is away
-// somebody does that anyway.
-func (t *Taker) wake() {
-	if t.breaker.away.Load() == nil {
-		t.mend()
+// mend settles until nothing is left.
+func (t *Taker) mend() {
+	pause, units := restMin, t.counts.chargedBack.Load()
+	for failures := 0; !t.mended(); {
+		began := time.Now()
+		if err := t.settleSome(); err != nil {
+			pause = min(restMax, restFailed<<failures)
+			failures = min(failures+1, 10)
+		} else {
+			pause, failures = max(restMin, rest*time.Since(began)), 0
+		}
+		if !t.pause(pause) && failures > 1 {
+			// There is no time left to wait for better.
+			t.mending.cut()
+		}
+	}
+	if more := t.counts.chargedBack.Load() - units; more > 0 {
+		t.logger.Info("the store has recorded what was granted without it", "units", more, "doubtful_in_all", t.counts.doubtful.Load())
 	}
 }
 
-// mended reports whether there is nothing more to do, and then nobody does it.
+// mended reports whether nothing is left to settle, and then nobody does it.
 func (t *Taker) mended() bool {
 	m := &t.mending
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	away := t.breaker.away.Load() != nil
-	if away && !m.stopped || !away && t.debts.len() > 0 && m.ctx.Err() == nil {
+	if t.owed() > 0 && m.ctx.Err() == nil {
 		return false
 	}
 	m.running = false
 	return true
 }
 
-// work does the next thing that there is to do.
-func (t *Taker) work() {
-	if away := t.breaker.away.Load(); away != nil {
-		t.await(away)
-		return
-	}
-	began := time.Now()
-	failure := t.settleUp()
-	if t.debts.len() > 0 && !t.pause(max(restMin, rest*time.Since(began))) && failure != nil {
-		// There is no time left to wait for better.
-		t.mending.cut()
-	}
-}
-
-// opened begins to wait for a store that is away. What is logged of it is logged
-// there: a caller would wait for whoever takes the lines.
-func (t *Taker) opened() {
-	t.counts.openings.Add(1)
-	t.mend()
-}
-
-// await tries the store until it answers, or Stop is called.
-func (t *Taker) await(away *absence) {
-	t.logger.Warn("the store is away; limits are decided here by their on_store_failure", "error", away.cause)
-	before := t.Stats()
-	good, pause := 0, t.every
-	for good < goodProbes {
-		// Half of it at random, so that instances do not come back as one.
-		if !t.pause(pause/2 + rand.N(pause)) {
-			return
-		}
-		err := t.probe()
-		switch {
-		case err == nil:
-			good, pause = good+1, probeAgain
-		case errors.Is(err, weir.ErrMisconfigured):
-			good, pause = 0, refusedEvery*t.every
-		default:
-			good, pause = 0, t.every
-		}
-	}
-	t.breaker.close()
-	after := t.Stats()
-	t.logger.Info("the store answers again", "away", time.Since(away.since).Round(time.Millisecond),
-		"local", after.Local-before.Local, "allowed", after.Allowed-before.Allowed,
-		"denied", after.Denied-before.Denied, "errors", after.Errors-before.Errors, "keys_to_charge_back", after.Owed)
-}
-
-// probe asks the store for a decision, and returns an error unless that came in
-// time.
-func (t *Taker) probe() error {
-	ctx, cancel := context.WithTimeout(t.mending.ctx, t.patience())
+// settleSome settles some of each. Acts that certainly were not applied are tried again
+// later, and amendments always.
+func (t *Taker) settleSome() error {
+	ctx, cancel := context.WithTimeout(t.mending.ctx, callFor)
 	defer cancel()
-	a := weir.Act{Charges: []weir.Charge{{Key: ProbeKey, Limit: probeLimit, Cost: 1}}, Decisions: make([]weir.Decision, 1)}
-	began := time.Now()
-	t.next.Take(ctx, []*weir.Act{&a})
-	if took := time.Since(began); a.Err == nil && took > t.deadline {
-		return fmt.Errorf("%w: it took %v", weir.ErrAmbiguous, took)
-	}
-	return a.Err
+	return errors.Join(t.settleReturns(ctx), t.settleIDs(ctx), t.settleDebts(ctx))
 }
 
-// settleUp tells the store of some of what was granted here. What it certainly
-// has not heard of is told again later; what it may have heard of is not.
-func (t *Taker) settleUp() error {
-	acts := t.debts.collect(debtsACall, t.now())
+// again reports whether the store has certainly not applied an act.
+func again(err error) bool {
+	return errors.Is(err, weir.ErrNotApplied) || errors.Is(err, weir.ErrMisconfigured)
+}
+
+// settleDebts records units of keys.
+func (t *Taker) settleDebts(ctx context.Context) error {
+	acts := t.debts.collect(perCall, t.now())
 	if len(acts) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.mending.ctx, t.patience())
-	defer cancel()
 	t.next.Take(ctx, acts)
-	failure := error(nil)
-	var units, doubtful int64
+	var failure error
 	for _, a := range acts {
-		switch {
-		case a.Err == nil:
-			units += a.Charges[0].Cost
-		case errors.Is(a.Err, weir.ErrNotApplied) || errors.Is(a.Err, weir.ErrMisconfigured):
-			failure = a.Err
-			t.debts.back(a, t.now())
-		default:
-			failure = a.Err
-			doubtful += a.Charges[0].Cost
-		}
+		failure = errors.Join(failure, t.concluded(a, func(a *weir.Act) {
+			c := &a.Charges[0]
+			switch {
+			case a.Err == nil:
+				t.counts.chargedBack.Add(c.Cost)
+				t.changed(c)
+			case again(a.Err):
+				t.debts.back(a, t.now())
+			default:
+				t.counts.doubtful.Add(c.Cost)
+			}
+			t.debts.done(1)
+		}))
 	}
-	t.counts.chargedBack.Add(units)
-	t.counts.doubtful.Add(doubtful)
-	t.debts.done(acts)
-	t.settled(failure)
 	return failure
 }
 
-// patience is how long a call in the background may take.
-func (t *Taker) patience() time.Duration { return max(probePatience*t.deadline, probePatienceMin) }
-
-// settled says how telling the store went.
-func (t *Taker) settled(failure error) {
-	switch {
-	case failure == nil && t.debts.len() == 0:
-		t.logger.Info("what was granted here is charged back", "units_in_all", t.counts.chargedBack.Load(), "doubtful_in_all", t.counts.doubtful.Load())
-	case failure != nil && t.breaker.failed(failure):
-		t.counts.openings.Add(1)
+// settleReturns gives units back.
+func (t *Taker) settleReturns(ctx context.Context) error {
+	acts := t.returns.collect(perCall)
+	if len(acts) == 0 {
+		return nil
 	}
+	t.next.Take(ctx, acts)
+	var failure error
+	for _, a := range acts {
+		failure = errors.Join(failure, t.concluded(a, func(a *weir.Act) {
+			c := &a.Charges[0]
+			switch {
+			case a.Err == nil:
+				t.counts.refunded.Add(a.Decisions[0].Granted)
+				t.changed(c)
+			case again(a.Err) && t.returns.add(a):
+			default:
+				t.counts.doubtful.Add(c.Cost)
+			}
+			t.returns.done(1)
+		}))
+	}
+	return failure
+}
+
+// settleIDs amends takes.
+func (t *Taker) settleIDs(ctx context.Context) error {
+	all := t.ids.collect(perCall, t.now())
+	if len(all) == 0 {
+		return nil
+	}
+	acts := make([]*weir.Act, len(all))
+	for i := range all {
+		acts[i] = all[i].Act
+	}
+	t.next.Take(ctx, acts)
+	var failure error
+	for _, a := range all {
+		switch {
+		case a.Err == nil || errors.Is(a.Err, weir.ErrInvalid):
+			t.counts.settled.Add(1)
+			t.gone(a.of, a.changes)
+			for i := range a.Charges {
+				t.changed(&a.Charges[i])
+			}
+		default:
+			failure = a.Err
+		}
+	}
+	return failure
+}
+
+// concluded calls f with an act that was asked for in the background, once its outcome
+// is known, and returns its error.
+func (t *Taker) concluded(a *weir.Act, f func(*weir.Act)) error {
+	err := a.Err
+	var late weir.Pending
+	if err == nil || !errors.As(err, &late) {
+		f(a)
+		return err
+	}
+	t.mending.begin()
+	late.Then(func(reply *weir.Act) {
+		defer t.mending.end()
+		f(reply)
+		t.wake()
+	})
+	return err
 }
 
 // pause waits, and reports false if Stop was called.
@@ -210,12 +243,14 @@ func (t *Taker) pause(d time.Duration) bool {
 	}
 }
 
-// Stop ends the work in the background: a store that is away is not tried any
-// more, one that is back is told what is left, as far as ctx lasts. It returns when
-// that is done; the error says how many keys the store was not told of. Takes go
-// on, and every one of them asks the store. Further calls do the same.
+// Stop waits for late replies, and settles what is left, as far as ctx lasts. The error
+// says how much the store was not told. Takes go on. It may be called again.
 func (t *Taker) Stop(ctx context.Context) error {
 	m := &t.mending
+	select {
+	case <-m.idle():
+	case <-ctx.Done():
+	}
 	m.mu.Lock()
 	if !m.stopped {
 		m.stopped = true
@@ -226,9 +261,11 @@ func (t *Taker) Stop(ctx context.Context) error {
 	defer context.AfterFunc(ctx, m.cut)()
 	<-done
 	m.cut()
-	t.breaker.disable()
-	if n := t.debts.owing(t.now()); n > 0 {
-		return fmt.Errorf("fallback: stop: the store was not told what was granted here under %d keys", n)
+	m.mu.Lock()
+	out := m.out
+	m.mu.Unlock()
+	if n := t.debts.owing(t.now()) + t.ids.toAmend() + t.returns.len(); n > 0 || out > 0 {
+		return fmt.Errorf("fallback: stop: the store was not told what was granted without it under %d keys and ids, and %d replies are missing", n, out)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func call(taker *fallback.Taker, key string, limit *weir.Limit, end chan struct{
 			return calls
 		case <-time.After(500 * time.Microsecond):
 		}
-		c := timed{began: time.Now(), away: taker.Err() != nil}
+		c := timed{began: time.Now(), away: unreachable(taker)}
 		a := take(taker, weir.Charge{Key: key, Limit: limit, Cost: 1})
 		c.took, c.source = time.Since(c.began), a.Decisions[0].Source
 		calls = append(calls, c)

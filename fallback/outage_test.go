@@ -3,7 +3,6 @@ package fallback_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,7 +31,15 @@ func remote(t testing.TB, address string) weir.Taker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return coalesce.Wrap(store, coalesce.Options{})
+	c := coalesce.Wrap(store, coalesce.Options{})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // short is a deadline that a busy machine keeps to with a store that is well.
@@ -41,7 +48,7 @@ const short = 500 * time.Millisecond
 func TestSuiteOnRedis(t *testing.T) {
 	t.Parallel()
 	server := storetest.StartRedis(t)
-	taker := wrap(t, remote(t, server.Addr()), fallback.Options{Deadline: 10 * time.Second})
+	taker := wrap(t, remote(t, server.Addr()), fallback.Options{Patience: 10 * time.Second})
 	limit := weir.PerDay(50).MustCompile()
 	var granted atomic.Int64
 	var callers sync.WaitGroup
@@ -78,7 +85,7 @@ func TestFaults(t *testing.T) {
 				}
 				return storetest.Pass
 			})
-			taker := wrap(t, remote(t, proxy.Addr()), fallback.Options{Deadline: short, ProbeEvery: 10 * time.Millisecond})
+			taker := wrap(t, remote(t, proxy.Addr()), fallback.Options{Patience: short})
 			charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 			if a := take(taker, charge); a.Decisions[0].Source != weir.SourceStore {
 				t.Fatalf("at first: %+v, %v", a.Decisions, a.Err)
@@ -89,9 +96,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%+v, %v", a.Decisions, a.Err)
 				}
 			}
-			if taker.Err() == nil {
-				t.Fatal("five failures, and the store is not away")
-			}
+			eventually(t, "the store is out", func() bool { return unreachable(taker) })
 			for range 100 {
 				if a := take(taker, charge); a.Decisions[0].Source != weir.SourceFallback {
 					t.Errorf("away: %+v, %v", a.Decisions, a.Err)
@@ -114,7 +119,7 @@ func TestCrashAndPause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := storetest.StartRedis(t)
-			taker := wrap(t, remote(t, server.Addr()), fallback.Options{Deadline: short / 5, ProbeEvery: 10 * time.Millisecond})
+			taker := wrap(t, remote(t, server.Addr()), fallback.Options{Patience: short / 5})
 			limit := weir.PerDay(1_000_000_000).MustCompile()
 			ctx, cancel := context.WithCancel(context.Background())
 			var callers sync.WaitGroup
@@ -130,13 +135,13 @@ func TestCrashAndPause(t *testing.T) {
 			}
 			for range 2 {
 				fault.begin(server)
-				eventually(t, "away", func() bool { return taker.Err() != nil })
+				eventually(t, "away", func() bool { return unreachable(taker) })
 				fault.end(server)
-				eventually(t, "back", func() bool { return taker.Err() == nil })
+				eventually(t, "back", func() bool { return !unreachable(taker) })
 			}
 			cancel()
 			callers.Wait()
-			eventually(t, "charged back", func() bool { return taker.Err() == nil && taker.Stats().Owed == 0 })
+			eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
 		})
 	}
 }
@@ -154,7 +159,7 @@ func TestBound(t *testing.T) {
 		var fleet []*fallback.Taker
 		for range instances {
 			fleet = append(fleet, wrap(t, remote(t, server.Addr()), fallback.Options{
-				Deadline: short, ProbeEvery: 10 * time.Millisecond, Instances: func() int { return instances },
+				Patience: short, Instances: func() int { return instances },
 			}))
 		}
 		granted := func(tries int) (granted int) {
@@ -182,40 +187,11 @@ func TestBound(t *testing.T) {
 		}
 		server.Resume()
 		for _, taker := range fleet {
-			eventually(t, "charged back", func() bool { return taker.Err() == nil && taker.Stats().Owed == 0 })
+			eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
 		}
 		after := granted(3 * n)
 		if all := before + during + after; all > 2*n || after != max(0, n-before-during) {
 			t.Errorf("%d before, %d meanwhile, %d after: want no more than %d once charged back", before, during, after, n)
 		}
-	}
-}
-
-// stuck is a log that takes no line before it is let go.
-type stuck struct {
-	slog.Handler
-	lines atomic.Int64
-	free  chan struct{}
-}
-
-func (s *stuck) Enabled(context.Context, slog.Level) bool { return true }
-
-func (s *stuck) Handle(context.Context, slog.Record) error {
-	s.lines.Add(1)
-	<-s.free
-	return nil
-}
-
-// TestNobodyWaitsForTheLog: a log that is stuck keeps no caller from an answer.
-func TestNobodyWaitsForTheLog(t *testing.T) {
-	t.Parallel()
-	log := &stuck{free: make(chan struct{})}
-	store := newFlaky(nil)
-	taker := wrap(t, store, fallback.Options{Logger: slog.New(log)})
-	t.Cleanup(func() { close(log.free) }) // before it is stopped
-	openUp(t, taker, store, weir.ErrNotApplied)
-	eventually(t, "the store's absence is logged", func() bool { return log.lines.Load() == 1 })
-	if a := take(taker, weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 1}); a.Decisions[0].Source != weir.SourceFallback {
-		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 }

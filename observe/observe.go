@@ -47,6 +47,9 @@ type Taker struct {
 // Wrap returns a Taker that asks next. The zero Options are allowed.
 func Wrap(next weir.Taker, o Options) *Taker { return &Taker{next: next, observer: o.Observer} }
 
+// Unwrap returns the Taker that t asks.
+func (t *Taker) Unwrap() weir.Taker { return t.next }
+
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
 // Take asks the wrapped Taker.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ type batch struct {
 	// extended allows for more in the reply than the answers to the acts.
 	extended bool
 	packet   packet
+	written  bool // a connection was there to carry it
 	args     []any
 }
 
@@ -66,7 +68,7 @@ func (b *batch) reset(namer keyer, now int64) {
 	clear(b.items)
 	clear(b.rules)
 	clear(b.args)
-	b.now, b.plain, b.extended = now, true, false
+	b.now, b.plain, b.extended, b.written = now, true, false, false
 	b.acts, b.items, b.place, b.rules = b.acts[:0], b.items[:0], b.place[:0], b.rules[:0]
 	b.args, b.packet = b.args[:0], b.packet[:0]
 	b.keys.reset(namer)
@@ -216,7 +218,10 @@ func life(a *weir.Act) time.Duration {
 }
 
 func (b *batch) fail(err error) {
+	late, isLate := err.(*late)
 	for _, a := range b.acts {
-		a.Err = err
+		if a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err); isLate {
+			a.Err = &pending{a.Err, late, a}
+		}
 	}
 }

@@ -28,7 +28,7 @@ const unhurried = time.Minute
 // underFallback is a store whose absence would be noticed.
 func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	taker := fallback.Wrap(store, fallback.Options{Now: clock.Now, Deadline: unhurried})
+	taker := fallback.Wrap(store, fallback.Options{Now: clock.Now, Patience: unhurried})
 	t.Cleanup(func() { stopped(t, taker.Stop) })
 	return taker
 }
@@ -43,7 +43,7 @@ func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker
 		}},
 		Lease:     lease.Options{Now: clock.Now, Leased: func(*weir.Limit) bool { return false }},
 		DenyCache: denycache.Options{Now: clock.Now},
-		Fallback:  &fallback.Options{Now: clock.Now, Deadline: unhurried},
+		Fallback:  &fallback.Options{Now: clock.Now, Patience: unhurried},
 		Store:     observe.Options{Observer: nobody{}},
 	})
 	s.Start()

@@ -313,7 +313,7 @@ func TestUnreachableIsNotApplied(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	if a := takeOne(open(t, dial(t, address), redisstore.Options{}), "k"); !errors.Is(a.Err, weir.ErrNotApplied) {
+	if a := takeOne(open(t, dial(t, address), redisstore.Options{Timeout: time.Minute}), "k"); !errors.Is(a.Err, weir.ErrNotApplied) {
 		t.Errorf("nobody listens: %v", a.Err)
 	}
 }

@@ -1,30 +1,136 @@
 package redisstore
 
 import (
+	"context"
 	"hash/maphash"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
 )
 
-const (
-	// lanes is how many script calls are worth having under way in one server: while it
-	// runs one, the other is written and read.
-	lanes = 2
-	// clusterLanes is how many shares of the slots there are: neighbours are mostly on
-	// one node, so that a lane's calls go to one or two.
-	clusterLanes = 16
-)
+// lanes is how many script calls are worth having in flight to one server: while it
+// runs one, the other is written and read.
+const lanes = 2
 
 var laneSeed = maphash.MakeSeed()
 
-// Lane returns the lane of an act, see package coalesce: acts whose first charges
-// have one slot, or one key where they have no slot, share a lane.
+// Lane returns the lane of an act at its node, see package coalesce: acts whose first
+// charges have one slot, or one key where they have no slot, share a lane.
 func (s *Store) Lane(a *weir.Act) int {
 	if len(a.Charges) == 0 {
 		return 0
 	}
-	if s.placed != nil {
-		return int(s.place(&a.Charges[0]) % clusterSlots * clusterLanes / clusterSlots)
-	}
 	return int(maphash.String(laneSeed, slotOf(&a.Charges[0])) % lanes)
 }
+
+// Node returns the address of the server that decides an act, and reports whether no
+// other one has a part in it. It is empty where there is one server, or where a cluster
+// does not say which it is.
+func (s *Store) Node(a *weir.Act) (name string, alone bool) {
+	cluster, several := s.client.(*redis.ClusterClient)
+	if !several {
+		return "", true
+	}
+	if len(a.Charges) == 0 {
+		return "", true
+	}
+	name = s.owner(cluster, &a.Charges[0])
+	for i := 1; i < len(a.Charges); i++ {
+		c := &a.Charges[i]
+		if slotOf(c) != slotOf(&a.Charges[0]) && s.owner(cluster, c) != name {
+			return name, false
+		}
+	}
+	return name, true
+}
+
+// Nodes returns the addresses of all servers that have a part in an act.
+func (s *Store) Nodes(a *weir.Act) []string {
+	cluster, several := s.client.(*redis.ClusterClient)
+	if !several {
+		return []string{""}
+	}
+	var names []string
+	for i := range a.Charges {
+		if name := s.owner(cluster, &a.Charges[i]); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// owner returns the address of the master that has a charge's key.
+func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
+	tag := make([]byte, 0, 2+tagLength)
+	tag = append(appendBits(append(tag, '{'), uint64(s.keys.tagOf(slotOf(c))), tagLength), '}')
+	if !s.located.Load() {
+		// The client would look for the slots now, for as long as that takes.
+		return ""
+	}
+	node, err := cluster.MasterForKey(context.Background(), string(tag))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// A probe charges a key that lives for a second or two.
+var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
+
+// Probe has a server make a charge, on a connection of its own, and returns an error
+// unless it did before ctx ended. The node is one that Node has named.
+func (s *Store) Probe(ctx context.Context, node string) error {
+	charge := weir.Charge{Key: "probe", Limit: probeLimit, Cost: 1}
+	server, found := s.server(ctx, node, &charge)
+	if !found {
+		// It has no keys any more, so that nobody waits for it.
+		return nil
+	}
+	probe := s
+	if server != nil {
+		options := *server.Options()
+		options.PoolSize, options.MinIdleConns, options.MaxActiveConns = 1, 0, 1
+		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+		client := redis.NewClient(&options)
+		defer client.Close()
+		probe = &Store{
+			client: client, keys: s.keys, timeout: s.timeout, punctual: true,
+			scripts: s.scripts, extra: s.extra, logger: s.logger,
+		}
+	}
+	act := weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)}
+	probe.Take(ctx, []*weir.Act{&act})
+	return act.Err
+}
+
+// server returns the client of a node, nil where clients cannot be told apart, and
+// names a key for the charge that the node has. Found is false if it has none.
+func (s *Store) server(ctx context.Context, node string, charge *weir.Charge) (server *redis.Client, found bool) {
+	switch client := s.client.(type) {
+	case *redis.Client:
+		return client, true
+	case *redis.ClusterClient:
+		// The slots may have another owner since.
+		client.ReloadState(ctx)
+		if node == "" {
+			return nil, true
+		}
+		for i := range maxProbeKeys {
+			charge.Key = "probe" + strconv.Itoa(i)
+			if s.owner(client, charge) == node {
+				server, err := client.MasterForKey(ctx, s.keys.name(charge))
+				return server, err == nil
+			}
+		}
+		return nil, false
+	}
+	return nil, true
+}
+
+// maxProbeKeys is how many keys are tried to find one that a node has: a node with one
+// of 16384 slots has one of so many almost surely.
+const maxProbeKeys = 200_000

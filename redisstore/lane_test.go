@@ -23,7 +23,7 @@ func TestLanes(t *testing.T) {
 	for _, server := range []struct {
 		client      redis.UniversalClient
 		lanes, keys int
-	}{{dial(t, "127.0.0.1:1"), 2, 600}, {cluster, 16, 120}} {
+	}{{dial(t, "127.0.0.1:1"), 2, 600}, {cluster, 2, 600}} {
 		store := open(t, server.client, redisstore.Options{})
 		if n := store.Lane(&weir.Act{}); n != 0 {
 			t.Errorf("an act without charges: lane %d", n)

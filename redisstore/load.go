@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir/internal/outage"
 )
 
 // A load is the parts of one script call.
@@ -122,6 +124,11 @@ type attempt struct {
 // sendSome runs scripts of one node by their names, and by their texts where they are
 // not known.
 func (s *Store) sendSome(ctx context.Context, loads []*load) {
+	if trace := outage.Of(ctx); trace != nil {
+		node := s.address(ctx, loads[0])
+		trace.Asked(node)
+		defer func() { trace.Answered(node, verdict(loads)) }()
+	}
 	unknown, since := loads, int64(0)
 	for number := range attempts {
 		before := s.tellings.done.Load()
@@ -134,8 +141,28 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 		if l.err != nil {
 			l.err = classify(l.err)
 			s.relocate(ctx)
+		} else if !s.located.Load() {
+			s.located.Store(true)
 		}
 	}
+}
+
+// verdict is nil if the node decided any of the loads, and else the first error.
+func verdict(loads []*load) error {
+	for _, l := range loads {
+		if l.err == nil {
+			return nil
+		}
+	}
+	return loads[0].err
+}
+
+// address names the node of a load as Node does.
+func (s *Store) address(ctx context.Context, l *load) string {
+	if node := s.nodeOf(ctx, l); node != nil {
+		return node.Options().Addr
+	}
+	return ""
 }
 
 // attempt sends loads and returns those whose scripts the node does not know. What one

@@ -26,14 +26,17 @@ type Options struct {
 	// keys. All instances that share a store need the same one. Empty: keys
 	// are hashed with a key that anybody can know.
 	Secret string
-	// Timeout bounds a call whose context has no earlier deadline. Zero: 1 s.
+	// Timeout bounds a call whose context has no deadline. Zero: 250 ms.
 	Timeout time.Duration
+	// Keeper keeps the connections of the client whose calls end before their replies
+	// come, see [Keeper]. Nil: such calls lose them.
+	Keeper *Keeper
 	// Logger hears of values under the store's keys that are not its own, once.
 	// Nil: nobody does.
 	Logger *slog.Logger
 }
 
-const defaultTimeout = time.Second
+const defaultTimeout = 250 * time.Millisecond
 
 // Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts
 // nothing and needs no closing: the client stays its caller's. Create it with
@@ -44,12 +47,14 @@ type Store struct {
 	timeout  time.Duration
 	punctual bool                    // the client itself keeps to the context's deadline
 	placed   func(tag uint32) uint32 // see placer
+	keeper   *Keeper                 // nil if the client's connections are not kept
 	scripts  scripts
 	tellings tellings
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64
 	ahead    atomic.Int64 // the store's clock less ours, µs; for calendars only
+	located  atomic.Bool  // a cluster's client knows where the slots are
 }
 
 // New returns a store on a client that the caller configures, shares and closes.
@@ -63,7 +68,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		return nil, err
 	}
 	if o.Timeout < 0 {
-		return nil, &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "a positive duration, or 0 for 1s"}
+		return nil, &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "a positive duration, or 0 for 250ms"}
 	}
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
@@ -77,6 +82,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	return &Store{
 		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
 		punctual: punctual(client), placed: placer(client), scripts: shipped, logger: o.Logger,
+		keeper: o.Keeper,
 	}, nil
 }
 
@@ -131,7 +137,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // bound makes a context end in time.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if end, bounded := ctx.Deadline(); bounded && time.Until(end) <= s.timeout {
+	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, s.timeout)
@@ -158,7 +164,7 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 		_, err = s.ask(ctx, b)
 	}
 	if err != nil {
-		b.fail(fmt.Errorf("weir: %v: %w", b.acts[0].Kind, err))
+		b.fail(err)
 	}
 	return err == nil
 }
@@ -183,7 +189,7 @@ func (s *Store) pack(b *batch) *script {
 func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error) {
 	reply, err := s.call(ctx, run, b.args)
 	if err != nil {
-		return answer{}, err
+		return answer{}, s.missing(b, err)
 	}
 	return s.read(b, reply)
 }

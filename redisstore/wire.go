@@ -23,11 +23,18 @@ const (
 	runFollowed  = 4
 )
 
-// A packet is a packed request, which the client writes without a copy.
+// A packet is a packed request.
 type packet []byte
 
-// MarshalBinary returns the bytes.
-func (p *packet) MarshalBinary() ([]byte, error) { return *p, nil }
+// A request is a batch as the client writes it, without a copy.
+type request batch
+
+// MarshalBinary returns the bytes. The client calls it once it has a connection to
+// write them to.
+func (r *request) MarshalBinary() ([]byte, error) {
+	r.written = true
+	return r.packet, nil
+}
 
 // head is how many arguments come before the keys: command, script, their number.
 const head = 3
@@ -46,7 +53,7 @@ func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 	for i := range moreKeys {
 		b.args = append(b.args, moreKeys[i])
 	}
-	b.args = append(b.args, &b.packet)
+	b.args = append(b.args, (*request)(b))
 	for i := range b.rules {
 		b.args = append(b.args, &b.rules[i].ttl)
 	}

@@ -122,10 +122,7 @@ func New(o Options) (*App, error) {
 func (a *App) checks(ctx context.Context) []httpapi.Check {
 	checks := []httpapi.Check{
 		{Name: "serving", Err: a.drainingError()},
-		{Name: "store", Err: a.reach(ctx)},
-	}
-	if a.stack.Fallback() != nil {
-		checks = append(checks, httpapi.Check{Name: "fallback", Err: a.awayError(), Bearable: true})
+		a.storeCheck(ctx),
 	}
 	if err := a.keysError(); err != nil {
 		checks = append(checks, httpapi.Check{Name: "keys", Err: err, Bearable: true})
@@ -138,6 +135,15 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Bearable: true})
 	}
 	return checks
+}
+
+// storeCheck says whether the store decides. Before it has answered once, calls should
+// not be sent here; from then on its outages are for policies to answer.
+func (a *App) storeCheck(ctx context.Context) httpapi.Check {
+	if out := a.outage(); out != nil && a.reached.Load() {
+		return httpapi.Check{Name: "store", Err: out, Bearable: true}
+	}
+	return httpapi.Check{Name: "store", Err: a.reach(ctx)}
 }
 
 // Reload makes the server look at its rules files now. It returns at once; what

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
 	denyshare "github.com/weirlimit/weir/denycache/shared"
 	"github.com/weirlimit/weir/lease"
@@ -34,6 +35,8 @@ func (a *App) assemble() error {
 		DenyCache: cache,
 		AskAlways: o.NoDenyCache,
 		Fallback:  a.fallback(),
+		Coalesce:  coalesce.Options{Silence: o.Fallback.StoreSilence},
+		Logger:    a.logger,
 		Store:     observe.Options{Observer: a.metrics.Store()},
 	})
 	if a.bus == nil {

@@ -44,7 +44,7 @@ func (a *App) storeState(ctx context.Context) dashboard.Store {
 		told.Nodes = a.store.nodes.look(ctx)
 		pool := poolOf(a.store.client)
 		answer, err := a.answer(ctx)
-		told.Err = cmp.Or(err, a.awayError())
+		told.Err = cmp.Or(err, a.outage())
 		told.Facts = append(told.Facts, answer,
 			dashboard.Fact{Name: "Instances", Value: a.instancesKnown()},
 			dashboard.Fact{Name: "Connections", Value: fmt.Sprintf("%d, %d idle", pool.TotalConns, pool.IdleConns)},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/fallback/instances"
 	"github.com/weirlimit/weir/server/config"
@@ -15,8 +16,10 @@ import (
 )
 
 const (
-	// DefaultStoreTimeout leaves Envoy, which waits 20 ms by default, an answer.
-	DefaultStoreTimeout = fallback.DefaultDeadline
+	// DefaultStoreTimeout is how long a call waits for Redis whose caller names no end.
+	DefaultStoreTimeout = fallback.DefaultPatience
+	// DefaultStoreSilence is for how long Redis may leave all calls without a reply.
+	DefaultStoreSilence = coalesce.DefaultSilence
 	// maxInstances is how many instances a limit can be divided by.
 	maxInstances = 1_000_000
 )
@@ -24,9 +27,13 @@ const (
 // FallbackOptions say what is answered while a store in Redis reaches no decision.
 // The zero value is valid.
 type FallbackOptions struct {
-	// StoreTimeout is how long the store has for a decision. Zero:
+	// StoreTimeout is how long a call waits for Redis whose caller names no end. Zero:
 	// [DefaultStoreTimeout].
 	StoreTimeout time.Duration
+	// StoreSilence is for how long a node of Redis may leave all calls without a reply,
+	// of time in which this process was able to hear, before its calls are answered by
+	// policy. Zero: [DefaultStoreSilence].
+	StoreSilence time.Duration
 	// OnStoreFailure is local, allow, deny or error, for rules that name no
 	// algorithm and limits that come with requests. Others say it themselves.
 	// Empty: error.
@@ -39,7 +46,10 @@ type FallbackOptions struct {
 // validate names the first option that cannot be.
 func (o *FallbackOptions) validate() error {
 	if o.StoreTimeout < 0 {
-		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "no negative duration"}
+		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "a positive duration"}
+	}
+	if o.StoreSilence < 0 {
+		return &weir.InvalidError{Field: "store silence", Value: o.StoreSilence.String(), Want: "a positive duration"}
 	}
 	if o.Instances < 0 || o.Instances > maxInstances {
 		return &weir.InvalidError{
@@ -76,7 +86,7 @@ func (a *App) fallback() *fallback.Options {
 	}
 	throttled := resp.Key("")
 	return &fallback.Options{
-		Deadline:  o.StoreTimeout,
+		Patience:  o.StoreTimeout,
 		Instances: a.instances,
 		Logger:    a.logger,
 		Policy: func(c *weir.Charge) fallback.Policy {
@@ -123,11 +133,5 @@ func (a *App) uncount(ctx context.Context) error {
 	return a.counter.Stop(ctx)
 }
 
-// awayError says since when and why the store is left alone.
-func (a *App) awayError() error {
-	f := a.stack.Fallback()
-	if f == nil || f.Err() == nil {
-		return nil
-	}
-	return errors.New("limits are decided by their on_store_failure: " + f.Err().Error())
-}
+// outage says since when and why the store is unreachable; nil if it is not.
+func (a *App) outage() error { return errors.Join(a.stack.Outages()...) }

@@ -19,10 +19,11 @@ import (
 	"github.com/weirlimit/weir/server/dashboard"
 )
 
-// What the server asks of connections to Redis unless the URL says otherwise:
-// a decision is worth little after half a second.
+// What the server asks of connections to Redis unless the URL says otherwise. Replies
+// are waited for much longer than callers wait: a late one is settled.
 const (
 	dialTimeout     = 100 * time.Millisecond
+	replyTimeout    = 10 * time.Second
 	socketTimeout   = 500 * time.Millisecond
 	connectionsACPU = 16
 	// redirectPause is how long a command first waits that followed a slot which
@@ -102,6 +103,10 @@ func redisStore(raw string, o storeOptions) (*store, error) {
 	if err := errors.Join(o.tls.apply(to.TLSConfig), o.passwords.apply(to)); err != nil {
 		return nil, err
 	}
+	if to.kind != "cluster" && to.kind != "sentinel" {
+		o.Keeper = redisstore.NewKeeper()
+		to.Dialer = o.Keeper.Dial(redis.NewDialer(to.Options))
+	}
 	client := to.client()
 	taker, err := redisstore.New(client, o.Options)
 	if err != nil {
@@ -151,7 +156,7 @@ func tune(o *redis.Options) {
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, socketTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, replyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, socketTimeout)
 	o.PoolTimeout = cmp.Or(o.PoolTimeout, socketTimeout)
 	o.PoolSize = cmp.Or(o.PoolSize, connectionsACPU*runtime.GOMAXPROCS(0))

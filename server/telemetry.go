@@ -161,7 +161,13 @@ func (a *App) watch() {
 		s.Lease = l.Stats
 	}
 	if f := a.stack.Fallback(); f != nil {
-		s.Fallback = func() metrics.Fallback { return metrics.Fallback{Stats: f.Stats(), Open: f.Err() != nil} }
+		s.Fallback = func() metrics.Fallback {
+			m := metrics.Fallback{Stats: f.Stats(), Unreachable: len(a.stack.Outages())}
+			if c := a.stack.Coalesce(); c != nil {
+				m.Outages = c.Stats().Outages
+			}
+			return m
+		}
 	}
 	switch store := a.store.Taker.(type) {
 	case *memstore.Store:

@@ -3,8 +3,10 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -34,16 +36,18 @@ type Options struct {
 	// AskAlways asks the store also where it is known to refuse. False: it is not
 	// asked then, where the store has lanes, as those in Redis do.
 	AskAlways bool
-	// Coalesce is for calls that leave together.
+	// Coalesce is for the calls of a store that has lanes, as those in Redis do: which
+	// leave together, and when a node of the store is out.
 	Coalesce coalesce.Options
-	// Apart sends each call to the store by itself. False: calls leave together
-	// where the store has lanes.
-	Apart bool
-	// Fallback is for answers while the store reaches no decision. Nil: its
-	// errors are the callers'.
+	// Fallback is for answers where such a store reaches no decision. Nil: its callers
+	// wait for [fallback.DefaultPatience] and get its errors. A store without lanes has
+	// none unless it is set.
 	Fallback *fallback.Options
 	// Store observes the calls of the store itself.
 	Store observe.Options
+	// Logger receives the lines of all layers that have no logger of their own: that the
+	// store is unreachable, and that it is reachable again. Nil: none.
+	Logger *slog.Logger
 }
 
 // A Stack is a store with its decorators. It is safe for concurrent use and
@@ -68,25 +72,23 @@ type Stack struct {
 //   - lease, which pays from memory what it can;
 //   - denycache, which refuses from memory what is known to be refused;
 //   - fallback, which charges keys under the limits that hold for them, and whose
-//     deadline includes the time that an act waits to leave;
-//   - coalesce, where the acts are that need it;
+//     patience includes the time that an act waits to leave;
+//   - coalesce, which owns the calls of the store;
 //   - observe, right above the store, if somebody observes it.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
-	laner, distant := store.(coalesce.Laner)
+	_, remote := weir.As[coalesce.Laner](store)
 	if o.Store.Observer != nil {
-		observed := wrap(s, observe.Wrap, o.Store)
-		if distant {
-			s.top = &laned{observed, laner}
-		}
+		wrap(s, observe.Wrap, o.Store)
 	}
-	if distant && !o.Apart {
+	if remote {
+		o.Coalesce.Logger = cmp.Or(o.Coalesce.Logger, o.Logger)
 		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
 	}
-	if o.Fallback != nil {
-		s.fallback = wrap(s, fallback.Wrap, *o.Fallback)
+	if remote || o.Fallback != nil {
+		s.fallback = wrap(s, fallback.Wrap, s.policies(&o))
 	}
-	if distant && !o.AskAlways {
+	if remote && !o.AskAlways {
 		s.denyCache = wrap(s, denycache.Wrap, o.DenyCache)
 	}
 	if o.Lease.Leased != nil {
@@ -99,10 +101,24 @@ func New(store weir.Taker, o Options) *Stack {
 	return s
 }
 
-// laned is an observed store that still has its lanes.
-type laned struct {
-	*observe.Taker
-	coalesce.Laner
+// policies are the options of the fallback, which has the deny cache above it forget what
+// a settlement changes below it.
+func (s *Stack) policies(o *Options) fallback.Options {
+	f := fallback.Options{Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }}
+	if o.Fallback != nil {
+		f = *o.Fallback
+	}
+	f.Logger = cmp.Or(f.Logger, o.Logger)
+	settled := f.Settled
+	f.Settled = func(c *weir.Charge) {
+		if s.denyCache != nil {
+			s.denyCache.Forget(c.Key)
+		}
+		if settled != nil {
+			settled(c)
+		}
+	}
+	return f
 }
 
 // wrap puts one more decorator on top.
@@ -112,18 +128,18 @@ func wrap[D weir.Taker, O any](s *Stack, with func(weir.Taker, O) D, o O) D {
 	return d
 }
 
-// Start begins what the decorators do in the background: giving back shares that
-// nobody spends. A stack without leases needs none of it; a fallback starts what it
-// needs when it needs it.
+// Start begins the background work of the layers: giving back leased units that
+// nobody spends. A stack without leases needs none of it; the other layers start what
+// they need when they need it.
 func (s *Stack) Start() {
 	if s.lease != nil {
 		s.lease.Start()
 	}
 }
 
-// Stop ends it: gives back all shares, and charges back what was granted while the
-// store was away, as far as there is time. The error says what the store does not
-// know. It may be called again.
+// Stop ends it: it gives back all leased units, waits for calls in flight, and settles
+// what was granted without the store, as far as there is time. The error says what the
+// store does not know. It may be called again.
 func (s *Stack) Stop(ctx context.Context) error {
 	var err error
 	if s.lease != nil {
@@ -132,7 +148,22 @@ func (s *Stack) Stop(ctx context.Context) error {
 	if s.fallback != nil {
 		err = errors.Join(err, s.fallback.Stop(ctx))
 	}
+	if s.coalesce != nil {
+		err = errors.Join(err, s.coalesce.Stop(ctx))
+	}
 	return err
+}
+
+// Outages are the errors of the store's nodes that are out now; none if all answer.
+func (s *Stack) Outages() []error {
+	if s.coalesce == nil {
+		return nil
+	}
+	var all []error
+	for _, out := range s.coalesce.Outages() {
+		all = append(all, out)
+	}
+	return all
 }
 
 // Take decides the acts.

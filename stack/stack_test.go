@@ -84,9 +84,8 @@ func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {
 		o     stack.Options
 		want  bool
 	}{
-		"memory":       {memstore.New(memstore.Options{}), stack.Options{}, false},
-		"redis":        {remote, stack.Options{}, true},
-		"redis, apart": {remote, stack.Options{Apart: true}, false},
+		"memory": {memstore.New(memstore.Options{}), stack.Options{}, false},
+		"redis":  {remote, stack.Options{}, true},
 	} {
 		if got := stack.New(tc.store, tc.o).Coalesce() != nil; got != tc.want {
 			t.Errorf("%s: coalesced %v, want %v", name, got, tc.want)

@@ -47,6 +47,15 @@ type outage struct {
 	grown  int // goroutines
 }
 
+// unreachable reports whether a node of the store below is out.
+func unreachable(f *fallback.Taker) bool {
+	c, ok := weir.As[*coalesce.Coalescer](f)
+	return ok && len(c.Outages()) > 0
+}
+
+// answeredWithin is when the first callers of an outage are answered.
+const answeredWithin = 80 * time.Millisecond
+
 // A rush is what comes upon Redis in the second of its return, and what its processor
 // does then and later.
 type rush struct {
@@ -72,12 +81,12 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 		return top
 	}})
 	o.world.settled = func() bool {
-		return !slices.ContainsFunc(o.all, func(f *fallback.Taker) bool { return f.Err() != nil || f.Stats().Owed > 0 })
+		return !slices.ContainsFunc(o.all, func(f *fallback.Taker) bool { return unreachable(f) || f.Stats().Owed > 0 })
 	}
 	c, before := startControl(), runtime.NumGoroutine()
 	var watching sync.WaitGroup
 	o.load(1, func(w *world) {
-		o.until(5*time.Second, func(f *fallback.Taker) bool { return f.Err() == nil }) // a busy machine
+		o.until(5*time.Second, func(f *fallback.Taker) bool { return !unreachable(f) }) // a busy machine
 		o.away.from = w.history.now()
 		watching.Go(o.watch)
 		strike(w)
@@ -93,7 +102,7 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 
 // watch waits until all instances know that the store is away.
 func (o *outage) watch() {
-	o.until(gone(), func(f *fallback.Taker) bool { return f.Err() != nil })
+	o.until(gone(), func(f *fallback.Taker) bool { return unreachable(f) })
 	o.opened = time.Duration(o.history.now() - o.away.from)
 }
 
@@ -342,7 +351,7 @@ func (o *outage) times(name string) []timed {
 	slices.Sort(open)
 	worst, p99 := meanwhile[len(meanwhile)-1], open[len(open)*99/100]
 	part := float64(ours) / float64(max(all, 1))
-	limit := fallback.DefaultDeadline + worstOver
+	limit := answeredWithin + worstOver
 	late := fmt.Sprintf("; this machine was up to %v late", o.late.Round(10*time.Microsecond))
 	return []timed{
 		{row: row{fault: name, promise: fmt.Sprintf("worst call within %v", limit), measured: worst.Round(10*time.Microsecond).String() + late}, kept: worst-o.late <= limit},
@@ -350,7 +359,7 @@ func (o *outage) times(name string) []timed {
 		{row: row{
 			fault: name, promise: fmt.Sprintf("%.0f %% from the store %v after its return", 100*backPart, backWithin),
 			measured: fmt.Sprintf("%.2f %% of %d", 100*part, all) + late,
-		}, kept: part >= backPart, late: o.late > fallback.DefaultDeadline}, // calls that come too late are the machine's
+		}, kept: part >= backPart, late: o.late > answeredWithin}, // calls that come too late are the machine's
 	}
 }
 
@@ -364,7 +373,7 @@ const (
 // returns are how soon instances knew that the store was away, and what its return was
 // like.
 func (o *outage) returns(name string) []timed {
-	late := o.late > fallback.DefaultDeadline
+	late := o.late > answeredWithin
 	opened := timed{row: row{
 		fault: name, promise: fmt.Sprintf("known within %v", opensWithin), measured: o.opened.Round(time.Millisecond).String(),
 	}, kept: o.opened-o.late <= opensWithin}

@@ -12,7 +12,8 @@ type Check struct {
 	Name string
 	// Err says what is wrong, nil if nothing is.
 	Err error
-	// Bearable errors are told, but calls may be sent here all the same.
+	// Bearable errors leave the server ready, but degraded: policies answer, or the
+	// last good rules.
 	Bearable bool
 }
 
@@ -22,8 +23,16 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
+// The states of a server.
+const (
+	stateHealthy  = "healthy"
+	stateDegraded = "degraded"
+	stateNotReady = "not ready"
+)
+
 type readiness struct {
 	Ready  bool           `json:"ready"`
+	State  string         `json:"state"`
 	Checks []checkOutcome `json:"checks"`
 }
 
@@ -37,7 +46,7 @@ type checkOutcome struct {
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
 	defer cancel()
-	answer := readiness{Ready: true, Checks: []checkOutcome{}}
+	answer := readiness{Ready: true, State: stateHealthy, Checks: []checkOutcome{}}
 	if a.Ready != nil {
 		for _, c := range a.Ready(ctx) {
 			answer.add(c)
@@ -54,8 +63,13 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 func (a *readiness) add(c Check) {
 	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
 	if c.Err != nil {
-		a.Ready = a.Ready && c.Bearable
 		outcome.Detail = c.Err.Error()
+		switch {
+		case !c.Bearable:
+			a.Ready, a.State = false, stateNotReady
+		case a.Ready:
+			a.State = stateDegraded
+		}
 	}
 	a.Checks = append(a.Checks, outcome)
 }

@@ -289,7 +289,7 @@ func watched() metrics.Sources {
 		Memory:    func() memstore.Stats { return memstore.Stats{Keys: 3} },
 		Redis:     func() metrics.Redis { return metrics.Redis{Foreign: 4} },
 		Coalesce:  func() coalesce.Stats { return coalesce.Stats{Largest: 5} },
-		Fallback:  func() metrics.Fallback { return metrics.Fallback{Open: true} },
+		Fallback:  func() metrics.Fallback { return metrics.Fallback{Unreachable: 1} },
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
 		Distinct: func() []distinct.Stats {

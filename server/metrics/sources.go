@@ -55,8 +55,10 @@ type Redis struct {
 // Fallback is what was decided without the store.
 type Fallback struct {
 	fallback.Stats
-	// Open says that the store is left alone now.
-	Open bool
+	// Unreachable is how many nodes of the store are unreachable now.
+	Unreachable int
+	// Outages is how often one became unreachable.
+	Outages int64
 }
 
 // A group is figures that are read together.
@@ -186,21 +188,23 @@ var leaseFigures = []figure[lease.Stats]{
 }
 
 var fallbackFigures = []figure[Fallback]{
-	gauge("weir_fallback_open", "1 while the store is left alone because it does not answer, 0 else.", func(f *Fallback) float64 {
-		if f.Open {
-			return 1
-		}
-		return 0
-	}),
-	counter("weir_fallback_openings_total", "How often the store went away.", func(f *Fallback) float64 { return float64(f.Openings) }),
-	counter("weir_fallback_local_total", "Acts that were decided by this instance's share.", func(f *Fallback) float64 { return float64(f.Local) }),
-	counter("weir_fallback_allowed_total", "Acts that were granted because the store was away.", func(f *Fallback) float64 { return float64(f.Allowed) }),
-	counter("weir_fallback_denied_total", "Acts that were refused because the store was away.", func(f *Fallback) float64 { return float64(f.Denied) }),
-	counter("weir_fallback_errors_total", "Acts whose callers got the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
-	counter("weir_fallback_charged_back_units_total", "Units granted here that the store was told of.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
-	counter("weir_fallback_doubtful_units_total", "Units granted here that the store may not have heard of.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
-	counter("weir_fallback_adopted_total", "Holders of places given here that the store took over.", func(f *Fallback) float64 { return float64(f.Adopted) }),
-	gauge("weir_fallback_owed_keys", "Keys that the store has yet to be told of.", func(f *Fallback) float64 { return float64(f.Owed) }),
+	gauge("weir_store_unreachable", "Nodes of the store that are unreachable now.", func(f *Fallback) float64 { return float64(f.Unreachable) }),
+	counter("weir_store_outages_total", "How often a node of the store became unreachable.", func(f *Fallback) float64 { return float64(f.Outages) }),
+	counter("weir_fallback_local_total", "Acts decided from this instance's local share.", func(f *Fallback) float64 { return float64(f.Local) }),
+	counter("weir_fallback_allowed_total", "Acts granted by on_store_failure: allow.", func(f *Fallback) float64 { return float64(f.Allowed) }),
+	counter("weir_fallback_denied_total", "Acts refused by on_store_failure: deny.", func(f *Fallback) float64 { return float64(f.Denied) }),
+	counter("weir_fallback_errors_total", "Acts answered with the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
+	counter("weir_fallback_deadline_total", "Acts answered by policy because their time had passed.", func(f *Fallback) float64 { return float64(f.Deadline) }),
+	counter("weir_fallback_silence_total", "Acts answered by policy because the store was silent.", func(f *Fallback) float64 { return float64(f.Silence) }),
+	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(f *Fallback) float64 { return float64(f.Refusal) }),
+	counter("weir_fallback_left_total", "Acts without a decision when their callers had left.", func(f *Fallback) float64 { return float64(f.Left) }),
+	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(f *Fallback) float64 { return float64(f.Late) }),
+	counter("weir_fallback_settled_total", "Acts whose late replies are settled.", func(f *Fallback) float64 { return float64(f.Settled) }),
+	counter("weir_fallback_refunded_units_total", "Units given back that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
+	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(f *Fallback) float64 { return float64(f.Overgranted) }),
+	counter("weir_fallback_charged_back_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
+	counter("weir_fallback_doubtful_units_total", "Units that the store may have recorded twice or not at all.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
+	gauge("weir_fallback_owed_keys", "Keys, ids and refunds to be settled.", func(f *Fallback) float64 { return float64(f.Owed) }),
 }
 
 var overrideFigures = []figure[int]{

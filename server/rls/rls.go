@@ -65,6 +65,7 @@ type Options struct {
 type Service struct {
 	options    Options
 	ends       *deadline.Group
+	clock      deadline.Clock
 	overrides  overrides
 	lastLogged atomic.Int64 // unix seconds
 }
@@ -119,8 +120,12 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan) error {
 		return nil
 	}
 	// A caller who hangs up must not leave a charge half known; the wait is
-	// bounded anyway.
-	ctx = s.ends.Context(ctx)
+	// bounded anyway, for callers who say when they leave by that.
+	if leaves, said := ctx.Deadline(); said {
+		ctx = s.clock.Before(ctx, leaves)
+	} else {
+		ctx = s.ends.Context(ctx)
+	}
 	if err := s.date(ctx, plan); err != nil {
 		return s.report(ctx, err)
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 func defineFallback(flags *pflag.FlagSet, o *server.FallbackOptions) {
-	flags.DurationVar(&o.StoreTimeout, "store-timeout", server.DefaultStoreTimeout, "how long a store in Redis has for a decision")
-	flags.StringVar(&o.OnStoreFailure, "on-store-failure", config.FailError.String(), "what rules without algorithm answer while it reaches none: "+config.StoreFailureNames())
-	flags.IntVar(&o.Instances, "instances", 0, "how many instances share the limits meanwhile (default: they count themselves)")
+	flags.DurationVar(&o.StoreTimeout, "store-timeout", server.DefaultStoreTimeout, "how long a call waits for Redis if its caller names no deadline")
+	flags.DurationVar(&o.StoreSilence, "store-silence", server.DefaultStoreSilence, "how long Redis may send no reply before calls are answered by on_store_failure")
+	flags.StringVar(&o.OnStoreFailure, "on-store-failure", config.FailError.String(), "how rules without algorithm respond when Redis is unreachable: "+config.StoreFailureNames())
+	flags.IntVar(&o.Instances, "instances", 0, "number of instances assumed while Redis is unreachable (default: they count themselves)")
 }

@@ -1,0 +1,76 @@
+package coalesce
+
+import (
+	"context"
+
+	"github.com/weirlimit/weir"
+)
+
+// alone asks for the acts of one call on its caller's goroutine, if its lane is idle,
+// and reports whether it did. To wake a goroutine for the call, and to be woken by it,
+// takes half as long again as the round trip to a near server.
+func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) bool {
+	own := copyOf(acts)
+	b := &batch{acts: own.acts, left: true, alone: true}
+	if !l.claim(b) {
+		own.free()
+		return false
+	}
+	within := ctx
+	if _, bounded := ctx.Deadline(); !bounded {
+		within = c.ends.Context(ctx)
+	}
+	t := ticket{coalescer: c, lane: l, batch: b, acts: acts, own: own}
+	defer func() {
+		if l.leave(b) {
+			c.start(l)
+		}
+		t.conclude(ctx)
+	}()
+	c.call(within, l, b)
+	return true
+}
+
+// conclude takes the answers home, or lets the call go on without its caller if its
+// reply is late.
+func (t *ticket) conclude(ctx context.Context) {
+	b := t.batch
+	if b.waitFor() {
+		cause := ctx.Err()
+		if cause == nil || !t.lastLook(ctx) {
+			if out := b.outage(); out != nil {
+				cause = out
+			} else if cause == nil {
+				cause = context.DeadlineExceeded // it was interrupted for a node that is back
+			}
+			t.leave(cause)
+			return
+		}
+	}
+	t.collect()
+}
+
+// claim makes the lane that of a lone call, if it is idle.
+func (l *lane) claim(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy {
+		return false
+	}
+	l.busy, l.current, l.ticks = true, b, 0
+	l.stats.count(len(b.acts))
+	return true
+}
+
+// leave ends the claim of a lone call, and reports whether somebody has to run the
+// lane now.
+func (l *lane) leave(b *batch) (start bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current != b {
+		return false
+	}
+	l.current = nil
+	l.busy = len(l.queue) > 0
+	return l.busy
+}

@@ -1,0 +1,207 @@
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+)
+
+// A Keeper keeps the connections of a client whose calls ended before their replies
+// came, and reads those replies all the same. With it, a call can wait on its caller's
+// goroutine and its caller can leave: no other goroutine has to be woken for it.
+//
+// It is for one client of one server. Set the client's Dialer to what Dial returns and
+// [Options.Keeper] to the Keeper. It is safe for concurrent use and starts nothing but
+// the reading of late replies, which ends with them or after a while.
+type Keeper struct {
+	mu    sync.Mutex
+	conns map[*keptConn]struct{}
+}
+
+// keepFor is how long a late reply is waited for.
+const keepFor = 10 * time.Second
+
+// maxLateReply is the largest reply that is read late.
+const maxLateReply = 1 << 20
+
+// NewKeeper returns a Keeper without connections.
+func NewKeeper() *Keeper { return &Keeper{conns: map[*keptConn]struct{}{}} }
+
+// A Dialer connects a client to its server, as the Dialer of [redis.Options] does.
+type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Dial returns a dialer whose connections are kept.
+func (k *Keeper) Dial(dial Dialer) Dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		inner, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := &keptConn{Conn: inner, keeper: k}
+		k.mu.Lock()
+		k.conns[c] = struct{}{}
+		k.mu.Unlock()
+		return c, nil
+	}
+}
+
+// interrupt ends the waits for replies.
+func (k *Keeper) interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for c := range k.conns {
+		if c.waiting.Load() {
+			_ = c.SetReadDeadline(time.Unix(1, 0))
+		}
+	}
+}
+
+// A keptConn is a connection of a client.
+type keptConn struct {
+	net.Conn
+	keeper *Keeper
+	// waiting is set from a write to the first bytes of the reply.
+	waiting atomic.Bool
+	late    atomic.Pointer[lateReply]
+}
+
+// Write implements [net.Conn].
+func (c *keptConn) Write(p []byte) (int, error) {
+	c.waiting.Store(true)
+	return c.Conn.Write(p)
+}
+
+// Read implements [net.Conn]. The error of a read that ends before the reply came is a
+// [lateReply].
+func (c *keptConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.waiting.Store(false)
+	} else if c.waiting.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		late := &lateReply{}
+		c.late.Store(late)
+		return 0, late
+	}
+	return n, err
+}
+
+// Close implements [net.Conn]. A connection that waits for a reply is closed once that
+// came.
+func (c *keptConn) Close() error {
+	c.keeper.mu.Lock()
+	delete(c.keeper.conns, c)
+	c.keeper.mu.Unlock()
+	if late := c.late.Load(); late != nil {
+		// It ends when the reply has come, or with the deadline.
+		go late.read(c.Conn)
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// SyscallConn lets the client look whether an idle connection is still good.
+func (c *keptConn) SyscallConn() (syscall.RawConn, error) {
+	if inner, ok := c.Conn.(syscall.Conn); ok {
+		return inner.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// NetConn returns the connection below, as that of crypto/tls does.
+func (c *keptConn) NetConn() net.Conn { return c.Conn }
+
+// A lateReply is the error of a call that ended before its reply came, and the reply
+// once it has come.
+type lateReply struct {
+	mu      sync.Mutex // guards what follows
+	done    bool
+	text    string
+	err     error
+	waiting []func(text string, err error)
+}
+
+// Error implements error.
+func (l *lateReply) Error() string { return "the reply is late" }
+
+// Timeout implements [net.Error]: the client closes the connection.
+func (l *lateReply) Timeout() bool { return true }
+
+// Temporary implements [net.Error].
+func (l *lateReply) Temporary() bool { return true }
+
+// Unwrap says what the client waited for.
+func (l *lateReply) Unwrap() error { return os.ErrDeadlineExceeded }
+
+// then calls f with the reply, now or when it has come.
+func (l *lateReply) then(f func(text string, err error)) {
+	l.mu.Lock()
+	if !l.done {
+		l.waiting = append(l.waiting, f)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	f(l.text, l.err)
+}
+
+// read waits for the reply and closes the connection.
+func (l *lateReply) read(conn net.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(keepFor))
+	text, err := readReply(bufio.NewReader(conn))
+	_ = conn.Close()
+	l.mu.Lock()
+	l.done, l.text, l.err = true, text, err
+	waiting := l.waiting
+	l.mu.Unlock()
+	for _, f := range waiting {
+		f(text, err)
+	}
+}
+
+// A replyError is an error that Redis replied.
+type replyError string
+
+// Error returns the reply.
+func (e replyError) Error() string { return string(e) }
+
+// RedisError marks it as one, see [redis.Error].
+func (replyError) RedisError() {}
+
+var _ redis.Error = replyError("")
+
+// readReply reads the reply of a script: a string, or an error.
+func readReply(r *bufio.Reader) (string, error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return "", err
+	}
+	if len(line) < 3 {
+		return "", fmt.Errorf("%w: %q", weir.ErrBackend, line)
+	}
+	kind, rest := line[0], string(line[1:len(line)-2])
+	if kind == '-' {
+		return "", replyError(rest)
+	}
+	size, err := strconv.Atoi(rest)
+	if kind != '$' || err != nil || size < 0 || size > maxLateReply {
+		return "", fmt.Errorf("%w: %q", weir.ErrBackend, line)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return "", err
+	}
+	return string(text), nil
+}
