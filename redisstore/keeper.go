@@ -27,7 +27,9 @@ import (
 // [Options.Keeper] to the Keeper. It is safe for concurrent use and starts nothing but
 // the reading of late replies, which ends with them or after a while.
 type Keeper struct {
-	mu    sync.Mutex
+	dial Dialer // of connections that are not kept
+
+	mu    sync.Mutex // guards conns
 	conns map[*keptConn]struct{}
 }
 
@@ -43,8 +45,10 @@ func NewKeeper() *Keeper { return &Keeper{conns: map[*keptConn]struct{}{}} }
 // A Dialer connects a client to its server, as the Dialer of [redis.Options] does.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dial returns a dialer whose connections are kept.
+// Dial returns a dialer whose connections are kept. It is called once, before the
+// client is made.
 func (k *Keeper) Dial(dial Dialer) Dialer {
+	k.dial = dial
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		inner, err := dial(ctx, network, addr)
 		if err != nil {

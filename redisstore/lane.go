@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
 )
@@ -95,6 +96,12 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 		options := *server.Options()
 		options.PoolSize, options.MinIdleConns, options.MaxActiveConns = 1, 0, 1
 		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+		// The other client may be writing to its own.
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		if s.keeper != nil {
+			// An outage interrupts the calls whose connections are kept.
+			options.Dialer = s.keeper.dial
+		}
 		client := redis.NewClient(&options)
 		defer client.Close()
 		probe = &Store{
