@@ -31,21 +31,11 @@ func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) bool {
 	return true
 }
 
-// conclude takes the answers home, or lets the call go on without its caller if its
-// reply is late.
+// conclude takes the answers home, or waits for a late reply as long as the caller does.
 func (t *ticket) conclude(ctx context.Context) {
-	b := t.batch
-	if b.waitFor() {
-		cause := ctx.Err()
-		if cause == nil || !t.lastLook(ctx) {
-			if out := b.outage(); out != nil {
-				cause = out
-			} else if cause == nil {
-				cause = context.DeadlineExceeded // it was interrupted for a node that is back
-			}
-			t.leave(cause)
-			return
-		}
+	if t.batch.waitFor() {
+		t.await(ctx)
+		return
 	}
 	t.collect()
 }

@@ -113,13 +113,6 @@ func (b *batch) waitFor() bool {
 	return true
 }
 
-// outage returns why the callers were answered without the reply; nil if they were not.
-func (b *batch) outage() *outage.Error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.out
-}
-
 // isBack reports whether the reply has come, or never will.
 func (b *batch) isBack() bool {
 	b.mu.Lock()
