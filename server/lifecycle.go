@@ -28,6 +28,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.mu.Unlock()
 
 	a.options.warnOfOpenFiles(ctx)
+	a.options.warnOfOpenListeners(ctx)
 	a.greetStore(ctx)
 	listeners, err := a.listen(ctx)
 	if err != nil {
