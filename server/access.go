@@ -3,7 +3,10 @@ package server
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // An access says who reaches a listener and how it tells its callers apart.
@@ -15,31 +18,42 @@ type access struct {
 	tls      TLS
 }
 
-// accesses returns the access of each listener that the options ask for.
+// accesses returns the access of every listener, those that are off included.
 func (o *Options) accesses() []access {
-	all := []access{
+	return []access{
 		{"http", o.HTTP, o.HTTPTokenFile, "http token file", o.HTTPTLS},
 		{"grpc", o.GRPC, o.GRPCTokenFile, "grpc token file", o.GRPCTLS},
 		{"resp", o.RESP, o.RESPPasswordFile, "resp password file", TLS{}},
 		{"admin", o.Admin.Address, o.Admin.TokenFile, "admin token file", o.Admin.TLS},
 	}
-	var on []access
-	for _, a := range all {
-		if a.address != off {
-			on = append(on, a)
-		}
-	}
-	return on
+}
+
+// accessOf returns the access of a listener by its name.
+func (o *Options) accessOf(listener string) *access {
+	all := o.accesses()
+	return &all[slices.IndexFunc(all, func(a access) bool { return a.listener == listener })]
 }
 
 // exposed reports whether other machines can reach the listener.
 func (a *access) exposed() bool {
+	if a.address == off {
+		return false
+	}
 	host, _, _ := net.SplitHostPort(a.address)
 	return !strings.HasPrefix(a.address, "unix:") && !loopback(host)
 }
 
 // open reports whether the listener serves everybody who reaches it.
 func (a *access) open() bool { return a.secrets == "" && a.tls.ClientCA == "" }
+
+// leastSecret returns how many bytes each of the listener's secrets has at least. Redis
+// clients keep the password that they know, where nobody else can guess it.
+func (a *access) leastSecret() int {
+	if a.listener == "resp" && !a.exposed() {
+		return 1
+	}
+	return callers.MinSecret
+}
 
 // flag returns the flag of a setting.
 func flag(setting string) string { return "--" + strings.ReplaceAll(setting, " ", "-") }

@@ -2,9 +2,25 @@ package server
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // TestOpenListeners: the log names each listener that other machines reach and that
@@ -51,5 +67,79 @@ func TestOpenListenersAtStart(t *testing.T) {
 	start(t, Options{GRPC: "0.0.0.0:0", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if said := log.String(); strings.Count(said, "serves everybody") != 1 || !strings.Contains(said, "listener=grpc address=0.0.0.0:0") {
 		t.Errorf("logged: %s", said)
+	}
+}
+
+// TestGuessesAreCounted at every listener, and end the connection that they come on.
+func TestGuessesAreCounted(t *testing.T) {
+	t.Parallel()
+	file := passwordFile(t, oldToken)
+	app := start(t, Options{
+		HTTPTokenFile: file, GRPCTokenFile: file, RESP: "127.0.0.1:0", RESPPasswordFile: file,
+		Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: file},
+	})
+	for listener, path := range map[string]string{"http": "/v1/auth?domain=demo&user=a", "admin": "/v1/rules"} {
+		conn, err := net.Dial("tcp", addrOf(app, listener))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-guess\r\n\r\n", 100))
+		text, _ := io.ReadAll(conn)
+		if n := strings.Count(string(text), "HTTP/1.1 401 "); n != callers.MaxFailures || !strings.Contains(string(text), "Connection: close") {
+			t.Errorf("%s: %d guesses on a connection", listener, n)
+		}
+	}
+	if got := say(t, app, strings.Repeat("AUTH a-guess\r\n", 100)); strings.Count(got, "WRONGPASS") != callers.MaxFailures {
+		t.Errorf("resp: %q", got)
+	}
+	guessRPC(t, addrOf(app, "grpc"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "http")+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+oldToken)
+	_, text := send(t, plain(), req)
+	for _, listener := range []string{"http", "admin", "resp", "grpc"} {
+		if want := fmt.Sprintf("weir_auth_failures_total{listener=%q} %d\n", listener, callers.MaxFailures); !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// guessRPC guesses until the server closes the connection.
+func guessRPC(t *testing.T, address string) {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(t.Context(), state) {
+			t.Fatal("no connection")
+		}
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer a-guess")
+	for range callers.MaxFailures {
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{}); status.Code(err) != codes.Unauthenticated {
+			t.Fatal(err)
+		}
+	}
+	if !conn.WaitForStateChange(t.Context(), connectivity.Ready) {
+		t.Error("the connection is not closed")
+	}
+}
+
+// TestShortSecrets: a password that can be guessed is for this machine alone.
+func TestShortSecrets(t *testing.T) {
+	t.Parallel()
+	file := passwordFile(t, "x\n")
+	for address, good := range map[string]bool{"127.0.0.1:0": true, "localhost:0": true, "0.0.0.0:0": false, ":0": false, "[::]:0": false} {
+		_, err := New(Options{RESP: address, RESPPasswordFile: file})
+		if invalid := new(weir.InvalidError); (err == nil) != good || !good && (!errors.As(err, &invalid) || invalid.Field != "resp password file" || !strings.Contains(invalid.Want, "16")) {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }

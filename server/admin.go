@@ -65,7 +65,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if o.Address == AdminOff {
 		return nil, nil
 	}
-	known, err := newTokens("admin token file", o.TokenFile, minToken, a.options.Logger)
+	by, err := a.authenticator("admin")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Overrides:   a.stack.Override(),
 		ThrottleKey: resp.Key,
 		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": a.metrics.Handler()},
-		Token:       known.check(),
+		Callers:     by,
 		Loopback:    o.loopback(),
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,

@@ -40,16 +40,17 @@ func loopback(host string) bool {
 }
 
 // newRESP returns the server of Redis clients, or nil where there is none.
-func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
+func (a *App) newRESP() (*resp.Server, error) {
+	o := &a.options
 	if o.RESP == RESPOff {
 		return nil, nil
 	}
-	passwords, err := newTokens("resp password file", o.RESPPasswordFile, minPassword, o.Logger)
+	by, err := a.authenticator("resp")
 	if err != nil {
 		return nil, err
 	}
 	return resp.New(resp.Options{
-		Taker: taker, Password: passwords.check(), Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
 	})
 }
 

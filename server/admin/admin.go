@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -49,9 +50,8 @@ type Options struct {
 	// Mounts are further handlers, by their patterns, behind the same door:
 	// /readyz, /metrics.
 	Mounts map[string]http.Handler
-	// Token reports whether a caller knows what it takes, in a time that says
-	// nothing about it; it may be called concurrently. Nil: callers need nothing.
-	Token func(said string) bool
+	// Callers authenticates callers. Nil: they need nothing.
+	Callers *callers.Authenticator
 	// Login lets in browsers, which cannot say the token with each call. Nil:
 	// nobody else is let in.
 	Login Login
@@ -69,8 +69,8 @@ type Options struct {
 
 // A Login lets in people who have said the token once. It is safe for concurrent use.
 type Login interface {
-	// Admits reports whether a request comes from one of them.
-	Admits(r *http.Request) bool
+	// Admits returns who sent a request, and whether that is one of them.
+	Admits(r *http.Request) (*callers.Identity, bool)
 	// Ask answers a request of somebody else, if it is one to log in; else it
 	// reports false and has not answered.
 	Ask(w http.ResponseWriter, r *http.Request) bool

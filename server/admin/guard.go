@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // guard lets in who may call. Whether the process lives is for everybody to know.
@@ -26,7 +27,7 @@ func (a *api) guard(next http.Handler) http.Handler {
 				Status: http.StatusMisdirectedRequest, Field: "host",
 				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
 			})
-		case a.Token != nil && r.URL.Path != "/healthz" && !a.admits(r):
+		case a.Callers != nil && r.URL.Path != "/healthz" && !a.admits(r):
 			strangers.ServeHTTP(w, r)
 		default:
 			next.ServeHTTP(w, r)
@@ -40,6 +41,7 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	if a.Login != nil && a.Login.Ask(w, r) {
 		return
 	}
+	callers.FromRequest(r).HangUp(w)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	fail(w, r, &problem.Document{
 		Status: http.StatusUnauthorized, Field: "authorization",
@@ -47,16 +49,19 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// admits reports whether a call says the token, or comes from a browser whose user
-// has said it.
+// admits reports whether a call shows a token, or comes from a browser whose user has
+// logged in with one.
 func (a *api) admits(r *http.Request) bool {
-	return a.knows(r.Header.Get("Authorization")) || a.Login != nil && a.Login.Admits(r)
-}
-
-// knows reports whether the header has a token that is right.
-func (a *api) knows(header string) bool {
-	scheme, token, _ := strings.Cut(header, " ")
-	return strings.EqualFold(scheme, "Bearer") && a.Token(token)
+	shown := callers.FromRequest(r)
+	if shown.Shown {
+		_, known := a.Callers.Authenticate(shown)
+		return known
+	}
+	if a.Login == nil {
+		return false
+	}
+	_, known := a.Login.Admits(r)
+	return known
 }
 
 // local reports whether a Host header names this machine as seen from itself. A
@@ -75,9 +80,9 @@ func (a *api) caller(r *http.Request) string {
 	switch {
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
-	case a.Token != nil && !a.knows(r.Header.Get("Authorization")):
+	case a.Callers != nil && !callers.FromRequest(r).Shown:
 		return "login"
-	case a.Token != nil:
+	case a.Callers != nil:
 		return "token"
 	}
 	return "anybody on this machine"

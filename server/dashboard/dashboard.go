@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/server/admin"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rules"
 	"github.com/weirlimit/weir/server/traffic"
@@ -39,10 +40,9 @@ type Options struct {
 	// Store tells more about the store and what stands before it; it may wait for
 	// the store as long as the context lets it. Nil: there is nothing to tell.
 	Store func(context.Context) Store
-	// Token reports whether what people say once to log in is right, in a time that
-	// says nothing about it; it may be called concurrently. A login ends when what
-	// was said is right no longer. Nil: they have to say nothing.
-	Token func(said string) bool
+	// Callers has the tokens with which people log in. A login ends when its token is
+	// nobody's any more. Nil: there is no login.
+	Callers *callers.Authenticator
 	// Secure says that browsers reach the server by TLS only: then the cookie of
 	// a session is never sent otherwise.
 	Secure bool

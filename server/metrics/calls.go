@@ -78,6 +78,11 @@ func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return answer, err
 }
 
+// AuthFailures returns what counts the wrong tokens and passwords of a listener.
+func (m *Metrics) AuthFailures(listener string) func() {
+	return m.failures.WithLabelValues(listener).Inc
+}
+
 // errorTypes are what envoyproxy/ratelimit calls its errors.
 var errorTypes = map[codes.Code]string{codes.Unavailable: "redis_error", codes.InvalidArgument: "service_error"}
 

@@ -29,6 +29,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	_, _ = f.Unary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/s/ShouldRateLimit"},
 		func(context.Context, any) (any, error) { return nil, grpc.ErrServerStopped })
+	f.AuthFailures("http")()
 	return f.scrape(t)
 }
 

@@ -1,8 +1,6 @@
 package resp
 
-import (
-	"crypto/subtle"
-)
+import "github.com/weirlimit/weir/server/callers"
 
 // likeVersion is the version of Redis whose manners these are.
 const likeVersion = "7.0.0"
@@ -28,14 +26,14 @@ func (c *session) hello(args [][]byte) {
 	refusal := ""
 	if len(args) > 0 {
 		if refusal = g.version(args[0]); refusal == "" {
-			refusal = g.options(c.server, args[1:])
+			refusal = g.options(c, args[1:])
 		}
 	}
 	if refusal == "" && !g.authed {
 		refusal = errHello
 	}
 	if refusal != "" {
-		c.fail(refusal)
+		c.refuse(refusal)
 		return
 	}
 	c.proto, c.name, c.authed = g.proto, g.name, g.authed
@@ -54,11 +52,11 @@ func (g *greeting) version(arg []byte) (refusal string) {
 	return ""
 }
 
-func (g *greeting) options(s *Server, args [][]byte) (refusal string) {
+func (g *greeting) options(c *session, args [][]byte) (refusal string) {
 	for len(args) > 0 {
 		switch name := lower(args[0]); {
 		case name == "auth" && len(args) >= 3:
-			if refusal = s.check(args[1], args[2]); refusal != "" {
+			if refusal = c.check(args[1], args[2]); refusal != "" {
 				return refusal
 			}
 			g.authed, args = true, args[3:]
@@ -93,31 +91,43 @@ func (c *session) welcome() {
 }
 
 func (c *session) auth(args [][]byte) {
-	user, password := []byte(defaultUser), args[len(args)-1]
+	user, password := []byte(callers.DefaultUser), args[len(args)-1]
 	if len(args) == 2 {
 		user = args[0]
 	}
-	if refusal := c.server.check(user, password); refusal != "" {
-		c.fail(refusal)
+	if refusal := c.check(user, password); refusal != "" {
+		c.refuse(refusal)
 		return
 	}
 	c.authed = true
 	c.simple("OK")
 }
 
-const defaultUser = "default"
-
-// check refuses who is not the default user or does not know the password, in a
-// time that says nothing about either.
-func (s *Server) check(user, password []byte) (refusal string) {
-	if s.password == nil {
+// check returns the refusal of a user and a password that are not a caller's.
+func (c *session) check(user, password []byte) (refusal string) {
+	if c.server.callers == nil {
 		return errNoneSet
 	}
-	right := s.password(string(password))
-	if subtle.ConstantTimeCompare(user, []byte(defaultUser)) != 1 || !right {
+	_, known := c.server.callers.Authenticate(&callers.Credentials{
+		User: string(user), Token: string(password), Shown: true,
+		Remote: c.conn.RemoteAddr().String(), Connection: &c.attempts,
+	})
+	if !known {
 		return errPassword
 	}
 	return ""
+}
+
+// refuse answers AUTH or HELLO with an error. A wrong password is answered late, and
+// after several in a row the server hangs up, so that guessing takes time and
+// connections. Only this connection waits.
+func (c *session) refuse(refusal string) {
+	if refusal == errPassword {
+		c.flush() // earlier answers do not wait
+		c.ending = c.attempts.Exhausted() || c.server.draining.Load()
+		c.server.pause(c.server.authDelay)
+	}
+	c.fail(refusal)
 }
 
 // nameable reports whether a client can have that name.
