@@ -4,8 +4,10 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/callers"
 )
 
@@ -23,7 +25,7 @@ func (o *Options) accesses() []access {
 	return []access{
 		{"http", o.HTTP, o.HTTPTokenFile, "http token file", o.HTTPTLS},
 		{"grpc", o.GRPC, o.GRPCTokenFile, "grpc token file", o.GRPCTLS},
-		{"resp", o.RESP, o.RESPPasswordFile, "resp password file", TLS{}},
+		{"resp", o.RESP, o.RESPPasswordFile, "resp password file", o.RESPTLS},
 		{"admin", o.Admin.Address, o.Admin.TokenFile, "admin token file", o.Admin.TLS},
 	}
 }
@@ -57,6 +59,21 @@ func (a *access) leastSecret() int {
 
 // flag returns the flag of a setting.
 func flag(setting string) string { return "--" + strings.ReplaceAll(setting, " ", "-") }
+
+// checkClearText refuses secrets that other machines would send over connections
+// without TLS, unless the options say that something else encrypts them.
+func (o *Options) checkClearText() error {
+	for _, a := range o.accesses() {
+		if a.exposed() && a.secrets != "" && a.tls.Cert == "" && !o.InsecureToken {
+			return &weir.InvalidError{
+				Field: a.setting, Value: strconv.Quote(a.secrets) + " for " + strconv.Quote(a.address),
+				Want: flag(a.listener+" tls cert") + ", a loopback address, or --insecure-token where a mesh or a tunnel encrypts the connections:" +
+					" secrets would cross the network in plain text",
+			}
+		}
+	}
+	return nil
+}
 
 // warnOfOpenListeners logs each listener that other machines reach and that asks them
 // for nothing. That stops nothing: a network policy or a mesh may be in front of it.

@@ -2,14 +2,18 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -137,9 +141,96 @@ func TestShortSecrets(t *testing.T) {
 	t.Parallel()
 	file := passwordFile(t, "x\n")
 	for address, good := range map[string]bool{"127.0.0.1:0": true, "localhost:0": true, "0.0.0.0:0": false, ":0": false, "[::]:0": false} {
-		_, err := New(Options{RESP: address, RESPPasswordFile: file})
+		_, err := New(Options{RESP: address, RESPPasswordFile: file, InsecureToken: true})
 		if invalid := new(weir.InvalidError); (err == nil) != good || !good && (!errors.As(err, &invalid) || invalid.Field != "resp password file" || !strings.Contains(invalid.Want, "16")) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
+}
+
+// TestClearText: secrets cross the network over TLS, or where the operator says that
+// something else encrypts the connections.
+func TestClearText(t *testing.T) {
+	t.Parallel()
+	file := passwordFile(t, oldToken)
+	authority := newAuthority(t)
+	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	secured := TLS{Cert: cert, Key: key}
+	for name, test := range map[string]struct {
+		field string // empty: it starts
+		flag  string
+		Options
+	}{
+		"http":             {"http token file", "--http-tls-cert", Options{HTTP: ":0", HTTPTokenFile: file}},
+		"grpc":             {"grpc token file", "--grpc-tls-cert", Options{GRPC: "10.0.0.1:0", GRPCTokenFile: file}},
+		"resp":             {"resp password file", "--resp-tls-cert", Options{RESP: "0.0.0.0:0", RESPPasswordFile: file}},
+		"admin":            {"admin token file", "--admin-tls-cert", Options{Admin: AdminOptions{Address: "[::]:0", TokenFile: file}}},
+		"http, TLS":        {"", "", Options{HTTP: ":0", HTTPTokenFile: file, HTTPTLS: secured}},
+		"grpc, TLS":        {"", "", Options{GRPC: ":0", GRPCTokenFile: file, GRPCTLS: secured}},
+		"resp, TLS":        {"", "", Options{RESP: ":0", RESPPasswordFile: file, RESPTLS: secured}},
+		"admin, TLS":       {"", "", Options{Admin: AdminOptions{Address: ":0", TokenFile: file, TLS: secured}}},
+		"http, a mesh":     {"", "", Options{HTTP: ":0", HTTPTokenFile: file, InsecureToken: true}},
+		"grpc, a mesh":     {"", "", Options{GRPC: ":0", GRPCTokenFile: file, InsecureToken: true}},
+		"resp, a mesh":     {"", "", Options{RESP: ":0", RESPPasswordFile: file, InsecureToken: true}},
+		"admin, a mesh":    {"", "", Options{Admin: AdminOptions{Address: ":0", TokenFile: file}, InsecureToken: true}},
+		"loopback":         {"", "", Options{HTTPTokenFile: file, GRPCTokenFile: file, RESP: "127.0.0.1:0", RESPPasswordFile: file}},
+		"a socket":         {"", "", Options{GRPC: "unix:/run/weir", GRPCTokenFile: file}},
+		"nothing secret":   {"", "", Options{HTTP: ":0", GRPC: ":0"}},
+		"off":              {"", "", Options{GRPC: "off", GRPCTokenFile: file}},
+		"certificates":     {"", "", Options{RESP: ":0", RESPTLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}}},
+		"a key is lacking": {"resp tls key", "PEM", Options{RESP: "127.0.0.1:0", RESPTLS: TLS{Cert: cert}}},
+	} {
+		_, err := New(test.Options)
+		invalid := new(weir.InvalidError)
+		switch {
+		case test.field == "" && err == nil:
+		case !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Want, test.flag):
+			t.Errorf("%s: %v", name, err)
+		case test.flag != "PEM" && !strings.Contains(invalid.Want, "--insecure-token"):
+			t.Errorf("%s: %v does not name the flag", name, err)
+		}
+	}
+}
+
+// TestRESPOverTLS: Redis clients speak TLS where the listener does, and no client that
+// does not keeps others from connecting.
+func TestRESPOverTLS(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t)
+	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	app := start(t, Options{
+		RESP: "0.0.0.0:0", RESPMaxConnections: 1, RESPTLS: TLS{Cert: cert, Key: key}, RESPPasswordFile: passwordFile(t, oldToken),
+	})
+	_, port, err := net.SplitHostPort(respOf(app).Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort("127.0.0.1", port)
+	silent, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	_ = extra.SetDeadline(time.Now().Add(5 * time.Second))
+	// One too many is hung up on, though it never begins a handshake.
+	if _, err := io.Copy(io.Discard, extra); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("one too many is kept waiting")
+	}
+	silent.Close()
+	eventually(t, func() error {
+		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "AUTH %s\r\nCL.THROTTLE a 0 1 60\r\nQUIT\r\n", oldToken)
+		if text, err := io.ReadAll(conn); string(text) != "+OK\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n" {
+			return fmt.Errorf("%q, %w", text, err)
+		}
+		return nil
+	})
 }

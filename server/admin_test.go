@@ -251,7 +251,6 @@ func TestAdminIsRefused(t *testing.T) {
 		}
 	}
 	for _, o := range []AdminOptions{
-		{Address: "0.0.0.0:0", TokenFile: token},
 		{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}},
 		{Address: "[::1]:0"},
 		{Address: "localhost:0", TokenFile: token, TLS: TLS{Cert: cert, Key: key}},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -40,6 +41,7 @@ type App struct {
 	http    *http.Server
 	rpc     *rpc
 	resp    *resp.Server // nil where it is off
+	respTLS *tls.Config  // nil without TLS
 	admin   *http.Server // nil where it is off
 	reload  *reloader    // nil for the demonstration rules
 	loaded  loaded

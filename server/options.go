@@ -86,8 +86,10 @@ type Options struct {
 	// RLS is how Envoy's rate limit service answers.
 	RLS rls.Mode
 	// RESP is the address at which Redis clients are served, host:port, or
-	// [RESPOff]; one that others can reach needs a password. Empty: [RESPOff].
+	// [RESPOff]; one that others can reach needs a password or client certificates. Empty: [RESPOff].
 	RESP string
+	// RESPTLS is for the listener of Redis clients.
+	RESPTLS TLS
 	// RESPPasswordFile holds, one a line, what Redis clients have to say
 	// first. Empty: nothing.
 	RESPPasswordFile string
@@ -103,6 +105,10 @@ type Options struct {
 	HTTPTokenFile string
 	// GRPCTokenFile is HTTPTokenFile for calls of Envoy's rate limit service.
 	GRPCTokenFile string
+	// InsecureToken admits tokens and passwords over connections without TLS from other
+	// machines: for a mesh or a tunnel that encrypts them. False: such a listener does
+	// not start.
+	InsecureToken bool
 	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
 	// Zero: [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
@@ -210,7 +216,10 @@ func (o *Options) validate() error {
 	if err := o.Fallback.validate(); err != nil {
 		return err
 	}
-	return o.Admin.validate()
+	if err := o.Admin.validate(); err != nil {
+		return err
+	}
+	return o.checkClearText()
 }
 
 // loadRules reads the rules that the options name, and tells them apart from

@@ -117,8 +117,8 @@ func TestRESPIsRefused(t *testing.T) {
 		"all of IPv4":    {"resp", Options{RESP: "0.0.0.0:0"}},
 		"all of IPv6":    {"resp", Options{RESP: "[::]:0"}},
 		"some name":      {"resp", Options{RESP: "localhost.example.com:0"}},
-		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "\n")}},
-		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "a b\n")}},
+		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "\n")}},
+		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "a b\n")}},
 	} {
 		_, err := New(test.options)
 		invalid := new(weir.InvalidError)

@@ -32,6 +32,7 @@ type serveFlags struct {
 	storePasswords       server.StorePasswords
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
+	respTLS              server.TLS
 	resp, respPassword   string
 	headers              string
 	logFormat, logLevel  string
@@ -85,6 +86,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineTLS(flags, "grpc", &f.grpcTLS)
 	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
+	defineTLS(flags, "resp", &f.respTLS)
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file of passwords, one on each line; Redis clients have to give one of them")
 	defineAdmin(flags, &f.admin)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
@@ -223,6 +225,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		StorePasswords:   f.storePasswords,
 		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
+		RESPTLS:          f.respTLS,
 		Logger:           logger,
 
 		DenyCacheEntries: f.denyCache,
