@@ -50,8 +50,9 @@ type Options struct {
 	// StorePrefix begins every key in Redis; no braces. Empty: "weir:".
 	StorePrefix string
 	// StoreSecretFile holds, on its only line, what makes the slots of keys in
-	// Redis unpredictable to those who choose the keys; the same for all
-	// instances. Empty: they are as anybody can compute.
+	// Redis unpredictable to those who choose the keys, and proves that messages come
+	// from another instance; the same for all instances. Empty: anybody can compute the
+	// slots, and everybody who may publish is believed.
 	StoreSecretFile string
 	// StoreTLS has the files for a store that is reached by TLS.
 	StoreTLS StoreTLS

@@ -107,7 +107,7 @@ func (f *serveFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
 	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
-	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
+	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with a secret that makes the slots of keys unpredictable and proves messages between instances; the same for all of them")
 	defineStoreTLS(flags, &f.storeTLS)
 	defineStorePasswords(flags, &f.storePasswords)
 	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
