@@ -16,6 +16,7 @@ type access struct {
 	listener string // "http", "grpc", "resp" or "admin"
 	address  string // as the option has it
 	secrets  string // the file of tokens or passwords; empty: none
+	callers  string // the file of callers; empty: none
 	setting  string // that names it
 	tls      TLS
 }
@@ -23,10 +24,10 @@ type access struct {
 // accesses returns the access of every listener, those that are off included.
 func (o *Options) accesses() []access {
 	return []access{
-		{"http", o.HTTP, o.HTTPTokenFile, "http token file", o.HTTPTLS},
-		{"grpc", o.GRPC, o.GRPCTokenFile, "grpc token file", o.GRPCTLS},
-		{"resp", o.RESP, o.RESPPasswordFile, "resp password file", o.RESPTLS},
-		{"admin", o.Admin.Address, o.Admin.TokenFile, "admin token file", o.Admin.TLS},
+		{"http", o.HTTP, o.HTTPTokenFile, o.Callers, "http token file", o.HTTPTLS},
+		{"grpc", o.GRPC, o.GRPCTokenFile, o.Callers, "grpc token file", o.GRPCTLS},
+		{"resp", o.RESP, o.RESPPasswordFile, o.Callers, "resp password file", o.RESPTLS},
+		{"admin", o.Admin.Address, o.Admin.TokenFile, o.Callers, "admin token file", o.Admin.TLS},
 	}
 }
 
@@ -46,7 +47,7 @@ func (a *access) exposed() bool {
 }
 
 // open reports whether the listener serves everybody who reaches it.
-func (a *access) open() bool { return a.secrets == "" && a.tls.ClientCA == "" }
+func (a *access) open() bool { return a.secrets == "" && a.callers == "" && a.tls.ClientCA == "" }
 
 // leastSecret returns how many bytes each of the listener's secrets has at least. Redis
 // clients keep the password that they know, where nobody else can guess it.
@@ -64,9 +65,13 @@ func flag(setting string) string { return "--" + strings.ReplaceAll(setting, " "
 // without TLS, unless the options say that something else encrypts them.
 func (o *Options) checkClearText() error {
 	for _, a := range o.accesses() {
-		if a.exposed() && a.secrets != "" && a.tls.Cert == "" && !o.InsecureToken {
+		field, file := a.setting, a.secrets
+		if file == "" {
+			field, file = "callers", a.callers
+		}
+		if a.exposed() && file != "" && a.tls.Cert == "" && !o.InsecureToken {
 			return &weir.InvalidError{
-				Field: a.setting, Value: strconv.Quote(a.secrets) + " for " + strconv.Quote(a.address),
+				Field: field, Value: strconv.Quote(file) + " for " + strconv.Quote(a.address),
 				Want: flag(a.listener+" tls cert") + ", a loopback address, or --insecure-token where a mesh or a tunnel encrypts the connections:" +
 					" secrets would cross the network in plain text",
 			}
@@ -81,7 +86,7 @@ func (o *Options) warnOfOpenListeners(ctx context.Context) {
 	for _, a := range o.accesses() {
 		if a.exposed() && a.open() {
 			o.Logger.WarnContext(ctx, "a listener serves everybody who reaches it", "listener", a.listener, "address", a.address,
-				"want", flag(a.setting)+", "+flag(a.listener+" tls client ca")+" or a loopback address")
+				"want", flag(a.setting)+", --callers, "+flag(a.listener+" tls client ca")+" or a loopback address")
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestOpenListeners(t *testing.T) {
 		}
 		for _, listener := range test.want {
 			want := `msg="a listener serves everybody who reaches it" listener=` + listener
-			flags := `want="--` + listener + "-token-file, --" + listener + `-tls-client-ca or a loopback address"`
+			flags := `want="--` + listener + "-token-file, --callers, --" + listener + `-tls-client-ca or a loopback address"`
 			if !strings.Contains(said, want) || !strings.Contains(said, flags) {
 				t.Errorf("%s: want %s and %s in %s", name, want, flags, said)
 			}

@@ -36,15 +36,16 @@ type AdminOptions struct {
 	TLS TLS
 }
 
-// validate names what keeps administrators from being served.
-func (o *AdminOptions) validate() error {
+// validate names what keeps administrators from being served; callers says that there is
+// a file of them.
+func (o *AdminOptions) validate(callers bool) error {
 	if o.Address == AdminOff {
 		return nil
 	}
 	if err := checkAddress("admin", o.Address, DefaultAdmin+", or off"); err != nil {
 		return err
 	}
-	if !o.loopback() && o.TokenFile == "" && o.TLS.ClientCA == "" {
+	if !o.loopback() && o.TokenFile == "" && o.TLS.ClientCA == "" && !callers {
 		return &weir.InvalidError{
 			Field: "admin", Value: strconv.Quote(o.Address),
 			Want: "a loopback address, or a token file or client certificates: others can reach this one",
@@ -88,6 +89,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if a.sharer != nil {
 		options.Announcer = a.sharer
 	}
+	options.Free = map[string]http.Handler{}
 	if err := a.mountDashboard(&options, secured != nil); err != nil {
 		return nil, err
 	}

@@ -437,6 +437,24 @@ func (a *authorities) issue(t *testing.T, name string, usage x509.ExtKeyUsage) (
 	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", secret)
 }
 
+// issueFor returns a client's certificate for a DNS name.
+func (a *authorities) issueFor(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	own := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(3), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames: []string{name},
+	}, a.cert, &own.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", secret)
+}
+
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

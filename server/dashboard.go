@@ -24,6 +24,7 @@ func (a *App) mountDashboard(o *admin.Options, secure bool) error {
 		return err
 	}
 	maps.Copy(o.Mounts, d.Mounts())
+	maps.Copy(o.Free, d.Free())
 	o.Login = d
 	return nil
 }

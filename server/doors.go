@@ -40,6 +40,9 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
+	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
+		return err
+	}
 	ofHTTP, err := a.authenticator("http")
 	if err != nil {
 		return err

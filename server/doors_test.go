@@ -252,6 +252,27 @@ func TestAnswersOfAllDoors(t *testing.T) {
 		d.call(method, path, "")
 	}
 
+	d.of(start(t, Options{Config: rulesFor(t, scopedRules), Callers: callersFile(t, "admin-read", "none")}))
+	d.header.Set("Authorization", "Bearer "+tokenOf("edge"))
+	d.header.Set("Content-Type", "application/json")
+	for _, operation := range d.document.Operations() {
+		method, path, _ := strings.Cut(operation, " ")
+		switch path {
+		case "/v1/auth":
+			d.call(method, path+"?domain=shop&user=a&deny=403", "")
+		case "/v1/take", "/json":
+			d.call(method, path, fmt.Sprintf(wire, ""))
+		case "/v1/refund", "/v1/settle":
+			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","cost":1`))
+		case "/v1/renew":
+			d.call(method, path, fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`))
+		case "/v1/release":
+			d.call(method, path, fmt.Sprintf(wire, `,"id":"x"`))
+		default:
+			d.call(method, path, "")
+		}
+	}
+
 	service, err := rls.New(rls.Options{Rules: rules.Demo, Taker: panicking{}})
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +283,7 @@ func TestAnswersOfAllDoors(t *testing.T) {
 	d.call("POST", "/json", body)
 
 	for _, answer := range d.document.Unseen() {
-		if strings.Contains(answer, " /json ") || strings.Contains(answer, " /healthcheck ") || strings.Contains(answer, " /metrics ") || strings.HasSuffix(answer, " 401") {
+		if strings.Contains(answer, " /json ") || strings.Contains(answer, " /healthcheck ") || strings.Contains(answer, " /metrics ") || strings.HasSuffix(answer, " 401") || strings.HasSuffix(answer, " 403") {
 			t.Errorf("no %s", answer)
 		}
 	}

@@ -106,6 +106,10 @@ type Options struct {
 	HTTPTokenFile string
 	// GRPCTokenFile is HTTPTokenFile for calls of Envoy's rate limit service.
 	GRPCTokenFile string
+	// Callers is a YAML file of callers that may do some things in some domains, at every
+	// listener; it is read again when it changes. Those of the files of tokens and
+	// passwords may do everything. Empty: there is none.
+	Callers string
 	// InsecureToken admits tokens and passwords over connections without TLS from other
 	// machines: for a mesh or a tunnel that encrypts them. False: such a listener does
 	// not start.
@@ -217,7 +221,7 @@ func (o *Options) validate() error {
 	if err := o.Fallback.validate(); err != nil {
 		return err
 	}
-	if err := o.Admin.validate(); err != nil {
+	if err := o.Admin.validate(o.Callers != ""); err != nil {
 		return err
 	}
 	return o.checkClearText()

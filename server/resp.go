@@ -27,7 +27,7 @@ func (o *Options) validateRESP() error {
 	if err != nil {
 		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "off or host:port, such as 127.0.0.1:6380"}
 	}
-	if o.RESPPasswordFile == "" && o.RESPTLS.ClientCA == "" && !loopback(host) {
+	if o.RESPPasswordFile == "" && o.RESPTLS.ClientCA == "" && o.Callers == "" && !loopback(host) {
 		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "a loopback address, or a password file or client certificates: others can reach this one"}
 	}
 	return nil

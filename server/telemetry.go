@@ -109,7 +109,7 @@ func (a *App) decided() func(*rules.Request, *rules.Plan) {
 func (a *App) withMetrics(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	mux.Handle("GET /metrics", a.metrics.Handler())
+	mux.Handle("GET /metrics", requireRead(a.metrics.Handler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(decisionPaths, r.URL.Path) {
 			// Most calls are for one; the search would end there.

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -25,7 +26,7 @@ const hangUpAfter = 100 * time.Millisecond
 const errToken = "a token is needed: want Authorization: Bearer TOKEN"
 
 // authenticator returns what authenticates the callers of a listener; nil where the
-// options ask for no secret.
+// options ask for nothing.
 func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 	of := a.options.accessOf(listener)
 	file := callers.SecretsFile{Setting: of.setting, File: of.secrets, Least: of.leastSecret(), Logger: a.logger}
@@ -33,7 +34,10 @@ func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return callers.New(callers.Options{Listener: listener, Secrets: secrets, Failed: a.metrics.AuthFailures(listener), Logger: a.logger}), nil
+	return callers.New(callers.Options{
+		Listener: listener, Secrets: secrets, File: a.callers, Logger: a.logger,
+		Failed: a.metrics.AuthFailures(listener), Requests: a.metrics.CallerRequests(listener),
+	}), nil
 }
 
 // requireToken serves callers that show a token, as Bearer or as the password of Basic,
@@ -47,8 +51,8 @@ func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 		if _, password, basic := r.BasicAuth(); basic && len(r.Header["Authorization"]) == 1 {
 			shown.Token, shown.Shown = password, true
 		}
-		if _, known := by.Authenticate(shown); known {
-			next.ServeHTTP(w, r)
+		if who, known := by.Authenticate(shown); known {
+			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
 			return
 		}
 		shown.HangUp(w)
@@ -58,12 +62,24 @@ func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 	})
 }
 
+// requireRead serves callers that may read what is for administrators, of all domains.
+func requireRead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
+			w.Header().Set("Cache-Control", "no-store")
+			(&problem.Document{Status: http.StatusForbidden, Code: "forbidden", Detail: err.Error()}).Write(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // guardedService begins the names of the gRPC methods that ask for a token: health
 // checks need none.
 const guardedService = "/envoy.service.ratelimit."
 
-// authenticateRPC authenticates the caller of a gRPC method by the call's context. The
-// error is a status.
+// authenticateRPC authenticates the caller of a gRPC method by the call's context, and
+// returns one with the caller's identity. The error is a status.
 func authenticateRPC(ctx context.Context, method string, by *callers.Authenticator) (context.Context, error) {
 	if by == nil || !strings.HasPrefix(method, guardedService) {
 		return ctx, nil
@@ -76,9 +92,12 @@ func authenticateRPC(ctx context.Context, method string, by *callers.Authenticat
 		if from, ok := p.Addr.(*attemptedAddr); ok {
 			conn, shown.Connection = from.conn, &from.conn.attempts
 		}
+		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			shown.Certificate = callers.Genuine(&secured.State)
+		}
 	}
-	if _, known := by.Authenticate(shown); known {
-		return ctx, nil
+	if who, known := by.Authenticate(shown); known {
+		return callers.NewContext(ctx, who), nil
 	}
 	if shown.Connection.Exhausted() {
 		conn.hangUp()

@@ -47,9 +47,11 @@ type Options struct {
 	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
 	// such command.
 	ThrottleKey func(key string) string
-	// Mounts are further handlers, by their patterns, behind the same door:
-	// /readyz, /metrics.
+	// Mounts are further handlers, by their patterns, for callers that may read what is
+	// about every domain: /readyz, /metrics.
 	Mounts map[string]http.Handler
+	// Free are handlers for every caller.
+	Free map[string]http.Handler
 	// Callers authenticates callers. Nil: they need nothing.
 	Callers *callers.Authenticator
 	// Login lets in browsers, which cannot say the token with each call. Nil:
@@ -122,18 +124,24 @@ func program(w http.ResponseWriter, _ *http.Request) {
 
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/rules", a.rules)
+	mux.HandleFunc("GET /v1/rules", reading(a.rules))
 	mux.HandleFunc("GET /v1/key", a.get)
-	mux.HandleFunc("GET /v1/overrides", a.list)
+	mux.HandleFunc("GET /v1/overrides", reading(a.list))
 	for name, do := range actions {
 		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", program)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/", reading(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/cmdline", reading(program))
+	mux.HandleFunc("GET /debug/pprof/profile", reading(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/symbol", reading(pprof.Symbol))
+	mux.HandleFunc("GET /debug/pprof/trace", reading(pprof.Trace))
 	for pattern, handler := range a.Mounts {
+		if pattern != "GET /healthz" {
+			handler = reading(handler.ServeHTTP)
+		}
+		mux.Handle(pattern, handler)
+	}
+	for pattern, handler := range a.Free {
 		mux.Handle(pattern, handler)
 	}
 	return mux

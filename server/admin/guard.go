@@ -27,10 +27,15 @@ func (a *api) guard(next http.Handler) http.Handler {
 				Status: http.StatusMisdirectedRequest, Field: "host",
 				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
 			})
-		case a.Callers != nil && r.URL.Path != "/healthz" && !a.admits(r):
-			strangers.ServeHTTP(w, r)
-		default:
+		case a.Callers == nil || r.URL.Path == "/healthz":
 			next.ServeHTTP(w, r)
+		default:
+			who, known := a.admits(r)
+			if !known {
+				strangers.ServeHTTP(w, r)
+				return
+			}
+			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
 		}
 	})
 }
@@ -49,19 +54,27 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// admits reports whether a call shows a token, or comes from a browser whose user has
-// logged in with one.
-func (a *api) admits(r *http.Request) bool {
+// admits returns whose a call is, and whether it shows what is a caller's or comes from a
+// browser whose user has logged in with that.
+func (a *api) admits(r *http.Request) (*callers.Identity, bool) {
 	shown := callers.FromRequest(r)
-	if shown.Shown {
-		_, known := a.Callers.Authenticate(shown)
-		return known
+	if !shown.Shown && a.Login != nil {
+		if who, known := a.Login.Admits(r); known {
+			return who, true
+		}
 	}
-	if a.Login == nil {
-		return false
+	return a.Callers.Authenticate(shown)
+}
+
+// reading serves callers that may read what is about every domain.
+func reading(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
+			fail(w, r, err)
+			return
+		}
+		next(w, r)
 	}
-	_, known := a.Login.Admits(r)
-	return known
 }
 
 // local reports whether a Host header names this machine as seen from itself. A
@@ -77,7 +90,10 @@ func local(host string) bool {
 
 // caller says who made a call, as far as is known.
 func (a *api) caller(r *http.Request) string {
+	who := callers.FromContext(r.Context())
 	switch {
+	case who.Name() != "":
+		return "caller " + who.Name()
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
 	case a.Callers != nil && !callers.FromRequest(r).Shown:

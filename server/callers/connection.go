@@ -2,6 +2,8 @@ package callers
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"strings"
@@ -36,13 +38,23 @@ func ConnContext(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, new(Connection))
 }
 
-// FromRequest returns what an HTTP request shows in its only Authorization header: a
-// token as Bearer.
+// FromRequest returns what an HTTP request shows: a token as Bearer in its only
+// Authorization header, a client's certificate.
 func FromRequest(r *http.Request) *Credentials {
 	c := &Credentials{Remote: r.RemoteAddr}
 	c.Connection, _ = r.Context().Value(connectionKey{}).(*Connection)
 	c.Token, c.Shown = Bearer(r.Header["Authorization"])
+	c.Certificate = Genuine(r.TLS)
 	return c
+}
+
+// Genuine returns the client's certificate of a connection, found genuine; nil if there is
+// none.
+func Genuine(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.VerifiedChains[0][0]
 }
 
 // HangUp has the connection closed after the answer to a request, if too many failures

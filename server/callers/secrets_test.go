@@ -46,7 +46,7 @@ func TestSecretsChange(t *testing.T) {
 		if err := os.WriteFile(file, []byte(change.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		known.checked.Store(0) // as if a second had passed
+		known.watched.checked.Store(0) // as if a second had passed
 		if known.Has(oldToken) != change.old || known.Has(newToken) != change.new {
 			t.Errorf("after %q: old %t, new %t", change.text, known.Has(oldToken), known.Has(newToken))
 		}
@@ -54,7 +54,7 @@ func TestSecretsChange(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if known.checked.Store(0); !known.Has(oldToken) {
+	if known.watched.checked.Store(0); !known.Has(oldToken) {
 		t.Error("a file that is gone took the tokens with it")
 	}
 }
@@ -67,7 +67,7 @@ func FuzzTokenFile(f *testing.F) {
 	f.Add([]byte("0123456789abcdef\x00\n\xff"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() {
-			known, err := (&Secrets{file: "f", least: MinSecret}).parse(text)
+			known, err := (&SecretsFile{File: "f", Least: MinSecret}).parse(text)
 			if err != nil {
 				for word := range strings.FieldsSeq(string(text)) {
 					if len(word) >= MinSecret && strings.Contains(err.Error(), word) {

@@ -117,9 +117,16 @@ func New(o Options) (*Dashboard, error) {
 // Mounts are the handlers by their patterns, for [admin.Options.Mounts].
 func (d *Dashboard) Mounts() map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /{$}":                    http.HandlerFunc(d.page),
-		"GET /dashboard/rules":        http.HandlerFunc(d.rulesPart),
-		"GET /dashboard/events":       http.HandlerFunc(d.events),
+		"GET /{$}":              http.HandlerFunc(d.page),
+		"GET /dashboard/rules":  http.HandlerFunc(d.rulesPart),
+		"GET /dashboard/events": http.HandlerFunc(d.events),
+	}
+}
+
+// Free are the handlers that tell nothing about the server, by their patterns, for
+// [admin.Options.Free].
+func (d *Dashboard) Free() map[string]http.Handler {
+	return map[string]http.Handler{
 		"GET " + assetPath + "{name}": http.HandlerFunc(d.asset),
 		"POST " + loginPath:           http.HandlerFunc(d.login),
 		"POST " + logoutPath:          http.HandlerFunc(d.logout),

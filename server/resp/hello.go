@@ -1,6 +1,10 @@
 package resp
 
-import "github.com/weirlimit/weir/server/callers"
+import (
+	"crypto/tls"
+
+	"github.com/weirlimit/weir/server/callers"
+)
 
 // likeVersion is the version of Redis whose manners these are.
 const likeVersion = "7.0.0"
@@ -18,11 +22,12 @@ type greeting struct {
 	proto  int
 	name   string
 	authed bool
+	who    *callers.Identity
 }
 
 // hello changes nothing unless all that it asks for can be.
 func (c *session) hello(args [][]byte) {
-	g := greeting{proto: c.proto, name: c.name, authed: c.authed}
+	g := greeting{proto: c.proto, name: c.name, authed: c.authed, who: c.who}
 	refusal := ""
 	if len(args) > 0 {
 		if refusal = g.version(args[0]); refusal == "" {
@@ -36,7 +41,7 @@ func (c *session) hello(args [][]byte) {
 		c.refuse(refusal)
 		return
 	}
-	c.proto, c.name, c.authed = g.proto, g.name, g.authed
+	c.proto, c.name, c.authed, c.who = g.proto, g.name, g.authed, g.who
 	c.welcome()
 }
 
@@ -56,7 +61,7 @@ func (g *greeting) options(c *session, args [][]byte) (refusal string) {
 	for len(args) > 0 {
 		switch name := lower(args[0]); {
 		case name == "auth" && len(args) >= 3:
-			if refusal = c.check(args[1], args[2]); refusal != "" {
+			if g.who, refusal = c.check(args[1], args[2]); refusal != "" {
 				return refusal
 			}
 			g.authed, args = true, args[3:]
@@ -95,27 +100,42 @@ func (c *session) auth(args [][]byte) {
 	if len(args) == 2 {
 		user = args[0]
 	}
-	if refusal := c.check(user, password); refusal != "" {
+	who, refusal := c.check(user, password)
+	if refusal != "" {
 		c.refuse(refusal)
 		return
 	}
-	c.authed = true
+	c.authed, c.who = true, who
 	c.simple("OK")
 }
 
-// check returns the refusal of a user and a password that are not a caller's.
-func (c *session) check(user, password []byte) (refusal string) {
+// check returns whose a user and a password are, or the refusal of those that are not a
+// caller's.
+func (c *session) check(user, password []byte) (who *callers.Identity, refusal string) {
 	if c.server.callers == nil {
-		return errNoneSet
+		return nil, errNoneSet
 	}
-	_, known := c.server.callers.Authenticate(&callers.Credentials{
+	who, known := c.server.callers.Authenticate(&callers.Credentials{
 		User: string(user), Token: string(password), Shown: true,
 		Remote: c.conn.RemoteAddr().String(), Connection: &c.attempts,
 	})
 	if !known {
-		return errPassword
+		return nil, errPassword
 	}
-	return ""
+	return who, ""
+}
+
+// recognize authenticates a client by its certificate, if that is a caller's.
+func (c *session) recognize() {
+	c.recognized = true
+	secured, ok := c.conn.(*tls.Conn)
+	if !ok || c.server.callers == nil {
+		return
+	}
+	state := secured.ConnectionState()
+	if who, known := c.server.callers.Certificate(callers.Genuine(&state)); known {
+		c.authed, c.who = true, who
+	}
 }
 
 // refuse answers AUTH or HELLO with an error. A wrong password is answered late, and

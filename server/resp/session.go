@@ -27,6 +27,9 @@ type session struct {
 	id     int64
 	name   string
 	authed bool
+	who    *callers.Identity
+	// recognized says that the client's certificate was looked at.
+	recognized bool
 
 	// stranger is since when the client has not been authenticated.
 	stranger time.Time
@@ -53,7 +56,7 @@ func (c *session) reset() {
 	if c.authed || c.stranger.IsZero() {
 		c.stranger = time.Now()
 	}
-	c.proto, c.name, c.authed = 2, "", c.server.callers == nil
+	c.proto, c.name, c.authed, c.who = 2, "", c.server.callers == nil, nil
 }
 
 // run answers requests until the client or the server has had enough.
@@ -61,6 +64,9 @@ func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
 	for c.await() {
+		if !c.recognized {
+			c.recognize()
+		}
 		c.answer()
 		c.flush()
 	}
