@@ -187,8 +187,16 @@ func TestScopedAdministrators(t *testing.T) {
 	watch := s
 	watch.name = "watch"
 	for _, call := range []struct{ listener, path string }{
-		{"admin", "/v1/rules"}, {"admin", "/v1/overrides"}, {"admin", "/metrics"}, {"admin", "/readyz"}, {"admin", "/debug/pprof/"},
-		{"admin", "/debug/pprof/cmdline"}, {"admin", "/"}, {"admin", "/dashboard/rules"}, {"http", "/metrics"}, {"http", "/rlconfig"},
+		{"admin", "/v1/rules"},
+		{"admin", "/v1/overrides"},
+		{"admin", "/metrics"},
+		{"admin", "/readyz"},
+		{"admin", "/debug/pprof/"},
+		{"admin", "/debug/pprof/cmdline"},
+		{"admin", "/"},
+		{"admin", "/dashboard/rules"},
+		{"http", "/metrics"},
+		{"http", "/rlconfig"},
 	} {
 		if code, text := s.http(call.listener, "GET", call.path, ""); code != http.StatusForbidden || !strings.Contains(text, "may not admin-read in every domain") {
 			t.Errorf("%s: %d %s", call.path, code, text)
