@@ -1,10 +1,13 @@
 package notice_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -243,5 +246,52 @@ func TestRedisRefuses(t *testing.T) {
 		if !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// TestForgedMessages: with a secret nobody is believed who does not know it; without,
+// everybody is.
+func TestForgedMessages(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	client := connect(t, server)
+	var log bytes.Buffer
+	one, first := bus(t, client, notice.RedisOptions{Secret: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	two, second := bus(t, client, notice.RedisOptions{Secret: "s"})
+	other, stranger := bus(t, client, notice.RedisOptions{Secret: "t"})
+	plain, trusting := bus(t, client, notice.RedisOptions{})
+	for _, e := range []*ear{first, second, stranger, trusting} {
+		e.joins(t, 1)
+	}
+	publish(t, plain, "topic", "without")
+	publish(t, other, "topic", "another's")
+	publish(t, one, "topic", "first")
+	publish(t, two, "topic", "second")
+	for _, e := range []*ear{first, second} {
+		e.hears(t, "second")
+		if !slices.Equal(e.heard, []string{"first", "second"}) {
+			t.Errorf("heard %q", e.heard)
+		}
+	}
+	trusting.hears(t, "without")
+	// What is repeated by somebody who listened.
+	trusting.until(t, "all messages", func() bool { return len(trusting.heard) == 4 })
+	for _, message := range trusting.heard {
+		publish(t, plain, "topic", message)
+	}
+	publish(t, plain, "topic", strings.Repeat("x", 1<<20+1))
+	publish(t, one, "topic", "last")
+	for _, e := range []*ear{first, second} {
+		e.hears(t, "last")
+		if !slices.Equal(e.heard, []string{"first", "second", "last"}) {
+			t.Errorf("heard %q", e.heard)
+		}
+	}
+	stop(t, one)
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "messages are ignored") {
+		t.Errorf("logged: %s", said)
+	}
+	if slices.ContainsFunc(trusting.heard, func(m string) bool { return len(m) > 1<<20 }) {
+		t.Error("a message has no bound")
 	}
 }

@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	crand "crypto/rand"
@@ -27,6 +28,8 @@ const (
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
+	// ignoredPause is how long the log says nothing more of messages that are ignored.
+	ignoredPause = time.Minute
 )
 
 // RedisOptions are the settings of a [Redis]. The zero value is a good one.
@@ -37,6 +40,10 @@ type RedisOptions struct {
 	// sign of life; after as much silence again it is given up. Zero:
 	// [DefaultHeartbeat].
 	Heartbeat time.Duration
+	// Secret, the same for all instances, proves with a MAC that messages come from
+	// them. Those without it, of another secret, repeated, or more than five minutes from
+	// this host's time are ignored. Empty: everybody who may publish is believed.
+	Secret string
 	// Logger hears when messages stop and begin to arrive. Nil: nobody does.
 	Logger *slog.Logger
 }
@@ -46,6 +53,12 @@ type RedisOptions struct {
 type Redis struct {
 	client  redis.UniversalClient
 	options RedisOptions
+	seal    *seal // nil without a secret
+
+	// ignored and logged count messages that were not believed, and say when a line was
+	// written about them. They belong to the goroutine that reads.
+	ignored int
+	logged  time.Time
 
 	mu          sync.Mutex // guards what follows; never held while waiting
 	subscribers subscribers
@@ -67,12 +80,16 @@ func NewRedis(client redis.UniversalClient, o RedisOptions) (*Redis, error) {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.Heartbeat = cmp.Or(o.Heartbeat, DefaultHeartbeat)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Redis{client: client, options: o, done: make(chan struct{})}, nil
+	return &Redis{client: client, options: o, seal: newSeal(o.Secret), done: make(chan struct{})}, nil
 }
 
-// Publish sends a message. Payloads are not changed.
+// Publish sends a message. The payload is not changed.
 func (r *Redis) Publish(ctx context.Context, topic string, payload []byte) error {
-	if err := r.client.Publish(ctx, r.channel(topic), payload).Err(); err != nil {
+	channel := r.channel(topic)
+	if r.seal != nil {
+		payload = r.seal.seal(channel, payload, time.Now())
+	}
+	if err := r.client.Publish(ctx, channel, payload).Err(); err != nil {
 		return fmt.Errorf("notice: publish: %w", err)
 	}
 	return nil
@@ -182,7 +199,7 @@ func (r *Redis) read(ctx context.Context, to map[string][]Subscriber) error {
 		switch timeout := net.Error(nil); {
 		case err == nil:
 			silent = false
-			handOut(got, to)
+			r.handOut(got, to)
 		case silent || !errors.As(err, &timeout) || !timeout.Timeout():
 			return err
 		default:
@@ -218,12 +235,18 @@ func (r *Redis) relocate(ctx context.Context) {
 	}
 }
 
-// handOut gives what was read to those whom it concerns.
-func handOut(got any, to map[string][]Subscriber) {
+// handOut gives what was read to those whom it concerns, unless it is not to be
+// believed.
+func (r *Redis) handOut(got any, to map[string][]Subscriber) {
 	switch got := got.(type) {
 	case *redis.Message:
+		payload, err := r.believed(got)
+		if err != nil {
+			r.ignore(got.Channel, err)
+			return
+		}
 		for _, s := range to[got.Channel] {
-			s.Message([]byte(got.Payload))
+			s.Message(bytes.Clone(payload))
 		}
 	case *redis.Subscription:
 		for _, s := range to[got.Channel] {
@@ -231,5 +254,25 @@ func handOut(got any, to map[string][]Subscriber) {
 				s.Joined()
 			}
 		}
+	}
+}
+
+// believed returns the payload of a message.
+func (r *Redis) believed(m *redis.Message) ([]byte, error) {
+	if len(m.Payload) > maxMessage {
+		return nil, errors.New("it is too long")
+	}
+	if r.seal == nil {
+		return []byte(m.Payload), nil
+	}
+	return r.seal.open(m.Channel, []byte(m.Payload), time.Now())
+}
+
+// ignore counts a message that is not believed, and logs it now and then.
+func (r *Redis) ignore(channel string, err error) {
+	r.ignored++
+	if now := time.Now(); now.Sub(r.logged) >= ignoredPause {
+		r.options.Logger.Warn("messages are ignored that other instances did not send, or not as this one would", "channel", channel, "messages", r.ignored, "last", err)
+		r.ignored, r.logged = 0, now
 	}
 }

@@ -36,15 +36,16 @@ type AdminOptions struct {
 	TLS TLS
 }
 
-// validate names what keeps administrators from being served.
-func (o *AdminOptions) validate() error {
+// validate names what keeps administrators from being served; callers says that there is
+// a file of them.
+func (o *AdminOptions) validate(callers bool) error {
 	if o.Address == AdminOff {
 		return nil
 	}
 	if err := checkAddress("admin", o.Address, DefaultAdmin+", or off"); err != nil {
 		return err
 	}
-	if !o.loopback() && o.TokenFile == "" && o.TLS.ClientCA == "" {
+	if !o.loopback() && o.TokenFile == "" && o.TLS.ClientCA == "" && !callers {
 		return &weir.InvalidError{
 			Field: "admin", Value: strconv.Quote(o.Address),
 			Want: "a loopback address, or a token file or client certificates: others can reach this one",
@@ -65,7 +66,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if o.Address == AdminOff {
 		return nil, nil
 	}
-	known, err := newTokens("admin token file", o.TokenFile, minToken, a.options.Logger)
+	by, err := a.authenticator("admin")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Overrides:   a.stack.Override(),
 		ThrottleKey: resp.Key,
 		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": a.metrics.Handler()},
-		Token:       known.check(),
+		Callers:     by,
 		Loopback:    o.loopback(),
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,
@@ -88,6 +89,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if a.sharer != nil {
 		options.Announcer = a.sharer
 	}
+	options.Free = map[string]http.Handler{}
 	if err := a.mountDashboard(&options, secured != nil); err != nil {
 		return nil, err
 	}

@@ -251,7 +251,6 @@ func TestAdminIsRefused(t *testing.T) {
 		}
 	}
 	for _, o := range []AdminOptions{
-		{Address: "0.0.0.0:0", TokenFile: token},
 		{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}},
 		{Address: "[::1]:0"},
 		{Address: "localhost:0", TokenFile: token, TLS: TLS{Cert: cert, Key: key}},
@@ -428,6 +427,24 @@ func (a *authorities) issue(t *testing.T, name string, usage x509.ExtKeyUsage) (
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", secret)
+}
+
+// issueFor returns a client's certificate for a DNS name.
+func (a *authorities) issueFor(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	own := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(3), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames: []string{name},
+	}, a.cert, &own.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/fallback/instances"
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/metrics"
 	"github.com/weirlimit/weir/server/resp"
@@ -39,9 +41,11 @@ type App struct {
 	store   *store
 	http    *http.Server
 	rpc     *rpc
-	resp    *resp.Server // nil where it is off
-	admin   *http.Server // nil where it is off
-	reload  *reloader    // nil for the demonstration rules
+	callers *callers.File // nil where there is none
+	resp    *resp.Server  // nil where it is off
+	respTLS *tls.Config   // nil without TLS
+	admin   *http.Server  // nil where it is off
+	reload  *reloader     // nil for the demonstration rules
 	loaded  loaded
 	// findings is about the servers of the store; nil where there are none.
 	findings *findings

@@ -21,7 +21,7 @@ func (a *App) assemble() error {
 	o := &a.options
 	cache := denycache.Options{Entries: o.DenyCacheEntries}
 	if a.store.client != nil {
-		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Logger: a.logger})
+		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Secret: a.store.secret, Logger: a.logger})
 		if err != nil {
 			return err
 		}

@@ -18,12 +18,13 @@ import (
 func (a *App) mountDashboard(o *admin.Options, secure bool) error {
 	d, err := dashboard.New(dashboard.Options{
 		Rules: o.Rules, Loaded: o.Loaded, Traffic: a.traffic, Overrides: o.Overrides.List, ThrottleKey: o.ThrottleKey,
-		Checks: a.checks, Store: a.storeState, Token: o.Token, Secure: secure, Logger: o.Logger,
+		Checks: a.checks, Store: a.storeState, Callers: o.Callers, Secure: secure, Logger: o.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	maps.Copy(o.Mounts, d.Mounts())
+	maps.Copy(o.Free, d.Free())
 	o.Login = d
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rls"
 )
@@ -39,11 +40,14 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	ofHTTP, err := newTokens("http token file", o.HTTPTokenFile, minToken, o.Logger)
+	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
+		return err
+	}
+	ofHTTP, err := a.authenticator("http")
 	if err != nil {
 		return err
 	}
-	ofGRPC, err := newTokens("grpc token file", o.GRPCTokenFile, minToken, o.Logger)
+	ofGRPC, err := a.authenticator("grpc")
 	if err != nil {
 		return err
 	}
@@ -54,7 +58,7 @@ func (a *App) build() error {
 	if a.rpc, err = newRPC(service, o, a.interceptors(service, ofGRPC), a.healthy); err != nil {
 		return err
 	}
-	if a.resp, err = o.newRESP(a.frontEnd("resp")); err != nil {
+	if a.resp, err = a.newRESP(); err != nil {
 		return err
 	}
 	a.watch()
@@ -63,8 +67,8 @@ func (a *App) build() error {
 }
 
 // guarded asks for a token wherever the path is not public.
-func guarded(next http.Handler, known *tokens) http.Handler {
-	asking := known.guard(next)
+func guarded(next http.Handler, by *callers.Authenticator) http.Handler {
+	asking := requireToken(next, by)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(public, r.URL.Path) {
 			next.ServeHTTP(w, r)
@@ -82,6 +86,7 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       callers.ConnContext,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 }

@@ -1,14 +1,15 @@
 package server
 
 import (
-	"crypto/sha256"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // FuzzStoreURL: however a URL is spelled, what is said of it does not repeat the
@@ -54,39 +55,6 @@ func FuzzStoreURL(f *testing.F) {
 	})
 }
 
-// FuzzTokenFile: a file's tokens are those on its lines, all of them or none, and what
-// is wrong with it is told without them.
-func FuzzTokenFile(f *testing.F) {
-	f.Add([]byte("0123456789abcdef\n\n  fedcba9876543210\r\n"))
-	f.Add([]byte("short\n"))
-	f.Add([]byte("0123456789abcdef\x00\n\xff"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() {
-			known, err := (&tokens{file: "f", least: minToken}).parse(text)
-			if err != nil {
-				for word := range strings.FieldsSeq(string(text)) {
-					if len(word) >= minToken && strings.Contains(err.Error(), word) {
-						t.Errorf("%q: %v", text, err)
-					}
-				}
-				return
-			}
-			n := 0
-			for line := range strings.Lines(string(text)) {
-				if line = strings.TrimSpace(line); line != "" {
-					if known[n] != sha256.Sum256([]byte(line)) {
-						t.Errorf("%q: token %d is not %q", text, n, line)
-					}
-					n++
-				}
-			}
-			if n != len(known) {
-				t.Errorf("%q: %d tokens", text, len(known))
-			}
-		})
-	})
-}
-
 // FuzzAuthorization: who does not say the token is not let in, however it is said.
 func FuzzAuthorization(f *testing.F) {
 	const token = "0123456789abcdef"
@@ -94,15 +62,16 @@ func FuzzAuthorization(f *testing.F) {
 	f.Add("Basic dXNlcjowMTIzNDU2Nzg5YWJjZGVm", "")
 	f.Add("bearer\t"+token, "Bearer x")
 	f.Add("Basic Og==", "")
-	known, err := (&tokens{file: "f", least: minToken}).parse([]byte(token))
+	file := filepath.Join(f.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	secrets, err := callers.SecretsFile{Setting: "http token file", File: file, Least: callers.MinSecret}.Open()
 	if err != nil {
 		f.Fatal(err)
 	}
-	list := &tokens{file: "f", logger: slog.New(slog.DiscardHandler)}
-	list.known.Store(&known)
-	list.checked.Store(1 << 62) // the file is not looked at again
 	entered := false
-	door := list.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered = true }))
+	listener := requireToken(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered = true }), callers.New(callers.Options{Listener: "http", Secrets: secrets}))
 	f.Fuzz(func(t *testing.T, header, second string) {
 		r := httptest.NewRequest(http.MethodGet, "/v1/auth", nil)
 		r.Header["Authorization"] = []string{header}
@@ -115,7 +84,7 @@ func FuzzAuthorization(f *testing.F) {
 		fuzztest.Within(t, fuzztest.MostBytes, len(header)+len(second), func() {
 			entered = false
 			w := httptest.NewRecorder()
-			door.ServeHTTP(w, r)
+			listener.ServeHTTP(w, r)
 			if entered != want || entered == (w.Code == http.StatusUnauthorized) {
 				t.Errorf("%q, %q: entered %v, status %d", header, second, entered, w.Code)
 			}

@@ -202,7 +202,7 @@ func withJSON(api http.Handler, service *rls.Service, healthy func(context.Conte
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/json", service.JSON())
-	mux.Handle("GET /rlconfig", service.Config())
+	mux.Handle("GET /rlconfig", requireRead(service.Config()))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
 		if healthy(r.Context()) != nil {
 			w.WriteHeader(http.StatusInternalServerError)

@@ -28,6 +28,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.mu.Unlock()
 
 	a.options.warnOfOpenFiles(ctx)
+	a.options.warnOfOpenListeners(ctx)
 	a.greetStore(ctx)
 	listeners, err := a.listen(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		if rpc.Addr().Network() == "unix" {
 			address = "unix:" + address
 		}
-		doors = append(doors, door{Addr{"grpc", address}, countOpen(rpc, &a.open.grpc), a.serveRPC})
+		doors = append(doors, door{Addr{"grpc", address}, countAttempts(countOpen(rpc, &a.open.grpc)), a.serveRPC})
 	}
 	redis, err := a.listenRESP(ctx)
 	if err != nil {

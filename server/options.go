@@ -50,8 +50,9 @@ type Options struct {
 	// StorePrefix begins every key in Redis; no braces. Empty: "weir:".
 	StorePrefix string
 	// StoreSecretFile holds, on its only line, what makes the slots of keys in
-	// Redis unpredictable to those who choose the keys; the same for all
-	// instances. Empty: they are as anybody can compute.
+	// Redis unpredictable to those who choose the keys, and proves that messages come
+	// from another instance; the same for all instances. Empty: anybody can compute the
+	// slots, and everybody who may publish is believed.
 	StoreSecretFile string
 	// StoreTLS has the files for a store that is reached by TLS.
 	StoreTLS StoreTLS
@@ -86,8 +87,10 @@ type Options struct {
 	// RLS is how Envoy's rate limit service answers.
 	RLS rls.Mode
 	// RESP is the address at which Redis clients are served, host:port, or
-	// [RESPOff]; one that others can reach needs a password. Empty: [RESPOff].
+	// [RESPOff]; one that others can reach needs a password or client certificates. Empty: [RESPOff].
 	RESP string
+	// RESPTLS is for the listener of Redis clients.
+	RESPTLS TLS
 	// RESPPasswordFile holds, one a line, what Redis clients have to say
 	// first. Empty: nothing.
 	RESPPasswordFile string
@@ -103,6 +106,14 @@ type Options struct {
 	HTTPTokenFile string
 	// GRPCTokenFile is HTTPTokenFile for calls of Envoy's rate limit service.
 	GRPCTokenFile string
+	// Callers is a YAML file of callers that may do some things in some domains, at every
+	// listener; it is read again when it changes. Those of the files of tokens and
+	// passwords may do everything. Empty: there is none.
+	Callers string
+	// InsecureToken admits tokens and passwords over connections without TLS from other
+	// machines: for a mesh or a tunnel that encrypts them. False: such a listener does
+	// not start.
+	InsecureToken bool
 	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
 	// Zero: [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
@@ -210,7 +221,10 @@ func (o *Options) validate() error {
 	if err := o.Fallback.validate(); err != nil {
 		return err
 	}
-	return o.Admin.validate()
+	if err := o.Admin.validate(o.Callers != ""); err != nil {
+		return err
+	}
+	return o.checkClearText()
 }
 
 // loadRules reads the rules that the options name, and tells them apart from

@@ -23,6 +23,7 @@ func (o *Options) secretFiles() []secretFile {
 		{"grpc token file", o.GRPCTokenFile},
 		{"grpc tls key", o.GRPCTLS.Key},
 		{"resp password file", o.RESPPasswordFile},
+		{"resp tls key", o.RESPTLS.Key},
 		{"admin token file", o.Admin.TokenFile},
 		{"admin tls key", o.Admin.TLS.Key},
 	} {

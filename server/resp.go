@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,8 +27,8 @@ func (o *Options) validateRESP() error {
 	if err != nil {
 		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "off or host:port, such as 127.0.0.1:6380"}
 	}
-	if o.RESPPasswordFile == "" && !loopback(host) {
-		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "a loopback address, or a password file: others can reach this one"}
+	if o.RESPPasswordFile == "" && o.RESPTLS.ClientCA == "" && o.Callers == "" && !loopback(host) {
+		return &weir.InvalidError{Field: "resp", Value: strconv.Quote(o.RESP), Want: "a loopback address, or a password file or client certificates: others can reach this one"}
 	}
 	return nil
 }
@@ -40,16 +41,20 @@ func loopback(host string) bool {
 }
 
 // newRESP returns the server of Redis clients, or nil where there is none.
-func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
+func (a *App) newRESP() (*resp.Server, error) {
+	o := &a.options
 	if o.RESP == RESPOff {
 		return nil, nil
 	}
-	passwords, err := newTokens("resp password file", o.RESPPasswordFile, minPassword, o.Logger)
+	by, err := a.authenticator("resp")
 	if err != nil {
 		return nil, err
 	}
+	if a.respTLS, err = o.serverTLS("resp tls", o.RESPTLS); err != nil {
+		return nil, err
+	}
 	return resp.New(resp.Options{
-		Taker: taker, Password: passwords.check(), Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
 	})
 }
 
@@ -63,6 +68,9 @@ func (a *App) listenRESP(ctx context.Context) (net.Listener, error) {
 	listener, err := config.Listen(ctx, "tcp", a.options.RESP)
 	if err != nil {
 		return nil, fmt.Errorf("server: start: resp: %w", err)
+	}
+	if a.respTLS != nil {
+		listener = tls.NewListener(listener, a.respTLS)
 	}
 	return listener, nil
 }

@@ -76,7 +76,7 @@ func TestRESPServes(t *testing.T) {
 func TestRESPAsksForThePassword(t *testing.T) {
 	t.Parallel()
 	file := passwordFile(t, "hunter-2\r\n")
-	app := start(t, Options{RESP: "0.0.0.0:0", RESPPasswordFile: file})
+	app := start(t, Options{RESP: "127.0.0.1:0", RESPPasswordFile: file})
 	if got, want := say(t, app, "PING\r\n*2\r\n$4\r\nAUTH\r\n$8\r\nhunter-2\r\nPING\r\n"), "-NOAUTH Authentication required.\r\n+OK\r\n+PONG\r\n+OK\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -117,8 +117,8 @@ func TestRESPIsRefused(t *testing.T) {
 		"all of IPv4":    {"resp", Options{RESP: "0.0.0.0:0"}},
 		"all of IPv6":    {"resp", Options{RESP: "[::]:0"}},
 		"some name":      {"resp", Options{RESP: "localhost.example.com:0"}},
-		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "\n")}},
-		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", RESPPasswordFile: passwordFile(t, "a b\n")}},
+		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "\n")}},
+		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "a b\n")}},
 	} {
 		_, err := New(test.options)
 		invalid := new(weir.InvalidError)

@@ -43,6 +43,8 @@ type store struct {
 	check func(context.Context) ([]redisstore.Finding, error)
 	// nodes are the servers; nil where there are none.
 	nodes *nodes
+	// secret is that of all instances; empty if there is none.
+	secret string
 	// close gives the connections back.
 	close func() error
 }
@@ -60,7 +62,12 @@ func (o *Options) openStore() (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openStore(o.Store, storeOptions{redisstore.Options{Prefix: o.StorePrefix, Secret: secret, Logger: o.Logger}, o.StoreTLS, o.StorePasswords})
+	s, err := openStore(o.Store, storeOptions{redisstore.Options{Prefix: o.StorePrefix, Secret: secret, Logger: o.Logger}, o.StoreTLS, o.StorePasswords})
+	if err != nil {
+		return nil, err
+	}
+	s.secret = secret
+	return s, nil
 }
 
 // openStore returns the store that a URL names. It connects to nothing. Its

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/observe"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/metrics"
 	"github.com/weirlimit/weir/server/rls"
@@ -108,7 +109,7 @@ func (a *App) decided() func(*rules.Request, *rules.Plan) {
 func (a *App) withMetrics(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	mux.Handle("GET /metrics", a.metrics.Handler())
+	mux.Handle("GET /metrics", requireRead(a.metrics.Handler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(decisionPaths, r.URL.Path) {
 			// Most calls are for one; the search would end there.
@@ -125,14 +126,14 @@ func (a *App) measured(next http.Handler) http.Handler {
 }
 
 // interceptors are around each unary gRPC call, the first outermost.
-func (a *App) interceptors(service *rls.Service, known *tokens) []grpc.UnaryServerInterceptor {
+func (a *App) interceptors(service *rls.Service, by *callers.Authenticator) []grpc.UnaryServerInterceptor {
 	around := []grpc.UnaryServerInterceptor{a.metrics.Unary}
 	if a.options.Telemetry.Tracing.On() {
 		around = append(around, a.options.Telemetry.Tracing.Unary)
 	}
 	around = append(around, service.Recover)
-	if known != nil {
-		around = append(around, known.unary)
+	if by != nil {
+		around = append(around, unaryToken(by))
 	}
 	return around
 }

@@ -23,6 +23,9 @@ const (
 	waiting = 1024
 	// maxMessage bounds the keys that go out together, in bytes.
 	maxMessage = 32 << 10
+	// flushPause is how long a message that is not understood keeps others from emptying
+	// the cache again.
+	flushPause = time.Second
 	// telling bounds one message.
 	telling = time.Second
 )
@@ -35,7 +38,8 @@ type Sharer struct {
 	logger  *slog.Logger
 	queue   chan []string
 	dropped atomic.Uint64
-	failing bool // of the sender only: the last message failed
+	flushed atomic.Int64 // when a message emptied the cache last, in unix nanoseconds
+	failing bool         // of the sender only: the last message failed
 
 	mu      sync.Mutex // guards what follows
 	cancel  context.CancelFunc
@@ -59,13 +63,23 @@ func (s *Sharer) Follow(cache *denycache.Cache) {
 		Message: func(payload []byte) {
 			keys, ok := decode(payload)
 			if !ok {
-				cache.Flush() // whoever sent it meant something
+				s.flush(cache)
 				return
 			}
 			cache.Forget(keys...)
 		},
 		Joined: cache.Flush,
 	})
+}
+
+// flush empties the cache for a message that is not understood: somebody meant
+// something. Once in flushPause is enough, since no refusal is believed much longer, and
+// nobody can keep the cache empty with such messages.
+func (s *Sharer) flush(cache *denycache.Cache) {
+	now := time.Now().UnixNano()
+	if last := s.flushed.Load(); now-last >= flushPause.Nanoseconds() && s.flushed.CompareAndSwap(last, now) {
+		cache.Flush()
+	}
 }
 
 // Returned tells the others of keys, soon. It never waits: where the queue is

@@ -428,6 +428,8 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 		"a short admin token":          {[]string{"WEIR_ADMIN=127.0.0.1:0", "WEIR_ADMIN_TOKEN_FILE=" + short}, nil, false},
 		"tokens with spaces":           {[]string{"WEIR_GRPC_TOKEN_FILE=" + v.file("spaces", secret("a b"))}, nil, false},
 		"RESP's with spaces":           {[]string{"WEIR_RESP=127.0.0.1:0", "WEIR_RESP_PASSWORD_FILE=" + v.file("spaced", secret("a b"))}, nil, false},
+		"a token for a digest":         {[]string{"WEIR_CALLERS=" + v.file("callers", "callers:\n  - {name: a, tokens: ["+secret("token")+"], verbs: [take], domains: [d]}\n")}, nil, false},
+		"callers that are no YAML":     {[]string{"WEIR_CALLERS=" + v.file("no.yaml", "callers:\n\t- "+secret("token")+"\n")}, nil, false},
 		"no key":                       {[]string{"WEIR_HTTP_TLS_CERT=" + cert, "WEIR_HTTP_TLS_KEY=" + broken}, nil, false},
 		"a key for a certificate":      {[]string{"WEIR_HTTP_TLS_CERT=" + key, "WEIR_HTTP_TLS_KEY=" + key}, nil, false},
 		"the store's key":              {[]string{"WEIR_STORE=rediss://h", "WEIR_STORE_TLS_CERT=" + cert, "WEIR_STORE_TLS_KEY=" + broken}, nil, false},

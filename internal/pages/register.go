@@ -56,6 +56,7 @@ var Register = []Claim{
 	{Page: "CONTRIBUTING.md", Because: "these are the ways to run all tests, and what releases are made with"},
 	{Page: "SECURITY.md", Test: "deploy/check.TestRedisUserSuffices"},
 
+	{Page: "docs/access.md", Test: "server.TestAccessDocs"},
 	{Page: "docs/admin.md", Test: "internal/e2e.TestAdminDocs"},
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
 	{Page: "docs/configuration.md", Test: "cmd/weir/cli.TestRulesDocs"},

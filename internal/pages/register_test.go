@@ -62,6 +62,35 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+var held = regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`")
+
+// TestSecurityHolds demands that each sentence of the table of SECURITY.md names a test,
+// and that it exists.
+func TestSecurityHolds(t *testing.T) {
+	t.Parallel()
+	_, rest, _ := strings.Cut(read(t, "SECURITY.md"), "## What is held about callers\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	n := 0
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| | ") {
+			continue
+		}
+		n++
+		tests := held.FindAllStringSubmatch(line, -1)
+		if len(tests) == 0 {
+			t.Errorf("no test: %s", line)
+		}
+		for _, m := range tests {
+			if !regexp.MustCompile(`\nfunc ` + m[2] + `\(`).MatchString(testsIn(t, m[1])) {
+				t.Errorf("there is no %s.%s", m[1], m[2])
+			}
+		}
+	}
+	if n < 15 {
+		t.Errorf("%d sentences were found", n)
+	}
+}
+
 // testsIn is the text of a package's tests.
 func testsIn(t *testing.T, folder string) string {
 	t.Helper()

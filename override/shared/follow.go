@@ -13,12 +13,21 @@ import (
 	"github.com/weirlimit/weir/override"
 )
 
+// lookPause is how long looks are apart at least: whoever may publish could make every
+// instance look without end.
+const lookPause = 50 * time.Millisecond
+
 // follow looks at Redis at once, whenever it is told to, and from time to time.
 func (s *Sharer) follow(ctx context.Context) {
 	ticker := time.NewTicker(s.Poll)
 	defer ticker.Stop()
 	for {
 		s.settle(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookPause):
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -46,12 +47,13 @@ type Options struct {
 	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
 	// such command.
 	ThrottleKey func(key string) string
-	// Mounts are further handlers, by their patterns, behind the same door:
-	// /readyz, /metrics.
+	// Mounts are further handlers, by their patterns, for callers that may read what is
+	// about every domain: /readyz, /metrics.
 	Mounts map[string]http.Handler
-	// Token reports whether a caller knows what it takes, in a time that says
-	// nothing about it; it may be called concurrently. Nil: callers need nothing.
-	Token func(said string) bool
+	// Free are handlers for every caller.
+	Free map[string]http.Handler
+	// Callers authenticates callers. Nil: they need nothing.
+	Callers *callers.Authenticator
 	// Login lets in browsers, which cannot say the token with each call. Nil:
 	// nobody else is let in.
 	Login Login
@@ -69,8 +71,8 @@ type Options struct {
 
 // A Login lets in people who have said the token once. It is safe for concurrent use.
 type Login interface {
-	// Admits reports whether a request comes from one of them.
-	Admits(r *http.Request) bool
+	// Admits returns who sent a request, and whether that is one of them.
+	Admits(r *http.Request) (*callers.Identity, bool)
 	// Ask answers a request of somebody else, if it is one to log in; else it
 	// reports false and has not answered.
 	Ask(w http.ResponseWriter, r *http.Request) bool
@@ -122,18 +124,24 @@ func program(w http.ResponseWriter, _ *http.Request) {
 
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/rules", a.rules)
+	mux.HandleFunc("GET /v1/rules", reading(a.rules))
 	mux.HandleFunc("GET /v1/key", a.get)
-	mux.HandleFunc("GET /v1/overrides", a.list)
+	mux.HandleFunc("GET /v1/overrides", reading(a.list))
 	for name, do := range actions {
 		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", program)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/", reading(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/cmdline", reading(program))
+	mux.HandleFunc("GET /debug/pprof/profile", reading(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/symbol", reading(pprof.Symbol))
+	mux.HandleFunc("GET /debug/pprof/trace", reading(pprof.Trace))
 	for pattern, handler := range a.Mounts {
+		if pattern != "GET /healthz" {
+			handler = reading(handler.ServeHTTP)
+		}
+		mux.Handle(pattern, handler)
+	}
+	for pattern, handler := range a.Free {
 		mux.Handle(pattern, handler)
 	}
 	return mux

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // keyAnswer is the body of GET /v1/key.
@@ -98,7 +99,10 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 func problemOf(err error) *problem.Document {
 	var document *problem.Document
 	var mistake *weir.InvalidError
+	var forbidden *callers.ForbiddenError
 	switch {
+	case errors.As(err, &forbidden):
+		return &problem.Document{Status: http.StatusForbidden, Code: "forbidden", Detail: err.Error()}
 	case errors.As(err, &document):
 		return document
 	case errors.As(err, &mistake) && mistake.Field == "overrides":

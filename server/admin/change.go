@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // An action does something to the limits of a key.
@@ -60,6 +61,10 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 			return
 		}
 		if err := req.allow(name); err != nil {
+			fail(w, r, err)
+			return
+		}
+		if err := callers.FromContext(r.Context()).May(callers.AdminChange, req.domain); err != nil {
 			fail(w, r, err)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // guard lets in who may call. Whether the process lives is for everybody to know.
@@ -26,10 +27,15 @@ func (a *api) guard(next http.Handler) http.Handler {
 				Status: http.StatusMisdirectedRequest, Field: "host",
 				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
 			})
-		case a.Token != nil && r.URL.Path != "/healthz" && !a.admits(r):
-			strangers.ServeHTTP(w, r)
-		default:
+		case a.Callers == nil || r.URL.Path == "/healthz":
 			next.ServeHTTP(w, r)
+		default:
+			who, known := a.admits(r)
+			if !known {
+				strangers.ServeHTTP(w, r)
+				return
+			}
+			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
 		}
 	})
 }
@@ -40,6 +46,7 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	if a.Login != nil && a.Login.Ask(w, r) {
 		return
 	}
+	callers.FromRequest(r).HangUp(w)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	fail(w, r, &problem.Document{
 		Status: http.StatusUnauthorized, Field: "authorization",
@@ -47,16 +54,27 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// admits reports whether a call says the token, or comes from a browser whose user
-// has said it.
-func (a *api) admits(r *http.Request) bool {
-	return a.knows(r.Header.Get("Authorization")) || a.Login != nil && a.Login.Admits(r)
+// admits returns whose a call is, and whether it shows what is a caller's or comes from a
+// browser whose user has logged in with that.
+func (a *api) admits(r *http.Request) (*callers.Identity, bool) {
+	shown := callers.FromRequest(r)
+	if !shown.Shown && a.Login != nil {
+		if who, known := a.Login.Admits(r); known {
+			return who, true
+		}
+	}
+	return a.Callers.Authenticate(shown)
 }
 
-// knows reports whether the header has a token that is right.
-func (a *api) knows(header string) bool {
-	scheme, token, _ := strings.Cut(header, " ")
-	return strings.EqualFold(scheme, "Bearer") && a.Token(token)
+// reading serves callers that may read what is about every domain.
+func reading(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
+			fail(w, r, err)
+			return
+		}
+		next(w, r)
+	}
 }
 
 // local reports whether a Host header names this machine as seen from itself. A
@@ -72,12 +90,15 @@ func local(host string) bool {
 
 // caller says who made a call, as far as is known.
 func (a *api) caller(r *http.Request) string {
+	who := callers.FromContext(r.Context())
 	switch {
+	case who.Name() != "":
+		return "caller " + who.Name()
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
-	case a.Token != nil && !a.knows(r.Header.Get("Authorization")):
+	case a.Callers != nil && !callers.FromRequest(r).Shown:
 		return "login"
-	case a.Token != nil:
+	case a.Callers != nil:
 		return "token"
 	}
 	return "anybody on this machine"

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/config"
 )
 
@@ -22,6 +23,9 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) {
 func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 	req, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
+		return nil, err
+	}
+	if err := callers.FromContext(r.Context()).May(callers.AdminRead, req.domain); err != nil {
 		return nil, err
 	}
 	targets, err := a.find(req)

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/server/admin"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rules"
 	"github.com/weirlimit/weir/server/traffic"
@@ -39,10 +40,9 @@ type Options struct {
 	// Store tells more about the store and what stands before it; it may wait for
 	// the store as long as the context lets it. Nil: there is nothing to tell.
 	Store func(context.Context) Store
-	// Token reports whether what people say once to log in is right, in a time that
-	// says nothing about it; it may be called concurrently. A login ends when what
-	// was said is right no longer. Nil: they have to say nothing.
-	Token func(said string) bool
+	// Callers has the tokens with which people log in. A login ends when its token is
+	// nobody's any more. Nil: there is no login.
+	Callers *callers.Authenticator
 	// Secure says that browsers reach the server by TLS only: then the cookie of
 	// a session is never sent otherwise.
 	Secure bool
@@ -117,9 +117,16 @@ func New(o Options) (*Dashboard, error) {
 // Mounts are the handlers by their patterns, for [admin.Options.Mounts].
 func (d *Dashboard) Mounts() map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /{$}":                    http.HandlerFunc(d.page),
-		"GET /dashboard/rules":        http.HandlerFunc(d.rulesPart),
-		"GET /dashboard/events":       http.HandlerFunc(d.events),
+		"GET /{$}":              http.HandlerFunc(d.page),
+		"GET /dashboard/rules":  http.HandlerFunc(d.rulesPart),
+		"GET /dashboard/events": http.HandlerFunc(d.events),
+	}
+}
+
+// Free are the handlers that tell nothing about the server, by their patterns, for
+// [admin.Options.Free].
+func (d *Dashboard) Free() map[string]http.Handler {
+	return map[string]http.Handler{
 		"GET " + assetPath + "{name}": http.HandlerFunc(d.asset),
 		"POST " + loginPath:           http.HandlerFunc(d.login),
 		"POST " + logoutPath:          http.HandlerFunc(d.logout),

@@ -24,7 +24,7 @@ func (d *Dashboard) parsePages() *template.Template {
 // page shows everything as it is now; a script keeps it so.
 func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 	d.show(w, http.StatusOK, "page.html", map[string]any{
-		"Rules": d.rulesShown(), "State": d.now(r.Context()), "Spans": spans, "Token": d.Token != nil,
+		"Rules": d.rulesShown(), "State": d.now(r.Context()), "Spans": spans, "Token": d.Callers != nil,
 	})
 }
 

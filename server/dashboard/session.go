@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirlimit/weir/server/callers"
 )
 
 const (
@@ -78,15 +80,18 @@ func (s *sessions) close(secret string) {
 	delete(s.open, sha256.Sum256([]byte(secret)))
 }
 
-// Admits reports whether a request comes from a browser that has logged in, with a
-// token that is still right.
-func (d *Dashboard) Admits(r *http.Request) bool {
+// Admits returns who sent a request, and whether that is a browser that has logged in
+// with a token that is still right.
+func (d *Dashboard) Admits(r *http.Request) (*callers.Identity, bool) {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	said, found := d.sessions.known(cookie.Value, d.Now())
-	return found && (d.Token == nil || d.Token(said))
+	if !found || d.Callers == nil {
+		return nil, found
+	}
+	return d.Callers.Find(said)
 }
 
 // Ask answers who has not logged in: with the form that asks for the token where a
@@ -110,14 +115,16 @@ func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
 // login opens a session for who knows the token.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	said := r.PostFormValue("token")
-	if d.Token != nil && !d.Token(said) {
+	shown := callers.FromRequest(r)
+	shown.Token, shown.Shown = r.PostFormValue("token"), true
+	if _, known := d.Callers.Authenticate(shown); !known {
+		shown.HangUp(w)
 		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
 		d.askToken(w, r, "That is not the token.")
 		return
 	}
-	if d.Token != nil {
-		http.SetCookie(w, d.cookie(d.sessions.begin(said, d.Now()), sessionLife))
+	if d.Callers != nil {
+		http.SetCookie(w, d.cookie(d.sessions.begin(shown.Token, d.Now()), sessionLife))
 		d.Logger.InfoContext(r.Context(), "somebody logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
 	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)

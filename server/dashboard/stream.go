@@ -80,7 +80,10 @@ func (s *stream) run(r *http.Request) {
 			return
 		case <-ticker.C:
 		}
-		if s.Token != nil && cookieErr == nil && !s.Admits(r) {
+		if s.Callers == nil || cookieErr != nil {
+			continue
+		}
+		if _, known := s.Admits(r); !known {
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -83,9 +84,12 @@ func New(o Options) (http.Handler, error) {
 	return quick(map[string]http.HandlerFunc{"/v1/auth": a.auth}, found(mux)), nil
 }
 
-// decide has the request decided and judges the answer, the plan of which is the
+// decide has the request decided, if its caller may ask for that, and judges the answer, the plan of which is the
 // caller's to free. An error means that no decision was reached.
 func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
+	if err := callers.MayAsk(r.Context(), req); err != nil {
+		return err
+	}
 	plan, err := a.Rules().Plan(req)
 	if err != nil {
 		if mistake := new(weir.InvalidError); errors.As(err, &mistake) {

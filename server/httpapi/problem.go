@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	problemdoc "github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 type problem = problemdoc.Document
@@ -76,12 +77,15 @@ func idProblem(err error) *problem {
 // is the store's.
 func problemOf(err error) (p *problem, failed bool) {
 	var invalid *weir.InvalidError
+	var forbidden *callers.ForbiddenError
 	if p := idProblem(err); p != nil {
 		return p, false
 	}
 	switch {
 	case errors.As(err, &p):
 		return p, false
+	case errors.As(err, &forbidden):
+		return &problem{Status: http.StatusForbidden, Code: "forbidden", Detail: err.Error()}, false
 	case errors.As(err, &invalid):
 		return badRequest(invalid), false
 	case errors.Is(err, weir.ErrInvalid):

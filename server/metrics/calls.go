@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // HTTP counts the answers of a handler. Paths that are not named are one.
@@ -76,6 +78,55 @@ func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		m.envoy.called(info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:], code, time.Since(start))
 	}
 	return answer, err
+}
+
+// AuthFailures returns what counts the wrong tokens and passwords of a listener.
+func (m *Metrics) AuthFailures(listener string) func() {
+	return m.failures.WithLabelValues(listener).Inc
+}
+
+// maxNames bounds the names of callers that there are series for, however often their
+// file changes; further ones are counted together.
+const maxNames = 1024
+
+// names are those of callers that there are series for.
+type names struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// of returns a name as series have it.
+func (n *names) of(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = map[string]bool{}
+	}
+	if !n.known[name] && len(n.known) >= maxNames {
+		return callers.Other
+	}
+	n.known[name] = true
+	return name
+}
+
+// CallerRequests returns what counts the requests of a listener's callers.
+func (m *Metrics) CallerRequests(listener string) func(caller string, o callers.Outcome) {
+	type series struct {
+		caller  string
+		outcome callers.Outcome
+	}
+	var known sync.Map // of counters: looking them up by their labels takes longer
+	return func(caller string, o callers.Outcome) {
+		counter, found := known.Load(series{caller, o})
+		if !found {
+			name := m.names.of(caller)
+			counter = m.callers.WithLabelValues(name, listener, o.String())
+			if name == caller {
+				known.Store(series{caller, o}, counter)
+			}
+		}
+		counter.(prometheus.Counter).Inc()
+	}
 }
 
 // errorTypes are what envoyproxy/ratelimit calls its errors.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // whole is a server's metrics with everything that there can be.
@@ -29,6 +30,8 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	_, _ = f.Unary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/s/ShouldRateLimit"},
 		func(context.Context, any) (any, error) { return nil, grpc.ErrServerStopped })
+	f.AuthFailures("http")()
+	f.CallerRequests("http")("edge", callers.Admitted)
 	return f.scrape(t)
 }
 

@@ -45,6 +45,9 @@ type Metrics struct {
 	failed    *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	calls     *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	callers   *prometheus.CounterVec
+	names     names       // of callers
 	envoy     *envoyproxy // nil unless wanted
 }
 
@@ -69,10 +72,12 @@ func New(o Options) (*Metrics, error) {
 		failed:   counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
 		requests: counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:    counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
+		callers:  counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
+		failures: counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls,
+		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)

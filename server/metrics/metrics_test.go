@@ -27,6 +27,7 @@ import (
 	"github.com/weirlimit/weir/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/observe"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/metrics"
 	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
@@ -333,5 +334,24 @@ func BenchmarkFrontEnd(b *testing.B) {
 				observer.Observe(call)
 			}
 		})
+	}
+}
+
+// TestCallersAreBounded: however many names a file of callers has had, there is a bound on
+// the series.
+func TestCallersAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, "domain: d\ndescriptors: []\n")
+	count := f.CallerRequests("http")
+	for i := range 3000 {
+		count(fmt.Sprintf("caller-%d", i), callers.Admitted)
+	}
+	series := f.scrape(t)["weir_caller_requests_total"].GetMetric()
+	total := 0.0
+	for _, m := range series {
+		total += m.GetCounter().GetValue()
+	}
+	if len(series) > 1025 || total != 3000 {
+		t.Errorf("%d series, %v requests", len(series), total)
 	}
 }

@@ -79,6 +79,7 @@ func (c *session) quit([][]byte) {
 
 func (c *session) doReset([][]byte) {
 	c.reset()
+	c.recognize()
 	c.simple("RESET")
 }
 

@@ -89,7 +89,8 @@ func FuzzSession(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s := newServer(f, Options{Password: isSecret, Taker: answering{}})
+	s := newServer(f, Options{Callers: protected(f), Taker: answering{}})
+	s.authDelay = 0
 	f.Fuzz(func(t *testing.T, input []byte) {
 		c := newSession(s, nopConn{})
 		fuzztest.Within(t, fuzztest.MostBytes, len(input), func() {

@@ -1,7 +1,9 @@
 package resp
 
 import (
-	"crypto/subtle"
+	"crypto/tls"
+
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // likeVersion is the version of Redis whose manners these are.
@@ -20,25 +22,26 @@ type greeting struct {
 	proto  int
 	name   string
 	authed bool
+	who    *callers.Identity
 }
 
 // hello changes nothing unless all that it asks for can be.
 func (c *session) hello(args [][]byte) {
-	g := greeting{proto: c.proto, name: c.name, authed: c.authed}
+	g := greeting{proto: c.proto, name: c.name, authed: c.authed, who: c.who}
 	refusal := ""
 	if len(args) > 0 {
 		if refusal = g.version(args[0]); refusal == "" {
-			refusal = g.options(c.server, args[1:])
+			refusal = g.options(c, args[1:])
 		}
 	}
 	if refusal == "" && !g.authed {
 		refusal = errHello
 	}
 	if refusal != "" {
-		c.fail(refusal)
+		c.refuse(refusal)
 		return
 	}
-	c.proto, c.name, c.authed = g.proto, g.name, g.authed
+	c.proto, c.name, c.authed, c.who = g.proto, g.name, g.authed, g.who
 	c.welcome()
 }
 
@@ -54,11 +57,11 @@ func (g *greeting) version(arg []byte) (refusal string) {
 	return ""
 }
 
-func (g *greeting) options(s *Server, args [][]byte) (refusal string) {
+func (g *greeting) options(c *session, args [][]byte) (refusal string) {
 	for len(args) > 0 {
 		switch name := lower(args[0]); {
 		case name == "auth" && len(args) >= 3:
-			if refusal = s.check(args[1], args[2]); refusal != "" {
+			if g.who, refusal = c.check(args[1], args[2]); refusal != "" {
 				return refusal
 			}
 			g.authed, args = true, args[3:]
@@ -93,31 +96,58 @@ func (c *session) welcome() {
 }
 
 func (c *session) auth(args [][]byte) {
-	user, password := []byte(defaultUser), args[len(args)-1]
+	user, password := []byte(callers.DefaultUser), args[len(args)-1]
 	if len(args) == 2 {
 		user = args[0]
 	}
-	if refusal := c.server.check(user, password); refusal != "" {
-		c.fail(refusal)
+	who, refusal := c.check(user, password)
+	if refusal != "" {
+		c.refuse(refusal)
 		return
 	}
-	c.authed = true
+	c.authed, c.who = true, who
 	c.simple("OK")
 }
 
-const defaultUser = "default"
+// check returns whose a user and a password are, or the refusal of those that are not a
+// caller's.
+func (c *session) check(user, password []byte) (who *callers.Identity, refusal string) {
+	if c.server.callers == nil {
+		return nil, errNoneSet
+	}
+	who, known := c.server.callers.Authenticate(&callers.Credentials{
+		User: string(user), Token: string(password), Shown: true,
+		Remote: c.conn.RemoteAddr().String(), Connection: &c.attempts,
+	})
+	if !known {
+		return nil, errPassword
+	}
+	return who, ""
+}
 
-// check refuses who is not the default user or does not know the password, in a
-// time that says nothing about either.
-func (s *Server) check(user, password []byte) (refusal string) {
-	if s.password == nil {
-		return errNoneSet
+// recognize authenticates a client by its certificate, if that is a caller's.
+func (c *session) recognize() {
+	c.recognized = true
+	secured, ok := c.conn.(*tls.Conn)
+	if !ok || c.server.callers == nil {
+		return
 	}
-	right := s.password(string(password))
-	if subtle.ConstantTimeCompare(user, []byte(defaultUser)) != 1 || !right {
-		return errPassword
+	state := secured.ConnectionState()
+	if who, known := c.server.callers.Certificate(callers.Genuine(&state)); known {
+		c.authed, c.who = true, who
 	}
-	return ""
+}
+
+// refuse answers AUTH or HELLO with an error. A wrong password is answered late, and
+// after several in a row the server hangs up, so that guessing takes time and
+// connections. Only this connection waits.
+func (c *session) refuse(refusal string) {
+	if refusal == errPassword {
+		c.flush() // earlier answers do not wait
+		c.ending = c.attempts.Exhausted() || c.server.draining.Load()
+		c.server.pause(c.server.authDelay)
+	}
+	c.fail(refusal)
 }
 
 // nameable reports whether a client can have that name.

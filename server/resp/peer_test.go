@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +14,25 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// isSecret is the password that servers of tests ask for, where they do.
-func isSecret(said string) bool { return said == "secret" }
+// protected returns an authenticator whose only password is "secret".
+func protected(t testing.TB) *callers.Authenticator {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "passwords")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secrets, err := callers.SecretsFile{Setting: "resp password file", File: file, Least: 1}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return callers.New(callers.Options{Listener: "resp", Secrets: secrets})
+}
 
 // newServer returns a server that ends with the test, on an empty store whose
 // clock stands still unless the options bring another.

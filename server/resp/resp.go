@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -25,7 +26,8 @@ const (
 // The bounds of one connection.
 const (
 	idleTimeout  = 300 * time.Second
-	authTimeout  = 10 * time.Second // before AUTH
+	authTimeout  = 10 * time.Second // from the first byte to AUTH, whatever is said
+	authDelay    = 250 * time.Millisecond
 	writeTimeout = 5 * time.Second
 	maxUnsent    = 16 << 10 // bytes of answers that wait to be written
 	maxPipeline  = 1024     // answers that wait to be written
@@ -35,10 +37,8 @@ const (
 type Options struct {
 	// Taker decides.
 	Taker weir.Taker
-	// Password reports whether what a client says before anything else is right, in
-	// a time that says nothing about it; it may be called concurrently. Nil: they
-	// have to say nothing.
-	Password func(said string) bool
+	// Callers authenticates the clients. Nil: they need no password.
+	Callers *callers.Authenticator
 	// Timeout is how long a command may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
@@ -54,8 +54,9 @@ type Options struct {
 // concurrent use. Create it with New.
 type Server struct {
 	taker          weir.Taker
-	password       func(said string) bool // nil: nothing has to be said
+	callers        *callers.Authenticator // nil: no password is needed
 	timeout        time.Duration
+	authDelay      time.Duration // of the answer to a wrong password
 	maxConnections int
 	logger         *slog.Logger
 
@@ -88,7 +89,8 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		taker:          o.Taker,
-		password:       o.Password,
+		callers:        o.Callers,
+		authDelay:      authDelay,
 		timeout:        cmp.Or(o.Timeout, DefaultTimeout),
 		maxConnections: cmp.Or(o.MaxConnections, DefaultMaxConnections),
 		logger:         cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),

@@ -93,7 +93,8 @@ func (s *Server) refuse(conn net.Conn, full bool) {
 		return
 	}
 	s.warn("too many clients", "most", s.maxConnections)
-	if conn.SetWriteDeadline(time.Now().Add(refuseTimeout)) == nil {
+	// For reading too: TLS begins with that.
+	if conn.SetDeadline(time.Now().Add(refuseTimeout)) == nil {
 		// Whoever does not hear it sees the end.
 		_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n")
 	}

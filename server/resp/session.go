@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/weirlimit/weir/server/callers"
 )
 
 const (
@@ -25,6 +27,13 @@ type session struct {
 	id     int64
 	name   string
 	authed bool
+	who    *callers.Identity
+	// recognized says that the client's certificate was looked at.
+	recognized bool
+
+	// stranger is since when the client has not been authenticated.
+	stranger time.Time
+	attempts callers.Connection
 
 	in     []byte // has arrived and is not answered yet
 	args   [maxArgs][]byte
@@ -42,14 +51,22 @@ func newSession(s *Server, conn net.Conn) *session {
 	return c
 }
 
-// reset makes the session a new one.
-func (c *session) reset() { c.proto, c.name, c.authed = 2, "", c.server.password == nil }
+// reset makes the session a new one. A client that RESETs before AUTH gains no time.
+func (c *session) reset() {
+	if c.authed || c.stranger.IsZero() {
+		c.stranger = time.Now()
+	}
+	c.proto, c.name, c.authed, c.who = 2, "", c.server.callers == nil, nil
+}
 
 // run answers requests until the client or the server has had enough.
 func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
 	for c.await() {
+		if !c.recognized {
+			c.recognize()
+		}
 		c.answer()
 		c.flush()
 	}
@@ -59,14 +76,15 @@ func (c *session) run() {
 }
 
 // await waits for more input and reports whether there is any. A client has the
-// idle time for each whole command: single bytes gain it nothing.
+// idle time for each whole command: single bytes gain it nothing. Before AUTH its
+// commands gain it nothing either.
 func (c *session) await() bool {
 	if c.ending || c.broken {
 		return false
 	}
 	if c.active {
 		c.active = false
-		if c.conn.SetReadDeadline(time.Now().Add(c.patience())) != nil {
+		if c.conn.SetReadDeadline(c.deadline()) != nil {
 			return false
 		}
 	}
@@ -82,11 +100,11 @@ func (c *session) await() bool {
 	return n > 0 || err == nil
 }
 
-func (c *session) patience() time.Duration {
+func (c *session) deadline() time.Time {
 	if !c.authed {
-		return authTimeout
+		return c.stranger.Add(authTimeout)
 	}
-	return idleTimeout
+	return time.Now().Add(idleTimeout)
 }
 
 // makeRoom grows the buffer by what has arrived, never by what is announced, and

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // nopConn takes everything and has nothing to say.
@@ -24,6 +25,7 @@ type nopConn struct{ net.Conn }
 
 func (nopConn) Write(p []byte) (int, error)        { return len(p), nil }
 func (nopConn) SetWriteDeadline(_ time.Time) error { return nil }
+func (nopConn) RemoteAddr() net.Addr               { return new(net.TCPAddr) }
 
 // halfConn notes that no more is written.
 type halfConn struct {
@@ -195,15 +197,56 @@ func TestAuth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := converse(t, newServer(t, Options{Password: isSecret}), test.send); got != test.want {
+			if got := converse(t, newServer(t, Options{Callers: protected(t)}), test.send); got != test.want {
 				t.Errorf("\n got %q\nwant %q", got, test.want)
 			}
 		})
 	}
-	got := converse(t, newServer(t, Options{Password: isSecret}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
+	got := converse(t, newServer(t, Options{Callers: protected(t)}), "HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\n")
 	if !strings.HasPrefix(got, "%7\r\n") || !strings.HasSuffix(got, lines("$2 me")) {
 		t.Errorf("hello: %q", got)
 	}
+}
+
+// TestGuessingCosts: a connection has a few guesses, each of which takes time, however
+// many arrive at once and with which command; other connections do not wait.
+func TestGuessingCosts(t *testing.T) {
+	t.Parallel()
+	for name, guess := range map[string]string{"auth": "AUTH wrong\r\n", "hello": "HELLO 3 AUTH default wrong\r\n", "a user": "AUTH root secret\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, Options{Callers: protected(t)})
+				begun := time.Now()
+				guessing, other := connect(t, s), connect(t, s)
+				var clients sync.WaitGroup
+				defer clients.Wait()
+				clients.Go(func() {
+					if got := tell(t, other, "AUTH secret\r\nQUIT\r\n"); got != "+OK\r\n+OK\r\n" || time.Since(begun) != 0 {
+						t.Errorf("another client: %q after %s", got, time.Since(begun))
+					}
+				})
+				got := tell(t, guessing, strings.Repeat(guess, 100)+"AUTH secret\r\n")
+				if want := strings.Repeat("-"+errPassword+"\r\n", callers.MaxFailures); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if took, want := time.Since(begun), callers.MaxFailures*authDelay; took < want {
+					t.Errorf("%d guesses took %s, want %s", callers.MaxFailures, took, want)
+				}
+			})
+		})
+	}
+}
+
+// TestGuessesInARow: a password that is right is no guess.
+func TestGuessesInARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		few := strings.Repeat("AUTH wrong\r\n", callers.MaxFailures-1) + "AUTH secret\r\n"
+		if got := converse(t, newServer(t, Options{Callers: protected(t)}), few+few); strings.Count(got, "+OK") != 2 {
+			t.Errorf("got %q", got)
+		}
+	})
 }
 
 func TestIdleClientsAreHungUpOn(t *testing.T) {
@@ -220,13 +263,16 @@ func TestIdleClientsAreHungUpOn(t *testing.T) {
 		"silence before AUTH":       {true, "", "", authTimeout},
 		"silence after a wrong one": {true, "AUTH wrong\r\n", "", authTimeout},
 		"silence after AUTH":        {true, "AUTH secret\r\n", "", idleTimeout},
+		"pings before AUTH":         {true, "", "PING\r\n", authTimeout},
+		"resets before AUTH":        {true, "", "RESET\r\n", authTimeout},
+		"reset after AUTH":          {true, "AUTH secret\r\nRESET\r\n", "PING\r\n", authTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				o := Options{}
 				if test.protected {
-					o.Password = isSecret
+					o.Callers = protected(t)
 				}
 				conn := connect(t, newServer(t, o))
 				begun := time.Now()

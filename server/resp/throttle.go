@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 const (
 	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	// Domain is where callers need leave for CL.THROTTLE.
+	Domain = "cl.throttle"
 	// prefix keeps the keys apart from those of rules, which escape the
 	// semicolon in their first part.
 	prefix = "cl.throttle;"
@@ -59,6 +62,15 @@ func (c *session) throttle(args [][]byte) {
 	if err != nil {
 		c.settle()
 		c.fail("ERR " + inWords(err))
+		return
+	}
+	verb := callers.Take
+	if charge.Cost == 0 {
+		verb = callers.Peek
+	}
+	if err := c.who.May(verb, Domain); err != nil {
+		c.settle()
+		c.fail("NOPERM " + err.Error())
 		return
 	}
 	if c.batch == nil {

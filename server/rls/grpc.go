@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/callers"
 )
 
 // Register puts the service on a gRPC server.
@@ -41,6 +42,9 @@ func (g *grpcService) ShouldRateLimit(ctx context.Context, m *rlsv3.RateLimitReq
 // statusOf is an error as gRPC tells it. What a store's driver says stays in the
 // log; the class says what became of the charge.
 func statusOf(err error) error {
+	if forbidden(err) {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
 	if !isInvalid(err) {
 		return status.Error(codes.Unavailable, "the store reached no decision"+classOf(err))
 	}
@@ -55,6 +59,12 @@ func statusOf(err error) error {
 		}
 	}
 	return s.Err()
+}
+
+// forbidden reports whether an error says that a caller may not ask for something.
+func forbidden(err error) bool {
+	var e *callers.ForbiddenError
+	return errors.As(err, &e)
 }
 
 func classOf(err error) string {

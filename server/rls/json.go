@@ -15,7 +15,7 @@ import (
 const MaxRequestBytes = 256 << 10
 
 // JSON answers requests in proto3's JSON: 200 within the limits, 429 over them,
-// 400 for what is no request, 503 while the store fails.
+// 400 for what is no request, 403 for what its caller may not ask, 503 while the store fails.
 func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -41,6 +41,8 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := s.Decide(r.Context(), decode(m))
 	switch {
+	case forbidden(err):
+		http.Error(w, err.Error(), http.StatusForbidden)
 	case isInvalid(err):
 		plain(w, http.StatusBadRequest)
 	case err != nil:

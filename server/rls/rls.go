@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -93,6 +94,9 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	c := newCall(len(req.Descriptors))
 	defer c.free()
 	if err := s.read(req, &c.asked); err != nil {
+		return nil, err
+	}
+	if err := callers.MayAsk(ctx, &c.asked); err != nil {
 		return nil, err
 	}
 	plan, err := s.options.Rules().Plan(&c.asked)

@@ -73,6 +73,7 @@ not begin.`,
 	flags.StringVar(&f.aim.limit, "limit", "1000/s", "of a store: the limit of each key")
 	flags.StringVar(&f.aim.domain, "domain", "demo", "of a server: the domain of the requests")
 	flags.StringVar(&f.aim.entry, "entry", "user", "of a server: the key of the entry whose values are the keys")
+	defineInsecureToken(flags, &f.aim.clear)
 	flags.StringVar(&f.aim.tokenFile, "token-file", "", "of a server: file with the token that it asks for")
 	flags.StringVar(&f.aim.tls.ca, "ca", "", "of a server over TLS: who signs its certificate, PEM (default: the system's)")
 	flags.StringVar(&f.aim.tls.cert, "cert", "", "of a server over TLS: certificate to show, PEM")

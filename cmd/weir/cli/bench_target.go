@@ -36,6 +36,7 @@ type benchAim struct {
 	target, limit    string
 	domain, entry    string
 	tokenFile, token string
+	clear            bool // the token may go in plain text
 	tls              clientTLS
 	pid              int
 
@@ -57,7 +58,7 @@ func (a *benchAim) check(given func(flag string) bool) error {
 	var foreign []string
 	switch a.scheme {
 	case "memory", "redis", "rediss", "unix":
-		foreign = []string{"domain", "entry", "token-file", "ca", "cert", "key", "pid"}
+		foreign = []string{"domain", "entry", "token-file", insecureToken, "ca", "cert", "key", "pid"}
 	case "http", "https", "grpc", "grpcs":
 		foreign = []string{"limit"}
 		if !a.secured() {
@@ -70,6 +71,11 @@ func (a *benchAim) check(given func(flag string) bool) error {
 				value = "with a user" // and perhaps a password
 			}
 			return &weir.InvalidError{Field: "target", Value: value, Want: a.scheme + "://HOST:PORT and no more"}
+		}
+		if a.tokenFile != "" && !a.clear {
+			if err := checkClearText("token-file", u); err != nil {
+				return err
+			}
 		}
 	default:
 		// It may hold a password.

@@ -79,7 +79,7 @@ func (b *borrowed) set(flags *pflag.FlagSet, f *family, e *environment) error {
 	}
 	b.behind[name] = b.names[f]
 	if len(b.names[f]) == 0 {
-		b.behind[name] = e.marks()
+		b.behind[name] = []string{dropIn}
 	}
 	if err := flags.Lookup(name).Value.Set(value); err != nil {
 		return fmt.Errorf("invalid value %q in %s: %w", value, strings.Join(b.behind[name], ", "), err)
@@ -168,10 +168,9 @@ func (e *environment) admin() string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// marks are the variables that tell an environment of envoyproxy/ratelimit.
-func (e *environment) marks() []string {
-	return slices.DeleteFunc([]string{"RUNTIME_ROOT", "REDIS_URL"}, func(name string) bool { return e.get(name) == "" })
-}
+// dropIn is the variable that marks an environment as one of envoyproxy/ratelimit.
+// Others, such as REDIS_URL, are common, and open no listener to other machines.
+const dropIn = "RUNTIME_ROOT"
 
 func (e *environment) folder() string {
 	root, sub, app := e.get("RUNTIME_ROOT"), e.get("RUNTIME_SUBDIRECTORY"), e.get("RUNTIME_APPDIRECTORY")
@@ -198,15 +197,16 @@ func (e *environment) files() string {
 	return config.FilesHidden.String()
 }
 
-// address is where to listen: everywhere in an environment of
-// envoyproxy/ratelimit, on the loopback interface in any other.
+// address returns where to listen: on all interfaces in place of
+// envoyproxy/ratelimit, on the loopback interface in any other environment, unless
+// hostName says otherwise.
 func (e *environment) address(hostName, portName, standard string) string {
 	host, port := e.get(hostName), e.get(portName)
-	marked := len(e.marks()) > 0
-	if host+port == "" && !marked {
+	replaces := e.get(dropIn) != ""
+	if host+port == "" && !replaces {
 		return ""
 	}
-	if host == "" && marked {
+	if host == "" && replaces {
 		host = "0.0.0.0"
 	}
 	return net.JoinHostPort(cmp.Or(host, "127.0.0.1"), cmp.Or(port, standard))

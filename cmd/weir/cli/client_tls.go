@@ -3,8 +3,13 @@ package cli
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir"
 )
@@ -34,6 +39,27 @@ func (t *clientTLS) config(prefix string) (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// insecureToken is the flag that lets a command send a token in plain text.
+const insecureToken = "insecure-token"
+
+func defineInsecureToken(flags *pflag.FlagSet, to *bool) {
+	flags.BoolVar(to, insecureToken, false, "send the token without TLS to another machine, where a mesh or a tunnel encrypts it")
+}
+
+// checkClearText refuses to send a token in plain text to another machine. The field is
+// the flag that names the token's file.
+func checkClearText(field string, to *url.URL) error {
+	host := to.Hostname()
+	address, err := netip.ParseAddr(host)
+	if strings.HasSuffix(to.Scheme, "s") || host == "localhost" || err == nil && address.Unmap().IsLoopback() {
+		return nil
+	}
+	return &weir.InvalidError{
+		Field: field, Value: "for " + to.Scheme + "://" + to.Host,
+		Want: to.Scheme + "s://" + to.Host + ", or --" + insecureToken + " where a mesh or a tunnel encrypts the connection: the token would cross the network in plain text",
+	}
 }
 
 func wrongFile(field, file, want string) error {

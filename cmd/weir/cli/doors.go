@@ -17,6 +17,8 @@ type doorFlags struct {
 	ipv6Bits             int
 	httpMost, respMost   int
 	httpTokens, grpcFile string
+	insecureToken        bool
+	callers              string
 }
 
 func (f *doorFlags) define(flags *pflag.FlagSet) {
@@ -25,6 +27,8 @@ func (f *doorFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&f.httpMost, "http-max-connections", server.DefaultHTTPMaxConnections, "how many HTTP connections can be open")
 	flags.IntVar(&f.respMost, "resp-max-connections", resp.DefaultMaxConnections, "how many Redis clients can be connected")
 	flags.StringVar(&f.httpTokens, "http-token-file", "", "file with the tokens, one a line, of which HTTP callers have to give one")
+	flags.StringVar(&f.callers, "callers", "", "YAML file of callers, each with digests of tokens or names of certificates, and with what it may do in which domains")
+	flags.BoolVar(&f.insecureToken, "insecure-token", false, "admit tokens and passwords without TLS from other machines, where a mesh or a tunnel encrypts them")
 	flags.StringVar(&f.grpcFile, "grpc-token-file", "", "file with the tokens of which callers of Envoy's rate limit service have to give one")
 }
 
@@ -38,6 +42,7 @@ func (f *doorFlags) apply(o *server.Options) error {
 		return named("client-ip-v6-prefix", err)
 	}
 	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
+	o.InsecureToken, o.Callers = f.insecureToken, f.callers
 	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
 	return nil
 }

@@ -94,6 +94,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.admin.url, "admin", server.DefaultAdmin, "admin listener of the server: host:port or a URL")
 	flags.StringVar(&f.admin.token, "admin-token-file", "", "file with the token that it asks for, on the first line")
+	defineInsecureToken(flags, &f.admin.clear)
 	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "who signs the certificate of the listener, PEM (default: the system's)")
 	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "certificate to show, PEM")
 	flags.StringVar(&f.admin.tls.key, "admin-key", "", "its key, PEM")

@@ -26,6 +26,7 @@ const (
 type adminClient struct {
 	url   string
 	token string // a file
+	clear bool   // the token may go in plain text
 	tls   clientTLS
 }
 
@@ -90,6 +91,11 @@ func (c *adminClient) base() (string, error) {
 func (c *adminClient) authorize(req *http.Request) error {
 	if c.token == "" {
 		return nil
+	}
+	if !c.clear {
+		if err := checkClearText("admin-token-file", req.URL); err != nil {
+			return err
+		}
 	}
 	text, err := os.ReadFile(c.token)
 	if err != nil {

@@ -32,6 +32,7 @@ type serveFlags struct {
 	storePasswords       server.StorePasswords
 	http, grpc           string
 	httpTLS, grpcTLS     server.TLS
+	respTLS              server.TLS
 	resp, respPassword   string
 	headers              string
 	logFormat, logLevel  string
@@ -85,6 +86,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineTLS(flags, "grpc", &f.grpcTLS)
 	f.doors.define(flags)
 	flags.StringVar(&f.resp, "resp", server.RESPOff, "address at which Redis clients find CL.THROTTLE, or off")
+	defineTLS(flags, "resp", &f.respTLS)
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file of passwords, one on each line; Redis clients have to give one of them")
 	defineAdmin(flags, &f.admin)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
@@ -105,7 +107,7 @@ func (f *serveFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.configMerge, "config-merge", false, "let several files name one domain")
 	flags.StringVar(&f.store, "store", server.DefaultStore, "where the limits are kept: memory, redis://…, rediss://…, unix://…, redis+cluster://host,host… or redis+sentinel://master@host,host…")
 	flags.StringVar(&f.storePrefix, "store-prefix", "", "what keys in Redis begin with (default \"weir:\")")
-	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with what makes the slots of keys unpredictable; the same for all instances")
+	flags.StringVar(&f.storeSecret, "store-secret-file", "", "file with a secret that makes the slots of keys unpredictable and proves messages between instances; the same for all of them")
 	defineStoreTLS(flags, &f.storeTLS)
 	defineStorePasswords(flags, &f.storePasswords)
 	flags.IntVar(&f.denyCache, "deny-cache-entries", denycache.DefaultEntries, "how many refusals of a store in Redis to remember, so that it is not asked again before they end; 0 for none")
@@ -223,6 +225,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		StorePasswords:   f.storePasswords,
 		StoreSecretFile:  f.storeSecret,
 		RESPPasswordFile: f.respPassword,
+		RESPTLS:          f.respTLS,
 		Logger:           logger,
 
 		DenyCacheEntries: f.denyCache,

@@ -1,0 +1,160 @@
+// Package callers finds out who calls a listener and what the caller may do, and counts
+// who fails to prove it. Every listener asks it, whatever its protocol.
+package callers
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// MinSecret is how many bytes a secret has at least where it can be guessed from
+	// other machines, and every token.
+	MinSecret = 16
+	// MaxFailures is how many times in a row a connection may show credentials that
+	// nobody has. The listener then closes it.
+	MaxFailures = 5
+	// DefaultUser is the user of every secret, as Redis calls it.
+	DefaultUser = "default"
+)
+
+// Options are what [New] needs.
+type Options struct {
+	// Listener is the name of the listener: "http", "grpc", "resp" or "admin".
+	Listener string
+	// Secrets are tokens or passwords of callers that may do everything. Nil: there are
+	// none.
+	Secrets *Secrets
+	// File has callers that may do what it says. Nil: there are none.
+	File *File
+	// Failed, if not nil, is called for each failure.
+	Failed func()
+	// Requests, if not nil, is called for each request, with the caller's name in the
+	// file, or [Other], and what became of it.
+	Requests func(caller string, o Outcome)
+	// Logger gets at most one line a second about failures. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// An Authenticator finds out who calls one listener. It is safe for concurrent use and
+// starts nothing. A nil *Authenticator admits everybody.
+type Authenticator struct {
+	options    Options
+	unlogged   atomic.Int64 // failures since the last line
+	lastLogged atomic.Int64 // unix seconds
+}
+
+// An Outcome is what becomes of a request before anything is decided.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Admitted requests are carried out.
+	Admitted Outcome = iota
+	// Forbidden requests ask for what their caller may not do.
+	Forbidden
+	// Unauthenticated requests show nothing, or nothing that is a caller's.
+	Unauthenticated
+)
+
+// String returns the outcome as metrics have it.
+func (o Outcome) String() string { return [...]string{"admitted", "forbidden", "unauthenticated"}[o] }
+
+// New returns an authenticator, or nil if the options name nothing to ask for.
+func New(o Options) *Authenticator {
+	if o.Secrets == nil && o.File == nil {
+		return nil
+	}
+	if o.Requests == nil {
+		o.Requests = func(string, Outcome) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Failed == nil {
+		o.Failed = func() {}
+	}
+	return &Authenticator{options: o}
+}
+
+// Credentials are what a caller shows.
+type Credentials struct {
+	// User is the user of protocols that have one; [DefaultUser] or nothing.
+	User string
+	// Token is a token or password. Shown says that there is one, however empty.
+	Token string
+	Shown bool
+	// Certificate is the client's, found genuine. Nil: there is none. A token, if one is
+	// shown, goes first.
+	Certificate *x509.Certificate
+	// Remote is the address that the call comes from, for the log.
+	Remote string
+	// Connection counts the failures on the call's connection. Nil: nobody counts.
+	Connection *Connection
+}
+
+// Authenticate returns whose credentials these are, and whether they are a caller's. A
+// secret that is shown and wrong is a failure: it is counted, and the log tells how many
+// there were. The time it takes says nothing about how much of a secret is right.
+func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
+	if a == nil {
+		return nil, true
+	}
+	if !c.Shown {
+		if who, known := a.Certificate(c.Certificate); known {
+			return who, true
+		}
+		a.options.Requests(Other, Unauthenticated)
+		return nil, false
+	}
+	who, known := a.Find(c.Token)
+	if known && (c.User == "" || c.User == DefaultUser || c.User == who.Name()) {
+		c.Connection.succeed()
+		return who, true
+	}
+	c.Connection.fail()
+	a.options.Requests(Other, Unauthenticated)
+	a.fail(c.Remote)
+	return nil, false
+}
+
+// Find returns whose a token is, as Authenticate does, but counts nothing: it is for
+// tokens that were right once.
+func (a *Authenticator) Find(token string) (*Identity, bool) {
+	if a.options.Secrets != nil && a.options.Secrets.Has(token) {
+		return &Identity{by: a}, true
+	}
+	if a.options.File == nil {
+		return nil, false
+	}
+	return a.identity(a.options.File.set().token(token))
+}
+
+// Certificate returns whose a client's certificate is, which was found genuine and may be
+// nil, and whether it is a caller's. It counts nothing.
+func (a *Authenticator) Certificate(c *x509.Certificate) (*Identity, bool) {
+	if c == nil || a.options.File == nil {
+		return nil, false
+	}
+	return a.identity(a.options.File.set().certificate(c))
+}
+
+func (a *Authenticator) identity(caller *Caller) (*Identity, bool) {
+	if caller == nil {
+		return nil, false
+	}
+	return &Identity{caller, a}, true
+}
+
+// fail counts a failure and logs it, unless one was logged this second.
+func (a *Authenticator) fail(remote string) {
+	a.options.Failed()
+	a.unlogged.Add(1)
+	now := time.Now().Unix()
+	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
+		a.options.Logger.Warn("callers show secrets that are wrong", "listener", a.options.Listener,
+			"failures", a.unlogged.Swap(0), "last_remote", remote)
+	}
+}

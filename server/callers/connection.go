@@ -1,0 +1,75 @@
+package callers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// A Connection counts the failures in a row on one connection. The zero value is ready
+// for use; it is safe for concurrent use. A nil *Connection counts nothing.
+type Connection struct{ failures atomic.Int32 }
+
+// Exhausted reports whether so many failures in a row came that the listener should
+// close the connection.
+func (c *Connection) Exhausted() bool { return c != nil && c.failures.Load() >= MaxFailures }
+
+func (c *Connection) fail() {
+	if c != nil {
+		c.failures.Add(1)
+	}
+}
+
+func (c *Connection) succeed() {
+	if c != nil && c.failures.Load() != 0 {
+		c.failures.Store(0)
+	}
+}
+
+type connectionKey struct{}
+
+// ConnContext is for [http.Server.ConnContext]: it makes [FromRequest] count the failures
+// on each connection.
+func ConnContext(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, new(Connection))
+}
+
+// FromRequest returns what an HTTP request shows: a token as Bearer in its only
+// Authorization header, a client's certificate.
+func FromRequest(r *http.Request) *Credentials {
+	c := &Credentials{Remote: r.RemoteAddr}
+	c.Connection, _ = r.Context().Value(connectionKey{}).(*Connection)
+	c.Token, c.Shown = Bearer(r.Header["Authorization"])
+	c.Certificate = Genuine(r.TLS)
+	return c
+}
+
+// Genuine returns the client's certificate of a connection, found genuine; nil if there is
+// none.
+func Genuine(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.VerifiedChains[0][0]
+}
+
+// HangUp has the connection closed after the answer to a request, if too many failures
+// in a row came on it. It is called before the answer is written.
+func (c *Credentials) HangUp(w http.ResponseWriter) {
+	if c.Connection.Exhausted() {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// Bearer returns the token of a call's only Authorization.
+func Bearer(values []string) (token string, shown bool) {
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, found := strings.Cut(values[0], " ")
+	return strings.TrimSpace(token), found && strings.EqualFold(scheme, "Bearer")
+}
