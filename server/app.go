@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -58,8 +59,10 @@ type App struct {
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
-	failed   chan error // why serving ended, if nobody stopped it
-	serving  sync.WaitGroup
+	// dismissing is set once HTTP clients are told to leave their connections.
+	dismissing atomic.Bool
+	failed     chan error // why serving ended, if nobody stopped it
+	serving    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows; never held while waiting
 	started  bool
@@ -67,7 +70,9 @@ type App struct {
 	stopping bool
 	stopped  chan struct{} // closed when Stop is through
 	unwatch  context.CancelFunc
-	stopErr  error // read after stopped
+	// httpListener is nil before Start.
+	httpListener net.Listener
+	stopErr      error // read after stopped
 }
 
 // New puts a server together. It starts nothing, connects to nothing and listens

@@ -47,7 +47,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(a.measured(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)), o.Logger)
+	a.http = newHTTPServer(a.dismissed(a.measured(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP))), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}
@@ -84,4 +84,15 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
+}
+
+// dismissed closes connections with their next answer once the server dismisses its
+// clients.
+func (a *App) dismissed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.dismissing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }

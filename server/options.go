@@ -116,8 +116,11 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
 	// [httpapi.DefaultTimeout].
 	Timeout time.Duration
-	// DrainDelay is how long Stop goes on accepting calls after /readyz has
-	// begun to refuse, for balancers that notice late. Zero: not at all.
+	// DrainDelay is how long Stop goes on accepting connections after /readyz has
+	// begun to refuse, for balancers that notice late. Then HTTP clients have as
+	// long again, at most 1 s, to use open connections once more: the answer
+	// closes them. Zero: connections are closed at once, and calls that are
+	// sent on them at that moment are lost.
 	DrainDelay time.Duration
 	// DrainTimeout bounds Stop as [App.Run] calls it, the delay included. Zero:
 	// [DefaultDrainTimeout].
