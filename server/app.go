@@ -36,6 +36,7 @@ const (
 type App struct {
 	options Options
 	logger  *slog.Logger
+	seldom  *slog.Logger // for warnings that come again and again
 	rules   atomic.Pointer[rules.Set]
 	store   *store
 	http    *http.Server
@@ -94,6 +95,7 @@ func New(o Options) (*App, error) {
 	a := &App{
 		options: o,
 		logger:  o.Logger,
+		seldom:  withoutRepeats(o.Logger, time.Now),
 		store:   s,
 		failed:  make(chan error, 1),
 		stopped: make(chan struct{}),

@@ -23,7 +23,7 @@ func (a *App) build() error {
 		Headers:  o.Headers,
 		ClientIP: o.ClientIP,
 		Ready:    a.checks,
-		Logger:   o.Logger,
+		Logger:   a.seldom,
 	})
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (a *App) build() error {
 		Taker:   a.frontEnd("rls"),
 		Timeout: o.Timeout,
 		Decided: a.decided(),
-		Logger:  o.Logger,
+		Logger:  a.seldom,
 	})
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (a *App) build() error {
 	if a.rpc, err = newRPC(service, o, a.interceptors(service, ofGRPC), a.healthy); err != nil {
 		return err
 	}
-	if a.resp, err = o.newRESP(a.frontEnd("resp")); err != nil {
+	if a.resp, err = o.newRESP(a.frontEnd("resp"), a.seldom); err != nil {
 		return err
 	}
 	a.watch()

@@ -68,7 +68,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: start: %w", err)
 	}
-	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http), a.serveHTTP}}
+	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http, a.seldom), a.serveHTTP}}
 	rpc, err := a.options.listenRPC(ctx)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(doors))

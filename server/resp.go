@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -40,7 +41,7 @@ func loopback(host string) bool {
 }
 
 // newRESP returns the server of Redis clients, or nil where there is none.
-func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
+func (o *Options) newRESP(taker weir.Taker, seldom *slog.Logger) (*resp.Server, error) {
 	if o.RESP == RESPOff {
 		return nil, nil
 	}
@@ -49,7 +50,7 @@ func (o *Options) newRESP(taker weir.Taker) (*resp.Server, error) {
 		return nil, err
 	}
 	return resp.New(resp.Options{
-		Taker: taker, Password: passwords.check(), Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+		Taker: taker, Password: passwords.check(), Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: seldom,
 	})
 }
 
