@@ -195,10 +195,17 @@ func (e edge) descriptors(t *testing.T, address string) []*descriptorv3.RateLimi
 	for _, limit := range e.route.RateLimits {
 		d := new(descriptorv3.RateLimitDescriptor)
 		for _, action := range limit.Actions {
-			entry := &descriptorv3.RateLimitDescriptor_Entry{Key: "remote_address", Value: address}
-			if generic := action.GetGenericKey(); generic != nil {
+			entry := new(descriptorv3.RateLimitDescriptor_Entry)
+			masked := action.GetMaskedRemoteAddress()
+			switch generic := action.GetGenericKey(); {
+			case generic != nil:
 				entry.Key, entry.Value = "generic_key", generic.DescriptorValue
-			} else if action.GetRemoteAddress() == nil {
+			case masked != nil:
+				if masked.V4PrefixMaskLen != nil || masked.GetV6PrefixMaskLen().GetValue() != 64 {
+					t.Errorf("clients are counted by %v, want IPv4 by address and IPv6 by /64", masked)
+				}
+				entry.Key, entry.Value = "masked_remote_address", address+"/32"
+			default:
 				t.Fatalf("an action that the test does not know: %v", action)
 			}
 			d.Entries = append(d.Entries, entry)
