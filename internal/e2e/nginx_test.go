@@ -164,8 +164,8 @@ func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) strin
 		"server 127.0.0.1:3000;": "server " + appAddr + ";",
 		// On a busy machine an answer may take longer, and a request that
 		// passes unasked would spoil the count.
-		"timeout 50ms;":    "timeout 10s;",
-		"timeout    50ms;": "timeout 10s;",
+		"timeout 1s;":    "timeout 10s;",
+		"timeout    1s;": "timeout 10s;",
 	} {
 		if !strings.Contains(conf, old) {
 			t.Fatalf("nginx.conf does not contain %q", old)
