@@ -19,7 +19,7 @@ import (
 // instances, where they share it.
 func (a *App) assemble() error {
 	o := &a.options
-	beside := duringOutages(a.seldom, func() bool { return a.awayError() != nil })
+	beside := duringOutages(a.seldom, func() bool { return a.outage() != nil })
 	cache := denycache.Options{Entries: o.DenyCacheEntries}
 	if a.store.client != nil {
 		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Logger: beside})

@@ -16,6 +16,10 @@ var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.Description
 // build makes what answers at each door.
 func (a *App) build() error {
 	o := &a.options
+	ofHTTP, err := newTokens("http token file", o.HTTPTokenFile, minToken, o.Logger)
+	if err != nil {
+		return err
+	}
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
 		Taker:    a.frontEnd("http"),
@@ -23,6 +27,7 @@ func (a *App) build() error {
 		Headers:  o.Headers,
 		ClientIP: o.ClientIP,
 		Ready:    a.checks,
+		Trusted:  ofHTTP.knows,
 		Logger:   a.seldom,
 	})
 	if err != nil {
@@ -36,10 +41,6 @@ func (a *App) build() error {
 		Decided: a.decided(),
 		Logger:  a.seldom,
 	})
-	if err != nil {
-		return err
-	}
-	ofHTTP, err := newTokens("http token file", o.HTTPTokenFile, minToken, o.Logger)
 	if err != nil {
 		return err
 	}

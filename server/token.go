@@ -153,18 +153,26 @@ func (t *tokens) check() func(said string) bool {
 	return t.admits
 }
 
-// guard lets callers through who know a token, as Bearer or as the password of
-// Basic, which proxies can write into a URL.
+// knows reports whether a caller knows a token, as Bearer or as the password of Basic,
+// which proxies can write into a URL. Where there is none, nobody does.
+func (t *tokens) knows(r *http.Request) bool {
+	if t == nil {
+		return false
+	}
+	token, given := bearer(r.Header["Authorization"])
+	if _, password, basic := r.BasicAuth(); basic && len(r.Header["Authorization"]) == 1 {
+		token, given = password, true
+	}
+	return given && t.admits(token)
+}
+
+// guard lets callers through who know a token.
 func (t *tokens) guard(next http.Handler) http.Handler {
 	if t == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, given := bearer(r.Header["Authorization"])
-		if _, password, basic := r.BasicAuth(); basic && len(r.Header["Authorization"]) == 1 {
-			token, given = password, true
-		}
-		if given && t.admits(token) {
+		if t.knows(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
