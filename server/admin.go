@@ -83,6 +83,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": httpapi.Readiness(httpapi.Options{Ready: a.checks, Timeout: a.options.Timeout}), "GET /metrics": a.metrics.Handler()},
 		Token:       known.check(),
 		Loopback:    o.loopback(),
+		Hosts:       a.options.Hosts,
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,
 	}

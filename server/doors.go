@@ -2,9 +2,11 @@ package server
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 
+	"github.com/weirlimit/weir/server/browsers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rls"
 )
@@ -48,7 +50,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(a.dismissed(a.measured(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP))), o.Logger)
+	a.http = newHTTPServer(a.dismissed(a.measured(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)))), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}
@@ -93,6 +95,24 @@ func (a *App) dismissed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.dismissing.Load() {
 			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fromPages refuses what web pages of others make a browser on this host send. Where
+// others reach the listener, or it proves its name by TLS, any name may be right.
+func (a *App) fromPages(next http.Handler) http.Handler {
+	next = browsers.Protect(next)
+	host, _, _ := net.SplitHostPort(a.options.HTTP)
+	if !loopback(host) || a.options.HTTPTLS != (TLS{}) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !browsers.Local(r.Host, a.options.Hosts) && !browsers.Short(r.Host) {
+			w.Header().Set("Cache-Control", "no-store")
+			browsers.Misdirected(r.Host).Write(w, r)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})

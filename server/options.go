@@ -106,6 +106,11 @@ type Options struct {
 	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
 	// Zero: [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
+	// Hosts are names, besides localhost and loopback addresses, by which clients
+	// may call listeners on loopback addresses. A request that names another host
+	// is refused: it may come from a web page whose name resolves to this machine.
+	// HTTP clients may also use any name without a dot.
+	Hosts []string
 	// Admin is about the listener for administrators. Zero: there is none.
 	Admin AdminOptions
 	// Telemetry is what the server tells about itself. The zero value is a good

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -58,6 +59,9 @@ type Options struct {
 	// Loopback says that only this machine reaches the listener: calls are then
 	// to name it so, which those that a web page was tricked into do not.
 	Loopback bool
+	// Hosts are more names by which callers may name it. Nil: only localhost and
+	// loopback addresses.
+	Hosts []string
 	// Timeout is how long a call may wait for the store. Zero: [DefaultTimeout].
 	Timeout time.Duration
 	// Now is the clock. Nil: the machine's.
@@ -120,6 +124,25 @@ func program(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, os.Args[0])
 }
 
+const (
+	// profiles is where the process's profiles are.
+	profiles = "/debug/pprof/"
+	// maxProfile is how many seconds one may take: recording costs the process.
+	maxProfile = 60
+)
+
+// brief refuses a profile that takes longer than maxProfile.
+func brief(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		seconds := r.FormValue("seconds")
+		if n, err := strconv.ParseFloat(seconds, 64); seconds != "" && (err != nil || !(n >= 0 && n <= maxProfile)) {
+			fail(w, r, invalid("seconds", seconds, "0 … "+strconv.Itoa(maxProfile)))
+			return
+		}
+		next(w, r)
+	}
+}
+
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rules", a.rules)
@@ -128,11 +151,11 @@ func (a *api) routes() http.Handler {
 	for name, do := range actions {
 		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET "+profiles, brief(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", program)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/profile", brief(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/trace", brief(pprof.Trace))
 	for pattern, handler := range a.Mounts {
 		mux.Handle(pattern, handler)
 	}

@@ -17,6 +17,7 @@ type doorFlags struct {
 	ipv6Bits             int
 	httpMost, respMost   int
 	httpTokens, grpcFile string
+	hosts                []string
 }
 
 func (f *doorFlags) define(flags *pflag.FlagSet) {
@@ -24,6 +25,7 @@ func (f *doorFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&f.ipv6Bits, "client-ip-v6-prefix", clientip.DefaultIPv6Bits, "bits of an IPv6 address that make one client, 48 … 128")
 	flags.IntVar(&f.httpMost, "http-max-connections", server.DefaultHTTPMaxConnections, "how many HTTP connections can be open")
 	flags.IntVar(&f.respMost, "resp-max-connections", resp.DefaultMaxConnections, "how many Redis clients can be connected")
+	flags.StringSliceVar(&f.hosts, "allow-host", nil, "names, besides localhost, by which clients may call listeners on loopback addresses")
 	flags.StringVar(&f.httpTokens, "http-token-file", "", "file with the tokens, one a line, of which HTTP callers have to give one")
 	flags.StringVar(&f.grpcFile, "grpc-token-file", "", "file with the tokens of which callers of Envoy's rate limit service have to give one")
 }
@@ -38,6 +40,7 @@ func (f *doorFlags) apply(o *server.Options) error {
 		return named("client-ip-v6-prefix", err)
 	}
 	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
+	o.Hosts = f.hosts
 	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
 	return nil
 }
