@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/storetest"
 )
 
 // TestSignature: the checksums are signed by the key of who made the release, and by
@@ -17,6 +19,7 @@ import (
 func TestSignature(t *testing.T) {
 	t.Parallel()
 	m := release(t)
+	storetest.Require(t, "ssh-keygen")
 	dir := t.TempDir()
 	verify := func(key, text string) error {
 		signers := filepath.Join(dir, "allowed_signers")
