@@ -94,13 +94,13 @@ func TestHealth(t *testing.T) {
 	}
 	w = get("/readyz")
 	wantStatus(t, w, http.StatusOK)
-	if got, want := w.Body.String(), `{"ready":true,"checks":[{"name":"serving","ok":true},{"name":"store","ok":true}]}`+"\n"; got != want {
+	if got, want := w.Body.String(), `{"ready":true,"state":"healthy","checks":[{"name":"serving","ok":true},{"name":"store","ok":true}]}`+"\n"; got != want {
 		t.Errorf("readyz: %s", got)
 	}
 	storeErr = errors.New("connection refused")
 	w = get("/readyz")
 	wantStatus(t, w, http.StatusServiceUnavailable)
-	if got, want := w.Body.String(), `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"store","ok":false}]}`+"\n"; got != want {
+	if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false}]}`+"\n"; got != want {
 		t.Errorf("readyz: %s", got)
 	}
 	trusted := httptest.NewRequest(http.MethodGet, "/readyz", nil)
@@ -109,7 +109,7 @@ func TestHealth(t *testing.T) {
 		w = httptest.NewRecorder()
 		h.ServeHTTP(w, trusted)
 		wantStatus(t, w, http.StatusServiceUnavailable)
-		if got, want := w.Body.String(), `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"store","ok":false,"detail":"connection refused"}]}`+"\n"; got != want {
+		if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false,"detail":"connection refused"}]}`+"\n"; got != want {
 			t.Errorf("readyz, %s: %s", name, got)
 		}
 	}
