@@ -34,8 +34,12 @@ reproduce: ## build twice with nothing cached and compare
 	@GO='$(GO)' scripts/reproduce.sh
 
 .PHONY: release
-release: ## archives, Debian packages, bills of materials and checksums in dist/
+release: ## archives, packages, bills of materials, provenance and checksums in dist/; SIGNING_KEY=… signs
 	@GO='$(GO)' scripts/release.sh
+
+.PHONY: pin
+pin: ## write the digests of base images behind their tags; needs docker and a registry
+	@scripts/pin.sh
 
 .PHONY: test
 test: setup ## install what tests need, then run them all under the race detector
@@ -55,7 +59,7 @@ setup: ## install redis-server, nginx with Lua, chromium and a C compiler where 
 	@scripts/setup.sh
 
 .PHONY: lint
-lint: ## formatting, vet, staticcheck, generated files, go.mod files
+lint: ## formatting, vet, staticcheck, known vulnerabilities, generated files, go.mod files
 	@GO='$(GO)' TOOL='$(TOOL)' scripts/lint.sh
 
 .PHONY: format

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Makes what a release offers in dist/: for each platform an archive with the
 # static binary, for Linux a Debian package, for each binary a bill of materials
-# (CycloneDX), and the checksums of it all. All of it is the same each time.
-# PLATFORMS="linux/amd64" makes fewer, DIST is another folder. Needs GNU tar.
+# (CycloneDX), the provenance of them (SLSA, see scripts/provenance.sh) and the
+# checksums of it all. All of it is the same each time.
+# PLATFORMS="linux/amd64" makes fewer, DIST is another folder. SIGNING_KEY is a private
+# key of OpenSSH, or a public one whose private half an agent or a token holds: it signs
+# the checksums. Needs GNU tar.
 set -euo pipefail
+[ -z "${SIGNING_KEY:-}" ] || SIGNING_KEY=$(realpath -e "$SIGNING_KEY")
 cd "$(dirname "$0")/.."
+top=$PWD
 GO=${GO:-go}
 PLATFORMS=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}
 DIST=$(realpath -m "${DIST:-dist}")
@@ -39,6 +44,17 @@ for platform in $PLATFORMS; do
   [ "$os" != linux ] || scripts/package.sh "$work/$name/weir" "$arch" "$DIST/$name.deb"
 done
 cd "$DIST"
+# shellcheck disable=SC2035 # no name begins with a dash
+PLATFORMS=$PLATFORMS "$top/scripts/provenance.sh" * >"$work/provenance" && mv "$work/provenance" provenance.intoto.json
+chmod 644 provenance.intoto.json
 sha256sum -- * >"$work/checksums" && mv "$work/checksums" checksums.txt
 chmod 644 checksums.txt
+# ssh-keygen is where releases are made and where they are used, signs with keys in
+# hardware too, and needs no service.
+if [ -n "${SIGNING_KEY:-}" ]; then
+  ssh-keygen -q -Y sign -n weir-release -f "$SIGNING_KEY" checksums.txt
+  chmod 644 checksums.txt.sig
+else
+  echo 'release: checksums.txt is not signed: SIGNING_KEY is not set' >&2
+fi
 echo "release: in $DIST"

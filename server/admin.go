@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/admin"
+	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/resp"
 )
 
@@ -80,9 +81,10 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Taker:       a.stack,
 		Overrides:   a.stack.Override(),
 		ThrottleKey: resp.Key,
-		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": a.metrics.Handler()},
+		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": httpapi.Readiness(httpapi.Options{Ready: a.checks, Timeout: a.options.Timeout}), "GET /metrics": a.metrics.Handler()},
 		Callers:     by,
 		Loopback:    o.loopback(),
+		Hosts:       a.options.Hosts,
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,
 	}

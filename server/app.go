@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ const (
 type App struct {
 	options Options
 	logger  *slog.Logger
+	seldom  *slog.Logger // for warnings that come again and again
 	rules   atomic.Pointer[rules.Set]
 	store   *store
 	http    *http.Server
@@ -62,8 +64,10 @@ type App struct {
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool
-	failed   chan error // why serving ended, if nobody stopped it
-	serving  sync.WaitGroup
+	// dismissing is set once HTTP clients are told to leave their connections.
+	dismissing atomic.Bool
+	failed     chan error // why serving ended, if nobody stopped it
+	serving    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows; never held while waiting
 	started  bool
@@ -71,7 +75,9 @@ type App struct {
 	stopping bool
 	stopped  chan struct{} // closed when Stop is through
 	unwatch  context.CancelFunc
-	stopErr  error // read after stopped
+	// httpListener is nil before Start.
+	httpListener net.Listener
+	stopErr      error // read after stopped
 }
 
 // New puts a server together. It starts nothing, connects to nothing and listens
@@ -93,6 +99,7 @@ func New(o Options) (*App, error) {
 	a := &App{
 		options: o,
 		logger:  o.Logger,
+		seldom:  withoutRepeats(o.Logger, time.Now),
 		store:   s,
 		failed:  make(chan error, 1),
 		stopped: make(chan struct{}),

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/config"
+	"github.com/weirlimit/weir/server/httpapi"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -65,6 +67,14 @@ func get(t *testing.T, app *App, path string) (int, string) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(body)
+}
+
+// details asks whether the server is ready as administrators do.
+func details(t *testing.T, app *App) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	httpapi.Readiness(httpapi.Options{Ready: app.checks, Timeout: 10 * time.Second}).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	return w.Code, w.Body.String()
 }
 
 func TestServes(t *testing.T) {

@@ -19,13 +19,14 @@ import (
 // instances, where they share it.
 func (a *App) assemble() error {
 	o := &a.options
+	beside := duringOutages(a.seldom, func() bool { return a.outage() != nil })
 	cache := denycache.Options{Entries: o.DenyCacheEntries}
 	if a.store.client != nil {
-		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Secret: a.store.secret, Logger: a.logger})
+		bus, err := notice.NewRedis(a.store.client, notice.RedisOptions{Prefix: o.StorePrefix, Secret: a.store.secret, Logger: beside})
 		if err != nil {
 			return err
 		}
-		a.bus, a.returned = bus, denyshare.New(bus, a.logger)
+		a.bus, a.returned = bus, denyshare.New(bus, beside)
 		a.newCounter()
 		cache.Returned = a.returned.Returned
 	}
@@ -47,7 +48,7 @@ func (a *App) assemble() error {
 	}
 	var err error
 	a.sharer, err = shared.New(shared.Options{
-		Taker: a.stack.Override(), Client: a.store.client, Bus: a.bus, Prefix: o.StorePrefix, Timeout: o.Timeout, Logger: a.logger,
+		Taker: a.stack.Override(), Client: a.store.client, Bus: a.bus, Prefix: o.StorePrefix, Timeout: o.Timeout, Logger: beside,
 	})
 	return err
 }

@@ -34,8 +34,8 @@ type bounded struct {
 }
 
 // bound bounds the connections of a listener, and counts them.
-func (o *Options) bound(l net.Listener, open *atomic.Int64) net.Listener {
-	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: o.Logger}
+func (o *Options) bound(l net.Listener, open *atomic.Int64, seldom *slog.Logger) net.Listener {
+	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: seldom}
 }
 
 // Accept returns the next connection for which there is room.

@@ -59,7 +59,7 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 	ask("path=/honest", http.StatusNoContent)
 	ask("path=new", http.StatusTooManyRequests)
-	_, ready := get(t, app, "/readyz")
+	_, ready := details(t, app)
 	_, metrics := get(t, app, "/metrics")
 	for text, where := range map[string]string{
 		`shop/path;path#1 has 5 keys of 5; shop/legacy;day has 4 keys of 4`: ready,

@@ -2,9 +2,11 @@ package server
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 
+	"github.com/weirlimit/weir/server/browsers"
 	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rls"
@@ -17,6 +19,14 @@ var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.Description
 // build makes what answers at each door.
 func (a *App) build() error {
 	o := &a.options
+	var err error
+	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
+		return err
+	}
+	ofHTTP, err := a.authenticator("http")
+	if err != nil {
+		return err
+	}
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
 		Taker:    a.frontEnd("http"),
@@ -24,7 +34,8 @@ func (a *App) build() error {
 		Headers:  o.Headers,
 		ClientIP: o.ClientIP,
 		Ready:    a.checks,
-		Logger:   o.Logger,
+		Trusted:  knownTo(ofHTTP),
+		Logger:   a.seldom,
 	})
 	if err != nil {
 		return err
@@ -35,15 +46,8 @@ func (a *App) build() error {
 		Taker:   a.frontEnd("rls"),
 		Timeout: o.Timeout,
 		Decided: a.decided(),
-		Logger:  o.Logger,
+		Logger:  a.seldom,
 	})
-	if err != nil {
-		return err
-	}
-	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
-		return err
-	}
-	ofHTTP, err := a.authenticator("http")
 	if err != nil {
 		return err
 	}
@@ -51,7 +55,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(a.measured(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)), o.Logger)
+	a.http = newHTTPServer(a.dismissed(a.measured(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)))), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}
@@ -89,4 +93,33 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		ConnContext:       callers.ConnContext,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
+}
+
+// dismissed closes connections with their next answer once the server dismisses its
+// clients.
+func (a *App) dismissed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.dismissing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fromPages refuses what web pages of others make a browser on this host send. Where
+// others reach the listener, or it proves its name by TLS, any name may be right.
+func (a *App) fromPages(next http.Handler) http.Handler {
+	next = browsers.Protect(next)
+	host, _, _ := net.SplitHostPort(a.options.HTTP)
+	if !loopback(host) || a.options.HTTPTLS != (TLS{}) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !browsers.Local(r.Host, a.options.Hosts) && !browsers.Short(r.Host) {
+			w.Header().Set("Cache-Control", "no-store")
+			browsers.Misdirected(r.Host).Write(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -61,7 +61,7 @@ func TestOnStoreFailure(t *testing.T) {
 	strict := start(t, Options{Store: server.URL(), Config: file, RESP: "127.0.0.1:0", Fallback: FallbackOptions{Instances: 2}})
 	lenient := start(t, Options{Store: server.URL(), Config: file, Fallback: FallbackOptions{OnStoreFailure: "allow"}})
 	for _, app := range []*App{strict, lenient} {
-		if status, body := get(t, app, "/readyz"); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) {
+		if status, body := details(t, app); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) {
 			t.Fatalf("readyz: %d %s", status, body)
 		}
 	}
@@ -92,7 +92,7 @@ func TestOnStoreFailure(t *testing.T) {
 	if got := askRLS(t, lenient, "theirs"); got != "OK" {
 		t.Errorf("with --on-store-failure allow: %s", got)
 	}
-	if status, body := get(t, strict, "/readyz"); status != http.StatusOK || !strings.Contains(body, `"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"the store is unreachable since`) {
+	if status, body := details(t, strict); status != http.StatusOK || !strings.Contains(body, `"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"the store is unreachable since`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	server.Restart()

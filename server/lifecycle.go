@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+const (
+	// maxDismissal is how long HTTP clients have, at most, to use their connections
+	// once more before these are closed.
+	maxDismissal  = time.Second
+	dismissalTick = 10 * time.Millisecond
+)
+
 var (
 	errStarted  = errors.New("server: start: already started or stopped")
 	errDraining = errors.New("draining: the process is about to end")
@@ -62,7 +69,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: start: %w", err)
 	}
-	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http), a.serveHTTP}}
+	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http, a.seldom), a.serveHTTP}}
 	rpc, err := a.options.listenRPC(ctx)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(doors))
@@ -132,12 +139,13 @@ func (a *App) serve(doors []door) error {
 }
 
 func (a *App) serveHTTP(listener net.Listener) {
+	a.httpListener = listener
 	a.serving.Go(func() {
 		serve := a.http.Serve
 		if a.http.TLSConfig != nil {
 			serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
 		}
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) && !a.dismissing.Load() {
 			a.fail(fmt.Errorf("server: serve http: %w", err))
 		}
 	})
@@ -197,6 +205,7 @@ func (a *App) stop(ctx context.Context) error {
 	cut := make(chan error, 1)
 	go func() { cut <- a.rpc.stop(ctx) }()
 	respStopped := a.stopRESP(ctx)
+	a.dismissHTTP(ctx)
 	err := a.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
@@ -224,6 +233,33 @@ func (a *App) linger(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+	}
+}
+
+// dismissHTTP accepts no more HTTP connections and waits until the clients have left
+// those that there are, at most as long as the drain delay and maxDismissal. Every
+// answer tells its client to leave. A connection that is closed while a client sends
+// on it loses a request, so only those go by themselves that nobody used for so long.
+func (a *App) dismissHTTP(ctx context.Context) {
+	a.mu.Lock()
+	listener := a.httpListener
+	a.mu.Unlock()
+	wait := min(a.options.DrainDelay, maxDismissal)
+	if listener == nil || wait == 0 {
+		return
+	}
+	a.dismissing.Store(true)
+	_ = listener.Close()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	look := time.NewTicker(dismissalTick)
+	defer look.Stop()
+	for a.open.http.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

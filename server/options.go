@@ -117,6 +117,11 @@ type Options struct {
 	// ClientIP finds the address of who sent a call, for from=KEY=client_ip.
 	// Zero: [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
+	// Hosts are names, besides localhost and loopback addresses, by which clients
+	// may call listeners on loopback addresses. A request that names another host
+	// is refused: it may come from a web page whose name resolves to this machine.
+	// HTTP clients may also use any name without a dot.
+	Hosts []string
 	// Admin is about the listener for administrators. Zero: there is none.
 	Admin AdminOptions
 	// Telemetry is what the server tells about itself. The zero value is a good
@@ -127,8 +132,11 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
 	// [httpapi.DefaultTimeout].
 	Timeout time.Duration
-	// DrainDelay is how long Stop goes on accepting calls after /readyz has
-	// begun to refuse, for balancers that notice late. Zero: not at all.
+	// DrainDelay is how long Stop goes on accepting connections after /readyz has
+	// begun to refuse, for balancers that notice late. Then HTTP clients have as
+	// long again, at most 1 s, to use open connections once more: the answer
+	// closes them. Zero: connections are closed at once, and calls that are
+	// sent on them at that moment are lost.
 	DrainDelay time.Duration
 	// DrainTimeout bounds Stop as [App.Run] calls it, the delay included. Zero:
 	// [DefaultDrainTimeout].

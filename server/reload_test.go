@@ -35,7 +35,7 @@ func serveRules(t *testing.T, path string) *reloading {
 
 func serveOptions(t *testing.T, o server.Options) *reloading {
 	t.Helper()
-	o.HTTP, o.GRPC = "127.0.0.1:0", "127.0.0.1:0"
+	o.HTTP, o.GRPC, o.Admin.Address = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	app, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +57,10 @@ func (r *reloading) limit() string {
 	return response.Header.Get("X-RateLimit-Limit")
 }
 
+// ready is what administrators are told.
 func (r *reloading) ready() string {
-	response, err := http.Get(r.base + "/readyz")
+	addrs := r.app.Addrs()
+	response, err := http.Get("http://" + addrs[len(addrs)-1].Address + "/readyz")
 	if err != nil {
 		r.Fatal(err)
 	}

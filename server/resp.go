@@ -54,7 +54,7 @@ func (a *App) newRESP() (*resp.Server, error) {
 		return nil, err
 	}
 	return resp.New(resp.Options{
-		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: o.Logger,
+		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: a.seldom,
 	})
 }
 

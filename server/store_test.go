@@ -127,7 +127,7 @@ func TestStoreAwayAtStart(t *testing.T) {
 		Store:  "unix://u:hunter2@" + filepath.Join(t.TempDir(), "redis.sock"),
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if status, body := get(t, app, "/readyz"); status != 503 || !strings.Contains(body, `"name":"store","ok":false`) {
+	if status, body := details(t, app); status != 503 || !strings.Contains(body, `"name":"store","ok":false`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	if status, body := get(t, app, "/healthz"); status != 200 {
@@ -162,21 +162,21 @@ func TestRedisComesLater(t *testing.T) {
 	server := storetest.StartRedis(t)
 	server.Kill()
 	app := start(t, Options{Store: server.URL()})
-	if status, body := get(t, app, "/readyz"); status != http.StatusServiceUnavailable {
+	if status, body := details(t, app); status != http.StatusServiceUnavailable {
 		t.Errorf("while it is away: %d %s", status, body)
 	}
 	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
 		t.Errorf("while it is away: %d %s", status, body)
 	}
 	server.Restart()
-	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+	if status, body := details(t, app); status != http.StatusOK {
 		t.Errorf("when it is there: %d %s", status, body)
 	}
 	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
 		t.Errorf("when it is there: %d %s", status, body)
 	}
 	server.Kill()
-	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+	if status, body := details(t, app); status != http.StatusOK {
 		t.Errorf("when it is away again: %d %s", status, body)
 	}
 }

@@ -47,10 +47,7 @@ func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown := callers.FromRequest(r)
-		if _, password, basic := r.BasicAuth(); basic && len(r.Header["Authorization"]) == 1 {
-			shown.Token, shown.Shown = password, true
-		}
+		shown := shownBy(r)
 		if who, known := by.Authenticate(shown); known {
 			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
 			return
@@ -60,6 +57,32 @@ func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
 		(&problem.Document{Status: http.StatusUnauthorized, Detail: errToken, Field: "authorization"}).Write(w, r)
 	})
+}
+
+// shownBy returns what a request shows: a token as Bearer or as the password of Basic, or
+// a certificate.
+func shownBy(r *http.Request) *callers.Credentials {
+	shown := callers.FromRequest(r)
+	if _, password, basic := r.BasicAuth(); basic && len(r.Header["Authorization"]) == 1 {
+		shown.Token, shown.Shown = password, true
+	}
+	return shown
+}
+
+// knownTo returns what tells whether a request shows that its caller is known; nobody
+// is where nothing is asked for.
+func knownTo(by *callers.Authenticator) func(*http.Request) bool {
+	if by == nil {
+		return nil
+	}
+	return func(r *http.Request) bool {
+		shown := shownBy(r)
+		if !shown.Shown && shown.Certificate == nil {
+			return false
+		}
+		_, known := by.Authenticate(shown)
+		return known
+	}
 }
 
 // requireRead serves callers that may read what is for administrators, of all domains.

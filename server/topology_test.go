@@ -29,7 +29,7 @@ func TestTopologies(t *testing.T) {
 			one, other := start(t, Options{Store: url}), start(t, Options{Store: url})
 			for _, app := range []*App{one, other} {
 				eventually(t, func() error {
-					if status, body := get(t, app, "/readyz"); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
+					if status, body := details(t, app); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
 						return fmt.Errorf("readyz: %d %s", status, body)
 					}
 					return nil
@@ -110,7 +110,7 @@ func TestFindingsInReadiness(t *testing.T) {
 		"200 allkeys-lru":         storetest.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"),
 	} {
 		app := start(t, Options{Store: server.URL()})
-		status, body := get(t, app, "/readyz")
+		status, body := details(t, app)
 		code, text, _ := strings.Cut(want, " ")
 		if fmt.Sprint(status) != code || !strings.Contains(body, text) || !strings.Contains(body, `"name":"store settings","ok":false`) {
 			t.Errorf("%s: %d %s", want, status, body)

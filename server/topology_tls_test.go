@@ -114,7 +114,7 @@ func TestSecuredStores(t *testing.T) {
 				app := start(t, o)
 				// Whose connection is reset does not hear why; the next one may.
 				eventually(t, func() error {
-					status, body := get(t, app, "/readyz")
+					status, body := details(t, app)
 					if status != http.StatusServiceUnavailable || !strings.Contains(body, c.want) || strings.Contains(body, storePassword) {
 						return fmt.Errorf("%s: %d %s, want 503 and %q", fault, status, body, c.want)
 					}
@@ -129,7 +129,7 @@ func TestSecuredStores(t *testing.T) {
 func serves(t *testing.T, app *App) {
 	t.Helper()
 	eventually(t, func() error {
-		if status, body := get(t, app, "/readyz"); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
+		if status, body := details(t, app); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
 			return fmt.Errorf("readyz: %d %s", status, body)
 		}
 		return nil
@@ -163,7 +163,7 @@ func TestWrongTopology(t *testing.T) {
 		"no TLS, and it wants it":    {strings.Replace(byTLS.TLSURL(), "rediss", "redis", 1), []string{"store", "rediss://"}},
 		"sentinels without a master": {"redis+sentinel://other@" + storetest.StartSentinel(t, 0).Addrs()[0], []string{"store", "no master"}},
 	} {
-		status, body := get(t, start(t, Options{Timeout: patientTimeout, Store: c.url + patientClient}), "/readyz")
+		status, body := details(t, start(t, Options{Timeout: patientTimeout, Store: c.url + patientClient}))
 		for _, want := range c.want {
 			if status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
 				t.Errorf("%s: %d %s, want 503 and %q", name, status, body, want)

@@ -205,7 +205,7 @@ func TestManifestsRun(t *testing.T) {
 			t.Errorf("%s probe: %d at port %s", what, got, probe.HTTPGet.Port.String())
 		}
 	}
-	if got := s.get("/v1/auth?domain=edge&remote_address=192.0.2.1"); got != 204 {
+	if got := s.get("/v1/auth?domain=edge&masked_remote_address=192.0.2.1/32"); got != 204 {
 		t.Errorf("the shipped rules: %d, want 204", got)
 	}
 	client := redis.NewClient(&redis.Options{Addr: store.Addr()})

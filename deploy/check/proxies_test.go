@@ -32,6 +32,9 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
+// storeTimeout is what Weir gives its store where --store-timeout says nothing else.
+const storeTimeout = 250 * time.Millisecond
+
 // allowed is how many requests a minute the compose file's rules let an address
 // make.
 const allowed = 30
@@ -82,8 +85,18 @@ func TestEnvoyPage(t *testing.T) {
 	if name := filter.RateLimitService.GrpcService.GetEnvoyGrpc().ClusterName; name != b.StaticResources.Clusters[0].Name {
 		t.Errorf("the filter asks the cluster %q", name)
 	}
+	checkTimeout(t, filter)
 	if n := len(edge{filter, action}.descriptors(t, "192.0.2.7")); n != 2 || filter.Domain != "edge" {
 		t.Errorf("the route sends %d descriptors in the domain %s", n, filter.Domain)
+	}
+}
+
+// checkTimeout wants Envoy to wait longer than Weir does for its store, and no longer
+// than a client notices.
+func checkTimeout(t *testing.T, filter *ratelimitv3.RateLimit) {
+	t.Helper()
+	if got := filter.GetTimeout().AsDuration(); got <= storeTimeout || got > time.Second {
+		t.Errorf("Envoy waits %v for Weir, want more than %v and at most 1s", got, storeTimeout)
 	}
 }
 
@@ -120,6 +133,7 @@ func newEdge(t *testing.T, b *bootstrapv3.Bootstrap) edge {
 		t.Fatalf("filters: %v", manager.HttpFilters)
 	}
 	filter := unpack[*ratelimitv3.RateLimit](t, manager.HttpFilters[0].GetTypedConfig())
+	checkTimeout(t, filter)
 	return edge{filter, manager.GetRouteConfig().VirtualHosts[0].Routes[0].GetRoute()}
 }
 
@@ -195,10 +209,17 @@ func (e edge) descriptors(t *testing.T, address string) []*descriptorv3.RateLimi
 	for _, limit := range e.route.RateLimits {
 		d := new(descriptorv3.RateLimitDescriptor)
 		for _, action := range limit.Actions {
-			entry := &descriptorv3.RateLimitDescriptor_Entry{Key: "remote_address", Value: address}
-			if generic := action.GetGenericKey(); generic != nil {
+			entry := new(descriptorv3.RateLimitDescriptor_Entry)
+			masked := action.GetMaskedRemoteAddress()
+			switch generic := action.GetGenericKey(); {
+			case generic != nil:
 				entry.Key, entry.Value = "generic_key", generic.DescriptorValue
-			} else if action.GetRemoteAddress() == nil {
+			case masked != nil:
+				if masked.V4PrefixMaskLen != nil || masked.GetV6PrefixMaskLen().GetValue() != 64 {
+					t.Errorf("clients are counted by %v, want IPv4 by address and IPv6 by /64", masked)
+				}
+				entry.Key, entry.Value = "masked_remote_address", address+"/32"
+			default:
 				t.Fatalf("an action that the test does not know: %v", action)
 			}
 			d.Entries = append(d.Entries, entry)
@@ -231,8 +252,8 @@ func TestNginxConfiguration(t *testing.T) {
 		{"/dev/stdout", "access.log"},
 		// On a busy machine an answer may take longer, and a request that passes
 		// unasked would spoil the count.
-		{"timeout 50ms;", "timeout 10s;"},
-		{"timeout    50ms;", "timeout 10s;"},
+		{"timeout 1s;", "timeout 10s;"},
+		{"timeout    1s;", "timeout 10s;"},
 	} {
 		if !strings.Contains(text, change[0]) {
 			t.Fatalf("nginx.conf does not contain %q", change[0])

@@ -29,6 +29,7 @@ const (
 	version = "v1.2.3"
 	commit  = "0123456789abcdef0123456789abcdef01234567"
 	epoch   = "1767312000"
+	builder = "https://ci.example.org/release"
 )
 
 // naming makes a release that is called so, whatever the checkout.
@@ -56,7 +57,15 @@ type made struct {
 
 var makeRelease = sync.OnceValues(func() (made, error) {
 	m := made{dist: filepath.Join(scratch, "dist"), name: "weir_1.2.3_linux_" + runtime.GOARCH}
-	err := run(append(naming, "PLATFORMS=linux/"+runtime.GOARCH, "DIST="+m.dist), root, "scripts/release.sh")
+	variables := append(slices.Clone(naming), "PLATFORMS=linux/"+runtime.GOARCH, "DIST="+m.dist, "BUILDER="+builder)
+	if _, err := exec.LookPath("ssh-keygen"); err == nil {
+		key := filepath.Join(scratch, "key")
+		if err := run(nil, scratch, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key); err != nil {
+			return m, err
+		}
+		variables = append(variables, "SIGNING_KEY="+key)
+	}
+	err := run(variables, root, "scripts/release.sh")
 	if err != nil {
 		return m, err
 	}
@@ -155,8 +164,8 @@ func TestChecksums(t *testing.T) {
 	t.Parallel()
 	m := release(t)
 	var want strings.Builder
-	for _, ending := range []string{".cdx.json", ".deb", ".tar.gz"} {
-		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, m.name+ending))), m.name+ending)
+	for _, name := range []string{"provenance.intoto.json", m.name + ".cdx.json", m.name + ".deb", m.name + ".tar.gz"} {
+		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, name))), name)
 	}
 	if got := string(read(t, filepath.Join(m.dist, "checksums.txt"))); got != want.String() {
 		t.Errorf("got\n%swant\n%s", got, &want)

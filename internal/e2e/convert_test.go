@@ -252,7 +252,7 @@ func replaced(t *testing.T, folder, conf, weirAddr string) string {
 	}
 	// On a busy machine a question may take longer, and one that is given up
 	// would spoil the count.
-	servers := strings.ReplaceAll(string(text), "50ms;", "10s;")
+	servers := strings.ReplaceAll(string(text), "_timeout 1s;", "_timeout 10s;")
 	conf = strings.Join(lines, "\n")
 	conf = strings.Replace(conf, "upstream app", "upstream weir { server "+weirAddr+"; keepalive 32; }\nupstream app", 1)
 	return strings.Replace(conf, "listen ADDRESS;", "listen ADDRESS;\n"+servers, 1)

@@ -192,7 +192,7 @@ func TestCaddy(t *testing.T) {
 	app, addr := newApplication(t), freeAddr(t)
 	conf := text(t, "caddy", "Caddyfile")
 	for old, replacement := range map[string]string{
-		"http://127.0.0.1:8000": "http://" + addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "timeout 50ms": "timeout 10s",
+		"http://127.0.0.1:8000": "http://" + addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "timeout 1s": "timeout 10s",
 		"# header_up Authorization": "header_up Authorization", "/etc/caddy/weir-token": tokens,
 	} {
 		if !strings.Contains(conf, old) {

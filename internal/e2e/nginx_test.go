@@ -146,6 +146,12 @@ func (s *site) checkTold(r response) {
 // startNginx runs nginx with the shipped configuration and returns its address.
 func startNginx(t *testing.T, program, weirAddr, appAddr string) string {
 	t.Helper()
+	return startNginxWith(t, program, weirAddr, appAddr, ";")
+}
+
+// startNginxWith has more directives behind the server's listen.
+func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) string {
+	t.Helper()
 	prefix, addr := t.TempDir(), freeAddr(t)
 	text, err := os.ReadFile(filepath.Join(example, "nginx.conf"))
 	if err != nil {
@@ -153,13 +159,13 @@ func startNginx(t *testing.T, program, weirAddr, appAddr string) string {
 	}
 	conf := string(text)
 	for old, replacement := range map[string]string{
-		"listen 127.0.0.1:8000;": "listen " + addr + ";",
+		"listen 127.0.0.1:8000;": "listen " + addr + more,
 		"server 127.0.0.1:8080;": "server " + weirAddr + ";",
 		"server 127.0.0.1:3000;": "server " + appAddr + ";",
 		// On a busy machine an answer may take longer, and a request that
 		// passes unasked would spoil the count.
-		"timeout 50ms;":    "timeout 10s;",
-		"timeout    50ms;": "timeout 10s;",
+		"timeout 1s;":    "timeout 10s;",
+		"timeout    1s;": "timeout 10s;",
 	} {
 		if !strings.Contains(conf, old) {
 			t.Fatalf("nginx.conf does not contain %q", old)

@@ -172,7 +172,7 @@ func startOpenResty(t *testing.T, program, modules, prefix, appAddr string) stri
 // time, and a request that passes unasked would spoil the count.
 func longer(t *testing.T, path string) {
 	t.Helper()
-	const short, long = "connect_ms = 50, send_ms = 50, read_ms = 50", "connect_ms = 9000, send_ms = 9000, read_ms = 9000"
+	const short, long = "connect_ms = 250, send_ms = 250, read_ms = 250", "connect_ms = 9000, send_ms = 9000, read_ms = 9000"
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), short) {
 		t.Fatalf("%s: %v, or no %q", path, err, short)

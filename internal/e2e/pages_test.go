@@ -23,6 +23,7 @@ var contexts = []string{
 	"%s\npid nginx.pid; events {} http { server { listen 127.0.0.1:1; } }",
 	"pid nginx.pid; events {} http {\n%s\n}",
 	`pid nginx.pid; events {} http { upstream weir { server 127.0.0.1:1; }
+map $remote_addr $weir_client { default $remote_addr; }
 server { listen 127.0.0.1:1; location @limited { return 429; }
 %s
 } }`,

@@ -92,7 +92,7 @@ func (w *tour) patient(file string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	text := regexp.MustCompile(`(_timeout +)50ms;`).ReplaceAllString(w.to.Replace(string(conf)), "${1}10s;")
+	text := regexp.MustCompile(`(_timeout +)1s;`).ReplaceAllString(w.to.Replace(string(conf)), "${1}10s;")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		w.t.Fatal(err)
 	}

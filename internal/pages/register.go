@@ -65,6 +65,7 @@ var Register = []Claim{
 	{Page: "docs/http.md", Test: "internal/e2e.TestHTTPDocs"},
 	{Page: "docs/install.md", Has: "weir version", Test: "deploy/check.TestInstallArchive"},
 	{Page: "docs/install.md", Has: "sha256sum", Test: "deploy/check.TestInstallArchive"},
+	{Page: "docs/install.md", Has: "ssh-keygen", Test: "deploy/check.TestSignature"},
 	{Page: "docs/install.md", Has: "go install", Test: "deploy/check.TestGoInstall"},
 	{Page: "docs/install.md", Has: "weir completion", Test: "internal/e2e.TestCompletionDocs"},
 	{Page: "docs/install.md", Has: "make build", Because: "all tests of deploy/check run what the same script builds"},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -60,6 +61,9 @@ type Options struct {
 	// Loopback says that only this machine reaches the listener: calls are then
 	// to name it so, which those that a web page was tricked into do not.
 	Loopback bool
+	// Hosts are more names by which callers may name it. Nil: only localhost and
+	// loopback addresses.
+	Hosts []string
 	// Timeout is how long a call may wait for the store. Zero: [DefaultTimeout].
 	Timeout time.Duration
 	// Now is the clock. Nil: the machine's.
@@ -122,6 +126,25 @@ func program(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, os.Args[0])
 }
 
+const (
+	// profiles is where the process's profiles are.
+	profiles = "/debug/pprof/"
+	// maxProfile is how many seconds one may take: recording costs the process.
+	maxProfile = 60
+)
+
+// brief refuses a profile that takes longer than maxProfile.
+func brief(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		seconds := r.FormValue("seconds")
+		if n, err := strconv.ParseFloat(seconds, 64); seconds != "" && (err != nil || !(n >= 0 && n <= maxProfile)) {
+			fail(w, r, invalid("seconds", seconds, "0 … "+strconv.Itoa(maxProfile)))
+			return
+		}
+		next(w, r)
+	}
+}
+
 func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rules", reading(a.rules))
@@ -130,11 +153,11 @@ func (a *api) routes() http.Handler {
 	for name, do := range actions {
 		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
 	}
-	mux.HandleFunc("GET /debug/pprof/", reading(pprof.Index))
+	mux.HandleFunc("GET "+profiles, reading(brief(pprof.Index)))
 	mux.HandleFunc("GET /debug/pprof/cmdline", reading(program))
-	mux.HandleFunc("GET /debug/pprof/profile", reading(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/profile", reading(brief(pprof.Profile)))
 	mux.HandleFunc("GET /debug/pprof/symbol", reading(pprof.Symbol))
-	mux.HandleFunc("GET /debug/pprof/trace", reading(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/trace", reading(brief(pprof.Trace)))
 	for pattern, handler := range a.Mounts {
 		if pattern != "GET /healthz" {
 			handler = reading(handler.ServeHTTP)

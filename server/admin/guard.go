@@ -1,32 +1,25 @@
 package admin
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/browsers"
 	"github.com/weirlimit/weir/server/callers"
 )
 
 // guard lets in who may call. Whether the process lives is for everybody to know.
 func (a *api) guard(next http.Handler) http.Handler {
-	origins := http.NewCrossOriginProtection()
-	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, r, &problem.Document{Status: http.StatusForbidden, Detail: "the call comes from a web page of somebody else"})
-	}))
-	next, strangers := origins.Handler(next), origins.Handler(http.HandlerFunc(a.stranger))
+	next, strangers := browsers.Protect(next), browsers.Protect(http.HandlerFunc(a.stranger))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		switch {
-		case a.Loopback && !local(r.Host):
-			fail(w, r, &problem.Document{
-				Status: http.StatusMisdirectedRequest, Field: "host",
-				Detail: "host is " + strconv.Quote(r.Host) + ": want localhost or a loopback address",
-			})
+		case a.Loopback && !browsers.Local(r.Host, a.Hosts):
+			fail(w, r, browsers.Misdirected(r.Host))
+		case browsers.Embedded(r) || browsers.Foreign(r) && strings.HasPrefix(r.URL.Path, profiles):
+			fail(w, r, browsers.CrossSite())
 		case a.Callers == nil || r.URL.Path == "/healthz":
 			next.ServeHTTP(w, r)
 		default:
@@ -75,17 +68,6 @@ func reading(next http.HandlerFunc) http.HandlerFunc {
 		}
 		next(w, r)
 	}
-}
-
-// local reports whether a Host header names this machine as seen from itself. A
-// page that had its own name resolve to this machine is told apart by it.
-func local(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	address, err := netip.ParseAddr(strings.Trim(name, "[]"))
-	return strings.EqualFold(name, "localhost") || err == nil && address.Unmap().IsLoopback()
 }
 
 // caller says who made a call, as far as is known.

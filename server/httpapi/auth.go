@@ -35,7 +35,7 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 	if v.allowed {
 		w.WriteHeader(http.StatusNoContent)
 	} else {
-		refusal(v, q.deny).Write(w, r)
+		a.refusal(v, q.deny).Write(w, r)
 	}
 	// Not where the store panics: nobody knows what it still works on.
 	v.plan.Free()

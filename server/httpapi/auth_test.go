@@ -69,6 +69,24 @@ func TestAuthVariants(t *testing.T) {
 	}
 }
 
+// TestNoHeadersNoLimit: whoever is not to know the limits does not read them in the
+// body of a refusal.
+func TestNoHeadersNoLimit(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen(), Headers: HeadersNone})
+	for query, retry := range map[string]string{"domain=shop&closed=1": "", "domain=shop&user=x&cost=6": ""} {
+		w := auth(h, query)
+		wantStatus(t, w, http.StatusTooManyRequests)
+		wantHeaders(t, w, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Limit": "", "Retry-After": retry})
+		want := problem{
+			Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429, Detail: "too many requests",
+		}
+		if diff := cmp.Diff(want, decode[problem](t, w)); diff != "" {
+			t.Errorf("%s: problem (-want +got):\n%s", query, diff)
+		}
+	}
+}
+
 func TestNeverHasNoRetryAfter(t *testing.T) {
 	t.Parallel()
 	h := handler(t, Options{Taker: frozen()})

@@ -78,9 +78,10 @@ func TestDeadline(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	var storeErr error
-	h := handler(t, Options{Taker: frozen(), Ready: func(context.Context) []Check {
+	options := Options{Taker: frozen(), Ready: func(context.Context) []Check {
 		return []Check{{Name: "serving"}, {Name: "store", Err: storeErr}}
-	}})
+	}, Trusted: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer known" }}
+	h := handler(t, options)
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -93,14 +94,24 @@ func TestHealth(t *testing.T) {
 	}
 	w = get("/readyz")
 	wantStatus(t, w, http.StatusOK)
-	if got, want := w.Body.String(), `{"ready":true,"checks":[{"name":"serving","ok":true},{"name":"store","ok":true}]}`+"\n"; got != want {
+	if got, want := w.Body.String(), `{"ready":true,"state":"healthy","checks":[{"name":"serving","ok":true},{"name":"store","ok":true}]}`+"\n"; got != want {
 		t.Errorf("readyz: %s", got)
 	}
 	storeErr = errors.New("connection refused")
 	w = get("/readyz")
 	wantStatus(t, w, http.StatusServiceUnavailable)
-	if got, want := w.Body.String(), `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"store","ok":false,"detail":"connection refused"}]}`+"\n"; got != want {
+	if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false}]}`+"\n"; got != want {
 		t.Errorf("readyz: %s", got)
+	}
+	trusted := httptest.NewRequest(http.MethodGet, "/readyz", nil)
+	trusted.Header.Set("Authorization", "Bearer known")
+	for name, h := range map[string]http.Handler{"trusted": h, "administrators": Readiness(options)} {
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, trusted)
+		wantStatus(t, w, http.StatusServiceUnavailable)
+		if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false,"detail":"connection refused"}]}`+"\n"; got != want {
+			t.Errorf("readyz, %s: %s", name, got)
+		}
 	}
 	storeErr = nil
 	wantStatus(t, get("/healthz"), http.StatusOK)

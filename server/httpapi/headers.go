@@ -21,7 +21,8 @@ const (
 	HeadersDraft11 HeaderStyle = iota
 	// HeadersXRateLimit sends the X-RateLimit headers only.
 	HeadersXRateLimit
-	// HeadersNone sends neither.
+	// HeadersNone sends neither, and the bodies of refusals of /v1/auth name no
+	// limit.
 	HeadersNone
 	// HeadersDraft03 sends RateLimit-Limit, -Remaining and -Reset (in seconds
 	// from now) as draft-ietf-httpapi-ratelimit-headers-03 has them.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -42,14 +43,26 @@ type checkOutcome struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// readyz says whether calls should be sent here.
+// readyz says whether calls should be sent here. Details may name files and hosts:
+// only callers that showed a token read them.
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
+	writeReadiness(w, r, &a.Options, a.Trusted != nil && a.Trusted(r))
+}
+
+// Readiness answers as /readyz of [New], with the details of each check: for a listener
+// that only lets administrators in. It uses Ready and Timeout.
+func Readiness(o Options) http.Handler {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, r, &o, true) })
+}
+
+func writeReadiness(w http.ResponseWriter, r *http.Request, o *Options, details bool) {
+	ctx, cancel := context.WithTimeout(r.Context(), o.Timeout)
 	defer cancel()
 	answer := readiness{Ready: true, State: stateHealthy, Checks: []checkOutcome{}}
-	if a.Ready != nil {
-		for _, c := range a.Ready(ctx) {
-			answer.add(c)
+	if o.Ready != nil {
+		for _, c := range o.Ready(ctx) {
+			answer.add(c, details)
 		}
 	}
 	status := http.StatusOK
@@ -60,15 +73,17 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, "application/json", status, &answer)
 }
 
-func (a *readiness) add(c Check) {
+func (a *readiness) add(c Check, details bool) {
 	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
 	if c.Err != nil {
-		outcome.Detail = c.Err.Error()
 		switch {
 		case !c.Bearable:
 			a.Ready, a.State = false, stateNotReady
 		case a.Ready:
 			a.State = stateDegraded
+		}
+		if details {
+			outcome.Detail = c.Err.Error()
 		}
 	}
 	a.Checks = append(a.Checks, outcome)

@@ -44,6 +44,9 @@ type Options struct {
 	// Ready returns what /readyz reports: the server is ready if no check has
 	// an error. Nil: always ready.
 	Ready func(ctx context.Context) []Check
+	// Trusted reports whether a caller may read the details of /readyz. Nil: nobody
+	// may.
+	Trusted func(r *http.Request) bool
 	// Logger is told, at most once a second, that the store fails. Nil:
 	// nothing is logged.
 	Logger *slog.Logger

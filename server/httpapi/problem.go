@@ -26,8 +26,12 @@ func badRequest(e *weir.InvalidError) *problem {
 	}
 }
 
-// refusal is the problem of a request that its limits refused.
-func refusal(v *verdict, status int) *problem {
+// refusal is the problem of a request that its limits refused. Where headers do not
+// tell the limits, it does not either.
+func (a *api) refusal(v *verdict, status int) *problem {
+	if a.Headers == HeadersNone {
+		return &problem{Type: problemdoc.QuotaExceeded, Title: "Quota exceeded", Status: status, Detail: "too many requests"}
+	}
 	return &problem{
 		Type:     problemdoc.QuotaExceeded,
 		Title:    "Quota exceeded",

@@ -58,9 +58,6 @@ const (
 func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	j := judgement{call: c}
 	j.Answer, j.limits = newAnswer(len(req.Descriptors))
-	for i := range j.quota {
-		j.quota[i] = s.options.quotaOf(nil)
-	}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Rule.OnTrial {
@@ -72,9 +69,12 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 			j.rulings[d] = r
 			r.tell(a, &j.Statuses[d], &j.limits[d])
 		}
-		j.rules[d], j.quota[d] = a.Rule, s.options.quotaOf(a.Rule)
+		j.rules[d] = a.Rule
 	}
-	j.Over = j.over() && !s.options.Shadow
+	for i := range j.Statuses {
+		j.over[i] = j.Statuses[i].Over
+	}
+	j.Over = j.refused() && !s.options.Shadow
 	if s.options.Headers != nil {
 		j.Headers = j.headers(s.options.Headers)
 	}
@@ -95,18 +95,18 @@ func (o *Options) quotaOf(r *rules.Rule) quota {
 	return always
 }
 
-// over reports whether the whole request is over its limits: one descriptor is
-// that refuses by itself, or all are that refuse together.
-func (j *judgement) over() bool {
+// refused reports whether descriptors refuse the whole request: one that is over its
+// limits and refuses by itself, or all that refuse together.
+func (c *call) refused() bool {
 	refused, asked := 0, 0
-	for i, q := range j.quota {
+	for i, q := range c.quota {
 		switch {
 		case q == together:
 			asked++
-			if j.Statuses[i].Over {
+			if c.over[i] {
 				refused++
 			}
-		case j.Statuses[i].Over:
+		case c.over[i]:
 			return true
 		}
 	}

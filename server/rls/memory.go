@@ -16,6 +16,7 @@ type call struct {
 	asked   rules.Request
 	rulings []ruling
 	quota   []quota
+	over    []bool        // the descriptor is over its limits, as far as is known
 	rules   []*rules.Rule // nil where no rule is for the descriptor
 }
 
@@ -27,6 +28,7 @@ func newCall(descriptors int) *call {
 	c.asked.Each = slices.Grow(c.asked.Each, descriptors)[:descriptors]
 	c.rulings = slices.Grow(c.rulings, descriptors)[:descriptors]
 	c.quota = slices.Grow(c.quota, descriptors)[:descriptors]
+	c.over = slices.Grow(c.over, descriptors)[:descriptors]
 	c.rules = slices.Grow(c.rules, descriptors)[:descriptors]
 	return c
 }
@@ -36,10 +38,11 @@ func (c *call) free() {
 	clear(c.asked.Descriptors)
 	clear(c.asked.Each)
 	clear(c.rulings)
+	clear(c.over)
 	clear(c.rules)
 	*c = call{
 		asked:   rules.Request{Descriptors: c.asked.Descriptors[:0], Each: c.asked.Each[:0]},
-		rulings: c.rulings[:0], quota: c.quota[:0], rules: c.rules[:0],
+		rulings: c.rulings[:0], quota: c.quota[:0], over: c.over[:0], rules: c.rules[:0],
 	}
 	calls.Put(c)
 }

@@ -91,10 +91,8 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 			return err
 		}
 		if ask.Cost > mostHits(a.Limit) {
-			// What can never be granted must not charge those it comes with.
-			for j := range a.Act.Charges {
-				a.Act.Charges[j].Cost = 0
-			}
+			// What can never be granted is over its limit without being asked for.
+			a.Act.Charges[a.Charge].Cost = 0
 		}
 	}
 	for i := range plan.Applied {

@@ -106,7 +106,7 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	if err := prepare(&c.asked, plan); err != nil {
 		return nil, err
 	}
-	if err := s.take(ctx, plan); err != nil {
+	if err := s.take(ctx, plan, c); err != nil {
 		return nil, err
 	}
 	if s.options.Decided != nil {
@@ -116,31 +116,6 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	// Not where the store panics: nobody knows what it still works on.
 	plan.Free()
 	return answer, nil
-}
-
-// take has the acts decided.
-func (s *Service) take(ctx context.Context, plan *rules.Plan) error {
-	if len(plan.Acts) == 0 {
-		return nil
-	}
-	// A caller who hangs up must not leave a charge half known; the wait is
-	// bounded anyway, for callers who say when they leave by that.
-	if leaves, said := ctx.Deadline(); said {
-		ctx = s.clock.Before(ctx, leaves)
-	} else {
-		ctx = s.ends.Context(ctx)
-	}
-	if err := s.date(ctx, plan); err != nil {
-		return s.report(ctx, err)
-	}
-	plan.Take(ctx, s.options.Taker)
-	for i := range plan.Applied {
-		a := &plan.Applied[i]
-		if a.Act != nil && a.Act.Err != nil && !a.Rule.OnTrial {
-			return s.report(ctx, a.Act.Err)
-		}
-	}
-	return nil
 }
 
 // report logs a failure of the store, unless one was logged this second, and

@@ -24,7 +24,6 @@ type builder struct {
 	places    bool // some limit has places, whose holders need an id
 	alone     int  // how many acts of one charge there are so far, trials aside
 	trials    int  // how many of those on trial
-	groupAct  *weir.Act
 }
 
 func (b *builder) build() error {
@@ -111,8 +110,8 @@ func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 
 // act returns the act that the next charge of what was matched belongs to.
 func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
-	if !m.alone && b.groupAct != nil {
-		return b.groupAct
+	if !m.alone && b.plan.Shared != nil {
+		return b.plan.Shared
 	}
 	size := 1
 	if !m.alone {
@@ -127,7 +126,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
 	if !m.alone {
-		b.groupAct = act
+		b.plan.Shared = act
 	}
 	if m.rule.Shadow && !bookable(l) {
 		// A rule that is only watched must not make the request a mistake.

@@ -161,6 +161,10 @@ type Plan struct {
 	ID string
 	// Acts are to be taken together, in this order.
 	Acts []*weir.Act
+	// Shared is the act of the limits that are charged together or not at all:
+	// those of the [Rule.Grouped] rules that can refuse. It is one of the Acts,
+	// nil if the request matched no such limit.
+	Shared *weir.Act
 	// Applied has one element for each limit that matched, in the order of the
 	// descriptors and, within one, of the rule's limits, its trial last.
 	Applied []Applied
@@ -170,8 +174,12 @@ type Plan struct {
 
 // Take has the acts decided, and notes where a key came under another limit than
 // its rule's.
-func (p *Plan) Take(ctx context.Context, taker weir.Taker) {
-	taker.Take(ctx, p.Acts)
+func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, taker, p.Acts) }
+
+// TakeActs is Take for a caller who decides the plan in several steps. The acts
+// are the plan's, or others that elements of Applied were made to point to.
+func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act) {
+	taker.Take(ctx, acts)
 	for i := range p.Applied {
 		a := &p.Applied[i]
 		if a.Act == nil {

@@ -19,6 +19,7 @@ type doorFlags struct {
 	httpTokens, grpcFile string
 	insecureToken        bool
 	callers              string
+	hosts                []string
 }
 
 func (f *doorFlags) define(flags *pflag.FlagSet) {
@@ -26,6 +27,7 @@ func (f *doorFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&f.ipv6Bits, "client-ip-v6-prefix", clientip.DefaultIPv6Bits, "bits of an IPv6 address that make one client, 48 … 128")
 	flags.IntVar(&f.httpMost, "http-max-connections", server.DefaultHTTPMaxConnections, "how many HTTP connections can be open")
 	flags.IntVar(&f.respMost, "resp-max-connections", resp.DefaultMaxConnections, "how many Redis clients can be connected")
+	flags.StringSliceVar(&f.hosts, "allow-host", nil, "names, besides localhost, by which clients may call listeners on loopback addresses")
 	flags.StringVar(&f.httpTokens, "http-token-file", "", "file with the tokens, one a line, of which HTTP callers have to give one")
 	flags.StringVar(&f.callers, "callers", "", "YAML file of callers, each with digests of tokens or names of certificates, and with what it may do in which domains")
 	flags.BoolVar(&f.insecureToken, "insecure-token", false, "admit tokens and passwords without TLS from other machines, where a mesh or a tunnel encrypts them")
@@ -43,6 +45,7 @@ func (f *doorFlags) apply(o *server.Options) error {
 	}
 	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
 	o.InsecureToken, o.Callers = f.insecureToken, f.callers
+	o.Hosts = f.hosts
 	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
 	return nil
 }

@@ -20,6 +20,11 @@ import (
 	"github.com/weirlimit/weir/server/httpapi"
 )
 
+// defaultDrainDelay is long enough for clients that keep connections busy, and short
+// beside the 10 s that Docker, the 30 s that Kubernetes and the 90 s that systemd give
+// a process to stop.
+const defaultDrainDelay = time.Second
+
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
 	config, configFiles  string
@@ -91,7 +96,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineAdmin(flags, &f.admin)
 	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
-	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to go on answering after /readyz says no")
+	flags.DurationVar(&f.drainDelay, "drain-delay", defaultDrainDelay, "how long to accept connections after /readyz says no; then clients have as long again, at most 1s, to leave")
 	flags.DurationVar(&f.drainMax, "drain-timeout", server.DefaultDrainTimeout, "how long stopping may take in all")
 	defineTelemetry(flags, &f.telemetry)
 	flags.StringVar(&f.logFormat, "log-format", "auto", "auto (text on a terminal, else json), text or json")
@@ -197,6 +202,9 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 	files, err := config.ParseFiles(f.configFiles)
 	if err != nil {
 		return server.Options{}, err
+	}
+	if !cmd.Flags().Changed("drain-delay") {
+		f.drainDelay = min(f.drainDelay, f.drainMax/3)
 	}
 	options := server.Options{
 		Config:       f.config,

@@ -80,9 +80,9 @@ func (q *question) location(b *bytes.Buffer, domain string) {
     proxy_set_header Connection "";
     proxy_set_header Content-Length "";
     proxy_pass_request_body off;
-    proxy_connect_timeout 50ms;
-    proxy_send_timeout 50ms;
-    proxy_read_timeout 50ms;
+    proxy_connect_timeout 1s;
+    proxy_send_timeout 1s;
+    proxy_read_timeout 1s;
     proxy_intercept_errors on;
     error_page 500 502 503 504 = @weir_unasked;
 }

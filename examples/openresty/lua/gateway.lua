@@ -10,7 +10,7 @@ function M.setup()
   weir = Weir.new(here .. 'script.lua', here .. 'recipe.json', {
     address = 'unix:' .. here .. 'redis.sock',
     -- The most that a request waits for Redis, and then goes on without.
-    connect_ms = 50, send_ms = 50, read_ms = 50,
+    connect_ms = 250, send_ms = 250, read_ms = 250,
     idle_ms = 60000, pool = 64,
   })
 end
