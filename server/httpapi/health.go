@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // A Check is one thing that must be well for the server to be ready.
@@ -23,12 +24,28 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// The states of a server.
+// The states of a server, see [StateOf].
 const (
-	stateHealthy  = "healthy"
-	stateDegraded = "degraded"
-	stateNotReady = "not ready"
+	StateHealthy  = "healthy"
+	StateDegraded = "degraded"
+	StateNotReady = "not ready"
 )
+
+// StateOf returns what the checks say of the server: healthy if all are well, degraded
+// if all errors are bearable, else not ready.
+func StateOf(checks []Check) string {
+	state := StateHealthy
+	for _, c := range checks {
+		switch {
+		case c.Err == nil:
+		case !c.Bearable:
+			return StateNotReady
+		default:
+			state = StateDegraded
+		}
+	}
+	return state
+}
 
 type readiness struct {
 	Ready  bool           `json:"ready"`
@@ -46,11 +63,18 @@ type checkOutcome struct {
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
 	defer cancel()
-	answer := readiness{Ready: true, State: stateHealthy, Checks: []checkOutcome{}}
+	var checks []Check
 	if a.Ready != nil {
-		for _, c := range a.Ready(ctx) {
-			answer.add(c)
+		checks = a.Ready(ctx)
+	}
+	answer := readiness{State: StateOf(checks), Checks: []checkOutcome{}}
+	answer.Ready = answer.State != StateNotReady
+	for _, c := range checks {
+		outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
+		if c.Err != nil {
+			outcome.Detail = strings.ReplaceAll(c.Err.Error(), "\n", "; ")
 		}
+		answer.Checks = append(answer.Checks, outcome)
 	}
 	status := http.StatusOK
 	if !answer.Ready {
@@ -58,18 +82,4 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, "application/json", status, &answer)
-}
-
-func (a *readiness) add(c Check) {
-	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
-	if c.Err != nil {
-		outcome.Detail = c.Err.Error()
-		switch {
-		case !c.Bearable:
-			a.Ready, a.State = false, stateNotReady
-		case a.Ready:
-			a.State = stateDegraded
-		}
-	}
-	a.Checks = append(a.Checks, outcome)
 }
