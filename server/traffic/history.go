@@ -157,7 +157,7 @@ type Series struct {
 	Trial        bool // of the rule, not the rule itself
 	Decision     Decision
 	Source       weir.Source // of no meaning where the Decision is Failed
-	Counts       []uint32 // one for each point of the [Window]
+	Counts       []uint32    // one for each point of the [Window]
 }
 
 // Window is a piece of the past, in equal steps.
