@@ -48,10 +48,10 @@ type FallbackOptions struct {
 // validate names the first option that cannot be.
 func (o *FallbackOptions) validate() error {
 	if o.StoreTimeout < 0 {
-		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "a positive duration"}
+		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "a duration above 0; 0 for " + DefaultStoreTimeout.String()}
 	}
 	if o.StoreSilence < 0 {
-		return &weir.InvalidError{Field: "store silence", Value: o.StoreSilence.String(), Want: "a positive duration"}
+		return &weir.InvalidError{Field: "store silence", Value: o.StoreSilence.String(), Want: "a duration above 0; 0 for " + DefaultStoreSilence.String()}
 	}
 	if o.Instances < 0 || o.Instances > maxInstances {
 		return &weir.InvalidError{
