@@ -127,23 +127,29 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// checks is what /readyz reports. A store that has answered once counts as
-// reachable from then on: what to do while it is away is for the calls to say,
-// and a balancer that took every instance out at once would help nobody.
+// checkPatience is how long /readyz waits for the store: less than the second after
+// which Kubernetes gives a probe up.
+const checkPatience = 500 * time.Millisecond
+
+// checks is what /readyz reports. A store that has answered once does not make the
+// server unready from then on: during an outage each rule's policy answers, and a
+// balancer that took every instance out at once would help nobody.
 func (a *App) checks(ctx context.Context) []httpapi.Check {
-	checks := []httpapi.Check{
-		{Name: "serving", Err: a.drainingError()},
-		a.storeCheck(ctx),
-	}
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	store := a.storeCheck(ctx)
+	checks := []httpapi.Check{{Name: "serving", Err: a.drainingError(), Brief: "draining"}, store}
 	if err := a.keysError(); err != nil {
 		checks = append(checks, httpapi.Check{Name: "keys", Err: err, Bearable: true})
 	}
 	if a.findings != nil && a.reached.Load() {
-		checks = append(checks, a.findings.check(ctx))
+		if c, known := a.findings.check(ctx, store.Err); known {
+			checks = append(checks, c)
+		}
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.
-		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Bearable: true})
+		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Brief: "the files as they are now are wrong and not in force", Bearable: true})
 	}
 	return checks
 }
@@ -151,10 +157,21 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 // storeCheck says whether the store decides. Before it has answered once, calls should
 // not be sent here; from then on its outages are for policies to answer.
 func (a *App) storeCheck(ctx context.Context) httpapi.Check {
-	if out := a.outage(); out != nil && a.reached.Load() {
-		return httpapi.Check{Name: "store", Err: out, Bearable: true}
+	if !a.reached.Load() {
+		return httpapi.Check{Name: "store", Err: a.reach(ctx), Brief: "the store has not answered yet"}
 	}
-	return httpapi.Check{Name: "store", Err: a.reach(ctx)}
+	return httpapi.Check{Name: "store", Err: a.storeTrouble(ctx), Brief: a.briefly(), Bearable: true}
+}
+
+// briefly says since when the store is unreachable, without its address.
+func (a *App) briefly() string {
+	brief := "unreachable"
+	if c := a.stack.Coalesce(); c != nil {
+		for _, out := range c.Outages() {
+			brief = "unreachable since " + out.Since.UTC().Format(time.TimeOnly)
+		}
+	}
+	return brief + "; limits are decided by their on_store_failure"
 }
 
 // Reload makes the server look at its rules files now. It returns at once; what

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,7 +44,7 @@ func (a *App) storeState(ctx context.Context) dashboard.Store {
 		told.Nodes = a.store.nodes.look(ctx)
 		pool := poolOf(a.store.client)
 		answer, err := a.answer(ctx)
-		told.Err = cmp.Or(err, a.outage())
+		told.Err = err
 		told.Facts = append(told.Facts, answer,
 			dashboard.Fact{Name: "Instances", Value: a.instancesKnown()},
 			dashboard.Fact{Name: "Connections", Value: fmt.Sprintf("%d, %d idle", pool.TotalConns, pool.IdleConns)},
@@ -69,12 +68,11 @@ func (a *App) instancesKnown() string {
 	return fmt.Sprintf("%d share this store", n)
 }
 
-// answer is how long the store takes to give a sign of life; the error says that it
-// gives none.
+// answer is how long the store takes to decide; the error says why it does not.
 func (a *App) answer(ctx context.Context) (dashboard.Fact, error) {
 	begun := time.Now()
-	if err := a.store.ping(ctx); err != nil {
-		return dashboard.Fact{Name: "Answers", Value: "no: " + err.Error(), Bad: true}, err
+	if err := a.storeTrouble(ctx); err != nil {
+		return dashboard.Fact{Name: "Answers", Value: "no", Bad: true}, err
 	}
 	return dashboard.Fact{Name: "Answers", Value: "in " + time.Since(begun).Round(10*time.Microsecond).String()}, nil
 }

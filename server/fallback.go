@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +48,10 @@ type FallbackOptions struct {
 // validate names the first option that cannot be.
 func (o *FallbackOptions) validate() error {
 	if o.StoreTimeout < 0 {
-		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "a positive duration"}
+		return &weir.InvalidError{Field: "store timeout", Value: o.StoreTimeout.String(), Want: "a duration above 0; 0 for " + DefaultStoreTimeout.String()}
 	}
 	if o.StoreSilence < 0 {
-		return &weir.InvalidError{Field: "store silence", Value: o.StoreSilence.String(), Want: "a positive duration"}
+		return &weir.InvalidError{Field: "store silence", Value: o.StoreSilence.String(), Want: "a duration above 0; 0 for " + DefaultStoreSilence.String()}
 	}
 	if o.Instances < 0 || o.Instances > maxInstances {
 		return &weir.InvalidError{
@@ -132,6 +134,34 @@ func (a *App) uncount(ctx context.Context) error {
 	}
 	return a.counter.Stop(ctx)
 }
+
+// storeTrouble says why the store does not decide, and since when that is known; nil if
+// it does. It asks the store for a decision unless it is known to be unreachable, so
+// that an outage is found where there are no calls. It returns when ctx ends, and
+// earlier where the store is silent.
+func (a *App) storeTrouble(ctx context.Context) error {
+	coalescer := a.stack.Coalesce()
+	if coalescer == nil {
+		return nil
+	}
+	if out := a.outage(); out != nil {
+		return out
+	}
+	// In a cluster, different keys ask different nodes.
+	charge := weir.Charge{Key: "probe" + strconv.Itoa(rand.N(probeKeys)), Limit: probeLimit, Cost: 1}
+	act := weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)}
+	coalescer.Take(ctx, []*weir.Act{&act})
+	if act.Err == nil {
+		return nil
+	}
+	return cmp.Or(a.outage(), a.options.blame(act.Err))
+}
+
+// probeKeys is how many keys are charged to find out whether the store decides. They
+// live for a second or two.
+const probeKeys = 64
+
+var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
 
 // outage says since when and why the store is unreachable; nil if it is not.
 func (a *App) outage() error { return errors.Join(a.stack.Outages()...) }

@@ -110,6 +110,7 @@ func TestFallbackOptions(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]FallbackOptions{
 		"store timeout":    {StoreTimeout: -1},
+		"store silence":    {StoreSilence: -1},
 		"on store failure": {OnStoreFailure: "fail"},
 		"instances":        {Instances: -1},
 	} {

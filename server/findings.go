@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/httpapi"
 )
@@ -31,12 +32,18 @@ type findings struct {
 
 // check returns the findings as a part of readiness. What makes decisions impossible
 // keeps the server from being ready as long as none has been possible; later it is
-// for calls to say what to do, as with a store that is away.
-func (f *findings) check(ctx context.Context) httpapi.Check {
-	f.look(ctx)
+// for calls to say what to do, as with a store that is unreachable. The error is what
+// keeps the store from deciding; without a finding it is all that is known.
+func (f *findings) check(ctx context.Context, trouble error) (c httpapi.Check, known bool) {
+	if !silent(trouble) {
+		f.look(ctx)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := httpapi.Check{Name: "store settings", Bearable: true}
+	if trouble != nil && len(f.known) == 0 {
+		return c, false
+	}
+	c = httpapi.Check{Name: "store settings", Bearable: true}
 	var all []string
 	for _, found := range f.known {
 		all = append(all, found.String())
@@ -45,7 +52,13 @@ func (f *findings) check(ctx context.Context) httpapi.Check {
 	if len(all) > 0 {
 		c.Err = errors.New(strings.Join(all, "; "))
 	}
-	return c
+	return c, true
+}
+
+// silent reports whether the store is known to send no replies.
+func silent(err error) bool {
+	var out *outage.Error
+	return errors.As(err, &out) && out.Silent()
 }
 
 // look asks the store, unless that was done a moment ago, and logs what is new.

@@ -113,7 +113,7 @@ func (a *App) greetStore(ctx context.Context) {
 	if err := a.reach(ctx); err != nil {
 		a.logger.Warn("the store does not answer; not ready until it does", "store", describe(a.options.Store), "error", err)
 	} else if a.findings != nil {
-		a.findings.check(ctx)
+		a.findings.check(ctx, nil)
 	}
 }
 

@@ -62,7 +62,7 @@ func unknown(address, role string, err error, want string) dashboard.Node {
 	if redis.IsPermissionError(err) {
 		return dashboard.Node{Address: address, Role: role, Detail: "cannot be looked at: want " + want}
 	}
-	return dashboard.Node{Address: address, Role: role, Detail: "away: " + err.Error(), Bad: true}
+	return dashboard.Node{Address: address, Role: role, Detail: "unreachable: " + err.Error(), Bad: true}
 }
 
 // aloneNodes returns a server and the replicas that follow it.
@@ -155,7 +155,7 @@ func (n *clusterNode) tell(addresses map[string]string) dashboard.Node {
 	trouble := ""
 	switch {
 	case slices.Contains(n.flags, "fail"):
-		trouble = "away"
+		trouble = "unreachable"
 	case slices.Contains(n.flags, "fail?"):
 		trouble = "does not answer another node"
 	case slices.Contains(n.flags, "handshake"), slices.Contains(n.flags, "noaddr"):

@@ -29,7 +29,7 @@ too short
 `
 	want := []dashboard.Node{
 		{Address: "10.0.0.1:6379", Role: "master", Detail: "slots 0-5460"},
-		{Address: "10.0.0.4:6379", Role: "replica", Detail: "away; of 10.0.0.1:6379", Bad: true},
+		{Address: "10.0.0.4:6379", Role: "replica", Detail: "unreachable; of 10.0.0.1:6379", Bad: true},
 		{Address: "10.0.0.2:6379", Role: "master", Detail: "slots 5461-10922"},
 		{Address: "10.0.0.5:6379", Role: "replica", Detail: "not connected to another node; of 10.0.0.2:6379", Bad: true},
 		{Address: "10.0.0.3:6379", Role: "master", Detail: "does not answer another node; slots 10923-16000 16002-16383", Bad: true},
@@ -64,9 +64,9 @@ func TestSeen(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{
 		"master":                    "",
-		"s_down,master":             "away, as one sentinel says",
-		"s_down,o_down,master":      "away, as most sentinels say",
-		"s_down,slave,disconnected": "away, as one sentinel says",
+		"s_down,master":             "unreachable, as one sentinel says",
+		"s_down,o_down,master":      "unreachable, as most sentinels say",
+		"s_down,slave,disconnected": "unreachable, as one sentinel says",
 		"master,disconnected":       "not connected to a sentinel",
 	} {
 		got := seen(roleMaster, map[string]string{"ip": "::1", "port": "1", "flags": flags})
@@ -132,7 +132,7 @@ func TestClusterNodes(t *testing.T) {
 	eventually(t, func() error {
 		all := app.storeState(t.Context()).Nodes
 		at := slices.IndexFunc(all, func(n dashboard.Node) bool { return n.Address == cluster.Replicas[1].Addr() })
-		if m, r, bad := roles(all); m != 3 || r != 2 || bad != 1 || !strings.HasPrefix(all[at].Detail, "away; of "+cluster.Masters[1].Addr()) {
+		if m, r, bad := roles(all); m != 3 || r != 2 || bad != 1 || !strings.HasPrefix(all[at].Detail, "unreachable; of "+cluster.Masters[1].Addr()) {
 			return fmt.Errorf("%+v", all)
 		}
 		return nil
@@ -151,7 +151,7 @@ func TestNodesMayNotBeLookedAt(t *testing.T) {
 	if told := app.storeState(t.Context()); cmp.Diff(want, told.Nodes) != "" || told.Err != nil {
 		t.Errorf("%+v", told)
 	}
-	if got := unknown("h:1", roleSentinel, errors.New("refused"), ""); !got.Bad || got.Detail != "away: refused" {
+	if got := unknown("h:1", roleSentinel, errors.New("refused"), ""); !got.Bad || got.Detail != "unreachable: refused" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -95,9 +95,9 @@ func seen(role string, of map[string]string) dashboard.Node {
 	flags := "," + of["flags"] + ","
 	switch {
 	case strings.Contains(flags, ",o_down,"):
-		told.Detail = "away, as most sentinels say"
+		told.Detail = "unreachable, as most sentinels say"
 	case strings.Contains(flags, ",s_down,"):
-		told.Detail = "away, as one sentinel says"
+		told.Detail = "unreachable, as one sentinel says"
 	case strings.Contains(flags, ",disconnected,"):
 		told.Detail = "not connected to a sentinel"
 	case role == roleReplica && of["master-link-status"] != "ok":

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,18 @@ var ErrSilent = errors.New("no reply")
 
 // Error names the node, the time and the cause.
 func (e *Error) Error() string {
-	return fmt.Sprintf("the store%s is unreachable since %s: %v", named(" ", e.Node), e.Since.UTC().Format(time.TimeOnly), e.Cause)
+	return fmt.Sprintf("the store%s is unreachable since %s: %v", named(" ", e.Node), e.Since.UTC().Format(time.RFC3339), plain(e.Cause))
+}
+
+// plain is the text of a cause without the class of the call that met it.
+func plain(cause error) string {
+	text := cause.Error()
+	for _, class := range []error{weir.ErrNotApplied, weir.ErrAmbiguous, weir.ErrMisconfigured} {
+		if _, after, found := strings.Cut(text, class.Error()+": "); found {
+			return after
+		}
+	}
+	return text
 }
 
 // Unwrap returns [weir.ErrNotApplied].

@@ -50,11 +50,12 @@ type chart struct {
 	Refused       []uint32 `json:"refused"`
 	Spared        []uint32 `json:"spared"`
 	ShadowRefused []uint32 `json:"shadow_refused"`
+	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
 	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge
 	// the limit, or of all.
 	P50 []int64 `json:"p50"`
 	P99 []int64 `json:"p99"`
-	// Sources are who decided how often, in the whole span.
+	// Sources are who decided how often, in the whole span; [undecided] for nobody.
 	Sources map[string]uint64 `json:"sources"`
 }
 
@@ -78,7 +79,7 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 			to := c.line(s.Decision)
 			*to = sum(*to, s.Counts[skip:])
 			for _, n := range s.Counts {
-				c.Sources[s.Source.String()] += uint64(n)
+				c.Sources[decider(s.Decision, s.Source)] += uint64(n)
 			}
 		}
 	}
@@ -108,6 +109,17 @@ func (v *view) latency(w *traffic.Window) []traffic.Latency {
 	return make([]traffic.Latency, w.Points)
 }
 
+// undecided is who decided where an error was the answer.
+const undecided = "error"
+
+// decider names who decided.
+func decider(d traffic.Decision, source weir.Source) string {
+	if d == traffic.Failed {
+		return undecided
+	}
+	return source.String()
+}
+
 func (c *chart) line(d traffic.Decision) *[]uint32 {
 	switch d {
 	case traffic.Refused:
@@ -116,13 +128,15 @@ func (c *chart) line(d traffic.Decision) *[]uint32 {
 		return &c.Spared
 	case traffic.ShadowRefused:
 		return &c.ShadowRefused
+	case traffic.Failed:
+		return &c.Failed
 	}
 	return &c.Granted
 }
 
 // fill gives lists that have nothing as many points as the others.
 func (c *chart) fill(points int) {
-	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.Spared, &c.ShadowRefused} {
+	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.Spared, &c.ShadowRefused, &c.Failed} {
 		if *line == nil {
 			*line = make([]uint32, points)
 		}

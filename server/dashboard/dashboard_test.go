@@ -137,7 +137,7 @@ func TestShowsTraffic(t *testing.T) {
 			t.Fatalf("%d granted, want 5", got)
 		}
 		s.count("user", "ann & <b>bob</b>", 4)
-		logins := fmt.Sprintf(`[...%s.querySelectorAll(".n")].slice(4).map((e) => e.textContent).join() === "5,%d,0"`, row("path=/login"), 12*round-5)
+		logins := fmt.Sprintf(`[...%s.querySelectorAll(".n")].slice(4).map((e) => e.textContent).join() === "5,%d,0,0"`, row("path=/login"), 12*round-5)
 		b.until(row("path=/login") + ` && ` + logins)
 		b.until(fmt.Sprintf(`%s.querySelectorAll(".n")[4].textContent === "%d"`, row("steady"), 4*round))
 		b.until(fmt.Sprintf(`document.querySelector("#top-refused b").textContent === "%d"`, 12*round-5))

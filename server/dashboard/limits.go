@@ -26,13 +26,15 @@ type limitState struct {
 	Refused       uint64   `json:"refused"`
 	Spared        uint64   `json:"spared"`
 	ShadowRefused uint64   `json:"shadow_refused"`
+	Failed        uint64   `json:"failed"`
 	Passed        []uint32 `json:"passed"`  // granted and spared a second
 	Stopped       []uint32 `json:"stopped"` // refused a second, shadow or not
+	Errors        []uint32 `json:"errors"`  // without a decision a second
 	// P50 and P99 are how long the calls took that charged it lately, in
 	// nanoseconds; 0 without any.
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
-	// Sources are who decided how often, since it is in force.
+	// Sources are who decided how often, since it is in force; [undecided] for nobody.
 	Sources map[string]uint64 `json:"sources"`
 }
 
@@ -70,7 +72,7 @@ func (d *Dashboard) limits() (all []limitState, left int) {
 		l := states.of(t.Domain, t.Rule, t.Trial)
 		*l.total(t.Decision) += t.Count
 		if t.Count > 0 {
-			l.Sources[t.Source.String()] += t.Count
+			l.Sources[decider(t.Decision, t.Source)] += t.Count
 		}
 	}
 	states.addRecent(d.Traffic.History(recent))
@@ -92,8 +94,11 @@ func (s *limitStates) addRecent(w traffic.Window) {
 		series := &w.Series[i]
 		l := s.of(series.Domain, series.Rule, series.Trial)
 		to := &l.Passed
-		if series.Decision == traffic.Refused || series.Decision == traffic.ShadowRefused {
+		switch series.Decision {
+		case traffic.Refused, traffic.ShadowRefused:
 			to = &l.Stopped
+		case traffic.Failed:
+			to = &l.Errors
 		}
 		*to = sum(*to, series.Counts)
 	}
@@ -137,12 +142,14 @@ func (l *limitState) total(d traffic.Decision) *uint64 {
 		return &l.Spared
 	case traffic.ShadowRefused:
 		return &l.ShadowRefused
+	case traffic.Failed:
+		return &l.Failed
 	}
 	return &l.Granted
 }
 
 func (l *limitState) lately() (n uint64) {
-	for _, counts := range [][]uint32{l.Passed, l.Stopped} {
+	for _, counts := range [][]uint32{l.Passed, l.Stopped, l.Errors} {
 		for _, c := range counts {
 			n += uint64(c)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/override"
 	"github.com/weirlimit/weir/server/admin"
+	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/rules"
 	"github.com/weirlimit/weir/server/traffic"
 )
@@ -23,8 +24,10 @@ const (
 
 // A state is everything that a page shows but the rules.
 type state struct {
-	At     int64   `json:"at"` // in Unix milliseconds
-	Ready  bool    `json:"ready"`
+	At int64 `json:"at"` // in Unix milliseconds
+	// State is that of /readyz; Reason is the first check that failed.
+	State  string  `json:"state"`
+	Reason string  `json:"reason,omitempty"`
 	Checks []check `json:"checks"`
 	Facts  []Fact  `json:"facts"`
 	Nodes  []Node  `json:"nodes"`
@@ -90,7 +93,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	defer cancel()
 	loaded, store := d.Loaded(), d.Store(ctx)
 	s := &state{
-		At: time.Now().UnixMilli(), Ready: true, Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
+		At: time.Now().UnixMilli(), Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
 		Refused: d.top(d.Traffic.TopRefused(maxTop)), Used: d.top(d.Traffic.TopUsed(maxTop)),
 	}
 	if loaded.Err != nil {
@@ -99,16 +102,33 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	if store.Err != nil {
 		s.StoreError = store.Err.Error()
 	}
-	for _, c := range d.Checks(ctx) {
-		told := check{Name: c.Name, OK: c.Err == nil}
-		if c.Err != nil {
-			told.Detail, s.Ready = c.Err.Error(), s.Ready && c.Bearable
-		}
-		s.Checks = append(s.Checks, told)
-	}
+	s.judge(d.Checks(ctx))
 	s.Limits, s.LimitsLeft = d.limits()
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
+}
+
+// judge tells the checks, and the state that follows from them: what keeps the server
+// from being ready goes before what only degrades it.
+func (s *state) judge(checks []httpapi.Check) {
+	s.State = httpapi.StateOf(checks)
+	bearable := s.State == httpapi.StateDegraded
+	for _, c := range checks {
+		told := check{Name: c.Name, OK: c.Err == nil}
+		if c.Err != nil {
+			told.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
+			if s.Reason == "" && c.Bearable == bearable {
+				s.Reason = firstLine(c.Err)
+			}
+		}
+		s.Checks = append(s.Checks, told)
+	}
+}
+
+// firstLine is as much of an error as fits into a header.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }
 
 func (d *Dashboard) top(keys []traffic.TopKey) []topState {

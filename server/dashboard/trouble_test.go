@@ -25,12 +25,12 @@ func TestServerStops(t *testing.T) {
 	b.until(`document.getElementById("live").textContent === "live" && !(` + visible("gone") + `)`)
 	s.stop()
 	b.until(visible("gone") + ` && document.getElementById("gone").textContent.includes("does not answer") && /as of \d\d:\d\d:\d\d/.test(document.getElementById("gone").textContent)`)
-	b.until(`document.getElementById("readiness").textContent === "unknown"`)
+	b.until(`document.getElementById("readiness").textContent === "unreachable"`)
 	// What is asked meanwhile fails with a word.
 	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=eve"), chromedp.Click(chromedp.CSS("#look")))
 	b.until(`document.getElementById("done").className.includes("wrong") && document.getElementById("done").textContent.includes("does not answer")`)
 	serveIn(t, t.TempDir(), "", func(o *server.Options) { o.Admin.Address = address })
-	b.until(`document.getElementById("live").textContent === "live" && !(` + visible("gone") + `) && document.getElementById("readiness").textContent === "ready"`)
+	b.until(`document.getElementById("live").textContent === "live" && !(` + visible("gone") + `) && document.getElementById("readiness").textContent === "healthy"`)
 	if said := b.complaints("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
 	}
@@ -61,18 +61,80 @@ func TestStoreIsGone(t *testing.T) {
 	s.ask("user", "bob")
 	b.do(chromedp.Navigate(s.admin + "/"))
 	b.until(`document.getElementById("facts").textContent.includes("2 share this store")`)
-	b.until(fmt.Sprintf(`document.getElementById("nodes").textContent === "%smasterwell" && !(%s)`, redis.Addr(), visible("store-away")))
+	b.until(fmt.Sprintf(`document.getElementById("nodes").textContent === "%smasterOK" && !(%s)`, redis.Addr(), visible("store-out")))
 	redis.Kill()
-	b.until(visible("store-away") + ` && document.getElementById("store-error").textContent !== ""`)
-	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("away: ") && document.getElementById("nodes-count").textContent === "1 of 1 in trouble"`)
+	b.until(visible("store-out") + ` && document.getElementById("store-error").textContent !== ""`)
+	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("unreachable: ") && document.getElementById("nodes-count").textContent === "1 of 1 in trouble"`)
 	s.count("user", "bob", 3)
 	b.until(row("steady") + `.lastElementChild.textContent.includes("fallback ")`)
 	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=bob"), chromedp.Click(chromedp.CSS("#look")))
 	b.until(`document.getElementById("done").className.includes("wrong") && document.getElementById("done").textContent.includes("the store reached no decision")`)
 	redis.Restart()
-	b.until(`!(` + visible("store-away") + `) && !document.querySelector("#nodes .dot.bad")`)
+	b.until(`!(` + visible("store-out") + `) && !document.querySelector("#nodes .dot.bad")`)
 	if said := b.complaints("503 (Service Unavailable)"); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
+	}
+}
+
+const withoutAlgorithm = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {name: counted, requests_per_unit: 5, unit: minute}
+`
+
+// TestOutageIsShown: with a store that was killed or hangs nothing is green that depends on
+// it, and requests that got an error are counted as such.
+func TestOutageIsShown(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		begin, end func(*storetest.Redis)
+		reason     string
+	}{
+		"killed": {(*storetest.Redis).Kill, (*storetest.Redis).Restart, "refused"},
+		"hung":   {(*storetest.Redis).Pause, (*storetest.Redis).Resume, "no reply for "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := storetest.StartRedis(t)
+			b := open(t)
+			s := serveIn(t, t.TempDir(), "", func(o *server.Options) { o.Store = redis.URL() })
+			s.write(withoutAlgorithm)
+			b.do(chromedp.Navigate(s.admin + "/"))
+			content := func(id string) string { return fmt.Sprintf(`document.getElementById(%q).textContent`, id) }
+			check := `[...document.querySelectorAll("#checks li")].find((li) => li.textContent.startsWith("store: "))`
+			healthy := content("readiness") + ` === "healthy" && document.getElementById("dot").className === "dot good" && ` + content("reason") + ` === "" && ` +
+				check + `.textContent === "store: OK" && ` + check + `.querySelector(".dot.good") !== null`
+			b.until(row("counted") + ` && ` + healthy + ` && !(` + visible("store-out") + `)`)
+			fault.begin(redis)
+			// Nobody has called.
+			b.until(content("readiness") + ` === "degraded" && document.getElementById("dot").className === "dot fair" && /^the store is unreachable since \d.*` + fault.reason + `/.test(` + content("reason") + `)`)
+			b.until(check + `.textContent.startsWith("store: unreachable since ") && ` + check + `.querySelector(".dot.bad") !== null && ` + visible("store-out"))
+			for range 4 {
+				if got := s.ask("user", "bob"); got != 503 {
+					t.Errorf("answered %d, want 503", got)
+				}
+			}
+			b.until(row("counted") + `.querySelectorAll(".n")[7].textContent === "4" && ` + row("counted") + `.lastElementChild.textContent === "error"`)
+			b.until(`charts.past().failed.reduce((a, n) => a + n, 0) === 4 && charts.past().refused.every((n) => n === 0)`)
+			b.until(content("offered") + ` !== "0" && ` + content("failed") + ` === ` + content("offered") + ` && ` + content("granted") + ` === "0"`)
+			b.until(content("sources-legend") + `.includes("error 4 (100 %)")`)
+			for _, scheme := range []string{"light", "dark"} {
+				b.scheme(scheme)
+				for _, width := range []int64{1200, 320} {
+					b.do(chromedp.EmulateViewport(width, 900))
+					b.until(fmt.Sprintf("innerWidth === %d && document.documentElement.scrollWidth <= innerWidth", width))
+					if *update && name == "hung" && scheme == "light" && width == 1200 {
+						b.text(`scrollTo(0, 0)`)
+						b.picture("dashboard-outage-light")
+					}
+				}
+			}
+			fault.end(redis)
+			b.until(healthy + ` && !(` + visible("store-out") + `)`)
+			if said := b.complaints(); len(said) > 0 {
+				t.Errorf("the browser says %q", said)
+			}
+		})
 	}
 }
 
@@ -90,7 +152,7 @@ func TestServersOfTheStore(t *testing.T) {
 	state := func(address string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll("#nodes tr")].find((r) => r.children[0].textContent === %q).children[2].textContent`, address)
 	}
-	b.until(state(sentinel.Replicas[0].Addr()) + `.startsWith("away") && ` + state(sentinel.Sentinels[2].Addr()) + `.startsWith("away") && ` + state(sentinel.Master.Addr()) + ` === "well"`)
+	b.until(state(sentinel.Replicas[0].Addr()) + `.startsWith("unreachable") && ` + state(sentinel.Sentinels[2].Addr()) + `.startsWith("unreachable") && ` + state(sentinel.Master.Addr()) + ` === "OK"`)
 	if said := b.complaints(); len(said) > 0 {
 		t.Errorf("the browser says %q", said)
 	}

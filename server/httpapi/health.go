@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // A Check is one thing that must be well for the server to be ready.
@@ -13,6 +14,8 @@ type Check struct {
 	Name string
 	// Err says what is wrong, nil if nothing is.
 	Err error
+	// Brief says what is wrong without names of files and hosts: for everybody.
+	Brief string
 	// Bearable errors leave the server ready, but degraded: policies answer, or the
 	// last good rules.
 	Bearable bool
@@ -24,12 +27,28 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// The states of a server.
+// The states of a server, see [StateOf].
 const (
-	stateHealthy  = "healthy"
-	stateDegraded = "degraded"
-	stateNotReady = "not ready"
+	StateHealthy  = "healthy"
+	StateDegraded = "degraded"
+	StateNotReady = "not ready"
 )
+
+// StateOf returns what the checks say of the server: healthy if all are well, degraded
+// if all errors are bearable, else not ready.
+func StateOf(checks []Check) string {
+	state := StateHealthy
+	for _, c := range checks {
+		switch {
+		case c.Err == nil:
+		case !c.Bearable:
+			return StateNotReady
+		default:
+			state = StateDegraded
+		}
+	}
+	return state
+}
 
 type readiness struct {
 	Ready  bool           `json:"ready"`
@@ -59,11 +78,21 @@ func Readiness(o Options) http.Handler {
 func writeReadiness(w http.ResponseWriter, r *http.Request, o *Options, details bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), o.Timeout)
 	defer cancel()
-	answer := readiness{Ready: true, State: stateHealthy, Checks: []checkOutcome{}}
+	var checks []Check
 	if o.Ready != nil {
-		for _, c := range o.Ready(ctx) {
-			answer.add(c, details)
+		checks = o.Ready(ctx)
+	}
+	answer := readiness{State: StateOf(checks), Checks: []checkOutcome{}}
+	answer.Ready = answer.State != StateNotReady
+	for _, c := range checks {
+		outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
+		switch {
+		case c.Err != nil && details:
+			outcome.Detail = strings.ReplaceAll(c.Err.Error(), "\n", "; ")
+		case c.Err != nil:
+			outcome.Detail = c.Brief
 		}
+		answer.Checks = append(answer.Checks, outcome)
 	}
 	status := http.StatusOK
 	if !answer.Ready {
@@ -71,20 +100,4 @@ func writeReadiness(w http.ResponseWriter, r *http.Request, o *Options, details 
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, "application/json", status, &answer)
-}
-
-func (a *readiness) add(c Check, details bool) {
-	outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
-	if c.Err != nil {
-		switch {
-		case !c.Bearable:
-			a.Ready, a.State = false, stateNotReady
-		case a.Ready:
-			a.State = stateDegraded
-		}
-		if details {
-			outcome.Detail = c.Err.Error()
-		}
-	}
-	a.Checks = append(a.Checks, outcome)
 }

@@ -169,6 +169,8 @@ var coalesceFigures = []figure[coalesce.Stats]{
 	gauge("weir_coalesce_waiting", "Acts that wait to leave.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
 	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before they left.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
 	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after they had left.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
+	counter("weir_coalesce_late_replies_total", "Calls of the store that returned after a caller had left.", func(s *coalesce.Stats) float64 { return float64(s.Late) }),
+	gauge("weir_coalesce_in_flight", "Calls of the store that have not returned.", func(s *coalesce.Stats) float64 { return float64(s.InFlight) }),
 	counter("weir_coalesce_rejected_total", "Acts that were turned away because too many waited.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
 }
 
@@ -228,6 +230,7 @@ func (r *revision) Collect(to chan<- prometheus.Metric) {
 type ofTraffic struct{ recorder *traffic.Recorder }
 
 var (
+	undecidedDesc = prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
 	decisionsDesc = prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
 	trialsDesc    = prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
 	unitsDesc     = prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
@@ -236,7 +239,7 @@ var (
 
 // Describe names the metrics.
 func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisionsDesc, trialsDesc, unitsDesc, nearDesc} {
+	for _, d := range []*prometheus.Desc{decisionsDesc, undecidedDesc, trialsDesc, unitsDesc, nearDesc} {
 		to <- d
 	}
 }
@@ -244,7 +247,11 @@ func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
 // Collect reads them.
 func (t *ofTraffic) Collect(to chan<- prometheus.Metric) {
 	for _, n := range t.recorder.Totals() {
-		if n.Trial {
+		switch {
+		case n.Trial:
+			continue
+		case n.Decision == traffic.Failed:
+			to <- prometheus.MustNewConstMetric(undecidedDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule))
 			continue
 		}
 		to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule), n.Decision.String(), n.Source.String())
@@ -264,7 +271,7 @@ func (t *ofTraffic) collectTrials(to chan<- prometheus.Metric) {
 	}
 	counts := map[series]uint64{}
 	for _, n := range t.recorder.Totals() {
-		if n.Trial {
+		if n.Trial && n.Decision != traffic.Failed {
 			counts[series{n.Domain, n.Rule, n.Decision}] += n.Count
 		}
 	}

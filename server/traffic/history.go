@@ -156,8 +156,8 @@ type Series struct {
 	Domain, Rule string
 	Trial        bool // of the rule, not the rule itself
 	Decision     Decision
-	Source       weir.Source
-	Counts       []uint32 // one for each point of the [Window]
+	Source       weir.Source // of no meaning where the Decision is Failed
+	Counts       []uint32    // one for each point of the [Window]
 }
 
 // Window is a piece of the past, in equal steps.
@@ -215,7 +215,7 @@ type Total struct {
 	Domain, Rule string
 	Trial        bool // of the rule, not the rule itself
 	Decision     Decision
-	Source       weir.Source
+	Source       weir.Source // of no meaning where the Decision is Failed
 	Count        uint64
 }
 

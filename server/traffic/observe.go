@@ -1,14 +1,15 @@
 package traffic
 
 import (
+	"errors"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/observe"
 )
 
-// Observe counts what became of a call. Takes that charge are counted; looks, and
-// what corrects a take, decide nothing.
+// Observe counts what became of a call. Takes that charge are counted, those that got
+// an error as well; looks, and what corrects a take, decide nothing.
 func (r *Recorder) Observe(c *observe.Call) {
 	bucket := bucketOf(c.Took)
 	r.latency[bucket].Add(1)
@@ -23,7 +24,7 @@ func (r *Recorder) Observe(c *observe.Call) {
 }
 
 // act counts the charges of a take, and how long the call took also where that led
-// to no decision.
+// to no decision. An invalid take is its caller's mistake and no failure.
 func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
 	for i := range a.Charges {
 		if a.Charges[i].Cost == 0 {
@@ -31,8 +32,11 @@ func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
 		}
 		p := t.find(asked[i])
 		p.took(bucket)
-		if a.Err == nil {
+		switch {
+		case a.Err == nil:
 			r.count(p, &a.Charges[i], &a.Decisions[i])
+		case !errors.Is(a.Err, weir.ErrInvalid):
+			p.counts[Failed][weir.SourceStore].Add(1)
 		}
 	}
 }

@@ -20,10 +20,12 @@ const (
 	// ShadowRefused charges would have been refused, but their rule is only
 	// watched, or is not enforced for their key. Those on trial are Refused.
 	ShadowRefused
+	// Failed charges have no decision: their caller got an error.
+	Failed
 	decisions
 )
 
-var decisionNames = [decisions]string{"granted", "refused", "spared", "shadow_refused"}
+var decisionNames = [decisions]string{"granted", "refused", "spared", "shadow_refused", "error"}
 
 // String returns the decision as it stands in metrics and JSON.
 func (d Decision) String() string {

@@ -111,16 +111,35 @@ shop/wide spared by store: 1
 	}
 }
 
-// TestNothingIsCountedWithoutDecision: errors and corrections decide nothing.
-func TestNothingIsCountedWithoutDecision(t *testing.T) {
+// TestErrorsAreCounted: a take that failed counts as an error, and as nothing else.
+func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, shop, traffic.Options{})
 	limit := f.set.Rules()[0].Limits[0]
-	act := &weir.Act{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Decisions: make([]weir.Decision, 1), Err: weir.ErrAmbiguous}
-	reset := &weir.Act{Kind: weir.Reset, Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted}}}
-	f.Observe(&observe.Call{Acts: []*weir.Act{act, reset}, Limits: []*weir.Limit{limit, limit}})
-	if got := f.totals(); got != "" {
+	for _, test := range []struct {
+		name  string
+		act   weir.Act
+		count bool
+	}{
+		{"no reply", weir.Act{Err: weir.ErrAmbiguous}, true},
+		{"no answer", weir.Act{Err: fmt.Errorf("weir: take: %w", weir.ErrNotApplied)}, true},
+		{"the caller's mistake", weir.Act{Err: weir.ErrInvalid}, false},
+		{"a reset that failed", weir.Act{Kind: weir.Reset, Err: weir.ErrNotApplied}, false},
+		{"a reset", weir.Act{Kind: weir.Reset}, false},
+	} {
+		before := f.totals()
+		test.act.Charges = []weir.Charge{{Limit: limit, Cost: 1}}
+		test.act.Decisions = []weir.Decision{{Outcome: weir.Granted}}
+		f.Observe(&observe.Call{Acts: []*weir.Act{&test.act}, Limits: []*weir.Limit{limit}})
+		if counted := f.totals() != before; counted != test.count {
+			t.Errorf("%s: counted %v", test.name, counted)
+		}
+	}
+	if got := f.totals(); got != "shop/user error by store: 2\n" {
 		t.Errorf("counted:\n%s", got)
+	}
+	if got := f.TopUsed(1); len(got) > 0 {
+		t.Errorf("used: %v", got)
 	}
 }
 

@@ -292,9 +292,8 @@ func (e *environment) store() string {
 		options.Set("pool_size", size)
 	}
 	if timeout := e.get("REDIS_TIMEOUT"); timeout != "" {
-		for _, name := range []string{"dial_timeout", "read_timeout", "write_timeout"} {
-			options.Set(name, timeout)
-		}
+		// Not read_timeout: replies are waited for after their callers have left.
+		options.Set("dial_timeout", timeout)
 	}
 	kind := strings.ToLower(e.get("REDIS_TYPE"))
 	if auth := e.get("REDIS_SENTINEL_AUTH"); auth != "" && kind == "sentinel" {

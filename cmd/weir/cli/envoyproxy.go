@@ -84,8 +84,12 @@ var envoyproxy = []family{
 		fate: warns, why: "there is no memcached",
 	},
 	{
-		names: "REDIS_URL REDIS_SOCKET_TYPE REDIS_TYPE REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS REDIS_POOL_SIZE REDIS_TIMEOUT", fate: sets, flags: "store",
+		names: "REDIS_URL REDIS_SOCKET_TYPE REDIS_TYPE REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS REDIS_POOL_SIZE", fate: sets, flags: "store",
 		why: "the type `cluster` is redis+cluster://…, and `sentinel` redis+sentinel://…, where REDIS_URL begins with the master's name",
+	},
+	{
+		names: "REDIS_TIMEOUT", fate: sets, flags: "store-timeout store", unless: func(e *environment) bool { return e.get("REDIS_URL") == "" },
+		why: "also how long a connection may take, `dial_timeout` in the URL; Envoy's own timeout goes first",
 	},
 	{names: "REDIS_TLS_CACERT", fate: sets, flags: "store-tls-ca store", with: "REDIS_TLS"},
 	{names: "REDIS_TLS_CLIENT_CERT", fate: sets, flags: "store-tls-cert store", with: "REDIS_TLS"},
@@ -102,7 +106,7 @@ var envoyproxy = []family{
 	{names: "REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT", fate: warns, harmless: []string{"0", "0s"}, why: "a request is one script call"},
 	{names: "REDIS_CLUSTER_PIPELINE_PARALLELISM", fate: warns, harmless: []string{"1"}, why: "a request is one script call"},
 	{names: "REDIS_POOL_ON_EMPTY_BEHAVIOR", fate: warns, harmless: []string{"wait"}, why: "calls wait for a connection as long as they may wait for a decision"},
-	{names: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", fate: warns, harmless: falsehood, why: "once Redis has answered, calls say themselves that it is away"},
+	{names: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", fate: warns, harmless: falsehood, why: "once Redis has answered, calls and `/readyz` say themselves that it is unreachable"},
 	{
 		names: "REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME", fate: warns,
 		why: "the start does not wait for Redis; health checks do",

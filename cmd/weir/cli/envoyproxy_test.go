@@ -159,7 +159,11 @@ func TestVariablesSetFlags(t *testing.T) {
 			nil,
 			values{"store": "rediss+sentinel://u:p@m@h:1,h:2?sentinel_password=q&sentinel_username="},
 		},
-		"the Redis' pool": {values{"REDIS_URL": "h:1", "REDIS_POOL_SIZE": "5", "REDIS_TIMEOUT": "2s"}, nil, values{"store": "redis://h:1?dial_timeout=2s&pool_size=5&read_timeout=2s&write_timeout=2s"}},
+		"the Redis' pool": {values{"REDIS_URL": "h:1", "REDIS_POOL_SIZE": "5", "REDIS_TIMEOUT": "2s"}, nil, values{"store": "redis://h:1?dial_timeout=2s&pool_size=5", "store-timeout": "2s"}},
+		"the Redis' timeout and a flag": {
+			values{"REDIS_URL": "h:1", "REDIS_TIMEOUT": "2s"}, []string{"--store-timeout", "1s"}, values{"store": "redis://h:1?dial_timeout=2s", "store-timeout": "1s"},
+		},
+		"a timeout without Redis": {values{"REDIS_TIMEOUT": "2s"}, nil, values{"store": "memory", "store-timeout": "250ms"}},
 		"Redis by TLS": {
 			values{"REDIS_URL": "h:1", "REDIS_TLS": "1", "REDIS_TLS_CACERT": "ca", "REDIS_TLS_CLIENT_CERT": "c", "REDIS_TLS_CLIENT_KEY": "k", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true"},
 			nil,

@@ -7,10 +7,13 @@
   const figures = () => {
     const now = charts.lately(10);
     if (!now) return;
-    const offered = now.granted + now.refused + now.spared + now.shadow;
+    const offered = now.granted + now.refused + now.spared + now.shadow + now.failed;
     text("offered", charts.short(offered));
     text("granted", charts.short(now.granted));
     text("refused", charts.short(now.refused));
+    text("shadow", charts.short(now.shadow));
+    text("failed", charts.short(now.failed));
+    byId("failed").classList.toggle("hot", now.failed > 0);
     text("share", offered ? String(+(100 * now.refused / offered).toPrecision(3)) : "0");
     text("p50", charts.took(now.p50));
     text("p99", charts.took(now.p99));
@@ -34,6 +37,15 @@
     }
   };
 
+  const dots = { healthy: "dot good", degraded: "dot fair" };
+  // standing says in the header how the server is, and why it is not healthy.
+  const standing = (state, reason) => {
+    text("readiness", state);
+    text("reason", reason);
+    byId("reason").title = reason;
+    byId("dot").className = dots[state] || "dot bad";
+  };
+
   const show = (state) => {
     if (state.chart) {
       charts.add(state.chart);
@@ -51,9 +63,8 @@
     text("reload-error", state.reload_error || "");
     byId("reload").hidden = !state.reload_error;
     text("store-error", state.store_error || "");
-    byId("store-away").hidden = !state.store_error;
-    text("readiness", state.ready ? "ready" : "not ready");
-    byId("dot").className = "dot " + (state.ready ? "good" : "bad");
+    byId("store-out").hidden = !state.store_error;
+    standing(state.state, state.reason || "");
     reloadRules(state.loaded);
   };
 
@@ -87,8 +98,7 @@
     };
     source.onerror = () => {
       text("live", "not connected");
-      text("readiness", "unknown");
-      byId("dot").className = "dot";
+      standing("unreachable", "");
       lost(1000, "The server does not answer.");
       // A browser gives up where the server refuses: it may have room later, or
       // want a login.
@@ -123,7 +133,7 @@
   byId("hold").addEventListener("click", (event) => {
     hold = !hold;
     event.target.setAttribute("aria-pressed", String(hold));
-    event.target.textContent = hold ? "Held; go on" : "Hold";
+    event.target.textContent = hold ? "Resume" : "Pause";
   });
   addEventListener("pagehide", () => source && source.close());
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });

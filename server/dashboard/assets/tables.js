@@ -49,12 +49,13 @@ const tables = (() => {
   };
   const limits = (state, pick) => {
     const cells = (row, l) => {
-      const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), numbers = row.querySelectorAll(".n");
-      row.children[1].replaceChildren(charts.spark(l.passed, l.stopped));
-      [charts.short(passed + stopped), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused)].forEach((words, i) => {
+      const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), failed = mean(l.errors, 10), numbers = row.querySelectorAll(".n");
+      row.children[1].replaceChildren(charts.spark(l.passed, l.stopped, l.errors));
+      [charts.short(passed + stopped + failed), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused), whole(l.failed)].forEach((words, i) => {
         if (numbers[i].textContent !== words) numbers[i].textContent = words;
       });
       numbers[1].classList.toggle("hot", stopped > 0);
+      numbers[7].classList.toggle("hot", failed > 0);
       const by = shares(l.sources), words = by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.about).join(", ") || "–";
       if (row.lastElementChild.textContent !== words) row.lastElementChild.textContent = words;
       const mode = row.querySelector(".tag");
@@ -64,9 +65,9 @@ const tables = (() => {
     const build = (l) => {
       const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule);
       button.addEventListener("click", () => pick(l.domain, l.rule));
-      return make("tr", {}, make("th", { scope: "row" }, button, make("span", { class: "tag" })), make("td", {}), ...Array.from({ length: 7 }, () => make("td", { class: "n" })), make("td", { class: "by" }));
+      return make("tr", {}, make("th", { scope: "row" }, button, make("span", { class: "tag" })), make("td", {}), ...Array.from({ length: 8 }, () => make("td", { class: "n" })), make("td", { class: "by" }));
     };
-    const none = () => make("tr", { class: "none" }, make("td", { colspan: "10" }, "No rule has a limit."));
+    const none = () => make("tr", { class: "none" }, make("td", { colspan: "11" }, "No rule has a limit."));
     const all = state.limits && state.limits.length ? state.limits : [{ none: true }];
     keyed(byId("limits"), all, (l) => l.none ? "" : l.domain + "\n" + l.rule, (l) => l.none ? none() : build(l), (row, l) => { if (!l.none) cells(row, l); });
     text("limits-left", state.limits_left ? `${whole(state.limits_left)} more are not shown: they had less traffic. ` : "");
@@ -104,7 +105,7 @@ const tables = (() => {
     while (body.children.length > maxTail) body.lastElementChild.remove();
   };
 
-  const palette = ["store", "lease", "deny_cache", "fallback", "fail_open", "fail_closed", "shadow", "limit"];
+  const palette = ["store", "lease", "deny_cache", "fallback", "fail_open", "fail_closed", "shadow", "limit", "error"];
   const sources = (counts) => {
     const by = shares(counts), bar = byId("sources");
     const colour = (s) => "source-" + (palette.includes(s.name) ? s.name : "other");
@@ -125,17 +126,17 @@ const tables = (() => {
 
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
-    const away = all.filter((n) => n.bad).length;
-    text("nodes-count", away ? `${away} of ${all.length} in trouble` : String(all.length));
+    const bad = all.filter((n) => n.bad).length;
+    text("nodes-count", bad ? `${bad} of ${all.length} in trouble` : String(all.length));
     keyed(byId("nodes"), all, (n) => n.role + " " + n.address, (n) => make("tr", {}, make("th", { scope: "row" }, n.address), make("td", {}, n.role), make("td", {}, make("span", { class: "dot" }), make("span", {}))), (row, n) => {
-      const [dot, words] = row.lastElementChild.children, told = n.detail || "well";
+      const [dot, words] = row.lastElementChild.children, told = n.detail || "OK";
       dot.className = "dot " + (n.bad ? "bad" : "good");
       if (words.textContent !== told) words.textContent = told;
     });
   };
 
   const health = (state) => {
-    keyed(byId("checks"), state.checks, (c) => c.name + c.ok + c.detail, (c) => make("li", {}, make("span", { class: "dot " + (c.ok ? "good" : "bad") }), c.name + ": " + (c.ok ? "well" : c.detail)), () => {});
+    keyed(byId("checks"), state.checks, (c) => c.name + c.ok + c.detail, (c) => make("li", {}, make("span", { class: "dot " + (c.ok ? "good" : "bad") }), c.name + ": " + (c.ok ? "OK" : c.detail)), () => {});
     keyed(byId("facts"), state.facts, (f) => f.name, (f) => make("div", {}, make("dt", {}, f.name), make("dd", {})), (e, f) => {
       const value = e.lastElementChild;
       if (value.textContent !== f.value) value.textContent = f.value;
