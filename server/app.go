@@ -149,7 +149,7 @@ func (a *App) checks(ctx context.Context) []httpapi.Check {
 	}
 	if a.reload != nil {
 		// The last good rules serve as well as ever.
-		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Brief: "the files as they are now are wrong and not in force", Bearable: true})
+		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Brief: "the last good rules are in force", Bearable: true})
 	}
 	return checks
 }
