@@ -54,6 +54,13 @@ func (e *ear) subscriber() notice.Subscriber {
 	}
 }
 
+// all returns what was heard so far.
+func (e *ear) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.heard)
+}
+
 // until waits until a condition on what was heard holds.
 func (e *ear) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
@@ -269,29 +276,29 @@ func TestForgedMessages(t *testing.T) {
 	publish(t, two, "topic", "second")
 	for _, e := range []*ear{first, second} {
 		e.hears(t, "second")
-		if !slices.Equal(e.heard, []string{"first", "second"}) {
-			t.Errorf("heard %q", e.heard)
+		if !slices.Equal(e.all(), []string{"first", "second"}) {
+			t.Errorf("heard %q", e.all())
 		}
 	}
 	trusting.hears(t, "without")
 	// What is repeated by somebody who listened.
 	trusting.until(t, "all messages", func() bool { return len(trusting.heard) == 4 })
-	for _, message := range trusting.heard {
+	for _, message := range trusting.all() {
 		publish(t, plain, "topic", message)
 	}
 	publish(t, plain, "topic", strings.Repeat("x", 1<<20+1))
 	publish(t, one, "topic", "last")
 	for _, e := range []*ear{first, second} {
 		e.hears(t, "last")
-		if !slices.Equal(e.heard, []string{"first", "second", "last"}) {
-			t.Errorf("heard %q", e.heard)
+		if !slices.Equal(e.all(), []string{"first", "second", "last"}) {
+			t.Errorf("heard %q", e.all())
 		}
 	}
 	stop(t, one)
 	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "messages are ignored") {
 		t.Errorf("logged: %s", said)
 	}
-	if slices.ContainsFunc(trusting.heard, func(m string) bool { return len(m) > 1<<20 }) {
+	if slices.ContainsFunc(trusting.all(), func(m string) bool { return len(m) > 1<<20 }) {
 		t.Error("a message has no bound")
 	}
 }

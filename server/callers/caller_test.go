@@ -152,7 +152,7 @@ func TestMay(t *testing.T) {
 		t.Error("a caller that has left the file may go on")
 	}
 	if other, known := a.Authenticate(&Credentials{Token: newToken, Shown: true}); !known || other.Name() != "" || other.May(everything, AllDomains) != nil {
-		t.Error("who has a token of the plain file may not do everything")
+		t.Error("a caller with a token of the plain file may not do everything")
 	}
 	if (*Identity)(nil).May(everything, AllDomains) != nil {
 		t.Error("where nobody is asked somebody may not do everything")
