@@ -271,11 +271,11 @@ func (c *conn) greet() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.greeted = true
-	c.out = appendFrame(c.out, 6*len(settings), http2.FrameSettings, 0, 0)
+	c.out = appendFrame(c.out, head{6*len(settings), http2.FrameSettings, 0, 0})
 	for _, s := range settings {
 		c.out = appendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
 	}
-	c.out = appendFrame(c.out, 4, http2.FrameWindowUpdate, 0, 0)
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
 	c.out = appendUint32(c.out, connWindow-minWindow)
 }
 

@@ -23,10 +23,18 @@ const (
 
 const prefixLength = 5 // of a message: a flag and four bytes of length
 
+// A head is the header of a frame.
+type head struct {
+	length int
+	kind   http2.FrameType
+	flags  http2.Flags
+	id     uint32
+}
+
 // appendFrame appends the header of a frame.
-func appendFrame(b []byte, length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
-	return append(b, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags),
-		byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+func appendFrame(b []byte, h head) []byte {
+	return append(b, byte(h.length>>16), byte(h.length>>8), byte(h.length), byte(h.kind), byte(h.flags),
+		byte(h.id>>24), byte(h.id>>16), byte(h.id>>8), byte(h.id))
 }
 
 func appendUint32(b []byte, v uint32) []byte {

@@ -86,7 +86,7 @@ func (c *conn) abort(id uint32, code http2.ErrCode) error {
 }
 
 func (c *conn) resetStream(id uint32, code http2.ErrCode) {
-	c.out = appendFrame(c.out, 4, http2.FrameRSTStream, 0, id)
+	c.out = appendFrame(c.out, head{4, http2.FrameRSTStream, 0, id})
 	c.out = appendUint32(c.out, uint32(code))
 }
 
@@ -221,7 +221,7 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 		return err
 	}
 	// What new windows let pass comes after the acknowledgement.
-	c.out = appendFrame(c.out, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
+	c.out = appendFrame(c.out, head{0, http2.FrameSettings, http2.FlagSettingsAck, 0})
 	if err := c.resize(size); err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 		}
 		return c.charge(1)
 	}
-	c.out = appendFrame(c.out, len(f.Data), http2.FramePing, http2.FlagPingAck, 0)
+	c.out = appendFrame(c.out, head{len(f.Data), http2.FramePing, http2.FlagPingAck, 0})
 	c.out = append(c.out, f.Data[:]...)
 	return c.charge(1)
 }

@@ -96,12 +96,12 @@ func (c *conn) header(call *Call) string {
 func (c *conn) answerAtOnce(st *stream) {
 	call, b := &st.call, c.out
 	header, n := c.header(call), len(call.reply)
-	b = appendFrame(b, len(header), http2.FrameHeaders, http2.FlagHeadersEndHeaders, st.id)
+	b = appendFrame(b, head{len(header), http2.FrameHeaders, http2.FlagHeadersEndHeaders, st.id})
 	b = append(b, header...)
-	b = appendFrame(b, prefixLength+n, http2.FrameData, 0, st.id)
+	b = appendFrame(b, head{prefixLength+n, http2.FrameData, 0, st.id})
 	b = append(b, 0, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	b = append(b, call.reply...)
-	b = appendFrame(b, len(okTrailer), http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, st.id)
+	b = appendFrame(b, head{len(okTrailer), http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, st.id})
 	c.out = append(b, okTrailer...)
 	c.sendWindow -= int64(prefixLength + n)
 	c.close(st)
@@ -141,7 +141,7 @@ func (c *conn) sendHeader(st *stream, block []byte, last bool) {
 		if len(block) == 0 {
 			flags |= http2.FlagHeadersEndHeaders
 		}
-		c.out = appendFrame(c.out, len(part), kind, flags, st.id)
+		c.out = appendFrame(c.out, head{len(part), kind, flags, st.id})
 		c.out = append(c.out, part...)
 		if len(block) == 0 {
 			return
@@ -159,7 +159,7 @@ func (c *conn) send(st *stream) {
 		if last {
 			flags = http2.FlagDataEndStream
 		}
-		c.out = appendFrame(c.out, int(n), http2.FrameData, flags, st.id)
+		c.out = appendFrame(c.out, head{int(n), http2.FrameData, flags, st.id})
 		c.out = append(c.out, st.pending[st.sent:st.sent+int(n)]...)
 		st.sendWindow -= n
 		c.sendWindow -= n
@@ -183,7 +183,7 @@ func (c *conn) send(st *stream) {
 		c.sendHeader(st, st.trailer, true)
 		c.close(st)
 	case st.whole:
-		c.out = appendFrame(c.out, 0, http2.FrameData, http2.FlagDataEndStream, st.id)
+		c.out = appendFrame(c.out, head{0, http2.FrameData, http2.FlagDataEndStream, st.id})
 		c.close(st)
 	}
 }

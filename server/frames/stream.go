@@ -131,7 +131,7 @@ func (c *conn) allow(n int64) {
 		return
 	}
 	c.receiveWindow += c.credit
-	c.out = appendFrame(c.out, 4, http2.FrameWindowUpdate, 0, 0)
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
 	c.out = appendUint32(c.out, uint32(c.credit))
 	c.credit = 0
 }
@@ -144,7 +144,7 @@ func (st *stream) allow(n int64) {
 	}
 	c := st.conn
 	st.receiveWindow += st.owed
-	c.out = appendFrame(c.out, 4, http2.FrameWindowUpdate, 0, st.id)
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, st.id})
 	c.out = appendUint32(c.out, uint32(st.owed))
 	st.owed = 0
 }

@@ -38,7 +38,7 @@ func (c *conn) ask(text string) {
 		return
 	}
 	c.goAway(http2.ErrCodeNo, maxWindow, text)
-	c.out = appendFrame(c.out, len(farewell), http2.FramePing, 0, 0)
+	c.out = appendFrame(c.out, head{len(farewell), http2.FramePing, 0, 0})
 	c.out = append(c.out, farewell[:]...)
 }
 
