@@ -271,7 +271,7 @@ func (c *conn) greet() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.greeted = true
-	c.out = appendFrame(c.out, head{6*len(settings), http2.FrameSettings, 0, 0})
+	c.out = appendFrame(c.out, head{6 * len(settings), http2.FrameSettings, 0, 0})
 	for _, s := range settings {
 		c.out = appendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
 	}

@@ -47,7 +47,7 @@ func (c *conn) fail(err error) {
 
 // goAway sends a GOAWAY.
 func (c *conn) goAway(code http2.ErrCode, last uint32, text string) {
-	c.out = appendFrame(c.out, head{8+len(text), http2.FrameGoAway, 0, 0})
+	c.out = appendFrame(c.out, head{8 + len(text), http2.FrameGoAway, 0, 0})
 	c.out = appendUint32(c.out, last)
 	c.out = appendUint32(c.out, uint32(code))
 	c.out = append(c.out, text...)
