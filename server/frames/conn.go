@@ -123,7 +123,8 @@ func (c *conn) next() error {
 	frame, err := c.framer.ReadFrameForHeader(header)
 	c.block = 0
 	if err != nil {
-		if meta, ok := frame.(*http2.MetaHeadersFrame); ok && meta.Truncated {
+		if _, ok := frame.(*http2.MetaHeadersFrame); ok && errors.Is(err, http2.ConnectionError(http2.ErrCodeProtocol)) {
+			// The framer says so of blocks that go on when they can no longer be used.
 			return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "the header list is too large")
 		}
 		return c.readError(header, err)
@@ -296,7 +297,7 @@ func (c *conn) finish() {
 	for c.flushing && !c.gone {
 		c.changed.Wait()
 	}
-	heard := !c.gone && (c.broken == nil || errors.Is(c.broken, os.ErrDeadlineExceeded))
+	heard := c.greeted && !c.gone && (c.broken == nil || errors.Is(c.broken, os.ErrDeadlineExceeded))
 	c.mu.Unlock()
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if heard && ok && half.CloseWrite() == nil {
