@@ -33,7 +33,8 @@ const (
 	reject = "/test.Unary/Reject" // fails with the code 9, a text and a trailer
 	detail = "/test.Unary/Detail" // fails with details
 	crash  = "/test.Unary/Crash"  // panics
-	slow   = "/test.Unary/Slow"   // answers with the message after 20 ms
+	slow   = "/test.Unary/Slow"   // answers with the message after 100 ms
+	large  = "/test.Unary/Large"  // answers with 60 KB that are no message
 	silent = "/test.Unary/Silent" // does not answer
 )
 
@@ -54,9 +55,10 @@ func methods() map[string]frames.Handler {
 		detail: func(c *frames.Call) { c.FailWith(9, "b", []byte{8, 9, 18, 1, 'a'}) },
 		crash:  func(*frames.Call) { panic("a test") },
 		slow: func(c *frames.Call) {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 			c.Reply(c.Message())
 		},
+		large:  func(c *frames.Call) { c.Reply(make([]byte, 60_000)) },
 		silent: func(*frames.Call) {},
 	}
 }

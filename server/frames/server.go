@@ -264,7 +264,12 @@ func (s *Server) handle(st *stream) {
 // dismiss ends an eighth of the goroutines that handle calls, as far as they have
 // nothing to do: their number follows the load.
 func (s *Server) dismiss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for range (s.handling.Load() + 7) / 8 {
+		if s.retired {
+			return
+		}
 		select {
 		case s.work <- nil:
 		default:
