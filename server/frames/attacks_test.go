@@ -209,6 +209,7 @@ func newHonest(t *testing.T, p *peer) *honest {
 			cancel()
 		}
 	}()
+	t.Cleanup(h.stop)
 	return h
 }
 

@@ -45,7 +45,8 @@ func methods() map[string]frames.Handler {
 		echo: func(c *frames.Call) { c.Reply(append(c.Buffer(), c.Message()...)) },
 		wait: func(c *frames.Call) {
 			<-c.Context().Done()
-			c.Fail(1, context.Cause(c.Context()).Error())
+			err := c.Context().Err()
+			c.Fail(map[error]uint32{context.Canceled: 1, context.DeadlineExceeded: 4}[err], err.Error())
 		},
 		reject: func(c *frames.Call) {
 			c.SetTrailer("x-note", "rejected")

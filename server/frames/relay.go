@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -89,6 +90,7 @@ func (y *relay) serve(r *http.Request) {
 	trailer := y.trailer()
 	c.mu.Lock()
 	_ = y.flush()
+	y.linger()
 	st := y.st
 	st.running = false
 	_ = (*relayBody)(y).drop()
@@ -96,13 +98,31 @@ func (y *relay) serve(r *http.Request) {
 	case !st.open:
 		c.free(st)
 	case c.phase != closing:
+		c.soothe(patienceOfCall)
 		st.whole, st.trailer = true, trailer
 		c.send(st)
 	}
-	c.soothe(patienceOfCall)
 	c.kick()
 	c.mu.Unlock()
 	y.cancel()
+}
+
+// linger waits a moment for the end of a request that is answered already. Most
+// likely it is on its way, and some clients take the reset for an error that would
+// otherwise follow the answer.
+func (y *relay) linger() {
+	const moment = 20 * time.Millisecond
+	over := false
+	timer := time.AfterFunc(moment, func() {
+		y.conn.mu.Lock()
+		defer y.conn.mu.Unlock()
+		over = true
+		y.moved.Broadcast()
+	})
+	defer timer.Stop()
+	for y.st.open && !y.st.ended && !over {
+		y.moved.Wait()
+	}
 }
 
 // handle runs the handler, also one that panics.
@@ -121,6 +141,7 @@ func (y *relay) arrive(data []byte) {
 	n := int64(len(data))
 	if y.unread {
 		y.conn.allow(n)
+		y.st.allow(n)
 		return
 	}
 	y.input = append(y.input, data...)

@@ -220,9 +220,9 @@ func (st *stream) run() {
 	ctx := st.call.ctx
 	c.mu.Lock()
 	st.running = false
-	c.soothe(patienceOfCall)
 	c.done++
 	if st.open && c.phase != closing {
+		c.soothe(patienceOfCall)
 		c.release(st)
 		c.answer(st)
 	} else if !st.open {
