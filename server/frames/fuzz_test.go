@@ -81,7 +81,8 @@ func (p *pipe) settled() bool {
 	defer c.mu.Unlock()
 	c.kick()
 	for _, st := range c.streams {
-		if st.running && st.ended {
+		// What waits for the client's window waits forever.
+		if st.running && st.ended && st.unsent() == 0 {
 			return ended
 		}
 	}

@@ -84,13 +84,13 @@ func (y *relay) request(r *request) (*http.Request, error) {
 // serve runs the handler and ends the answer.
 func (y *relay) serve(r *http.Request) {
 	c := y.conn
-	defer c.server.relayed.Add(-1)
 	y.handle(r)
 	y.sendHeader()
 	trailer := y.trailer()
 	c.mu.Lock()
 	_ = y.flush()
 	y.linger()
+	c.server.relayed.Add(-1)
 	st := y.st
 	st.running = false
 	_ = (*relayBody)(y).drop()
