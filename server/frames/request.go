@@ -165,16 +165,33 @@ func parseTimeout(s string) (time.Duration, bool) {
 		}
 		n = n*10 + int64(ch-'0')
 	}
-	unit, ok := map[byte]time.Duration{
-		'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
-	}[s[len(s)-1]]
-	if !ok {
+	unit := unitOf(s[len(s)-1])
+	if unit == 0 {
 		return 0, false
 	}
 	if n > math.MaxInt64/int64(unit) {
 		return math.MaxInt64, true
 	}
 	return time.Duration(n) * unit, true
+}
+
+// unitOf is a unit of grpc-timeout; 0: there is no such unit.
+func unitOf(letter byte) time.Duration {
+	switch letter {
+	case 'H':
+		return time.Hour
+	case 'M':
+		return time.Minute
+	case 'S':
+		return time.Second
+	case 'm':
+		return time.Millisecond
+	case 'u':
+		return time.Microsecond
+	case 'n':
+		return time.Nanosecond
+	}
+	return 0
 }
 
 // read reads the fields of a header. It reports whether they are well-formed.
