@@ -35,6 +35,7 @@ func newFuzzed(f *testing.F) *Server {
 	if err != nil {
 		f.Fatal(err)
 	}
+	s.moment = 0
 	f.Cleanup(func() { _ = s.Stop(f.Context()) })
 	return s
 }

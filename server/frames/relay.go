@@ -111,9 +111,8 @@ func (y *relay) serve(r *http.Request) {
 // likely it is on its way, and some clients take the reset for an error that would
 // otherwise follow the answer.
 func (y *relay) linger() {
-	const moment = 20 * time.Millisecond
 	over := false
-	timer := time.AfterFunc(moment, func() {
+	timer := time.AfterFunc(y.conn.server.moment, func() {
 		y.conn.mu.Lock()
 		defer y.conn.mu.Unlock()
 		over = true

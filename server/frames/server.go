@@ -17,6 +17,8 @@ type Server struct {
 	workers  sync.WaitGroup
 	handling atomic.Int64 // number of workers
 
+	moment time.Duration // that the end of a relayed request may be late
+
 	clock    atomic.Int64 // of the last tick, in nanoseconds since begin
 	begin    time.Time
 	relayed  atomic.Int64
@@ -41,7 +43,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, work: make(chan *stream), begin: time.Now(),
+		options: o, work: make(chan *stream), begin: time.Now(), moment: 20 * time.Millisecond,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
