@@ -146,7 +146,7 @@ func (u *unary) context(c *frames.Call) context.Context {
 
 func (u *unary) decode(c *frames.Call, into any) error {
 	if err := u.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.Message())}, into); err != nil {
-		return status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	return nil
 }

@@ -145,8 +145,14 @@ func (c *client) greet() {
 func (c *client) call() {
 	c.block.Reset()
 	for _, f := range [...][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", c.load.Method}, {":authority", "rate_limit_cluster"},
-		{"te", "trailers"}, {"grpc-timeout", "1000m"}, {"content-type", "application/grpc"}, {"x-envoy-internal", "true"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", c.load.Method},
+		{":authority", "rate_limit_cluster"},
+		{"te", "trailers"},
+		{"grpc-timeout", "1000m"},
+		{"content-type", "application/grpc"},
+		{"x-envoy-internal", "true"},
 	} {
 		_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}

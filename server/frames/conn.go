@@ -33,6 +33,7 @@ type conn struct {
 	lastID  uint32   // the highest that the client has used
 	gap     uint32   // the lowest of the streams that it left out last
 	gapEnd  uint32
+	most    int   // of slots, since streams was made
 	slots   int   // of streams: open ones and those whose handler runs
 	done    int64 // calls
 

@@ -68,6 +68,7 @@ func (c *conn) admit(id uint32) *stream {
 	st.call.conn = c
 	c.streams[id] = st
 	c.slots++
+	c.most = max(c.most, c.slots)
 	return st
 }
 

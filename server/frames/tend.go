@@ -2,6 +2,7 @@ package frames
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -86,8 +87,21 @@ func (c *conn) tend(now time.Duration) {
 		return
 	}
 	c.hurry(now)
+	c.shrink(now)
 	c.kick()
 	c.departed()
+}
+
+// shrink gives back the memory that a busy time has left.
+func (c *conn) shrink(now time.Duration) {
+	const busy = 5 * time.Second
+	if c.slots > 0 || c.flushing || len(c.out) > 0 || now-c.active < busy {
+		return
+	}
+	c.out, c.spare, c.aborted, c.blocked = nil, nil, slices.Clip(c.aborted), nil
+	if c.most > 16 {
+		c.streams, c.most = map[uint32]*stream{}, 0
+	}
 }
 
 // hurry refuses calls whose message takes too long to come.
