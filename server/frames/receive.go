@@ -9,6 +9,10 @@ import (
 
 // receive does what a frame says. An error ends the connection.
 func (c *conn) receive(frame http2.Frame) error {
+	if c.gone || c.phase == closing {
+		// It was read already, but a stream that it opened would never be closed.
+		return nil
+	}
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
 		return c.onHeaders(f)
