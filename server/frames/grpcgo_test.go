@@ -266,7 +266,8 @@ func TestKeepalive(t *testing.T) {
 // TestConnections closes connections beyond the limit.
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	p := serve(t, frames.Options{MaxConnections: 2})
+	limited := make(chan frames.Reason, 1)
+	p := serve(t, frames.Options{MaxConnections: 2, Limited: func(r frames.Reason) { limited <- r }})
 	for range 2 {
 		if _, err := call(within(t, 10*time.Second), p.dial(t, plaintext), echo, nil); err != nil {
 			t.Fatal(err)
@@ -282,6 +283,9 @@ func TestConnections(t *testing.T) {
 	}
 	if n := p.Stats().Limited["connections"]; n != 1 {
 		t.Errorf("counted %d", n)
+	}
+	if r := <-limited; r != frames.ReasonConnections {
+		t.Errorf("told of %v", r)
 	}
 }
 

@@ -78,6 +78,9 @@ func (s *Server) Stats() Stats {
 // count counts what was limited, and logs it unless that was done this second.
 func (s *Server) count(r Reason, nc net.Conn, attributes ...any) {
 	s.counts.limited[r].Add(1)
+	if s.options.Limited != nil {
+		s.options.Limited(r)
+	}
 	if r >= ReasonIdle {
 		return
 	}
