@@ -9,10 +9,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -38,8 +40,9 @@ func checkTransport(name string) error {
 }
 
 // useFrames has the rate limit service answered on bare frames, if the options say
-// so. The gRPC server answers the rest.
-func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor) error {
+// so. The gRPC server answers the rest. Who calls is of interest where callers are
+// authenticated.
+func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor, authenticates bool) error {
 	if o.GRPCTransport != TransportFrames {
 		return nil
 	}
@@ -49,7 +52,9 @@ func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.Un
 	}
 	u := unary{
 		methods: map[string]frames.Handler{}, intercept: chain(interceptors), codec: encoding.GetCodecV2(protocodec.Name),
-		headers: []string{"authorization"},
+	}
+	if authenticates {
+		u.headers, u.peers = append(u.headers, "authorization"), true
 	}
 	if o.Telemetry.Tracing.On() {
 		u.headers = append(u.headers, "traceparent", "tracestate")
@@ -95,6 +100,7 @@ type unary struct {
 	intercept grpc.UnaryServerInterceptor
 	codec     encoding.CodecV2
 	headers   []string // that interceptors want to see
+	peers     bool     // they want to see the client's address and certificate
 }
 
 // RegisterService adds the unary methods of a service.
@@ -138,10 +144,18 @@ func (u *unary) context(c *frames.Call) context.Context {
 			md[name] = append(md[name], value)
 		}
 	}
-	if md == nil {
-		return c.Context()
+	ctx := c.Context()
+	if md != nil {
+		ctx = metadata.NewIncomingContext(ctx, md)
 	}
-	return metadata.NewIncomingContext(c.Context(), md)
+	if !u.peers {
+		return ctx
+	}
+	p := &peer.Peer{Addr: c.RemoteAddr()}
+	if state := c.TLS(); state != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return peer.NewContext(ctx, p)
 }
 
 func (u *unary) decode(c *frames.Call, into any) error {
