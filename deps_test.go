@@ -45,6 +45,7 @@ var only = map[string]patterns{
 	"sim":           {".", "memstore", "internal/algo", "sim/report", "std"},
 	"sim/accesslog": {".", "std"},
 	"sim/replay":    {".", "memstore", "sim/accesslog", "sim/report", "std"},
+	"server/frames": {"golang.org/x/net", "std"},
 	"sim/report":    {"github.com/guptarohit/asciigraph", "internal/uplot", "std"},
 }
 

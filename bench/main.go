@@ -32,6 +32,7 @@ var errUsage = errors.New(`usage:
   bench run [flags]      measure; -help lists the flags
   bench report [flags]   write the tables of a run into a document
   bench rls [flags]      drive any rate limit service of Envoy's protocol
+  bench frames [flags]   drive one as fast as it answers, from bare HTTP/2 frames
   bench http [flags]     drive any HTTP endpoint`)
 
 func command(ctx context.Context, args []string) error {
@@ -45,6 +46,8 @@ func command(ctx context.Context, args []string) error {
 		return report(args[1:])
 	case "rls":
 		return driveRLS(ctx, args[1:])
+	case "frames":
+		return driveFrames(ctx, args[1:])
 	case "http":
 		return driveHTTP(ctx, args[1:])
 	case "empty": // what run starts beside weir serve

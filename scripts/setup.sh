@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests start: redis-server, nginx, also with Lua, chromium, and a
-# C compiler for the race detector. Leaves alone what is there. Where it cannot
+# Installs what the tests start: redis-server, nginx, also with Lua, haproxy, curl,
+# the programs of nghttp2, chromium, and a C compiler for the race detector. Leaves alone what is there. Where it cannot
 # install, it says what to do by hand and succeeds: the tests that miss something
 # are skipped, or fail if WEIR_REQUIRE names it.
 set -u
@@ -18,11 +18,14 @@ have_lua() {
 missing=()
 have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
+have haproxy || missing+=(haproxy)
+have curl || missing+=(curl)
+have h2load && have nghttp || missing+=(nghttp2)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have_lua || missing+=(openresty)
 have chromium || missing+=(chromium)
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, Lua for it, chromium and a C compiler are there'
+  say 'redis-server, nginx, Lua for it, haproxy, curl, nghttp2, chromium and a C compiler are there'
   exit 0
 fi
 
@@ -59,6 +62,7 @@ with_apt() {
     case $program in
       gcc) packages+=(gcc libc6-dev) ;;
       openresty) packages+=(libnginx-mod-http-lua lua-cjson) ;;
+      nghttp2) packages+=(nghttp2-client) ;;
       *) packages+=("$program") ;;
     esac
   done
@@ -68,7 +72,7 @@ with_apt() {
     by_hand 'apt-get failed'
   for program in "${missing[@]}"; do
     case $program in
-      redis-server | nginx) stop_service "$program" ;;
+      redis-server | nginx | haproxy) stop_service "$program" ;;
     esac
   done
 }

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, o Options) *App {
 	t.Helper()
 	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
+	o.GRPCTransport = cmp.Or(o.GRPCTransport, os.Getenv(transportVariable))
 	// A busy machine is no store that is away.
 	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
 	app, err := New(o)
@@ -153,6 +154,7 @@ func TestNewRefuses(t *testing.T) {
 		{"http", Options{HTTP: "127.0.0.1:http"}},
 		{"grpc", Options{GRPC: "8081"}},
 		{"grpc", Options{GRPC: "unix:"}},
+		{"grpc transport", Options{GRPCTransport: "http"}},
 		{"grpc connection age", Options{GRPCConnectionAge: -1}},
 		{"grpc connection grace", Options{GRPCConnectionGrace: -1}},
 		{"timeout", Options{Timeout: -1}},

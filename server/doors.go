@@ -62,6 +62,9 @@ func (a *App) build() error {
 	if a.rpc, err = newRPC(service, o, a.interceptors(service, ofGRPC), a.healthy); err != nil {
 		return err
 	}
+	if err = a.rpc.useFrames(service, o, a.interceptors(service, ofGRPC), ofGRPC != nil); err != nil {
+		return err
+	}
 	if a.resp, err = a.newRESP(); err != nil {
 		return err
 	}

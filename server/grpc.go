@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/frames"
 	"github.com/weirlimit/weir/server/rls"
 )
 
@@ -37,6 +37,7 @@ const (
 // rpc is the gRPC side of an App.
 type rpc struct {
 	server  *grpc.Server
+	frames  *frames.Server // nil: server has the listener
 	health  *health.Server
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
@@ -108,6 +109,7 @@ func (r *rpc) ready() { r.health.SetServingStatus(healthName, healthv1.HealthChe
 // stop answers what is in flight, or cuts it off when ctx ends.
 func (r *rpc) stop(ctx context.Context) error {
 	r.unwatch()
+	cut := r.stopFrames(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -115,7 +117,7 @@ func (r *rpc) stop(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return nil
+		return cut
 	case <-ctx.Done():
 		r.server.Stop()
 		<-done
@@ -126,7 +128,7 @@ func (r *rpc) stop(ctx context.Context) error {
 // serveRPC accepts gRPC calls in the background.
 func (a *App) serveRPC(listener net.Listener) {
 	a.serving.Go(func() {
-		if err := a.rpc.server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := a.rpc.serve(listener); err != nil {
 			a.fail(fmt.Errorf("server: serve grpc: %w", err))
 		}
 	})

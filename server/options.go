@@ -75,6 +75,9 @@ type Options struct {
 	// GRPC is where Envoy's rate limit service listens: host:port, unix:/path
 	// or off. Empty: [DefaultGRPC].
 	GRPC string
+	// GRPCTransport says what speaks gRPC: [TransportGRPCGo] or [TransportFrames].
+	// Empty: [TransportGRPCGo].
+	GRPCTransport string
 	// GRPCTLS is for the gRPC listener.
 	GRPCTLS TLS
 	// GRPCConnectionAge is how long a gRPC connection lives before its client
@@ -212,6 +215,9 @@ func (o *Options) validate() error {
 		return err
 	}
 	if err := checkGRPC(o.GRPC); err != nil {
+		return err
+	}
+	if err := checkTransport(o.GRPCTransport); err != nil {
 		return err
 	}
 	if o.DenyCacheEntries < 0 {

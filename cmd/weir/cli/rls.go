@@ -14,7 +14,7 @@ import (
 // rlsFlags are the flags of Envoy's rate limit service.
 type rlsFlags struct {
 	shadow, quota, metadata bool
-	headers                 string
+	headers, transport      string
 	age, grace              time.Duration
 }
 
@@ -23,6 +23,7 @@ func (f *rlsFlags) define(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.quota, "rls-quota", false, "Envoy: treat every rule as one with quota_mode")
 	flags.BoolVar(&f.metadata, "rls-metadata", false, "Envoy: answer with dynamic metadata")
 	flags.StringVar(&f.headers, "rls-headers", "", "Envoy: answer with response headers: on, or three names: limit,remaining,reset")
+	flags.StringVar(&f.transport, "grpc-transport", server.TransportGRPCGo, "what speaks gRPC: grpc-go, or frames: bare HTTP/2 frames for the rate limit service, which cost a fraction")
 	flags.DurationVar(&f.age, "grpc-connection-age", server.DefaultGRPCConnectionAge, "how long a gRPC connection lives")
 	flags.DurationVar(&f.grace, "grpc-connection-grace", server.DefaultGRPCConnectionGrace, "how long calls of an aged gRPC connection may go on")
 }

@@ -227,6 +227,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (server.Options, er
 		DrainDelay:   f.drainDelay,
 		DrainTimeout: f.drainMax,
 
+		GRPCTransport:       f.rls.transport,
 		GRPCConnectionAge:   f.rls.age,
 		GRPCConnectionGrace: f.rls.grace,
 

@@ -1,0 +1,223 @@
+package frames
+
+import (
+	"context"
+	"crypto/tls"
+	"iter"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// Codes of gRPC that this package answers by itself.
+const (
+	codeInvalidArgument   = 3
+	codeDeadlineExceeded  = 4
+	codeResourceExhausted = 8
+	codeUnimplemented     = 12
+	codeInternal          = 13
+	codeUnavailable       = 14
+)
+
+// A Call is one unary call. It belongs to its handler until that returns; only its
+// context may be used afterwards.
+type Call struct {
+	conn    *conn
+	method  string
+	subtype string
+	fields  []hpack.HeaderField // without pseudo-headers
+	ctx     *callContext
+	message []byte
+
+	buffer   []byte // kept for further calls
+	reply    []byte
+	decided  bool // by Reply or Fail
+	code     uint32
+	reason   string
+	details  []byte
+	trailers []hpack.HeaderField
+}
+
+// Context ends when the client cancels the call, its deadline passes, its connection
+// closes, or its handler returns.
+func (c *Call) Context() context.Context { return c.ctx }
+
+// Method is the full method, such as "/package.Service/Method".
+func (c *Call) Method() string { return c.method }
+
+// Header returns the first value of a header, by its name in lower case.
+func (c *Call) Header(name string) string {
+	for i := range c.fields {
+		if c.fields[i].Name == name {
+			return c.fields[i].Value
+		}
+	}
+	return ""
+}
+
+// Headers yields the names, in lower case, and values of the headers as they came,
+// those that gRPC reserves among them. Values of names that end in "-bin" are encoded.
+func (c *Call) Headers() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := range c.fields {
+			if !yield(c.fields[i].Name, c.fields[i].Value) {
+				return
+			}
+		}
+	}
+}
+
+// Message is the request, encoded. It must not be kept or changed. It is empty
+// while Options.Admit runs.
+func (c *Call) Message() []byte { return c.message }
+
+// RemoteAddr is the address of the client.
+func (c *Call) RemoteAddr() net.Addr { return c.conn.nc.RemoteAddr() }
+
+// TLS describes the encryption of the connection; nil if there is none.
+func (c *Call) TLS() *tls.ConnectionState { return c.conn.tls }
+
+// Buffer returns memory, with no bytes in it, to append a reply to.
+func (c *Call) Buffer() []byte { return c.buffer[:0] }
+
+// Reply answers the call with a message, which must stay as it is until the handler
+// returns. Of several calls of Reply and Fail the last one counts.
+func (c *Call) Reply(message []byte) {
+	c.decided, c.code, c.reply = true, 0, message
+}
+
+// Fail answers the call with a code of gRPC, which is not 0, and a text.
+func (c *Call) Fail(code uint32, text string) { c.FailWith(code, text, nil) }
+
+// FailWith is Fail with details: an encoded google.rpc.Status, or nil.
+func (c *Call) FailWith(code uint32, text string, details []byte) {
+	if code == 0 {
+		code, text = codeInternal, "the call failed without a code"
+	}
+	c.decided, c.code, c.reason, c.details = true, code, text, details
+}
+
+// SetTrailer adds a trailer to the answer. The name is in lower case and no
+// reserved one.
+func (c *Call) SetTrailer(name, value string) {
+	c.trailers = append(c.trailers, hpack.HeaderField{Name: name, Value: value})
+}
+
+// Failed returns the code that [Call.Fail] was given, 0 if it was not called.
+func (c *Call) Failed() uint32 { return c.code }
+
+// maxKept is the largest memory that is kept for further calls.
+const maxKept = 4096
+
+func keep(b []byte) []byte {
+	if cap(b) > maxKept {
+		return nil
+	}
+	return b[:0]
+}
+
+// reset makes the call ready for another one, without what it refers to.
+func (c *Call) reset() {
+	if cap(c.reply) > cap(c.buffer) {
+		c.buffer = c.reply
+	}
+	clear(c.fields)
+	clear(c.trailers)
+	*c = Call{buffer: keep(c.buffer), fields: c.fields[:0], trailers: c.trailers[:0]}
+}
+
+// callContext is the context of a call. It starts a timer only where somebody waits
+// for its end.
+type callContext struct {
+	deadline time.Time // zero: none
+
+	mu    sync.Mutex
+	err   error
+	done  chan struct{}
+	timer *time.Timer
+	after map[*func()]struct{}
+}
+
+// Deadline is what the client gave the call.
+func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+
+// Value has no values.
+func (c *callContext) Value(any) any { return nil }
+
+// Err says why the call has ended.
+func (c *callContext) Err() error {
+	if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
+		c.end(context.DeadlineExceeded)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Done is closed when the call ends.
+func (c *callContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
+		} else {
+			c.watch()
+		}
+	}
+	return c.done
+}
+
+// AfterFunc calls f on a goroutine of its own when the call ends, unless the
+// function that it returns is called before. Package context uses it for contexts
+// that are derived from this one.
+func (c *callContext) AfterFunc(f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	if c.after == nil {
+		c.after = map[*func()]struct{}{}
+	}
+	c.after[&f] = struct{}{}
+	c.watch()
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_, waits := c.after[&f]
+		delete(c.after, &f)
+		return waits
+	}
+}
+
+// watch starts the timer that somebody needs now.
+func (c *callContext) watch() {
+	if c.timer == nil && !c.deadline.IsZero() {
+		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.end(context.DeadlineExceeded) })
+	}
+}
+
+// end ends the call; the first error counts.
+func (c *callContext) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.done != nil {
+		close(c.done)
+	}
+	for f := range c.after {
+		go (*f)()
+	}
+	c.after = nil
+}

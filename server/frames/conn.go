@@ -1,0 +1,346 @@
+package frames
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A conn is a connection. Its reading goroutine owns framer and whatever is said to
+// be the reader's; the rest belongs to who holds mu.
+type conn struct {
+	server *Server
+	nc     net.Conn // the reader replaces it once, before anybody else knows it
+	tls    *tls.ConnectionState
+	framer *http2.Framer // the reader's
+	read   time.Time     // the reader's: when bytes came last
+	block  int           // the reader's: what a header block may still take, if positive
+	broken error         // the reader's: why nothing can be read any more
+
+	mu      sync.Mutex
+	changed *sync.Cond // out has shrunk, a slot is free, or the connection is gone
+	streams map[uint32]*stream
+	aborted []uint32 // streams that the server has ended and the client has not, oldest first
+	lastID  uint32   // the highest that the client has used
+	gap     uint32   // the lowest of the streams that it left out last
+	gapEnd  uint32
+	most    int   // of slots, since streams was made
+	slots   int   // of streams: open ones and those whose handler runs
+	done    int64 // calls
+
+	receiveWindow int64 // how much the client may send
+	credit        int64 // what it may send again and does not know of
+	held          int64 // bytes of messages that no handler has finished with
+	reserved      int64 // of Options.MaxBuffered
+
+	sendWindow   int64     // how much the client wants to get
+	streamWindow int64     // the same of a new stream
+	blocked      []*stream // streams that have data to send and no window of the connection
+	noTable      bool      // the client knows that no table is used
+	greeted      bool      // the client was sent the settings
+
+	out      []byte        // to be written
+	spare    []byte        // memory for out
+	flushing bool          // somebody writes
+	stalled  time.Duration // when the write began that goes on; 0: none does
+
+	patience int
+	phase    phase
+	said     time.Duration // when the client was asked to leave
+	gone     bool          // nothing can be read or written any more
+	born     time.Duration
+	active   time.Duration // when it last had a stream
+	age      time.Duration // when it is too old; 0: never
+}
+
+// phase is how far a connection is with ending.
+type phase uint8
+
+const (
+	open    phase = iota
+	asking        // the client knows that it should go; its calls are still served
+	leaving       // further calls are not
+	closing       // nothing is served; what was written is to arrive
+)
+
+func newConn(s *Server, nc net.Conn) *conn {
+	now := time.Since(s.begin)
+	c := &conn{
+		server: s, nc: nc, streams: map[uint32]*stream{},
+		receiveWindow: connWindow, sendWindow: minWindow, streamWindow: minWindow,
+		patience: maxPatience, born: now, active: now,
+	}
+	c.changed = sync.NewCond(&c.mu)
+	if s.options.MaxAge > 0 {
+		c.age = now + jitter(s.options.MaxAge)
+	}
+	return c
+}
+
+// serve serves the connection until it ends.
+func (c *conn) serve() {
+	defer c.leave()
+	if err := c.handshake(); err != nil {
+		if !errors.As(err, new(*faultError)) && !errors.Is(err, io.EOF) {
+			c.server.count(ReasonHandshake, c.nc, "error", err)
+		}
+		c.finish()
+		return
+	}
+	for {
+		err := c.next()
+		c.mu.Lock()
+		ended := c.phase == closing || c.gone
+		if err != nil && !ended {
+			c.fail(err)
+			ended = true
+		}
+		c.mu.Unlock()
+		if ended {
+			c.finish()
+			return
+		}
+	}
+}
+
+// next reads a frame and does what it says. An error ends the connection.
+func (c *conn) next() error {
+	header, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		return c.readError(header, err)
+	}
+	if header.Type == http2.FrameHeaders && !header.Flags.Has(http2.FlagHeadersEndHeaders) {
+		c.block = 2*c.server.options.MaxHeaderList + 4*maxFrame
+	}
+	frame, err := c.framer.ReadFrameForHeader(header)
+	c.block = 0
+	if err != nil {
+		if _, ok := frame.(*http2.MetaHeadersFrame); ok && errors.Is(err, http2.ConnectionError(http2.ErrCodeProtocol)) {
+			// The framer says so of blocks that go on when they can no longer be used.
+			return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "the header list is too large")
+		}
+		return c.readError(header, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.receive(frame)
+}
+
+// readError is what an error of the framer means for the connection; nil if it only
+// concerns a stream.
+func (c *conn) readError(header http2.FrameHeader, err error) error {
+	var ofConn http2.ConnectionError
+	var ofStream http2.StreamError
+	switch {
+	case errors.As(err, new(*faultError)):
+		return err
+	case c.broken != nil:
+		return c.broken
+	case errors.As(err, &ofStream):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.malformed(header, ofStream)
+	case errors.As(err, &ofConn):
+		text := "a frame breaks the rules of HTTP/2"
+		if detail := c.framer.ErrorDetail(); detail != nil {
+			text = detail.Error()
+		}
+		return fault(http2.ErrCode(ofConn), ReasonProtocol, text)
+	}
+	return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame has the wrong length")
+}
+
+// Read reads from the connection for the framer. Whatever is to be written leaves
+// first, and nothing is read of clients that do not read.
+func (c *conn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	c.kick()
+	for len(c.out) > maxUnsent && !c.gone && c.phase != closing {
+		c.changed.Wait()
+	}
+	c.mu.Unlock()
+	n, err := c.nc.Read(p)
+	c.read = time.Now()
+	if err != nil {
+		c.broken = err
+		return n, err
+	}
+	if c.block > 0 {
+		if c.block -= n; c.block <= 0 {
+			return 0, fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "a header block does not end")
+		}
+	}
+	return n, nil
+}
+
+// handshake gets as far as the client's settings.
+func (c *conn) handshake() error {
+	limit := time.Now().Add(c.server.options.HandshakeTimeout)
+	if err := c.nc.SetDeadline(limit); err != nil {
+		return err
+	}
+	if err := c.encrypt(limit); err != nil {
+		return err
+	}
+	reader := bufio.NewReader(c)
+	var preface [len(http2.ClientPreface)]byte
+	if _, err := io.ReadFull(reader, preface[:]); err != nil {
+		return err
+	}
+	c.framer = http2.NewFramer(nil, reader)
+	c.framer.SetReuseFrames()
+	c.framer.SetMaxReadFrameSize(maxFrame)
+	c.framer.MaxHeaderListSize = uint32(c.server.options.MaxHeaderList)
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.greet()
+	if string(preface[:]) != http2.ClientPreface {
+		return c.refuse("the client does not speak HTTP/2")
+	}
+	header, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		if c.broken != nil {
+			return err
+		}
+		return c.refuse("the first frame is no SETTINGS")
+	}
+	if header.Type != http2.FrameSettings || header.Flags.Has(http2.FlagSettingsAck) {
+		return c.refuse("the first frame is no SETTINGS")
+	}
+	frame, err := c.framer.ReadFrameForHeader(header)
+	if err == nil {
+		c.mu.Lock()
+		err = c.receive(frame)
+		c.mu.Unlock()
+	} else {
+		err = c.readError(header, err)
+	}
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.fail(err)
+		return err
+	}
+	return c.nc.SetDeadline(time.Time{})
+}
+
+// refuse is an error of a client that has not begun well.
+func (c *conn) refuse(text string) error {
+	err := fault(http2.ErrCodeProtocol, ReasonHandshake, text)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail(err)
+	return err
+}
+
+// encrypt puts TLS on the connection, if it is wanted.
+func (c *conn) encrypt(limit time.Time) error {
+	if c.server.options.TLS == nil {
+		return nil
+	}
+	secret := tls.Server(c.nc, c.server.options.TLS)
+	ctx, cancel := context.WithDeadline(context.Background(), limit)
+	defer cancel()
+	if err := secret.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	state := secret.ConnectionState()
+	if state.NegotiatedProtocol != "h2" {
+		return errors.New("the client did not select h2 by ALPN")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nc, c.tls = secret, &state
+	return nil
+}
+
+// greet sends the server's settings.
+func (c *conn) greet() {
+	o := &c.server.options
+	settings := []http2.Setting{
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(o.MaxStreams)},
+		{ID: http2.SettingInitialWindowSize, Val: uint32(c.window())},
+		{ID: http2.SettingMaxHeaderListSize, Val: uint32(o.MaxHeaderList)},
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.greeted = true
+	c.out = appendFrame(c.out, head{6 * len(settings), http2.FrameSettings, 0, 0})
+	for _, s := range settings {
+		c.out = appendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
+	}
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
+	c.out = appendUint32(c.out, connWindow-minWindow)
+}
+
+// window is how much a client may send on a stream: a message in one go.
+func (c *conn) window() int64 {
+	return max(minWindow, int64(c.server.options.MaxMessage)+prefixLength)
+}
+
+// finish lets what was written arrive, as far as the client reads it, and has
+// further input thrown away: a connection that is closed with input unread loses
+// what is still on its way.
+func (c *conn) finish() {
+	const linger, most = time.Second, 1 << 20
+	limit := time.Now().Add(linger)
+	_ = c.nc.SetDeadline(limit)
+	c.mu.Lock()
+	c.kick()
+	for c.flushing && !c.gone {
+		c.changed.Wait()
+	}
+	heard := c.greeted && !c.gone && (c.broken == nil || errors.Is(c.broken, os.ErrDeadlineExceeded))
+	c.mu.Unlock()
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if heard && ok && half.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, c.nc, most)
+	}
+}
+
+// leave ends what the connection still has. It waits for its handlers.
+func (c *conn) leave() {
+	c.mu.Lock()
+	c.end()
+	for c.slots > 0 || c.flushing {
+		c.changed.Wait()
+	}
+	c.hold(-c.held)
+	c.mu.Unlock()
+	c.server.counts.calls.Add(c.done)
+	c.server.remove(c)
+}
+
+// end ends the connection at once.
+func (c *conn) end() {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	_ = c.nc.Close()
+	for _, st := range c.streams {
+		c.forget(st, context.Canceled)
+	}
+	c.changed.Broadcast()
+}
+
+// cut ends the connection at once.
+func (c *conn) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end()
+}
+
+func (c *conn) calls() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done
+}

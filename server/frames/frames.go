@@ -1,0 +1,143 @@
+// Package frames serves unary gRPC calls on bare HTTP/2 frames.
+//
+// It is made for one small method that is called very often over connections that
+// stay open. Everything else on the port goes to an [http.Handler], such as a
+// grpc.Server: other methods, streams, compressed messages.
+//
+// One goroutine reads a connection. Each call runs on a goroutine of its own, and
+// answers that are ready at the same time leave in one write. HTTP/2 is spoken with
+// prior knowledge, or over TLS where a client selects it by ALPN.
+//
+// A connection costs a bounded amount of memory and of work, whatever its client
+// sends; see [Options] for the bounds.
+package frames
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// ErrStopped is what [Server.Serve] returns after [Server.Stop].
+var ErrStopped = errors.New("frames: the server was stopped")
+
+// A Handler answers one unary call, with [Call.Reply] or [Call.Fail]. It runs on a
+// goroutine of its own. It must not use the call after it has returned.
+type Handler func(*Call)
+
+// Options are what [New] needs. Zero values stand for the defaults.
+type Options struct {
+	// Methods are the handlers by full method, such as
+	// "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit".
+	Methods map[string]Handler
+	// Admit, if not nil, is called when the header of a call for one of Methods
+	// has come and before its message is read. A call that it fails with
+	// [Call.Fail] is answered without a look at its message. Admit runs on the
+	// goroutine that reads the connection, so it must not block.
+	Admit func(*Call)
+	// Relay, if not nil, serves gRPC calls of other methods, and compressed ones.
+	// It must not keep the request or the writer. Nil: such calls fail with
+	// UNIMPLEMENTED.
+	Relay http.Handler
+	// TLS, if not nil, encrypts the connections. It must offer "h2".
+	TLS *tls.Config
+
+	// MaxConnections is how many connections may be open; further ones are closed
+	// at once. Default: 4096.
+	MaxConnections int
+	// MaxStreams is how many calls one connection may have in flight. Default: 1000.
+	MaxStreams int
+	// MaxRelayed is how many calls of all connections Relay may serve at a time.
+	// Default: 1000.
+	MaxRelayed int
+	// MaxMessage is the size of the largest message, in bytes. Default: 256 KiB.
+	MaxMessage int
+	// MaxHeaderList is the size of the largest header list of a call, counted as
+	// RFC 9113 does, in bytes. Default: 16 KiB.
+	MaxHeaderList int
+	// MaxBuffered is how much memory messages may take in all connections, in
+	// bytes, besides 16 KiB for each connection. Default: 64 MiB.
+	MaxBuffered int
+
+	// HandshakeTimeout is how long a new connection may take for TLS and for
+	// HTTP/2's first frames. Default: 5 s.
+	HandshakeTimeout time.Duration
+	// MessageTimeout is how long a call's message may take to arrive after its
+	// header. Default: 10 s.
+	MessageTimeout time.Duration
+	// WriteTimeout is how long a client may leave answers unread while the server
+	// wants to send more. Default: 10 s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection without calls stays open. Negative: it
+	// has no bound. Default: 10 minutes.
+	IdleTimeout time.Duration
+	// MaxAge, if not 0, is how long a connection lives, give or take a tenth, until
+	// its client is asked to open another one.
+	MaxAge time.Duration
+	// AgeGrace is how long calls in flight may then take. Default: no bound.
+	AgeGrace time.Duration
+
+	// Limited, if not nil, is told of every connection that is closed and every call
+	// that is refused, and why. It must not block.
+	Limited func(Reason)
+	// Logger, if not nil, is told of connections that are closed for what their
+	// client did, at most once a second for each reason, and of handlers that panic.
+	Logger *slog.Logger
+}
+
+const (
+	// minWindow is the smallest window that HTTP/2 lets a client assume before it
+	// has read the server's settings.
+	minWindow = 65535
+	// connWindow is how much a client may send on one connection that no handler
+	// has finished with.
+	connWindow = 1 << 20
+	// maxFrame is the largest payload of a frame, either way.
+	maxFrame = 16384
+)
+
+// withDefaults returns the options with defaults for what is zero, or what is wrong
+// with them.
+func (o Options) withDefaults() (Options, error) {
+	for name, value := range map[string]int{
+		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxRelayed": o.MaxRelayed,
+		"MaxMessage": o.MaxMessage, "MaxHeaderList": o.MaxHeaderList, "MaxBuffered": o.MaxBuffered,
+	} {
+		if value < 0 {
+			return o, errors.New("frames: new: " + name + " is negative")
+		}
+	}
+	if o.TLS != nil && !slices.Contains(o.TLS.NextProtos, "h2") && o.TLS.GetConfigForClient == nil {
+		return o, errors.New(`frames: new: TLS does not offer "h2"`)
+	}
+	o.MaxConnections = cmp.Or(o.MaxConnections, 4096)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
+	o.MaxRelayed = cmp.Or(o.MaxRelayed, 1000)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 256<<10)
+	// A larger message could never arrive: its memory is what the window bounds.
+	o.MaxMessage = min(o.MaxMessage, connWindow-prefixLength)
+	o.MaxHeaderList = cmp.Or(o.MaxHeaderList, 16<<10)
+	o.MaxBuffered = cmp.Or(o.MaxBuffered, 64<<20)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
+	o.MessageTimeout = cmp.Or(o.MessageTimeout, 10*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o, nil
+}
+
+// tick is how often connections are looked after: often enough for the shortest
+// timeout, and once a second at least.
+func (o *Options) tick() time.Duration {
+	shortest := 4 * time.Second
+	for _, d := range []time.Duration{o.HandshakeTimeout, o.MessageTimeout, o.WriteTimeout, o.IdleTimeout, o.MaxAge, o.AgeGrace} {
+		if d > 0 {
+			shortest = min(shortest, d)
+		}
+	}
+	return max(shortest/4, 5*time.Millisecond)
+}

@@ -1,0 +1,214 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"runtime"
+	"slices"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	maxWindow = 1<<31 - 1
+	// maxUnsent is how much may wait for a client to read it before nothing more is
+	// read of that client.
+	maxUnsent = 256 << 10
+	// maxSpare is the largest memory that a connection keeps while it is busy.
+	maxSpare = 64 << 10
+)
+
+// begin claims the writing, if there is something to write and nobody does.
+func (c *conn) begin() bool {
+	if c.flushing || len(c.out) == 0 || c.gone {
+		return false
+	}
+	c.flushing = true
+	return true
+}
+
+// kick has written what is to be written.
+func (c *conn) kick() {
+	if c.begin() {
+		go c.flush()
+	}
+}
+
+// flush writes until nothing is left. One goroutine does at a time; calls that are
+// answered meanwhile leave in the next write.
+func (c *conn) flush() {
+	// Handlers that are about to answer do so first.
+	runtime.Gosched()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.out) > 0 && !c.gone {
+		b := c.out
+		c.out, c.spare = c.spare[:0], nil
+		c.stalled = max(1, c.server.now())
+		c.mu.Unlock()
+		_, err := c.nc.Write(b)
+		c.mu.Lock()
+		c.stalled = 0
+		if cap(b) <= maxSpare {
+			c.spare = b
+		}
+		if err != nil {
+			c.end()
+		}
+		c.changed.Broadcast()
+	}
+	c.flushing = false
+	c.changed.Broadcast()
+	c.departed()
+}
+
+// answer sends what the call's handler, or what stands for it, has decided.
+func (c *conn) answer(st *stream) {
+	call := &st.call
+	switch {
+	case st.plain.status != 0:
+		c.answerPlain(st)
+	case call.code != 0:
+		block := appendStatus([]byte(c.header(call)), call)
+		st.trailer, st.whole = block, true
+		c.send(st)
+	case st.sendWindow >= int64(len(call.reply)+prefixLength) && c.sendWindow >= int64(len(call.reply)+prefixLength) &&
+		len(call.reply) <= maxFrame-prefixLength && c.noTable && len(call.trailers) == 0:
+		c.answerAtOnce(st)
+	default:
+		c.sendHeader(st, []byte(c.header(call)), false)
+		st.pending = binary.BigEndian.AppendUint32(append(st.pending[:0], 0), uint32(len(call.reply)))
+		st.pending = append(st.pending, call.reply...)
+		st.trailer, st.whole = appendStatus(nil, call), true
+		c.send(st)
+	}
+}
+
+// header is the first block of gRPC's answers.
+func (c *conn) header(call *Call) string {
+	if call.subtype != "" {
+		return protoHeader
+	}
+	return okHeader
+}
+
+// answerAtOnce sends a whole answer that nothing delays.
+func (c *conn) answerAtOnce(st *stream) {
+	call, b := &st.call, c.out
+	header, n := c.header(call), len(call.reply)
+	b = appendFrame(b, head{len(header), http2.FrameHeaders, http2.FlagHeadersEndHeaders, st.id})
+	b = append(b, header...)
+	b = appendFrame(b, head{prefixLength + n, http2.FrameData, 0, st.id})
+	b = append(b, 0, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	b = append(b, call.reply...)
+	b = appendFrame(b, head{len(okTrailer), http2.FrameHeaders, http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream, st.id})
+	c.out = append(b, okTrailer...)
+	c.sendWindow -= int64(prefixLength + n)
+	c.close(st)
+}
+
+// answerPlain answers what is not gRPC.
+func (c *conn) answerPlain(st *stream) {
+	var digits [3]byte
+	block := appendField(nil, ":status", string(appendDecimal(digits[:0], st.plain.status)))
+	block = appendField(block, "content-type", "text/plain; charset=utf-8")
+	if st.plain.status == statusMethod {
+		block = appendField(block, "allow", "POST")
+	}
+	st.whole = true
+	c.sendHeader(st, block, st.plain.head)
+	if st.plain.head {
+		c.close(st)
+		return
+	}
+	st.pending = append(st.pending[:0], st.plain.text...)
+	c.send(st)
+}
+
+// sendHeader sends a block of headers.
+func (c *conn) sendHeader(st *stream, block []byte, last bool) {
+	if !c.noTable {
+		c.noTable = true
+		block = append([]byte(noTable), block...)
+	}
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if last {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		part := block[:min(len(block), maxFrame)]
+		block = block[len(part):]
+		if len(block) == 0 {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		c.out = appendFrame(c.out, head{len(part), kind, flags, st.id})
+		c.out = append(c.out, part...)
+		if len(block) == 0 {
+			return
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+}
+
+// send sends as much of a stream as its client wants.
+func (c *conn) send(st *stream) {
+	for st.unsent() > 0 && st.sendWindow > 0 && c.sendWindow > 0 {
+		n := min(st.unsent(), st.sendWindow, c.sendWindow, maxFrame)
+		last := st.whole && st.trailer == nil && n == st.unsent()
+		flags := http2.Flags(0)
+		if last {
+			flags = http2.FlagDataEndStream
+		}
+		c.out = appendFrame(c.out, head{int(n), http2.FrameData, flags, st.id})
+		c.out = append(c.out, st.pending[st.sent:st.sent+int(n)]...)
+		st.sendWindow -= n
+		c.sendWindow -= n
+		c.soothe(2)
+		st.sent += int(n)
+		if last {
+			c.close(st)
+			return
+		}
+	}
+	if st.relay != nil {
+		st.relay.moved.Broadcast()
+	}
+	switch {
+	case st.unsent() > 0:
+		if c.sendWindow <= 0 && !st.queued {
+			st.queued = true
+			c.blocked = append(c.blocked, st)
+		}
+	case st.whole && st.trailer != nil:
+		c.sendHeader(st, st.trailer, true)
+		c.close(st)
+	case st.whole:
+		c.out = appendFrame(c.out, head{0, http2.FrameData, http2.FlagDataEndStream, st.id})
+		c.close(st)
+	}
+}
+
+// unsent is how much data waits for a window.
+func (st *stream) unsent() int64 { return int64(len(st.pending) - st.sent) }
+
+// unblock sends what waited for the connection's window, in turn.
+func (c *conn) unblock() {
+	for len(c.blocked) > 0 && c.sendWindow > 0 {
+		st := c.blocked[0]
+		c.blocked = slices.Delete(c.blocked, 0, 1)
+		st.queued = false
+		if st.open {
+			c.send(st)
+		}
+	}
+}
+
+// close closes a stream that is answered. A client that still sends is told that
+// nobody listens.
+func (c *conn) close(st *stream) {
+	if !st.ended {
+		c.remember(st.id)
+		c.resetStream(st.id, http2.ErrCodeNo)
+	}
+	c.forget(st, context.Canceled)
+}

@@ -1,0 +1,281 @@
+package frames
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Server serves calls. [New] makes one.
+type Server struct {
+	options  Options
+	work     chan *stream // to goroutines that wait for a call
+	workers  sync.WaitGroup
+	handling atomic.Int64 // number of workers
+
+	moment time.Duration // that the end of a relayed request may be late
+
+	clock    atomic.Int64 // of the last tick, in nanoseconds since begin
+	begin    time.Time
+	relayed  atomic.Int64
+	buffered atomic.Int64
+	counts   counts
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	stopping  bool
+	retired   bool // work is closed
+	ticking   bool
+	gone      *sync.Cond    // a connection has left
+	quit      chan struct{} // ends the ticker
+	ended     chan struct{} // the ticker has ended
+}
+
+// New returns a server. It starts nothing.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		options: o, work: make(chan *stream), begin: time.Now(), moment: 20 * time.Millisecond,
+		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+		quit: make(chan struct{}), ended: make(chan struct{}),
+	}
+	s.gone = sync.NewCond(&s.mu)
+	return s, nil
+}
+
+// Serve accepts connections until the listener fails or [Server.Stop] is called,
+// which it reports as [ErrStopped]. It closes the listener. It may be called for
+// several listeners. Whoever calls it must call Stop in the end.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.enter(l) {
+		return ErrStopped
+	}
+	defer s.forget(l)
+	pause := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.accept(nc)
+		case s.isStopping():
+			return ErrStopped
+		case temporary(err):
+			// Too many open files, most likely: some will be closed.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.options.Logger.Warn("cannot accept a gRPC connection", "error", err)
+			time.Sleep(pause)
+		default:
+			return fmt.Errorf("frames: serve: %w", err)
+		}
+	}
+}
+
+func temporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary() && !errors.Is(err, net.ErrClosed)
+}
+
+// enter starts the ticker with the first listener.
+func (s *Server) enter(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	if !s.ticking {
+		s.ticking = true
+		go s.tend()
+	}
+	return true
+}
+
+func (s *Server) forget(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+	s.gone.Broadcast()
+}
+
+func (s *Server) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+// accept serves a connection if there is room for it.
+func (s *Server) accept(nc net.Conn) {
+	c := newConn(s, nc)
+	s.mu.Lock()
+	full := len(s.conns) >= s.options.MaxConnections
+	if !full && !s.stopping {
+		s.conns[c] = struct{}{}
+	}
+	stopping := s.stopping
+	s.mu.Unlock()
+	if full || stopping {
+		_ = nc.Close()
+		if full {
+			s.count(ReasonConnections, nil)
+		}
+		return
+	}
+	s.counts.accepted.Add(1)
+	go c.serve()
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.retire()
+	s.gone.Broadcast()
+}
+
+// retire sends home the goroutines that handle calls, once nobody can call any more.
+func (s *Server) retire() {
+	if s.stopping && len(s.conns) == 0 && !s.retired {
+		s.retired = true
+		close(s.work)
+	}
+}
+
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Stop closes the listeners, asks every client to go elsewhere, and waits until the
+// calls in flight are answered. If ctx ends first it cuts them off and returns an
+// error. Calling it again waits again.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.retire()
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	started := s.ticking
+	s.mu.Unlock()
+	for _, c := range s.connections() {
+		c.drain("the server stops")
+	}
+	err := s.await(ctx)
+	if err != nil {
+		for _, c := range s.connections() {
+			c.cut()
+		}
+		err = fmt.Errorf("frames: stop: calls were cut off: %w", err)
+	}
+	if started {
+		s.end(err == nil)
+	}
+	return err
+}
+
+// await waits until nothing is served any more.
+func (s *Server) await(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.gone.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.conns)+len(s.listeners) > 0 && ctx.Err() == nil {
+		s.gone.Wait()
+	}
+	if len(s.conns)+len(s.listeners) == 0 {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// end ends the ticker, and unless calls were cut off the goroutines that handled them.
+func (s *Server) end(all bool) {
+	s.mu.Lock()
+	select {
+	case <-s.quit:
+	default:
+		close(s.quit)
+	}
+	s.mu.Unlock()
+	<-s.ended
+	if all {
+		s.workers.Wait()
+	}
+}
+
+// tend looks after the connections until the server ends.
+func (s *Server) tend() {
+	defer close(s.ended)
+	ticker := time.NewTicker(s.options.tick())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.quit:
+			return
+		}
+		now := time.Since(s.begin)
+		s.clock.Store(int64(now))
+		for _, c := range s.connections() {
+			c.tend(now)
+		}
+		s.dismiss()
+	}
+}
+
+// now is the time of the last tick.
+func (s *Server) now() time.Duration { return time.Duration(s.clock.Load()) }
+
+// dispatch has a call handled by a goroutine that waits for one, or a new one.
+func (s *Server) dispatch(st *stream) {
+	select {
+	case s.work <- st:
+	default:
+		s.handling.Add(1)
+		s.workers.Go(func() { s.handle(st) })
+	}
+}
+
+// handle handles calls until it is dismissed.
+func (s *Server) handle(st *stream) {
+	defer s.handling.Add(-1)
+	for st != nil {
+		st.run()
+		st = <-s.work
+	}
+}
+
+// dismiss ends an eighth of the goroutines that handle calls, as far as they have
+// nothing to do: their number follows the load.
+func (s *Server) dismiss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range (s.handling.Load() + 7) / 8 {
+		if s.retired {
+			return
+		}
+		select {
+		case s.work <- nil:
+		default:
+			return
+		}
+	}
+}

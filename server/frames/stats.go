@@ -1,0 +1,96 @@
+package frames
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// A Reason says why a connection was closed or a call refused.
+type Reason int
+
+// The reasons. Those from ReasonIdle on end a connection without fault of its client.
+const (
+	ReasonConnections Reason = iota // more connections than MaxConnections
+	ReasonHandshake                 // TLS or the first frames failed, or took too long
+	ReasonProtocol                  // the client broke HTTP/2's rules
+	ReasonFlood                     // the client sent too many frames that are no calls
+	ReasonWrite                     // the client left its answers unread
+	ReasonStreams                   // a call beyond MaxStreams
+	ReasonRelayed                   // a call beyond MaxRelayed
+	ReasonMessage                   // a message beyond MaxMessage
+	ReasonHeader                    // a header list beyond MaxHeaderList
+	ReasonBuffered                  // a message beyond MaxBuffered
+	ReasonSlow                      // a message that took longer than MessageTimeout
+	ReasonIdle                      // a connection without calls for IdleTimeout
+	ReasonAge                       // a connection older than MaxAge
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	"connections", "handshake", "protocol", "flood", "write", "streams", "relayed",
+	"message", "header", "buffered", "slow", "idle", "age",
+}
+
+// String returns the reason as a word for a metric's label.
+func (r Reason) String() string {
+	if r < 0 || r >= reasons {
+		return "unknown"
+	}
+	return reasonNames[r]
+}
+
+// Stats are counters of a server since it was made, gauges aside.
+type Stats struct {
+	Connections int              // open now
+	Accepted    int64            // connections
+	Calls       int64            // that handlers answered
+	Relayed     int64            // calls that Relay serves now
+	Buffered    int64            // bytes of messages now, in units of 16 KiB
+	Limited     map[string]int64 // connections closed and calls refused, by Reason
+}
+
+type counts struct {
+	accepted atomic.Int64
+	limited  [reasons]atomic.Int64
+	logged   [reasons]atomic.Int64 // unix seconds
+	calls    atomic.Int64          // of connections that have left
+}
+
+// Stats returns what the server counts.
+func (s *Server) Stats() Stats {
+	all := Stats{
+		Accepted: s.counts.accepted.Load(), Calls: s.counts.calls.Load(),
+		Relayed: s.relayed.Load(), Buffered: s.buffered.Load(), Limited: map[string]int64{},
+	}
+	for _, c := range s.connections() {
+		all.Connections++
+		all.Calls += c.calls()
+	}
+	for r := range s.counts.limited {
+		if n := s.counts.limited[r].Load(); n > 0 {
+			all.Limited[Reason(r).String()] = n
+		}
+	}
+	return all
+}
+
+// count counts what was limited, and logs it unless that was done this second.
+func (s *Server) count(r Reason, nc net.Conn, attributes ...any) {
+	s.counts.limited[r].Add(1)
+	if s.options.Limited != nil {
+		s.options.Limited(r)
+	}
+	if r >= ReasonIdle {
+		return
+	}
+	now := time.Now().Unix()
+	if last := s.counts.logged[r].Load(); last == now || !s.counts.logged[r].CompareAndSwap(last, now) {
+		return
+	}
+	attributes = append(attributes, "reason", r.String())
+	if nc != nil {
+		attributes = append(attributes, "peer", nc.RemoteAddr().String())
+	}
+	s.options.Logger.Warn("gRPC client limited", attributes...)
+}

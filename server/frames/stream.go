@@ -1,0 +1,255 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// premature is how young a call is that its client cancels too soon to have wanted
+// an answer. Deadlines of honest clients are longer.
+const premature = 5 * time.Millisecond
+
+// A stream is a call while HTTP/2 is concerned with it. It belongs to who holds the
+// connection's mu; its call, while the handler runs, to that.
+type stream struct {
+	call Call
+	conn *conn
+	id   uint32
+
+	began   time.Time
+	arrived time.Duration // began, by the server's clock
+	handle  Handler
+	relay   *relay // instead of handle
+	discard bool   // the answer stands, and the message is thrown away
+	ended   bool   // the client has sent everything
+	running bool   // a handler has the call
+	open    bool   // it is among the connection's streams
+
+	length int64 // what content-length says; -1: nothing
+	got    int64
+	body   []byte // what has come of a message
+	held   int64  // bytes of the client's window that body takes
+	owed   int64  // what the client may send again on this stream and does not know of
+
+	receiveWindow int64
+	sendWindow    int64
+	queued        bool   // it is among the connection's blocked streams
+	pending       []byte // data that waits for a window, from sent
+	sent          int
+	trailer       []byte // the block that follows it; nil: none does
+	whole         bool   // nothing will follow pending and trailer
+	plain         plain
+}
+
+// plain is an answer that is not gRPC's.
+type plain struct {
+	status uint32 // 0: it is gRPC's
+	text   string
+	head   bool // the client wants no body
+}
+
+var streams = sync.Pool{New: func() any { return new(stream) }}
+
+// admit opens a stream.
+func (c *conn) admit(id uint32) *stream {
+	st := streams.Get().(*stream)
+	st.conn, st.id, st.open, st.length = c, id, true, -1
+	st.began, st.arrived = c.read, c.server.now()
+	st.receiveWindow, st.sendWindow = c.window(), c.streamWindow
+	st.call.conn = c
+	c.streams[id] = st
+	c.slots++
+	c.most = max(c.most, c.slots)
+	return st
+}
+
+// forget closes a stream. Its slot is free when its handler has returned too.
+func (c *conn) forget(st *stream, why error) {
+	delete(c.streams, st.id)
+	st.open = false
+	c.active = c.server.now()
+	if st.call.ctx != nil {
+		st.call.ctx.end(why)
+	}
+	if st.relay != nil {
+		st.relay.close(why)
+	}
+	if !st.running {
+		c.free(st)
+	}
+}
+
+// free gives back what a stream took.
+func (c *conn) free(st *stream) {
+	c.release(st)
+	c.slots--
+	if c.slots == 0 || c.phase != open {
+		c.changed.Broadcast()
+		c.departed()
+	}
+	if st.queued {
+		at := slices.Index(c.blocked, st)
+		c.blocked = slices.Delete(c.blocked, at, at+1)
+	}
+	st.call.reset()
+	*st = stream{call: st.call, body: keep(st.body), pending: keep(st.pending)}
+	streams.Put(st)
+}
+
+// release gives the client's window back that the message took.
+func (c *conn) release(st *stream) {
+	if n := st.held; n > 0 {
+		st.held = 0
+		c.hold(-n)
+		c.allow(n)
+	}
+}
+
+// hold counts the memory of messages, which the server bounds in pieces.
+func (c *conn) hold(n int64) {
+	const piece = 16 << 10
+	c.held += n
+	// The first piece is free.
+	want := max(0, (c.held-1)/piece) * piece
+	if want != c.reserved {
+		c.server.buffered.Add(want - c.reserved)
+		c.reserved = want
+	}
+}
+
+// allow lets the client send more on the connection.
+func (c *conn) allow(n int64) {
+	if c.credit += n; c.credit < connWindow/4 {
+		return
+	}
+	c.receiveWindow += c.credit
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
+	c.out = appendUint32(c.out, uint32(c.credit))
+	c.credit = 0
+}
+
+// allow lets the client send more on the stream.
+func (st *stream) allow(n int64) {
+	const enough = 16 << 10
+	if st.owed += n; st.owed < enough || st.ended || !st.open {
+		return
+	}
+	c := st.conn
+	st.receiveWindow += st.owed
+	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, st.id})
+	c.out = appendUint32(c.out, uint32(st.owed))
+	st.owed = 0
+}
+
+// complete reports whether as much has come as was announced.
+func (st *stream) complete() bool { return st.length < 0 || st.got == st.length }
+
+// take takes data of a stream.
+func (c *conn) take(st *stream, data []byte) error {
+	switch {
+	case st.relay != nil:
+		st.relay.arrive(data)
+		return nil
+	case st.discard:
+		c.allow(int64(len(data)))
+		st.allow(int64(len(data)))
+		return nil
+	}
+	before := len(st.body)
+	st.body = append(st.body, data...)
+	st.held += int64(len(data))
+	c.hold(int64(len(data)))
+	if len(st.body) < prefixLength {
+		return nil
+	}
+	size := int64(binary.BigEndian.Uint32(st.body[1:]))
+	most := int64(c.server.options.MaxMessage)
+	switch {
+	case before < prefixLength && st.body[0] != 0:
+		return c.refuseCall(st, codeInternal, "the message is compressed, and no grpc-encoding says how")
+	case size > most:
+		c.server.count(ReasonMessage, c.nc)
+		return c.refuseCall(st, codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most))
+	case int64(len(st.body)) > prefixLength+size:
+		return c.refuseCall(st, codeInternal, "a unary call has one message")
+	case c.reserved > 0 && c.server.buffered.Load() > int64(c.server.options.MaxBuffered):
+		c.server.count(ReasonBuffered, c.nc)
+		return c.refuseCall(st, codeUnavailable, "the server holds too many messages")
+	}
+	return nil
+}
+
+// refuseCall answers a call before its message has come.
+func (c *conn) refuseCall(st *stream, code uint32, text string) error {
+	st.call.Fail(code, text)
+	c.release(st)
+	c.answer(st)
+	return c.charge(1)
+}
+
+// ended goes on when the client has sent everything.
+func (c *conn) ended(st *stream) error {
+	st.ended = true
+	switch {
+	case st.relay != nil:
+		st.relay.arrived()
+	case st.discard:
+		c.answer(st)
+	case len(st.body) < prefixLength, len(st.body) < prefixLength+int(binary.BigEndian.Uint32(st.body[1:])):
+		return c.refuseCall(st, codeInternal, "the call ended before its message did")
+	default:
+		st.call.message = st.body[prefixLength:]
+		st.running = true
+		c.server.dispatch(st)
+	}
+	return nil
+}
+
+// run has the handler answer.
+func (st *stream) run() {
+	c := st.conn
+	st.call.handle(st.handle)
+	ctx := st.call.ctx
+	c.mu.Lock()
+	st.running = false
+	c.done++
+	if st.open && c.phase != closing {
+		c.soothe(patienceOfCall)
+		c.release(st)
+		c.answer(st)
+	} else if !st.open {
+		c.free(st)
+	}
+	flush := c.begin()
+	c.mu.Unlock()
+	ctx.end(context.Canceled)
+	if flush {
+		c.flush()
+	}
+}
+
+// handle runs a handler, also one that panics.
+func (c *Call) handle(h Handler) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.conn.server.options.Logger.Error("a gRPC handler panicked",
+				"method", c.method, "panic", fmt.Sprint(cause), slog.String("stack", string(debug.Stack())))
+			c.Fail(codeInternal, "the call failed; the log says why")
+		}
+	}()
+	h(c)
+	if !c.decided {
+		c.Fail(codeInternal, errNoAnswer.Error())
+	}
+}
+
+var errNoAnswer = errors.New("the handler did not answer")

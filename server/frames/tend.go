@@ -1,0 +1,123 @@
+package frames
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// farewell is what the ping says that tells when the client has read a GOAWAY.
+var farewell = [8]byte{'f', 'a', 'r', 'e', 'w', 'e', 'l', 'l'}
+
+// patient is how long a client may take to answer it.
+const patient = time.Second
+
+// jitter is a duration give or take a tenth, so that connections that begin together
+// do not end together.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)/5*float64(d)) //nolint:gosec // it spreads load
+}
+
+// drain asks the client to go elsewhere. Calls that are on their way are served.
+func (c *conn) drain(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask(text)
+	c.kick()
+}
+
+func (c *conn) ask(text string) {
+	if c.phase != open || c.gone {
+		return
+	}
+	c.phase, c.said = asking, time.Since(c.server.begin)
+	if !c.greeted {
+		// Nothing was said yet, and nothing needs to be.
+		c.end()
+		return
+	}
+	c.goAway(http2.ErrCodeNo, maxWindow, text)
+	c.out = appendFrame(c.out, head{len(farewell), http2.FramePing, 0, 0})
+	c.out = append(c.out, farewell[:]...)
+}
+
+// depart serves no further calls: those that the client sent before it knew have come.
+func (c *conn) depart() {
+	c.phase = leaving
+	c.goAway(http2.ErrCodeNo, c.lastID, "")
+	c.departed()
+}
+
+// departed closes a connection that has nothing left to do.
+func (c *conn) departed() {
+	if c.phase == leaving && c.slots == 0 && len(c.out) == 0 && !c.flushing {
+		c.phase = closing
+		// The reader sees the end of what it waits for.
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+		c.changed.Broadcast()
+	}
+}
+
+// tend ends what takes too long.
+func (c *conn) tend(now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return
+	}
+	o := &c.server.options
+	c.soothe(int(patienceASecond*o.tick().Seconds()) + 1)
+	switch {
+	case c.stalled > 0 && now-c.stalled > o.WriteTimeout:
+		c.server.count(ReasonWrite, c.nc)
+		c.end()
+		return
+	case c.phase == open && c.age > 0 && now > c.age:
+		c.server.count(ReasonAge, c.nc)
+		c.ask("the connection is old")
+	case c.phase == open && o.IdleTimeout > 0 && len(c.streams) == 0 && c.slots == 0 && now-c.active > o.IdleTimeout && c.greeted:
+		c.server.count(ReasonIdle, c.nc)
+		c.ask("the connection is idle")
+	case c.phase == asking && now-c.said > patient:
+		c.depart()
+	case c.phase == leaving && c.age > 0 && o.AgeGrace > 0 && now-c.said > o.AgeGrace:
+		c.end()
+		return
+	}
+	c.hurry(now)
+	c.shrink(now)
+	c.kick()
+	c.departed()
+}
+
+// shrink gives back the memory that a busy time has left.
+func (c *conn) shrink(now time.Duration) {
+	const busy = 5 * time.Second
+	if c.slots > 0 || c.flushing || len(c.out) > 0 || now-c.active < busy {
+		return
+	}
+	c.out, c.spare, c.aborted, c.blocked = nil, nil, slices.Clip(c.aborted), nil
+	if c.most > 16 {
+		c.streams, c.most = map[uint32]*stream{}, 0
+	}
+}
+
+// hurry refuses calls whose message takes too long to come.
+func (c *conn) hurry(now time.Duration) {
+	late := c.server.options.MessageTimeout
+	for _, st := range c.streams {
+		if st.ended || st.running || st.relay != nil || now-st.arrived <= late {
+			continue
+		}
+		c.server.count(ReasonSlow, c.nc)
+		if st.discard {
+			c.answer(st)
+			continue
+		}
+		st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
+		c.release(st)
+		c.answer(st)
+	}
+}
