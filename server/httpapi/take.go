@@ -12,7 +12,9 @@ import (
 // act does what the body asks, which is one kind of act.
 func (a *api) act(kind weir.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		req, err := readAct(w, r, kind)
+		share := a.Budget.Share()
+		defer share.Close()
+		req, err := a.readAct(w, r, kind, share)
 		if err != nil {
 			a.fail(w, r, err)
 			return

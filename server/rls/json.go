@@ -3,12 +3,14 @@ package rls
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"runtime/debug"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weirlimit/weir/server/admission"
+	"github.com/weirlimit/weir/server/rules"
 )
 
 // MaxRequestBytes is the size of the largest request.
@@ -29,13 +31,24 @@ func (s *Service) JSON() http.Handler {
 }
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		plain(w, http.StatusRequestEntityTooLarge)
+	share := s.options.Budget.Share()
+	defer share.Close()
+	body, err := admission.ReadBody(w, r, MaxRequestBytes, share)
+	if err != nil {
+		s.refuseBody(w, err)
+		return
+	}
+	outline := admission.OutlineOf(body)
+	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
+		plain(w, http.StatusBadRequest)
+		return
+	}
+	if !outline.Take(share, body) {
+		s.refuseBody(w, admission.ErrFull)
 		return
 	}
 	m := new(rlsv3.RateLimitRequest)
-	if err != nil || protojson.Unmarshal(body, m) != nil {
+	if protojson.Unmarshal(body, m) != nil {
 		plain(w, http.StatusBadRequest)
 		return
 	}
@@ -50,6 +63,22 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusServiceUnavailable)
 	default:
 		writeJSON(w, answer)
+	}
+}
+
+// refuseBody answers a request whose body was not read.
+func (s *Service) refuseBody(w http.ResponseWriter, err error) {
+	switch tooLarge := new(http.MaxBytesError); {
+	case errors.As(err, &tooLarge):
+		plain(w, http.StatusRequestEntityTooLarge)
+	case errors.Is(err, admission.ErrFull):
+		if s.options.Rejected != nil {
+			s.options.Rejected(admission.Memory)
+		}
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable)
+	default:
+		plain(w, http.StatusBadRequest)
 	}
 }
 

@@ -66,7 +66,7 @@ func newService(t testing.TB, yaml string, o rls.Options) *rls.Service {
 func dial(t *testing.T, s *rls.Service) rlsv3.RateLimitServiceClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.Recover))
+	server := grpc.NewServer(grpc.UnaryInterceptor(s.Recover), rls.ServerOption())
 	s.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

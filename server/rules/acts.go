@@ -2,7 +2,6 @@ package rules
 
 import (
 	"crypto/rand"
-	"fmt"
 	"strconv"
 
 	"github.com/weirlimit/weir"
@@ -28,8 +27,8 @@ type builder struct {
 
 func (b *builder) build() error {
 	applied, solo, trials := b.count()
-	if total := b.grouped + solo; total > weir.MaxCharges {
-		return outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
+	if err := checkCharges(b.grouped, solo); err != nil {
+		return err
 	}
 	b.grow(applied, solo+trials)
 	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
