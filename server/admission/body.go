@@ -5,11 +5,44 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 )
 
-// ReadBody reads a request's body of at most so many bytes, charged to the share. The
-// error is an [*http.MaxBytesError], [ErrFull], or what the connection said.
-func ReadBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
+// A Body is the body of an HTTP request, charged to a budget from when it is read until
+// it is closed.
+type Body struct {
+	Text  []byte
+	share *Share
+}
+
+// ReadBody reads a request's body of at most so many bytes. The error is an
+// [*http.MaxBytesError], [ErrFull], or what the connection said. The body has to be
+// closed either way.
+func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
+	share := b.Share(func() {
+		// What cannot have a deadline is not waited for.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	})
+	text, err := readBody(w, r, most, share)
+	share.Unfinished(0)
+	if err != nil && share.Evicted() {
+		err = ErrFull
+	}
+	return Body{text, share}, err
+}
+
+// Take charges the body for being decoded. The error is [ErrFull].
+func (b *Body) Take(o *Outline) error {
+	if !b.share.Take(int64(len(b.Text) + o.Objects*objectBytes)) {
+		return ErrFull
+	}
+	return nil
+}
+
+// Close returns what the body holds.
+func (b *Body) Close() { b.share.Close() }
+
+func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
 	if r.ContentLength > most {
 		w.Header().Set("Connection", "close") // rather than read it all
 		return nil, &http.MaxBytesError{Limit: most}
@@ -23,6 +56,9 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) 
 	for {
 		if !share.Take(size - int64(cap(body))) {
 			return nil, ErrFull
+		}
+		if size > evictable {
+			share.Unfinished(size)
 		}
 		body = append(make([]byte, 0, size), body...)
 		for len(body) < cap(body) {
@@ -108,8 +144,3 @@ func endOfText(body []byte, i int) int {
 
 // objectBytes is about what decoding an object takes.
 const objectBytes = 256
-
-// Take charges a share for decoding a body, and reports whether it could.
-func (o *Outline) Take(share *Share, body []byte) bool {
-	return share.Take(int64(len(body) + o.Objects*objectBytes))
-}

@@ -84,13 +84,13 @@ func TestReadBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			budget := admission.NewBudget(c.room)
-			share := budget.Share()
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
 			if r.ContentLength = c.length; c.want == io.ErrUnexpectedEOF {
 				r.Body = io.NopCloser(io.MultiReader(r.Body, failing{}))
 			}
-			got, err := admission.ReadBody(w, r, c.most, share)
+			body, err := budget.ReadBody(w, r, c.most)
+			got := body.Text
 			var tooLarge *http.MaxBytesError
 			if !errors.Is(err, c.want) && (!errors.As(err, &tooLarge) || !errors.As(c.want, &tooLarge)) {
 				t.Errorf("got %v, want %v", err, c.want)
@@ -98,7 +98,7 @@ func TestReadBody(t *testing.T) {
 			if c.want == nil && (string(got) != c.body || budget.Held() < int64(len(got))) {
 				t.Errorf("%d bytes, %d of them charged", len(got), budget.Held())
 			}
-			if share.Close(); budget.Held() != 0 {
+			if body.Close(); budget.Held() != 0 {
 				t.Errorf("%d bytes are held for nobody", budget.Held())
 			}
 		})

@@ -8,9 +8,6 @@ import (
 )
 
 const (
-	// arrivalTimeout is how long a call's message may take to arrive, and an answer
-	// to be taken.
-	arrivalTimeout = 5 * time.Second
 	// headerBytes is about what the headers and the framing of a call occupy.
 	headerBytes = 128
 	// firstPause and lastPause are how long a connection that holds too much waits
@@ -83,7 +80,7 @@ func (c *conn) hold(n int64) bool {
 		c.share.Return(n)
 		return true
 	}
-	c.unread += n
+	c.setUnread(c.unread + n)
 	return true
 }
 
@@ -108,8 +105,21 @@ func (c *conn) forget() {
 
 func (c *conn) release(n int64) {
 	n = min(n, c.unread)
-	c.unread -= n
+	c.setUnread(c.unread - n)
 	c.share.Return(n)
+}
+
+func (c *conn) setUnread(n int64) {
+	if was := c.unread; was > evictable || n > evictable {
+		c.share.Unfinished(n)
+	}
+	c.unread = n
+}
+
+// evict closes the connection because others need what it holds.
+func (c *conn) evict() {
+	c.gate.rejected(Memory)
+	_ = c.Close()
 }
 
 // expect notes a call whose headers came.
@@ -118,7 +128,7 @@ func (c *conn) expect(call *Call) {
 	defer c.mu.Unlock()
 	c.arriving.add(call)
 	if c.timer == nil && !c.closed {
-		c.timer = time.AfterFunc(arrivalTimeout, c.check)
+		c.timer = time.AfterFunc(c.gate.options.Timeout, c.check)
 	}
 }
 
@@ -150,7 +160,7 @@ func (c *conn) late() bool {
 		c.timer = nil
 		return false
 	}
-	left := arrivalTimeout - time.Since(c.arriving.first.since)
+	left := c.gate.options.Timeout - time.Since(c.arriving.first.since)
 	if left > 0 {
 		c.timer.Reset(left)
 	}
@@ -159,7 +169,7 @@ func (c *conn) late() bool {
 
 // Write writes to the client, which has to read.
 func (c *conn) Write(p []byte) (int, error) {
-	if err := c.Conn.SetWriteDeadline(time.Now().Add(arrivalTimeout)); err != nil {
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.gate.options.Timeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync/atomic"
@@ -42,13 +43,20 @@ const (
 	Slow Reason = "slow"
 )
 
-// GateOptions are the settings of a [Gate]. All but Rejected are required.
+// DefaultTimeout is what [GateOptions].Timeout stands for if it is zero.
+const DefaultTimeout = 5 * time.Second
+
+// GateOptions are the settings of a [Gate]. Budget, Watches and MessageBytes are
+// required.
 type GateOptions struct {
 	Budget *Budget
 	// Watches is how many streams may stay open, of all connections.
 	Watches int
 	// MessageBytes is the size of the largest message.
 	MessageBytes int64
+	// Timeout is how long a call's message may take to arrive, and an answer to be
+	// taken. Zero: [DefaultTimeout].
+	Timeout time.Duration
 	// Rejected is told of each connection and call that was rejected; it must not
 	// block. Nil: nobody is told.
 	Rejected func(Reason)
@@ -64,6 +72,7 @@ type Gate struct {
 
 // NewGate returns a gate.
 func NewGate(o GateOptions) *Gate {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Rejected == nil {
 		o.Rejected = func(Reason) {}
 	}
@@ -86,7 +95,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: accepted, gate: l.gate, share: l.gate.options.Budget.Share()}, nil
+	c := &conn{Conn: accepted, gate: l.gate}
+	c.share = l.gate.options.Budget.Share(c.evict)
+	return c, nil
 }
 
 // ServerOptions returns the options that a server behind the gate needs. Windows are

@@ -44,23 +44,24 @@ type entryBody struct {
 
 // readAct reads the request of a POST that asks for a kind of act. The error is
 // a [*problem] or a [*weir.InvalidError].
-func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind, share *admission.Share) (*rules.Request, error) {
+func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
 	if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
 		return nil, err
 	}
-	text, err := admission.ReadBody(w, r, maxBody, share)
+	body, err := a.Budget.ReadBody(w, r, maxBody)
+	defer body.Close()
 	if err == nil {
-		err = a.admit(text, share)
+		err = a.admit(&body)
 	}
 	if err != nil {
 		return nil, a.bodyProblem(w, err)
 	}
-	return parseAct(text, kind)
+	return parseAct(body.Text, kind)
 }
 
 // admit checks what a body holds before it is decoded.
-func (a *api) admit(text []byte, share *admission.Share) error {
-	outline := admission.OutlineOf(text)
+func (a *api) admit(body *admission.Body) error {
+	outline := admission.OutlineOf(body.Text)
 	switch {
 	case outline.Deep:
 		return invalid("body", "nested too deeply", "one JSON object")
@@ -68,10 +69,8 @@ func (a *api) admit(text []byte, share *admission.Share) error {
 		return a.Bounds.CheckDescriptors(outline.Descriptors)
 	case outline.Entries > rules.MaxEntries:
 		return rules.TooManyEntries(outline.Largest, outline.Entries)
-	case !outline.Take(share, text):
-		return admission.ErrFull
 	}
-	return nil
+	return body.Take(&outline)
 }
 
 // checkContentType accepts JSON, nothing, and the form that curl's -d claims to

@@ -31,24 +31,23 @@ func (s *Service) JSON() http.Handler {
 }
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
-	share := s.options.Budget.Share()
-	defer share.Close()
-	body, err := admission.ReadBody(w, r, MaxRequestBytes, share)
+	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
+	defer body.Close()
 	if err != nil {
 		s.refuseBody(w, err)
 		return
 	}
-	outline := admission.OutlineOf(body)
+	outline := admission.OutlineOf(body.Text)
 	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
 		plain(w, http.StatusBadRequest)
 		return
 	}
-	if !outline.Take(share, body) {
-		s.refuseBody(w, admission.ErrFull)
+	if err := body.Take(&outline); err != nil {
+		s.refuseBody(w, err)
 		return
 	}
 	m := new(rlsv3.RateLimitRequest)
-	if protojson.Unmarshal(body, m) != nil {
+	if protojson.Unmarshal(body.Text, m) != nil {
 		plain(w, http.StatusBadRequest)
 		return
 	}
