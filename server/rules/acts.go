@@ -19,15 +19,17 @@ type builder struct {
 	acts      []weir.Act
 	charges   []weir.Charge
 	decisions []weir.Decision
-	grouped   int  // how many charges are one act
-	places    bool // some limit has places, whose holders need an id
-	alone     int  // how many acts of one charge there are so far, trials aside
-	trials    int  // how many of those on trial
+	grouped   int // how many charges are one act
+	// algorithmic is how many charges are of rules with an algorithm, grouped or not.
+	algorithmic int
+	places      bool // some limit has places, whose holders need an id
+	alone       int  // how many acts of one charge there are so far, trials aside
+	trials      int  // how many of those on trial
 }
 
 func (b *builder) build() error {
 	applied, solo, trials := b.count()
-	if err := checkCharges(b.grouped, solo); err != nil {
+	if err := checkCharges(b.algorithmic, b.grouped+solo); err != nil {
 		return err
 	}
 	b.grow(applied, solo+trials)
@@ -59,6 +61,9 @@ func (b *builder) count() (applied, solo, trials int) {
 				solo++
 			default:
 				b.grouped++
+			}
+			if m.rule.Grouped && !m.rule.Unlimited && !m.rule.OnTrial {
+				b.algorithmic++
 			}
 			applied++
 			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm == weir.Concurrency

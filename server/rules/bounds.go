@@ -19,9 +19,9 @@ const (
 	MaxKeyBytes = config.MaxTextBytes
 	// MaxValueBytes is the length of the longest value of an entry.
 	MaxValueBytes = 16 << 10
-	// MaxActs is how many charges a request may make that are decided one by one;
-	// [weir.MaxCharges] is how many can be decided together.
-	MaxActs = 1024
+	// MaxCharges is how many charges a request may make. Of rules with an algorithm it
+	// is [weir.MaxCharges], since those are decided together.
+	MaxCharges = 1024
 )
 
 // Bounds are how large a request may be. The zero value allows what there may be at
@@ -78,13 +78,14 @@ func tooLong(field, text string, most int) error {
 	return outside(field, strconv.Itoa(len(text))+" bytes", fmt.Sprintf("at most %d bytes", most))
 }
 
-// checkCharges checks how many charges a request makes.
-func checkCharges(grouped, alone int) error {
+// checkCharges checks how many charges a request makes, of rules with an algorithm and
+// in all.
+func checkCharges(algorithmic, all int) error {
 	switch {
-	case grouped > weir.MaxCharges:
-		return outside("descriptors", fmt.Sprintf("%d charges to be decided together", grouped), fmt.Sprintf("at most %d of rules with an algorithm", weir.MaxCharges))
-	case alone > MaxActs:
-		return outside("descriptors", fmt.Sprintf("%d charges", alone), fmt.Sprintf("at most %d", MaxActs))
+	case algorithmic > weir.MaxCharges:
+		return outside("descriptors", fmt.Sprintf("%d charges of rules with an algorithm", algorithmic), fmt.Sprintf("at most %d", weir.MaxCharges))
+	case all > MaxCharges:
+		return outside("descriptors", fmt.Sprintf("%d charges", all), fmt.Sprintf("at most %d", MaxCharges))
 	}
 	return nil
 }
