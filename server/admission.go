@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/metrics"
+	"github.com/weirlimit/weir/server/panics"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -114,4 +115,9 @@ func (r *rejections) due(reason admission.Reason, now time.Time) bool {
 	}
 	r.logged[reason] = now
 	return true
+}
+
+// panics returns what reports the panics of a listener's calls.
+func (a *App) panics(listener string) *panics.Reporter {
+	return &panics.Reporter{Listener: listener, Logger: a.logger, Count: a.metrics.Panicked(listener)}
 }

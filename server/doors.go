@@ -27,7 +27,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	rejected := a.rejections("http")
+	rejected, reporter := a.rejections("http"), a.panics("http")
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
 		Taker:    a.frontEnd("http"),
@@ -53,6 +53,7 @@ func (a *App) build() error {
 		Bounds:   o.Limits.Bounds,
 		Budget:   a.budget,
 		Rejected: rejected.add,
+		Panics:   reporter,
 		Logger:   a.seldom,
 	})
 	if err != nil {
@@ -62,7 +63,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(a.dismissed(a.measured(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)))), o.Logger)
+	a.http = newHTTPServer(a.dismissed(a.measured(reporter.HTTP(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP))))), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}

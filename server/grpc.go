@@ -50,7 +50,7 @@ func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterc
 	})
 	options := append(gate.ServerOptions(), rls.ServerOption(),
 		grpc.ChainUnaryInterceptor(append(interceptors, gate.Unary)...),
-		grpc.ChainStreamInterceptor(gate.Stream),
+		grpc.ChainStreamInterceptor(a.panics("grpc").Stream, gate.Stream),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.GRPCMaxStreams)),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),

@@ -151,6 +151,9 @@ type Options struct {
 	Reloaded func(error)
 	// Logger is told what the process does. Nil: nothing is logged.
 	Logger *slog.Logger
+
+	// wrapStore, if not nil, is for tests: it puts something around the store.
+	wrapStore func(weir.Taker) weir.Taker
 }
 
 // An Addr is an address in use.

@@ -129,7 +129,7 @@ func (a *App) interceptors(service *rls.Service, by *callers.Authenticator) []gr
 	if a.options.Telemetry.Tracing.On() {
 		around = append(around, a.options.Telemetry.Tracing.Unary)
 	}
-	around = append(around, service.Recover)
+	around = append(around, a.panics("grpc").Unary)
 	if by != nil {
 		around = append(around, unaryToken(by))
 	}

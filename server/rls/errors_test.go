@@ -144,7 +144,6 @@ func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	calls := 0
 	s := newService(t, wrongRules, rls.Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Taker: taker(func(_ context.Context, a *weir.Act) {
 			if calls++; calls == 1 {
 				panic("odd")
@@ -152,7 +151,7 @@ func TestPanic(t *testing.T) {
 			a.Decisions[0] = weir.Decision{Outcome: weir.Granted, At: midday.UnixMicro()}
 		}),
 	})
-	client := dial(t, s)
+	client := dialLogged(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 	_, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1"))
 	if got := status.Convert(err); got.Code() != codes.Internal || strings.Contains(got.Message(), "odd") {
 		t.Errorf("got %v", err)

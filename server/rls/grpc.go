@@ -107,15 +107,3 @@ func classOf(err error) string {
 	}
 	return ""
 }
-
-// Recover answers a call whose handler panics with INTERNAL and logs why: one
-// call must not end the process.
-func (s *Service) Recover(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			s.reportPanic(ctx, info.FullMethod, cause)
-			answer, err = nil, status.Error(codes.Internal, "the call failed; the log says why")
-		}
-	}()
-	return handle(ctx, req)
-}

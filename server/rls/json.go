@@ -1,10 +1,8 @@
 package rls
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"runtime/debug"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -22,7 +20,7 @@ func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if cause := recover(); cause != nil {
-				s.reportPanic(r.Context(), r.URL.Path, cause)
+				s.options.Panics.Report(r.Context(), r.URL.Path, cause)
 				plain(w, http.StatusInternalServerError)
 			}
 		}()
@@ -102,8 +100,3 @@ func writeJSON(w http.ResponseWriter, a *Answer) {
 
 // plain answers with nothing but a status.
 func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
-
-// reportPanic logs what a handler died of.
-func (s *Service) reportPanic(ctx context.Context, call string, cause any) {
-	s.options.Logger.ErrorContext(ctx, "a call panicked", "call", call, "panic", cause, "stack", string(debug.Stack()))
-}

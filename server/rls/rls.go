@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
+	"github.com/weirlimit/weir/server/panics"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -66,8 +67,10 @@ type Options struct {
 	// Now is the clock for what no store was asked about: when the window of a
 	// limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
-	// Logger is told, at most once a second, that the store fails, and of every
-	// panic. Nil: nothing is logged.
+	// Panics reports requests over HTTP that panic. Nil: they are logged.
+	Panics *panics.Reporter
+	// Logger is told, at most once a second, that the store fails. Nil: nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -92,6 +95,9 @@ func New(o Options) (*Service, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Panics == nil {
+		o.Panics = &panics.Reporter{Listener: "http", Logger: o.Logger}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
