@@ -86,6 +86,7 @@ func TestHTTPSurvivesPanics(t *testing.T) {
 		t.Errorf("got %d %s", code, body)
 	}
 	wantPanic(t, app, log, "http")
+	newDescribed(t, app).call("POST", "/v1/take", takes("plain", "poison"))
 	if code, body := posted(t, app, "/v1/take", takes("plain", "good")); code != http.StatusOK {
 		t.Errorf("the next call: %d %s", code, body)
 	}
