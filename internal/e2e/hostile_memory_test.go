@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -106,21 +107,23 @@ func (verbatim) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 func (verbatim) Name() string { return "proto" }
 
+// emptyDescriptors is a message of as many descriptors as fit, with nothing in them.
+var emptyDescriptors = bytes.Repeat([]byte{0x12, 0}, messageBytes/2-16)
+
 // TestHostileEmptyDescriptors sends 1000 messages of 131 056 empty descriptors at once,
 // on one connection and on many, by those who know the token and those who do not.
 func TestHostileEmptyDescriptors(t *testing.T) {
-	message := bytes.Repeat([]byte{0x12, 0}, messageBytes/2-16)
 	for _, connections := range []int{1, 100} {
 		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, siegeToken: codes.InvalidArgument} {
 			t.Run(fmt.Sprintf("%d connections, token %q", connections, token), func(t *testing.T) {
 				s := confine(t)
-				s.withstand(func() { s.pourMessages(connections, token, message, want) })
+				s.withstand(func() { s.pourMessages(connections, token, emptyDescriptors, want) })
 			})
 		}
 	}
 }
 
-// pourMessages sends messages at once. Each is answered with a code, or was too much.
+// pourMessages sends 1000 messages at once. Each is answered with a code, or was too much.
 func (s *siege) pourMessages(connections int, token string, message []byte, want codes.Code) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -236,4 +239,37 @@ func (f *framer) halves(calls int) error {
 	case <-time.After(patience):
 		return errors.Join(errors.New("messages that never end were waited for"), err)
 	}
+}
+
+// TestHostileWatches watches the health 1000 times on each of three connections, which
+// asks for no token, and opens more connections than there may be.
+func TestHostileWatches(t *testing.T) {
+	s := confine(t)
+	s.withstand(func() {
+		before := s.memory()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var mu sync.Mutex
+		got := map[codes.Code]int{}
+		var watching sync.WaitGroup
+		for range 3 {
+			client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
+			for range 1000 {
+				watching.Go(func() {
+					stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
+					if err == nil {
+						_, err = stream.Recv()
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					got[status.Code(err)]++
+				})
+			}
+		}
+		watching.Wait()
+		if got[codes.OK] != 3*16 || got[codes.ResourceExhausted] != 3000-3*16 {
+			t.Errorf("answers: %v", got)
+		}
+		t.Logf("grown by %d MiB", (s.memory()-before)>>20)
+	})
 }
