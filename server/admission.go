@@ -68,8 +68,11 @@ func (l *Limits) validate() error {
 		field string
 		value int
 	}{
-		{"grpc max connections", l.GRPCMaxConnections}, {"grpc max streams", l.GRPCMaxStreams}, {"grpc max watches", l.GRPCMaxWatches},
-		{"admin max connections", l.AdminMaxConnections}, {"request memory", l.RequestMemory},
+		{"grpc max connections", l.GRPCMaxConnections},
+		{"grpc max streams", l.GRPCMaxStreams},
+		{"grpc max watches", l.GRPCMaxWatches},
+		{"admin max connections", l.AdminMaxConnections},
+		{"request memory", l.RequestMemory},
 	} {
 		if limit.value < 0 {
 			return &weir.InvalidError{Field: limit.field, Value: strconv.Itoa(limit.value), Want: "at least 1; 0 for the default"}

@@ -16,19 +16,23 @@ type Body struct {
 }
 
 // ReadBody reads a request's body of at most so many bytes. The error is an
-// [*http.MaxBytesError], [ErrFull], or what the connection said. The body has to be
-// closed either way.
+// [*http.MaxBytesError], [ErrFull], or what the connection said; without
+// one the body has to be closed.
 func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
 	share := b.Share(func() {
 		// What cannot have a deadline is not waited for.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 	})
 	text, err := readBody(w, r, most, share)
-	share.Unfinished(0)
-	if err != nil && share.Evicted() {
+	if err == nil {
+		share.Unfinished(0)
+		return Body{text, share}, nil
+	}
+	share.Close()
+	if share.Evicted() {
 		err = ErrFull
 	}
-	return Body{text, share}, err
+	return Body{}, err
 }
 
 // Take charges the body for being decoded. The error is [ErrFull].

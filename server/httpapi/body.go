@@ -49,11 +49,11 @@ func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*
 		return nil, err
 	}
 	body, err := a.Budget.ReadBody(w, r, maxBody)
-	defer body.Close()
-	if err == nil {
-		err = a.admit(&body)
-	}
 	if err != nil {
+		return nil, a.bodyProblem(w, err)
+	}
+	defer body.Close()
+	if err := a.admit(&body); err != nil {
 		return nil, a.bodyProblem(w, err)
 	}
 	return parseAct(body.Text, kind)

@@ -30,11 +30,11 @@ func (s *Service) JSON() http.Handler {
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
-	defer body.Close()
 	if err != nil {
 		s.refuseBody(w, err)
 		return
 	}
+	defer body.Close()
 	outline := admission.OutlineOf(body.Text)
 	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
 		plain(w, http.StatusBadRequest)
