@@ -60,12 +60,17 @@ type own struct {
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-// free gives the memory to further messages, without what it refers to.
+// free gives the memory to further messages.
 func (m *message) free() {
+	m.reset()
+	messages.Put(m)
+}
+
+// reset forgets the message and what it refers to, and keeps the memory.
+func (m *message) reset() {
 	clear(m.request.Descriptors)
 	clear(m.entries)
 	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
-	messages.Put(m)
 }
 
 var errMalformed = errors.New("rls: no RateLimitRequest")

@@ -127,7 +127,7 @@ func TestMessagesForget(t *testing.T) {
 	if err := m.unmarshal([]byte(full)); err != nil || m.refused != nil || m.request.Descriptors[0].Limit == nil {
 		t.Fatal(err, m.refused, m.request)
 	}
-	m.free()
+	m.reset()
 	if err := m.unmarshal([]byte("\x12\x04\x12\x02\x10\x01")); err != nil || m.refused != nil {
 		t.Fatal(err, m.refused)
 	}
