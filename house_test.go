@@ -17,7 +17,7 @@ import (
 // The sizes that the house keeps to, tests aside.
 const (
 	maxFileLines    = 400
-	maxFuncLines    = 60
+	maxFuncLines    = 70
 	maxUsualLines   = 45 // of 95 functions in 100
 	maxParameters   = 5
 	maxExported     = 40 // types, functions and variables of a package
@@ -275,12 +275,12 @@ func TestHouseCatches(t *testing.T) {
 		"vague name":          {"package util\n", "package util"},
 		"file fits":           {"package a" + strings.Repeat("\n", maxFileLines), ""},
 		"file too long":       {"package a" + strings.Repeat("\n", maxFileLines+1), "401 lines"},
-		"function too long":   {"package a\n" + function("f", maxFuncLines+1), "f has 61 lines"},
+		"function too long":   {"package a\n" + function("f", maxFuncLines+1), "f has 71 lines"},
 		"functions too long":  {"package a\n" + function("f", maxUsualLines+1), "the next, f, has 46"},
 		"one of 20 is longer": {"package a\n" + function("f", maxFuncLines) + strings.Repeat("func g() {}\n", 19), ""},
 		"two of 20 are longer": {
 			"package a\n" + strings.Repeat(function("f", maxFuncLines), 2) + strings.Repeat("func g() {}\n", 18),
-			"the next, f, has 60",
+			"the next, f, has 70",
 		},
 		"parameters":           {"package a\nfunc f(a, b, c int, d, e, g string) {}\n", "f has 6 parameters"},
 		"method's parameters":  {"package a\ntype t int\nfunc (t) f(int, int, int, int, int, ...int) {}\n", "f has 6 parameters"},

@@ -57,7 +57,7 @@ func (l *Leaser) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = l.giveBack(ctx, l.now()) // what fails stays charged until it drains
+			l.around(func() { _ = l.giveBack(ctx, l.now()) }) // what fails stays charged until it drains
 		}
 	}
 }

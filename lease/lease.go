@@ -42,6 +42,9 @@ type Options struct {
 	// MaxKeys bounds how many keys are watched; others are passed by. One takes
 	// about 400 bytes and its key. Zero: [DefaultMaxKeys].
 	MaxKeys int
+	// Around, if not nil, is called with each piece of work in the background and has
+	// to do it; it may recover where the wrapped Taker panics.
+	Around func(work func())
 	// Now is the clock by which shares end. Nil: the machine's, whose steps do
 	// not count.
 	Now func() time.Time
@@ -78,6 +81,7 @@ type Leaser struct {
 	limits   limits
 	shards   [shardCount]shard
 	counts   counts
+	around   func(work func())
 	keeping  keeping
 }
 
@@ -110,6 +114,9 @@ func Wrap(next weir.Taker, o Options) *Leaser {
 	}
 	for i := range l.shards {
 		l.shards[i].cells = make(map[string]*cell)
+	}
+	if l.around = o.Around; l.around == nil {
+		l.around = func(work func()) { work() }
 	}
 	l.keeping.init()
 	return l

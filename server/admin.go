@@ -99,7 +99,7 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := newHTTPServer(handler, a.logger)
+	server := newHTTPServer(a.panics("admin").HTTP(handler), a.logger)
 	server.TLSConfig = secured
 	// A profile that is being made ends when the server stops.
 	base, cut := context.WithCancel(context.Background())

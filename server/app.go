@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/fallback/instances"
 	"github.com/weirlimit/weir/notice"
 	"github.com/weirlimit/weir/override/shared"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/httpapi"
 	"github.com/weirlimit/weir/server/metrics"
@@ -31,6 +32,8 @@ const (
 	writeTimeout      = 5 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
+	http2Streams      = 100       // of a connection
+	http2Buffer       = 256 << 10 // bytes that a connection may send without being read
 )
 
 // App is a server that was put together. Its methods are safe for concurrent
@@ -58,7 +61,8 @@ type App struct {
 	returned *denyshare.Sharer // nil without a deny cache
 	traffic  *traffic.Recorder
 	metrics  *metrics.Metrics
-	open     struct{ http, grpc atomic.Int64 } // connections
+	open     struct{ http, grpc, admin atomic.Int64 } // connections
+	budget   *admission.Budget
 
 	counter *instances.Counter // nil where nobody counts
 
@@ -101,6 +105,7 @@ func New(o Options) (*App, error) {
 		logger:  o.Logger,
 		seldom:  withoutRepeats(o.Logger, time.Now),
 		store:   s,
+		budget:  admission.NewBudget(int64(o.Limits.RequestMemory) << 20),
 		failed:  make(chan error, 1),
 		stopped: make(chan struct{}),
 	}

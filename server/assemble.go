@@ -30,9 +30,17 @@ func (a *App) assemble() error {
 		a.newCounter()
 		cache.Returned = a.returned.Returned
 	}
-	a.stack = stack.New(a.store.Taker, stack.Options{
-		Distinct:  a.distinct(),
-		Lease:     lease.Options{Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) }},
+	background := a.panics("background")
+	store := a.store.Taker
+	if o.wrapStore != nil {
+		store = o.wrapStore(store)
+	}
+	a.stack = stack.New(store, stack.Options{
+		Distinct: a.distinct(),
+		Lease: lease.Options{
+			Leased: func(l *weir.Limit) bool { return a.rules.Load().Leased(l) },
+			Around: func(work func()) { background.Background("lease", work) },
+		},
 		DenyCache: cache,
 		AskAlways: o.NoDenyCache,
 		Fallback:  a.fallback(),

@@ -3,11 +3,12 @@ package server
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/server/admission"
 )
 
 const (
@@ -26,16 +27,10 @@ const (
 // behind a client that says nothing would wait for long.
 type bounded struct {
 	net.Listener
-	most       int64
-	secret     bool // TLS goes over it: there is no telling in plain text
-	open       *atomic.Int64
-	logger     *slog.Logger
-	lastLogged atomic.Int64 // unix seconds
-}
-
-// bound bounds the connections of a listener, and counts them.
-func (o *Options) bound(l net.Listener, open *atomic.Int64, seldom *slog.Logger) net.Listener {
-	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: seldom}
+	most     int
+	open     *atomic.Int64 // connections
+	told     string        // to one client too many; empty where there is no telling
+	rejected func(admission.Reason)
 }
 
 // Accept returns the next connection for which there is room.
@@ -45,7 +40,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.open.Add(1) <= b.most {
+		if b.open.Add(1) <= int64(b.most) {
 			return newUnhurried(newCounted(conn, b.open)), nil
 		}
 		b.open.Add(-1)
@@ -55,13 +50,10 @@ func (b *bounded) Accept() (net.Conn, error) {
 
 func (b *bounded) refuse(conn net.Conn) {
 	defer conn.Close()
-	now := time.Now()
-	if last := b.lastLogged.Load(); last != now.Unix() && b.lastLogged.CompareAndSwap(last, now.Unix()) {
-		b.logger.Warn("too many HTTP connections", "most", b.most)
-	}
-	if !b.secret && conn.SetWriteDeadline(now.Add(refuseTimeout)) == nil {
+	b.rejected(admission.Connections)
+	if b.told != "" && conn.SetWriteDeadline(time.Now().Add(refuseTimeout)) == nil {
 		// Whoever does not hear it sees the end.
-		_, _ = io.WriteString(conn, tooMany)
+		_, _ = io.WriteString(conn, b.told)
 	}
 }
 
@@ -90,4 +82,13 @@ func (c *counted) CloseWrite() error {
 func (c *counted) Close() error {
 	c.leave()
 	return c.Conn.Close()
+}
+
+// boundHTTP bounds the connections of a listener that speaks HTTP.
+func (a *App) boundHTTP(l net.Listener, t TLS, b bounded) net.Listener {
+	b.Listener = l
+	if t == (TLS{}) {
+		b.told = tooMany
+	}
+	return &b
 }

@@ -27,6 +27,7 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
+	rejected, reporter := a.rejections("http"), a.panics("http")
 	handler, err := httpapi.New(httpapi.Options{
 		Rules:    a.rules.Load,
 		Taker:    a.frontEnd("http"),
@@ -35,18 +36,25 @@ func (a *App) build() error {
 		ClientIP: o.ClientIP,
 		Ready:    a.checks,
 		Trusted:  knownTo(ofHTTP),
+		Bounds:   o.Limits.Bounds,
+		Budget:   a.budget,
+		Rejected: rejected.add,
 		Logger:   a.seldom,
 	})
 	if err != nil {
 		return err
 	}
 	service, err := rls.New(rls.Options{
-		Mode:    o.RLS,
-		Rules:   a.rules.Load,
-		Taker:   a.frontEnd("rls"),
-		Timeout: o.Timeout,
-		Decided: a.decided(),
-		Logger:  a.seldom,
+		Mode:     o.RLS,
+		Rules:    a.rules.Load,
+		Taker:    a.frontEnd("rls"),
+		Timeout:  o.Timeout,
+		Decided:  a.decided(),
+		Bounds:   o.Limits.Bounds,
+		Budget:   a.budget,
+		Rejected: rejected.add,
+		Panics:   reporter,
+		Logger:   a.seldom,
 	})
 	if err != nil {
 		return err
@@ -55,11 +63,11 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	a.http = newHTTPServer(a.dismissed(a.measured(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP)))), o.Logger)
+	a.http = newHTTPServer(a.dismissed(a.measured(reporter.HTTP(a.fromPages(guarded(a.withMetrics(withJSON(handler, service, a.healthy)), ofHTTP))))), o.Logger)
 	if a.http.TLSConfig, err = o.serverTLS("http tls", o.HTTPTLS, "h2", "http/1.1"); err != nil {
 		return err
 	}
-	if a.rpc, err = newRPC(service, o, a.interceptors(service, ofGRPC), a.healthy); err != nil {
+	if a.rpc, err = a.newRPC(service, a.interceptors(service, ofGRPC)); err != nil {
 		return err
 	}
 	if err = a.rpc.useFrames(service, o, a.interceptors(service, ofGRPC), ofGRPC != nil); err != nil {
@@ -94,6 +102,7 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       callers.ConnContext,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2Buffer},
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 }

@@ -18,13 +18,12 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/frames"
 	"github.com/weirlimit/weir/server/rls"
 )
 
 const (
-	// maxStreams bounds the calls in flight on one connection.
-	maxStreams = 1000
 	// grpcPing is how often clients may ask whether the connection lives.
 	grpcPing = 10 * time.Second
 	// off is the address that disables a protocol.
@@ -38,22 +37,31 @@ const (
 type rpc struct {
 	server  *grpc.Server
 	frames  *frames.Server // nil: server has the listener
+	gate    *admission.Gate
 	health  *health.Server
 	unwatch context.CancelFunc // ends the calls that watch the health
 }
 
-func newRPC(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInterceptor, reach func(context.Context) error) (*rpc, error) {
-	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(interceptors...),
-		grpc.MaxConcurrentStreams(maxStreams),
+// newRPC returns the gRPC side, whose calls pass the interceptors before their messages
+// are read.
+func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterceptor) (*rpc, error) {
+	o := &a.options
+	gate := admission.NewGate(admission.GateOptions{
+		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: rls.MaxRequestBytes, Rejected: a.rejections("grpc").add,
+	})
+	options := append(gate.ServerOptions(), rls.ServerOption(),
+		grpc.ChainUnaryInterceptor(append(interceptors, gate.Unary)...),
+		grpc.ChainStreamInterceptor(a.panics("grpc").Stream, gate.Stream),
+		grpc.MaxConcurrentStreams(uint32(o.Limits.GRPCMaxStreams)),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
 		grpc.ConnectionTimeout(readTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
+			MaxConnectionIdle: o.Limits.GRPCIdleTimeout,
+			MaxConnectionAge:  o.GRPCConnectionAge, MaxConnectionAgeGrace: o.GRPCConnectionGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
-	}
+	)
 	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
 	if err != nil {
 		return nil, err
@@ -62,10 +70,10 @@ func newRPC(service *rls.Service, o *Options, interceptors []grpc.UnaryServerInt
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
 	watching, unwatch := context.WithCancel(context.Background())
-	r := &rpc{unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
+	r := &rpc{gate: gate, unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
 	r.health.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
 	service.Register(r.server)
-	healthv1.RegisterHealthServer(r.server, &asking{r.health, reach, watching})
+	r.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &asking{r.health, a.healthy, watching})
 	reflection.Register(r.server)
 	return r, nil
 }

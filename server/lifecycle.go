@@ -69,7 +69,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: start: %w", err)
 	}
-	doors := []door{{Addr{"http", listener.Addr().String()}, a.options.bound(listener, &a.open.http, a.seldom), a.serveHTTP}}
+	doors := []door{{Addr{"http", listener.Addr().String()}, a.boundHTTP(listener, a.options.HTTPTLS, bounded{most: a.options.HTTPMaxConnections, open: &a.open.http, rejected: a.rejections("http").add}), a.serveHTTP}}
 	rpc, err := a.options.listenRPC(ctx)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(doors))
@@ -79,7 +79,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		if rpc.Addr().Network() == "unix" {
 			address = "unix:" + address
 		}
-		doors = append(doors, door{Addr{"grpc", address}, countAttempts(countOpen(rpc, &a.open.grpc)), a.serveRPC})
+		doors = append(doors, door{Addr{"grpc", address}, a.rpc.gate.Listener(countAttempts(&bounded{Listener: rpc, most: a.options.Limits.GRPCMaxConnections, open: &a.open.grpc, rejected: a.rejections("grpc").add})), a.serveRPC})
 	}
 	redis, err := a.listenRESP(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		return nil, errors.Join(err, closeAll(doors))
 	}
 	if admin != nil {
-		doors = append(doors, door{Addr{"admin", admin.Addr().String()}, admin, a.serveAdmin})
+		doors = append(doors, door{Addr{"admin", admin.Addr().String()}, a.boundHTTP(admin, a.options.Admin.TLS, bounded{most: a.options.Limits.AdminMaxConnections, open: &a.open.admin, rejected: a.rejections("admin").add}), a.serveAdmin})
 	}
 	return doors, nil
 }

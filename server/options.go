@@ -103,6 +103,8 @@ type Options struct {
 	// HTTPMaxConnections is how many HTTP connections can be open. Zero:
 	// [DefaultHTTPMaxConnections].
 	HTTPMaxConnections int
+	// Limits bound what clients can make the server keep.
+	Limits Limits
 	// HTTPTokenFile holds what HTTP callers have to know, a token on each line;
 	// it is read again when it changes. Health checks need none. Empty: nobody
 	// is asked.
@@ -152,6 +154,9 @@ type Options struct {
 	Reloaded func(error)
 	// Logger is told what the process does. Nil: nothing is logged.
 	Logger *slog.Logger
+
+	// wrapStore, if not nil, is for tests: it puts something around the store.
+	wrapStore func(weir.Taker) weir.Taker
 }
 
 // An Addr is an address in use.
@@ -174,6 +179,7 @@ func (o Options) withDefaults() Options {
 	o.RESP = cmp.Or(o.RESP, RESPOff)
 	o.RESPMaxConnections = cmp.Or(o.RESPMaxConnections, resp.DefaultMaxConnections)
 	o.HTTPMaxConnections = cmp.Or(o.HTTPMaxConnections, DefaultHTTPMaxConnections)
+	o.Limits = o.Limits.withDefaults()
 	o.Admin.Address = cmp.Or(o.Admin.Address, AdminOff)
 	o.Timeout = cmp.Or(o.Timeout, httpapi.DefaultTimeout)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
@@ -210,6 +216,9 @@ func (o *Options) validate() error {
 		if n < 0 {
 			return &weir.InvalidError{Field: field, Value: strconv.Itoa(n), Want: "at least 1; 0 for the default"}
 		}
+	}
+	if err := o.Limits.validate(); err != nil {
+		return err
 	}
 	if err := checkAddress("http", o.HTTP, DefaultHTTP); err != nil {
 		return err

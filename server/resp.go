@@ -54,7 +54,8 @@ func (a *App) newRESP() (*resp.Server, error) {
 		return nil, err
 	}
 	return resp.New(resp.Options{
-		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections, Logger: a.seldom,
+		Taker: a.frontEnd("resp"), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections,
+		Panics: a.panics("resp"), Logger: a.seldom,
 	})
 }
 

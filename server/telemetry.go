@@ -2,10 +2,8 @@ package server
 
 import (
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
@@ -131,7 +129,7 @@ func (a *App) interceptors(service *rls.Service, by *callers.Authenticator) []gr
 	if a.options.Telemetry.Tracing.On() {
 		around = append(around, a.options.Telemetry.Tracing.Unary)
 	}
-	around = append(around, service.Recover)
+	around = append(around, a.panics("grpc").Unary)
 	if by != nil {
 		around = append(around, unaryToken(by))
 	}
@@ -141,12 +139,14 @@ func (a *App) interceptors(service *rls.Service, by *callers.Authenticator) []gr
 // watch has the metrics ask all parts how they do.
 func (a *App) watch() {
 	s := metrics.Sources{
-		Config:    a.configState,
-		Distinct:  a.stack.Distinct().Stats,
-		Overrides: func() int { return len(a.stack.Override().List()) },
+		Config:       a.configState,
+		Distinct:     a.stack.Distinct().Stats,
+		Overrides:    func() int { return len(a.stack.Override().List()) },
+		RequestBytes: a.budget.Held,
 		Connections: map[string]func() int{
-			"http": func() int { return int(a.open.http.Load()) },
-			"grpc": func() int { return int(a.open.grpc.Load()) },
+			"http":  func() int { return int(a.open.http.Load()) },
+			"grpc":  func() int { return int(a.open.grpc.Load()) },
+			"admin": func() int { return int(a.open.admin.Load()) },
 		},
 	}
 	if a.resp != nil {
@@ -193,22 +193,4 @@ func (a *App) configState() metrics.Config {
 		c.Failures = a.reload.failures.Load()
 	}
 	return c
-}
-
-// countOpen counts the connections of a listener.
-func countOpen(l net.Listener, open *atomic.Int64) net.Listener { return &countingListener{l, open} }
-
-type countingListener struct {
-	net.Listener
-	open *atomic.Int64
-}
-
-// Accept returns the next connection.
-func (l *countingListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.open.Add(1)
-	return newCounted(conn, l.open), nil
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
 )
 
@@ -112,7 +113,7 @@ func authenticateRPC(ctx context.Context, method string, by *callers.Authenticat
 	var conn *attempted
 	if p, ok := peer.FromContext(ctx); ok {
 		shown.Remote = p.Addr.String()
-		if from, ok := p.Addr.(*attemptedAddr); ok {
+		if from, ok := admission.ClientAddr(p.Addr).(*attemptedAddr); ok {
 			conn, shown.Connection = from.conn, &from.conn.attempts
 		}
 		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -51,7 +50,7 @@ func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.Un
 		return err
 	}
 	u := unary{
-		methods: map[string]frames.Handler{}, intercept: chain(interceptors), codec: encoding.GetCodecV2(protocodec.Name),
+		methods: map[string]frames.Handler{}, intercept: chain(interceptors), codec: rls.Codec(),
 	}
 	if authenticates {
 		u.headers, u.peers = append(u.headers, "authorization"), true
@@ -61,7 +60,8 @@ func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.Un
 	}
 	service.Register(&u)
 	r.frames, err = frames.New(frames.Options{
-		Methods: u.methods, Relay: r.server, TLS: config, MaxStreams: maxStreams,
+		Methods: u.methods, Relay: r.server, TLS: config, MaxConnections: o.Limits.GRPCMaxConnections, MaxStreams: o.Limits.GRPCMaxStreams,
+		MaxBuffered: o.Limits.RequestMemory << 20, IdleTimeout: o.Limits.GRPCIdleTimeout,
 		MaxMessage: rls.MaxRequestBytes, MaxHeaderList: maxHeaderBytes, HandshakeTimeout: readTimeout,
 		MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
 	})

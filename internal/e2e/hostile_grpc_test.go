@@ -34,7 +34,7 @@ func TestHostileDescriptors(t *testing.T) {
 	s := besiege(t)
 	client := rlsv3.NewRateLimitServiceClient(dialEnvoy(t, s.weir))
 	victim := envoy("victim", "1")
-	long := strings.Repeat("x", 1025)
+	long, longer := strings.Repeat("x", 1025), strings.Repeat("x", 16<<10+1)
 	many := func(n int) []*ratelimitv3.RateLimitDescriptor { return repeat(n, victim) }
 	after := func(d *ratelimitv3.RateLimitDescriptor) []*ratelimitv3.RateLimitDescriptor {
 		return []*ratelimitv3.RateLimitDescriptor{victim, d}
@@ -47,10 +47,10 @@ func TestHostileDescriptors(t *testing.T) {
 	}{
 		"no domain":           {"", many(1), codes.InvalidArgument, "domain"},
 		"no descriptors":      {"hostile", nil, codes.InvalidArgument, "descriptors"},
-		"65 descriptors":      {"hostile", many(65), codes.InvalidArgument, "descriptors"},
+		"513 descriptors":     {"hostile", many(513), codes.InvalidArgument, "descriptors"},
 		"10 000 descriptors":  {"hostile", many(10_000), codes.InvalidArgument, "descriptors"},
 		"17 entries":          {"hostile", after(envoy(repeat(34, "victim")...)), codes.InvalidArgument, "descriptors[1].entries"},
-		"a value too long":    {"hostile", after(envoy("victim", long)), codes.InvalidArgument, "descriptors[1].entries[0].value"},
+		"a value too long":    {"hostile", after(envoy("victim", longer)), codes.InvalidArgument, "descriptors[1].entries[0].value"},
 		"a key too long":      {"hostile", after(envoy(long, "1")), codes.InvalidArgument, "descriptors[1].entries[0].key"},
 		"a value of 1 MB":     {"hostile", after(envoy("victim", strings.Repeat("x", 1<<20))), codes.ResourceExhausted, ""},
 		"a wrong unit":        {"hostile", after(overriding(envoy("victim", "1"), 5, typev3.RateLimitUnit(99))), codes.InvalidArgument, "descriptors[1].limit.unit"},
@@ -112,7 +112,7 @@ type framer struct {
 	next   uint32 // stream
 }
 
-func newFramer(t *testing.T, s *siege, window uint32) *framer {
+func newFramer(t *testing.T, s *siege, window uint32, more ...[2]string) *framer {
 	t.Helper()
 	f := &framer{conn: connect(t, s.grpc), next: 1}
 	f.Framer = http2.NewFramer(f.conn, f.conn)
@@ -123,14 +123,14 @@ func newFramer(t *testing.T, s *siege, window uint32) *framer {
 		t.Fatal(err)
 	}
 	encoder := hpack.NewEncoder(&f.header)
-	for _, field := range [][2]string{
+	for _, field := range append([][2]string{
 		{":method", "POST"},
 		{":scheme", "http"},
 		{":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
 		{":authority", "weir"},
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
-	} {
+	}, more...) {
 		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
 			t.Fatal(err)
 		}

@@ -162,12 +162,18 @@ func (w *weir) url() string { return "http://" + w.addr }
 // serve starts a server, with more arguments than it always has.
 func serve(t *testing.T, config, store string, more ...string) *weir {
 	t.Helper()
+	return serveWith(t, nil, config, store, more...)
+}
+
+// serveWith starts a server that finds more variables, each as NAME=value.
+func serveWith(t *testing.T, env []string, config, store string, more ...string) *weir {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}
 	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "1s"}
-	w := &weir{process: start(t, path, append(args, more...)...)}
+	w := &weir{process: startWith(t, env, path, append(args, more...)...)}
 	deadline := time.After(startTimeout)
 	for w.addr == "" || w.grpc == "" || w.resp == "" && slices.Contains(more, "--resp") {
 		select {

@@ -14,11 +14,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/rules"
 )
 
 // maxBody is the largest body read.
-const maxBody = 64 << 10
+const maxBody = 256 << 10
 
 // actBody is the body of POST /v1/take and of what undoes and ends takes.
 // Pointers tell what is absent.
@@ -43,15 +44,33 @@ type entryBody struct {
 
 // readAct reads the request of a POST that asks for a kind of act. The error is
 // a [*problem] or a [*weir.InvalidError].
-func readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
+func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
 	if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := a.Budget.ReadBody(w, r, maxBody)
 	if err != nil {
-		return nil, bodyProblem(err)
+		return nil, a.bodyProblem(w, err)
 	}
-	return parseAct(text, kind)
+	defer body.Close()
+	if err := a.admit(&body); err != nil {
+		return nil, a.bodyProblem(w, err)
+	}
+	return parseAct(body.Text, kind)
+}
+
+// admit checks what a body holds before it is decoded.
+func (a *api) admit(body *admission.Body) error {
+	outline := admission.OutlineOf(body.Text)
+	switch {
+	case outline.Deep:
+		return invalid("body", "nested too deeply", "one JSON object")
+	case outline.Descriptors > a.Bounds.MostDescriptors():
+		return a.Bounds.CheckDescriptors(outline.Descriptors)
+	case outline.Entries > rules.MaxEntries:
+		return rules.TooManyEntries(outline.Largest, outline.Entries)
+	}
+	return body.Take(&outline)
 }
 
 // checkContentType accepts JSON, nothing, and the form that curl's -d claims to
@@ -71,8 +90,21 @@ func checkContentType(header string) error {
 	}
 }
 
-func bodyProblem(err error) error {
+func (a *api) bodyProblem(w http.ResponseWriter, err error) error {
 	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, weir.ErrInvalid):
+		return err
+	case errors.Is(err, admission.ErrFull):
+		if a.Rejected != nil {
+			a.Rejected(admission.Memory)
+		}
+		w.Header().Set("Retry-After", "1")
+		return &problem{
+			Status: http.StatusServiceUnavailable, Code: "request_memory",
+			Detail: "too much memory is held by requests that are being received",
+		}
+	}
 	if errors.As(err, &tooLarge) {
 		return &problem{
 			Status: http.StatusRequestEntityTooLarge,

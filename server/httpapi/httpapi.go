@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
 	"github.com/weirlimit/weir/server/rules"
 )
@@ -47,6 +48,13 @@ type Options struct {
 	// Trusted reports whether a caller may read the details of /readyz. Nil: nobody
 	// may.
 	Trusted func(r *http.Request) bool
+	// Bounds are how large a request may be.
+	Bounds rules.Bounds
+	// Budget bounds what bodies hold while they are read and decoded. Nil: nothing
+	// does.
+	Budget *admission.Budget
+	// Rejected, if not nil, is told of requests that found no room in the budget.
+	Rejected func(admission.Reason)
 	// Logger is told, at most once a second, that the store fails. Nil:
 	// nothing is logged.
 	Logger *slog.Logger
@@ -93,6 +101,7 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	if err := callers.MayAsk(r.Context(), req); err != nil {
 		return err
 	}
+	req.Bounds = a.Bounds
 	plan, err := a.Rules().Plan(req)
 	if err != nil {
 		if mistake := new(weir.InvalidError); errors.As(err, &mistake) {

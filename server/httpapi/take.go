@@ -12,7 +12,7 @@ import (
 // act does what the body asks, which is one kind of act.
 func (a *api) act(kind weir.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		req, err := readAct(w, r, kind)
+		req, err := a.readAct(w, r, kind)
 		if err != nil {
 			a.fail(w, r, err)
 			return

@@ -32,6 +32,8 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 		func(context.Context, any) (any, error) { return nil, grpc.ErrServerStopped })
 	f.AuthFailures("http")()
 	f.CallerRequests("http")("edge", callers.Admitted)
+	f.Rejected("grpc", "memory")
+	f.Panicked("grpc")()
 	return f.scrape(t)
 }
 

@@ -47,7 +47,9 @@ type Metrics struct {
 	calls     *prometheus.CounterVec
 	failures  *prometheus.CounterVec
 	callers   *prometheus.CounterVec
-	names     names       // of callers
+	names     names // of callers
+	rejected  *prometheus.CounterVec
+	panics    *prometheus.CounterVec
 	envoy     *envoyproxy // nil unless wanted
 }
 
@@ -73,11 +75,13 @@ func New(o Options) (*Metrics, error) {
 		requests: counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:    counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
 		callers:  counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
+		rejected: counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, or a message that came too slowly.", "listener", "reason"),
+		panics:   counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
 		failures: counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers,
+		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
@@ -129,6 +133,14 @@ func (f *frontEnd) Observe(c *observe.Call) {
 	f.seconds.Observe(c.Took.Seconds())
 	f.errors.count(c.Acts)
 }
+
+// Rejected counts a connection or a call that a listener rejected for a reason.
+func (m *Metrics) Rejected(listener, reason string) {
+	m.rejected.WithLabelValues(listener, reason).Inc()
+}
+
+// Panicked returns what counts the panics of a listener's calls.
+func (m *Metrics) Panicked(listener string) func() { return m.panics.WithLabelValues(listener).Inc }
 
 // Store observes the calls of the store.
 func (m *Metrics) Store() observe.Observer { return &stored{m.stored, m.carried, classesOf(m.failed)} }

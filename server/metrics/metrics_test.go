@@ -296,8 +296,9 @@ func watched() metrics.Sources {
 		Distinct: func() []distinct.Stats {
 			return []distinct.Stats{{Budget: distinct.Budget{MaxKeys: 12, Overflow: "d/a;a#1"}, Keys: 10, Overflowed: 11}}
 		},
-		Overrides:   func() int { return 8 },
-		Connections: map[string]func() int{"http": func() int { return 9 }},
+		Overrides:    func() int { return 8 },
+		RequestBytes: func() int64 { return 13 },
+		Connections:  map[string]func() int{"http": func() int { return 9 }},
 	}
 }
 

@@ -27,6 +27,8 @@ type Sources struct {
 	Fallback  func() Fallback
 	// Overrides is how many keys have limits of their own.
 	Overrides func() int
+	// RequestBytes is how many bytes requests hold that are being received.
+	RequestBytes func() int64
 	// Connections has, for each front-end, how many connections are open.
 	Connections map[string]func() int
 }
@@ -115,6 +117,11 @@ func (m *Metrics) Watch(s Sources) {
 	}
 	if s.Config != nil && m.envoy != nil {
 		watch(m, s.Config, envoyConfigFigures)
+	}
+	if s.RequestBytes != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_request_memory_bytes", Help: "Memory that requests hold while they are received and decoded, as estimated.",
+		}, func() float64 { return float64(s.RequestBytes()) }))
 	}
 	for name, open := range s.Connections {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

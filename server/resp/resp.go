@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/callers"
+	"github.com/weirlimit/weir/server/panics"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -45,6 +46,8 @@ type Options struct {
 	// MaxConnections is how many clients can be connected; further ones are
 	// told so and hung up on. Zero: [DefaultMaxConnections].
 	MaxConnections int
+	// Panics reports commands that panic; their connections end. Nil: they are logged.
+	Panics *panics.Reporter
 	// Logger is told, at most once a second, that the store fails or that there
 	// are too many clients. Nil: nothing is logged.
 	Logger *slog.Logger
@@ -58,6 +61,7 @@ type Server struct {
 	timeout        time.Duration
 	authDelay      time.Duration // of the answer to a wrong password
 	maxConnections int
+	panics         *panics.Reporter
 	logger         *slog.Logger
 
 	commands   map[string]command
@@ -94,9 +98,13 @@ func New(o Options) (*Server, error) {
 		timeout:        cmp.Or(o.Timeout, DefaultTimeout),
 		maxConnections: cmp.Or(o.MaxConnections, DefaultMaxConnections),
 		logger:         cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		panics:         o.Panics,
 		commands:       commands(),
 		listeners:      make(map[net.Listener]struct{}),
 		sessions:       make(map[*session]struct{}),
+	}
+	if s.panics == nil {
+		s.panics = &panics.Reporter{Listener: "resp", Logger: s.logger}
 	}
 	s.batches.New = func() any { return newBatch() }
 	s.base, s.cut = context.WithCancel(context.Background())

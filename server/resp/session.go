@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/server/callers"
+	"github.com/weirlimit/weir/server/panics"
 )
 
 const (
@@ -38,6 +39,7 @@ type session struct {
 	in     []byte // has arrived and is not answered yet
 	args   [maxArgs][]byte
 	batch  *batch // nil if nothing waits to be decided
+	whole  int    // bytes of out that are whole replies
 	unsent int    // replies that are not written yet, undecided ones included
 
 	active bool // a command has come since the deadline was set
@@ -64,10 +66,7 @@ func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
 	for c.await() {
-		if !c.recognized {
-			c.recognize()
-		}
-		c.answer()
+		c.survive()
 		c.flush()
 	}
 	if c.ending && !c.broken {
@@ -120,6 +119,22 @@ func (c *session) makeRoom() {
 	}
 }
 
+// survive answers, and ends the connection with an error if that panics: which of the
+// commands that came together were done, nobody knows.
+func (c *session) survive() {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.server.panics.Report(c.server.base, "RESP", cause)
+			c.out, c.batch, c.ending = c.out[:c.whole], nil, true
+			c.fail("ERR " + panics.Told)
+		}
+	}()
+	if !c.recognized {
+		c.recognize()
+	}
+	c.answer()
+}
+
 // answer answers every whole request that has arrived, in order.
 func (c *session) answer() {
 	rest := c.in
@@ -145,6 +160,7 @@ func (c *session) answer() {
 
 // dispatch does one command.
 func (c *session) dispatch(args [][]byte) {
+	c.whole = len(c.out)
 	if c.unsent++; c.unsent > maxPipeline || len(c.out) > maxUnsent {
 		c.settle()
 		c.flush()
@@ -171,7 +187,7 @@ func (c *session) dispatch(args [][]byte) {
 
 // flush writes what has been answered, all of it at once.
 func (c *session) flush() {
-	c.unsent = 0
+	c.unsent, c.whole = 0, 0
 	if len(c.out) == 0 || c.broken {
 		return
 	}

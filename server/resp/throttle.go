@@ -119,6 +119,7 @@ func (c *session) settle() {
 	cancel()
 	for i := range b.n {
 		a := &b.asks[i]
+		c.whole = len(c.out)
 		c.decided(&a.act)
 		a.charge[0], a.decision[0], a.act.Err = weir.Charge{}, weir.Decision{}, nil
 	}

@@ -31,7 +31,7 @@ descriptors:
 // TestInvalid: what is outside the contract is named and charges nothing.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 1025)
+	long, longer := strings.Repeat("x", 1025), strings.Repeat("x", 16<<10+1)
 	for name, c := range map[string]struct {
 		request func(*testing.T) *rlsv3.RateLimitRequest
 		field   string
@@ -39,9 +39,9 @@ func TestInvalid(t *testing.T) {
 		"no domain":      {one("h=1", in("")), "domain"},
 		"no descriptors": {one("h=1", func(m *rlsv3.RateLimitRequest) { m.Descriptors = nil }), "descriptors"},
 		"many descriptors": {
-			one("h=1" + strings.Repeat("; h=1", 64)), "descriptors",
+			one("h=1" + strings.Repeat("; h=1", 512)), "descriptors",
 		},
-		"long value":                  {one("h=1; h=" + long), "descriptors[1].entries[0].value"},
+		"long value":                  {one("h=1; h=" + longer), "descriptors[1].entries[0].value"},
 		"long key":                    {one(long), "descriptors[0].entries[0].key"},
 		"many entries":                {one("h=1; h=1" + strings.Repeat(",h=1", 16)), "descriptors[1].entries"},
 		"unit not set":                {one("h=1; h=1 @5/UNKNOWN"), "descriptors[1].limit.unit"},
@@ -144,7 +144,6 @@ func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	calls := 0
 	s := newService(t, wrongRules, rls.Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Taker: taker(func(_ context.Context, a *weir.Act) {
 			if calls++; calls == 1 {
 				panic("odd")
@@ -152,7 +151,7 @@ func TestPanic(t *testing.T) {
 			a.Decisions[0] = weir.Decision{Outcome: weir.Granted, At: midday.UnixMicro()}
 		}),
 	})
-	client := dial(t, s)
+	client := dialLogged(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 	_, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1"))
 	if got := status.Convert(err); got.Code() != codes.Internal || strings.Contains(got.Message(), "odd") {
 		t.Errorf("got %v", err)

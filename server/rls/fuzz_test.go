@@ -12,6 +12,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -91,7 +92,9 @@ func FuzzRequest(f *testing.F) {
 		m := new(rlsv3.RateLimitRequest)
 		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() {
 			proto.Reset(m)
-			answer, err := call(nil, t.Context(), func(to any) error { return proto.Unmarshal(text, to.(proto.Message)) }, nil)
+			answer, err := call(nil, t.Context(), func(to any) error {
+				return rls.Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(text)}, to)
+			}, nil)
 			if proto.Unmarshal(text, m) != nil {
 				if err == nil {
 					t.Errorf("what is no message was answered: %v", answer)

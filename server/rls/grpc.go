@@ -12,25 +12,38 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
 )
 
-// Register puts the service on a gRPC server.
+// Register puts the service on a gRPC server, which needs [ServerOption]. Its
+// interceptors run before the message is read, with a nil request.
 func (s *Service) Register(registrar grpc.ServiceRegistrar) {
-	rlsv3.RegisterRateLimitServiceServer(registrar, &grpcService{service: s})
+	desc := rlsv3.RateLimitService_ServiceDesc
+	desc.HandlerType = (*any)(nil)
+	desc.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
+	registrar.RegisterService(&desc, s)
 }
 
-// grpcService speaks gRPC for a service.
-type grpcService struct {
-	rlsv3.UnimplementedRateLimitServiceServer
-	service *Service
+var shouldRateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
+
+// shouldRateLimit is what Envoy calls.
+func shouldRateLimit(service any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	handle := func(ctx context.Context, _ any) (any, error) { return service.(*Service).shouldRateLimit(ctx, read) }
+	if intercept == nil {
+		return handle(ctx, nil)
+	}
+	return intercept(ctx, nil, shouldRateLimitInfo, handle)
 }
 
-// ShouldRateLimit is what Envoy calls.
-func (g *grpcService) ShouldRateLimit(ctx context.Context, m *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	answer, err := g.service.Decide(ctx, decode(m))
+func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (any, error) {
+	m := messages.Get().(*message)
+	m.bounds, m.call = s.options.Bounds, admission.CallOf(ctx)
+	answer, err := s.answer(ctx, m, read)
+	// Not where the store panics: nobody knows what it still works on.
+	m.free()
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	response, err := encode(answer)
 	if err != nil {
@@ -39,11 +52,30 @@ func (g *grpcService) ShouldRateLimit(ctx context.Context, m *rlsv3.RateLimitReq
 	return response, nil
 }
 
+// answer reads and decides a message. The error is a status.
+func (s *Service) answer(ctx context.Context, m *message, read func(any) error) (*Answer, error) {
+	if err := read(m); err != nil {
+		return nil, err
+	}
+	m.call.Received(m.size)
+	if m.refused != nil {
+		return nil, statusOf(m.refused)
+	}
+	answer, err := s.Decide(ctx, &m.request)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return answer, nil
+}
+
 // statusOf is an error as gRPC tells it. What a store's driver says stays in the
 // log; the class says what became of the charge.
 func statusOf(err error) error {
 	if forbidden(err) {
 		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	if errors.Is(err, admission.ErrFull) {
+		return status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
 	}
 	if !isInvalid(err) {
 		return status.Error(codes.Unavailable, "the store reached no decision"+classOf(err))
@@ -74,16 +106,4 @@ func classOf(err error) string {
 		}
 	}
 	return ""
-}
-
-// Recover answers a call whose handler panics with INTERNAL and logs why: one
-// call must not end the process.
-func (s *Service) Recover(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			s.reportPanic(ctx, info.FullMethod, cause)
-			answer, err = nil, status.Error(codes.Internal, "the call failed; the log says why")
-		}
-	}()
-	return handle(ctx, req)
 }

@@ -1,14 +1,14 @@
 package rls
 
 import (
-	"context"
 	"errors"
-	"io"
 	"net/http"
-	"runtime/debug"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weirlimit/weir/server/admission"
+	"github.com/weirlimit/weir/server/rules"
 )
 
 // MaxRequestBytes is the size of the largest request.
@@ -20,7 +20,7 @@ func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if cause := recover(); cause != nil {
-				s.reportPanic(r.Context(), r.URL.Path, cause)
+				s.options.Panics.Report(r.Context(), r.URL.Path, cause)
 				plain(w, http.StatusInternalServerError)
 			}
 		}()
@@ -29,13 +29,23 @@ func (s *Service) JSON() http.Handler {
 }
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		plain(w, http.StatusRequestEntityTooLarge)
+	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
+	if err != nil {
+		s.refuseBody(w, err)
+		return
+	}
+	defer body.Close()
+	outline := admission.OutlineOf(body.Text)
+	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
+		plain(w, http.StatusBadRequest)
+		return
+	}
+	if err := body.Take(&outline); err != nil {
+		s.refuseBody(w, err)
 		return
 	}
 	m := new(rlsv3.RateLimitRequest)
-	if err != nil || protojson.Unmarshal(body, m) != nil {
+	if protojson.Unmarshal(body.Text, m) != nil {
 		plain(w, http.StatusBadRequest)
 		return
 	}
@@ -50,6 +60,22 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusServiceUnavailable)
 	default:
 		writeJSON(w, answer)
+	}
+}
+
+// refuseBody answers a request whose body was not read.
+func (s *Service) refuseBody(w http.ResponseWriter, err error) {
+	switch tooLarge := new(http.MaxBytesError); {
+	case errors.As(err, &tooLarge):
+		plain(w, http.StatusRequestEntityTooLarge)
+	case errors.Is(err, admission.ErrFull):
+		if s.options.Rejected != nil {
+			s.options.Rejected(admission.Memory)
+		}
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable)
+	default:
+		plain(w, http.StatusBadRequest)
 	}
 }
 
@@ -74,8 +100,3 @@ func writeJSON(w http.ResponseWriter, a *Answer) {
 
 // plain answers with nothing but a status.
 func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }
-
-// reportPanic logs what a handler died of.
-func (s *Service) reportPanic(ctx context.Context, call string, cause any) {
-	s.options.Logger.ErrorContext(ctx, "a call panicked", "call", call, "panic", cause, "stack", string(debug.Stack()))
-}

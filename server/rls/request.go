@@ -57,7 +57,7 @@ type Override struct {
 
 // read checks a request and puts it as the rules want it.
 func (s *Service) read(req *Request, asked *rules.Request) error {
-	asked.Domain = req.Domain
+	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		asked.Descriptors[i] = d.Entries

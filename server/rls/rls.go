@@ -13,7 +13,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/callers"
+	"github.com/weirlimit/weir/server/panics"
 	"github.com/weirlimit/weir/server/rules"
 )
 
@@ -54,11 +56,21 @@ type Options struct {
 	// Decided, if not nil, is told of every request that was decided, before it
 	// is answered.
 	Decided func(*rules.Request, *rules.Plan)
+	// Bounds are how large a request may be.
+	Bounds rules.Bounds
+	// Budget bounds what requests over HTTP hold while they are decoded. Nil: nothing
+	// does.
+	Budget *admission.Budget
+	// Rejected, if not nil, is told of requests over HTTP that found no room in the
+	// budget.
+	Rejected func(admission.Reason)
 	// Now is the clock for what no store was asked about: when the window of a
 	// limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
-	// Logger is told, at most once a second, that the store fails, and of every
-	// panic. Nil: nothing is logged.
+	// Panics reports requests over HTTP that panic. Nil: they are logged.
+	Panics *panics.Reporter
+	// Logger is told, at most once a second, that the store fails. Nil: nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -83,6 +95,9 @@ func New(o Options) (*Service, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Panics == nil {
+		o.Panics = &panics.Reporter{Listener: "http", Logger: o.Logger}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -91,6 +106,9 @@ func New(o Options) (*Service, error) {
 
 // Decide answers a request. An error means that no decision was reached.
 func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
+	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
+		return nil, err
+	}
 	c := newCall(len(req.Descriptors))
 	defer c.free()
 	if err := s.read(req, &c.asked); err != nil {

@@ -3,6 +3,7 @@ package rls_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/panics"
 	"github.com/weirlimit/weir/server/rls"
 	"github.com/weirlimit/weir/server/rules"
 	"github.com/weirlimit/weir/storetest"
@@ -64,9 +66,15 @@ func newService(t testing.TB, yaml string, o rls.Options) *rls.Service {
 
 // dial serves until the test ends.
 func dial(t *testing.T, s *rls.Service) rlsv3.RateLimitServiceClient {
+	return dialLogged(t, s, nil)
+}
+
+// dialLogged is dial with a log of panics.
+func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLimitServiceClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.Recover))
+	reporter := panics.Reporter{Listener: "grpc", Logger: logger}
+	server := grpc.NewServer(grpc.UnaryInterceptor(reporter.Unary), rls.ServerOption())
 	s.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

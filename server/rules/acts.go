@@ -2,7 +2,6 @@ package rules
 
 import (
 	"crypto/rand"
-	"fmt"
 	"strconv"
 
 	"github.com/weirlimit/weir"
@@ -20,16 +19,18 @@ type builder struct {
 	acts      []weir.Act
 	charges   []weir.Charge
 	decisions []weir.Decision
-	grouped   int  // how many charges are one act
-	places    bool // some limit has places, whose holders need an id
-	alone     int  // how many acts of one charge there are so far, trials aside
-	trials    int  // how many of those on trial
+	grouped   int // how many charges are one act
+	// algorithmic is how many charges are of rules with an algorithm, grouped or not.
+	algorithmic int
+	places      bool // some limit has places, whose holders need an id
+	alone       int  // how many acts of one charge there are so far, trials aside
+	trials      int  // how many of those on trial
 }
 
 func (b *builder) build() error {
 	applied, solo, trials := b.count()
-	if total := b.grouped + solo; total > weir.MaxCharges {
-		return outside("descriptors", strconv.Itoa(total)+" charges", fmt.Sprintf("at most %d", weir.MaxCharges))
+	if err := checkCharges(b.algorithmic, b.grouped+solo); err != nil {
+		return err
 	}
 	b.grow(applied, solo+trials)
 	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
@@ -60,6 +61,9 @@ func (b *builder) count() (applied, solo, trials int) {
 				solo++
 			default:
 				b.grouped++
+			}
+			if m.rule.Grouped && !m.rule.Unlimited && !m.rule.OnTrial {
+				b.algorithmic++
 			}
 			applied++
 			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm == weir.Concurrency

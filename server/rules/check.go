@@ -8,22 +8,14 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/config"
-)
-
-const (
-	// MaxEntries is how many entries a descriptor may have.
-	MaxEntries = config.MaxDepth
-
-	maxDescriptors = 64
 )
 
 func (r *Request) check() error {
 	if r.Domain == "" {
 		return &weir.InvalidError{Field: "domain", Value: `""`, Want: "a domain's name"}
 	}
-	if len(r.Descriptors) == 0 || len(r.Descriptors) > maxDescriptors {
-		return outside("descriptors", len(r.Descriptors), fmt.Sprintf("1 … %d descriptors", maxDescriptors))
+	if err := r.Bounds.CheckDescriptors(len(r.Descriptors)); err != nil {
+		return err
 	}
 	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
 		return outside("each", len(r.Each), "one for each descriptor")
@@ -38,7 +30,7 @@ func (r *Request) check() error {
 		return err
 	}
 	for i, entries := range r.Descriptors {
-		if err := checkEntries(i, entries); err != nil {
+		if err := r.Bounds.checkEntries(i, entries); err != nil {
 			return err
 		}
 	}
@@ -54,23 +46,6 @@ func (r *Request) checkID() error {
 		return outside("id", "missing", "the id of the take to "+r.Kind.String())
 	case r.ID != "" && (r.Kind == weir.Reset || r.Kind == weir.Record):
 		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
-	}
-	return nil
-}
-
-func checkEntries(i int, entries []Entry) error {
-	if len(entries) > MaxEntries {
-		return outside(fmt.Sprintf("descriptors[%d].entries", i), len(entries), fmt.Sprintf("at most %d entries", MaxEntries))
-	}
-	for j, e := range entries {
-		field, text := "key", e.Key
-		if len(text) <= config.MaxTextBytes {
-			field, text = "value", e.Value
-		}
-		if len(text) > config.MaxTextBytes {
-			return outside(fmt.Sprintf("descriptors[%d].entries[%d].%s", i, j, field),
-				fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d bytes", config.MaxTextBytes))
-		}
 	}
 	return nil
 }

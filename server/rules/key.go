@@ -19,6 +19,12 @@ import (
 // without algorithm, or the path of a rule with one and its limit's name or
 // place. Every text in them is escaped, so that different things have different
 // keys whatever bytes they are made of.
+//
+// What is longer than maxPlainBytes before ";" is a digest, "sha256:…", which has no
+// slash.
+
+// maxPlainBytes is the length of the longest domain with entries that a key shows.
+const maxPlainBytes = 2 << 10
 
 const hexDigits = "0123456789ABCDEF"
 
@@ -90,8 +96,13 @@ func bounded(base, suffix string, most int) string {
 	if len(text) <= most {
 		return text
 	}
-	sum := sha256.Sum256([]byte(text))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return string(appendDigest(nil, []byte(text)))
+}
+
+// appendDigest appends the digest of a text, which may lie where it is appended.
+func appendDigest(to, text []byte) []byte {
+	sum := sha256.Sum256(text)
+	return hex.AppendEncode(append(to, "sha256:"...), sum[:])
 }
 
 // ParseKey returns the domain and the entries of a key that a rule charges, and

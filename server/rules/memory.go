@@ -8,7 +8,7 @@ import (
 )
 
 // keptBytes is the most text that is kept for further plans.
-const keptBytes = 16 << 10
+const keptBytes = 64 << 10
 
 var builders = sync.Pool{New: func() any {
 	b := new(builder)

@@ -21,6 +21,8 @@ type Request struct {
 	Kind        weir.Kind
 	Domain      string
 	Descriptors [][]Entry
+	// Bounds are how large the request may be.
+	Bounds Bounds
 	// Cost is units a charge; 0 looks. A concurrency limit has places instead:
 	// a request takes one of them whatever it costs, and settling it gives the
 	// place up, since work whose cost is known is done.

@@ -99,3 +99,24 @@ func executed(t *testing.T, line string) (code int, printed string) {
 	code = Execute(context.Background(), args[1:], &out, &out)
 	return code, out.String()
 }
+
+// TestLimitsDocs holds the table of limits in docs/operations.md against the flags.
+func TestLimitsDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(pages.Path("docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Large and hostile requests\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (\\S+) \\|").FindAllStringSubmatch(section, -1)
+	if len(rows) != 9 {
+		t.Fatalf("%d limits", len(rows))
+	}
+	flags := newServe().Flags()
+	for _, row := range rows {
+		if f := flags.Lookup(row[1]); f == nil || f.DefValue != row[2] {
+			t.Errorf("--%s: the page says %s, the flag is %v", row[1], row[2], f)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/server/resp"
+	"github.com/weirlimit/weir/server/rules"
 )
 
 // doorFlags say who may call, how many, and how the client is found behind them.
@@ -20,6 +21,7 @@ type doorFlags struct {
 	insecureToken        bool
 	callers              string
 	hosts                []string
+	limits               server.Limits
 }
 
 func (f *doorFlags) define(flags *pflag.FlagSet) {
@@ -28,6 +30,15 @@ func (f *doorFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&f.httpMost, "http-max-connections", server.DefaultHTTPMaxConnections, "how many HTTP connections can be open")
 	flags.IntVar(&f.respMost, "resp-max-connections", resp.DefaultMaxConnections, "how many Redis clients can be connected")
 	flags.StringSliceVar(&f.hosts, "allow-host", nil, "names, besides localhost, by which clients may call listeners on loopback addresses")
+	l := &f.limits
+	flags.IntVar(&l.GRPCMaxConnections, "grpc-max-connections", server.DefaultGRPCMaxConnections, "how many gRPC connections can be open")
+	flags.IntVar(&l.GRPCMaxStreams, "grpc-max-streams", server.DefaultGRPCMaxStreams, "how many calls can be in flight on one gRPC connection")
+	flags.IntVar(&l.GRPCMaxWatches, "grpc-max-watches", server.DefaultGRPCMaxWatches, "how many gRPC streams of health checks and reflection can stay open, of all connections")
+	flags.DurationVar(&l.GRPCIdleTimeout, "grpc-idle-timeout", server.DefaultGRPCIdleTimeout, "how long a gRPC connection may be without a call")
+	flags.IntVar(&l.AdminMaxConnections, "admin-max-connections", server.DefaultAdminMaxConnections, "how many connections of administrators can be open")
+	flags.IntVar(&l.RequestMemory, "request-memory", server.DefaultRequestMemory, "how many MiB requests may hold while they are received and decoded, of all connections")
+	flags.IntVar(&l.Descriptors, "max-descriptors", rules.MaxDescriptors, "how many descriptors a request may have")
+	flags.IntVar(&l.ValueBytes, "max-value-bytes", rules.MaxValueBytes, "how many bytes a value of a descriptor may have")
 	flags.StringVar(&f.httpTokens, "http-token-file", "", "file with the tokens, one a line, of which HTTP callers have to give one")
 	flags.StringVar(&f.callers, "callers", "", "YAML file of callers, each with digests of tokens or names of certificates, and with what it may do in which domains")
 	flags.BoolVar(&f.insecureToken, "insecure-token", false, "admit tokens and passwords without TLS from other machines, where a mesh or a tunnel encrypts them")
@@ -46,6 +57,7 @@ func (f *doorFlags) apply(o *server.Options) error {
 	o.HTTPMaxConnections, o.RESPMaxConnections = f.httpMost, f.respMost
 	o.InsecureToken, o.Callers = f.insecureToken, f.callers
 	o.Hosts = f.hosts
+	o.Limits = f.limits
 	o.HTTPTokenFile, o.GRPCTokenFile = f.httpTokens, f.grpcFile
 	return nil
 }

@@ -1,0 +1,150 @@
+package admission
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// A Body is the body of an HTTP request, charged to a budget from when it is read until
+// it is closed.
+type Body struct {
+	Text  []byte
+	share *Share
+}
+
+// ReadBody reads a request's body of at most so many bytes. The error is an
+// [*http.MaxBytesError], [ErrFull], or what the connection said; without
+// one the body has to be closed.
+func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
+	share := b.Share(func() {
+		// What cannot have a deadline is not waited for.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	})
+	text, err := readBody(w, r, most, share)
+	if err == nil {
+		share.Unfinished(0)
+		return Body{text, share}, nil
+	}
+	share.Close()
+	if share.Evicted() {
+		err = ErrFull
+	}
+	return Body{}, err
+}
+
+// Take charges the body for being decoded. The error is [ErrFull].
+func (b *Body) Take(o *Outline) error {
+	if !b.share.Take(int64(len(b.Text) + o.Objects*objectBytes)) {
+		return ErrFull
+	}
+	return nil
+}
+
+// Close returns what the body holds.
+func (b *Body) Close() { b.share.Close() }
+
+func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
+	if r.ContentLength > most {
+		w.Header().Set("Connection", "close") // rather than read it all
+		return nil, &http.MaxBytesError{Limit: most}
+	}
+	limited := http.MaxBytesReader(w, r.Body, most)
+	size := r.ContentLength + 1 // the last byte finds the end
+	if r.ContentLength < 0 {
+		size = firstBytes
+	}
+	var body []byte
+	for {
+		if !share.Take(size - int64(cap(body))) {
+			return nil, ErrFull
+		}
+		if size > evictable {
+			share.Unfinished(size)
+		}
+		body = append(make([]byte, 0, size), body...)
+		for len(body) < cap(body) {
+			n, err := limited.Read(body[len(body):cap(body)])
+			body = body[:len(body)+n]
+			if errors.Is(err, io.EOF) {
+				return body, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		size = min(2*size, most+1)
+	}
+}
+
+// firstBytes is where reading a body of unknown length starts.
+const firstBytes = 4 << 10
+
+// maxDepth is deeper than any request nests.
+const maxDepth = 16
+
+// An Outline is what a JSON body of descriptors with entries holds.
+type Outline struct {
+	// Descriptors is how many objects an array in the body's object has.
+	Descriptors int
+	// Entries is how many objects an array in one of those has at most, and Largest
+	// which one that is.
+	Entries, Largest int
+	// Objects is how many descriptors and entries there are in all.
+	Objects int
+	// Deep says that the body nests deeper than any request; nothing was counted
+	// from there on.
+	Deep bool
+}
+
+// OutlineOf counts what a JSON body holds, without decoding it. Of a body that is no
+// JSON it counts something.
+func OutlineOf(body []byte) Outline {
+	var o Outline
+	depth, entries := 0, 0
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '"':
+			i = endOfText(body, i)
+		case '{', '[':
+			depth++
+			switch {
+			case depth > maxDepth:
+				o.Deep = true
+				return o
+			case depth == 3 && body[i] == '{':
+				o.Descriptors++
+				o.Objects++
+				entries = 0
+			case depth == 5 && body[i] == '{':
+				o.Objects++
+				if entries++; entries > o.Entries {
+					o.Entries, o.Largest = entries, o.Descriptors-1
+				}
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return o
+}
+
+// endOfText returns where the text ends that begins at i.
+func endOfText(body []byte, i int) int {
+	for i++; i < len(body); i++ {
+		n := bytes.IndexAny(body[i:], `"\`)
+		if n < 0 {
+			return len(body)
+		}
+		if i += n; body[i] == '"' {
+			return i
+		}
+		i++ // what is escaped
+	}
+	return i
+}
+
+// objectBytes is about what decoding an object takes.
+const objectBytes = 256

@@ -1,0 +1,148 @@
+// Package admission bounds the memory that clients can make a server use before it
+// knows what they want. A [Budget] is shared by all connections and requests of a
+// process; a [Gate] charges the calls of a gRPC server to it before their messages
+// are decoded, and [Outline] counts what a JSON body holds without decoding it.
+package admission
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrFull says that a connection or a request would hold more memory than is left
+// for it. Nothing was decoded.
+var ErrFull = errors.New("admission: too much memory is held by requests that are being received")
+
+const (
+	// guaranteed is how many bytes each connection or request may hold whatever others
+	// hold: an ordinary request.
+	guaranteed = 16 << 10
+	// evictable is how many bytes of unfinished messages make a share one that may
+	// have to give way.
+	evictable = 64 << 10
+	// maxEvicted bounds how many shares give way for one.
+	maxEvicted = 4
+)
+
+// A Budget is a number of bytes that requests may hold while they are received and
+// decoded. It is safe for concurrent use. Create it with [NewBudget].
+type Budget struct {
+	size int64
+	held atomic.Int64
+
+	mu    sync.Mutex // guards what follows; never held while waiting
+	large map[*Share]int64
+}
+
+// NewBudget returns a budget of so many bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{size: bytes, large: map[*Share]int64{}} }
+
+// Held returns how many bytes are held now.
+func (b *Budget) Held() int64 { return b.held.Load() }
+
+// Share returns the share of one connection or request, which holds nothing yet. evict
+// is called, once at most, if others need what the share holds of unfinished messages;
+// it must end the connection or request without waiting. A nil Budget bounds nothing:
+// its shares are nil.
+func (b *Budget) Share(evict func()) *Share {
+	if b == nil {
+		return nil
+	}
+	return &Share{budget: b, evict: evict}
+}
+
+// A Share is what one connection or request holds of a budget. It may hold as much as
+// is left for all others together. Where that does not suffice for one that holds
+// little, the connection with most bytes of unfinished messages gives way: an honest
+// client's messages arrive whole. It is safe for concurrent use. A nil Share holds
+// nothing and may take anything.
+type Share struct {
+	budget  *Budget
+	evict   func()
+	held    atomic.Int64
+	evicted atomic.Bool
+}
+
+// Take takes n bytes, or none, and reports whether it took them.
+func (s *Share) Take(n int64) bool {
+	if s == nil {
+		return true
+	}
+	for range maxEvicted {
+		if s.take(n) {
+			return true
+		}
+		if s.held.Load()+n > s.budget.size/8 || !s.budget.makeRoom(s) {
+			return false
+		}
+	}
+	return s.take(n)
+}
+
+func (s *Share) take(n int64) bool {
+	own, all := s.held.Add(n), s.budget.held.Add(n)
+	if own <= guaranteed || own <= s.budget.size-all {
+		return true
+	}
+	s.Return(n)
+	return false
+}
+
+// Return gives n bytes back, which must have been taken.
+func (s *Share) Return(n int64) {
+	if s != nil {
+		s.held.Add(-n)
+		s.budget.held.Add(-n)
+	}
+}
+
+// Unfinished says how many of the bytes belong to messages that are not whole.
+func (s *Share) Unfinished(bytes int64) {
+	if s == nil {
+		return
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	if bytes > evictable {
+		s.budget.large[s] = bytes
+	} else {
+		delete(s.budget.large, s)
+	}
+}
+
+// Evicted reports whether the share had to give way.
+func (s *Share) Evicted() bool { return s != nil && s.evicted.Load() }
+
+// Close returns everything that the share holds. Nothing may be taken afterwards.
+func (s *Share) Close() {
+	if s != nil {
+		s.Unfinished(0)
+		s.budget.held.Add(-s.held.Swap(0))
+	}
+}
+
+// makeRoom has the largest share but one's own give way, and reports whether there was
+// one.
+func (b *Budget) makeRoom(own *Share) bool {
+	largest := b.largest(own)
+	if largest == nil || largest.evicted.Swap(true) {
+		return false
+	}
+	largest.evict()
+	return true
+}
+
+// largest returns the share with most bytes of unfinished messages, and forgets it.
+func (b *Budget) largest(own *Share) *Share {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var largest *Share
+	for s, bytes := range b.large {
+		if s != own && (largest == nil || bytes > b.large[largest]) {
+			largest = s
+		}
+	}
+	delete(b.large, largest)
+	return largest
+}

@@ -1,0 +1,210 @@
+package admission
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// headerBytes is about what the headers and the framing of a call occupy.
+	headerBytes = 128
+	// firstPause and lastPause are how long a connection that holds too much waits
+	// for its calls to be answered before it is closed, in doubling steps.
+	firstPause = time.Millisecond
+	lastPause  = 64 * time.Millisecond
+)
+
+var errHeld = errors.New("admission: the connection holds more unread bytes than are left for it")
+
+// A conn is a connection whose unread bytes are charged to the budget. The bytes
+// that it has read count as held until the calls that they belong to have been
+// read; while no call arrives, nothing is held.
+type conn struct {
+	net.Conn
+	gate  *Gate
+	share *Share
+
+	mu       sync.Mutex // guards what follows; never held while waiting
+	arriving queue
+	unread   int64 // of the share
+	watches  int
+	timer    *time.Timer // nil while no call arrives
+	closed   bool
+}
+
+// An address leads from a peer's address to its connection.
+type address struct {
+	net.Addr
+	conn *conn
+}
+
+// ClientAddr returns the address that a listener behind a [Gate] gave its connection,
+// for the address that a call's peer has.
+func ClientAddr(addr net.Addr) net.Addr {
+	if a, ok := addr.(*address); ok {
+		return a.Addr
+	}
+	return addr
+}
+
+// RemoteAddr returns the address of the client.
+func (c *conn) RemoteAddr() net.Addr { return &address{c.Conn.RemoteAddr(), c} }
+
+// Read reads what the client sent, and closes the connection if it holds too much.
+func (c *conn) Read(p []byte) (int, error) {
+	c.settle()
+	n, err := c.Conn.Read(p)
+	if n <= 0 {
+		return n, err
+	}
+	for pause := firstPause; !c.hold(int64(n)); pause *= 2 {
+		if pause > lastPause {
+			c.gate.rejected(Memory)
+			return 0, errors.Join(errHeld, c.Close())
+		}
+		time.Sleep(pause)
+	}
+	return n, err
+}
+
+// hold charges bytes that were read.
+func (c *conn) hold(n int64) bool {
+	if !c.share.Take(n) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		c.share.Return(n)
+		return true
+	}
+	c.setUnread(c.unread + n)
+	return true
+}
+
+// settle returns what was charged for bytes that nobody waits for. The reader calls
+// it: it has handled everything that it has read before.
+func (c *conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget()
+	if c.arriving.first == nil {
+		c.release(c.unread)
+	}
+}
+
+// forget drops calls that have ended without a handler: their method does not exist,
+// or their client has given up.
+func (c *conn) forget() {
+	for call := c.arriving.first; call != nil && !call.begun && call.Err() != nil; call = c.arriving.first {
+		c.arriving.remove(call)
+	}
+}
+
+func (c *conn) release(n int64) {
+	n = min(n, c.unread)
+	c.setUnread(c.unread - n)
+	c.share.Return(n)
+}
+
+func (c *conn) setUnread(n int64) {
+	if was := c.unread; was > evictable || n > evictable {
+		c.share.Unfinished(n)
+	}
+	c.unread = n
+}
+
+// evict closes the connection because others need what it holds.
+func (c *conn) evict() {
+	c.gate.rejected(Memory)
+	_ = c.Close()
+}
+
+// expect notes a call whose headers came.
+func (c *conn) expect(call *Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arriving.add(call)
+	if c.timer == nil && !c.closed {
+		c.timer = time.AfterFunc(c.gate.options.Timeout, c.check)
+	}
+}
+
+// received notes that a call's message has been read.
+func (c *conn) received(call *Call, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !call.arriving {
+		return
+	}
+	c.arriving.remove(call)
+	c.release(bytes + headerBytes)
+}
+
+// check closes the connection if a message takes too long to arrive.
+func (c *conn) check() {
+	if c.late() {
+		c.gate.rejected(Slow)
+		_ = c.Close()
+	}
+}
+
+// late reports whether a message takes too long, and looks again later if not.
+func (c *conn) late() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget()
+	if c.closed || c.arriving.first == nil {
+		c.timer = nil
+		return false
+	}
+	left := c.gate.options.Timeout - time.Since(c.arriving.first.since)
+	if left > 0 {
+		c.timer.Reset(left)
+	}
+	return left <= 0
+}
+
+// Write writes to the client, which has to read.
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.gate.options.Timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// Close closes the connection and returns what its unread bytes hold.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.release(c.unread)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// watch makes room for a stream that stays open, if there is some.
+func (c *conn) watch() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watches == maxOwnWatches {
+		return false
+	}
+	if c.gate.watches.Add(1) > int64(c.gate.options.Watches) {
+		c.gate.watches.Add(-1)
+		return false
+	}
+	c.watches++
+	return true
+}
+
+func (c *conn) unwatch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches--
+	c.gate.watches.Add(-1)
+}

@@ -1,0 +1,201 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+const (
+	// streamBytes is about what a call costs besides its message: a goroutine's
+	// stack, a stream, its headers.
+	streamBytes = 8 << 10
+	// maxOwnWatches bounds the streams of one connection that stay open.
+	maxOwnWatches = 16
+	// streamWindow is how much of a message may arrive before its call is admitted;
+	// a smaller window than HTTP/2's own cannot be had.
+	streamWindow = 64 << 10
+	connWindow   = 1 << 20
+	// readBuffer is smaller than usual: each idle connection has one.
+	readBuffer = 16 << 10
+)
+
+// A Reason is why a connection or a call was rejected before it was decoded.
+type Reason string
+
+// The reasons.
+const (
+	// Connections: too many are open.
+	Connections Reason = "connections"
+	// Memory: the requests that are being received hold too much.
+	Memory Reason = "memory"
+	// Watches: too many streams stay open.
+	Watches Reason = "watches"
+	// Slow: a message took too long to arrive.
+	Slow Reason = "slow"
+)
+
+// DefaultTimeout is what [GateOptions].Timeout stands for if it is zero.
+const DefaultTimeout = 5 * time.Second
+
+// GateOptions are the settings of a [Gate]. Budget, Watches and MessageBytes are
+// required.
+type GateOptions struct {
+	Budget *Budget
+	// Watches is how many streams may stay open, of all connections.
+	Watches int
+	// MessageBytes is the size of the largest message.
+	MessageBytes int64
+	// Timeout is how long a call's message may take to arrive, and an answer to be
+	// taken. Zero: [DefaultTimeout].
+	Timeout time.Duration
+	// Rejected is told of each connection and call that was rejected; it must not
+	// block. Nil: nobody is told.
+	Rejected func(Reason)
+}
+
+// A Gate charges the calls of a gRPC server to a budget, from the moment that their
+// bytes are read from the network. Its interceptors have to come after those that
+// check who calls. It is safe for concurrent use and starts nothing.
+type Gate struct {
+	options GateOptions
+	watches atomic.Int64
+}
+
+// NewGate returns a gate.
+func NewGate(o GateOptions) *Gate {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Rejected == nil {
+		o.Rejected = func(Reason) {}
+	}
+	return &Gate{options: o}
+}
+
+func (g *Gate) rejected(r Reason) { g.options.Rejected(r) }
+
+// Listener returns a listener whose connections are charged for what they hold.
+func (g *Gate) Listener(l net.Listener) net.Listener { return &listener{l, g} }
+
+type listener struct {
+	net.Listener
+	gate *Gate
+}
+
+// Accept returns the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, gate: l.gate}
+	c.share = l.gate.options.Budget.Share(c.evict)
+	return c, nil
+}
+
+// ServerOptions returns the options that a server behind the gate needs. Windows are
+// fixed: those that grow with the bandwidth would let a call send megabytes before
+// it is admitted.
+func (g *Gate) ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(g.tap),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.ReadBufferSize(readBuffer),
+	}
+}
+
+// tap sees a call's headers, on the goroutine that reads the connection. It refuses
+// nothing: grpc-go keeps the timer of a call that is refused here until its deadline,
+// which the client chooses.
+func (g *Gate) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return ctx, nil
+	}
+	from, ok := p.Addr.(*address)
+	if !ok {
+		return ctx, nil
+	}
+	call := &Call{Context: ctx, conn: from.conn, since: time.Now()}
+	from.conn.expect(call)
+	return call, nil
+}
+
+var errFull = status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
+
+// Unary admits a unary call, whose message must not have been read yet: see [Early].
+func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	call := CallOf(ctx)
+	call.begin()
+	defer call.end()
+	if call.Take(streamBytes) != nil {
+		return nil, errFull
+	}
+	return handle(ctx, req)
+}
+
+// Stream admits a call that stays open. It is charged for what its client can send
+// without being read, and for a message if further ones may come.
+func (g *Gate) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	call := CallOf(stream.Context())
+	if call == nil {
+		return handle(service, stream)
+	}
+	call.begin()
+	defer call.end()
+	cost := int64(streamWindow)
+	if info.IsClientStream {
+		cost += g.options.MessageBytes
+	}
+	if call.Take(cost) != nil {
+		return errFull
+	}
+	if !call.conn.watch() {
+		g.rejected(Watches)
+		return status.Errorf(codes.ResourceExhausted, "too many streams stay open: a connection may have %d, all of them %d", maxOwnWatches, g.options.Watches)
+	}
+	defer call.conn.unwatch()
+	return handle(service, &received{stream, call})
+}
+
+// received is a stream that says when its first message has been read.
+type received struct {
+	grpc.ServerStream
+	call *Call
+}
+
+// RecvMsg reads a message.
+func (r *received) RecvMsg(m any) error {
+	err := r.ServerStream.RecvMsg(m)
+	r.call.Received(0)
+	return err
+}
+
+// Early returns the service with unary methods whose interceptors run before the
+// message is read; their request is nil. Generated handlers read it first.
+func Early(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+	early := *desc
+	early.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, method := range desc.Methods {
+		info := &grpc.UnaryServerInfo{FullMethod: "/" + desc.ServiceName + "/" + method.MethodName}
+		early.Methods[i] = grpc.MethodDesc{
+			MethodName: method.MethodName,
+			Handler: func(service any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+				handle := func(ctx context.Context, _ any) (any, error) { return method.Handler(service, ctx, read, nil) }
+				if intercept == nil {
+					return handle(ctx, nil)
+				}
+				return intercept(ctx, nil, info, handle)
+			},
+		}
+	}
+	return &early
+}

@@ -1,0 +1,138 @@
+// Package panics answers for calls that panic: each is counted, logged with the
+// beginning of its stack, and answered in its protocol, so that one call cannot end
+// the process.
+package panics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/problem"
+)
+
+const (
+	// maxStack and maxCause bound a line of the log, in bytes.
+	maxStack = 4 << 10
+	maxCause = 1 << 10
+)
+
+// Told is what callers are told; the log says more.
+const Told = "the call failed; the log says why"
+
+// A Reporter reports the panics of one listener's calls. Its fields are not to be
+// changed. It is safe for concurrent use.
+type Reporter struct {
+	// Listener names the listener: "http".
+	Listener string
+	// Logger gets a line for a panic, at most one a second. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Count, if not nil, is called for each panic.
+	Count func()
+
+	lastLogged atomic.Int64 // unix seconds
+}
+
+// Report reports what a call died of. It has to be called by the function that
+// recovered, which the stack is of.
+func (r *Reporter) Report(ctx context.Context, call string, cause any) {
+	if r.Count != nil {
+		r.Count()
+	}
+	now := time.Now().Unix()
+	if last := r.lastLogged.Load(); r.Logger == nil || last == now || !r.lastLogged.CompareAndSwap(last, now) {
+		return
+	}
+	stack := make([]byte, maxStack)
+	stack = stack[:runtime.Stack(stack, false)]
+	text := fmt.Sprint(cause)
+	r.Logger.ErrorContext(ctx, "a call panicked", "listener", r.Listener, "call", call, "panic", text[:min(len(text), maxCause)], "stack", string(stack))
+}
+
+// HTTP answers calls of a handler that panic with 500 and a problem document, or hangs
+// up if an answer has begun.
+func (r *Reporter) HTTP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		answer := &answer{ResponseWriter: w}
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(http.ErrAbortHandler)
+			}
+			r.Report(req.Context(), req.URL.Path, cause)
+			if answer.begun {
+				panic(http.ErrAbortHandler)
+			}
+			clear(w.Header())
+			w.Header().Set("Cache-Control", "no-store")
+			(&problem.Document{Status: http.StatusInternalServerError, Detail: Told}).Write(w, req)
+		}()
+		next.ServeHTTP(answer, req)
+	})
+}
+
+// answer notes whether an answer has begun.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// WriteHeader begins the answer.
+func (a *answer) WriteHeader(status int) {
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins the answer, too.
+func (a *answer) Write(text []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(text)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Unary answers unary gRPC calls that panic with INTERNAL.
+func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.Report(ctx, info.FullMethod, cause)
+			answer, err = nil, status.Error(codes.Internal, Told)
+		}
+	}()
+	return handle(ctx, req)
+}
+
+// Stream is Unary for streams.
+func (r *Reporter) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.Report(stream.Context(), info.FullMethod, cause)
+			err = status.Error(codes.Internal, Told)
+		}
+	}()
+	return handle(service, stream)
+}
+
+// Background calls f, and reports it if it panics, so that a goroutine that belongs to
+// no call goes on.
+func (r *Reporter) Background(what string, f func()) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.Report(context.Background(), what, cause)
+		}
+	}()
+	f()
+}
