@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -61,6 +62,20 @@ func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
 
 // RecordOf returns the name of the key at which an act's id is remembered.
 func (s *Store) RecordOf(a *weir.Act) string { return s.keys.record(a) }
+
+// Undo amends a take as a store does for itself, to nothing.
+func (s *Store) Undo(ctx context.Context, a *weir.Act) {
+	j := &job{Act: a, identity: identify(a)}
+	p := &part{Act: a, whole: j}
+	for i := range a.Charges {
+		p.from = append(p.from, i)
+	}
+	j.undo([]*part{p}, 0)
+	l := s.newLoad()
+	l.add(j.parts[0])
+	s.exchange(ctx, []*load{l})
+	j.advance()
+}
 
 // Packed returns the script call that would decide the acts, its command included.
 func Packed(acts ...*weir.Act) []any {

@@ -78,6 +78,14 @@ var mutants = []struct {
 	{"a run does not tell its wait", "first, second = fresh, wait", "first, second = fresh, 0", weir.RollingWindow},
 	{"a run does not tell its share", "first = ext", "first = 0", weir.SlidingCounter},
 	{"a second run starts afresh", "until how < 4", "used = how < 4 and used or aged\nuntil how < 4", weir.GCRA},
+	{"an amendment charges all once more", "put(k, due - was)", "put(k, due)", weir.GCRA},
+	{"an amendment gives nothing back", "            give(k, was - due, was, at, late)\n", "", weir.SlidingLog},
+	{"an amendment tells what is charged", "pack(DECISION, outcome, units, room, wait, fresh, late)", "pack(DECISION, outcome, COST[i], room, wait, fresh, late)", weir.TokenBucket},
+	{"an amendment forgets what is charged", "held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))", "held[i] = was", weir.SlidingLog},
+	{"a closed take is amended", "elseif closed or amended and flags >= 8 then", "elseif amended and flags >= 8 then", weir.FixedWindow},
+	{"a holder who is there has no slot", "          return owe(k, units)\n        end\n        if not holds", "          return owe(k, units)\n        end\n        if true then return 0 end\n        if not holds", weir.Concurrency},
+	{"a refusal that was told is not charged", "due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0", "due = 0", weir.FixedWindow},
+	{"a charged refusal is charged as a grant", "owed[i] = USED[k] - was\n", "owed[i] = 0\n", weir.TokenBucket},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 

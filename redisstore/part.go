@@ -35,7 +35,7 @@ type part struct {
 	place uint32
 	from  []int // where its charges stand in the whole act
 	// spare: another part was refused already, or is told so.
-	spare    bool
+	spare bool
 	// own: an Amend of the store's, which changes nothing where a caller's came first.
 	own      bool
 	answered bool

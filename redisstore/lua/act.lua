@@ -347,7 +347,7 @@ for a = 1, acts do
         elseif kind == 6 then
           granted = owe(k, cost)
         elseif kind == 7 then
-          local outcome, due = unpack('>BI7', request, first + 38 * i - 22)
+          local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
           if outcome ~= 1 then
             due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0
           end
@@ -356,7 +356,7 @@ for a = 1, acts do
             DIRTY[k], held[i] = true, due
           elseif due > was then
             if was == 0 then
-              since[i], delay[i] = now, 0
+              since[i], delay[i] = now, later
             end
             held[i] = was + put(k, due - was)
           end
