@@ -19,8 +19,11 @@ const (
 	// MaxCount is the largest value of a counter: what a limit that charges
 	// refused requests saturates at, and the largest cost it takes.
 	MaxCount = 1<<53 - 1
-	// IDLife is how long an id is remembered, at least.
+	// IDLife is how long the id of a granted take is remembered, at least.
 	IDLife = 10 * time.Minute
+	// RefusedIDLife is how long the id of a refused take is remembered, at least: a
+	// repeat that comes later is decided anew.
+	RefusedIDLife = 10 * time.Second
 )
 
 // Kind is what an act does.
@@ -89,12 +92,14 @@ type Act struct {
 	Kind Kind
 	// ID makes a take happen once, and so whatever refunds, settles or releases
 	// it: a repeat with the same content gets the first answer and charges
-	// nothing. It names the holder of a concurrency limit. At most [MaxIDBytes];
-	// remembered for [IDLife], or as long as the hold or lease if that is
-	// longer. Empty: none.
+	// nothing. An ID belongs to the keys of its act: under other keys it is
+	// another one. It names the holder of a concurrency limit. At most
+	// [MaxIDBytes]; remembered for [IDLife], or as long as the hold or lease if
+	// that is longer, and for [RefusedIDLife] if the take is refused. Empty: none.
 	ID string
 	// NewID says that the ID was made for this very act, so that nobody repeats
-	// the take: the store does not remember it if it is refused.
+	// the take: the store does not remember it if it is refused. If such a take is
+	// amended, what a limit has charged for refusing it counts besides.
 	NewID bool
 	// Hold is how long the take, whose cost is an estimate, waits to be settled
 	// or released; it needs an ID. For Renew: the new lease, zero for the

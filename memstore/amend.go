@@ -29,7 +29,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		if was.Units == 0 {
 			was = algo.Grant{At: now, Delay: c.told[i].Delay.Microseconds()}
 		}
-		c.charged[i] = t.amend(a.ID, was, t.due(&a.Charges[i], &c.told[i]), now)
+		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.told[i]), now)
 		c.wants[i] = want{immediate: a.Immediate}
 		d := c.told[i]
 		if d.At = now; d.Outcome == weir.Granted {
@@ -66,7 +66,7 @@ func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
 
 // amend charges the key so many units instead of those that it was charged, and
 // returns what is charged then.
-func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
+func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant {
 	switch {
 	case units < was.Units:
 		back := was
@@ -81,7 +81,7 @@ func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
 }
 
 // put charges units that may not fit, or gives the holder a slot.
-func (t *slot) put(id string, units, now int64) int64 {
+func (t *slot) put(id recordName, units, now int64) int64 {
 	if t.rule.ID != algo.Concurrency {
 		return t.owe(units)
 	}

@@ -84,7 +84,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		t.state.Used += granted
 		if t.rule.ID == algo.Concurrency && granted > 0 {
-			t.state.Hold(a.ID, now, now+t.rule.Period)
+			t.state.Hold(c.record, now, now+t.rule.Period)
 			t.dirty = true
 		}
 	}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -42,6 +41,8 @@ type item struct {
 	act *weir.Act // the only one or the first
 	// part is set where the act is a part of another.
 	part *part
+	identity
+	record int // the number of its record's key, from 1; 0: none
 	run
 	isRun bool
 	next  int32 // the next item of its key, or -1
@@ -121,7 +122,7 @@ func (b *batch) add(a *weir.Act) {
 	if runs(a) && !b.extended {
 		i = b.addRun(a)
 	} else {
-		b.addAct(a)
+		b.addAct(a, nil)
 	}
 	b.acts = append(b.acts, a)
 	b.place = append(b.place, i)
@@ -135,8 +136,7 @@ func (b *batch) addPart(p *part) {
 	}
 	b.acts = append(b.acts, p.Act)
 	b.place = append(b.place, int32(len(b.items)))
-	b.addAct(p.Act)
-	b.items[len(b.items)-1].part = p
+	b.addAct(p.Act, p)
 }
 
 // addRun adds the act to the last item of its key, or as an item of its own, and
@@ -155,15 +155,23 @@ func (b *batch) addRun(a *weir.Act) int32 {
 	return i
 }
 
-func (b *batch) addAct(a *weir.Act) {
+func (b *batch) addAct(a *weir.Act, p *part) {
 	for i := range a.Charges {
 		// No run goes on after it.
 		b.keys.all[b.key(&a.Charges[i])].last = -1
 	}
-	if remembered(a) {
-		b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
+	it := item{act: a, part: p, next: -1}
+	switch {
+	case p != nil:
+		it.identity = p.identity()
+	case a.ID != "":
+		it.identity = b.keys.namer.identify(a, a.ID)
 	}
-	b.items = append(b.items, item{act: a, next: -1})
+	if remembered(a) {
+		k, _ := b.keys.number(slotOf(&a.Charges[0]), it.identity.record())
+		it.record = k + 1
+	}
+	b.items = append(b.items, it)
 	b.plain = false
 }
 
@@ -204,17 +212,6 @@ func (b *batch) rule(limit *weir.Limit) int32 {
 	}
 	b.rules[n-1].keys++
 	return int32(n)
-}
-
-// life is how long an act's id is remembered.
-func life(a *weir.Act) time.Duration {
-	d := max(weir.IDLife, a.Hold)
-	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm == weir.Concurrency {
-			d = max(d, a.Charges[i].Limit.Period)
-		}
-	}
-	return d
 }
 
 func (b *batch) fail(err error) {

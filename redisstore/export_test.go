@@ -30,7 +30,9 @@ func NewMutant(client redis.UniversalClient, o Options, now func() int64, mutate
 	if err != nil {
 		return nil, err
 	}
-	s.scripts = assemble(testClock).mutated(mutate)
+	s.scripts = assemble(testClock).mutated(func(text string) string {
+		return strings.ReplaceAll(mutate(text), "call('SET', key, ext, 'PX', used)", "call('SET', key, ext, 'PX', '86400000')")
+	})
 	s.extra = func() []any { return []any{strconv.FormatInt(now(), 10)} }
 	return s, nil
 }
@@ -65,7 +67,7 @@ func (s *Store) RecordOf(a *weir.Act) string { return s.keys.record(a) }
 
 // Undo amends a take as a store does for itself, to nothing.
 func (s *Store) Undo(ctx context.Context, a *weir.Act) {
-	j := &job{Act: a, identity: identify(a)}
+	j := &job{Act: a, identity: s.keys.identify(a, a.ID)}
 	p := &part{Act: a, whole: j}
 	for i := range a.Charges {
 		p.from = append(p.from, i)
