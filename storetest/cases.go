@@ -32,6 +32,7 @@ var chargeCases = []testCase{
 	{"a count of 0 refuses everything", zero},
 	{"all of an act is charged or nothing", allOrNothing},
 	{"later charges see earlier ones of their act", sameKeyTwice},
+	{"who queues behind itself is told how long, or never", queuedTwice},
 	{"several acts in one call are decided one by one", actByAct},
 	{"best effort grants what fits", bestEffort},
 	{"best effort over several limits grants what fits all", bestEffortTogether},
@@ -67,6 +68,49 @@ func counting() []weir.Algorithm {
 func of(algorithm weir.Algorithm, l weir.Limit) *weir.Limit {
 	l.Algorithm = algorithm
 	return l.MustCompile()
+}
+
+// queuedTwice puts one key twice into an act that cannot wait, or not for long.
+func queuedTwice(b *bench) {
+	l := of(weir.LeakyBucket, weir.Per(10, 10*time.Second))
+	for i, c := range []struct {
+		maxWait time.Duration
+		cost    int64
+		want    time.Duration
+	}{
+		{0, 1, weir.Never},
+		{time.Second, 2, weir.Never},
+		{2 * time.Second, 2, 6 * time.Second},
+		{3 * time.Second, 2, 5 * time.Second},
+	} {
+		key := fmt.Sprint("twice ", i)
+		b.charge(key, l, 6)
+		take := func() []weir.Decision {
+			a := NewAct(weir.Charge{Key: key, Limit: l, Cost: c.cost}, weir.Charge{Key: key, Limit: l, Cost: c.cost})
+			a.MaxWait, a.Immediate = c.maxWait, c.maxWait == 0
+			b.take(a)
+			return a.Decisions
+		}
+		d := take()[1]
+		if d.Allowed() || d.RetryAfter != c.want {
+			b.Errorf("max wait %v, cost %d twice: %+v, want retry after %v", c.maxWait, c.cost, d, c.want)
+		}
+		if c.want == weir.Never {
+			b.clock.Advance(time.Hour)
+			if d := take()[1]; d.RetryAfter != weir.Never {
+				b.Errorf("max wait %v, cost %d twice at a fresh key: %+v", c.maxWait, c.cost, d)
+			}
+			continue
+		}
+		b.clock.Advance(d.RetryAfter - time.Microsecond)
+		if early := take(); early[1].Allowed() {
+			b.Errorf("max wait %v, cost %d twice: granted early: %+v", c.maxWait, c.cost, early)
+		}
+		b.clock.Advance(time.Microsecond)
+		if late := take(); !late[1].Allowed() {
+			b.Errorf("max wait %v, cost %d twice: refused after that: %+v", c.maxWait, c.cost, late)
+		}
+	}
 }
 
 func frozen(b *bench) {

@@ -238,6 +238,11 @@ for a = 1, acts do
           outcome, granted, delay = 1, COST[i], DELAY[i]
         elseif REFUSED[i] then
           outcome = cost > burst and 4 or 2
+          local own = cost - COST[i]
+          if own > 0 and id == LEAKY and (immediate or longest > 0 and -floor(-own * q / p) * x - x + 1 > longest) then
+            -- What the act itself queues before takes longer than the charge can wait.
+            outcome = 4
+          end
           if outcome == 2 and used + cost > burst then
             wait = waits(k, cost)
           end
