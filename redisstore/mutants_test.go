@@ -50,6 +50,7 @@ var mutants = []struct {
 	{"the dead are renewed", "return till and till > now", "return till and till > 0", weir.Concurrency},
 	{"a renewed lease is the limit's", "lease > 0 and lease or RULE[k][7]", "RULE[k][7]", weir.Concurrency},
 	{"a holder is not let go", "ext[holder], used, back = 0, used - 1, 1", "used, back = used - 1, 1", weir.Concurrency},
+	{"the holder before is named", "from, 2 * changed + 1)", "max(0, from - 1), 2 * changed + 1)", weir.Concurrency},
 	{"a delay is missing", "delay = queued(k, cost - COST[i])", "delay = 0", weir.LeakyBucket},
 	{"the impatient wait", "refused = delay > 0 and (immediate or", "refused = delay > 0 and (false or", weir.LeakyBucket},
 	{"the max wait is ignored", "refused = delay > longest", "refused = false", weir.GCRA},
