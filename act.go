@@ -7,6 +7,10 @@ import "time"
 const (
 	// MaxCharges is how many charges one act may hold.
 	MaxCharges = 64
+	// MaxBuckets is how many buckets the rolling_window limits of one act may have
+	// together, each charge counted. Redis serves nobody else while it reads them: a
+	// few milliseconds for so many.
+	MaxBuckets = 8192
 	// MaxCost is the largest cost of a charge.
 	MaxCost = 1_000_000_000
 	// MaxKeyBytes is the length of the longest key.
@@ -143,6 +147,16 @@ type Charge struct {
 	// At and Delay are those of the decision that a Refund without an ID undoes.
 	At    int64
 	Delay time.Duration
+}
+
+// Buckets is how many buckets the limits of the act's charges have together. For
+// stores.
+func (a *Act) Buckets() int {
+	buckets := 0
+	for i := range a.Charges {
+		buckets += int(a.Charges[i].Limit.rule.Buckets)
+	}
+	return buckets
 }
 
 // Prepare checks the act and answers it where no store is needed: an act outside

@@ -14,6 +14,8 @@ const (
 	maxKeys  = 128
 	maxItems = 256
 	maxActs  = 4096
+	// maxBuckets bounds it too, where windows have many.
+	maxBuckets = weir.MaxBuckets
 	// slack is how much longer than it matters a key lives, in ms.
 	slack = 1000
 )
@@ -27,6 +29,8 @@ type batch struct {
 	place []int32 // the item of each act
 	rules []rule
 	keys  keyring
+	// buckets is how many the items may have to read, each by itself.
+	buckets int
 	// plain: nothing but runs of limits whose state is one string.
 	plain bool
 	// extended allows for more in the reply than the answers to the acts.
@@ -69,7 +73,7 @@ func (b *batch) reset(namer keyer, now int64) {
 	clear(b.items)
 	clear(b.rules)
 	clear(b.args)
-	b.now, b.plain, b.extended, b.written = now, true, false, false
+	b.now, b.plain, b.extended, b.written, b.buckets = now, true, false, false, 0
 	b.acts, b.items, b.place, b.rules = b.acts[:0], b.items[:0], b.place[:0], b.rules[:0]
 	b.args, b.packet = b.args[:0], b.packet[:0]
 	b.keys.reset(namer)
@@ -94,7 +98,7 @@ func (b *batch) fill(acts []*weir.Act) int {
 // here comes under another limit, which needs its state written and read in
 // between, and all are takes, which the others are not made to live with.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.items) == maxItems || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
 		return false
 	}
 	added := 0
@@ -110,6 +114,21 @@ func (b *batch) fits(a *weir.Act) bool {
 		}
 	}
 	return len(b.keys.all)+added <= maxKeys
+}
+
+// reads is how many buckets the act adds to those that are read: none if it joins a
+// run.
+func (b *batch) reads(a *weir.Act) int {
+	n := a.Buckets()
+	if n == 0 || !runs(a) || b.extended {
+		return n
+	}
+	if k := b.keys.find(&a.Charges[0]); k >= 0 {
+		if last := b.keys.all[k].last; last >= 0 && b.items[last].joins(a) {
+			return 0
+		}
+	}
+	return n
 }
 
 // under reports whether a limit says what the rule says.
@@ -149,6 +168,7 @@ func (b *batch) addRun(a *weir.Act) int32 {
 		b.items[last].times++
 		return last
 	}
+	b.buckets += a.Buckets()
 	i := b.push(own, item{act: a, isRun: true, run: newRun(a, b.rules[own.rule-1].Rule)})
 	b.items[i].key = int32(k)
 	b.plain = b.plain && slices.Contains(stringIDs, b.items[i].rule.ID) && !b.items[i].rule.Calendar
@@ -160,6 +180,7 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 		// No run goes on after it.
 		b.keys.all[b.key(&a.Charges[i])].last = -1
 	}
+	b.buckets += a.Buckets()
 	it := item{act: a, part: p, next: -1}
 	switch {
 	case p != nil:

@@ -92,6 +92,11 @@ func Packed(acts ...*weir.Act) []any {
 	return b.args
 }
 
+// Fill returns how many of the acts one script call decides.
+func Fill(acts ...*weir.Act) int {
+	return newBatch(newKeyer(defaultPrefix, ""), 0).fill(acts)
+}
+
 // Shape returns how many operations the acts are to the script, and whether it is
 // the one for plain takes.
 func Shape(acts ...*weir.Act) (items int, plain bool) {

@@ -178,3 +178,29 @@ func TestManyHoldersAreCheapToRefuse(t *testing.T) {
 		t.Errorf("%d calls took %d µs, %v: %v", calls, took, err, sent)
 	}
 }
+
+// TestBatchesReadFewBuckets: one script call reads no more buckets than one act may
+// have, however many acts there are; those of a run are read once.
+func TestBatchesReadFewBuckets(t *testing.T) {
+	t.Parallel()
+	limit := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 3600}.MustCompile()
+	take := func(key, id string) *weir.Act {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
+		a.ID = id
+		return a
+	}
+	var keys, ids, same []*weir.Act
+	for i := range 100 {
+		keys = append(keys, take(fmt.Sprint("key ", i), ""))
+		ids = append(ids, take("key", fmt.Sprint("id ", i)))
+		same = append(same, take(fmt.Sprint("key ", i%2), ""))
+	}
+	for name, c := range map[string]struct {
+		acts []*weir.Act
+		want int
+	}{"keys": {keys, 2}, "ids": {ids, 2}, "runs": {same, 100}} {
+		if n := redisstore.Fill(c.acts...); n != c.want {
+			t.Errorf("%s: one call has %d acts, want %d", name, n, c.want)
+		}
+	}
+}

@@ -40,6 +40,7 @@ var chargeCases = []testCase{
 	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
+	{"windows of too many buckets are an error", manyBuckets},
 	{"the seeds' cases", seeds},
 }
 
@@ -344,6 +345,22 @@ func anyBytes(b *bench) {
 		if n := b.granted(key, l, 3); n != 1 {
 			b.Errorf("key %.20q: %d of 1", key, n)
 		}
+	}
+}
+
+// manyBuckets fills acts with buckets up to the bound and above.
+func manyBuckets(b *bench) {
+	var charges []weir.Charge
+	for i := range weir.MaxBuckets/2048 + 1 {
+		l := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 2048}
+		charges = append(charges, weir.Charge{Key: fmt.Sprint("many buckets ", i), Slot: "many", Limit: l.MustCompile(), Cost: 1})
+	}
+	b.take(NewAct(charges[1:]...))
+	a := NewAct(charges...)
+	b.taker.Take(context.Background(), []*weir.Act{a})
+	var invalid *weir.InvalidError
+	if !errors.As(a.Err, &invalid) || invalid.Field != "charges" {
+		b.Errorf("%v", a.Err)
 	}
 }
 
