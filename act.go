@@ -105,6 +105,9 @@ type Act struct {
 	// the take: the store does not remember it if it is refused. If such a take is
 	// amended, what a limit has charged for refusing it counts besides.
 	NewID bool
+	// ForgetRefused has the store not remember the ID if it refuses the take, though
+	// somebody may repeat that: it is decided anew then.
+	ForgetRefused bool
 	// Hold is how long the take, whose cost is an estimate, waits to be settled
 	// or released; it needs an ID. For Renew: the new lease, zero for the
 	// limit's Period. At most [MaxWait].

@@ -86,7 +86,7 @@ func (a *Act) Lives() (granted, refused time.Duration) {
 	switch {
 	case a.Kind == Amend:
 		refused = lateLife
-	case !a.NewID:
+	case !a.NewID && !a.ForgetRefused:
 		refused = RefusedIDLife
 	}
 	return granted, refused

@@ -26,9 +26,9 @@ type moved struct {
 
 // renamed is an act with another id.
 type renamed struct {
-	act   *weir.Act
-	id    string
-	newID bool
+	act    *weir.Act
+	id     string
+	forget bool
 }
 
 // move puts a charge under the overflow key, which has a slot of its own.
@@ -45,7 +45,7 @@ func (c *call) rename(a *weir.Act, moved []moved) {
 	if len(moved) == 0 || a.ID == "" || len(a.ID) > weir.MaxIDBytes {
 		return
 	}
-	c.renamed = append(c.renamed, renamed{a, a.ID, a.NewID})
+	c.renamed = append(c.renamed, renamed{a, a.ID, a.ForgetRefused})
 	hash := sha256.New()
 	write := func(text string) {
 		// Lengths keep texts apart. A hash has no errors.
@@ -56,7 +56,7 @@ func (c *call) rename(a *weir.Act, moved []moved) {
 	for _, m := range moved {
 		write(m.key)
 	}
-	a.NewID = true
+	a.ForgetRefused = true
 	a.ID = "distinct:" + hex.EncodeToString(hash.Sum(nil))
 }
 
@@ -66,7 +66,7 @@ func (c *call) restore() {
 		m.charge.Key, m.charge.Slot = m.key, m.slot
 	}
 	for _, r := range c.renamed {
-		r.act.ID, r.act.NewID = r.id, r.newID
+		r.act.ID, r.act.ForgetRefused = r.id, r.forget
 	}
 	c.moved, c.renamed = nil, nil
 }

@@ -339,7 +339,7 @@ func TestRefusalsLeaveNoIDs(t *testing.T) {
 	for i := range 3000 {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
 		a.ID = fmt.Sprint("id ", i)
-		if take(t, taker, a); a.Err != nil || a.NewID {
+		if take(t, taker, a); a.Err != nil || a.ForgetRefused {
 			t.Fatalf("%v, %+v", a.Err, a)
 		}
 	}

@@ -273,7 +273,7 @@ func notAmended(b *bench) {
 	other := amendment(take, true)
 	other.Charges = []weir.Charge{{Key: "key", Limit: l, Cost: 3}}
 	nameless, beyond, negative := amendment(take, true), amendment(take, true), amendment(take, false)
-	nameless.ID, beyond.Decisions[0].Granted, negative.Decisions[0].RetryAfter = "", 3, -1
+	nameless.ID, beyond.Decisions[0].Granted, negative.Decisions[0].RetryAfter = "", weir.MaxCost+1, -1
 	b.taker.Take(context.Background(), []*weir.Act{other, nameless, beyond, negative})
 	if !errors.Is(other.Err, weir.ErrIDReused) {
 		b.Errorf("amended with other content: %v", other.Err)
