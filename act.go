@@ -7,6 +7,10 @@ import "time"
 const (
 	// MaxCharges is how many charges one act may hold.
 	MaxCharges = 64
+	// MaxBuckets is how many buckets the rolling_window limits of one act may have
+	// together, each charge counted. Redis serves nobody else while it reads them: a
+	// few milliseconds for so many.
+	MaxBuckets = 8192
 	// MaxCost is the largest cost of a charge.
 	MaxCost = 1_000_000_000
 	// MaxKeyBytes is the length of the longest key.
@@ -19,8 +23,11 @@ const (
 	// MaxCount is the largest value of a counter: what a limit that charges
 	// refused requests saturates at, and the largest cost it takes.
 	MaxCount = 1<<53 - 1
-	// IDLife is how long an id is remembered, at least.
+	// IDLife is how long the id of a granted take is remembered, at least.
 	IDLife = 10 * time.Minute
+	// RefusedIDLife is how long the id of a refused take is remembered, at least: a
+	// repeat that comes later is decided anew.
+	RefusedIDLife = 10 * time.Second
 )
 
 // Kind is what an act does.
@@ -89,13 +96,18 @@ type Act struct {
 	Kind Kind
 	// ID makes a take happen once, and so whatever refunds, settles or releases
 	// it: a repeat with the same content gets the first answer and charges
-	// nothing. It names the holder of a concurrency limit. At most [MaxIDBytes];
-	// remembered for [IDLife], or as long as the hold or lease if that is
-	// longer. Empty: none.
+	// nothing. An ID belongs to the keys of its act: under other keys it is
+	// another one. It names the holder of a concurrency limit. At most
+	// [MaxIDBytes]; remembered for [IDLife], or as long as the hold or lease if
+	// that is longer, and for [RefusedIDLife] if the take is refused. Empty: none.
 	ID string
 	// NewID says that the ID was made for this very act, so that nobody repeats
-	// the take: the store does not remember it if it is refused.
+	// the take: the store does not remember it if it is refused. If such a take is
+	// amended, what a limit has charged for refusing it counts besides.
 	NewID bool
+	// ForgetRefused has the store not remember the ID if it refuses the take, though
+	// somebody may repeat that: it is decided anew then.
+	ForgetRefused bool
 	// Hold is how long the take, whose cost is an estimate, waits to be settled
 	// or released; it needs an ID. For Renew: the new lease, zero for the
 	// limit's Period. At most [MaxWait].
@@ -138,6 +150,16 @@ type Charge struct {
 	// At and Delay are those of the decision that a Refund without an ID undoes.
 	At    int64
 	Delay time.Duration
+}
+
+// Buckets is how many buckets the limits of the act's charges have together. For
+// stores.
+func (a *Act) Buckets() int {
+	buckets := 0
+	for i := range a.Charges {
+		buckets += int(a.Charges[i].Limit.rule.Buckets)
+	}
+	return buckets
 }
 
 // Prepare checks the act and answers it where no store is needed: an act outside

@@ -56,14 +56,19 @@ func (l *Limit) starts(now time.Time) [4]int64 {
 // start returns the beginning of the calendar window that lies offset windows
 // after that of now.
 func (l *Limit) start(now time.Time, offset int) time.Time {
-	t := now.In(l.zone)
-	y, m, d := t.Date()
+	y, m, d := now.In(l.zone).Date()
 	at := func(y int, m time.Month, d int) time.Time { return midnight(y, m, d, l.zone) }
+	if !now.Before(at(y, m, d+1)) {
+		// A clock that went back over midnight repeats the end of a day that is over.
+		d++
+	}
+	today := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	y, m, d = today.Date()
 	switch l.Period {
 	case day:
 		return at(y, m, d+offset)
 	case week:
-		return at(y, m, d-(int(t.Weekday())+6)%7+7*offset)
+		return at(y, m, d-(int(today.Weekday())+6)%7+7*offset)
 	case year:
 		return at(y+offset, time.January, 1)
 	}
@@ -72,18 +77,25 @@ func (l *Limit) start(now time.Time, offset int) time.Time {
 		last := time.Date(y, m+1, 0, 0, 0, 0, 0, time.UTC).Day()
 		return at(y, m, min(max(1, l.AnchorDay), last))
 	}
-	if t.Before(anchor(m)) {
+	if now.Before(anchor(m)) {
 		m--
 	}
 	return anchor(m + time.Month(offset))
 }
 
 // midnight is the first instant of a day. Where a zone skips midnight, time.Date
-// may answer with an instant of the day before.
+// may answer with an instant of the day before, and where midnight comes twice, with
+// the second one.
 func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	if want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC); t.Day() != want.Day() {
+	t, want := time.Date(y, m, d, 0, 0, 0, 0, zone), time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	if t.Day() != want.Day() {
 		return time.Date(y, m, d, 1, 0, 0, 0, zone)
+	}
+	if changed, _ := t.ZoneBounds(); !changed.IsZero() {
+		_, before := changed.Add(-time.Second).Zone()
+		if first := want.Add(-time.Duration(before) * time.Second); first.Before(changed) {
+			return first.In(zone)
+		}
 	}
 	return t
 }

@@ -51,6 +51,15 @@ func TestCalendarWindows(t *testing.T) {
 		// Here midnight itself is skipped: the day begins at one o'clock.
 		{"America/Sao_Paulo", aDay, 0, "2018-11-04T12:00:00-02:00", "2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"},
 		{"America/Sao_Paulo", aDay, 0, "2018-11-03T12:00:00-03:00", "2018-11-03T00:00:00-03:00", "2018-11-04T01:00:00-02:00"},
+		// Here midnight comes twice: the day begins with the first one.
+		{"Asia/Gaza", aDay, 0, "2012-09-20T12:00:00+03:00", "2012-09-20T00:00:00+03:00", "2012-09-21T00:00:00+03:00"},
+		{"Asia/Gaza", aDay, 0, "2012-09-21T00:30:00+02:00", "2012-09-21T00:00:00+03:00", "2012-09-22T00:00:00+02:00"},
+		{"Asia/Gaza", aDay, 0, "2017-10-27T12:00:00+03:00", "2017-10-27T00:00:00+03:00", "2017-10-28T00:00:00+03:00"},
+		{"Asia/Gaza", aDay, 0, "2020-10-23T12:00:00+03:00", "2020-10-23T00:00:00+03:00", "2020-10-24T00:00:00+03:00"},
+		{"America/Havana", aDay, 0, "2024-11-03T12:00:00-05:00", "2024-11-03T00:00:00-04:00", "2024-11-04T00:00:00-05:00"},
+		// Here the last hour of a day comes again once the day is over.
+		{"America/St_Johns", aDay, 0, "2008-11-02T00:00:30-02:30", "2008-11-02T00:00:00-02:30", "2008-11-03T00:00:00-03:30"},
+		{"America/St_Johns", aDay, 0, "2008-11-01T23:30:00-03:30", "2008-11-02T00:00:00-02:30", "2008-11-03T00:00:00-03:30"},
 		// Weeks begin on Monday.
 		{"UTC", aWeek, 0, "2025-06-15T23:59:59Z", "2025-06-09T00:00:00Z", "2025-06-16T00:00:00Z"},
 		{"UTC", aWeek, 0, "2025-06-16T00:00:00Z", "2025-06-16T00:00:00Z", "2025-06-23T00:00:00Z"},
@@ -93,6 +102,7 @@ func TestCalendarWindowsTile(t *testing.T) {
 			Period: rapid.SampledFrom([]time.Duration{aDay, aWeek, aMonth, aYear}).Draw(r, "period"),
 			TimeZone: rapid.SampledFrom([]string{
 				"UTC", "Europe/Paris", "America/Sao_Paulo", "America/New_York", "Asia/Kolkata", "Pacific/Apia", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Beirut",
+				"Asia/Gaza", "America/Havana", "America/St_Johns", "Asia/Amman",
 			}).Draw(r, "zone"),
 		}
 		if l.Period == aMonth {

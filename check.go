@@ -25,6 +25,9 @@ func (a *Act) check() error {
 			return err
 		}
 	}
+	if n := a.Buckets(); n > MaxBuckets {
+		return invalid("charges", fmt.Sprintf("%d buckets of rolling windows", n), fmt.Sprintf("at most %d in all", MaxBuckets))
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ type Holding struct {
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
 	c := l.begin(Take, key, estimate)
 	defer l.calls.Put(c)
-	c.act.ID, c.act.Hold = rand.Text(), d
+	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
 			charge.Cost = min(charge.Cost, 1)

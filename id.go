@@ -3,6 +3,7 @@ package weir
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"time"
 )
 
 // IDError says why an act with an id was not done; nothing was charged. It wraps
@@ -12,7 +13,7 @@ type IDError uint8
 const (
 	// ErrUnknownID: no granted take with this id is remembered.
 	ErrUnknownID IDError = iota + 1
-	// ErrIDReused: the id belongs to an act with other content.
+	// ErrIDReused: the id belongs to an act with the same keys and other content.
 	ErrIDReused
 	// ErrSettled: the take was settled already, at another cost, or refunded.
 	ErrSettled
@@ -41,23 +42,27 @@ func (e IDError) Error() string {
 // Unwrap returns [ErrInvalid].
 func (e IDError) Unwrap() error { return ErrInvalid }
 
-// Fingerprints tell whether an act repeats another under the same id: whom names
-// the keys that it touches, what everything else that it asks. Limits do not
-// count, which may change between the two; an [Amend] has those of its take. For
-// stores.
-func (a *Act) Fingerprints() (whom, what uint64) {
-	h := fnv.New64a()
+// AppendKeys appends what an ID belongs to: the keys that the act touches, with
+// their algorithms. The same ID under other keys is another ID. For stores, which
+// hash it under a secret.
+func (a *Act) AppendKeys(p []byte) []byte {
 	for i := range a.Charges {
-		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(a.Charges[i].Key))))
-		_, _ = h.Write([]byte(a.Charges[i].Key))
-		_, _ = h.Write([]byte{byte(a.Charges[i].Limit.Algorithm)})
+		c := &a.Charges[i]
+		p = binary.BigEndian.AppendUint64(p, uint64(len(c.Key)))
+		p = append(append(p, c.Key...), byte(c.Limit.Algorithm))
 	}
-	whom = h.Sum64()
-	h.Reset()
+	return p
+}
+
+// Content is a fingerprint of everything that the act asks of its keys: it tells
+// whether the act repeats another under the same ID. Limits do not count, which may
+// change between the two; an [Amend] has the content of its take. For stores.
+func (a *Act) Content() uint64 {
 	kind := a.Kind
 	if kind == Amend {
 		kind = Take
 	}
+	h := fnv.New64a()
 	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
 	numbers := binary.BigEndian.AppendUint64(nil, uint64(a.Hold))
 	numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.MaxWait))
@@ -66,8 +71,29 @@ func (a *Act) Fingerprints() (whom, what uint64) {
 		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].UpTo))
 	}
 	_, _ = h.Write(numbers)
-	return whom, h.Sum64()
+	return h.Sum64()
 }
+
+// Lives returns for how long a store remembers the act's ID once the act is granted,
+// and once it is refused: not at all if that is 0. For stores.
+func (a *Act) Lives() (granted, refused time.Duration) {
+	granted = max(IDLife, a.Hold)
+	for i := range a.Charges {
+		if l := a.Charges[i].Limit; l.Algorithm == Concurrency {
+			granted = max(granted, l.Period)
+		}
+	}
+	switch {
+	case a.Kind == Amend:
+		refused = lateLife
+	case !a.NewID && !a.ForgetRefused:
+		refused = RefusedIDLife
+	}
+	return granted, refused
+}
+
+// lateLife is longer than a take is on its way to a store.
+const lateLife = time.Minute
 
 func flag(b bool) byte {
 	if b {

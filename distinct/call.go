@@ -26,8 +26,9 @@ type moved struct {
 
 // renamed is an act with another id.
 type renamed struct {
-	act *weir.Act
-	id  string
+	act    *weir.Act
+	id     string
+	forget bool
 }
 
 // move puts a charge under the overflow key, which has a slot of its own.
@@ -39,11 +40,12 @@ func (c *call) move(a *weir.Act, i int, overflow string) {
 
 // rename gives an act an id that says which keys it is about: the ids of several
 // keys meet under the overflow key, and who gives two of them one id would pay once.
+// If the act is refused, the id leaves no trace: there may be any number of them.
 func (c *call) rename(a *weir.Act, moved []moved) {
 	if len(moved) == 0 || a.ID == "" || len(a.ID) > weir.MaxIDBytes {
 		return
 	}
-	c.renamed = append(c.renamed, renamed{a, a.ID})
+	c.renamed = append(c.renamed, renamed{a, a.ID, a.ForgetRefused})
 	hash := sha256.New()
 	write := func(text string) {
 		// Lengths keep texts apart. A hash has no errors.
@@ -54,6 +56,7 @@ func (c *call) rename(a *weir.Act, moved []moved) {
 	for _, m := range moved {
 		write(m.key)
 	}
+	a.ForgetRefused = true
 	a.ID = "distinct:" + hex.EncodeToString(hash.Sum(nil))
 }
 
@@ -63,7 +66,7 @@ func (c *call) restore() {
 		m.charge.Key, m.charge.Slot = m.key, m.slot
 	}
 	for _, r := range c.renamed {
-		r.act.ID = r.id
+		r.act.ID, r.act.ForgetRefused = r.id, r.forget
 	}
 	c.moved, c.renamed = nil, nil
 }

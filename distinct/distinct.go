@@ -53,6 +53,9 @@ type Options struct {
 // own, and may be granted one burst more then than if it had been by itself from the
 // beginning.
 //
+// Ids are bounded as well: a refused take of a key beyond the budget leaves none,
+// whoever made its id, so that a repeat of it is decided anew.
+//
 // What is asked about the id of a take is asked where its keys are now, and, where
 // the id is not known there, with all of them under their Overflow and with none:
 // places may have changed since, or be others at another instance. A repeat of a take

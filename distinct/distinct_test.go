@@ -327,3 +327,23 @@ func (c *charged) Take(_ context.Context, acts []*weir.Act) {
 		c.at[a.Charges[0].Key] = c.clock.Now()
 	}
 }
+
+// TestRefusalsLeaveNoIDs: keys beyond the budget leave no ids of refused takes, and
+// the act is what it was.
+func TestRefusalsLeaveNoIDs(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	taker := distinct.Wrap(store, distinct.Options{Budget: of(1), Now: clock.Now})
+	limit := weir.PerHour(1).MustCompile()
+	for i := range 3000 {
+		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
+		a.ID = fmt.Sprint("id ", i)
+		if take(t, taker, a); a.Err != nil || a.ForgetRefused {
+			t.Fatalf("%v, %+v", a.Err, a)
+		}
+	}
+	if stats := store.Stats(); stats.Keys != 2 || stats.IDs != 2 {
+		t.Errorf("one key, those beyond and their two grants left %+v", stats)
+	}
+}

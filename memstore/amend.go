@@ -18,7 +18,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 	granted := a.Allowed()
 	// The last first: what an act has booked twice stands in line behind itself.
 	for i := len(a.Charges) - 1; i >= 0; i-- {
-		t, was := &c.slots[c.slotOf[i]], algo.Grant{At: now}
+		t, was := &c.slots[c.slotOf[i]], algo.Grant{}
 		if known != nil {
 			was = held(a, i, known)
 		}
@@ -26,7 +26,10 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 			a.Decisions[i].Outcome = weir.Spared
 		}
 		c.told[i] = told(&a.Decisions[i], at)
-		c.charged[i] = t.amend(a.ID, was, t.due(&a.Charges[i], &c.told[i]), now)
+		if was.Units == 0 {
+			was = algo.Grant{At: now, Delay: c.told[i].Delay.Microseconds()}
+		}
+		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.told[i]), now)
 		c.wants[i] = want{immediate: a.Immediate}
 		d := c.told[i]
 		if d.At = now; d.Outcome == weir.Granted {
@@ -63,7 +66,7 @@ func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
 
 // amend charges the key so many units instead of those that it was charged, and
 // returns what is charged then.
-func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
+func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant {
 	switch {
 	case units < was.Units:
 		back := was
@@ -71,9 +74,6 @@ func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
 		t.back(id, back, now)
 		t.dirty, was.Units = true, units
 	case units > was.Units:
-		if was.Units == 0 {
-			was = algo.Grant{At: now}
-		}
 		was.Units += t.put(id, units-was.Units, now)
 	}
 	was.Whole = was.Units
@@ -81,7 +81,7 @@ func (t *slot) amend(id string, was algo.Grant, units, now int64) algo.Grant {
 }
 
 // put charges units that may not fit, or gives the holder a slot.
-func (t *slot) put(id string, units, now int64) int64 {
+func (t *slot) put(id recordName, units, now int64) int64 {
 	if t.rule.ID != algo.Concurrency {
 		return t.owe(units)
 	}

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"hash/maphash"
 	"slices"
 
 	"github.com/weirlimit/weir"
@@ -15,10 +14,11 @@ type call struct {
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
 	told       []weir.Decision // what the take of an amended act was answered
-	shards     []uint32        // the shards to lock, ascending
-	overflowed bool            // the overflow's lock is held
-	record     recordName      // of the act's id
-	recordAt   uint32          // the shard of the record
+	text       []byte
+	shards     []uint32   // the shards to lock, ascending
+	overflowed bool       // the overflow's lock is held
+	record     recordName // of the act's id
+	recordAt   uint32     // the shard of the record
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -50,8 +50,8 @@ func (c *call) gather(s *Store, a *weir.Act) {
 		c.slotOf[i] = int32(j)
 	}
 	if a.ID != "" {
-		c.record = nameRecord(a)
-		c.recordAt = uint32(maphash.Comparable(s.seeds[0], c.record) % shardCount)
+		c.record = s.nameRecord(c, a)
+		c.recordAt = uint32(c.record[0] % shardCount)
 		c.shards = append(c.shards, c.recordAt)
 	}
 }

@@ -33,7 +33,7 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	switch {
 	case a.Kind == weir.Refund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
-	case a.Kind == weir.Renew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(a.ID, now):
+	case a.Kind == weir.Renew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
@@ -58,18 +58,18 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	case weir.Refund:
 		// What a debt had no room for was granted and is not charged.
 		grant.Units = min(cost, grant.Units)
-		return t.back(a.ID, grant, now)
+		return t.back(c.record, grant, now)
 	case weir.Settle:
 		if cost >= grant.Units {
 			return grant.Units + t.owe(cost-grant.Units)
 		}
 		grant.Units -= cost
-		t.back(a.ID, grant, now)
+		t.back(c.record, grant, now)
 		return cost
 	case weir.Release:
-		return t.back(a.ID, grant, now)
+		return t.back(c.record, grant, now)
 	case weir.Renew:
-		return t.renew(a, grant, now)
+		return t.renew(c.record, a, grant, now)
 	case weir.Record:
 		return t.owe(cost)
 	default: // reset
@@ -79,7 +79,7 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 }
 
 // back takes a grant back and returns how much room that makes.
-func (t *slot) back(id string, grant algo.Grant, now int64) int64 {
+func (t *slot) back(id recordName, grant algo.Grant, now int64) int64 {
 	var back int64
 	switch {
 	case grant.Units == 0:
@@ -93,7 +93,7 @@ func (t *slot) back(id string, grant algo.Grant, now int64) int64 {
 	return back
 }
 
-func (t *slot) renew(a *weir.Act, grant algo.Grant, now int64) int64 {
+func (t *slot) renew(id recordName, a *weir.Act, grant algo.Grant, now int64) int64 {
 	if t.rule.ID != algo.Concurrency || grant.Units == 0 {
 		return 0
 	}
@@ -101,6 +101,6 @@ func (t *slot) renew(a *weir.Act, grant algo.Grant, now int64) int64 {
 	if lease == 0 {
 		lease = t.rule.Period
 	}
-	t.state.Hold(a.ID, now, now+lease)
+	t.state.Hold(id, now, now+lease)
 	return 1
 }

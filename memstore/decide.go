@@ -67,6 +67,18 @@ func (t *slot) queued(w *want, now int64) int64 {
 	return t.rule.Delay(&later, now)
 }
 
+// behind reports whether what the act itself queues before the charge takes longer to
+// come out than the charge can wait, however empty the queue is.
+func (t *slot) behind(w *want) bool {
+	own := w.asked - w.cost
+	if own == 0 || !t.rule.Delays() || !w.immediate && w.longest == 0 {
+		return false
+	}
+	// It begins to drain within the tick.
+	delay := t.rule.Delay(&algo.State{Used: own}, 0) - t.rule.Tick + 1
+	return w.immediate || delay > w.longest
+}
+
 func (c *call) grant(a *weir.Act, now int64) {
 	most := a.Charges[0].UpTo
 	for i := range a.Charges {
@@ -84,7 +96,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		t.state.Used += granted
 		if t.rule.ID == algo.Concurrency && granted > 0 {
-			t.state.Hold(a.ID, now, now+t.rule.Period)
+			t.state.Hold(c.record, now, now+t.rule.Period)
 			t.dirty = true
 		}
 	}
@@ -138,7 +150,7 @@ func (t *slot) report(d *weir.Decision, w *want, now int64) {
 
 // retry is how long until a charge fits that did not.
 func (t *slot) retry(w *want, now int64) int64 {
-	if w.asked > t.rule.Burst {
+	if w.asked > t.rule.Burst || t.behind(w) {
 		return int64(algo.Never)
 	}
 	wait := int64(0)

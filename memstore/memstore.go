@@ -24,10 +24,14 @@ type Options struct {
 	// MaxBytes bounds the memory of all keys together, as the store estimates
 	// it. At the bound keys that are as fresh as new ones go; nothing live is
 	// evicted. While that finds no room, all new keys of a limit share one
-	// budget: some are refused too early, none is granted too much; and new ids
-	// are not remembered, so that what they name stays charged. Zero:
+	// budget: some are refused too early, none is granted too much. Zero:
 	// [DefaultMaxBytes].
 	MaxBytes int64
+	// MaxIDBytes bounds the memory of all ids together, beside that of the keys. At
+	// the bound new ids are not remembered, so that what they name stays charged.
+	// A quarter of it is for the ids of refused takes, which have no more. Zero:
+	// half of MaxBytes.
+	MaxIDBytes int64
 	// Now is the store's clock. Nil: the time at which New was called plus what
 	// the monotonic clock has measured since.
 	Now func() time.Time
@@ -46,7 +50,11 @@ type Store struct {
 	maxBytes int64
 	bytes    atomic.Int64
 	overflow overflow
-	calls    sync.Pool
+	// maxIDBytes bounds ids, the memory of granted and amended takes' records, and
+	// refused, that of refused ones', together.
+	maxIDBytes   int64
+	ids, refused atomic.Int64
+	calls        sync.Pool
 }
 
 // New returns an empty store.
@@ -58,6 +66,9 @@ func New(o Options) *Store {
 	s.epoch = s.passed.Start().UnixNano()
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
+	}
+	if s.maxIDBytes = o.MaxIDBytes; s.maxIDBytes <= 0 {
+		s.maxIDBytes = s.maxBytes / 2
 	}
 	if s.overflow.logger = o.Logger; o.Logger == nil {
 		s.overflow.logger = slog.New(slog.DiscardHandler)
@@ -153,17 +164,25 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 type Stats struct {
 	Keys       int   // keys with a budget of their own
 	Bytes      int64 // their memory, as the store estimates it
+	IDs        int   // ids that are remembered
+	IDBytes    int64 // their memory
 	Overflowed int64 // charges of new keys that had to share a budget, ever
 }
 
 // Stats counts the store's keys. It locks one shard after another.
 func (s *Store) Stats() Stats {
+	now := s.now(s.read(), 0)
 	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		stats.Keys += sh.keys
+		if sh.ids != nil {
+			sh.ids.turn(s, now)
+			stats.IDs += len(sh.ids.kept) + len(sh.ids.refused[0].records) + len(sh.ids.refused[1].records)
+		}
 		sh.mu.Unlock()
 	}
+	stats.IDBytes = s.ids.Load() + s.refused.Load()
 	return stats
 }

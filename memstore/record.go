@@ -2,28 +2,24 @@ package memstore
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
-	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A recordName is where an id is remembered: as in Redis, beside the state of the
-// act's first charge.
-type recordName struct{ slot, id string }
+// A recordName stands for an id and the keys that it belongs to: 128 bits of hashes
+// with seeds that only the store knows. It also names a holder.
+type recordName = algo.Holding
 
-func nameRecord(a *weir.Act) recordName {
-	slot := a.Charges[0].Slot
-	if slot == "" {
-		slot = a.Charges[0].Key
-	}
-	return recordName{slot, a.ID}
+func (s *Store) nameRecord(c *call, a *weir.Act) recordName {
+	c.text = append(a.AppendKeys(c.text[:0]), a.ID...)
+	return recordName{maphash.Bytes(s.seeds[0], c.text), maphash.Bytes(s.seeds[1], c.text)}
 }
 
 // A record is what is remembered of an id: the take, and what closed it.
 type record struct {
-	whom    uint64 // fingerprint of the keys
 	granted bool
 	answer  answer
 	// charged is what is charged for it, one for each charge, where that is not what
@@ -42,16 +38,11 @@ type answer struct {
 	decisions []weir.Decision
 }
 
-// recordBytes is what a record costs beside its texts and decisions.
-const recordBytes, decisionBytes, grantBytes = 256, 64, 32
+// recordBytes is what a record costs beside its decisions and grants.
+const recordBytes, decisionBytes, grantBytes = 240, 64, 32
 
-// sweepNew and sweepFull are how many ids of a shard are looked at when one is
-// added: always, and when there is no room.
-const sweepNew, sweepFull = 2, 128
-
-func (r *record) bytes(name recordName) int64 {
-	return recordBytes + int64(len(name.id)+len(name.slot)) + grantBytes*int64(len(r.charged)) +
-		decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
+func (r *record) bytes() int64 {
+	return recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }
 
 // recall looks the act's id up, if it has one. It reports whether the act is answered by that,
@@ -60,18 +51,13 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	if a.ID == "" {
 		return nil, false
 	}
-	known := s.shards[c.recordAt].records[c.record]
-	if known != nil && int64(known.until)*1_000_000 <= now {
-		known = nil
-	}
-	whom, what := a.Fingerprints()
+	known := s.shards[c.recordAt].ids.find(s, c.record, now)
+	what := a.Content()
 	switch {
 	case known == nil && (a.Kind == weir.Take || a.Kind == weir.Amend):
 		return nil, false
 	case known == nil:
 		return nil, refuse(a, weir.ErrUnknownID)
-	case known.whom != whom:
-		return nil, refuse(a, weir.ErrIDReused)
 	case a.Kind == weir.Take:
 		return nil, known.repeat(a, what)
 	case a.Kind == weir.Amend:
@@ -128,70 +114,41 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		return
 	}
 	sh := &s.shards[c.recordAt]
-	whom, what := a.Fingerprints()
-	got := answer{what, now, nil}
-	if got.decisions = c.told; got.decisions == nil {
+	granted, refused := a.Lives()
+	if a.Kind == weir.Take && !a.Allowed() && refused == 0 {
+		return
+	}
+	if sh.ids == nil {
+		sh.ids = new(ids)
+	}
+	got := answer{a.Content(), now, c.told}
+	if got.decisions == nil {
 		got.decisions = slices.Clone(a.Decisions)
 	}
 	switch {
-	case known == nil:
-		known = &record{whom: whom, granted: a.Allowed(), answer: got, charged: c.charged}
-		if !s.add(sh, c.record, known, now) {
+	case a.Kind == weir.Take:
+		known = &record{granted: a.Allowed(), answer: got, charged: c.charged}
+		if !known.granted {
+			sh.ids.refuse(s, c.record, known, now)
 			return
 		}
+		known.until = seconds(now + granted.Microseconds())
+		sh.ids.add(s, c.record, known, now)
 	case a.Kind == weir.Amend:
-		s.bytes.Add(grantBytes * int64(len(c.charged)-len(known.charged)))
-		known.granted, known.answer.decisions, known.charged = a.Allowed(), c.told, c.charged
-	case a.Kind != weir.Renew:
-		known.closed, known.kind, known.closing = true, a.Kind, got
-		s.bytes.Add(decisionBytes * int64(len(got.decisions)))
-	}
-	// A hold outlives what is done to it meanwhile.
-	known.until = max(known.until, seconds(now+life(a)))
-}
-
-// life is how long an act's id is remembered, in µs.
-func life(a *weir.Act) int64 {
-	d := max(weir.IDLife, a.Hold)
-	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm == weir.Concurrency {
-			d = max(d, a.Charges[i].Limit.Period)
+		r := &record{granted: a.Allowed(), answer: got, charged: c.charged}
+		if known != nil {
+			r.answer.at = known.answer.at
 		}
-	}
-	return d.Microseconds()
-}
-
-// add keeps a new record if there is room for it.
-func (s *Store) add(sh *shard, name recordName, r *record, now int64) bool {
-	if sh.records == nil {
-		sh.records = make(map[recordName]*record)
-	}
-	if old := sh.records[name]; old != nil {
-		delete(sh.records, name)
-		s.bytes.Add(-old.bytes(name))
-	}
-	s.sweepRecords(sh, sweepNew, now)
-	if s.bytes.Load()+r.bytes(name) > s.maxBytes {
-		s.sweepRecords(sh, sweepFull, now)
-	}
-	if s.bytes.Load()+r.bytes(name) > s.maxBytes {
-		return false
-	}
-	sh.records[recordName{strings.Clone(name.slot), strings.Clone(name.id)}] = r
-	s.bytes.Add(r.bytes(name))
-	return true
-}
-
-// sweepRecords forgets those of some ids that have had their time.
-func (s *Store) sweepRecords(sh *shard, most int, now int64) {
-	looked := 0
-	for name, r := range sh.records {
-		if looked++; looked > most {
-			break
+		if r.until = seconds(now + refused.Microseconds()); r.granted {
+			r.until = seconds(now + granted.Microseconds())
 		}
-		if int64(r.until)*1_000_000 <= now {
-			delete(sh.records, name)
-			s.bytes.Add(-r.bytes(name))
+		sh.ids.add(s, c.record, r, now)
+	default:
+		if a.Kind != weir.Renew {
+			known.closed, known.kind, known.closing = true, a.Kind, got
+			s.ids.Add(decisionBytes * int64(len(got.decisions)))
 		}
+		// A hold outlives what is done to it meanwhile.
+		known.until = max(known.until, seconds(now+granted.Microseconds()))
 	}
 }

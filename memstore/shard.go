@@ -12,8 +12,8 @@ import (
 type shard struct {
 	mu spin.Mutex
 	table
-	// records are what is remembered of ids.
-	records map[recordName]*record
+	// ids are what is remembered of ids; nil: nothing.
+	ids *ids
 	// last is the latest instant of the store's own clock at which an act was decided
 	// here. With it a shard fills a cache line, which keeps neighbours' locks off.
 	last int64

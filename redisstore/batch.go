@@ -3,7 +3,6 @@ package redisstore
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -15,6 +14,8 @@ const (
 	maxKeys  = 128
 	maxItems = 256
 	maxActs  = 4096
+	// maxBuckets bounds it too, where windows have many.
+	maxBuckets = weir.MaxBuckets
 	// slack is how much longer than it matters a key lives, in ms.
 	slack = 1000
 )
@@ -28,6 +29,8 @@ type batch struct {
 	place []int32 // the item of each act
 	rules []rule
 	keys  keyring
+	// buckets is how many the items may have to read, each by itself.
+	buckets int
 	// plain: nothing but runs of limits whose state is one string.
 	plain bool
 	// extended allows for more in the reply than the answers to the acts.
@@ -42,6 +45,8 @@ type item struct {
 	act *weir.Act // the only one or the first
 	// part is set where the act is a part of another.
 	part *part
+	identity
+	record int // the number of its record's key, from 1; 0: none
 	run
 	isRun bool
 	next  int32 // the next item of its key, or -1
@@ -68,7 +73,7 @@ func (b *batch) reset(namer keyer, now int64) {
 	clear(b.items)
 	clear(b.rules)
 	clear(b.args)
-	b.now, b.plain, b.extended, b.written = now, true, false, false
+	b.now, b.plain, b.extended, b.written, b.buckets = now, true, false, false, 0
 	b.acts, b.items, b.place, b.rules = b.acts[:0], b.items[:0], b.place[:0], b.rules[:0]
 	b.args, b.packet = b.args[:0], b.packet[:0]
 	b.keys.reset(namer)
@@ -93,7 +98,7 @@ func (b *batch) fill(acts []*weir.Act) int {
 // here comes under another limit, which needs its state written and read in
 // between, and all are takes, which the others are not made to live with.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.items) == maxItems || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
 		return false
 	}
 	added := 0
@@ -111,6 +116,21 @@ func (b *batch) fits(a *weir.Act) bool {
 	return len(b.keys.all)+added <= maxKeys
 }
 
+// reads is how many buckets the act adds to those that are read: none if it joins a
+// run.
+func (b *batch) reads(a *weir.Act) int {
+	n := a.Buckets()
+	if n == 0 || !runs(a) || b.extended {
+		return n
+	}
+	if k := b.keys.find(&a.Charges[0]); k >= 0 {
+		if last := b.keys.all[k].last; last >= 0 && b.items[last].joins(a) {
+			return 0
+		}
+	}
+	return n
+}
+
 // under reports whether a limit says what the rule says.
 func (b *batch) under(r *rule, limit *weir.Limit) bool {
 	return r.limit == limit || *r.Rule == limit.RuleAt(b.now)
@@ -121,7 +141,7 @@ func (b *batch) add(a *weir.Act) {
 	if runs(a) && !b.extended {
 		i = b.addRun(a)
 	} else {
-		b.addAct(a)
+		b.addAct(a, nil)
 	}
 	b.acts = append(b.acts, a)
 	b.place = append(b.place, i)
@@ -135,8 +155,7 @@ func (b *batch) addPart(p *part) {
 	}
 	b.acts = append(b.acts, p.Act)
 	b.place = append(b.place, int32(len(b.items)))
-	b.addAct(p.Act)
-	b.items[len(b.items)-1].part = p
+	b.addAct(p.Act, p)
 }
 
 // addRun adds the act to the last item of its key, or as an item of its own, and
@@ -149,21 +168,31 @@ func (b *batch) addRun(a *weir.Act) int32 {
 		b.items[last].times++
 		return last
 	}
+	b.buckets += a.Buckets()
 	i := b.push(own, item{act: a, isRun: true, run: newRun(a, b.rules[own.rule-1].Rule)})
 	b.items[i].key = int32(k)
 	b.plain = b.plain && slices.Contains(stringIDs, b.items[i].rule.ID) && !b.items[i].rule.Calendar
 	return i
 }
 
-func (b *batch) addAct(a *weir.Act) {
+func (b *batch) addAct(a *weir.Act, p *part) {
 	for i := range a.Charges {
 		// No run goes on after it.
 		b.keys.all[b.key(&a.Charges[i])].last = -1
 	}
-	if remembered(a) {
-		b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
+	b.buckets += a.Buckets()
+	it := item{act: a, part: p, next: -1}
+	switch {
+	case p != nil:
+		it.identity = p.identity()
+	case a.ID != "":
+		it.identity = b.keys.namer.identify(a, a.ID)
 	}
-	b.items = append(b.items, item{act: a, next: -1})
+	if remembered(a) {
+		k, _ := b.keys.number(slotOf(&a.Charges[0]), it.identity.record())
+		it.record = k + 1
+	}
+	b.items = append(b.items, it)
 	b.plain = false
 }
 
@@ -204,17 +233,6 @@ func (b *batch) rule(limit *weir.Limit) int32 {
 	}
 	b.rules[n-1].keys++
 	return int32(n)
-}
-
-// life is how long an act's id is remembered.
-func life(a *weir.Act) time.Duration {
-	d := max(weir.IDLife, a.Hold)
-	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm == weir.Concurrency {
-			d = max(d, a.Charges[i].Limit.Period)
-		}
-	}
-	return d
 }
 
 func (b *batch) fail(err error) {

@@ -165,7 +165,7 @@ func (s *Store) try(ctx context.Context, slot string) error {
 			Decisions: make([]weir.Decision, 1),
 		}
 		if l.Algorithm == weir.Concurrency {
-			takes[id].ID = rand.Text()
+			takes[id].ID, takes[id].NewID = rand.Text(), true
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}
 	}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,7 +30,9 @@ func NewMutant(client redis.UniversalClient, o Options, now func() int64, mutate
 	if err != nil {
 		return nil, err
 	}
-	s.scripts = assemble(testClock).mutated(mutate)
+	s.scripts = assemble(testClock).mutated(func(text string) string {
+		return strings.ReplaceAll(mutate(text), "call('SET', key, ext, 'PX', used)", "call('SET', key, ext, 'PX', '86400000')")
+	})
 	s.extra = func() []any { return []any{strconv.FormatInt(now(), 10)} }
 	return s, nil
 }
@@ -62,6 +65,20 @@ func (s *Store) KeyOf(c *weir.Charge) string { return s.keys.name(c) }
 // RecordOf returns the name of the key at which an act's id is remembered.
 func (s *Store) RecordOf(a *weir.Act) string { return s.keys.record(a) }
 
+// Undo amends a take as a store does for itself, to nothing.
+func (s *Store) Undo(ctx context.Context, a *weir.Act) {
+	j := &job{Act: a, identity: s.keys.identify(a, a.ID)}
+	p := &part{Act: a, whole: j}
+	for i := range a.Charges {
+		p.from = append(p.from, i)
+	}
+	j.undo([]*part{p}, 0)
+	l := s.newLoad()
+	l.add(j.parts[0])
+	s.exchange(ctx, []*load{l})
+	j.advance()
+}
+
 // Packed returns the script call that would decide the acts, its command included.
 func Packed(acts ...*weir.Act) []any {
 	b := newBatch(newKeyer(defaultPrefix, ""), 0)
@@ -73,6 +90,11 @@ func Packed(acts ...*weir.Act) []any {
 	}
 	b.args[0], b.args[1] = "evalsha", &run.sha
 	return b.args
+}
+
+// Fill returns how many of the acts one script call decides.
+func Fill(acts ...*weir.Act) int {
+	return newBatch(newKeyer(defaultPrefix, ""), 0).fill(acts)
 }
 
 // Shape returns how many operations the acts are to the script, and whether it is

@@ -91,7 +91,3 @@ func stateKey(c *weir.Charge) key {
 	step := &algo.Steps[c.Limit.Algorithm]
 	return key{text: c.Key, letter: step.Letter, format: step.Format}
 }
-
-func recordKey(a *weir.Act) key {
-	return key{text: a.ID, letter: recordLetter, format: recordFormat}
-}

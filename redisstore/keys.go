@@ -22,7 +22,8 @@ const (
 // keyer names the Redis keys of charges: PREFIX{tag}LETTER FORMAT:key. The tag,
 // a keyed hash of the charge's slot, places the key in a cluster; the letter
 // and the format belong to the algorithm, so that no state is read by another.
-// A long key gives way to a 128-bit keyed hash of it.
+// A long key gives way to a 128-bit keyed hash of it, and so does an id, with the
+// keys that it belongs to.
 type keyer struct {
 	prefix string
 	k0, k1 uint64
@@ -49,7 +50,10 @@ func (n keyer) name(c *weir.Charge) string { return n.join(slotOf(c), stateKey(c
 
 // record names the key of an act's id, which lives in the slot of the act's
 // first charge.
-func (n keyer) record(a *weir.Act) string { return n.join(slotOf(&a.Charges[0]), recordKey(a)) }
+func (n keyer) record(a *weir.Act) string {
+	i := n.identify(a, a.ID)
+	return n.join(slotOf(&a.Charges[0]), i.record())
+}
 
 func slotOf(c *weir.Charge) string {
 	if c.Slot == "" {

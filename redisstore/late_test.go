@@ -207,3 +207,38 @@ func TestLateAfterUndone(t *testing.T) {
 		t.Errorf("without a trace of what was undone, a late part charged %d: not noticed", got)
 	}
 }
+
+// TestOwnAmendYields: what a caller was told stands, whatever a store that has taken
+// another slot's refusal for the act's answer amends before or after that.
+func TestOwnAmendYields(t *testing.T) {
+	t.Parallel()
+	store := open(t, dial(t, storetest.StartRedis(t).Addr()), redisstore.Options{})
+	limit := fixedOf(10)
+	for _, order := range []string{"tao", "toa", "oat", "aot", "ota"} {
+		act := func() *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: order, Limit: limit, Cost: 3})
+			a.ID = order
+			return a
+		}
+		for _, what := range order {
+			a := act()
+			switch what {
+			case 'o':
+				store.Undo(t.Context(), a)
+				continue
+			case 'a':
+				a.Kind, a.Decisions[0] = weir.Amend, weir.Decision{Outcome: weir.Granted, Granted: 3}
+			}
+			if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+				t.Fatalf("%s: %v: %v", order, a.Kind, a.Err)
+			}
+		}
+		if got := spent(t, store, order, limit); got != 3 {
+			t.Errorf("%s: charged %d, told 3", order, got)
+		}
+		a := act()
+		if store.Take(t.Context(), []*weir.Act{a}); !a.Allowed() {
+			t.Errorf("%s: repeated: %+v %v", order, a.Decisions, a.Err)
+		}
+	}
+}

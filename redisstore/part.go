@@ -35,9 +35,11 @@ type part struct {
 	place uint32
 	from  []int // where its charges stand in the whole act
 	// spare: another part was refused already, or is told so.
-	spare    bool
+	spare bool
 	// own: an Amend of the store's, which changes nothing where a caller's came first.
-	own      bool
+	own bool
+	// brief is how long its refusal is remembered.
+	brief    time.Duration
 	answered bool
 	granted  bool
 	told     bool // granted by a caller's Amend
@@ -56,10 +58,12 @@ func (s *Store) newJob(a *weir.Act) *job {
 		j.parts[0].Act = a
 		return j
 	}
-	j.identity = identify(a)
 	id := a.ID
 	if id == "" && a.Kind == weir.Take {
-		id, j.life = rand.Text(), undoable
+		id = rand.Text()
+	}
+	if j.identity = s.keys.identify(a, id); a.ID == "" {
+		j.life, j.brief = undoable, 0
 	}
 	for n, p := range j.parts {
 		p.whole = j
@@ -76,6 +80,15 @@ func (s *Store) newJob(a *weir.Act) *job {
 		}
 	}
 	return j
+}
+
+// identity is what the id of the part is in its slot.
+func (p *part) identity() identity {
+	i := p.whole.identity
+	if p.own {
+		i.brief = p.brief
+	}
+	return i
 }
 
 // at returns the part for a place.
@@ -245,7 +258,11 @@ func (j *job) undo(parts []*part, keep int64) {
 		if p.ID == "" {
 			continue
 		}
-		back := &part{whole: j, own: true, place: p.place, from: p.from, Act: p.cut(j.Act)}
+		back := &part{whole: j, own: true, brief: j.brief, place: p.place, from: p.from, Act: p.cut(j.Act)}
+		if !p.granted {
+			// It may come later.
+			back.brief = undoable
+		}
 		back.Kind, back.ID = weir.Amend, p.ID
 		for i, n := range p.from {
 			back.Decisions[i] = weir.Decision{Outcome: weir.Spared}

@@ -267,7 +267,7 @@ func (s *siege) repeat(store weir.Taker) error {
 	var differences []error
 	for _, d := range s.taken {
 		for _, first := range []*weir.Act{d.take, d.closing} {
-			if first == nil || !d.take.Allowed() && first == d.closing {
+			if first == nil || !d.take.Allowed() && (first == d.closing || forgotten(first)) {
 				continue
 			}
 			again := *first
@@ -283,6 +283,11 @@ func (s *siege) repeat(store weir.Taker) error {
 		}
 	}
 	return errors.Join(differences...)
+}
+
+// forgotten reports whether a refused take may be decided anew.
+func forgotten(a *weir.Act) bool {
+	return time.Since(time.UnixMicro(a.Decisions[0].At)) > weir.RefusedIDLife/2
 }
 
 // A lottery draws the faults: none for what sets a connection up, and of script

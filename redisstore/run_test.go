@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -123,6 +124,83 @@ func TestRunsAreOneOperation(t *testing.T) {
 		items, plain := redisstore.Shape(c.acts...)
 		if items != c.items || plain != c.plain {
 			t.Errorf("%s: %d operations, plain %v; want %d, %v", name, items, plain, c.items, c.plain)
+		}
+	}
+}
+
+// TestManyHoldersAreCheapToRefuse: a limit that was lowered far below its holders
+// refuses without reading them all.
+func TestManyHoldersAreCheapToRefuse(t *testing.T) {
+	t.Parallel()
+	client := dial(t, storetest.StartRedis(t).Addr())
+	store := open(t, client, redisstore.Options{Timeout: time.Minute})
+	l := weir.PerHour(1_000_000)
+	l.Algorithm = weir.Concurrency
+	limit := l.MustCompile()
+	hold := func(limit *weir.Limit, ids ...string) []*weir.Act {
+		acts := make([]*weir.Act, len(ids))
+		for i, id := range ids {
+			acts[i] = storetest.NewAct(weir.Charge{Key: "room", Limit: limit, Cost: 1})
+			acts[i].ID, acts[i].NewID = id, true
+		}
+		store.Take(t.Context(), acts)
+		return acts
+	}
+	hold(limit, "first")
+	key := store.KeyOf(&weir.Charge{Key: "room", Limit: limit})
+	const holders = 50_000
+	members := make([]redis.Z, holders)
+	end := time.Now().Add(time.Hour).UnixMicro()
+	for i := range members {
+		members[i] = redis.Z{Score: float64(end + int64(i)), Member: fmt.Sprint("holder ", i)}
+	}
+	if err := client.ZAdd(t.Context(), key, members...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l.Count = 10
+	low := l.MustCompile()
+	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	acts := hold(low, "late", "later")
+	for _, a := range acts {
+		if d := a.Decisions[0]; a.Err != nil || d.Allowed() || d.RetryAfter < 59*time.Minute {
+			t.Errorf("%+v, %v", d, a.Err)
+		}
+	}
+	sent, err := client.InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// To read one of them takes some µs, to read them all some ten thousand.
+	var calls, took int
+	if _, err := fmt.Sscanf(sent["Commandstats"]["cmdstat_zrangebyscore"], "calls=%d,usec=%d", &calls, &took); err != nil || calls < 2 || took > 5000*calls {
+		t.Errorf("%d calls took %d µs, %v: %v", calls, took, err, sent)
+	}
+}
+
+// TestBatchesReadFewBuckets: one script call reads no more buckets than one act may
+// have, however many acts there are; those of a run are read once.
+func TestBatchesReadFewBuckets(t *testing.T) {
+	t.Parallel()
+	limit := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 3600}.MustCompile()
+	take := func(key, id string) *weir.Act {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
+		a.ID = id
+		return a
+	}
+	var keys, ids, same []*weir.Act
+	for i := range 100 {
+		keys = append(keys, take(fmt.Sprint("key ", i), ""))
+		ids = append(ids, take("key", fmt.Sprint("id ", i)))
+		same = append(same, take(fmt.Sprint("key ", i%2), ""))
+	}
+	for name, c := range map[string]struct {
+		acts []*weir.Act
+		want int
+	}{"keys": {keys, 2}, "ids": {ids, 2}, "runs": {same, 100}} {
+		if n := redisstore.Fill(c.acts...); n != c.want {
+			t.Errorf("%s: one call has %d acts, want %d", name, n, c.want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/dchest/siphash"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -108,12 +110,8 @@ func (b *batch) packWhole() {
 }
 
 func (b *batch) packAct(it *item) {
-	a, record := it.act, 0
-	if remembered(a) {
-		k, _ := b.keys.number(slotOf(&a.Charges[0]), recordKey(a))
-		record = k + 1
-	}
-	b.packet = it.appendAct(b.packet, record)
+	a := it.act
+	b.packet = it.appendAct(b.packet)
 	granted := a.Allowed() && (it.part == nil || !it.part.spare)
 	for i := range a.Charges {
 		c := &a.Charges[i]
@@ -166,18 +164,31 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 // remembered reports whether the act's id has a record.
 func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record }
 
-// An identity is what the record of an id keeps besides the answers.
+// An identity is what an id is to the store.
 type identity struct {
-	whom, what uint64
-	life       time.Duration
+	// high and low are a keyed hash of the id and the keys that it belongs to. They
+	// name its record and its holder.
+	high, low uint64
+	// what is a fingerprint of the act's content.
+	what uint64
+	// life is how long it is remembered, brief how long if the act is refused.
+	life, brief time.Duration
 }
 
-func identify(a *weir.Act) identity {
-	whom, what := a.Fingerprints()
-	return identity{whom, what, life(a)}
+func (n keyer) identify(a *weir.Act, id string) identity {
+	i := identity{what: a.Content()}
+	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendKeys(make([]byte, 0, 128)), id...))
+	i.life, i.brief = a.Lives()
+	return i
 }
 
-func (it *item) appendAct(p []byte, record int) []byte {
+// record returns the key of the identity's record.
+func (i *identity) record() key {
+	text := appendBits(appendBits(make([]byte, 0, 2*hashLength), i.high, hashLength), i.low, hashLength)
+	return key{text: string(text), letter: recordLetter, format: recordFormat}
+}
+
+func (it *item) appendAct(p []byte) []byte {
 	a, flags := it.act, byte(0)
 	if a.ID != "" || a.MaxWait > 0 {
 		flags |= flagMore
@@ -192,20 +203,14 @@ func (it *item) appendAct(p []byte, record int) []byte {
 	if flags&flagMore == 0 {
 		return p
 	}
-	who := identity{}
-	if it.part != nil {
-		who = it.part.whole.identity
-	} else {
-		who = identify(a)
-	}
-	p = append16(p, record)
-	p = append56(p, who.life.Milliseconds())
+	p = append16(p, it.record)
+	p = append56(p, it.life.Milliseconds())
+	p = append56(p, it.brief.Milliseconds())
 	p = append56(p, a.MaxWait.Microseconds())
 	p = append56(p, a.Hold.Microseconds())
-	p = binary.BigEndian.AppendUint64(p, who.whom)
-	p = binary.BigEndian.AppendUint64(p, who.what)
-	p = append(p, byte(len(a.ID)))
-	return append(p, a.ID...)
+	p = binary.BigEndian.AppendUint64(p, it.what)
+	p = binary.BigEndian.AppendUint64(p, it.high)
+	return binary.BigEndian.AppendUint64(p, it.low)
 }
 
 func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {

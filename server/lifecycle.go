@@ -207,6 +207,10 @@ func (a *App) stop(ctx context.Context) error {
 	respStopped := a.stopRESP(ctx)
 	a.dismissHTTP(ctx)
 	err := a.http.Shutdown(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		// The listener was closed already.
+		err = nil
+	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("server: stop: calls were cut off: %w", err), a.http.Close())
 	}

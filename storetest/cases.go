@@ -20,7 +20,7 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(chargeCases, holderCases, idCases, backCases, changeCases)
+var cases = slices.Concat(chargeCases, holderCases, idCases, backCases, changeCases, amendCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits at one frozen instant", frozen},
@@ -32,6 +32,7 @@ var chargeCases = []testCase{
 	{"a count of 0 refuses everything", zero},
 	{"all of an act is charged or nothing", allOrNothing},
 	{"later charges see earlier ones of their act", sameKeyTwice},
+	{"who queues behind itself is told how long, or never", queuedTwice},
 	{"several acts in one call are decided one by one", actByAct},
 	{"best effort grants what fits", bestEffort},
 	{"best effort over several limits grants what fits all", bestEffortTogether},
@@ -39,6 +40,7 @@ var chargeCases = []testCase{
 	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
+	{"windows of too many buckets are an error", manyBuckets},
 	{"the seeds' cases", seeds},
 }
 
@@ -67,6 +69,49 @@ func counting() []weir.Algorithm {
 func of(algorithm weir.Algorithm, l weir.Limit) *weir.Limit {
 	l.Algorithm = algorithm
 	return l.MustCompile()
+}
+
+// queuedTwice puts one key twice into an act that cannot wait, or not for long.
+func queuedTwice(b *bench) {
+	l := of(weir.LeakyBucket, weir.Per(10, 10*time.Second))
+	for i, c := range []struct {
+		maxWait time.Duration
+		cost    int64
+		want    time.Duration
+	}{
+		{0, 1, weir.Never},
+		{time.Second, 2, weir.Never},
+		{2 * time.Second, 2, 6 * time.Second},
+		{3 * time.Second, 2, 5 * time.Second},
+	} {
+		key := fmt.Sprint("twice ", i)
+		b.charge(key, l, 6)
+		take := func() []weir.Decision {
+			a := NewAct(weir.Charge{Key: key, Limit: l, Cost: c.cost}, weir.Charge{Key: key, Limit: l, Cost: c.cost})
+			a.MaxWait, a.Immediate = c.maxWait, c.maxWait == 0
+			b.take(a)
+			return a.Decisions
+		}
+		d := take()[1]
+		if d.Allowed() || d.RetryAfter != c.want {
+			b.Errorf("max wait %v, cost %d twice: %+v, want retry after %v", c.maxWait, c.cost, d, c.want)
+		}
+		if c.want == weir.Never {
+			b.clock.Advance(time.Hour)
+			if d := take()[1]; d.RetryAfter != weir.Never {
+				b.Errorf("max wait %v, cost %d twice at a fresh key: %+v", c.maxWait, c.cost, d)
+			}
+			continue
+		}
+		b.clock.Advance(d.RetryAfter - time.Microsecond)
+		if early := take(); early[1].Allowed() {
+			b.Errorf("max wait %v, cost %d twice: granted early: %+v", c.maxWait, c.cost, early)
+		}
+		b.clock.Advance(time.Microsecond)
+		if late := take(); !late[1].Allowed() {
+			b.Errorf("max wait %v, cost %d twice: refused after that: %+v", c.maxWait, c.cost, late)
+		}
+	}
 }
 
 func frozen(b *bench) {
@@ -300,6 +345,22 @@ func anyBytes(b *bench) {
 		if n := b.granted(key, l, 3); n != 1 {
 			b.Errorf("key %.20q: %d of 1", key, n)
 		}
+	}
+}
+
+// manyBuckets fills acts with buckets up to the bound and above.
+func manyBuckets(b *bench) {
+	var charges []weir.Charge
+	for i := range weir.MaxBuckets/2048 + 1 {
+		l := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 2048}
+		charges = append(charges, weir.Charge{Key: fmt.Sprint("many buckets ", i), Slot: "many", Limit: l.MustCompile(), Cost: 1})
+	}
+	b.take(NewAct(charges[1:]...))
+	a := NewAct(charges...)
+	b.taker.Take(context.Background(), []*weir.Act{a})
+	var invalid *weir.InvalidError
+	if !errors.As(a.Err, &invalid) || invalid.Field != "charges" {
+		b.Errorf("%v", a.Err)
 	}
 }
 

@@ -19,8 +19,15 @@ type history struct {
 	last   weir.Decision    // the last refusal
 	grants []weir.Charge    // what was granted without an id, to be refunded
 	named  []named          // takes with an id
-	born   map[string]int64 // when the life of each id began
+	lives  map[string]*life // of ids with their keys
+	ids    int
 	done   int
+}
+
+// life is how long an id is remembered, since when.
+type life struct {
+	born, span int64
+	over       bool
 }
 
 // named is a take with an id, and the last act that was about it.
@@ -29,7 +36,7 @@ type named struct {
 }
 
 func newHistory(w Twins) *history {
-	h := &history{Twins: w, rng: rand.New(rand.NewPCG(w.Seed, 1)), start: w.Clock.Now(), born: make(map[string]int64)}
+	h := &history{Twins: w, rng: rand.New(rand.NewPCG(w.Seed, 1)), start: w.Clock.Now(), lives: make(map[string]*life)}
 	if len(h.Algorithms) == 0 {
 		for id := range algo.Steps {
 			h.Algorithms = append(h.Algorithms, weir.Algorithm(id))
@@ -63,9 +70,17 @@ func (h *history) first() []*weir.Act {
 }
 
 func (h *history) newID() string {
-	id := fmt.Sprint("id ", len(h.born))
-	h.born[id] = h.Clock.Micros()
-	return id
+	h.ids++
+	return fmt.Sprint("id ", h.ids)
+}
+
+// life is that of an act's id, which begins now if it was not heard of.
+func (h *history) life(a *weir.Act) *life {
+	name := a.ID + string(a.AppendKeys(nil))
+	if h.lives[name] == nil {
+		h.lives[name] = &life{born: h.Clock.Micros(), span: weir.IDLife.Microseconds()}
+	}
+	return h.lives[name]
 }
 
 // tick moves the clock: not at all, a little, to where something happens, far
@@ -103,7 +118,15 @@ func (h *history) tick() {
 	}
 	// Stores keep ids by clocks of their own.
 	now := h.Clock.Micros()
-	h.named = slices.DeleteFunc(h.named, func(n named) bool { return now >= h.born[n.take.ID]+weir.IDLife.Microseconds() })
+	h.named = slices.DeleteFunc(h.named, func(n named) bool {
+		l := h.life(n.take)
+		if l.span < weir.IDLife.Microseconds() {
+			// It may end with the clock that went back.
+			l.born = min(l.born, now)
+		}
+		l.over = l.over || now >= l.born+l.span
+		return l.over
+	})
 }
 
 // note remembers what later acts can be about.
@@ -111,6 +134,12 @@ func (h *history) note(a *weir.Act) {
 	for _, d := range a.Decisions {
 		if d.Outcome == weir.Refused {
 			h.last = d
+		}
+	}
+	if takes := a.Kind == weir.Take || a.Kind == weir.Amend; takes && a.Err == nil && a.ID != "" {
+		if l := h.life(a); !a.Allowed() {
+			_, refused := a.Lives()
+			l.span = min(l.span, refused.Microseconds())
 		}
 	}
 	if a.Err != nil || a.Kind != weir.Take {
@@ -227,7 +256,7 @@ func (h *history) take() *weir.Act {
 		holds = holds || c.Limit.Algorithm == weir.Concurrency
 	}
 	if holds || h.rng.IntN(4) == 0 {
-		a.ID, a.Hold = h.newID(), time.Duration(h.rng.IntN(3))*time.Minute
+		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
 	}
 	a.Immediate = h.rng.IntN(5) == 0
 	if bursts && a.Charges[0].UpTo == 0 && h.rng.IntN(2) == 0 {
@@ -270,7 +299,8 @@ func (h *history) current(l *weir.Limit) *weir.Limit {
 // about is an act with the id and the keys of another.
 func (h *history) about(a *weir.Act) *weir.Act {
 	// Closing an id by a clock that went back ends its life then.
-	h.born[a.ID] = min(h.born[a.ID], h.Clock.Micros())
+	l := h.life(a)
+	l.born = min(l.born, h.Clock.Micros())
 	b := again(a)
 	b.Charges = slices.Clone(a.Charges)
 	for i := range b.Charges {
@@ -287,7 +317,12 @@ func (h *history) repeat() *weir.Act {
 	case 0:
 		a.Charges[0].Cost = h.cost(a.Charges[0].Limit)
 	case 1:
-		a.Charges[len(a.Charges)-1].Key = "key 0"
+		last := &a.Charges[len(a.Charges)-1]
+		key := last.Key
+		if last.Key = "key 0"; h.life(a).over {
+			// Under these keys it is another id, which one of the two has forgotten.
+			last.Key = key
+		}
 	case 2:
 		a.Immediate = !a.Immediate
 	}

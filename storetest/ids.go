@@ -14,6 +14,8 @@ var idCases = []testCase{
 	{"a take with an id happens once", once},
 	{"a refusal with an id stays one", refusedOnce},
 	{"an id belongs to one content", reused},
+	{"an id belongs to its keys", owned},
+	{"an id that was made for a take is not kept if that is refused", notRepeated},
 	{"the lives of ids", lives},
 	{"a hold is settled below, at and above its estimate", settled},
 	{"what is settled far above is a debt of one drain", settledFar},
@@ -84,7 +86,7 @@ func refusedOnce(b *bench) {
 		b.charge("refused", l, 10)
 		c := weir.Charge{Key: "refused", Limit: l, Cost: 1}
 		first := b.withID(id, c)
-		b.clock.Advance(time.Minute)
+		b.clock.Advance(weir.RefusedIDLife - time.Second)
 		if a := b.withID(id, c); a.Allowed() || a.Decisions[0] != first.Decisions[0] {
 			b.Errorf("%v: a repeat of a refusal got %+v", l, a.Decisions[0])
 		}
@@ -92,15 +94,61 @@ func refusedOnce(b *bench) {
 	}
 }
 
+// notRepeated refuses takes whose ids were made for them: what comes under such an id
+// again is decided anew.
+func notRepeated(b *bench) {
+	for _, l := range limits() {
+		b.charge("new", l, 10)
+		for _, granted := range []bool{false, true, true} {
+			a := about(weir.Take, "new "+l.Algorithm.String(), weir.Charge{Key: "new", Limit: l, Cost: 1})
+			a.NewID = true
+			if b.take(a); a.Allowed() != granted {
+				b.Errorf("%v: %+v, want granted: %v", l, a.Decisions[0], granted)
+			}
+			if !granted {
+				b.clock.Advance(20 * time.Second)
+			}
+		}
+		b.remains("granted once", "new", l, 9)
+	}
+}
+
+// owned puts an id under the keys of somebody else, in the same slot.
+func owned(b *bench) {
+	for _, l := range limits() {
+		id := "owned " + l.Algorithm.String()
+		own := weir.Charge{Key: "own", Slot: "tenant", Limit: l, Cost: 3}
+		other := weir.Charge{Key: "other", Slot: "tenant", Limit: l, Cost: 5}
+		b.withID(id, own)
+		b.fails(about(weir.Release, id, other), weir.ErrUnknownID)
+		b.fails(about(weir.Release, id, own, other), weir.ErrUnknownID)
+		if a := b.withID(id, other); !a.Allowed() {
+			b.Errorf("%v: %+v", l, a.Decisions)
+		}
+		b.take(about(weir.Release, id, own))
+		own.Cost, other.Cost = 0, 0
+		looks := NewAct(own, other)
+		if b.take(looks); looks.Decisions[0].Remaining != 10 || looks.Decisions[1].Remaining != 5 {
+			b.Errorf("%v: one of two with the same id was released: %+v", l, looks.Decisions)
+		}
+	}
+	room := rooms(2)
+	for n, key := range []string{"one", "another"} {
+		a := b.withID("same", weir.Charge{Key: "room", Limit: room, Cost: 1}, weir.Charge{Key: key, Limit: room, Cost: 1})
+		if !a.Allowed() || a.Decisions[0].Remaining != 1-int64(n) {
+			b.Errorf("holder %d with the same id: %+v", n, a.Decisions)
+		}
+	}
+}
+
 func reused(b *bench) {
 	for _, l := range limits() {
 		id := "reused " + l.Algorithm.String()
 		good := weir.Charge{Key: "reused", Limit: l, Cost: 3}
-		slot := weir.Charge{Key: "beside", Slot: "reused", Limit: l, Cost: 3}
 		b.withID(id, good)
 		dearer, immediate, held := about(weir.Take, id, good), about(weir.Take, id, good), about(weir.Take, id, good)
 		dearer.Charges[0].Cost, immediate.Immediate, held.Hold = 4, true, time.Second
-		for _, a := range []*weir.Act{dearer, immediate, held, about(weir.Take, id, good, slot), about(weir.Take, id, slot), about(weir.Release, id, slot)} {
+		for _, a := range []*weir.Act{dearer, immediate, held} {
 			b.fails(a, weir.ErrIDReused)
 		}
 	}

@@ -42,6 +42,10 @@ func properties(t *testing.T, open Open) {
 		t.Parallel()
 		flows(t, open)
 	})
+	t.Run("amends", func(t *testing.T) {
+		t.Parallel()
+		amends(t, open)
+	})
 	t.Run("concurrency", func(t *testing.T) {
 		t.Parallel()
 		holding(t, open)

@@ -119,8 +119,8 @@ func (r *Rule) ExtBytes() int64 {
 const (
 	extBytes   = 112 // an Ext and the header of its allocation
 	entryBytes = 16
-	// holderBytes is a holder with an id of some length.
-	holderBytes = 64
+	// holderBytes is a holder.
+	holderBytes = 24
 )
 
 // Bytes estimates the memory of an Ext; a nil one has none.

@@ -9,9 +9,12 @@ import (
 // or released frees its place when its lease ends. Used is the number of holders,
 // At the instant at which they were last saved.
 
+// A Holding names a holder: a hash of its act's id and keys.
+type Holding [2]uint64
+
 // A Holder is who holds a place, until when.
 type Holder struct {
-	ID  string
+	ID  Holding
 	End int64
 }
 
@@ -60,7 +63,7 @@ func holdersFresh(s *State, _ *Rule, now int64) int64 {
 }
 
 // Holds reports whether the lease of a holder lasts.
-func (s *State) Holds(id string, now int64) bool {
+func (s *State) Holds(id Holding, now int64) bool {
 	return s.Ext != nil && slices.ContainsFunc(s.Ext.Holders[s.ended(now):], func(h Holder) bool { return h.ID == id })
 }
 
@@ -73,7 +76,7 @@ func holdersSave(s *State, _ *Rule, now, _ int64) {
 
 // Hold gives a holder a lease until end, or none if end is 0, and forgets the
 // leases that have ended.
-func (s *State) Hold(id string, now, end int64) {
+func (s *State) Hold(id Holding, now, end int64) {
 	if s.Ext == nil {
 		s.Ext = new(Ext)
 	}

@@ -30,7 +30,7 @@ var mutants = []struct {
 	{"a lost reply is asked for again", "books", makeup{hook: insistent, ask: only("book")}, network(storetest.Drop)},
 	{"buckets leave at their start", "bounds", makeup{ask: only("rolling_window"), hook: rewritten("min(first - 1, floor(at / width))", "min(first, floor(at / width))")}, peace},
 	{"a new id for each try", "books", makeup{newIDs: true, ask: only("repeat")}, network(storetest.Drop)},
-	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 18, size)", "known = false")}, network(storetest.Drop)},
+	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 10, size)", "known = false")}, network(storetest.Drop)},
 	{"granted on an error, in the store's name", "away", makeup{over: lenient}, suspend},
 	{"granted on an error", "books", makeup{over: lenient, ask: only("book")}, network(storetest.Refuse)},
 	{"refused with room", "room", makeup{over: altered(func(d *weir.Decision) {

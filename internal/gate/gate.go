@@ -55,7 +55,7 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 	act.Immediate = true
 	for i := range act.Charges {
 		if charge := &act.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
-			act.ID, charge.Cost = rand.Text(), 1
+			act.ID, act.NewID, charge.Cost = rand.Text(), true, 1
 		}
 	}
 	g.ask(ctx, limiter, act)

@@ -29,7 +29,7 @@ for k = 1, #KEYS do
   if r == 0 then
     -- The record of an id: its text.
     rule, ext = false, values[k]
-    local n, status = ext and #ext - 24 or 36, ext and string.byte(ext) or 1
+    local n, status = ext and #ext - 16 or 36, ext and string.byte(ext) or 1
     local whole = status % 8 > 4 and 57 or 36
     if not ext then
       missing[#missing + 1] = key
@@ -123,9 +123,9 @@ for a = 1, acts do
         return table.concat(parts)
       end
     end
-    local record, life, longest, lease, whom, what, holder = 0, 0, 0, 0, nil, nil, nil
+    local record, life, brief, longest, lease, what, holder = 0, 0, 0, 0, 0, nil, nil
     if flags % 2 == 1 then
-      record, life, longest, lease, whom, what, holder, pos = unpack('>I2I7I7I7c8c8Bc0', request, pos)
+      record, life, brief, longest, lease, what, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
     end
     local immediate = flags % 4 >= 2
     local top = answers
@@ -141,31 +141,29 @@ for a = 1, acts do
 
     -- What is known of the id.
     local code, known, answered = 0, record > 0 and EXT[record], nil
-    local size, tail, closed, amended = 24 + 36 * n, 24 + 36 * n, nil, nil
+    local size, tail, closed, amended = 16 + 36 * n, 16 + 36 * n, nil, nil
     if known then
-      local status, whom_was, what_was = unpack('>Bc8c8', known)
+      local status, what_was = unpack('>Bc8', known)
       amended = status > 8
       if status % 8 > 4 then
         tail = size + 21 * n
       end
       status = status % 4
       closed = #known > tail and string.byte(known, tail + 1)
-      if whom_was ~= whom then
-        code = 2
-      elseif kind == 0 then
+      if kind == 0 then
         if what_was ~= what then
           code = 2
         elseif closed == 3 then
           code = 4
         else
-          answered = string.sub(known, 18, size)
+          answered = string.sub(known, 10, size)
         end
       elseif kind == 7 then
         if what_was ~= what then
           code = 2
         elseif closed or amended and flags >= 8 then
           -- What it was granted was settled or given back; or is what a caller was told.
-          answered = string.sub(known, 18, size)
+          answered = string.sub(known, 10, size)
         end
       elseif status ~= 1 then
         code = 1
@@ -240,6 +238,11 @@ for a = 1, acts do
           outcome, granted, delay = 1, COST[i], DELAY[i]
         elseif REFUSED[i] then
           outcome = cost > burst and 4 or 2
+          local own = cost - COST[i]
+          if own > 0 and id == LEAKY and (immediate or longest > 0 and -floor(-own * q / p) * x - x + 1 > longest) then
+            -- What the act itself queues before takes longer than the charge can wait.
+            outcome = 4
+          end
           if outcome == 2 and used + cost > burst then
             wait = waits(k, cost)
           end
@@ -260,12 +263,12 @@ for a = 1, acts do
         answers = answers + 1
         reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
       end
-      if record > 0 then
-        known = pack('>Bc8c8I7', fits and 1 or owed and 6 or 2, whom, what, now) .. table.concat(reply, '', top + 1, answers)
+      if record > 0 and (fits or brief > 0) then
+        known = pack('>Bc8I7', fits and 1 or owed and 6 or 2, what, now) .. table.concat(reply, '', top + 1, answers)
         if owed then
           known = known .. charges(owed, {}, {}, n)
         end
-        EXT[record], DIRTY[record], USED[record] = known, true, life
+        EXT[record], DIRTY[record], USED[record] = known, true, fits and life or brief
       end
     elseif code == 0 and not answered then
       -- What is no take comes in a call of its own.
@@ -307,12 +310,12 @@ for a = 1, acts do
       end
 
       -- What is charged, since when, and from how much later on.
-      local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 18)
+      local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 10)
       for i = 1, n do
         local k, was = KEY[i], COST[i]
         held[i], since[i], delay[i] = kind < 7 and was or 0, now, 0
         if known then
-          local _, granted, _, _, _, late = unpack(DECISION, known, 25 + 36 * (i - 1))
+          local _, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
           was, held[i], since[i], delay[i] = granted, granted, answer, late
           if tail > size then
             held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
@@ -347,7 +350,7 @@ for a = 1, acts do
         elseif kind == 6 then
           granted = owe(k, cost)
         elseif kind == 7 then
-          local outcome, due = unpack('>BI7', request, first + 38 * i - 22)
+          local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
           if outcome ~= 1 then
             due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0
           end
@@ -356,7 +359,7 @@ for a = 1, acts do
             DIRTY[k], held[i] = true, due
           elseif due > was then
             if was == 0 then
-              since[i], delay[i] = now, 0
+              since[i], delay[i] = now, later
             end
             held[i] = was + put(k, due - was)
           end
@@ -371,6 +374,9 @@ for a = 1, acts do
         local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
         if used > 0 then
           -- @fresh
+        elseif DIRTY[k] then
+          -- As good as new: better not to keep it.
+          DIRTY[k] = 'reset'
         end
         answers = answers + 1
         local outcome, room, wait, late = 1, max(0, burst - used), 0, 0
@@ -388,15 +394,19 @@ for a = 1, acts do
         reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
       end
       if kind == 7 and code == 0 then
-        known = pack('>Bc8c8I7', status, whom, what, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
+        known = pack('>Bc8I7', status, what, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
       end
       if known and code == 0 then
         if kind < 4 then
           known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)
         end
-        -- A hold outlives what is done to it meanwhile.
-        life = max(life, call('PTTL', KEYS[record]))
-        EXT[record], DIRTY[record], USED[record] = known, true, life
+        if status % 4 == 1 then
+          -- A hold outlives what is done to it meanwhile.
+          life = max(life, call('PTTL', KEYS[record]))
+        else
+          life = brief
+        end
+        EXT[record], DIRTY[record], USED[record] = known, life > 0 or 'reset', life
       end
     end
     if answered then

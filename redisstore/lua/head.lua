@@ -17,9 +17,10 @@
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere)
 --                                                            B B B
---                with flag 1: key of the record or 0, its life in ms, longest
---                wait, lease of a renewal, fingerprints of keys and content,
---                length and id                 I2 I7 I7 I7 c8 c8 B c0
+--                with flag 1: key of the record or 0, its life in ms if the act is
+--                granted and if not (0: no record), longest wait, lease of a
+--                renewal, fingerprint of the content, name of the holder
+--                                              I2 I7 I7 I7 I7 c8 c16
 --                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
@@ -30,8 +31,9 @@
 --                                                    I2, B I2 I7 (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
--- An act over several slots of a cluster comes in parts, one a slot, each with the
--- fingerprints of the whole. Once a part is refused, later ones say that they were
+-- A record is named by a hash of the id and of the keys that it belongs to, and so is
+-- a holder. An act over several slots of a cluster comes in parts, one a slot, each with
+-- the names of the whole. Once a part is refused, later ones say that they were
 -- refused elsewhere and are charged nothing; earlier ones are amended.
 --
 -- To amend the take with an id is to charge what its caller was told, no more and no
@@ -64,9 +66,9 @@
 --
 -- A record: status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
 -- caller amended it),
--- fingerprints of keys and content, at, the decisions as above; with 4, for each of
--- them what is charged for it: units, at, delay; once closed also: kind, fingerprint
--- of the content, at, the decisions         B c8 c8 I7 …, I7 I7 I7, B c8 I7 …
+-- fingerprint of the content, at, the decisions as above; with 4, for each of them what
+-- is charged for it: units, at, delay; once closed also: kind, fingerprint of the
+-- content, at, the decisions                     B c8 I7 …, I7 I7 I7, B c8 I7 …
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that

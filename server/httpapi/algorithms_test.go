@@ -154,7 +154,7 @@ func TestIDs(t *testing.T) {
 			{0, "take", takeOf(`,"cost":500`, "tokens=1"), "200 500 | 100"},
 			{0, "take", takeOf(`,"cost":400,"id":"a"`, "tokens=1"), "200 400 | 600"},
 			{0, "take", takeOf(`,"cost":400,"id":"b"`, "tokens=1"), "429 0 | 100 retry 1080000"},
-			{time.Minute, "take", takeOf(`,"cost":400,"id":"b"`, "tokens=1"), "429 0 | 100 retry 1080000"},
+			{5 * time.Second, "take", takeOf(`,"cost":400,"id":"b"`, "tokens=1"), "429 0 | 100 retry 1080000"},
 			{0, "take", takeOf(`,"cost":399,"id":"a"`, "tokens=1"), "409 id_reused id"},
 			{0, "take", takeOf(`,"cost":400,"id":"a"`, "tokens=2"), "200 400 | 600"},
 			{0, "settle", takeOf(`,"cost":3,"id":"b"`, "tokens=1"), "404 unknown_id id"},

@@ -124,7 +124,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
-		Kind: m.ask.kind(b.req.Kind), ID: b.actID(m), Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
+		Kind: m.ask.kind(b.req.Kind), ID: b.actID(m), NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
 	act := &b.acts[len(b.acts)-1]
