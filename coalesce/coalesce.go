@@ -137,8 +137,9 @@ type Coalescer struct {
 	working sync.WaitGroup
 	mu      sync.Mutex // guards stopped
 	stopped bool
-	out     atomic.Int64 // calls of the store that have not returned
-	late    atomic.Int64 // replies that came after their callers had left
+	out     atomic.Int64                  // calls of the store that have not returned
+	none    atomic.Pointer[chan struct{}] // closed when there are none; nil if nobody waits
+	late    atomic.Int64                  // replies that came after their callers had left
 }
 
 // Wrap returns a Coalescer that asks next. If next is a [Laner], one call is in
@@ -269,12 +270,33 @@ func (c *Coalescer) Stop(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		c.working.Wait()
+		c.landed(ctx)
 	}()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("coalesce: stop: %d calls of the store have no reply: %w", c.out.Load(), ctx.Err())
+	}
+}
+
+// landed waits until no call of the store is out, those aside that came after it was
+// called, or until ctx ends.
+func (c *Coalescer) landed(ctx context.Context) {
+	fresh := make(chan struct{})
+	none := &fresh
+	for !c.none.CompareAndSwap(nil, &fresh) {
+		if none = c.none.Load(); none != nil {
+			break
+		}
+		none = &fresh
+	}
+	if c.out.Load() == 0 {
+		return
+	}
+	select {
+	case <-*none:
+	case <-ctx.Done():
 	}
 }
 

@@ -3,6 +3,7 @@ package coalesce
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 )
@@ -93,25 +94,38 @@ func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 		if !returned {
 			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
 		}
-		if late := pendingOf(b.acts); returned && late != nil {
-			late.Then(func(*weir.Act) { c.land(l, b, nil) })
+		b.ended = ctx.Err() != nil
+		late := pendingOf(b.acts)
+		if !returned || len(late) == 0 {
+			c.land(l, b, panicked)
 			return
 		}
-		c.land(l, b, panicked)
+		b.ended = false
+		var missing atomic.Int64
+		missing.Store(int64(len(late)))
+		for _, p := range late {
+			p.Then(func(*weir.Act) {
+				if missing.Add(-1) == 0 {
+					c.land(l, b, nil)
+				}
+			})
+		}
 	}()
 	c.next.Take(c.send(ctx, l.node, b), b.acts)
 	returned = true
 }
 
-// pendingOf returns what waits for the reply to acts; nil if they are answered.
-func pendingOf(acts []*weir.Act) weir.Pending {
+// pendingOf returns what waits for the replies to acts. They may have left in several
+// calls, whose replies come by themselves.
+func pendingOf(acts []*weir.Act) []weir.Pending {
+	var all []weir.Pending
 	for _, a := range acts {
 		var late weir.Pending
 		if a.Err != nil && errors.As(a.Err, &late) {
-			return late
+			all = append(all, late)
 		}
 	}
-	return nil
+	return all
 }
 
 // land hands the answers of a batch out.

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,8 +101,10 @@ func (d *debts) add(c *weir.Charge, units int64, s span) bool {
 // which nothing counts any more are dropped; the others count until done.
 func (d *debts) collect(most int, now int64) []*weir.Act {
 	var acts []*weir.Act
+	// Those of a node that is out come back: they must not keep the others from going.
+	first := rand.IntN(debtShards)
 	for i := range d.shards {
-		sh := &d.shards[i]
+		sh := &d.shards[(first+i)%debtShards]
 		sh.mu.Lock()
 		for who, own := range sh.all {
 			if len(acts) == most {
