@@ -1,0 +1,5 @@
+package chaos
+
+var lateNodes, lateProcesses []lateness
+
+type mutation struct{}
