@@ -38,7 +38,7 @@ type layers struct {
 	between  func(weir.Taker) weir.Taker // the fallback and the coalescer
 	below    func(weir.Taker) weir.Taker // the coalescer
 	mutation mutation                    // of the program, where a process is judged
-	flags    []string                    // of it
+	flags    []string                    // of the program
 }
 
 // A verdict is what came of it. What counts is never excused; times are, where this
@@ -384,12 +384,19 @@ func vanished(t *testing.T, l layers, what vanishing) verdict {
 	if v.wrong == nil && a.elsewhere > 0 {
 		v.wrong = fmt.Errorf("%d answers by Redis while it was stopped", a.elsewhere)
 	}
-	v.measured += fmt.Sprintf("; first answers within %v, later ones %v at p99 (a goroutine was woken %v late at p99), from Redis %v after its return",
-		a.first.Round(10*time.Microsecond), a.later.Round(time.Microsecond), p99.Round(time.Microsecond), a.back.Round(time.Millisecond))
-	if a.first > answeredWithin+v.late || a.later > laterWithin+2*p99 || a.back > backAgain+v.late {
-		v.slow = errors.New(v.measured)
-	}
+	times, slow := a.judge(v.late, p99)
+	v.measured, v.slow = v.measured+"; "+times, slow
 	return v
+}
+
+// judge judges them where this machine was so late, and so late in 99 of 100 cases.
+func (a *answers) judge(late, p99 time.Duration) (measured string, slow error) {
+	measured = fmt.Sprintf("first answers within %v, later ones %v at p99 (a goroutine was woken %v late at p99), from Redis %v after its return",
+		a.first.Round(10*time.Microsecond), a.later.Round(time.Microsecond), p99.Round(time.Microsecond), a.back.Round(time.Millisecond))
+	if a.first > answeredWithin+late || a.later > laterWithin+2*p99 || a.back > backAgain+late {
+		slow = errors.New(measured)
+	}
+	return measured, slow
 }
 
 // answers are how callers fared while the store was away once.
