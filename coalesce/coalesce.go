@@ -107,6 +107,13 @@ type Keeper interface {
 	Interrupt()
 }
 
+// A Signer is a [weir.Taker] that notices when a node of it says something that is no
+// reply to a call: that it greets a connection, or does not know a script.
+type Signer interface {
+	// OnSign has f called with the name of the node each time, from many goroutines.
+	OnSign(f func(node string))
+}
+
 // ProbeKey is the key that is charged to find out whether a store answers that is no
 // [Prober].
 const ProbeKey = "coalesce;probe"
@@ -165,6 +172,9 @@ func Wrap(next weir.Taker, o Options) *Coalescer {
 	c.sendHome()
 	if c.noder == nil {
 		c.only = c.node("")
+	}
+	if s, ok := weir.As[Signer](next); ok {
+		s.OnSign(c.sign)
 	}
 	return c
 }

@@ -166,6 +166,13 @@ func (t *trace) out() *outage.Error {
 	return nil
 }
 
+// sign notes that a node said something that is no reply to a call.
+func (c *Coalescer) sign(name string) {
+	if n, found := c.nodes.Load(name); found {
+		n.(*node).Sign()
+	}
+}
+
 // look answers those who wait for nodes that are out, and makes way for others where a
 // call is late. The watch calls it at every tick.
 func (c *Coalescer) look(heard bool) {

@@ -291,7 +291,9 @@ func (h *history) balance(t *testing.T, direct weir.Taker, keys ...string) (meas
 }
 
 // straight is a store past all layers, with time for a busy machine.
-func straight(t *testing.T, where place) weir.Taker { return store(t, where.options(startTimeout), nil) }
+func straight(t *testing.T, where place) weir.Taker {
+	return store(t, where.options(startTimeout), nil)
+}
 
 // running returns once a Redis answers, which is the first that anybody can know of its
 // running again.

@@ -135,7 +135,7 @@ func (l *layers) serve(t *testing.T, addr string, more ...string) *instance {
 
 // exactly are keys of the rules file and how many units each has for ever.
 var exactly = map[string]int{
-	"late_concurrency": 11, "late_gcra": 31, "late_leaky_bucket": 27, "late_token_bucket": 19, "late_fixed_window": 29,
+	"late_concurrency": 11, "late_gcra": 31, "late_leaky_bucket": 1, "late_token_bucket": 19, "late_fixed_window": 29,
 	"late_sliding_log": 23, "late_sliding_counter": 21, "late_rolling_window": 17,
 }
 

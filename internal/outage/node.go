@@ -26,6 +26,8 @@ type Node struct {
 	inFlight atomic.Uint64
 	beats    atomic.Uint64 // replies, and calls before which nothing was in flight
 	out      atomic.Pointer[Error]
+	// signs is how many signs of life there were since the last reply.
+	signs atomic.Int32
 	// unheard: a call that ended unanswered is the last that is known.
 	unheard atomic.Bool
 
@@ -109,6 +111,22 @@ func (n *Node) hear() {
 	n.beats.Add(1)
 	if n.unheard.Load() {
 		n.unheard.Store(false)
+	}
+	if n.signs.Load() != 0 {
+		n.signs.Store(0)
+	}
+}
+
+// maxSigns is how many signs of life count between two replies: enough for a call that
+// has to connect and to send its script first, and not enough for a node that does
+// nothing but greet.
+const maxSigns = 3
+
+// Sign notes something that the node said which is no reply to a call: it greeted a
+// connection, or does not know a script. The silence begins anew.
+func (n *Node) Sign() {
+	if n.signs.Add(1) <= maxSigns {
+		n.beats.Add(1)
 	}
 }
 
