@@ -244,6 +244,10 @@ func (c *Coalescer) reachable(acts []*weir.Act) []*weir.Act {
 	return left
 }
 
+// Reachable reports whether the store would be asked for an act: no node that has a part
+// in it is out.
+func (c *Coalescer) Reachable(a *weir.Act) bool { return !c.watch.Any() || c.outOf(a) == nil }
+
 // outOf returns the outage that an act would meet; nil if there is none.
 func (c *Coalescer) outOf(a *weir.Act) *outage.Error {
 	if c.noder == nil {

@@ -111,7 +111,8 @@ type Options struct {
 // made, so that it may be recorded twice; with an id it never is.
 type Taker struct {
 	next      weir.Taker
-	flight    inFlight // nil: nobody knows what is in flight
+	flight    inFlight  // nil: nobody knows what is in flight
+	reachable reachable // nil: that is not known
 	policy    func(*weir.Charge) Policy
 	patience  time.Duration
 	usual     *deadline.Group // of calls that end after it
@@ -160,6 +161,7 @@ func Wrap(next weir.Taker, o Options) *Taker {
 		t.changed = func(*weir.Charge) {}
 	}
 	t.flight, _ = weir.As[inFlight](next)
+	t.reachable, _ = weir.As[reachable](next)
 	t.local = memstore.New(memstore.Options{
 		MaxBytes: cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes),
 		Now:      func() time.Time { return time.UnixMicro(t.now()) }, Logger: o.Logger,
@@ -192,7 +194,7 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 	if len(acts) == 0 {
 		return
 	}
-	t.next.Take(within, acts)
+	t.ask(within, acts)
 	for _, a := range acts {
 		switch {
 		case !failed(a):
@@ -207,6 +209,26 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 			t.counts.reason(a.Err)
 			t.instead(a, a.Err)
 		}
+	}
+}
+
+// ask has the store decide acts, once it was told what is owed under their keys.
+func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
+	first := t.ahead(ctx, acts)
+	if first == nil {
+		t.next.Take(ctx, acts)
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			t.debts.drop(first.records, t.now())
+		}
+	}()
+	t.next.Take(ctx, first.before(acts))
+	returned = true
+	if t.recorded(first.records) != nil || t.amended(first.amends) != nil {
+		t.wake()
 	}
 }
 

@@ -18,9 +18,11 @@ type ids struct {
 	used atomic.Bool // there is or was one
 	most int
 
-	mu  sync.Mutex // guards what follows
-	all map[idName]*taken
-	due int // how many are to be amended
+	dues atomic.Int64 // how many are to be amended
+
+	mu    sync.Mutex // guards what follows
+	all   map[idName]*taken
+	byKey map[string]map[*taken]struct{} // those that are to be amended
 }
 
 // An idName is an id beside the key that it was taken with first, as stores keep
@@ -39,7 +41,9 @@ type taken struct {
 	changes int  // to what the caller was told
 }
 
-func newIDs(most int) *ids { return &ids{most: most, all: map[idName]*taken{}} }
+func newIDs(most int) *ids {
+	return &ids{most: most, all: map[idName]*taken{}, byKey: map[string]map[*taken]struct{}{}}
+}
 
 func idOf(a *weir.Act) idName {
 	if a.ID == "" || len(a.Charges) == 0 {
@@ -88,10 +92,7 @@ func (s *ids) add(t *taken, now int64) *taken {
 }
 
 func (s *ids) remove(name idName, t *taken) {
-	if t.due {
-		s.due--
-	}
-	t.due = false
+	s.unmark(t)
 	delete(s.all, name)
 }
 
@@ -122,10 +123,54 @@ func (s *ids) change(t *taken, how func(a *weir.Act)) {
 }
 
 func (s *ids) mark(t *taken) {
-	if !t.due && s.all[idOf(&t.act)] == t {
-		t.due = true
-		s.due++
+	if t.due || s.all[idOf(&t.act)] != t {
+		return
 	}
+	t.due = true
+	s.dues.Add(1)
+	for i := range t.act.Charges {
+		key := t.act.Charges[i].Key
+		if s.byKey[key] == nil {
+			s.byKey[key] = map[*taken]struct{}{}
+		}
+		s.byKey[key][t] = struct{}{}
+	}
+}
+
+func (s *ids) unmark(t *taken) {
+	if !t.due {
+		return
+	}
+	t.due = false
+	s.dues.Add(-1)
+	for i := range t.act.Charges {
+		key := t.act.Charges[i].Key
+		if delete(s.byKey[key], t); len(s.byKey[key]) == 0 {
+			delete(s.byKey, key)
+		}
+	}
+}
+
+// owes reports whether anything is to be amended.
+func (s *ids) owes() bool { return s.dues.Load() > 0 }
+
+// under returns the amendments that concern a key, some of them if there are many.
+func (s *ids) under(key string, now int64) []amendment {
+	if !s.owes() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []amendment
+	for t := range s.byKey[key] {
+		if len(all) == perCall {
+			break
+		}
+		if now < t.until {
+			all = append(all, t.amendment())
+		}
+	}
+	return all
 }
 
 // amend has the store amended.
@@ -147,11 +192,7 @@ func (s *ids) replied(t *taken) (changes int) {
 }
 
 // toAmend is how many takes are to be amended.
-func (s *ids) toAmend() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.due
-}
+func (s *ids) toAmend() int { return int(s.dues.Load()) }
 
 // An amendment is an act that amends a take, and which state of it.
 type amendment struct {
@@ -160,12 +201,19 @@ type amendment struct {
 	changes int
 }
 
+// amendment is the act that makes the store agree with what the caller was told last.
+func (t *taken) amendment() amendment {
+	a := copyOf(&t.act)
+	a.Kind = weir.Amend
+	return amendment{a, t, t.changes}
+}
+
 // collect returns up to so many amendments.
 func (s *ids) collect(most int, now int64) []amendment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []amendment
-	if s.due == 0 {
+	if !s.owes() {
 		return nil
 	}
 	for name, t := range s.all {
@@ -176,9 +224,7 @@ func (s *ids) collect(most int, now int64) []amendment {
 		case now >= t.until:
 			s.remove(name, t)
 		default:
-			a := copyOf(&t.act)
-			a.Kind = weir.Amend
-			all = append(all, amendment{a, t, t.changes})
+			all = append(all, t.amendment())
 		}
 	}
 	return all

@@ -142,6 +142,11 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 		return nil
 	}
 	t.next.Take(ctx, acts)
+	return t.recorded(acts)
+}
+
+// recorded takes in what became of the records of debts.
+func (t *Taker) recorded(acts []*weir.Act) error {
 	var failure error
 	for _, a := range acts {
 		failure = errors.Join(failure, t.concluded(a, func(a *weir.Act) {
@@ -155,7 +160,7 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 			default:
 				t.counts.doubtful.Add(c.Cost)
 			}
-			t.debts.done(1)
+			t.debts.done(c)
 		}))
 	}
 	return failure
@@ -197,6 +202,11 @@ func (t *Taker) settleIDs(ctx context.Context) error {
 		acts[i] = all[i].Act
 	}
 	t.next.Take(ctx, acts)
+	return t.amended(all)
+}
+
+// amended takes in what became of amendments.
+func (t *Taker) amended(all []amendment) error {
 	var failure error
 	for _, a := range all {
 		switch {
