@@ -57,7 +57,7 @@ func (t *Taker) errand(ctx context.Context, e *errands, c *weir.Charge) {
 			}
 		}
 	}
-	for _, a := range t.ids.under(c.Key, t.now()) {
+	for _, a := range t.ids.under(c.Key, t.now(), t.following.any) {
 		if !slices.ContainsFunc(e.amends, func(b amendment) bool { return b.of == a.of }) {
 			e.amends = append(e.amends, a)
 		}

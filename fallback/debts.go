@@ -99,6 +99,21 @@ func (d *debts) add(c *weir.Charge, units int64, s span) bool {
 	return true
 }
 
+// cancel takes up to so many units of a key away, which the store has charged, and
+// returns how many.
+func (d *debts) cancel(c *weir.Charge, units int64) int64 {
+	sh := &d.shards[d.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	own := sh.all[debtorOf(c)]
+	if own == nil {
+		return 0
+	}
+	n := min(own.units, units)
+	own.units -= n
+	return n
+}
+
 // collect takes up to so many debts out, as acts that charge the store. Those of
 // which nothing counts any more are dropped; the others count until done.
 func (d *debts) collect(most int, now int64) []*weir.Act {

@@ -120,16 +120,17 @@ type Taker struct {
 	changed   func(*weir.Charge)
 	logger    *slog.Logger
 
-	known   *known
-	local   *memstore.Store
-	now     func() int64 // µs
-	shares  shares
-	ids     *ids
-	debts   *debts
-	returns returns
-	counts  counts
-	scratch sync.Pool
-	mending mending
+	known     *known
+	local     *memstore.Store
+	now       func() int64 // µs
+	shares    shares
+	ids       *ids
+	debts     *debts
+	returns   returns
+	following following
+	counts    counts
+	scratch   sync.Pool
+	mending   mending
 }
 
 // An inFlight is a Taker that knows what it was asked and has not answered.

@@ -155,7 +155,7 @@ func (s *ids) unmark(t *taken) {
 func (s *ids) owes() bool { return s.dues.Load() > 0 }
 
 // under returns the amendments that concern a key, some of them if there are many.
-func (s *ids) under(key string, now int64) []amendment {
+func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) []amendment {
 	if !s.owes() {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (s *ids) under(key string, now int64) []amendment {
 		if len(all) == perCall {
 			break
 		}
-		if now < t.until {
+		if now < t.until && (t.act.Allowed() || !kept(&t.act)) {
 			all = append(all, t.amendment())
 		}
 	}
@@ -208,8 +208,8 @@ func (t *taken) amendment() amendment {
 	return amendment{a, t, t.changes}
 }
 
-// collect returns up to so many amendments.
-func (s *ids) collect(most int, now int64) []amendment {
+// collect returns up to so many amendments. Those that give something back may be kept.
+func (s *ids) collect(most int, now int64, kept func(*weir.Act) bool) []amendment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []amendment
@@ -223,6 +223,7 @@ func (s *ids) collect(most int, now int64) []amendment {
 		case !t.due:
 		case now >= t.until:
 			s.remove(name, t)
+		case !t.act.Allowed() && kept(&t.act):
 		default:
 			all = append(all, t.amendment())
 		}

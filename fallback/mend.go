@@ -92,6 +92,8 @@ func (t *Taker) wake() {
 // mend settles until nothing is left.
 func (t *Taker) mend() {
 	pause, units := restMin, t.counts.chargedBack.Load()
+	// The outcomes of a batch come together, and may cancel each other out.
+	t.pause(restMin)
 	for failures := 0; !t.mended(); {
 		began := time.Now()
 		if err := t.settleSome(); err != nil {
@@ -122,12 +124,13 @@ func (t *Taker) mended() bool {
 	return true
 }
 
-// settleSome settles some of each. Acts that certainly were not applied are tried again
+// settleSome settles some of each: what is to be charged first, and then what is to go
+// back, so that nobody else gets that meanwhile. Acts that certainly were not applied are tried again
 // later, and amendments always.
 func (t *Taker) settleSome() error {
 	ctx, cancel := context.WithTimeout(t.mending.ctx, callFor)
 	defer cancel()
-	return errors.Join(t.settleReturns(ctx), t.settleIDs(ctx), t.settleDebts(ctx))
+	return errors.Join(t.settleIDs(ctx), t.settleDebts(ctx), t.settleReturns(ctx))
 }
 
 // again reports whether the store has certainly not applied an act.
@@ -168,7 +171,7 @@ func (t *Taker) recorded(acts []*weir.Act) error {
 
 // settleReturns gives units back.
 func (t *Taker) settleReturns(ctx context.Context) error {
-	acts := t.returns.collect(perCall)
+	acts := t.returns.collect(perCall, t.following.any)
 	if len(acts) == 0 {
 		return nil
 	}
@@ -193,7 +196,7 @@ func (t *Taker) settleReturns(ctx context.Context) error {
 
 // settleIDs amends takes.
 func (t *Taker) settleIDs(ctx context.Context) error {
-	all := t.ids.collect(perCall, t.now())
+	all := t.ids.collect(perCall, t.now(), t.following.any)
 	if len(all) == 0 {
 		return nil
 	}
