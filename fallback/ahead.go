@@ -49,18 +49,22 @@ func (t *Taker) errand(ctx context.Context, e *errands, c *weir.Charge) {
 		if record != nil {
 			e.records = append(e.records, record)
 		}
-		if busy != nil && len(e.records) == 0 {
-			// Somebody who waits for others keeps nothing that others wait for.
-			select {
-			case <-busy:
-			case <-ctx.Done():
-			}
-		}
+		e.wait(ctx, busy)
 	}
-	for _, a := range t.ids.under(c.Key, t.now(), t.following.any) {
-		if !slices.ContainsFunc(e.amends, func(b amendment) bool { return b.of == a.of }) {
-			e.amends = append(e.amends, a)
-		}
+	amends, busy := t.ids.under(c.Key, t.now(), t.following.any)
+	e.amends = append(e.amends, amends...)
+	e.wait(ctx, busy)
+}
+
+// wait waits for what somebody else settles. Whoever waits keeps nothing that others wait
+// for.
+func (e *errands) wait(ctx context.Context, busy <-chan struct{}) {
+	if busy == nil || len(e.records)+len(e.amends) > 0 {
+		return
+	}
+	select {
+	case <-busy:
+	case <-ctx.Done():
 	}
 }
 

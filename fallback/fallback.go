@@ -224,6 +224,9 @@ func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
 	defer func() {
 		if !returned {
 			t.debts.drop(first.records, t.now())
+			for i := range first.amends {
+				t.ids.over(first.amends[i].of)
+			}
 		}
 	}()
 	t.next.Take(ctx, first.before(acts))

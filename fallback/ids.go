@@ -36,9 +36,12 @@ type taken struct {
 	// told: the caller got decisions, so that the id is answered here.
 	told bool
 	// out is closed once the reply to the take has come; nil if it was never sent.
-	out     chan struct{}
-	due     bool // the store is to be amended
-	changes int  // to what the caller was told
+	out chan struct{}
+	due bool // the store is to be amended
+	// busy is closed once the amendment that is in flight has its reply; nil if none is.
+	// A later one must not overtake it.
+	busy    chan struct{}
+	changes int // to what the caller was told
 }
 
 func newIDs(most int) *ids {
@@ -154,23 +157,33 @@ func (s *ids) unmark(t *taken) {
 // owes reports whether anything is to be amended.
 func (s *ids) owes() bool { return s.dues.Load() > 0 }
 
-// under returns the amendments that concern a key, some of them if there are many.
-func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) []amendment {
+// under returns the amendments that concern a key, some of them if there are many. If
+// there are others in flight, busy is closed once one of them is over.
+func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) (all []amendment, busy <-chan struct{}) {
 	if !s.owes() {
-		return nil
+		return nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []amendment
 	for t := range s.byKey[key] {
-		if len(all) == perCall {
-			break
-		}
-		if now < t.until && (t.act.Allowed() || !kept(&t.act)) {
+		switch {
+		case len(all) == perCall:
+			return all, busy
+		case t.busy != nil:
+			busy = t.busy
+		case now < t.until && (t.act.Allowed() || !kept(&t.act)):
 			all = append(all, t.amendment())
 		}
 	}
-	return all
+	return all, busy
+}
+
+// over notes that an amendment has its reply.
+func (s *ids) over(t *taken) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(t.busy)
+	t.busy = nil
 }
 
 // amend has the store amended.
@@ -201,8 +214,10 @@ type amendment struct {
 	changes int
 }
 
-// amendment is the act that makes the store agree with what the caller was told last.
+// amendment is the act that makes the store agree with what the caller was told last. It
+// is in flight until over.
 func (t *taken) amendment() amendment {
+	t.busy = make(chan struct{})
 	a := copyOf(&t.act)
 	a.Kind = weir.Amend
 	return amendment{a, t, t.changes}
@@ -220,7 +235,7 @@ func (s *ids) collect(most int, now int64, kept func(*weir.Act) bool) []amendmen
 		switch {
 		case len(all) == most:
 			return all
-		case !t.due:
+		case !t.due || t.busy != nil:
 		case now >= t.until:
 			s.remove(name, t)
 		case !t.act.Allowed() && kept(&t.act):

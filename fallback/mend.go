@@ -20,6 +20,9 @@ const (
 	rest, restMin = 4, 2 * time.Millisecond
 	// restFailed is the pause after a call that failed, and restMax the longest.
 	restFailed, restMax = 20 * time.Millisecond, 200 * time.Millisecond
+	// failuresAtStop is how many calls in a row may fail once Stop was called: a store
+	// that was unreachable for a moment is waited for.
+	failuresAtStop = 4
 )
 
 // mending is the work in the background.
@@ -102,7 +105,7 @@ func (t *Taker) mend() {
 		} else {
 			pause, failures = max(restMin, rest*time.Since(began)), 0
 		}
-		if !t.pause(pause) && failures > 1 {
+		if !t.pause(pause) && failures > failuresAtStop {
 			// There is no time left to wait for better.
 			t.mending.cut()
 		}
@@ -212,16 +215,17 @@ func (t *Taker) settleIDs(ctx context.Context) error {
 func (t *Taker) amended(all []amendment) error {
 	var failure error
 	for _, a := range all {
-		switch {
-		case a.Err == nil || errors.Is(a.Err, weir.ErrInvalid):
+		failure = errors.Join(failure, t.concluded(a.Act, func(reply *weir.Act) {
+			t.ids.over(a.of)
+			if reply.Err != nil && !errors.Is(reply.Err, weir.ErrInvalid) {
+				return
+			}
 			t.counts.settled.Add(1)
 			t.gone(a.of, a.changes)
 			for i := range a.Charges {
 				t.changed(&a.Charges[i])
 			}
-		default:
-			failure = a.Err
-		}
+		}))
 	}
 	return failure
 }
@@ -250,9 +254,13 @@ func (t *Taker) pause(d time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+	case <-t.mending.ctx.Done():
+	}
+	select {
 	case <-t.mending.ending:
 		return false
+	default:
+		return true
 	}
 }
 

@@ -186,6 +186,9 @@ func (l *layers) open(t *testing.T, url string) *front {
 // settle waits until the store was told all there is to tell. Takes go on.
 func (f *front) settle(t *testing.T) {
 	t.Helper()
+	for deadline := time.Now().Add(startTimeout); f.Stats().Owed > 0 && time.Now().Before(deadline); {
+		time.Sleep(think)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if err := f.Stop(ctx); err != nil {
