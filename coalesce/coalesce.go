@@ -236,7 +236,7 @@ func (c *Coalescer) reachable(acts []*weir.Act) []*weir.Act {
 	left := make([]*weir.Act, 0, len(acts))
 	for _, a := range acts {
 		if out := c.outOf(a); out != nil {
-			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, out)
+			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
 			continue
 		}
 		left = append(left, a)

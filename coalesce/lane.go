@@ -159,7 +159,9 @@ func (l *lane) free(b *batch) (freed, start bool) {
 	return true, l.busy
 }
 
-// clear empties the lane and returns the batches that had not left; they never will.
+// clear empties the lane and returns the batches that had not left; they never will. The
+// call in flight keeps the lane, and is not late before the outage is over, so that what
+// comes then does not overtake it.
 func (l *lane) clear() []*batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,9 +171,6 @@ func (l *lane) clear() []*batch {
 		l.stats.Withdrawn += int64(len(b.acts))
 		l.waiting -= len(b.acts)
 	}
-	l.queue = nil
-	if l.current != nil {
-		l.current, l.busy = nil, false
-	}
+	l.queue, l.ticks = nil, 0
 	return dismissed
 }

@@ -225,8 +225,8 @@ func (c *Coalescer) letGo(n *node, b *batch) {
 	}
 }
 
-// dismiss answers the callers of batches that have not left, and lets go of those that
-// have: they keep no lane any more, and do not count as late.
+// dismiss answers the callers of batches that have not left. Those that have do not count
+// as late.
 func (n *node) dismiss(out *outage.Error) {
 	for i := range n.lanes {
 		l := &n.lanes[i]

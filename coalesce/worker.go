@@ -74,7 +74,7 @@ func (c *Coalescer) run(l *lane) {
 func (c *Coalescer) carry(l *lane, b *batch) (kept bool) {
 	ended := false
 	defer func() {
-		kept = l.arrive(b)
+		kept = !b.pending && l.arrive(b)
 		if !ended && kept {
 			// This goroutine is being ended.
 			c.start(l)
@@ -86,7 +86,8 @@ func (c *Coalescer) carry(l *lane, b *batch) (kept bool) {
 }
 
 // call asks the wrapped Taker for a batch and hands the answers out, however it ends.
-// Answers that are late are handed out when they come.
+// Answers that are late are handed out when they come; the batch keeps its lane until
+// then, or until it counts as late, so that later ones do not overtake it.
 func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 	returned := false
 	defer func() {
@@ -100,13 +101,17 @@ func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 			c.land(l, b, panicked)
 			return
 		}
-		b.ended = false
+		b.ended, b.pending = false, true
 		var missing atomic.Int64
 		missing.Store(int64(len(late)))
 		for _, p := range late {
 			p.Then(func(*weir.Act) {
-				if missing.Add(-1) == 0 {
-					c.land(l, b, nil)
+				if missing.Add(-1) > 0 {
+					return
+				}
+				c.land(l, b, nil)
+				if l.leave(b) {
+					c.start(l)
 				}
 			})
 		}

@@ -128,6 +128,7 @@ type Taker struct {
 	debts     *debts
 	returns   returns
 	following following
+	deciding  deciding
 	counts    counts
 	scratch   sync.Pool
 	mending   mending
@@ -196,6 +197,15 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 		return
 	}
 	t.ask(within, acts)
+	if again := t.answer(ctx, acts, true); len(again) > 0 {
+		t.ask(within, again)
+		t.answer(ctx, again, false)
+	}
+}
+
+// answer decides by policy what the store did not. It returns the acts that were not sent
+// because of an outage which is over, if they may be asked for again.
+func (t *Taker) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (again []*weir.Act) {
 	for _, a := range acts {
 		switch {
 		case !failed(a):
@@ -206,11 +216,48 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 			// Nobody reads an answer any more.
 			t.counts.left.Add(1)
 			t.abandoned(a)
-		default:
-			t.counts.reason(a.Err)
-			t.instead(a, a.Err)
+		case !t.decide(a, mayAsk):
+			again = append(again, a)
 		}
 	}
+	return again
+}
+
+// decide decides an act by policy, and reports whether it did: not if the store can be
+// asked again.
+func (t *Taker) decide(a *weir.Act, mayAsk bool) bool {
+	defer t.deciding.end(t.deciding.begin(a, t.debts))
+	var out *outage.Error
+	if mayAsk && t.reachable != nil && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && t.reachable.Reachable(a) {
+		a.Err = nil
+		return false
+	}
+	var late weir.Pending
+	if errors.As(a.Err, &late) && landed(a, late) && !failed(a) {
+		t.learn(a)
+		return true
+	}
+	t.counts.reason(a.Err)
+	t.instead(a, a.Err)
+	return true
+}
+
+// landed reports whether the late reply to an act has come by now, and hands its answers
+// over.
+func landed(a *weir.Act, late weir.Pending) bool {
+	const waiting, come, left = 0, 1, 2
+	var state atomic.Int32
+	var reply *weir.Act
+	late.Then(func(r *weir.Act) {
+		reply = copyOf(r)
+		state.CompareAndSwap(waiting, come)
+	})
+	if state.CompareAndSwap(waiting, left) {
+		return false
+	}
+	a.Err = reply.Err
+	copy(a.Decisions, reply.Decisions)
+	return true
 }
 
 // ask has the store decide acts, once it was told what is owed under their keys.

@@ -30,8 +30,8 @@ const (
 	maxNodes = 1024
 )
 
-// An Error says that a node is out: since when, and why. It is of the class
-// [weir.ErrNotApplied], because nothing is sent to a node that is out.
+// An Error says that a node is out: since when, and why. It has no class: calls that had
+// left when the node went out may have been applied, and later ones were not.
 type Error struct {
 	Node  string
 	Since time.Time
@@ -46,9 +46,6 @@ var ErrSilent = errors.New("no reply")
 func (e *Error) Error() string {
 	return fmt.Sprintf("the store%s is unreachable since %s: %v", named(" ", e.Node), e.Since.UTC().Format(time.TimeOnly), e.Cause)
 }
-
-// Unwrap returns [weir.ErrNotApplied].
-func (e *Error) Unwrap() error { return weir.ErrNotApplied }
 
 // Silent reports whether the node was silent, and not refusing.
 func (e *Error) Silent() bool { return errors.Is(e.Cause, ErrSilent) }
