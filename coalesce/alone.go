@@ -22,7 +22,7 @@ func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) bool {
 	}
 	t := ticket{coalescer: c, lane: l, batch: b, acts: acts, own: own}
 	defer func() {
-		if l.leave(b) {
+		if !b.pending && l.leave(b) {
 			c.start(l)
 		}
 		t.conclude(ctx)
@@ -52,8 +52,8 @@ func (l *lane) claim(b *batch) bool {
 	return true
 }
 
-// leave ends the claim of a lone call, and reports whether somebody has to run the
-// lane now.
+// leave ends the call that keeps the lane, if it still does, and reports whether somebody
+// has to run the lane now.
 func (l *lane) leave(b *batch) (start bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

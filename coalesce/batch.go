@@ -22,6 +22,9 @@ type batch struct {
 	late  bool       // guarded by the node's mu; it counts as late
 
 	alone bool // its only caller waits in the call
+	// pending: the call has returned, and its reply will come later.
+	pending bool
+	ended   bool // its context ended before the call returned, and nothing is pending
 
 	// wake is closed when the callers are answered: by the reply, or because of an
 	// outage. A call that is alone has none until it waits for a late reply.

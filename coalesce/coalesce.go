@@ -107,6 +107,13 @@ type Keeper interface {
 	Interrupt()
 }
 
+// A Signer is a [weir.Taker] that notices when a node of it says something that is no
+// reply to a call: that it greets a connection, or does not know a script.
+type Signer interface {
+	// OnSign has f called with the name of the node each time, from many goroutines.
+	OnSign(f func(node string))
+}
+
 // ProbeKey is the key that is charged to find out whether a store answers that is no
 // [Prober].
 const ProbeKey = "coalesce;probe"
@@ -137,8 +144,9 @@ type Coalescer struct {
 	working sync.WaitGroup
 	mu      sync.Mutex // guards stopped
 	stopped bool
-	out     atomic.Int64 // calls of the store that have not returned
-	late    atomic.Int64 // replies that came after their callers had left
+	out     atomic.Int64                  // calls of the store that have not returned
+	none    atomic.Pointer[chan struct{}] // closed when there are none; nil if nobody waits
+	late    atomic.Int64                  // replies that came after their callers had left
 }
 
 // Wrap returns a Coalescer that asks next. If next is a [Laner], one call is in
@@ -164,6 +172,9 @@ func Wrap(next weir.Taker, o Options) *Coalescer {
 	c.sendHome()
 	if c.noder == nil {
 		c.only = c.node("")
+	}
+	if s, ok := weir.As[Signer](next); ok {
+		s.OnSign(c.sign)
 	}
 	return c
 }
@@ -225,13 +236,17 @@ func (c *Coalescer) reachable(acts []*weir.Act) []*weir.Act {
 	left := make([]*weir.Act, 0, len(acts))
 	for _, a := range acts {
 		if out := c.outOf(a); out != nil {
-			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, out)
+			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
 			continue
 		}
 		left = append(left, a)
 	}
 	return left
 }
+
+// Reachable reports whether the store would be asked for an act: no node that has a part
+// in it is out.
+func (c *Coalescer) Reachable(a *weir.Act) bool { return !c.watch.Any() || c.outOf(a) == nil }
 
 // outOf returns the outage that an act would meet; nil if there is none.
 func (c *Coalescer) outOf(a *weir.Act) *outage.Error {
@@ -269,12 +284,33 @@ func (c *Coalescer) Stop(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		c.working.Wait()
+		c.landed(ctx)
 	}()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("coalesce: stop: %d calls of the store have no reply: %w", c.out.Load(), ctx.Err())
+	}
+}
+
+// landed waits until no call of the store is out, those aside that came after it was
+// called, or until ctx ends.
+func (c *Coalescer) landed(ctx context.Context) {
+	fresh := make(chan struct{})
+	none := &fresh
+	for !c.none.CompareAndSwap(nil, &fresh) {
+		if none = c.none.Load(); none != nil {
+			break
+		}
+		none = &fresh
+	}
+	if c.out.Load() == 0 {
+		return
+	}
+	select {
+	case <-*none:
+	case <-ctx.Done():
 	}
 }
 

@@ -139,6 +139,13 @@ func (l *lane) overdue(ticks int) *batch {
 	return nil
 }
 
+// keptBy reports whether a call keeps the lane.
+func (l *lane) keptBy(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current == b
+}
+
 // free takes the lane from a call, and reports whether the call still kept it, and
 // whether somebody has to run the lane now.
 func (l *lane) free(b *batch) (freed, start bool) {
@@ -152,7 +159,9 @@ func (l *lane) free(b *batch) (freed, start bool) {
 	return true, l.busy
 }
 
-// clear empties the lane and returns the batches that had not left; they never will.
+// clear empties the lane and returns the batches that had not left; they never will. The
+// call in flight keeps the lane, and is not late before the outage is over, so that what
+// comes then does not overtake it.
 func (l *lane) clear() []*batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,9 +171,6 @@ func (l *lane) clear() []*batch {
 		l.stats.Withdrawn += int64(len(b.acts))
 		l.waiting -= len(b.acts)
 	}
-	l.queue = nil
-	if l.current != nil {
-		l.current, l.busy = nil, false
-	}
+	l.queue, l.ticks = nil, 0
 	return dismissed
 }

@@ -64,28 +64,40 @@ func (c *Coalescer) lane(a *weir.Act) *lane {
 // send notes that a batch leaves, and returns the context of its call.
 func (c *Coalescer) send(ctx context.Context, n *node, b *batch) context.Context {
 	c.out.Add(1)
+	if n.several {
+		// Before the watch can see the batch.
+		b.trace = &trace{coalescer: c, waiting: map[*node]outage.Era{}}
+		ctx = outage.With(ctx, b.trace)
+	}
 	n.mu.Lock()
 	n.inFlight[b] = struct{}{}
 	n.mu.Unlock()
-	if n.several {
-		b.trace = &trace{coalescer: c, waiting: map[*node]outage.Era{}}
-		return outage.With(ctx, b.trace)
+	if !n.several {
+		b.era = n.Begin()
 	}
-	b.era = n.Begin()
 	return ctx
 }
 
 // returned notes that a batch is back, and what that says of its node.
 func (c *Coalescer) returned(n *node, b *batch) {
-	c.out.Add(-1)
 	n.mu.Lock()
 	delete(n.inFlight, b)
 	if b.late {
 		n.late--
 	}
 	n.mu.Unlock()
-	if !n.several {
-		conclude(n.Node, b.era, verdict(b.acts))
+	switch err := verdict(b.acts); {
+	case n.several:
+	case err != nil && b.ended:
+		// Its caller's time was over before it left, which is not the node's fault.
+		n.Left(b.era)
+	default:
+		conclude(n.Node, b.era, err)
+	}
+	if c.out.Add(-1) == 0 {
+		if none := c.none.Swap(nil); none != nil {
+			close(*none)
+		}
 	}
 }
 
@@ -154,13 +166,22 @@ func (t *trace) out() *outage.Error {
 	return nil
 }
 
+// sign notes that a node said something that is no reply to a call.
+func (c *Coalescer) sign(name string) {
+	if n, found := c.nodes.Load(name); found {
+		n.(*node).Sign()
+	}
+}
+
 // look answers those who wait for nodes that are out, and makes way for others where a
 // call is late. The watch calls it at every tick.
 func (c *Coalescer) look(heard bool) {
 	c.nodes.Range(func(_, v any) bool {
 		n := v.(*node)
 		if n.several {
-			n.tell(func(b *batch) *outage.Error { return b.trace.out() })
+			for _, b := range n.tell(func(b *batch) *outage.Error { return b.trace.out() }) {
+				c.letGo(n, b)
+			}
 		} else if out := n.Out(); out != nil {
 			n.tell(func(*batch) *outage.Error { return out })
 			n.dismiss(out)
@@ -175,19 +196,37 @@ func (c *Coalescer) look(heard bool) {
 	})
 }
 
-// tell answers the callers of batches in flight for which there is an outage.
-func (n *node) tell(of func(*batch) *outage.Error) {
+// tell answers the callers of batches in flight for which there is an outage, and
+// returns these batches.
+func (n *node) tell(of func(*batch) *outage.Error) []*batch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	var told []*batch
 	for b := range n.inFlight {
 		if out := of(b); out != nil {
 			b.release(out)
+			told = append(told, b)
+		}
+	}
+	return told
+}
+
+// letGo frees the lane of a batch whose callers are answered: what comes behind it goes
+// to nodes that are not out. It does not count as late any more.
+func (c *Coalescer) letGo(n *node, b *batch) {
+	n.uncount(b)
+	for i := range n.lanes {
+		if l := &n.lanes[i]; l.keptBy(b) {
+			if _, start := l.free(b); start {
+				c.start(l)
+			}
+			return
 		}
 	}
 }
 
-// dismiss answers the callers of batches that have not left, and lets go of those that
-// have: they keep no lane any more, and do not count as late.
+// dismiss answers the callers of batches that have not left. Those that have do not count
+// as late.
 func (n *node) dismiss(out *outage.Error) {
 	for i := range n.lanes {
 		l := &n.lanes[i]
@@ -222,11 +261,11 @@ func (c *Coalescer) makeWay(n *node) {
 	}
 }
 
-// count counts one more late call, unless there are too many.
+// count counts one more late call, unless there are too many, or the reply has come.
 func (n *node) count(b *batch) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.late >= maxLate {
+	if _, out := n.inFlight[b]; !out || n.late >= maxLate {
 		return false
 	}
 	n.late++

@@ -80,9 +80,7 @@ func (t *ticket) wake() {
 		t.collect()
 	case b.unsent:
 		t.own.free()
-		for _, a := range t.acts {
-			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, b.out)
-		}
+		fail(t.acts, weir.ErrNotApplied, b.out)
 	default:
 		t.leave(b.out)
 	}

@@ -3,6 +3,7 @@ package coalesce
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 )
@@ -73,7 +74,7 @@ func (c *Coalescer) run(l *lane) {
 func (c *Coalescer) carry(l *lane, b *batch) (kept bool) {
 	ended := false
 	defer func() {
-		kept = l.arrive(b)
+		kept = !b.pending && l.arrive(b)
 		if !ended && kept {
 			// This goroutine is being ended.
 			c.start(l)
@@ -85,7 +86,8 @@ func (c *Coalescer) carry(l *lane, b *batch) (kept bool) {
 }
 
 // call asks the wrapped Taker for a batch and hands the answers out, however it ends.
-// Answers that are late are handed out when they come.
+// Answers that are late are handed out when they come; the batch keeps its lane until
+// then, or until it counts as late, so that later ones do not overtake it.
 func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 	returned := false
 	defer func() {
@@ -93,25 +95,42 @@ func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 		if !returned {
 			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
 		}
-		if late := pendingOf(b.acts); returned && late != nil {
-			late.Then(func(*weir.Act) { c.land(l, b, nil) })
+		b.ended = ctx.Err() != nil
+		late := pendingOf(b.acts)
+		if !returned || len(late) == 0 {
+			c.land(l, b, panicked)
 			return
 		}
-		c.land(l, b, panicked)
+		b.ended, b.pending = false, true
+		var missing atomic.Int64
+		missing.Store(int64(len(late)))
+		for _, p := range late {
+			p.Then(func(*weir.Act) {
+				if missing.Add(-1) > 0 {
+					return
+				}
+				c.land(l, b, nil)
+				if l.leave(b) {
+					c.start(l)
+				}
+			})
+		}
 	}()
 	c.next.Take(c.send(ctx, l.node, b), b.acts)
 	returned = true
 }
 
-// pendingOf returns what waits for the reply to acts; nil if they are answered.
-func pendingOf(acts []*weir.Act) weir.Pending {
+// pendingOf returns what waits for the replies to acts. They may have left in several
+// calls, whose replies come by themselves.
+func pendingOf(acts []*weir.Act) []weir.Pending {
+	var all []weir.Pending
 	for _, a := range acts {
 		var late weir.Pending
 		if a.Err != nil && errors.As(a.Err, &late) {
-			return late
+			all = append(all, late)
 		}
 	}
-	return nil
+	return all
 }
 
 // land hands the answers of a batch out.

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,8 @@ type debts struct {
 	shards   [debtShards]struct {
 		mu  sync.Mutex
 		all map[debtor]*debt
+		// busy are those that are being recorded; each is closed once that is over.
+		busy map[debtor]chan struct{}
 	}
 }
 
@@ -45,7 +48,7 @@ type span struct{ now, fresh int64 }
 func newDebts(most int) *debts {
 	d := &debts{seed: maphash.MakeSeed(), perShard: max(1, most/debtShards)}
 	for i := range d.shards {
-		d.shards[i].all = map[debtor]*debt{}
+		d.shards[i].all, d.shards[i].busy = map[debtor]*debt{}, map[debtor]chan struct{}{}
 	}
 	return d
 }
@@ -96,20 +99,40 @@ func (d *debts) add(c *weir.Charge, units int64, s span) bool {
 	return true
 }
 
+// cancel takes up to so many units of a key away, which the store has charged, and
+// returns how many.
+func (d *debts) cancel(c *weir.Charge, units int64) int64 {
+	sh := &d.shards[d.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	own := sh.all[debtorOf(c)]
+	if own == nil {
+		return 0
+	}
+	n := min(own.units, units)
+	own.units -= n
+	return n
+}
+
 // collect takes up to so many debts out, as acts that charge the store. Those of
 // which nothing counts any more are dropped; the others count until done.
 func (d *debts) collect(most int, now int64) []*weir.Act {
 	var acts []*weir.Act
+	// Those of a node that is out come back: they must not keep the others from going.
+	first := rand.IntN(debtShards)
 	for i := range d.shards {
-		sh := &d.shards[i]
+		sh := &d.shards[(first+i)%debtShards]
 		sh.mu.Lock()
 		for who, own := range sh.all {
 			if len(acts) == most {
 				break
 			}
+			if sh.busy[who] != nil {
+				continue
+			}
 			delete(sh.all, who)
 			if own.units > 0 && now < own.until {
-				acts = append(acts, own.record(who))
+				acts, sh.busy[who] = append(acts, own.record(who)), make(chan struct{})
 			} else {
 				d.size.Add(-1)
 			}
@@ -117,6 +140,28 @@ func (d *debts) collect(most int, now int64) []*weir.Act {
 		sh.mu.Unlock()
 	}
 	return acts
+}
+
+// claim takes the debt of one key out, as an act that charges the store, which counts
+// until done; nil if it owes nothing. If it is being recorded, busy is closed once that
+// is over.
+func (d *debts) claim(c *weir.Charge, now int64) (record *weir.Act, busy <-chan struct{}) {
+	sh, who := &d.shards[d.shard(c.Key)], debtorOf(c)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if busy := sh.busy[who]; busy != nil {
+		return nil, busy
+	}
+	own := sh.all[who]
+	if own == nil || own.units == 0 || now >= own.until {
+		return nil, nil
+	}
+	// The caller's key may be in memory that is used again.
+	who.key = strings.Clone(who.key)
+	delete(sh.all, who)
+	sh.busy[who] = make(chan struct{})
+	record = own.record(who)
+	return record, nil
 }
 
 // record is the act that charges the store, with no more than one full drain.
@@ -135,8 +180,23 @@ func (d *debts) back(a *weir.Act, now int64) bool {
 	return d.add(c, c.Cost, span{now, c.At})
 }
 
-// done ends debts that were collected.
-func (d *debts) done(n int) { d.size.Add(-int64(n)) }
+// drop puts debts back that were taken out for a call that did not return.
+func (d *debts) drop(records []*weir.Act, now int64) {
+	for _, a := range records {
+		d.back(a, now)
+		d.done(&a.Charges[0])
+	}
+}
+
+// done ends a debt that was taken out.
+func (d *debts) done(c *weir.Charge) {
+	sh, who := &d.shards[d.shard(c.Key)], debtorOf(c)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	close(sh.busy[who])
+	delete(sh.busy, who)
+	d.size.Add(-1)
+}
 
 // owing is how many keys owe something.
 func (d *debts) owing(now int64) int {

@@ -111,7 +111,8 @@ type Options struct {
 // made, so that it may be recorded twice; with an id it never is.
 type Taker struct {
 	next      weir.Taker
-	flight    inFlight // nil: nobody knows what is in flight
+	flight    inFlight  // nil: nobody knows what is in flight
+	reachable reachable // nil: that is not known
 	policy    func(*weir.Charge) Policy
 	patience  time.Duration
 	usual     *deadline.Group // of calls that end after it
@@ -119,16 +120,18 @@ type Taker struct {
 	changed   func(*weir.Charge)
 	logger    *slog.Logger
 
-	known   *known
-	local   *memstore.Store
-	now     func() int64 // µs
-	shares  shares
-	ids     *ids
-	debts   *debts
-	returns returns
-	counts  counts
-	scratch sync.Pool
-	mending mending
+	known     *known
+	local     *memstore.Store
+	now       func() int64 // µs
+	shares    shares
+	ids       *ids
+	debts     *debts
+	returns   returns
+	following following
+	deciding  deciding
+	counts    counts
+	scratch   sync.Pool
+	mending   mending
 }
 
 // An inFlight is a Taker that knows what it was asked and has not answered.
@@ -160,6 +163,7 @@ func Wrap(next weir.Taker, o Options) *Taker {
 		t.changed = func(*weir.Charge) {}
 	}
 	t.flight, _ = weir.As[inFlight](next)
+	t.reachable, _ = weir.As[reachable](next)
 	t.local = memstore.New(memstore.Options{
 		MaxBytes: cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes),
 		Now:      func() time.Time { return time.UnixMicro(t.now()) }, Logger: o.Logger,
@@ -192,7 +196,16 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 	if len(acts) == 0 {
 		return
 	}
-	t.next.Take(within, acts)
+	t.ask(within, acts)
+	if again := t.answer(ctx, acts, true); len(again) > 0 {
+		t.ask(within, again)
+		t.answer(ctx, again, false)
+	}
+}
+
+// answer decides by policy what the store did not. It returns the acts that were not sent
+// because of an outage which is over, if they may be asked for again.
+func (t *Taker) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (again []*weir.Act) {
 	for _, a := range acts {
 		switch {
 		case !failed(a):
@@ -203,10 +216,70 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 			// Nobody reads an answer any more.
 			t.counts.left.Add(1)
 			t.abandoned(a)
-		default:
-			t.counts.reason(a.Err)
-			t.instead(a, a.Err)
+		case !t.decide(a, mayAsk):
+			again = append(again, a)
 		}
+	}
+	return again
+}
+
+// decide decides an act by policy, and reports whether it did: not if the store can be
+// asked again.
+func (t *Taker) decide(a *weir.Act, mayAsk bool) bool {
+	defer t.deciding.end(t.deciding.begin(a, t.debts))
+	var out *outage.Error
+	if mayAsk && t.reachable != nil && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && t.reachable.Reachable(a) {
+		a.Err = nil
+		return false
+	}
+	var late weir.Pending
+	if errors.As(a.Err, &late) && landed(a, late) && !failed(a) {
+		t.learn(a)
+		return true
+	}
+	t.counts.reason(a.Err)
+	t.instead(a, a.Err)
+	return true
+}
+
+// landed reports whether the late reply to an act has come by now, and hands its answers
+// over.
+func landed(a *weir.Act, late weir.Pending) bool {
+	const waiting, come, left = 0, 1, 2
+	var state atomic.Int32
+	var reply *weir.Act
+	late.Then(func(r *weir.Act) {
+		reply = copyOf(r)
+		state.CompareAndSwap(waiting, come)
+	})
+	if state.CompareAndSwap(waiting, left) {
+		return false
+	}
+	a.Err = reply.Err
+	copy(a.Decisions, reply.Decisions)
+	return true
+}
+
+// ask has the store decide acts, once it was told what is owed under their keys.
+func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
+	first := t.ahead(ctx, acts)
+	if first == nil {
+		t.next.Take(ctx, acts)
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			t.debts.drop(first.records, t.now())
+			for i := range first.amends {
+				t.ids.over(first.amends[i].of)
+			}
+		}
+	}()
+	t.next.Take(ctx, first.before(acts))
+	returned = true
+	if t.recorded(first.records) != nil || t.amended(first.amends) != nil {
+		t.wake()
 	}
 }
 

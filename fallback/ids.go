@@ -18,9 +18,11 @@ type ids struct {
 	used atomic.Bool // there is or was one
 	most int
 
-	mu  sync.Mutex // guards what follows
-	all map[idName]*taken
-	due int // how many are to be amended
+	dues atomic.Int64 // how many are to be amended
+
+	mu    sync.Mutex // guards what follows
+	all   map[idName]*taken
+	byKey map[string]map[*taken]struct{} // those that are to be amended
 }
 
 // An idName is an id beside the key that it was taken with first, as stores keep
@@ -34,12 +36,17 @@ type taken struct {
 	// told: the caller got decisions, so that the id is answered here.
 	told bool
 	// out is closed once the reply to the take has come; nil if it was never sent.
-	out     chan struct{}
-	due     bool // the store is to be amended
-	changes int  // to what the caller was told
+	out chan struct{}
+	due bool // the store is to be amended
+	// busy is closed once the amendment that is in flight has its reply; nil if none is.
+	// A later one must not overtake it.
+	busy    chan struct{}
+	changes int // to what the caller was told
 }
 
-func newIDs(most int) *ids { return &ids{most: most, all: map[idName]*taken{}} }
+func newIDs(most int) *ids {
+	return &ids{most: most, all: map[idName]*taken{}, byKey: map[string]map[*taken]struct{}{}}
+}
 
 func idOf(a *weir.Act) idName {
 	if a.ID == "" || len(a.Charges) == 0 {
@@ -88,10 +95,7 @@ func (s *ids) add(t *taken, now int64) *taken {
 }
 
 func (s *ids) remove(name idName, t *taken) {
-	if t.due {
-		s.due--
-	}
-	t.due = false
+	s.unmark(t)
 	delete(s.all, name)
 }
 
@@ -122,10 +126,64 @@ func (s *ids) change(t *taken, how func(a *weir.Act)) {
 }
 
 func (s *ids) mark(t *taken) {
-	if !t.due && s.all[idOf(&t.act)] == t {
-		t.due = true
-		s.due++
+	if t.due || s.all[idOf(&t.act)] != t {
+		return
 	}
+	t.due = true
+	s.dues.Add(1)
+	for i := range t.act.Charges {
+		key := t.act.Charges[i].Key
+		if s.byKey[key] == nil {
+			s.byKey[key] = map[*taken]struct{}{}
+		}
+		s.byKey[key][t] = struct{}{}
+	}
+}
+
+func (s *ids) unmark(t *taken) {
+	if !t.due {
+		return
+	}
+	t.due = false
+	s.dues.Add(-1)
+	for i := range t.act.Charges {
+		key := t.act.Charges[i].Key
+		if delete(s.byKey[key], t); len(s.byKey[key]) == 0 {
+			delete(s.byKey, key)
+		}
+	}
+}
+
+// owes reports whether anything is to be amended.
+func (s *ids) owes() bool { return s.dues.Load() > 0 }
+
+// under returns the amendments that concern a key, some of them if there are many. If
+// there are others in flight, busy is closed once one of them is over.
+func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) (all []amendment, busy <-chan struct{}) {
+	if !s.owes() {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.byKey[key] {
+		switch {
+		case len(all) == perCall:
+			return all, busy
+		case t.busy != nil:
+			busy = t.busy
+		case now < t.until && (t.act.Allowed() || !kept(&t.act)):
+			all = append(all, t.amendment())
+		}
+	}
+	return all, busy
+}
+
+// over notes that an amendment has its reply.
+func (s *ids) over(t *taken) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(t.busy)
+	t.busy = nil
 }
 
 // amend has the store amended.
@@ -147,11 +205,7 @@ func (s *ids) replied(t *taken) (changes int) {
 }
 
 // toAmend is how many takes are to be amended.
-func (s *ids) toAmend() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.due
-}
+func (s *ids) toAmend() int { return int(s.dues.Load()) }
 
 // An amendment is an act that amends a take, and which state of it.
 type amendment struct {
@@ -160,25 +214,33 @@ type amendment struct {
 	changes int
 }
 
-// collect returns up to so many amendments.
-func (s *ids) collect(most int, now int64) []amendment {
+// amendment is the act that makes the store agree with what the caller was told last. It
+// is in flight until over.
+func (t *taken) amendment() amendment {
+	t.busy = make(chan struct{})
+	a := copyOf(&t.act)
+	a.Kind = weir.Amend
+	return amendment{a, t, t.changes}
+}
+
+// collect returns up to so many amendments. Those that give something back may be kept.
+func (s *ids) collect(most int, now int64, kept func(*weir.Act) bool) []amendment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []amendment
-	if s.due == 0 {
+	if !s.owes() {
 		return nil
 	}
 	for name, t := range s.all {
 		switch {
 		case len(all) == most:
 			return all
-		case !t.due:
+		case !t.due || t.busy != nil:
 		case now >= t.until:
 			s.remove(name, t)
+		case !t.act.Allowed() && kept(&t.act):
 		default:
-			a := copyOf(&t.act)
-			a.Kind = weir.Amend
-			all = append(all, amendment{a, t, t.changes})
+			all = append(all, t.amendment())
 		}
 	}
 	return all

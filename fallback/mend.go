@@ -20,6 +20,9 @@ const (
 	rest, restMin = 4, 2 * time.Millisecond
 	// restFailed is the pause after a call that failed, and restMax the longest.
 	restFailed, restMax = 20 * time.Millisecond, 200 * time.Millisecond
+	// failuresAtStop is how many calls in a row may fail once Stop was called: a store
+	// that was unreachable for a moment is waited for.
+	failuresAtStop = 4
 )
 
 // mending is the work in the background.
@@ -92,6 +95,8 @@ func (t *Taker) wake() {
 // mend settles until nothing is left.
 func (t *Taker) mend() {
 	pause, units := restMin, t.counts.chargedBack.Load()
+	// The outcomes of a batch come together, and may cancel each other out.
+	t.pause(restMin)
 	for failures := 0; !t.mended(); {
 		began := time.Now()
 		if err := t.settleSome(); err != nil {
@@ -100,7 +105,7 @@ func (t *Taker) mend() {
 		} else {
 			pause, failures = max(restMin, rest*time.Since(began)), 0
 		}
-		if !t.pause(pause) && failures > 1 {
+		if !t.pause(pause) && failures > failuresAtStop {
 			// There is no time left to wait for better.
 			t.mending.cut()
 		}
@@ -122,12 +127,13 @@ func (t *Taker) mended() bool {
 	return true
 }
 
-// settleSome settles some of each. Acts that certainly were not applied are tried again
+// settleSome settles some of each: what is to be charged first, and then what is to go
+// back, so that nobody else gets that meanwhile. Acts that certainly were not applied are tried again
 // later, and amendments always.
 func (t *Taker) settleSome() error {
 	ctx, cancel := context.WithTimeout(t.mending.ctx, callFor)
 	defer cancel()
-	return errors.Join(t.settleReturns(ctx), t.settleIDs(ctx), t.settleDebts(ctx))
+	return errors.Join(t.settleIDs(ctx), t.settleDebts(ctx), t.settleReturns(ctx))
 }
 
 // again reports whether the store has certainly not applied an act.
@@ -142,6 +148,11 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 		return nil
 	}
 	t.next.Take(ctx, acts)
+	return t.recorded(acts)
+}
+
+// recorded takes in what became of the records of debts.
+func (t *Taker) recorded(acts []*weir.Act) error {
 	var failure error
 	for _, a := range acts {
 		failure = errors.Join(failure, t.concluded(a, func(a *weir.Act) {
@@ -155,7 +166,7 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 			default:
 				t.counts.doubtful.Add(c.Cost)
 			}
-			t.debts.done(1)
+			t.debts.done(c)
 		}))
 	}
 	return failure
@@ -163,7 +174,7 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 
 // settleReturns gives units back.
 func (t *Taker) settleReturns(ctx context.Context) error {
-	acts := t.returns.collect(perCall)
+	acts := t.returns.collect(perCall, t.following.any)
 	if len(acts) == 0 {
 		return nil
 	}
@@ -188,7 +199,7 @@ func (t *Taker) settleReturns(ctx context.Context) error {
 
 // settleIDs amends takes.
 func (t *Taker) settleIDs(ctx context.Context) error {
-	all := t.ids.collect(perCall, t.now())
+	all := t.ids.collect(perCall, t.now(), t.following.any)
 	if len(all) == 0 {
 		return nil
 	}
@@ -197,18 +208,24 @@ func (t *Taker) settleIDs(ctx context.Context) error {
 		acts[i] = all[i].Act
 	}
 	t.next.Take(ctx, acts)
+	return t.amended(all)
+}
+
+// amended takes in what became of amendments.
+func (t *Taker) amended(all []amendment) error {
 	var failure error
 	for _, a := range all {
-		switch {
-		case a.Err == nil || errors.Is(a.Err, weir.ErrInvalid):
+		failure = errors.Join(failure, t.concluded(a.Act, func(reply *weir.Act) {
+			t.ids.over(a.of)
+			if reply.Err != nil && !errors.Is(reply.Err, weir.ErrInvalid) {
+				return
+			}
 			t.counts.settled.Add(1)
 			t.gone(a.of, a.changes)
 			for i := range a.Charges {
 				t.changed(&a.Charges[i])
 			}
-		default:
-			failure = a.Err
-		}
+		}))
 	}
 	return failure
 }
@@ -237,9 +254,13 @@ func (t *Taker) pause(d time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+	case <-t.mending.ctx.Done():
+	}
+	select {
 	case <-t.mending.ending:
 		return false
+	default:
+		return true
 	}
 }
 

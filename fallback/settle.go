@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -68,9 +67,11 @@ func (t *Taker) follow(a *weir.Act, late weir.Pending) {
 		known = t.remember(a, make(chan struct{}))
 	}
 	t.mending.begin()
+	t.following.begin(told)
 	late.Then(func(reply *weir.Act) {
 		defer t.mending.end()
 		t.outcome(told, reply, known)
+		t.following.end(told)
 		t.wake()
 	})
 }
@@ -217,6 +218,9 @@ func (t *Taker) owe(c *weir.Charge, units int64, fresh time.Duration) {
 	if units == 0 || c.Limit.Algorithm == weir.Concurrency {
 		return
 	}
+	if units > 0 {
+		units -= t.returns.cancel(c, units)
+	}
 	now := t.now()
 	if !t.debts.add(c, units, span{now, now + fresh.Microseconds()}) {
 		t.counts.doubtful.Add(max(0, units))
@@ -226,6 +230,10 @@ func (t *Taker) owe(c *weir.Charge, units int64, fresh time.Duration) {
 
 // giveBack has units refunded that the store charged.
 func (t *Taker) giveBack(c *weir.Charge, d *weir.Decision, units int64) {
+	if units -= t.debts.cancel(c, units); units == 0 {
+		t.counts.settled.Add(1)
+		return
+	}
 	own := *c
 	own.Cost, own.UpTo, own.At, own.Delay = units, 0, d.At, d.Delay
 	if !t.returns.add(&weir.Act{Kind: weir.Refund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
@@ -252,45 +260,4 @@ func (t *Taker) leaveSlots(known *taken) {
 	a := copyOf(&known.act)
 	a.Kind, a.Hold, a.MaxWait, a.Err = weir.Release, 0, 0, nil
 	t.here(a)
-}
-
-// returns are units to be given back.
-type returns struct {
-	most int
-	mu   sync.Mutex // guards acts
-	acts []*weir.Act
-	busy int // acts that are being given back
-}
-
-func (r *returns) add(a *weir.Act) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.acts) >= r.most {
-		return false
-	}
-	r.acts = append(r.acts, a)
-	return true
-}
-
-// collect takes up to so many out; they count until done.
-func (r *returns) collect(most int) []*weir.Act {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(most, len(r.acts))
-	taken := r.acts[:n:n]
-	r.acts = r.acts[n:]
-	r.busy += n
-	return taken
-}
-
-func (r *returns) done(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.busy -= n
-}
-
-func (r *returns) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.acts) + r.busy
 }

@@ -25,6 +25,7 @@ func (s *Store) call(ctx context.Context, run *script, args []any) (string, erro
 	told := s.tellings.done.Load()
 	reply, err := s.await(ctx, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		s.unknown.tell("")
 		reply, err = s.tell(ctx, &run.text, args, told)
 	}
 	if err != nil {

@@ -29,6 +29,8 @@ import (
 type Keeper struct {
 	dial Dialer // of connections that are not kept
 
+	greeted signs
+
 	mu    sync.Mutex // guards conns
 	conns map[*keptConn]struct{}
 }
@@ -76,7 +78,8 @@ func (k *Keeper) interrupt() {
 // A keptConn is a connection of a client.
 type keptConn struct {
 	net.Conn
-	keeper *Keeper
+	keeper  *Keeper
+	greeted bool // the server has said something; the reader's own
 	// waiting is set from a write to the first bytes of the reply.
 	waiting atomic.Bool
 	late    atomic.Pointer[lateReply]
@@ -94,6 +97,10 @@ func (c *keptConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.waiting.Store(false)
+		if !c.greeted {
+			c.greeted = true
+			c.keeper.greeted.tell("")
+		}
 	} else if c.waiting.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
 		late := &lateReply{}
 		c.late.Store(late)

@@ -136,6 +136,7 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 		if len(unknown) == 0 {
 			break
 		}
+		s.unknown.tell(s.address(ctx, unknown[0]))
 	}
 	for _, l := range loads {
 		if l.err != nil {

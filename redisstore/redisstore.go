@@ -49,6 +49,7 @@ type Store struct {
 	placed   func(tag uint32) uint32 // see placer
 	keeper   *Keeper                 // nil if the client's connections are not kept
 	scripts  scripts
+	unknown  signs // a node does not know a script
 	tellings tellings
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger

@@ -11,12 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Fault is what a [Proxy] does to one request.
 type Fault uint8
 
-// The faults. All but Pass end the client's connection.
+// The faults. All but Pass and Slow end the client's connection.
 const (
 	// Pass hands the request and its reply on.
 	Pass Fault = iota
@@ -33,8 +34,12 @@ const (
 	// Late holds the request back until the client has given up; then the
 	// server runs it.
 	Late
-	// Faults is how many there are.
+	// Faults is how many there are that end the connection, and Pass.
 	Faults
+	// Slow hands the reply on 20 ms late.
+	Slow
+
+	slowFor = 20 * time.Millisecond
 )
 
 // Proxy stands between Redis clients and a server, and lets a test choose what
@@ -44,7 +49,7 @@ type Proxy struct {
 	choose   func(request []byte) Fault
 	listener net.Listener
 	clients  sync.WaitGroup
-	done     [Faults]atomic.Int64
+	done     [Slow + 1]atomic.Int64
 	mu       sync.Mutex
 	open     map[net.Conn]bool // nil once the proxy is closed
 }
@@ -141,7 +146,10 @@ func (p *Proxy) serve(client net.Conn) {
 // the connection goes on.
 func answer(client net.Conn, requests io.Reader, reply []byte, fault Fault) bool {
 	switch fault {
-	case Pass:
+	case Pass, Slow:
+		if fault == Slow {
+			time.Sleep(slowFor)
+		}
 		_, err := client.Write(reply)
 		return err == nil
 	case Reset:

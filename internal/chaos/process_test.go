@@ -106,6 +106,7 @@ var program = sync.OnceValues(func() (string, error) {
 // again.
 type instance struct {
 	*process
+	program           func() (string, error)
 	http, grpc, admin string
 	args              []string
 }
@@ -113,10 +114,16 @@ type instance struct {
 // serve starts a server, with more arguments than it always has.
 func serve(t *testing.T, store string, more ...string) *instance {
 	t.Helper()
+	return serveProgram(t, program, store, more...)
+}
+
+// serveProgram does so with a program that is built first.
+func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("lasts some seconds")
 	}
-	i := &instance{http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
+	i := &instance{program: program, http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
 	i.args = append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,
 		"--http", i.http, "--grpc", i.grpc, "--admin", i.admin,
@@ -145,7 +152,7 @@ func (p *process) resident() int64 {
 // start starts it, again if it was stopped, and returns once it is ready.
 func (i *instance) start(t *testing.T) {
 	t.Helper()
-	path, err := program()
+	path, err := i.program()
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}

@@ -130,6 +130,7 @@ func brief(text string) string {
 type control struct {
 	stop    chan struct{}
 	stopped chan struct{}
+	mu      sync.Mutex // guards late
 	late    []time.Duration
 }
 
@@ -146,10 +147,21 @@ func startControl() *control {
 			}
 			slept := time.Now()
 			time.Sleep(nap)
+			c.mu.Lock()
 			c.late = append(c.late, time.Since(slept)-nap)
+			c.mu.Unlock()
 		}
 	}()
 	return c
+}
+
+// percentile returns how long so many in a hundred delays were at most, until now.
+func (c *control) percentile(part int) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	late := append(slices.Clone(c.late), 0)
+	slices.Sort(late)
+	return late[len(late)*part/100]
 }
 
 // end returns the worst delay that there was.

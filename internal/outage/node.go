@@ -26,6 +26,10 @@ type Node struct {
 	inFlight atomic.Uint64
 	beats    atomic.Uint64 // replies, and calls before which nothing was in flight
 	out      atomic.Pointer[Error]
+	// signs is how many signs of life there were since the last reply.
+	signs atomic.Int32
+	// unheard: a call that ended unanswered is the last that is known.
+	unheard atomic.Bool
 
 	// The watching goroutine's own.
 	seen   uint64
@@ -50,7 +54,7 @@ const eraBits = 32
 // Begin notes that a call is sent to the node. The era is for what ends it.
 func (n *Node) Begin() Era {
 	state := n.inFlight.Add(1)
-	if uint32(state) == 1 {
+	if uint32(state) == 1 && !n.unheard.Load() {
 		n.beats.Add(1)
 	}
 	if n.watch.asleep.Load() {
@@ -71,7 +75,7 @@ func (n *Node) end(era Era) {
 
 // Heard notes a reply that decided: it ends an outage.
 func (n *Node) Heard(era Era) {
-	n.beats.Add(1)
+	n.hear()
 	n.end(era)
 	if n.out.Load() != nil {
 		n.back("a late reply came")
@@ -84,7 +88,7 @@ func (n *Node) Heard(era Era) {
 // Refused notes a reply that says that the node cannot decide now. Several of them
 // begin an outage.
 func (n *Node) Refused(era Era, cause error) {
-	n.beats.Add(1)
+	n.hear()
 	n.end(era)
 	n.failed(cause)
 }
@@ -95,6 +99,37 @@ func (n *Node) Lost(era Era, cause error) {
 	n.failed(cause)
 }
 
+// Left notes that a call ended because its own time was over, before it was sent or
+// answered. It is no failure, but the silence goes on with the next call.
+func (n *Node) Left(era Era) {
+	n.unheard.Store(true)
+	n.end(era)
+}
+
+// hear notes a reply.
+func (n *Node) hear() {
+	n.beats.Add(1)
+	if n.unheard.Load() {
+		n.unheard.Store(false)
+	}
+	if n.signs.Load() != 0 {
+		n.signs.Store(0)
+	}
+}
+
+// maxSigns is how many signs of life count between two replies: enough for a call that
+// has to connect and to send its script first, and not enough for a node that does
+// nothing but greet.
+const maxSigns = 3
+
+// Sign notes something that the node said which is no reply to a call: it greeted a
+// connection, or does not know a script. The silence begins anew.
+func (n *Node) Sign() {
+	if n.signs.Add(1) <= maxSigns {
+		n.beats.Add(1)
+	}
+}
+
 // Out says since when and why the node is out; nil if it is not.
 func (n *Node) Out() *Error { return n.out.Load() }
 
@@ -102,7 +137,9 @@ func (n *Node) Out() *Error { return n.out.Load() }
 // anything is in flight.
 func (n *Node) look(heard bool, limit int) bool {
 	if uint32(n.inFlight.Load()) == 0 {
-		n.silent = 0
+		if !n.unheard.Load() {
+			n.silent = 0
+		}
 		return false
 	}
 	if beats := n.beats.Load(); beats != n.seen {
@@ -186,7 +223,7 @@ func (n *Node) back(why string) {
 	for state := n.inFlight.Load(); !n.inFlight.CompareAndSwap(state, (state>>eraBits+1)<<eraBits); {
 		state = n.inFlight.Load()
 	}
-	n.beats.Add(1)
+	n.hear()
 	n.watch.out.Add(-1)
 	n.mu.Lock()
 	n.inARow, n.calls, n.bad = 0, 0, 0

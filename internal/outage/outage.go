@@ -31,8 +31,8 @@ const (
 	maxNodes = 1024
 )
 
-// An Error says that a node is out: since when, and why. It is of the class
-// [weir.ErrNotApplied], because nothing is sent to a node that is out.
+// An Error says that a node is out: since when, and why. It has no class: calls that had
+// left when the node went out may have been applied, and later ones were not.
 type Error struct {
 	Node  string
 	Since time.Time
@@ -58,9 +58,6 @@ func plain(cause error) string {
 	}
 	return text
 }
-
-// Unwrap returns [weir.ErrNotApplied].
-func (e *Error) Unwrap() error { return weir.ErrNotApplied }
 
 // Silent reports whether the node was silent, and not refusing.
 func (e *Error) Silent() bool { return errors.Is(e.Cause, ErrSilent) }
