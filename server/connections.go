@@ -31,12 +31,20 @@ type bounded struct {
 	open       *atomic.Int64
 	logger     *slog.Logger
 	lastLogged atomic.Int64 // unix seconds
+	close      func() error
 }
 
 // bound bounds the connections of a listener, and counts them.
 func (o *Options) bound(l net.Listener, open *atomic.Int64, seldom *slog.Logger) net.Listener {
-	return &bounded{Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: seldom}
+	return &bounded{
+		Listener: l, most: int64(o.HTTPMaxConnections), secret: o.HTTPTLS != (TLS{}), open: open, logger: seldom,
+		close: sync.OnceValue(l.Close),
+	}
 }
+
+// Close ends Accept. A stop closes the listener before net/http does: each gets the same
+// answer.
+func (b *bounded) Close() error { return b.close() }
 
 // Accept returns the next connection for which there is room.
 func (b *bounded) Accept() (net.Conn, error) {

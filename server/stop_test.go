@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -100,5 +101,25 @@ func TestStopDismissesIdleClients(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestListenerClosesTwice: a stop closes the listener, and so does net/http, which
+// reports what is closed already as an error.
+func TestListenerClosesTwice(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{HTTPMaxConnections: 1}
+	b := o.bound(l, new(atomic.Int64), slog.New(slog.DiscardHandler))
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want no more connections", err)
 	}
 }
