@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,7 @@ func (l *lines) await(t *testing.T, ask func(), words ...string) {
 
 // stackOver returns a stack that has reached its store and met no outage before, as it
 // may on a machine that is late.
-func stackOver(t *testing.T, server *storetest.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
+func stackOver(t testing.TB, server *storetest.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
 	t.Helper()
 	for {
 		options := &redis.Options{Addr: server.Addr()}
@@ -181,4 +182,37 @@ func (a *askedUntil) Take(ctx context.Context, acts []*weir.Act) {
 		a.left = time.Until(deadline)
 	}
 	a.next.Take(ctx, acts)
+}
+
+// BenchmarkHungRedis stops a Redis below a middleware, and reports how long the first
+// request waits, in the middle and at worst, and how long each of the next thousand does.
+func BenchmarkHungRedis(b *testing.B) {
+	server := storetest.StartRedis(b)
+	limits, stop := stackOver(b, server, redisstore.Options{}, slog.New(slog.DiscardHandler))
+	defer stop()
+	h := weirhttp.Middleware(newLimiter(b, limits, weir.PerHour(1_000_000_000)), weirhttp.Options{})(http.HandlerFunc(ok))
+	var first, later []float64 // ms
+	for b.Loop() {
+		get(h)
+		server.Pause()
+		begun := time.Now()
+		get(h)
+		first = append(first, time.Since(begun).Seconds()*1000)
+		begun = time.Now()
+		for range 1000 {
+			get(h)
+		}
+		later = append(later, time.Since(begun).Seconds())
+		server.Resume()
+		for len(limits.Outages()) > 0 || limits.Fallback().Stats().Owed > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	slices.Sort(first)
+	slices.Sort(later)
+	b.ReportMetric(first[len(first)/2], "first-ms")
+	b.ReportMetric(first[len(first)-1], "first-worst-ms")
+	b.ReportMetric(later[len(later)/2]*1000, "later-µs")
+	b.ReportMetric(later[len(later)-1]*1000, "later-worst-µs")
+	b.ReportMetric(0, "ns/op")
 }
