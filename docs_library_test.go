@@ -19,6 +19,7 @@ func TestLibraryGuide(t *testing.T) {
 	t.Parallel()
 	examples := examplesOf(t, "example_verbs_test.go")
 	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
+	maps.Copy(examples, examplesOf(t, "redisstore/example_test.go"))
 	for name, code := range examples {
 		pages.Section(t, "docs/library.md", name, code)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -11,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/storetest"
 )
 
 // The code of pages that is part of something else stands here to be compiled and
@@ -40,20 +44,20 @@ func simplest(store weir.Taker) (*weir.Limiter, error) {
 	return limiter, err
 }
 
-// stacked is docs/library.md's, of many callers.
-func stacked(store weir.Taker) (*weir.Limiter, error) {
-	limits := stack.New(store, stack.Options{})
+// stacked is README.md's, for all hosts of a service.
+func stacked(ctx context.Context, client redis.UniversalClient, logger *slog.Logger) error {
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		return err
+	}
+	limits := stack.New(store, stack.Options{Logger: logger})
+	defer limits.Stop(ctx)
 	limiter, err := weir.NewLimiter(limits, weir.PerMinute(100))
-	return limiter, err
-}
-
-// fallen is docs/library.md's, of a store that is away.
-func fallen(store weir.Taker) (*weir.Limiter, error) {
-	limits := stack.New(store, stack.Options{Fallback: &fallback.Options{
-		Instances: func() int { return 3 },
-	}})
-	defer limits.Fallback().Stop(context.Background())
-	return weir.NewLimiter(limits, weir.PerMinute(100))
+	if err != nil {
+		return err
+	}
+	_, err = limiter.Allow(ctx, "user:42")
+	return err
 }
 
 // overridden is docs/library.md's, of other limits for a while.
@@ -74,8 +78,14 @@ func TestCodeOfPages(t *testing.T) {
 	if err := inReadme(ctx, httptest.NewRecorder()); err != nil {
 		t.Error(err)
 	}
+	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	defer client.Close()
+	// On a machine that is late, Redis may count as silent.
+	if err := stacked(ctx, client, slog.New(slog.DiscardHandler)); err != nil && !errors.Is(err, weir.ErrNotApplied) && !errors.Is(err, weir.ErrAmbiguous) {
+		t.Error(err)
+	}
 	for name, made := range map[string]func(weir.Taker) (*weir.Limiter, error){
-		"simplest": simplest, "stacked": stacked, "fallen": fallen,
+		"simplest":   simplest,
 		"overridden": func(s weir.Taker) (*weir.Limiter, error) { return overridden(s, time.Now().Add(24*time.Hour)) },
 	} {
 		limiter, err := made(memstore.New(memstore.Options{}))

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/denycache"
 	"github.com/weirlimit/weir/distinct"
 	"github.com/weirlimit/weir/fallback"
@@ -43,6 +44,7 @@ func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker
 		}},
 		Lease:     lease.Options{Now: clock.Now, Leased: func(*weir.Limit) bool { return false }},
 		DenyCache: denycache.Options{Now: clock.Now},
+		Coalesce:  coalesce.Options{Silence: unhurried},
 		Fallback:  &fallback.Options{Now: clock.Now, Patience: unhurried},
 		Store:     observe.Options{Observer: nobody{}},
 	})

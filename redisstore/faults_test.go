@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ func dial(t testing.TB, address string) *redis.Client {
 
 func open(t testing.TB, client redis.UniversalClient, o redisstore.Options) *redisstore.Store {
 	t.Helper()
+	// A busy machine is late, and nobody asks how much.
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	store, err := redisstore.New(client, o)
 	if err != nil {
 		t.Fatal(err)

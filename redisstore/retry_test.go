@@ -328,7 +328,7 @@ func besieging(t *testing.T, address string) []*redis.Client {
 }
 
 func plain(client redis.UniversalClient) (*redisstore.Store, error) {
-	return redisstore.New(client, redisstore.Options{})
+	return redisstore.New(client, redisstore.Options{Timeout: 10 * time.Second})
 }
 
 // against runs the siege against a Redis of its own and returns a way around the

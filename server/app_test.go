@@ -35,7 +35,8 @@ func start(t *testing.T, o Options) *App {
 	t.Helper()
 	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
 	o.GRPCTransport = cmp.Or(o.GRPCTransport, os.Getenv(transportVariable))
-	// A busy machine is no store that is away.
+	// A busy machine is no outage of the store.
+	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
 	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
 	app, err := New(o)
 	if err != nil {

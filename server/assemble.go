@@ -73,8 +73,8 @@ func (a *App) share() {
 	a.count()
 }
 
-// unshare ends it. Shares of budgets go back, and what was granted while the store
-// was away is charged back, while others can still be told.
+// unshare ends it. Shares of budgets go back, and what was granted during an
+// outage is recorded in the store, while others can still be told.
 func (a *App) unshare(ctx context.Context) error {
 	if err := a.stack.Stop(ctx); err != nil {
 		a.logger.Warn("the store does not know all that was granted and given back here", "error", err)

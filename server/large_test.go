@@ -271,7 +271,7 @@ func TestLargeRequestsCostLittle(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		each := (after.TotalAlloc - before.TotalAlloc) / calls
 		t.Logf("%s: %d KiB a call, the client's part included", name, each>>10)
-		if each > 1<<20 {
+		if each > 2<<20 {
 			t.Errorf("%s: %d KiB a call", name, each>>10)
 		}
 	}

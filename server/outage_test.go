@@ -24,7 +24,7 @@ func TestReadinessDuringAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := storetest.StartRedis(t)
-			app := start(t, Options{Store: redis.URL()})
+			app := start(t, Options{Store: redis.URL(), Fallback: FallbackOptions{StoreSilence: DefaultStoreSilence}})
 			if status, body := get(t, app, "/readyz"); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) || !strings.Contains(body, `{"name":"store","ok":true}`) {
 				t.Fatalf("readyz: %d %s", status, body)
 			}

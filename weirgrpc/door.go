@@ -34,7 +34,7 @@ func newDoor(limiter *weir.Limiter, o Options) *door {
 	}
 	return &door{
 		Options: o, limiter: limiter, places: gate.Places(limiter),
-		gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout},
+		gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger},
 	}
 }
 

@@ -9,6 +9,7 @@ package weirgrpc
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,7 +26,7 @@ const DefaultTimeout = gate.DefaultTimeout
 
 // Options are the settings of interceptors. The zero value limits each client
 // address as the connection has it, charges one unit a call and lets calls pass
-// while the store is away. Its functions are called from many goroutines; the
+// while the store is unreachable. Its functions are called from many goroutines; the
 // method is the full one, "/package.Service/Method".
 type Options struct {
 	// Key says whose budget a call is charged to. Nil: [KeyByIP] with
@@ -63,6 +64,9 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
+	// Logger receives a line when decisions begin to fail and one when they are
+	// reached again, and none for each call: that is for OnError. Nil: none.
+	Logger *slog.Logger
 }
 
 // UnaryServerInterceptor limits unary calls. It panics if the limiter is nil.

@@ -3,6 +3,7 @@
 package weirhttp
 
 import (
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -16,7 +17,7 @@ const DefaultTimeout = gate.DefaultTimeout
 
 // Options are the settings of a [Middleware]. The zero value limits each client
 // address as the connection has it, charges one unit a request, answers refusals
-// with 429 and lets requests pass while the store is away. Its functions are
+// with 429 and lets requests pass while the store is unreachable. Its functions are
 // called from many goroutines.
 type Options struct {
 	// Key says whose budget a request is charged to. Nil: [KeyByIP] with
@@ -50,9 +51,13 @@ type Options struct {
 	// request passes. Errors of the class [weir.ErrInvalid] are not the store's:
 	// they are answered with 500 either way.
 	FailClosed bool
-	// Timeout is how long a request may wait for its decision. Zero:
-	// [DefaultTimeout].
+	// Timeout is how long a request may wait for its decision. A store in Redis with
+	// the layers of package stack around it answers earlier, and at once while it
+	// knows that Redis does not answer. Zero: [DefaultTimeout].
 	Timeout time.Duration
+	// Logger receives a line when decisions begin to fail and one when they are
+	// reached again, and none for each request: that is for OnError. Nil: none.
+	Logger *slog.Logger
 }
 
 // Middleware returns what puts the limiter in front of a handler. It panics if
@@ -78,7 +83,7 @@ func MiddlewareFunc(choose func(*http.Request) *weir.Limiter, o Options) func(ht
 	if choose == nil {
 		panic("weirhttp: no function that chooses a limiter")
 	}
-	d := &door{Options: o, choose: choose, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout}}
+	d := &door{Options: o, choose: choose, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger}}
 	d.complete()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, next) })

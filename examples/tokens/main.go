@@ -9,6 +9,7 @@ package main
 import (
 	"flag"
 	"log"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
 )
 
 func main() {
@@ -36,7 +38,8 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// open returns the store that keeps what tenants have used.
+// open returns the store that keeps what tenants have used. One in Redis has layers
+// around it that batch calls, notice an outage and log it.
 func open(url string) (weir.Taker, error) {
 	if url == "" {
 		return memstore.New(memstore.Options{}), nil
@@ -45,5 +48,9 @@ func open(url string) (weir.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redisstore.New(redis.NewClient(o), redisstore.Options{})
+	store, err := redisstore.New(redis.NewClient(o), redisstore.Options{Logger: slog.Default()})
+	if err != nil {
+		return nil, err
+	}
+	return stack.New(store, stack.Options{Logger: slog.Default()}), nil
 }

@@ -6,18 +6,24 @@ package gate
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"time"
 
 	"github.com/weirlimit/weir"
 )
 
 // DefaultTimeout is how long a request may wait for its decision by default.
-const DefaultTimeout = time.Second
+const DefaultTimeout = 250 * time.Millisecond
 
-// A Gate asks limiters. The zero value has no prefix and [DefaultTimeout].
+// A Gate asks limiters. The zero value has no prefix and [DefaultTimeout], and logs
+// nothing. It must not be copied.
 type Gate struct {
 	Prefix  string // stands before every key
 	Timeout time.Duration
+	// Logger receives a line when decisions begin to fail, and one when they are
+	// reached again.
+	Logger  *slog.Logger
+	trouble trouble
 }
 
 // Take charges the cost, all or none and at once, and returns the decided act.
@@ -112,6 +118,7 @@ func (g *Gate) ask(ctx context.Context, limiter *weir.Limiter, act *weir.Act) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	limiter.Take(ctx, []*weir.Act{act})
+	g.trouble.note(g.Logger, act.Err)
 }
 
 func within(cost int64) int64 { return min(max(cost, 0), weir.MaxCost) }

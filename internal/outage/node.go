@@ -209,7 +209,7 @@ func (n *Node) gone(cause error) {
 
 func (n *Node) report(cause error) {
 	if earlier, worth := n.tell(); worth {
-		n.watch.Logger.Warn("the store is unreachable; limits are decided by their on_store_failure", "node", n.Name, "error", cause, "outages_not_logged", earlier)
+		n.watch.Logger.Warn("the store is unreachable", "node", n.Name, "error", cause, "outages_not_logged", earlier)
 	}
 }
 

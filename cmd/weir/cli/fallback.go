@@ -11,19 +11,15 @@ import (
 )
 
 func defineFallback(flags *pflag.FlagSet, o *server.FallbackOptions) {
-	definePositive(flags, &o.StoreTimeout, "store-timeout", server.DefaultStoreTimeout, "how long a call waits for Redis unless it comes with a deadline of its own, as Envoy's do")
-	definePositive(flags, &o.StoreSilence, "store-silence", server.DefaultStoreSilence, "how long Redis may leave all calls without a reply before on_store_failure answers them")
+	o.StoreTimeout, o.StoreSilence = server.DefaultStoreTimeout, server.DefaultStoreSilence
+	flags.Var((*positive)(&o.StoreTimeout), "store-timeout", "how long a call waits for Redis unless it comes with a deadline of its own, as Envoy's do")
+	flags.Var((*positive)(&o.StoreSilence), "store-silence", "how long Redis may leave all calls without a reply before on_store_failure answers them")
 	flags.StringVar(&o.OnStoreFailure, "on-store-failure", config.FailError.String(), "how rules without algorithm respond when Redis is unreachable: "+config.StoreFailureNames())
 	flags.IntVar(&o.Instances, "instances", 0, "number of instances assumed while Redis is unreachable (default: they count themselves)")
 }
 
 // A positive is the value of a flag: a duration above zero.
 type positive time.Duration
-
-func definePositive(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, usage string) {
-	*to = standard
-	flags.Var((*positive)(to), name, usage)
-}
 
 // Set parses the value.
 func (p *positive) Set(text string) error {

@@ -1,0 +1,218 @@
+package weirhttp_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/weirhttp"
+)
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, string(line))
+	return len(line), nil
+}
+
+// with returns the lines that have all of the words.
+func (l *lines) with(words ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.text {
+		has := true
+		for _, w := range words {
+			has = has && strings.Contains(line, w)
+		}
+		if has {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// await waits until one line has all of the words, and asks meanwhile.
+func (l *lines) await(t *testing.T, ask func(), words ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(l.with(words...)) != 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("want one line with %q: %q", words, l.with())
+		}
+		if ask != nil {
+			ask()
+		}
+	}
+}
+
+// stackOver returns a stack that has reached its store and met no outage before, as it
+// may on a machine that is late.
+func stackOver(t testing.TB, server *storetest.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
+	t.Helper()
+	for {
+		options := &redis.Options{Addr: server.Addr()}
+		if o.Keeper != nil {
+			o.Keeper, options.ContextTimeoutEnabled = redisstore.NewKeeper(), true
+			options.Dialer = o.Keeper.Dial(redis.NewDialer(options))
+		}
+		client := redis.NewClient(options)
+		store, err := redisstore.New(client, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = stack.New(store, stack.Options{Logger: logger})
+		stop = func() {
+			if err := errors.Join(limits.Stop(context.Background()), client.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err = newLimiter(t, limits, weir.PerHour(1_000_000)).Allow(t.Context(), "warm")
+		if err == nil && limits.Coalesce().Stats().Outages == 0 {
+			return limits, stop
+		}
+		stop()
+	}
+}
+
+// TestHungRedis: over a stack, a Redis that hangs costs one request the time until it
+// counts as silent, and later ones nothing; the log has one line for that and one for
+// the recovery. Requests pass all the while.
+func TestHungRedis(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	for name, o := range map[string]redisstore.Options{"a client of its own": {}, "with a keeper": {Keeper: new(redisstore.Keeper)}} {
+		t.Run(name, func(t *testing.T) {
+			log := new(lines)
+			logger := slog.New(slog.NewTextHandler(log, nil))
+			limits, stop := stackOver(t, server, o, logger)
+			defer stop()
+			var failures []error // of requests that come one by one
+			h := weirhttp.Middleware(newLimiter(t, limits, weir.PerHour(1_000_000)), weirhttp.Options{
+				Prefix: name, Logger: logger,
+				OnError: func(_ *http.Request, err error) { failures = append(failures, err) },
+			})(http.HandlerFunc(ok))
+			server.Pause()
+			defer server.Resume()
+			const later = 200
+			begun := time.Now()
+			for range 1 + later {
+				if w := get(h); w.Code != http.StatusOK {
+					t.Fatalf("answered %d", w.Code)
+				}
+			}
+			took := time.Since(begun)
+			if len(failures) != 1+later {
+				t.Fatalf("%d failures of %d requests", len(failures), 1+later)
+			}
+			if first := failures[0]; !strings.Contains(first.Error(), "is unreachable since") || errors.Is(first, context.DeadlineExceeded) {
+				t.Errorf("the first one waits for its deadline: %v", first)
+			}
+			for _, err := range failures[1:] {
+				if !errors.Is(err, weir.ErrNotApplied) {
+					t.Fatalf("a later one was sent: %v", err)
+				}
+			}
+			if took > later*weirhttp.DefaultTimeout/10 {
+				t.Errorf("%d requests took %v", 1+later, took)
+			}
+			for _, want := range [][]string{{"level=WARN", `msg="the store is unreachable"`}, {"level=WARN", `msg="the limiter reaches no decision`}} {
+				log.await(t, nil, want...)
+			}
+			server.Resume()
+			for _, want := range []string{`msg="the store is reachable again"`, `msg="the limiter reaches decisions again"`} {
+				log.await(t, func() { get(h) }, "level=INFO", want)
+			}
+			if len(log.text) != 4 {
+				t.Errorf("logged %q", log.text)
+			}
+		})
+	}
+}
+
+// TestHungStoreAlone: a store without layers answers by the timeout.
+func TestHungStoreAlone(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	defer server.Resume()
+	asked := &askedUntil{next: store}
+	var failed error
+	h := weirhttp.Middleware(newLimiter(t, asked, weir.PerHour(10)), weirhttp.Options{
+		OnError: func(_ *http.Request, err error) { failed = err },
+	})(http.HandlerFunc(ok))
+	if w := get(h); w.Code != http.StatusOK || !errors.Is(failed, context.DeadlineExceeded) {
+		t.Errorf("%d, %v", w.Code, failed)
+	}
+	if asked.left <= 0 || asked.left > 250*time.Millisecond {
+		t.Errorf("it may take %v, want 250ms", asked.left)
+	}
+}
+
+// askedUntil notes how long calls may take.
+type askedUntil struct {
+	next weir.Taker
+	left time.Duration
+}
+
+func (a *askedUntil) Take(ctx context.Context, acts []*weir.Act) {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		a.left = time.Until(deadline)
+	}
+	a.next.Take(ctx, acts)
+}
+
+// BenchmarkHungRedis stops a Redis below a middleware, and reports how long the first
+// request waits, in the middle and at worst, and how long each of the next thousand does.
+func BenchmarkHungRedis(b *testing.B) {
+	server := storetest.StartRedis(b)
+	limits, stop := stackOver(b, server, redisstore.Options{}, slog.New(slog.DiscardHandler))
+	defer stop()
+	h := weirhttp.Middleware(newLimiter(b, limits, weir.PerHour(1_000_000_000)), weirhttp.Options{})(http.HandlerFunc(ok))
+	var first, later []float64 // ms
+	for b.Loop() {
+		get(h)
+		server.Pause()
+		begun := time.Now()
+		get(h)
+		first = append(first, time.Since(begun).Seconds()*1000)
+		begun = time.Now()
+		for range 1000 {
+			get(h)
+		}
+		later = append(later, time.Since(begun).Seconds())
+		server.Resume()
+		for len(limits.Outages()) > 0 || limits.Fallback().Stats().Owed > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	slices.Sort(first)
+	slices.Sort(later)
+	b.ReportMetric(first[len(first)/2], "first-ms")
+	b.ReportMetric(first[len(first)-1], "first-worst-ms")
+	b.ReportMetric(later[len(later)/2]*1000, "later-µs")
+	b.ReportMetric(later[len(later)-1]*1000, "later-worst-µs")
+	b.ReportMetric(0, "ns/op")
+}
