@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -27,6 +28,7 @@ type sight struct {
 	hash      uint64
 	remaining int64
 	at, fresh int64 // when, and when the key would be as new; µs
+	decided   int64 // when, by the store's clock
 }
 
 func newKnown(keys int) *known {
@@ -43,15 +45,23 @@ func (k *known) hash(c *weir.Charge) uint64 {
 	return maphash.String(k.seed, c.Key) ^ uint64(c.Limit.Algorithm)<<1 | 1
 }
 
-// put notes what the store said.
+// put notes what the store said, unless it has said something later of the same key: who
+// was answered first need not be the first to come here.
 func (k *known) put(c *weir.Charge, d *weir.Decision, now int64) {
-	s := sight{k.hash(c), d.Remaining, now, now + d.ResetAfter.Microseconds()}
+	s := sight{k.hash(c), d.Remaining, now, now + d.ResetAfter.Microseconds(), d.At}
 	sh := &k.shards[s.hash>>58]
-	place := s.hash >> 1 & uint64(len(sh.places)-1)
+	place := &sh.places[s.hash>>1&uint64(len(sh.places)-1)]
 	sh.mu.Lock()
-	sh.places[place] = s
-	sh.mu.Unlock()
+	defer sh.mu.Unlock()
+	if place.hash == s.hash && (place.decided > s.decided || place.decided == s.decided && place.remaining < s.remaining) && now-place.at < stale {
+		return
+	}
+	*place = s
 }
+
+// stale is after how long a later sight counts whatever the store's clock said, which may
+// have been set back; µs.
+const stale = int64(time.Second / time.Microsecond)
 
 // remaining is what must be left of a key's budget by what the store last said, as if
 // what was used drained evenly; a window keeps it until its end, and holders keep their

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/coalesce"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -26,6 +27,8 @@ func TestBlackHole(t *testing.T) {
 	if os.Getenv(inside) != "" {
 		f.run(t)
 		judgeOutage(t, "every packet swallowed", blackHoleFor(gone()))
+		lateBlackHole.judge(t)
+		lateBlackHole.judgeMutant(t)
 		for _, r := range reported.rows {
 			line, _ := json.Marshal([]string{r.fault, r.promise, r.measured, strings.Join(r.red, "; "), strconv.FormatBool(r.unjudged)})
 			fmt.Printf("%s%s\n", told, line)
@@ -62,6 +65,19 @@ func TestBlackHole(t *testing.T) {
 	if err != nil || heard == 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// packets swallows them all.
+var packets = vanishing{
+	func(t *testing.T, _ *storetest.Redis) { shell(t, swallow) },
+	func(t *testing.T, _ *storetest.Redis) { shell(t, "tc qdisc del dev lo root") },
+}
+
+// lateBlackHole is one of the latenesses, in a network of its own.
+var lateBlackHole = lateness{
+	"every packet swallowed under 64 callers", vanishedPromise,
+	func(t *testing.T, l layers) verdict { return vanished(t, l, packets) },
+	"no outage is ever seen", layers{coalesce: coalesce.Options{Silence: time.Hour}},
 }
 
 const told = "measured: "

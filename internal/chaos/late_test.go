@@ -60,7 +60,7 @@ var lateStores = []lateness{
 		frozenRedis, "asks again after a while", layers{between: stubborn(300 * time.Millisecond)},
 	},
 	{
-		"Redis stopped under 64 callers", "first answers within 80 ms, later ones 1 ms at p99, by policy; from Redis 1 s after its return; charged is what was granted",
+		"Redis stopped under 64 callers", vanishedPromise,
 		func(t *testing.T, l layers) verdict { return vanished(t, l, redisStops) },
 		"no outage is ever seen", layers{coalesce: coalesce.Options{Silence: time.Hour}},
 	},
@@ -85,6 +85,8 @@ var lateStores = []lateness{
 		},
 	},
 }
+
+const vanishedPromise = "first answers within 80 ms, later ones 1 ms at p99, by policy; from Redis 1 s after its return; charged is what was granted"
 
 // TestLateness judges each of them.
 func TestLateness(t *testing.T) {
@@ -126,21 +128,27 @@ func TestLatenessMutants(t *testing.T) {
 	for _, l := range latenesses {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			var red error
-			for range 5 { // on a busy machine too little may happen to be noticed
-				v := l.measure(t, l.broken)
-				if red = errors.Join(v.wrong, v.slow); red != nil {
-					break
-				}
-			}
-			r := row{fault: "mutant: " + l.mutant + ": " + l.name, promise: "a verdict is red", measured: fmt.Sprint(red)}
-			if red == nil {
-				r.fail(t, "not noticed")
-			}
-			t.Log(red)
-			report(r)
+			l.judgeMutant(t)
 		})
 	}
+}
+
+// judgeMutant shows that a verdict is red on its mutant.
+func (l *lateness) judgeMutant(t *testing.T) {
+	t.Helper()
+	var red error
+	for range 5 { // on a busy machine too little may happen to be noticed
+		v := l.measure(t, l.broken)
+		if red = errors.Join(v.wrong, v.slow); red != nil {
+			break
+		}
+	}
+	r := row{fault: "mutant: " + l.mutant + ": " + l.name, promise: "a verdict is red", measured: fmt.Sprint(red)}
+	if red == nil {
+		r.fail(t, "not noticed")
+	}
+	t.Log(red)
+	report(r)
 }
 
 // more is so many of something in a short run, and so many times as much in a long one.

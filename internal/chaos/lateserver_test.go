@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,17 +31,15 @@ var lateProcesses = []lateness{
 	{
 		"24 HTTP clients and 4 busy loops on the cores of a server, Redis is well", "of each algorithm's limit neither more nor less",
 		busyCores, "a deadline of 12 ms, and late replies are not settled",
-		layers{mutation: mutation{unsettledSource}, flags: []string{"--store-timeout", "12ms"}},
+		layers{mutation: unsettledSource, flags: []string{"--store-timeout", "12ms"}},
 	},
 	{
 		"a server frozen for 90 ms, at random, HTTP", "of each algorithm's limit neither more nor less; no outage",
-		frozenServer, "silence is measured by the wall clock, and late replies are not settled",
-		layers{mutation: mutation{wallClockSource, unsettledSource}},
+		frozenServer, "silence is time of the wall clock", layers{mutation: wallClockSource},
 	},
 	{
 		"a server frozen for 90 ms, at random, gRPC with a deadline of 20 ms", "no more than each algorithm's limit, and no less with the calls that had no answer",
-		frozenRLS, "silence is measured by the wall clock, and late replies are not settled",
-		layers{mutation: mutation{wallClockSource, unsettledSource}},
+		frozenRLS, "silence is time of the wall clock", layers{mutation: wallClockSource},
 	},
 	{
 		"Redis takes 30 ms a call, HTTP", "all answers by Redis, of each algorithm's limit neither more nor less",
@@ -58,23 +57,23 @@ type mutation []change
 // A change is what stands in a file, and what stands there instead.
 type change struct{ file, old, with string }
 
-var (
-	// unsettledSource has nobody wait for late replies.
-	unsettledSource = change{"fallback/decide.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"}
-	// wallClockSource counts time in which nothing could be heard.
-	wallClockSource = change{
-		"internal/outage/node.go", `		n.seen, n.silent = beats, 0
-		return true
-	}
-	if heard {
-		n.silent++
-	}
-	if n.silent >= limit &&`, `		n.seen, n.silent = beats, int(time.Now().UnixMilli())
-		return true
-	}
-	if time.Now().UnixMilli()-int64(n.silent) >= int64(limit)*Tick.Milliseconds() &&`,
-	}
-)
+// unsettledSource has nobody wait for late replies.
+var unsettledSource = mutation{
+	{"fallback/fallback.go", "landed(a, late)", "false"},
+	{"fallback/decide.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
+}
+
+// wallClockSource counts the time between two ticks, however long that was.
+var wallClockSource = mutation{
+	{"internal/outage/outage.go", "func (w *Watch) run() {", "var last time.Time\n\nfunc (w *Watch) run() {\n\tlast = time.Now()"},
+	{"internal/outage/outage.go", "		heard := w.echo.returned()", `		heard := w.echo.returned()
+		if time.Since(last) > w.Silence {
+			for _, n := range w.Nodes() {
+				n.gone(ErrSilent)
+			}
+		}
+		last = time.Now()`},
+}
 
 // mutated are the programs that were built, by their mutations.
 var mutated sync.Map // of func() (string, error) by string
@@ -99,7 +98,7 @@ func (m mutation) build() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(cmp.Or(overlay.Replace[file], file))
 		if err != nil {
 			return "", err
 		}
@@ -282,9 +281,14 @@ func frozenServer(t *testing.T, l layers) verdict {
 		time.Sleep(rand.N(8 * time.Millisecond))
 		ask(key, value, p)
 	})
-	times, outages := thaw(), 0
-	v.late = c.end()
-	if outages = i.figure(t, "weir_store_outages_total"); outages > 0 {
+	return v.frozen(t, i, thaw(), c)
+}
+
+// frozen adds what the server says of itself: there was no outage.
+func (v verdict) frozen(t *testing.T, i *instance, times int, c *control) verdict {
+	t.Helper()
+	outages := i.figure(t, "weir_store_outages_total")
+	if v.late = c.end(); outages > 0 {
 		v.slow = fmt.Errorf("%d outages of a Redis that was well", outages)
 	}
 	v.measured += fmt.Sprintf("; %d times frozen, %d outages, %d decisions by policy", times, outages, i.figure(t, "weir_fallback_local_total"))
@@ -308,8 +312,8 @@ func frozenRLS(t *testing.T, l layers) verdict {
 		}
 		clients[key] = c
 	}
-	thaw := i.freeze()
-	var v verdict
+	c, thaw := startControl(), i.freeze()
+	v := verdict{most: 40 * time.Millisecond}
 	v.measured, v.wrong = i.poll(limits, more(3, 10), func(key, value string, p *poll) {
 		time.Sleep(rand.N(8 * time.Millisecond))
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -323,9 +327,7 @@ func frozenRLS(t *testing.T, l layers) verdict {
 			p.refused.Add(1)
 		}
 	})
-	v.measured += fmt.Sprintf("; %d times frozen, %d outages, %d decisions by policy",
-		thaw(), i.figure(t, "weir_store_outages_total"), i.figure(t, "weir_fallback_local_total"))
-	return v
+	return v.frozen(t, i, thaw(), c)
 }
 
 // slowRedis has every request wait.
