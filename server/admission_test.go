@@ -153,6 +153,27 @@ func frame[F http2.Frame](t *testing.T, f *framer) F {
 	}
 }
 
+// TestWatchesAreBoundedInAll: on either transport, one too many is told so and counted.
+func TestWatchesAreBoundedInAll(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{TransportGRPCGo, TransportFrames} {
+		app := start(t, Options{GRPCTransport: transport, Limits: Limits{GRPCMaxWatches: 2}})
+		client := healthv1.NewHealthClient(dialGRPC(t, app))
+		for _, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+			watch, err := client.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+			if err == nil {
+				_, err = watch.Recv()
+			}
+			if status.Code(err) != want {
+				t.Errorf("%s: got %v, want %v", transport, err, want)
+			}
+		}
+		if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="watches"} 1`) {
+			t.Errorf("%s: it was not counted", transport)
+		}
+	}
+}
+
 func TestGRPCStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{Limits: Limits{GRPCMaxStreams: 7}})

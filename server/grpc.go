@@ -35,19 +35,21 @@ const (
 
 // rpc is the gRPC side of an App.
 type rpc struct {
-	server  *grpc.Server
-	frames  *frames.Server // nil: server has the listener
-	gate    *admission.Gate
-	health  *health.Server
-	unwatch context.CancelFunc // ends the calls that watch the health
+	server   *grpc.Server
+	frames   *frames.Server // nil: server has the listener
+	gate     *admission.Gate
+	rejected func(admission.Reason)
+	health   *health.Server
+	unwatch  context.CancelFunc // ends the calls that watch the health
 }
 
 // newRPC returns the gRPC side, whose calls pass the interceptors before their messages
 // are read.
 func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterceptor) (*rpc, error) {
 	o := &a.options
+	rejected := a.rejections("grpc").add
 	gate := admission.NewGate(admission.GateOptions{
-		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: rls.MaxRequestBytes, Rejected: a.rejections("grpc").add,
+		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: rls.MaxRequestBytes, Rejected: rejected,
 	})
 	options := append(gate.ServerOptions(), rls.ServerOption(),
 		grpc.ChainUnaryInterceptor(append(interceptors, gate.Unary)...),
@@ -70,7 +72,7 @@ func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterc
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
 	watching, unwatch := context.WithCancel(context.Background())
-	r := &rpc{gate: gate, unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
+	r := &rpc{gate: gate, rejected: rejected, unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
 	r.health.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
 	service.Register(r.server)
 	r.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &asking{r.health, a.healthy, watching})

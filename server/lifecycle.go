@@ -79,7 +79,7 @@ func (a *App) listen(ctx context.Context) ([]door, error) {
 		if rpc.Addr().Network() == "unix" {
 			address = "unix:" + address
 		}
-		doors = append(doors, door{Addr{"grpc", address}, a.rpc.gate.Listener(countAttempts(&bounded{Listener: rpc, most: a.options.Limits.GRPCMaxConnections, open: &a.open.grpc, rejected: a.rejections("grpc").add})), a.serveRPC})
+		doors = append(doors, door{Addr{"grpc", address}, a.rpc.admitting(countAttempts(&bounded{Listener: rpc, most: a.options.Limits.GRPCMaxConnections, open: &a.open.grpc, rejected: a.rpc.rejected})), a.serveRPC})
 	}
 	redis, err := a.listenRESP(ctx)
 	if err != nil {

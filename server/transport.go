@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/admission"
 	"github.com/weirlimit/weir/server/frames"
 	"github.com/weirlimit/weir/server/rls"
 )
@@ -59,13 +60,32 @@ func (r *rpc) useFrames(service *rls.Service, o *Options, interceptors []grpc.Un
 		u.headers = append(u.headers, "traceparent", "tracestate")
 	}
 	service.Register(&u)
+	reasons := map[frames.Reason]admission.Reason{
+		frames.ReasonConnections: admission.Connections, frames.ReasonBuffered: admission.Memory,
+		frames.ReasonRelayed: admission.Watches, frames.ReasonSlow: admission.Slow, frames.ReasonWrite: admission.Slow,
+	}
+	limited := func(why frames.Reason) {
+		if reason, known := reasons[why]; known {
+			r.rejected(reason)
+		}
+	}
 	r.frames, err = frames.New(frames.Options{
-		Methods: u.methods, Relay: r.server, TLS: config, MaxConnections: o.Limits.GRPCMaxConnections, MaxStreams: o.Limits.GRPCMaxStreams,
-		MaxBuffered: o.Limits.RequestMemory << 20, IdleTimeout: o.Limits.GRPCIdleTimeout,
+		Methods: u.methods, Relay: r.server, TLS: config, MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections,
 		MaxMessage: rls.MaxRequestBytes, MaxHeaderList: maxHeaderBytes, HandshakeTimeout: readTimeout,
+		MaxBuffered: o.Limits.RequestMemory << 20, MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: o.Limits.GRPCIdleTimeout, Limited: limited,
 		MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
 	})
 	return err
+}
+
+// admitting returns a listener whose connections are charged for what they hold; bare
+// frames do that by themselves.
+func (r *rpc) admitting(l net.Listener) net.Listener {
+	if r.frames != nil {
+		return l
+	}
+	return r.gate.Listener(l)
 }
 
 // serve accepts calls until the listener fails; nil if [rpc.stop] made it.

@@ -147,7 +147,8 @@ func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, hand
 func (g *Gate) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	call := CallOf(stream.Context())
 	if call == nil {
-		return handle(service, stream)
+		// Another server's, which bounds the rest.
+		return g.bounded(service, stream, handle)
 	}
 	call.begin()
 	defer call.end()
@@ -164,6 +165,16 @@ func (g *Gate) Stream(service any, stream grpc.ServerStream, info *grpc.StreamSe
 	}
 	defer call.conn.unwatch()
 	return handle(service, &received{stream, call})
+}
+
+// bounded bounds only how many streams stay open.
+func (g *Gate) bounded(service any, stream grpc.ServerStream, handle grpc.StreamHandler) error {
+	defer g.watches.Add(-1)
+	if g.watches.Add(1) > int64(g.options.Watches) {
+		g.rejected(Watches)
+		return status.Errorf(codes.ResourceExhausted, "too many streams stay open: %d may", g.options.Watches)
+	}
+	return handle(service, stream)
 }
 
 // received is a stream that says when its first message has been read.
