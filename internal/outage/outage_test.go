@@ -1,0 +1,316 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// newWatch returns a watch that is stopped with the test.
+func newWatch(t *testing.T, o Options) *Watch {
+	t.Helper()
+	w := New(o)
+	t.Cleanup(w.Stop)
+	return w
+}
+
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// ticks has a node looked at so many times.
+func (n *Node) ticks(times int, heard bool) {
+	for range times {
+		n.look(heard, n.watch.limit)
+	}
+}
+
+// unwatched is a node whose watch never runs: the test looks.
+func unwatched(t *testing.T) *Node {
+	t.Helper()
+	w := newWatch(t, Options{})
+	w.asleep.Store(false)
+	return w.Node("n")
+}
+
+// TestSilence: what befalls a node tick by tick, and whether it is out then.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		do   func(n *Node, limit int)
+		out  bool
+	}{
+		{"nothing was asked", func(n *Node, limit int) { n.ticks(10*limit, true) }, false},
+		{"no reply", func(n *Node, limit int) { n.Begin(); n.ticks(limit+1, true) }, true},
+		{"not for long enough", func(n *Node, limit int) { n.Begin(); n.ticks(limit, true) }, false},
+		{"nothing could be heard", func(n *Node, limit int) { n.Begin(); n.ticks(10*limit, false) }, false},
+		{"little could be heard", func(n *Node, limit int) {
+			n.Begin()
+			for range limit - 1 {
+				n.ticks(5, false)
+				n.ticks(1, true)
+			}
+		}, false},
+		{"a reply to another call", func(n *Node, limit int) {
+			n.Begin()
+			for range 10 {
+				n.ticks(limit-1, true)
+				n.Heard(n.Begin())
+			}
+		}, false},
+		{"one call after the other, each answered", func(n *Node, limit int) {
+			for range 10 {
+				era := n.Begin()
+				n.ticks(limit-1, true)
+				n.Heard(era)
+			}
+		}, false},
+		{"calls that come do not end the silence", func(n *Node, limit int) {
+			for range limit + 1 {
+				n.Begin()
+				n.ticks(1, true)
+			}
+		}, true},
+		{"calls whose own time is over do not end it", func(n *Node, limit int) {
+			for range limit + 1 {
+				era := n.Begin()
+				n.ticks(1, true)
+				n.Left(era)
+				n.ticks(3, true)
+			}
+		}, true},
+		{"calls whose own time is over are no failures", func(n *Node, _ int) {
+			for range 100 {
+				n.Left(n.Begin())
+			}
+		}, false},
+		{"a few signs of life", func(n *Node, limit int) {
+			n.Begin()
+			for range maxSigns {
+				n.ticks(limit-1, true)
+				n.Sign()
+			}
+			n.ticks(limit-1, true)
+		}, false},
+		{"nothing but signs of life", func(n *Node, limit int) {
+			n.Begin()
+			for range maxSigns + 2 {
+				n.ticks(limit-1, true)
+				n.Sign()
+			}
+		}, true},
+		{"five refusals in a row", func(n *Node, _ int) { n.refuses(failuresInARow) }, true},
+		{"four of them, a decision, four again", func(n *Node, _ int) {
+			n.refuses(failuresInARow - 1)
+			n.Heard(n.Begin())
+			n.refuses(failuresInARow - 1)
+		}, false},
+		{"half of twenty lost", func(n *Node, _ int) {
+			for range callsToJudge / 2 {
+				n.Lost(n.Begin(), errors.New("reset"))
+				n.Heard(n.Begin())
+			}
+			n.Lost(n.Begin(), errors.New("reset"))
+		}, true},
+		{"a third of them", func(n *Node, _ int) {
+			for range callsToJudge {
+				n.Lost(n.Begin(), errors.New("reset"))
+				n.Heard(n.Begin())
+				n.Heard(n.Begin())
+			}
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			n := unwatched(t)
+			tc.do(n, n.watch.limit)
+			if out := n.Out(); (out != nil) != tc.out || n.watch.Any() != tc.out {
+				t.Errorf("out: %v, any: %v", out, n.watch.Any())
+			}
+		})
+	}
+}
+
+func (n *Node) refuses(times int) {
+	for range times {
+		n.Refused(n.Begin(), fmt.Errorf("%w: LOADING", weir.ErrNotApplied))
+	}
+}
+
+// TestErrorsHaveNoClass: a call that had left when its node went out may have been
+// applied.
+func TestErrorsHaveNoClass(t *testing.T) {
+	t.Parallel()
+	n := unwatched(t)
+	n.refuses(failuresInARow)
+	if out := n.Out(); out == nil || errors.Is(out, weir.ErrNotApplied) || out.Silent() || out.Error() == "" {
+		t.Errorf("%v", out)
+	}
+}
+
+// TestEras: what was in flight when an outage ended counts no more, whatever becomes of
+// it.
+func TestEras(t *testing.T) {
+	t.Parallel()
+	n := unwatched(t)
+	early := n.Begin()
+	lost := n.Begin()
+	n.ticks(n.watch.limit+1, true)
+	if n.Out() == nil {
+		t.Fatal("not out")
+	}
+	n.Heard(early)
+	if n.Out() != nil {
+		t.Fatal("a late reply did not end it")
+	}
+	if n.ticks(10*n.watch.limit, true); n.Out() != nil {
+		t.Error("a call of before is waited for")
+	}
+	now := n.Begin()
+	n.Lost(lost, errors.New("reset"))
+	if uint32(n.inFlight.Load()) != 1 {
+		t.Errorf("in flight: %d", uint32(n.inFlight.Load()))
+	}
+	n.Heard(now)
+	if uint32(n.inFlight.Load()) != 0 || n.watch.Begun() != 1 {
+		t.Errorf("in flight: %d, outages: %d", uint32(n.inFlight.Load()), n.watch.Begun())
+	}
+}
+
+// TestWatch: a node goes out by itself and is back by a probe, twice, and the watch goes
+// to sleep in between.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	var well atomic.Bool
+	var probes, rests atomic.Int64
+	w := newWatch(t, Options{
+		Silence: 2 * Tick,
+		Probe: func(_ context.Context, node string) error {
+			if probes.Add(1); node != "n" {
+				t.Errorf("probed %q", node)
+			}
+			if well.Load() {
+				return nil
+			}
+			return weir.ErrAmbiguous
+		},
+		Rest: func() { rests.Add(1) },
+	})
+	n := w.Node("n")
+	for range 2 {
+		well.Store(false)
+		n.Begin()
+		eventually(t, "out", func() bool { return n.Out() != nil && n.Out().Silent() })
+		before := probes.Load()
+		eventually(t, "probed", func() bool { return probes.Load() > before+1 })
+		well.Store(true)
+		eventually(t, "back", func() bool { return n.Out() == nil && !w.Any() })
+		slept := rests.Load()
+		eventually(t, "asleep", func() bool { return rests.Load() > slept })
+	}
+	if w.Begun() != 2 {
+		t.Errorf("%d outages", w.Begun())
+	}
+}
+
+// TestNodesFailByThemselves.
+func TestNodesFailByThemselves(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, Options{Silence: 2 * Tick})
+	bad, good := w.Node("bad"), w.Node("good")
+	bad.Begin()
+	eventually(t, "out", func() bool { good.Heard(good.Begin()); return bad.Out() != nil })
+	if good.Out() != nil {
+		t.Error(good.Out())
+	}
+	for i := range 2 * maxNodes {
+		w.Node(fmt.Sprint(i))
+	}
+	if n := len(w.Nodes()); n > maxNodes+1 {
+		t.Errorf("%d nodes", n)
+	}
+}
+
+// TestHeard returns once this process was able to hear for a tick.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, Options{})
+	<-w.Heard() // nobody watches
+	era := w.Node("n").Begin()
+	for range 3 {
+		began := time.Now()
+		<-w.Heard()
+		if d := time.Since(began); d < Tick/2 {
+			t.Errorf("after %v", d)
+		}
+	}
+	w.Node("n").Heard(era)
+	waiting := w.Heard()
+	w.Stop()
+	<-waiting
+}
+
+// TestStop ends probes that hang, may be called again, and what comes later is asked.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	w := New(Options{Probe: func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }})
+	n := w.Node("n")
+	n.refuses(failuresInARow)
+	if n.Out() == nil {
+		t.Fatal("not out")
+	}
+	w.Stop()
+	w.Stop()
+	if n.refuses(failuresInARow); n.Out() != nil || w.Any() {
+		t.Error(n.Out())
+	}
+	n.Begin()
+	if !w.asleep.Load() {
+		t.Error("it watches")
+	}
+}
+
+// TestRace has everything done at once.
+func TestRace(t *testing.T) {
+	t.Parallel()
+	w := newWatch(t, Options{Silence: Tick, Probe: func(context.Context, string) error { return nil }, Looked: func(bool) {}})
+	var doing sync.WaitGroup
+	end := time.Now().Add(200 * time.Millisecond)
+	for i := range 8 {
+		doing.Go(func() {
+			for n := w.Node(fmt.Sprint(i % 3)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				first, second := n.Begin(), n.Begin()
+				switch i % 4 {
+				case 0:
+					n.Lost(first, weir.ErrAmbiguous)
+				case 1:
+					n.Refused(first, weir.ErrNotApplied)
+				case 2:
+					n.Left(first)
+				}
+				n.Sign()
+				n.Heard(second)
+				_, _ = n.Out(), w.Nodes()
+			}
+		})
+	}
+	doing.Wait()
+}
