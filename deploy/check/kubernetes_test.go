@@ -210,7 +210,10 @@ func TestManifestsRun(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
 	defer client.Close()
-	if keys, err := client.Keys(t.Context(), "*").Result(); err != nil || len(keys) != 1 {
+	keys, err := client.Keys(t.Context(), "*").Result()
+	// A busy machine may have had the server probe its store.
+	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(key, ":probe") })
+	if err != nil || len(keys) != 1 {
 		t.Errorf("keys in the store of the secret: %v, %v; want one", keys, err)
 	}
 	s.stop()
