@@ -296,7 +296,9 @@ func TestFits(t *testing.T) {
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
 	sentinel := storetest.StartSentinel(t, 1)
-	shared := func(o *server.Options) { o.Store, o.Fallback.StoreTimeout = sentinel.URL(), 5*time.Second }
+	shared := func(o *server.Options) {
+		o.Store, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second
+	}
 	serveIn(t, t.TempDir(), "", shared)
 	b, s := open(t), serveIn(t, folder, "", shared)
 	tick := time.NewTicker(200 * time.Millisecond)

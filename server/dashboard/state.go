@@ -25,7 +25,7 @@ const (
 // A state is everything that a page shows but the rules.
 type state struct {
 	At int64 `json:"at"` // in Unix milliseconds
-	// State is that of /readyz; Reason is the first check that failed.
+	// State is that of /readyz; Reason is the check that it is due to.
 	State  string  `json:"state"`
 	Reason string  `json:"reason,omitempty"`
 	Checks []check `json:"checks"`
@@ -118,17 +118,11 @@ func (s *state) judge(checks []httpapi.Check) {
 		if c.Err != nil {
 			told.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
 			if s.Reason == "" && c.Bearable == bearable {
-				s.Reason = firstLine(c.Err)
+				s.Reason, _, _ = strings.Cut(c.Name+": "+told.Detail, "\n")
 			}
 		}
 		s.Checks = append(s.Checks, told)
 	}
-}
-
-// firstLine is as much of an error as fits into a header.
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }
 
 func (d *Dashboard) top(keys []traffic.TopKey) []topState {
