@@ -182,8 +182,13 @@ func Wrap(next weir.Taker, o Options) *Coalescer {
 // Unwrap returns the Taker that c asks.
 func (c *Coalescer) Unwrap() weir.Taker { return c.next }
 
-// probe asks a node for a sign of life.
-func (c *Coalescer) probe(ctx context.Context, node string) error {
+// probe asks a node for a sign of life. A store that panics gives none.
+func (c *Coalescer) probe(ctx context.Context, node string) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("weir: probe: %w: the store panicked: %v", weir.ErrAmbiguous, cause)
+		}
+	}()
 	if p, ok := weir.As[Prober](c.next); ok {
 		return p.Probe(ctx, node)
 	}

@@ -406,3 +406,34 @@ func TestBeginsWithWhatIsLeft(t *testing.T) {
 		t.Errorf("granted %d of the 2 that were left", granted)
 	}
 }
+
+// TestSettlingSurvivesAPanic: a store that panics in the background ends nothing, and is
+// told again as far as that is safe.
+func TestSettlingSurvivesAPanic(t *testing.T) {
+	t.Parallel()
+	store := newFlaky(nil)
+	var panics atomic.Int64
+	next := takerFunc(func(ctx context.Context, acts []*weir.Act) {
+		if acts[0].Kind == weir.Amend && panics.Add(1) < 3 {
+			panic("broken")
+		}
+		store.Take(ctx, acts)
+	})
+	taker := wrap(t, next, fallback.Options{})
+	limit := weir.PerDay(100).MustCompile()
+	store.fail(weir.ErrNotApplied)
+	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 7})
+	a.ID = "one"
+	if taker.Take(t.Context(), []*weir.Act{a}); !a.Allowed() {
+		t.Fatalf("%+v, %v", a.Decisions, a.Err)
+	}
+	store.fail(nil)
+	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	if n := used(t, store, "k", limit); n != 7 || panics.Load() != 3 {
+		t.Errorf("%d charged after %d panics", n, panics.Load()-1)
+	}
+}
+
+type takerFunc func(context.Context, []*weir.Act)
+
+func (f takerFunc) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }

@@ -128,12 +128,25 @@ func (t *Taker) mended() bool {
 }
 
 // settleSome settles some of each: what is to be charged first, and then what is to go
-// back, so that nobody else gets that meanwhile. Acts that certainly were not applied are tried again
-// later, and amendments always.
+// back, so that nobody else gets that meanwhile. Acts that certainly were not applied are
+// tried again later, and amendments always.
 func (t *Taker) settleSome() error {
 	ctx, cancel := context.WithTimeout(t.mending.ctx, callFor)
 	defer cancel()
 	return errors.Join(t.settleIDs(ctx), t.settleDebts(ctx), t.settleReturns(ctx))
+}
+
+// askAlone asks the store in the background, where nobody else would survive its panic.
+func (t *Taker) askAlone(ctx context.Context, acts []*weir.Act) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			t.logger.Error("the store panicked while it was told what was granted without it", "panic", cause)
+			for _, a := range acts {
+				a.Err = fmt.Errorf("weir: %v: %w: the store panicked", a.Kind, weir.ErrAmbiguous)
+			}
+		}
+	}()
+	t.next.Take(ctx, acts)
 }
 
 // again reports whether the store has certainly not applied an act.
@@ -147,7 +160,7 @@ func (t *Taker) settleDebts(ctx context.Context) error {
 	if len(acts) == 0 {
 		return nil
 	}
-	t.next.Take(ctx, acts)
+	t.askAlone(ctx, acts)
 	return t.recorded(acts)
 }
 
@@ -178,7 +191,7 @@ func (t *Taker) settleReturns(ctx context.Context) error {
 	if len(acts) == 0 {
 		return nil
 	}
-	t.next.Take(ctx, acts)
+	t.askAlone(ctx, acts)
 	var failure error
 	for _, a := range acts {
 		failure = errors.Join(failure, t.concluded(a, func(a *weir.Act) {
@@ -207,7 +220,7 @@ func (t *Taker) settleIDs(ctx context.Context) error {
 	for i := range all {
 		acts[i] = all[i].Act
 	}
-	t.next.Take(ctx, acts)
+	t.askAlone(ctx, acts)
 	return t.amended(all)
 }
 

@@ -77,7 +77,8 @@ var packets = vanishing{
 var lateBlackHole = lateness{
 	"every packet swallowed under 64 callers", vanishedPromise,
 	func(t *testing.T, l layers) verdict { return vanished(t, l, packets) },
-	"no outage is ever seen", layers{coalesce: coalesce.Options{Silence: time.Hour}},
+	"no outage is ever seen",
+	layers{coalesce: coalesce.Options{Silence: time.Hour}},
 }
 
 const told = "measured: "

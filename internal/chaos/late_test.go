@@ -57,30 +57,36 @@ var latenesses = slices.Concat(lateStores, lateNodes, lateProcesses)
 var lateStores = []lateness{
 	{
 		"Redis stopped for 80 ms, at random", "no decision by policy 5 ms after it runs again; charged is what was granted",
-		frozenRedis, "asks again after a while", layers{between: stubborn(300 * time.Millisecond)},
+		frozenRedis, "asks again after a while",
+		layers{between: stubborn(300 * time.Millisecond)},
 	},
 	{
 		"Redis stopped under 64 callers", vanishedPromise,
 		func(t *testing.T, l layers) verdict { return vanished(t, l, redisStops) },
-		"no outage is ever seen", layers{coalesce: coalesce.Options{Silence: time.Hour}},
+		"no outage is ever seen",
+		layers{coalesce: coalesce.Options{Silence: time.Hour}},
 	},
 	{
 		"Redis pauses for 25 ms every 400 ms, --store-timeout 10ms, 10 slots taken and released 1500 times a second", "10 of 10 slots left, never more than 10 holders",
-		slotsInStalls, "late replies are not settled", layers{between: unsettled},
+		slotsInStalls, "late replies are not settled",
+		layers{between: unsettled},
 	},
 	{
 		"1 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
 		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.01) },
-		"late replies are not settled", layers{between: unsettled},
+		"late replies are not settled",
+		layers{between: unsettled},
 	},
 	{
 		"3 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
 		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.03) },
-		"late replies are not settled", layers{between: unsettled},
+		"late replies are not settled",
+		layers{between: unsettled},
 	},
 	{
 		"Redis stopped for 20 ms under 1000 calls a second", "no decision by policy after it; charged is what was granted",
-		oneStall, "a deadline of 12 ms, and asks again after a while", layers{
+		oneStall, "a deadline of 12 ms, and asks again after a while",
+		layers{
 			fallback: fallback.Options{Patience: 12 * time.Millisecond}, between: stubborn(300 * time.Millisecond),
 		},
 	},

@@ -25,11 +25,13 @@ import (
 var lateNodes = []lateness{
 	{
 		"one of three masters killed", "what the others have is decided by them, the rest by policy; charged is what was granted",
-		oneMaster, "one outage for all masters", layers{below: oneNode},
+		oneMaster, "one outage for all masters",
+		layers{below: oneNode},
 	},
 	{
 		"Redis stopped under weirhttp and stack in a program", "first answers within 80 ms, later ones 1 ms at p99; from Redis 1 s after its return",
-		inAProgram, "no outage is ever seen", layers{coalesce: coalesce.Options{Silence: time.Hour}},
+		inAProgram, "no outage is ever seen",
+		layers{coalesce: coalesce.Options{Silence: time.Hour}},
 	},
 }
 

@@ -35,19 +35,23 @@ var lateProcesses = []lateness{
 	},
 	{
 		"a server frozen for 90 ms, at random, HTTP", "of each algorithm's limit neither more nor less; no outage",
-		frozenServer, "silence is time of the wall clock", layers{mutation: wallClockSource},
+		frozenServer, "silence is time of the wall clock",
+		layers{mutation: wallClockSource},
 	},
 	{
 		"a server frozen for 90 ms, at random, gRPC with a deadline of 20 ms", "no more than each algorithm's limit, and no less with the calls that had no answer",
-		frozenRLS, "silence is time of the wall clock", layers{mutation: wallClockSource},
+		frozenRLS, "silence is time of the wall clock",
+		layers{mutation: wallClockSource},
 	},
 	{
 		"Redis takes 30 ms a call, HTTP", "all answers by Redis, of each algorithm's limit neither more nor less",
-		slowRedis, "a deadline of 12 ms", layers{flags: []string{"--store-timeout", "12ms"}},
+		slowRedis, "a deadline of 12 ms",
+		layers{flags: []string{"--store-timeout", "12ms"}},
 	},
 	{
 		"Redis stopped under RESP", "first answers within 80 ms, later ones 1 ms at p99",
-		overRESP, "no outage is ever seen", layers{flags: []string{"--store-silence", "1h"}},
+		overRESP, "no outage is ever seen",
+		layers{flags: []string{"--store-silence", "1h"}},
 	},
 }
 
