@@ -28,10 +28,7 @@ func (s *Store) call(ctx context.Context, run *script, args []any) (string, erro
 		s.unknown.tell("")
 		reply, err = s.tell(ctx, &run.text, args, told)
 	}
-	if err != nil {
-		return "", classify(err)
-	}
-	return reply, nil
+	return reply, err
 }
 
 // tell runs a script that Redis did not know when so many had been told: by its text,
@@ -83,6 +80,23 @@ func (s *Store) within(ctx context.Context, call func()) bool {
 		return false
 	}
 }
+
+// unsent classifies the error of a request that was not written.
+func unsent(err error) error {
+	if err = classify(err); !errors.Is(err, weir.ErrAmbiguous) {
+		return err
+	}
+	return fmt.Errorf("%w: it was not sent: %w", weir.ErrNotApplied, unclassed{err})
+}
+
+// unclassed is an error without its class of ours.
+type unclassed struct{ error }
+
+// Is hides the class.
+func (u unclassed) Is(target error) bool { return target != weir.ErrAmbiguous && errors.Is(u.error, target) }
+
+// As finds what the error wraps.
+func (u unclassed) As(target any) bool { return errors.As(u.error, target) }
 
 // classify says by the class of the error what is known about the charges.
 func classify(err error) error {

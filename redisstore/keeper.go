@@ -60,6 +60,9 @@ func (k *Keeper) Dial(dial Dialer) Dialer {
 		k.mu.Lock()
 		k.conns[c] = struct{}{}
 		k.mu.Unlock()
+		if socket, is := inner.(syscall.Conn); is {
+			return keptSocket{c, socket}, nil
+		}
 		return c, nil
 	}
 }
@@ -123,12 +126,12 @@ func (c *keptConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn lets the client look whether an idle connection is still good.
-func (c *keptConn) SyscallConn() (syscall.RawConn, error) {
-	if inner, ok := c.Conn.(syscall.Conn); ok {
-		return inner.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
+// A keptSocket is a keptConn that is a socket's, so that the client can look whether it
+// is still good while it is idle. One by TLS is none: to the client, an error would mean
+// that the connection is broken.
+type keptSocket struct {
+	*keptConn
+	syscall.Conn
 }
 
 // NetConn returns the connection below, as that of crypto/tls does.

@@ -190,7 +190,11 @@ func (s *Store) pack(b *batch) *script {
 func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error) {
 	reply, err := s.call(ctx, run, b.args)
 	if err != nil {
-		return answer{}, s.missing(b, err)
+		if s.punctual && !b.written {
+			// There was no connection to write it to, or none that was greeted in time.
+			return answer{}, unsent(err)
+		}
+		return answer{}, s.missing(b, classify(err))
 	}
 	return s.read(b, reply)
 }
