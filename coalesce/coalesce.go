@@ -67,6 +67,9 @@ type Options struct {
 	// Late is after how long a call no longer keeps the next one in its lane waiting.
 	// Zero: [DefaultLate].
 	Late time.Duration
+	// Hears reports whether this process was able to hear since it was last asked. Nil:
+	// a pipe tells; in virtual time nothing comes back through one.
+	Hears func() bool
 	// Logger receives a line when a node goes out and one when it is back. Nil: none.
 	Logger *slog.Logger
 }
@@ -167,7 +170,7 @@ func Wrap(next weir.Taker, o Options) *Coalescer {
 		c.MaxLanes = 1
 	}
 	c.watch = outage.New(outage.Options{
-		Silence: o.Silence, Probe: c.probe, Looked: c.look, Rest: c.sendHome, Logger: o.Logger,
+		Silence: o.Silence, Hears: o.Hears, Probe: c.probe, Looked: c.look, Rest: c.sendHome, Logger: o.Logger,
 	})
 	c.sendHome()
 	if c.noder == nil {

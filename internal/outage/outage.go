@@ -76,6 +76,9 @@ type Options struct {
 	// Probe asks a node to write something, and returns an error unless it did. It
 	// is called while a node is out, by one goroutine for each node.
 	Probe func(ctx context.Context, node string) error
+	// Hears reports whether this process was able to hear since it was last asked. It is
+	// called at every tick. Nil: a pipe tells.
+	Hears func() bool
 	// Looked is called by the watching goroutine at every tick, after the nodes were
 	// judged, and must not wait. Heard reports whether the process was able to hear
 	// since the last tick.
@@ -170,7 +173,7 @@ func (w *Watch) wake() {
 	if w.stopped || !w.asleep.Load() {
 		return
 	}
-	if !w.echo.open() {
+	if w.Hears == nil && !w.echo.open() {
 		// Without a pipe nothing tells whether this process hears: judge nothing.
 		return
 	}
@@ -182,6 +185,14 @@ func (w *Watch) wake() {
 // that calls that come one by one do not wake it each time.
 const idleTicks = 20
 
+// hears reports whether this process was able to hear since the last tick.
+func (w *Watch) hears() bool {
+	if w.Hears != nil {
+		return w.Hears()
+	}
+	return w.echo.returned()
+}
+
 func (w *Watch) run() {
 	ticker := time.NewTicker(Tick)
 	defer ticker.Stop()
@@ -192,7 +203,7 @@ func (w *Watch) run() {
 			w.sleep(true)
 			return
 		}
-		heard := w.echo.returned()
+		heard := w.hears()
 		if w.look(heard) {
 			idle = 0
 		} else {
@@ -230,7 +241,9 @@ func (w *Watch) sleep(always bool) bool {
 			return false
 		}
 	}
-	w.echo.close()
+	if w.Hears == nil {
+		w.echo.close()
+	}
 	w.release()
 	if w.Rest != nil {
 		w.Rest()
