@@ -63,7 +63,7 @@ func TestCoalesced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute})
+		return coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute, Silence: time.Minute})
 	}
 	t.Run("suite", func(t *testing.T) {
 		t.Parallel()
