@@ -23,7 +23,7 @@ type errands struct {
 // ahead returns what is to be settled under the keys of acts; nil if that is nothing. It
 // waits for what is being settled already, as long as ctx lasts.
 func (t *Taker) ahead(ctx context.Context, acts []*weir.Act) *errands {
-	if t.debts.len() == 0 && !t.ids.owes() && t.deciding.some.Load() == 0 {
+	if t.debts.len() == 0 && !t.ids.owes() && t.deciding.some.Load() == 0 && t.following.some.Load() == 0 {
 		return nil
 	}
 	var e errands
@@ -32,6 +32,7 @@ func (t *Taker) ahead(ctx context.Context, acts []*weir.Act) *errands {
 			continue
 		}
 		for i := range a.Charges {
+			t.following.wait(ctx, &a.Charges[i])
 			t.deciding.wait(t.debts.shard(a.Charges[i].Key))
 			t.errand(ctx, &e, &a.Charges[i])
 		}

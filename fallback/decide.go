@@ -49,7 +49,7 @@ func (t *Taker) instead(a *weir.Act, reason error) {
 	}
 	var late weir.Pending
 	if errors.As(reason, &late) {
-		t.follow(a, late)
+		t.follow(a, late, reason)
 	} else if a.Err == nil {
 		t.note(a)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/outage"
 )
 
 // note remembers what a policy granted that the store was not asked for.
@@ -60,18 +61,20 @@ func (t *Taker) remember(a *weir.Act, out chan struct{}) *taken {
 }
 
 // follow settles an act once the reply to it has come.
-func (t *Taker) follow(a *weir.Act, late weir.Pending) {
+func (t *Taker) follow(a *weir.Act, late weir.Pending, reason error) {
 	told := copyOf(a)
 	var known *taken
 	if a.ID != "" && a.Kind == weir.Take && (a.Err == nil || !a.NewID) {
 		known = t.remember(a, make(chan struct{}))
 	}
 	t.mending.begin()
-	t.following.begin(told)
+	var out *outage.Error
+	cut := errors.As(reason, &out)
+	t.following.begin(told, cut)
 	late.Then(func(reply *weir.Act) {
 		defer t.mending.end()
 		t.outcome(told, reply, known)
-		t.following.end(told)
+		t.following.end(told, cut)
 		t.wake()
 	})
 }
@@ -80,7 +83,7 @@ func (t *Taker) follow(a *weir.Act, late weir.Pending) {
 func (t *Taker) abandoned(a *weir.Act) {
 	var late weir.Pending
 	if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.Take {
-		t.follow(a, late)
+		t.follow(a, late, a.Err)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestOraclesFindMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			var err error
-			for range 5 { // on a busy machine too little may happen to be noticed
+			for range 40 { // on a busy machine too little may happen to be noticed
 				if err = newWorld(t, m.makeup).run(1, m.strike)[m.oracle]; err != nil {
 					break
 				}
