@@ -122,6 +122,11 @@ func (v *virtual) live(t *testing.T) {
 		if err := f.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
+		if c, ok := weir.As[*coalesce.Coalescer](f); ok {
+			if err := c.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	look := v.history.ask(context.Background(), v.store, op{subject: besieged[0], key: "book"})
 	v.used = ledger.Count - look.Remaining
