@@ -93,7 +93,9 @@ func unsent(err error) error {
 type unclassed struct{ error }
 
 // Is hides the class.
-func (u unclassed) Is(target error) bool { return target != weir.ErrAmbiguous && errors.Is(u.error, target) }
+func (u unclassed) Is(target error) bool {
+	return target != weir.ErrAmbiguous && errors.Is(u.error, target)
+}
 
 // As finds what the error wraps.
 func (u unclassed) As(target any) bool { return errors.As(u.error, target) }
