@@ -4,7 +4,7 @@
 
 GO ?= go
 # The race detector and the real servers make whole runs slow on small machines.
-TIMEOUT ?= 12m
+TIMEOUT ?= 30m
 BENCHTIME ?= 1s
 FUZZTIME ?= 1000000x
 FUZZ ?= .
