@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -184,7 +185,8 @@ func TestStampedeOfGoroutines(t *testing.T) {
 		return next(ctx, cmd)
 	})
 	taker := stack.New(store(t, place{addrs: []string{server.Addr()}}.options(time.Minute), counted), stack.Options{
-		Coalesce: coalesce.Options{Timeout: time.Minute},
+		Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
+		Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
 	})
 	exact := limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: fits, Period: decades})
 	took := make([]time.Duration, crowd)

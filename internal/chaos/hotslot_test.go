@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -30,7 +32,10 @@ func TestHotSlotMoves(t *testing.T) {
 		moves, lasts = 100, 30*time.Second
 	}
 	control := startControl()
-	taker := stack.New(store(t, place{addrs: c.Addrs(), cluster: true}.options(time.Minute), nil), stack.Options{Coalesce: coalesce.Options{Timeout: time.Minute}})
+	taker := stack.New(store(t, place{addrs: c.Addrs(), cluster: true}.options(time.Minute), nil), stack.Options{
+		Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
+		Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
+	})
 	ctx, enough := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	for number := range hotCallers {

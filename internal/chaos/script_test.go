@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/coalesce"
+	"github.com/weirlimit/weir/fallback"
 	"github.com/weirlimit/weir/internal/openloop"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -35,7 +36,10 @@ func TestScriptLoss(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, makeup{start: start})
 			where := place{addrs: []string{w.nodes[0].Options().Addr}, cluster: len(w.nodes) > 1}
-			taker := stack.New(store(t, where.options(time.Minute), nil), stack.Options{Coalesce: coalesce.Options{Timeout: time.Minute}})
+			taker := stack.New(store(t, where.options(time.Minute), nil), stack.Options{
+				Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
+				Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
+			})
 			load := openloop.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
 			if *full {
 				load.Rate, load.Duration = 5000, 10*time.Second
