@@ -61,6 +61,10 @@ var lateStores = []lateness{
 		layers{between: stubborn(300 * time.Millisecond)},
 	},
 	{
+		"Redis stopped for 80 ms, at random, under limits that are used up", "neither more nor less than each limit, by one server",
+		usedUp, "the store is not told", layers{between: untold},
+	},
+	{
 		"Redis stopped under 64 callers", vanishedPromise,
 		func(t *testing.T, l layers) verdict { return vanished(t, l, redisStops) },
 		"no outage is ever seen",
@@ -232,6 +236,13 @@ func unsettled(next weir.Taker) weir.Taker {
 	})
 }
 
+// untold does not tell the store what was granted without it.
+func untold(next weir.Taker) weir.Taker {
+	return taker(func(ctx context.Context, acts []*weir.Act) {
+		next.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.Record }))
+	})
+}
+
 // stubborn does not ask for a while once it had no answer.
 func stubborn(d time.Duration) func(weir.Taker) weir.Taker {
 	return func(next weir.Taker) weir.Taker {
@@ -360,6 +371,67 @@ func frozenRedis(t *testing.T, l layers) verdict {
 	if v.measured += fmt.Sprintf(", %d by policy, %d of them asked later than 5 ms after a stop", meanwhile, after); after > 0 {
 		v.slow = errors.New(v.measured)
 	}
+	return v
+}
+
+// usedUp stops Redis for 80 ms over and over while callers use up one limit after the
+// other.
+func usedUp(t *testing.T, l layers) verdict {
+	t.Helper()
+	r := storetest.StartRedis(t)
+	f := l.open(t, "redis://"+r.Addr())
+	ctx, thawed := context.WithCancel(t.Context())
+	var freezing sync.WaitGroup
+	stops := 0
+	freezing.Go(func() {
+		for ; ctx.Err() == nil; stops++ {
+			pause(ctx, rand.N(60*time.Millisecond))
+			r.Pause()
+			time.Sleep(80 * time.Millisecond)
+			r.Resume()
+		}
+	})
+	tooMany, tooFew, meanwhile, calls := int64(0), int64(0), atomic.Int64{}, 0
+	var wrong error
+	for i := range more(60, 20) {
+		s := subjects[i%7]
+		algorithm, n := s.limit.Algorithm, int64(29)
+		once := weir.Limit{Algorithm: algorithm, Count: n, Period: 24 * time.Hour}
+		switch algorithm {
+		case weir.RollingWindow:
+			once.Buckets = 5
+		case weir.LeakyBucket:
+			continue // it delays
+		}
+		limit := once.MustCompile()
+		var granted, asked atomic.Int64
+		var callers sync.WaitGroup
+		for range 24 {
+			callers.Go(func() {
+				for asked.Add(1) <= 100 {
+					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
+					f.Take(context.Background(), []*weir.Act{a})
+					if a.Decisions[0].Source != weir.SourceStore {
+						meanwhile.Add(1)
+					}
+					if a.Allowed() {
+						granted.Add(1)
+					}
+					time.Sleep(rand.N(4 * time.Millisecond))
+				}
+			})
+		}
+		callers.Wait()
+		calls += 100
+		tooMany, tooFew = tooMany+max(0, granted.Load()-n), tooFew+max(0, n-granted.Load())
+		if granted.Load() != n {
+			wrong = errors.Join(wrong, fmt.Errorf("%v: %d of %d granted", algorithm, granted.Load(), n))
+		}
+	}
+	thawed()
+	freezing.Wait()
+	v := verdict{wrong: wrong}
+	v.measured = fmt.Sprintf("%d calls, %d too many, %d too few; %d stops, %d decisions by policy", calls, tooMany, tooFew, stops, meanwhile.Load())
 	return v
 }
 
