@@ -29,7 +29,7 @@ type followed struct {
 
 // overtaken is for how long a take waits for those of its key that an outage has cut off:
 // on another connection it could come before them.
-const overtaken = 20 * time.Millisecond
+const overtaken = 50 * time.Millisecond
 
 func (f *following) begin(a *weir.Act, cut bool) {
 	f.some.Add(1)

@@ -405,6 +405,7 @@ func usedUp(t *testing.T, l layers) verdict {
 		}
 		limit := once.MustCompile()
 		var granted, asked atomic.Int64
+		before := f.Stats()
 		var callers sync.WaitGroup
 		for range 24 {
 			callers.Go(func() {
@@ -425,7 +426,7 @@ func usedUp(t *testing.T, l layers) verdict {
 		calls += 100
 		tooMany, tooFew = tooMany+max(0, granted.Load()-n), tooFew+max(0, n-granted.Load())
 		if granted.Load() != n {
-			wrong = errors.Join(wrong, fmt.Errorf("%v: %d of %d granted", algorithm, granted.Load(), n))
+			wrong = errors.Join(wrong, fmt.Errorf("%v: %d of %d granted: %+v, then %+v", algorithm, granted.Load(), n, before, f.Stats()))
 		}
 	}
 	thawed()
