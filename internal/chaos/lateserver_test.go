@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,8 +31,8 @@ import (
 var lateProcesses = []lateness{
 	{
 		"24 HTTP clients and 4 busy loops on the cores of a server, Redis is well", "of each algorithm's limit neither more nor less",
-		busyCores, "a deadline of 12 ms, and late replies are not settled",
-		layers{mutation: unsettledSource, flags: []string{"--store-timeout", "12ms"}},
+		busyCores, "a short deadline of the wall clock, and late replies are not settled",
+		layers{mutation: append(slices.Clone(unsettledSource), wallClockPatience), flags: []string{"--store-timeout", "2ms"}},
 	},
 	{
 		"a server frozen for 90 ms, at random, HTTP", "of each algorithm's limit neither more nor less; no outage",
@@ -67,10 +68,13 @@ var unsettledSource = mutation{
 	{"fallback/decide.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
 }
 
+// wallClockPatience does not look for replies that came while nothing could be heard.
+var wallClockPatience = change{"coalesce/ticket.go", "if !t.lastLook(ctx) {", "if !t.lastLook(ctx) || true {"}
+
 // wallClockSource counts the time between two ticks, however long that was.
 var wallClockSource = mutation{
 	{"internal/outage/outage.go", "func (w *Watch) run() {", "var last time.Time\n\nfunc (w *Watch) run() {\n\tlast = time.Now()"},
-	{"internal/outage/outage.go", "		heard := w.echo.returned()", `		heard := w.echo.returned()
+	{"internal/outage/outage.go", "		heard := w.hears()", `		heard := w.hears()
 		if time.Since(last) > w.Silence {
 			for _, n := range w.Nodes() {
 				n.gone(ErrSilent)
