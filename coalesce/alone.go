@@ -7,8 +7,8 @@ import (
 )
 
 // alone asks for the acts of one call on its caller's goroutine, if its lane is idle,
-// and reports whether it did. To wake a goroutine for the call, and to be woken by it,
-// takes half as long again as the round trip to a near server.
+// and reports whether it did. Waking another goroutine for the call, and being woken by
+// it, costs half as much again as a round trip to a near server.
 func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) bool {
 	own := copyOf(acts)
 	b := &batch{acts: own.acts, left: true, alone: true}
@@ -22,8 +22,8 @@ func (c *Coalescer) alone(ctx context.Context, l *lane, acts []*weir.Act) bool {
 	}
 	t := ticket{coalescer: c, lane: l, batch: b, acts: acts, own: own}
 	defer func() {
-		if !b.pending && l.leave(b) {
-			c.start(l)
+		if !b.pending {
+			c.giveUp(l, b)
 		}
 		t.conclude(ctx)
 	}()
@@ -50,17 +50,4 @@ func (l *lane) claim(b *batch) bool {
 	l.busy, l.current, l.ticks = true, b, 0
 	l.stats.count(len(b.acts))
 	return true
-}
-
-// leave ends the call that keeps the lane, if it still does, and reports whether somebody
-// has to run the lane now.
-func (l *lane) leave(b *batch) (start bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.current != b {
-		return false
-	}
-	l.current = nil
-	l.busy = len(l.queue) > 0
-	return l.busy
 }

@@ -139,13 +139,6 @@ func (l *lane) overdue(ticks int) *batch {
 	return nil
 }
 
-// keptBy reports whether a call keeps the lane.
-func (l *lane) keptBy(b *batch) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.current == b
-}
-
 // free takes the lane from a call, and reports whether the call still kept it, and
 // whether somebody has to run the lane now.
 func (l *lane) free(b *batch) (freed, start bool) {

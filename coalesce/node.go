@@ -216,12 +216,7 @@ func (n *node) tell(of func(*batch) *outage.Error) []*batch {
 func (c *Coalescer) letGo(n *node, b *batch) {
 	n.uncount(b)
 	for i := range n.lanes {
-		if l := &n.lanes[i]; l.keptBy(b) {
-			if _, start := l.free(b); start {
-				c.start(l)
-			}
-			return
-		}
+		c.giveUp(&n.lanes[i], b)
 	}
 }
 

@@ -69,6 +69,14 @@ func (c *Coalescer) run(l *lane) {
 	}
 }
 
+// giveUp takes the lane from a call that has returned, if the call still keeps it, and
+// has the lane run for the batches that wait.
+func (c *Coalescer) giveUp(l *lane, b *batch) {
+	if _, start := l.free(b); start {
+		c.start(l)
+	}
+}
+
 // carry asks for a batch and answers its callers. It reports whether the lane is still
 // the worker's.
 func (c *Coalescer) carry(l *lane, b *batch) (kept bool) {
@@ -110,9 +118,7 @@ func (c *Coalescer) call(ctx context.Context, l *lane, b *batch) {
 					return
 				}
 				c.land(l, b, nil)
-				if l.leave(b) {
-					c.start(l)
-				}
+				c.giveUp(l, b)
 			})
 		}
 	}()

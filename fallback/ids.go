@@ -255,13 +255,8 @@ func copyOf(a *weir.Act) *weir.Act {
 
 // life is how long an act's id is remembered, in µs.
 func life(a *weir.Act) int64 {
-	d := max(weir.IDLife, a.Hold)
-	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm == weir.Concurrency {
-			d = max(d, a.Charges[i].Limit.Period)
-		}
-	}
-	return d.Microseconds()
+	granted, _ := a.Lives()
+	return granted.Microseconds()
 }
 
 // keep answers the acts whose ids are answered here, waits for the replies to those

@@ -94,6 +94,7 @@ func (t *Taker) outcome(told, reply *weir.Act, known *taken) {
 	if reply.Err == nil {
 		t.learn(reply)
 	}
+	t.overgranted(told, reply)
 	lost := reply.Err != nil && !errors.Is(reply.Err, weir.ErrNotApplied) && !errors.Is(reply.Err, weir.ErrMisconfigured) && !errors.Is(reply.Err, weir.ErrInvalid)
 	switch {
 	case told.Kind != weir.Take && told.ID != "" || told.Kind == weir.Reset:
@@ -109,7 +110,6 @@ func (t *Taker) outcome(told, reply *weir.Act, known *taken) {
 
 // outcomeOfID settles a take with an id.
 func (t *Taker) outcomeOfID(told, reply *weir.Act, known *taken, lost bool) {
-	t.overgranted(told, reply)
 	if known == nil {
 		switch {
 		case told.Err == nil:
@@ -191,9 +191,6 @@ func (t *Taker) outcomeOf(told, reply *weir.Act, i int, lost bool) {
 	}
 	if told.Kind == weir.Take && t.policy(c) == Allow {
 		return
-	}
-	if told.Kind == weir.Take && reply.Err == nil {
-		t.counts.overgranted.Add(max(0, here-there))
 	}
 	more := here - there
 	if told.Kind == weir.Refund {
