@@ -55,26 +55,25 @@ const (
 	// Record charges Cost units even if they do not fit, up to a debt of one
 	// full drain.
 	Record
-	// Amend makes a take what its caller was told when nobody could wait for the
-	// store. The act is the take's own, with its ID, but for the Kind; its Decisions
-	// say, before the call, what the caller was told: the Outcome and Granted of
-	// each charge, and the RetryAfter and Delay that a repeat is to be told. Units
-	// that are missing are charged even if they do not fit, up to a debt of one full
-	// drain, and units too many are given back as far as they still count. The
-	// holder of a concurrency limit gets a slot even above the Count, for it is
-	// there, or loses the one it has. A limit that charges what it refuses keeps the
-	// cost of what was told refused.
+	// Amend corrects a take to the answer that its caller got while the store was late
+	// or unreachable. The act is the take itself, with its ID, and Amend as its Kind.
+	// Before the call its Decisions hold that answer: the Outcome and Granted of each
+	// charge, and the RetryAfter and Delay for a repeat of the take. The store charges
+	// missing units even if they do not fit, up to a debt of one full drain, and gives
+	// surplus units back as far as they still count. The holder of a concurrency limit
+	// gets a slot even above the Count, because it is running already; a holder that
+	// was refused loses its slot. A limit with ChargeRefused keeps the cost of a
+	// refusal.
 	//
-	// From then on the store answers the take as its caller was told, and charges
-	// nothing for it, also where it arrives only now. So Amend may come before the
-	// take or after it, more than once and through any server. As all acts it is
-	// granted if every charge was told granted; else it charges nothing but what
-	// limits charge for refusing. What was settled, released or refunded
-	// meanwhile stays as it is, and the decisions say what the take was answered.
-	// Else they say what is charged now: Granted is 0 where the caller was told
-	// refused.
+	// Afterwards the store gives the same answer to a repeat of the take, and to the
+	// take itself if it arrives only then, and charges neither. Amend is idempotent: it
+	// may come before or after the take, more than once, and from any server. The take
+	// is granted if every charge was; otherwise only limits with ChargeRefused charge
+	// anything. A take that was settled, released or refunded meanwhile stays as it is,
+	// and the decisions then hold the store's answer to it. Otherwise they hold what is
+	// charged now: Granted is 0 where the caller was refused.
 	//
-	// Amend is for stores and layers. No front end accepts it from a client.
+	// Amend is for stores and layers. Front ends never accept it from a client.
 	Amend
 	kinds
 )
@@ -120,8 +119,8 @@ type Act struct {
 	// callers that cannot wait.
 	Immediate bool
 	Charges   []Charge
-	// Decisions receives the answers; the caller brings len(Charges) of them. For
-	// an Amend they also say what the caller of the take was told.
+	// Decisions receives the answers; the caller brings len(Charges) of them. An Amend
+	// reads from them which answer the caller of the take got.
 	Decisions []Decision
 	// Err is set where no decision was reached for this act; the decisions mean
 	// nothing then.

@@ -83,7 +83,7 @@ func (a *Act) checkCharge(i int) error {
 	return a.checkKey(i, field)
 }
 
-// checkTold checks what an Amend says that the caller was told of a charge.
+// checkTold checks the answer that an Amend holds for a charge.
 func (a *Act) checkTold(i int) error {
 	d, c := &a.Decisions[i], &a.Charges[i]
 	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }

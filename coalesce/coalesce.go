@@ -8,8 +8,8 @@
 // callers of the one before have been woken and have run: what they ask next is in it.
 //
 // A caller waits as long as its context lasts. The call itself goes on without it: its
-// acts are copies, the reply arrives all the same, and [weir.Pending] hands it to
-// whoever has to settle what the caller was told instead.
+// acts are copies, the reply still arrives, and [weir.Pending] delivers it to the layer
+// that answered the caller instead.
 //
 // A node of the store that sends no reply to any call for [Options.Silence], of time in
 // which this process was able to hear, is out: all callers that wait for it are

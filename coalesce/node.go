@@ -34,7 +34,7 @@ func (c *Coalescer) node(name string) *node {
 	if !n.several {
 		n.Node = c.watch.Node(name)
 		if n.Name != name {
-			// One of more than are told apart.
+			// There are too many nodes: the rest share one.
 			return c.node(n.Name)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A store that may be known to be unreachable for an act.
+// A reachable store knows for which acts it is reachable.
 type reachable interface {
 	// Reachable reports whether the store would be asked for an act.
 	Reachable(act *weir.Act) bool
 }
 
-// errands are what the store has to be told before it decides some acts: else it would
-// grant once more what was granted without it.
+// errands are the debts and amendments that go to the store before some acts: without
+// them the store would grant units that were granted without it once more.
 type errands struct {
 	records []*weir.Act
 	amends  []amendment

@@ -2,9 +2,9 @@
 // store did not decide in time is decided by a policy for each limit: grant this
 // instance's share, let everything pass, refuse everything, or return the error.
 //
-// A caller waits as long as its context lasts, or as long as [Options.Patience]. What
-// its caller was told is settled afterwards: where the store's reply comes late, by the
-// difference, and where the store was never asked, as a whole.
+// A caller waits as long as its context lasts, or as long as [Options.Patience]. The
+// store learns of the answers that callers got without it: of the difference to its own
+// if its reply comes late, and of the whole if it was never asked.
 package fallback
 
 import (
@@ -95,19 +95,19 @@ type Options struct {
 // error; else if any is Deny, it is refused; else the Local ones decide. A refund
 // or a record without an id is done here if all its charges are Local. A take with an
 // id that was decided here stays here, with everything that is done to it, until the
-// store has been told; other ids cannot be settled, released, renewed or refunded while
+// store has recorded it; other ids cannot be settled, released, renewed or refunded while
 // the store is unreachable, and nothing can be reset.
 //
-// A Local share begins with what the store last said to be left, less what callers that
-// still wait ask of it, divided by the instances. So in any interval, an algorithm
+// A Local share begins with the last known state: the units that were left when the store
+// last replied, less those that waiting callers ask for, divided by the instances. So in any interval, an algorithm
 // grants at most its bound and, for each of K instances, the smallest of what that
 // instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where R is what it last knew to be
 // left, r the rate of the limit and D the length of the outage. With one instance that
 // loses no reply, that is nothing.
 //
-// Once the store replies, what callers were told is settled there by amounts: units
-// granted here and not there are charged even if they do not fit, units granted there
-// and not here are given back. A charge without an id whose reply is lost counts as not
+// Once the store replies, the Taker settles the difference: it charges units that were
+// granted here and not there, even if they do not fit, and gives back units that were
+// granted there and not here. A charge without an id whose reply is lost counts as not
 // made, so that it may be recorded twice; with an id it never is.
 type Taker struct {
 	next      weir.Taker
@@ -260,7 +260,7 @@ func landed(a *weir.Act, late weir.Pending) bool {
 	return true
 }
 
-// ask has the store decide acts, once it was told what is owed under their keys.
+// ask has the store decide acts, after the debts and amendments of their keys.
 func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
 	first := t.ahead(ctx, acts)
 	if first == nil {

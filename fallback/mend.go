@@ -278,7 +278,7 @@ func (t *Taker) pause(d time.Duration) bool {
 }
 
 // Stop waits for late replies, and settles what is left, as far as ctx lasts. The error
-// says how much the store was not told. Takes go on. It may be called again.
+// says how much the store has not recorded. Takes go on. It may be called again.
 func (t *Taker) Stop(ctx context.Context) error {
 	m := &t.mending
 	select {

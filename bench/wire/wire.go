@@ -32,7 +32,7 @@ type Load struct {
 	// Message returns the i-th message of a connection, encoded. It may use the
 	// memory of buf.
 	Message func(buf []byte, i int) []byte
-	// Answered, if not nil, is told of every message that comes back. It is called by
+	// Answered, if not nil, is called with every message that comes back. It is called by
 	// one goroutine for each connection.
 	Answered func(message []byte)
 }

@@ -9,6 +9,7 @@ type faultError struct {
 	text   string
 }
 
+// Error says what the client did.
 func (f *faultError) Error() string { return f.text }
 
 func fault(code http2.ErrCode, reason Reason, text string) error {
