@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -18,55 +19,83 @@ type reachable interface {
 type errands struct {
 	records []*weir.Act
 	amends  []amendment
+	taken   map[*taken]bool // whose amendments these are
 }
 
 // ahead returns what is to be settled under the keys of acts; nil if that is nothing. It
-// waits for what is being settled already, as long as ctx lasts.
+// waits for what is being settled already, as long as ctx lasts: that may fail, and is
+// owed again then.
 func (t *Taker) ahead(ctx context.Context, acts []*weir.Act) *errands {
 	if t.debts.len() == 0 && !t.ids.owes() && t.deciding.some.Load() == 0 && t.following.some.Load() == 0 {
 		return nil
 	}
-	var e errands
+	var charges []*weir.Charge
 	for _, a := range acts {
 		if t.reachable != nil && !t.reachable.Reachable(a) {
 			continue
 		}
 		for i := range a.Charges {
-			t.following.wait(ctx, &a.Charges[i])
-			t.deciding.wait(t.debts.shard(a.Charges[i].Key))
-			t.errand(ctx, &e, &a.Charges[i])
+			c := &a.Charges[i]
+			t.following.wait(ctx, c)
+			t.deciding.wait(t.debts.shard(c.Key))
+			charges = append(charges, c)
+		}
+	}
+	// In one order everywhere, so that callers with keys in common do not put back what
+	// the others wait for again and again.
+	slices.SortFunc(charges, func(a, b *weir.Charge) int { return cmp.Compare(a.Key, b.Key) })
+	for {
+		e, busy := t.claim(charges)
+		if busy == nil {
+			return e
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// claim takes out what is to be settled under some keys, or nothing if a part of it is
+// being settled by somebody else: busy is closed once that is over.
+func (t *Taker) claim(charges []*weir.Charge) (e *errands, busy <-chan struct{}) {
+	e = &errands{taken: map[*taken]bool{}}
+	for _, c := range charges {
+		if busy = t.claimOne(e, c); busy != nil {
+			t.release(e)
+			return nil, busy
 		}
 	}
 	if len(e.records) == 0 && len(e.amends) == 0 {
-		return nil
+		return nil, nil
 	}
-	return &e
+	return e, nil
 }
 
-// errand adds what is to be settled under one key.
-func (t *Taker) errand(ctx context.Context, e *errands, c *weir.Charge) {
+// claimOne takes out what is to be settled under one key, as far as nobody else does it.
+func (t *Taker) claimOne(e *errands, c *weir.Charge) (busy <-chan struct{}) {
 	own := func(a *weir.Act) bool { return debtorOf(&a.Charges[0]) == debtorOf(c) }
 	if !slices.ContainsFunc(e.records, own) {
-		record, busy := t.debts.claim(c, t.now())
+		record, others := t.debts.claim(c, t.now())
 		if record != nil {
 			e.records = append(e.records, record)
 		}
-		e.wait(ctx, busy)
+		busy = others
 	}
-	amends, busy := t.ids.under(c.Key, t.now(), t.following.any)
+	amends, others := t.ids.under(c.Key, t.now(), t.following.any, e.taken)
 	e.amends = append(e.amends, amends...)
-	e.wait(ctx, busy)
+	if busy == nil {
+		busy = others
+	}
+	return busy
 }
 
-// wait waits for what somebody else settles. Whoever waits keeps nothing that others wait
-// for.
-func (e *errands) wait(ctx context.Context, busy <-chan struct{}) {
-	if busy == nil || len(e.records)+len(e.amends) > 0 {
-		return
-	}
-	select {
-	case <-busy:
-	case <-ctx.Done():
+// release puts back what was taken out and not asked for.
+func (t *Taker) release(e *errands) {
+	t.debts.drop(e.records, t.now())
+	for i := range e.amends {
+		t.ids.over(e.amends[i].of)
 	}
 }
 

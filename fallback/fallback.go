@@ -270,10 +270,7 @@ func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
 	returned := false
 	defer func() {
 		if !returned {
-			t.debts.drop(first.records, t.now())
-			for i := range first.amends {
-				t.ids.over(first.amends[i].of)
-			}
+			t.release(first)
 		}
 	}()
 	t.next.Take(ctx, first.before(acts))

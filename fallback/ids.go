@@ -157,9 +157,9 @@ func (s *ids) unmark(t *taken) {
 // owes reports whether anything is to be amended.
 func (s *ids) owes() bool { return s.dues.Load() > 0 }
 
-// under returns the amendments that concern a key, some of them if there are many. If
-// there are others in flight, busy is closed once one of them is over.
-func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) (all []amendment, busy <-chan struct{}) {
+// under takes out the amendments that concern a key, and adds them to those that its
+// caller has. If others have some, busy is closed once one of these is over.
+func (s *ids) under(key string, now int64, kept func(*weir.Act) bool, own map[*taken]bool) (all []amendment, busy <-chan struct{}) {
 	if !s.owes() {
 		return nil, nil
 	}
@@ -167,11 +167,11 @@ func (s *ids) under(key string, now int64, kept func(*weir.Act) bool) (all []ame
 	defer s.mu.Unlock()
 	for t := range s.byKey[key] {
 		switch {
-		case len(all) == perCall:
-			return all, busy
+		case own[t]:
 		case t.busy != nil:
 			busy = t.busy
 		case now < t.until && (t.act.Allowed() || !kept(&t.act)):
+			own[t] = true
 			all = append(all, t.amendment())
 		}
 	}
