@@ -116,6 +116,14 @@ func (b *batch) waitFor() bool {
 	return true
 }
 
+// outage returns the outage because of which the callers were answered; nil if there was
+// none.
+func (b *batch) outage() *outage.Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out
+}
+
 // isBack reports whether the reply has come, or never will.
 func (b *batch) isBack() bool {
 	b.mu.Lock()

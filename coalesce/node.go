@@ -88,8 +88,9 @@ func (c *Coalescer) returned(n *node, b *batch) {
 	n.mu.Unlock()
 	switch err := verdict(b.acts); {
 	case n.several:
-	case err != nil && b.ended:
-		// Its caller's time was over before it left, which is not the node's fault.
+	case err != nil && b.ended, b.outage() != nil && errors.Is(err, weir.ErrNotApplied):
+		// Its caller's time was over before it left, or the outage interrupted it: that is
+		// no refusal.
 		n.Left(b.era)
 	default:
 		conclude(n.Node, b.era, err)

@@ -368,3 +368,83 @@ func TestLateCallsAreNotOvertaken(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A connecting store is one that calls wait for a connection to, until they are
+// interrupted or there is one.
+type connecting struct {
+	weir.Taker
+	mu      sync.Mutex // guards what follows
+	waiting []chan struct{}
+	answers bool
+}
+
+func (*connecting) Lane(*weir.Act) int { return 0 }
+
+func (*connecting) Keeps() bool { return true }
+
+func (s *connecting) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.waiting {
+		close(c)
+	}
+	s.waiting = nil
+}
+
+func (s *connecting) Probe(context.Context, string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.answers {
+		return weir.ErrNotApplied
+	}
+	return nil
+}
+
+func (s *connecting) Take(ctx context.Context, acts []*weir.Act) {
+	s.mu.Lock()
+	if s.answers {
+		s.mu.Unlock()
+		s.Taker.Take(ctx, acts)
+		return
+	}
+	c := make(chan struct{})
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	<-c
+	for _, a := range acts {
+		a.Err = fmt.Errorf("%w: no connection", weir.ErrNotApplied)
+	}
+}
+
+// TestInterruptedCalls: a call that an outage interrupted before it was sent ends with
+// that outage, and does not count as a refusal.
+func TestInterruptedCalls(t *testing.T) {
+	t.Parallel()
+	s := &connecting{Taker: memstore.New(memstore.Options{})}
+	c := coalesce.Wrap(s, coalesce.Options{Hears: func() bool { return true }})
+	t.Cleanup(func() {
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for round := range int64(6) { // more than refusals in a row begin an outage
+		s.mu.Lock()
+		s.answers = false
+		s.mu.Unlock()
+		a := act("k", 1)
+		c.Take(context.Background(), []*weir.Act{a})
+		var out *outage.Error
+		if !errors.As(a.Err, &out) || !out.Silent() || !errors.Is(a.Err, weir.ErrNotApplied) {
+			t.Fatalf("round %d: %v", round, a.Err)
+		}
+		s.mu.Lock()
+		s.answers = true
+		s.mu.Unlock()
+		for len(c.Outages()) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if n := c.Stats().Outages; n != round+1 {
+			t.Fatalf("round %d: %d outages", round, n)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -89,6 +90,13 @@ func (t *ticket) wake() {
 // collect takes the answers home.
 func (t *ticket) collect() {
 	t.own.answer(t.acts)
+	if out := t.batch.outage(); out != nil {
+		for _, a := range t.acts {
+			if errors.Is(a.Err, weir.ErrNotApplied) {
+				a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
+			}
+		}
+	}
 	if t.batch.panicked != nil {
 		panic(t.batch.panicked)
 	}

@@ -31,8 +31,9 @@ type Keeper struct {
 
 	greeted signs
 
-	mu    sync.Mutex // guards conns
+	mu    sync.Mutex // guards what follows
 	conns map[*keptConn]struct{}
+	dials map[*context.CancelFunc]struct{} // in progress
 }
 
 // keepFor is how long a late reply is waited for.
@@ -42,7 +43,9 @@ const keepFor = 10 * time.Second
 const maxLateReply = 1 << 20
 
 // NewKeeper returns a Keeper without connections.
-func NewKeeper() *Keeper { return &Keeper{conns: map[*keptConn]struct{}{}} }
+func NewKeeper() *Keeper {
+	return &Keeper{conns: map[*keptConn]struct{}{}, dials: map[*context.CancelFunc]struct{}{}}
+}
 
 // A Dialer connects a client to its server, as the Dialer of [redis.Options] does.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -52,14 +55,20 @@ type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 func (k *Keeper) Dial(dial Dialer) Dialer {
 	k.dial = dial
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		k.mu.Lock()
+		k.dials[&cancel] = struct{}{}
+		k.mu.Unlock()
 		inner, err := dial(ctx, network, addr)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.dials, &cancel)
 		if err != nil {
 			return nil, err
 		}
 		c := &keptConn{Conn: inner, keeper: k}
-		k.mu.Lock()
 		k.conns[c] = struct{}{}
-		k.mu.Unlock()
 		if socket, is := inner.(syscall.Conn); is {
 			return keptSocket{c, socket}, nil
 		}
@@ -67,10 +76,13 @@ func (k *Keeper) Dial(dial Dialer) Dialer {
 	}
 }
 
-// interrupt ends the waits for replies.
+// interrupt ends the waits for replies and for connections.
 func (k *Keeper) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for cancel := range k.dials {
+		(*cancel)()
+	}
 	for c := range k.conns {
 		if c.waiting.Load() {
 			_ = c.SetReadDeadline(time.Unix(1, 0))

@@ -289,3 +289,33 @@ func certificates(t *testing.T) (storetest.TLS, *tls.Config) {
 	known.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	return files, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}, RootCAs: known}
 }
+
+// TestInterruptedDial: a call that waits for a connection ends with the outage's verdict,
+// and nothing was sent.
+func TestInterruptedDial(t *testing.T) {
+	t.Parallel()
+	options := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DialTimeout: time.Minute}
+	keeper, dialling := redisstore.NewKeeper(), make(chan struct{}, 1)
+	options.Dialer = keeper.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		dialling <- struct{}{}
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
+	})
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, done := keptAct(1), make(chan struct{})
+	go func() {
+		defer close(done)
+		store.Take(t.Context(), []*weir.Act{a})
+	}()
+	<-dialling
+	store.Interrupt()
+	<-done
+	if !errors.Is(a.Err, weir.ErrNotApplied) {
+		t.Errorf("%v", a.Err)
+	}
+}
