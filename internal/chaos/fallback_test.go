@@ -275,6 +275,10 @@ func (o *outage) sources() (string, error) {
 		if op.subject.name == "error" {
 			right = op.outcome == unapplied || op.outcome == unknown
 		}
+		if op.took >= patience && op.outcome > refused {
+			// Its caller had left: nobody answers by policy then.
+			continue
+		}
 		// The first ones may have been answered before the store was away.
 		if !right && op.call > o.away.from+int64(lead) {
 			return fmt.Sprint(n), fmt.Errorf("%v", op)
