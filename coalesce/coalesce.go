@@ -62,7 +62,8 @@ type Options struct {
 	// or up to a sixteenth less. Zero: [DefaultTimeout].
 	Timeout time.Duration
 	// Silence is for how long a node may leave every call without a reply before it
-	// is out. Zero: [DefaultSilence].
+	// is out; one whose last replies were slow, for up to five times as long. Zero:
+	// [DefaultSilence].
 	Silence time.Duration
 	// Late is after how long a call no longer keeps the next one in its lane waiting.
 	// Zero: [DefaultLate].

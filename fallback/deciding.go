@@ -43,6 +43,7 @@ func (d *deciding) end(shards uint64) {
 func (d *deciding) wait(shard int) {
 	if d.some.Load() > 0 {
 		d.shards[shard].Lock()
-		d.shards[shard].Unlock() //nolint:staticcheck // to have waited is all
+		//lint:ignore SA2001 To have waited is all.
+		d.shards[shard].Unlock()
 	}
 }

@@ -62,7 +62,8 @@ var lateStores = []lateness{
 	},
 	{
 		"Redis stopped for 80 ms, at random, under limits that are used up", "neither more nor less than each limit, by one server",
-		usedUp, "the store is not told", layers{between: untold},
+		usedUp, "the store is not told",
+		layers{between: untold},
 	},
 	{
 		"Redis stopped under 64 callers", vanishedPromise,

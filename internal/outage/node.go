@@ -33,7 +33,8 @@ type Node struct {
 
 	// The watching goroutine's own.
 	seen   uint64
-	silent int // ticks
+	silent int     // ticks
+	usual  float64 // ticks between two of its last replies
 
 	troubled atomic.Bool // successes are counted too
 	mu       sync.Mutex  // guards what follows
@@ -143,16 +144,33 @@ func (n *Node) look(heard bool, limit int) bool {
 		return false
 	}
 	if beats := n.beats.Load(); beats != n.seen {
+		if n.signs.Load() == 0 {
+			n.usual = max(float64(n.silent), n.usual*forgetting)
+		}
 		n.seen, n.silent = beats, 0
 		return true
 	}
 	if heard {
 		n.silent++
 	}
-	if n.silent >= limit && n.out.Load() == nil {
+	if limit = n.mayBeSilent(limit); n.silent >= limit && n.out.Load() == nil {
 		n.gone(fmt.Errorf("%w for %v", ErrSilent, time.Duration(limit)*Tick))
 	}
 	return true
+}
+
+// What a node that is slow, or gets little processor time, may be silent for: so many
+// times as long as it was between two of its last replies, and at most so many times as
+// long as others. It is forgotten within a second of many replies.
+const (
+	slower     = 3
+	slowest    = 5
+	forgetting = 1 - 1.0/256
+)
+
+// mayBeSilent is for how many ticks the node may be silent, where others may for limit.
+func (n *Node) mayBeSilent(limit int) int {
+	return min(max(limit, int(slower*n.usual)), slowest*limit)
 }
 
 func (n *Node) succeeded() {

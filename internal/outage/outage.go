@@ -3,7 +3,9 @@
 // A node is silent when a call was sent to it and no reply has come from it for a
 // while in which this process was running and able to hear. A busy machine, a
 // garbage collection or a frozen process delays replies, but it delays the process's
-// own clock with them, so it is not taken for an outage.
+// own clock with them, so it is not taken for an outage. A node that has been slow to
+// reply, because it is far away or gets little processor time, may be silent for longer
+// than others.
 package outage
 
 import (
@@ -71,7 +73,8 @@ func named(before, node string) string {
 
 // Options are the settings of a [Watch].
 type Options struct {
-	// Silence is how long a node may be silent. Zero: [DefaultSilence].
+	// Silence is how long a node may be silent; one whose last replies were slow, three
+	// times as long as these took, and at most five times Silence. Zero: [DefaultSilence].
 	Silence time.Duration
 	// Probe asks a node to write something, and returns an error unless it did. It
 	// is called while a node is out, by one goroutine for each node.

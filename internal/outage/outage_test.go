@@ -60,6 +60,32 @@ func TestSilence(t *testing.T) {
 	}{
 		{"nothing was asked", func(n *Node, limit int) { n.ticks(10*limit, true) }, false},
 		{"no reply", func(n *Node, limit int) { n.Begin(); n.ticks(limit+1, true) }, true},
+		{"no reply for longer than from a slow node", func(n *Node, limit int) {
+			n.Begin()
+			n.ticks(6, true)
+			n.Heard(n.Begin())
+			n.ticks(3*6+2, true)
+		}, true},
+		{"slow as before", func(n *Node, limit int) {
+			n.Begin()
+			n.ticks(6, true)
+			n.Heard(n.Begin())
+			n.ticks(3*5, true)
+		}, false},
+		{"slow once, long ago", func(n *Node, limit int) {
+			n.Begin()
+			n.ticks(limit-1, true)
+			for range 1000 {
+				n.Heard(n.Begin())
+				n.ticks(1, true)
+			}
+			n.ticks(limit, true)
+		}, true},
+		{"no reply ever from a node that was very slow", func(n *Node, limit int) {
+			n.Begin()
+			n.usual = 1000
+			n.ticks(slowest*limit+1, true)
+		}, true},
 		{"not for long enough", func(n *Node, limit int) { n.Begin(); n.ticks(limit, true) }, false},
 		{"nothing could be heard", func(n *Node, limit int) { n.Begin(); n.ticks(10*limit, false) }, false},
 		{"little could be heard", func(n *Node, limit int) {
