@@ -49,6 +49,11 @@ func (b *Body) Close() { b.share.Close() }
 func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
 	if r.ContentLength > most {
 		w.Header().Set("Connection", "close") // rather than read it all
+		if r.Header.Get("Expect") == "" {
+			// A byte past the limit has net/http wait before it closes the connection.
+			// Otherwise a client that is still sending could lose the answer.
+			_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
+		}
 		return nil, &http.MaxBytesError{Limit: most}
 	}
 	limited := http.MaxBytesReader(w, r.Body, most)
