@@ -23,7 +23,7 @@ help: ## list the targets
 
 .PHONY: run
 run: ## serve the demonstration rules from memory; ARGS="--http 127.0.0.1:0" adds flags
-	$(GO) run ./cmd/weir serve $(ARGS)
+	$(GO) run ./server/cmd/weir serve $(ARGS)
 
 .PHONY: build
 build: ## build the static binary bin/weir; the same sources give the same bytes
@@ -85,15 +85,15 @@ bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier number
 
 .PHONY: chaos
 chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each
-	cd internal/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
-	cd internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
+	cd server/internal/chaos && $(GO) test -count=1 -timeout 60m -parallel 6 -args -full
+	cd server/internal/e2e && $(GO) test -count=1 -timeout 5m -run '^TestHostileTogether$$' -args -full
 
 .PHONY: soak
 soak: setup ## one fault after the other, in an order that SEED makes, for DURATION, over two servers that are watched
-	cd internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
+	cd server/internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/resp FuzzParse'
+fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 .PHONY: clean

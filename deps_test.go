@@ -45,7 +45,7 @@ var only = map[string]patterns{
 	"sim":           {".", "memstore", "internal/algo", "sim/report", "std"},
 	"sim/accesslog": {".", "std"},
 	"sim/replay":    {".", "memstore", "sim/accesslog", "sim/report", "std"},
-	"server/frames": {"golang.org/x/net", "std"},
+	"server/internal/frames": {"golang.org/x/net", "std"},
 	"sim/report":    {"github.com/guptarohit/asciigraph", "internal/uplot", "std"},
 }
 
@@ -54,9 +54,9 @@ var (
 	decorators = patterns{"coalesce/...", "denycache/...", "distinct/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
 	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	process    = patterns{"server/...", "cmd/..."}
-	frontends  = patterns{"server/rls/...", "server/httpapi/...", "server/resp/...", "server/admin/...", "server/dashboard/..."}
-	rulesRoom  = patterns{"server/rules/..."}
-	settings   = patterns{"server/config/..."}
+	frontends  = patterns{"server/internal/rls/...", "server/internal/httpapi/...", "server/internal/resp/...", "server/internal/admin/...", "server/internal/dashboard/..."}
+	rulesRoom  = patterns{"server/internal/rules/..."}
+	settings   = patterns{"server/internal/config/..."}
 	wiring     = patterns{"server", "cmd/..."}
 )
 
@@ -235,25 +235,25 @@ func TestLayoutCatches(t *testing.T) {
 		"door, store":               {"weirhttp", in("memstore"), 1},
 		"door, stack":               {"weirgrpc", in("stack"), 1},
 		"store, door":               {"redisstore", in("weirhttp"), 1},
-		"front-end, address":        {"server/httpapi", in("clientip"), 0},
-		"library, server":           {"weirhttp", in("server/rules"), 1},
+		"front-end, address":        {"server/internal/httpapi", in("clientip"), 0},
+		"library, server":           {"weirhttp", in("server/internal/rules"), 1},
 		"library, YAML":             {"weirhttp", "go.yaml.in/yaml/v3", 1},
 		"library, Prometheus":       {"observe", "github.com/prometheus/client_golang/prometheus", 1},
 		"library, gRPC":             {"weirhttp", "google.golang.org/grpc", 1},
 		"weirgrpc, gRPC":            {"weirgrpc", "google.golang.org/grpc", 0},
-		"server, YAML":              {"server/config", "go.yaml.in/yaml/v3", 0},
-		"command, cobra":            {"cmd/weir/cli", "github.com/spf13/cobra", 0},
-		"command, server":           {"cmd/weir/cli", in("server"), 0},
-		"server, front-end":         {"server", in("server/httpapi"), 0},
-		"front-end, rules":          {"server/httpapi", in("server/rules"), 0},
-		"front-end, server":         {"server/httpapi", in("server"), 1},
-		"rules, front-end":          {"server/rules", in("server/httpapi"), 1},
-		"config, rules":             {"server/config", in("server/rules"), 1},
-		"rules, config":             {"server/rules", in("server/config"), 0},
-		"server, command":           {"server", in("cmd/weir/cli"), 1},
+		"server, YAML":              {"server/internal/config", "go.yaml.in/yaml/v3", 0},
+		"command, cobra":            {"server/internal/cli", "github.com/spf13/cobra", 0},
+		"command, server":           {"server/internal/cli", in("server"), 0},
+		"server, front-end":         {"server", in("server/internal/httpapi"), 0},
+		"front-end, rules":          {"server/internal/httpapi", in("server/internal/rules"), 0},
+		"front-end, server":         {"server/internal/httpapi", in("server"), 1},
+		"rules, front-end":          {"server/internal/rules", in("server/internal/httpapi"), 1},
+		"config, rules":             {"server/internal/config", in("server/internal/rules"), 1},
+		"rules, config":             {"server/internal/rules", in("server/internal/config"), 0},
+		"server, command":           {"server", in("server/internal/cli"), 1},
 		"simulation, store":         {"sim", in("memstore"), 0},
-		"simulation, rules":         {"sim/replay", in("server/rules"), 2},
-		"command, simulation":       {"cmd/weir/cli", in("sim/replay"), 0},
+		"simulation, rules":         {"sim/replay", in("server/internal/rules"), 2},
+		"command, simulation":       {"server/internal/cli", in("sim/replay"), 0},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

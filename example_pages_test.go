@@ -16,7 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"

@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/coalesce"
-	"github.com/weirlimit/weir/denycache"
-	"github.com/weirlimit/weir/distinct"
-	"github.com/weirlimit/weir/fallback"
-	"github.com/weirlimit/weir/lease"
-	"github.com/weirlimit/weir/observe"
-	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -39,8 +39,8 @@ func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker
 	t.Helper()
 	s := stack.New(store, stack.Options{
 		Override: override.Options{Now: clock.Now},
-		Distinct: distinct.Options{Now: clock.Now, Budget: func(*weir.Limit) distinct.Budget {
-			return distinct.Budget{MaxKeys: distinct.MaxKeys, Overflow: "overflow"}
+		Distinct: keylimit.Options{Now: clock.Now, Budget: func(*weir.Limit) keylimit.Budget {
+			return keylimit.Budget{MaxKeys: keylimit.MaxKeys, Overflow: "overflow"}
 		}},
 		Lease:     lease.Options{Now: clock.Now, Leased: func(*weir.Limit) bool { return false }},
 		DenyCache: denycache.Options{Now: clock.Now},

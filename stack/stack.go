@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/coalesce"
-	"github.com/weirlimit/weir/denycache"
-	"github.com/weirlimit/weir/distinct"
-	"github.com/weirlimit/weir/fallback"
-	"github.com/weirlimit/weir/lease"
-	"github.com/weirlimit/weir/observe"
-	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/layer/override"
 )
 
 // Options are the settings of a [Stack], decorator by decorator. The zero value
@@ -27,7 +27,7 @@ type Options struct {
 	Override override.Options
 	// Distinct is for the limits that keep so many keys apart and no more. Without
 	// its Budget there are none.
-	Distinct distinct.Options
+	Distinct keylimit.Options
 	// Lease is for the limits whose units are spent from shares. Without its
 	// Leased there are none.
 	Lease lease.Options
@@ -56,7 +56,7 @@ type Options struct {
 type Stack struct {
 	top       weir.Taker
 	override  *override.Taker
-	distinct  *distinct.Taker
+	distinct  *keylimit.Taker
 	lease     *lease.Leaser
 	denyCache *denycache.Cache
 	fallback  *fallback.Taker
@@ -95,7 +95,7 @@ func New(store weir.Taker, o Options) *Stack {
 		s.lease = wrap(s, lease.Wrap, o.Lease)
 	}
 	if o.Distinct.Budget != nil {
-		s.distinct = wrap(s, distinct.Wrap, o.Distinct)
+		s.distinct = wrap(s, keylimit.Wrap, o.Distinct)
 	}
 	s.override = wrap(s, override.Wrap, o.Override)
 	return s
@@ -182,7 +182,7 @@ func (s *Stack) Override() *override.Taker { return s.override }
 
 // Distinct is what bounds how many keys limits have, to be asked for its counts; nil
 // if nothing does.
-func (s *Stack) Distinct() *distinct.Taker { return s.distinct }
+func (s *Stack) Distinct() *keylimit.Taker { return s.distinct }
 
 // Lease is what spends shares, to be asked for its counts; nil if there is none.
 func (s *Stack) Lease() *lease.Leaser { return s.lease }

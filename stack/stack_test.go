@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/coalesce"
-	"github.com/weirlimit/weir/distinct"
-	"github.com/weirlimit/weir/lease"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/observe"
-	"github.com/weirlimit/weir/override"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -39,11 +39,11 @@ func TestStack(t *testing.T) {
 func TestBoundedKeys(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1).MustCompile()
-	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Distinct: distinct.Options{Budget: func(l *weir.Limit) distinct.Budget {
+	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Distinct: keylimit.Options{Budget: func(l *weir.Limit) keylimit.Budget {
 		if l != limit {
-			return distinct.Budget{}
+			return keylimit.Budget{}
 		}
-		return distinct.Budget{MaxKeys: 1, Overflow: "all others"}
+		return keylimit.Budget{MaxKeys: 1, Overflow: "all others"}
 	}}})
 	more := weir.PerDay(5)
 	if err := s.Override().Set(override.Override{Key: "named", Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {

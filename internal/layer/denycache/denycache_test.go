@@ -1,0 +1,463 @@
+package denycache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// checked asks the store whatever the cache refuses, and compares the two: the
+// cache must never refuse what the store grants, nor tell another wait. It
+// answers what the store does, so that each history goes on as without a cache.
+type checked struct {
+	t     testing.TB
+	cache *denycache.Cache
+	store weir.Taker
+	hits  *atomic.Int64
+}
+
+func (c checked) Take(ctx context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		one := []*weir.Act{a}
+		c.cache.Take(ctx, one)
+		if a.Err != nil || !fromCache(a) {
+			continue
+		}
+		c.hits.Add(1)
+		said := append([]weir.Decision(nil), a.Decisions...)
+		c.store.Take(ctx, one)
+		for i := range said {
+			c.compare(&a.Charges[i], &said[i], &a.Decisions[i])
+		}
+	}
+}
+
+func fromCache(a *weir.Act) bool {
+	for i := range a.Decisions {
+		if a.Decisions[i].Source == weir.SourceDenyCache {
+			return true
+		}
+	}
+	return false
+}
+
+func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
+	if said.Outcome == weir.Unasked {
+		return
+	}
+	worse := said.RetryAfter - true.RetryAfter
+	if true.Outcome != weir.Refused || said.Granted != 0 || said.Remaining > true.Remaining ||
+		worse < 0 || worse > time.Microsecond || said.At != true.At || said.ResetAfter != true.ResetAfter && !ch.Limit.ChargeRefused {
+		c.t.Errorf("%v, cost %d\n the cache said %+v\n the store says %+v", ch.Limit, ch.Cost, *said, *true)
+	}
+}
+
+// TestSuite drives the cache with every history of the suite.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	var hits atomic.Int64
+	t.Run("checked", func(t *testing.T) {
+		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+			store := memstore.New(memstore.Options{Now: clock.Now})
+			cache := denycache.Wrap(store, denycache.Options{Now: clock.Now, MaxAge: time.Hour})
+			return checked{t, cache, store, &hits}
+		})
+	})
+	if hits.Load() < 1000 {
+		t.Errorf("the histories met only %d refusals that were known", hits.Load())
+	}
+}
+
+func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
+	a := storetest.NewAct(charges...)
+	taker.Take(context.Background(), []*weir.Act{a})
+	return a
+}
+
+func open(o denycache.Options) (*denycache.Cache, *counting, *storetest.Clock) {
+	clock := storetest.NewClock()
+	o.Now = clock.Now
+	store := &counting{next: memstore.New(memstore.Options{Now: clock.Now})}
+	return denycache.Wrap(store, o), store, clock
+}
+
+// counting counts the acts that reach the store.
+type counting struct {
+	next weir.Taker
+	acts atomic.Int64
+}
+
+func (c *counting) Take(ctx context.Context, acts []*weir.Act) {
+	c.acts.Add(int64(len(acts)))
+	c.next.Take(ctx, acts)
+}
+
+func TestWhatIsAskedAndWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	limit := (weir.Limit{Count: 10, Period: 10 * time.Second}).MustCompile()
+	places := (weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}).MustCompile()
+	debt := (weir.Limit{Count: 1, Period: time.Hour, ChargeRefused: true}).MustCompile()
+	raised := (weir.Limit{Count: 20, Period: 10 * time.Second}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 4}
+	for name, c := range map[string]struct {
+		act   func(*weir.Act)
+		known bool
+	}{
+		"the same":             {func(*weir.Act) {}, true},
+		"a larger cost":        {func(a *weir.Act) { a.Charges[0].Cost = 5 }, true},
+		"the largest cost":     {func(a *weir.Act) { a.Charges[0].Cost = 10 }, true},
+		"a cost that is never": {func(a *weir.Act) { a.Charges[0].Cost = 11 }, false},
+		"a smaller cost":       {func(a *weir.Act) { a.Charges[0].Cost = 3 }, false},
+		"a look":               {func(a *weir.Act) { a.Charges[0].Cost = 0 }, false},
+		"an id":                {func(a *weir.Act) { a.ID = "i" }, false},
+		"a wait":               {func(a *weir.Act) { a.MaxWait = time.Second }, false},
+		"a hold":               {func(a *weir.Act) { a.ID, a.Hold = "h", time.Second }, false},
+		"immediate":            {func(a *weir.Act) { a.Immediate = true }, false},
+		"a raised limit":       {func(a *weir.Act) { a.Charges[0].Limit = raised }, false},
+		"places":               {func(a *weir.Act) { a.ID, a.Charges[0].Limit = "p", places }, false},
+		"debt":                 {func(a *weir.Act) { a.Charges[0].Limit = debt }, false},
+		"another key":          {func(a *weir.Act) { a.Charges[0].Key = "other" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cache, store, _ := open(denycache.Options{})
+			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 9})
+			if a := take(cache, charge); a.Decisions[0].Source != weir.SourceStore || a.Decisions[0].RetryAfter != 3*time.Second {
+				t.Fatalf("the refusal itself: %+v", a.Decisions[0])
+			}
+			asked := store.acts.Load()
+			a := storetest.NewAct(charge)
+			c.act(a)
+			cache.Take(t.Context(), []*weir.Act{a})
+			if known := store.acts.Load() == asked; known != c.known || known != fromCache(a) {
+				t.Errorf("known: %v, want %v: %+v %v", known, c.known, a.Decisions, a.Err)
+			}
+		})
+	}
+}
+
+func TestGivenBackIsForgotten(t *testing.T) {
+	t.Parallel()
+	limit := (weir.Limit{Count: 10, Period: 10 * time.Second}).MustCompile()
+	for kind, change := range map[weir.Kind]func(*weir.Act){
+		weir.Reset:   func(a *weir.Act) { a.ID = "" },
+		weir.Refund:  func(a *weir.Act) { a.Charges[0].Cost = 9 },
+		weir.Settle:  func(a *weir.Act) { a.Charges[0].Cost = 1 },
+		weir.Release: func(*weir.Act) {},
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			var told []string
+			cache, _, _ := open(denycache.Options{Returned: func(keys []string) { told = append(told, keys...) }})
+			held := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 9})
+			held.ID, held.Hold = "hold", time.Minute
+			cache.Take(t.Context(), []*weir.Act{held})
+			charge := weir.Charge{Key: "k", Limit: limit, Cost: 4}
+			take(cache, charge)
+			if a := take(cache, charge); !fromCache(a) {
+				t.Fatalf("not known: %+v", a.Decisions)
+			}
+			back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+			back.Kind, back.ID = kind, "hold"
+			change(back)
+			cache.Take(t.Context(), []*weir.Act{back})
+			if back.Err != nil {
+				t.Fatal(back.Err)
+			}
+			if a := take(cache, charge); !a.Allowed() {
+				t.Errorf("still refused: %+v", a.Decisions)
+			}
+			if len(told) != 1 || told[0] != "k" {
+				t.Errorf("told of %q", told)
+			}
+		})
+	}
+}
+
+func TestOneRefusalRefusesTheAct(t *testing.T) {
+	t.Parallel()
+	cache, store, _ := open(denycache.Options{})
+	limit := (weir.Limit{Count: 1, Period: time.Minute}).MustCompile()
+	spent, fresh := weir.Charge{Key: "spent", Limit: limit, Cost: 1}, weir.Charge{Key: "fresh", Limit: limit, Cost: 1}
+	take(cache, spent)
+	take(cache, spent)
+	asked := store.acts.Load()
+	a := take(cache, fresh, spent)
+	if store.acts.Load() != asked || a.Decisions[0].Outcome != weir.Unasked || a.Decisions[1].Outcome != weir.Refused {
+		t.Errorf("got %+v", a.Decisions)
+	}
+	// Of several acts only the others go on, and in one call.
+	acts := []*weir.Act{storetest.NewAct(spent), storetest.NewAct(fresh), storetest.NewAct(spent)}
+	cache.Take(t.Context(), acts)
+	if store.acts.Load() != asked+1 || !acts[1].Allowed() || acts[0].Allowed() || acts[2].Allowed() {
+		t.Errorf("got %+v, %+v, %+v", acts[0].Decisions, acts[1].Decisions, acts[2].Decisions)
+	}
+}
+
+// A reset that comes before is done before.
+func TestOrderOfOneTake(t *testing.T) {
+	t.Parallel()
+	cache, _, _ := open(denycache.Options{})
+	limit := (weir.Limit{Count: 1, Period: time.Minute}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	take(cache, charge)
+	take(cache, charge)
+	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+	reset.Kind = weir.Reset
+	acts := []*weir.Act{reset, storetest.NewAct(charge)}
+	cache.Take(t.Context(), acts)
+	if !acts[1].Allowed() {
+		t.Errorf("got %+v %v", acts[1].Decisions, acts[1].Err)
+	}
+}
+
+func TestAnInvalidActIsInvalid(t *testing.T) {
+	t.Parallel()
+	cache, _, _ := open(denycache.Options{})
+	limit := (weir.Limit{Count: 1, Period: time.Minute}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	take(cache, charge)
+	take(cache, charge)
+	a := take(cache, charge, weir.Charge{Key: "x", Limit: limit, Cost: -1})
+	if !errors.Is(a.Err, weir.ErrInvalid) {
+		t.Errorf("got %v", a.Err)
+	}
+	short := storetest.NewAct(charge, charge)
+	short.Decisions = short.Decisions[:1]
+	cache.Take(t.Context(), []*weir.Act{short})
+	if !errors.Is(short.Err, weir.ErrInvalid) {
+		t.Errorf("got %v", short.Err)
+	}
+}
+
+// An end in time: the store is asked again after MaxAge, however long the refusal.
+func TestMaxAge(t *testing.T) {
+	t.Parallel()
+	cache, store, clock := open(denycache.Options{MaxAge: 3 * time.Second})
+	limit := (weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	take(cache, charge)
+	take(cache, charge)
+	asked := store.acts.Load()
+	clock.Advance(3*time.Second - time.Microsecond)
+	if take(cache, charge); store.acts.Load() != asked {
+		t.Error("the store was asked too early")
+	}
+	clock.Advance(time.Microsecond)
+	if take(cache, charge); store.acts.Load() != asked+1 {
+		t.Error("the store was not asked again")
+	}
+}
+
+// late answers only once it is told to.
+type late struct {
+	next       weir.Taker
+	asked, go_ chan struct{}
+}
+
+func (l *late) Take(ctx context.Context, acts []*weir.Act) {
+	l.next.Take(ctx, acts)
+	if acts[0].Kind == weir.Take {
+		l.asked <- struct{}{}
+		<-l.go_
+	}
+}
+
+// A refusal that was decided before a reset must not be learned after it.
+func TestARefusalOlderThanAResetIsNotLearned(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	slow := &late{store, make(chan struct{}), make(chan struct{})}
+	cache := denycache.Wrap(slow, denycache.Options{Now: clock.Now})
+	limit := (weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	take(store, charge)
+	var done sync.WaitGroup
+	done.Go(func() { take(cache, charge) })
+	<-slow.asked
+	clock.Advance(time.Microsecond)
+	cache.Forget("k")
+	close(slow.go_)
+	done.Wait()
+	if n := cache.Stats().Entries; n != 0 {
+		t.Errorf("%d refusals were learned", n)
+	}
+}
+
+// A flood of keys that come once must not push out one that keeps coming.
+func TestAFloodOfKeys(t *testing.T) {
+	t.Parallel()
+	const entries, flood = 1024, 200_000
+	cache, store, _ := open(denycache.Options{Entries: entries, MaxAge: time.Hour})
+	limit := (weir.Limit{Count: 1, Period: 24 * time.Hour}).MustCompile()
+	hot := weir.Charge{Key: "hot", Limit: limit, Cost: 1}
+	take(cache, hot)
+	take(cache, hot)
+	asked := int64(0)
+	for i := range flood {
+		once := weir.Charge{Key: fmt.Sprint("once ", i), Limit: limit, Cost: 2} // never fits
+		take(cache, once)
+		if i%100 == 0 {
+			before := store.acts.Load()
+			take(cache, hot)
+			asked += store.acts.Load() - before
+		}
+	}
+	if asked > 0 {
+		t.Errorf("the store was asked %d times for the key that keeps coming", asked)
+	}
+	if n := cache.Stats().Entries; n > entries {
+		t.Errorf("%d entries, at most %d", n, entries)
+	}
+}
+
+// An old favourite that nobody asks for any more gives way in the end.
+func TestOldFavouritesGiveWay(t *testing.T) {
+	t.Parallel()
+	cache, store, _ := open(denycache.Options{Entries: 8, MaxAge: time.Hour})
+	limit := (weir.Limit{Count: 1, Period: 24 * time.Hour}).MustCompile()
+	for round := range 2 {
+		for key := range 8 {
+			c := weir.Charge{Key: fmt.Sprint(round, " ", key), Limit: limit, Cost: 1}
+			for range 1000 {
+				take(cache, c)
+			}
+			before := store.acts.Load()
+			if take(cache, c); store.acts.Load() != before {
+				t.Errorf("round %d: key %d has found no place", round, key)
+			}
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	cache := denycache.Wrap(store, denycache.Options{Entries: 64})
+	limit := (weir.Limit{Count: 1000, Period: 24 * time.Hour}).MustCompile()
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(g)))
+			for range 5000 {
+				switch rng.IntN(500) {
+				case 0:
+					cache.Forget("k")
+				case 1:
+					cache.Flush()
+				default:
+					if a := take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Allowed() {
+						granted.Add(1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if granted.Load() != 1000 {
+		t.Errorf("granted %d of 1000", granted.Load())
+	}
+}
+
+func TestAHitAllocatesNothing(t *testing.T) {
+	cache, _, _ := open(denycache.Options{})
+	limit := (weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	take(cache, charge)
+	take(cache, charge)
+	acts := []*weir.Act{storetest.NewAct(charge)}
+	if n := testing.AllocsPerRun(1000, func() { cache.Take(context.Background(), acts) }); n != 0 || !fromCache(acts[0]) {
+		t.Errorf("%v allocations, %+v", n, acts[0].Decisions)
+	}
+}
+
+// acts is a Taker that has to be asked with acts.
+type acts struct{ weir.Taker }
+
+// TestTakeOneDecidesAsTakeDoes compares the quick way with the other one: two Caches
+// with a store each have the same history.
+func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for algorithm := weir.GCRA; algorithm < weir.Concurrency; algorithm++ {
+		rapid.Check(t, func(t *rapid.T) {
+			clock := storetest.NewClock()
+			limit := weir.Limit{
+				Algorithm: algorithm, Count: rapid.Int64Range(1, 20).Draw(t, "count"), Period: time.Second,
+				ChargeRefused: rapid.Bool().Draw(t, "charge refused"),
+			}
+			// One cost: which of several refusals answers a larger one is left to chance.
+			charged := rapid.Int64Range(1, 22).Draw(t, "cost")
+			var ways [2]*weir.Limiter
+			for i := range ways {
+				var taker weir.Taker = denycache.Wrap(memstore.New(memstore.Options{Now: clock.Now}), denycache.Options{Now: clock.Now})
+				if i > 0 {
+					taker = acts{taker}
+				}
+				var err error
+				if ways[i], err = weir.NewLimiter(taker, limit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range rapid.IntRange(1, 40).Draw(t, "takes") {
+				clock.Advance(time.Duration(rapid.IntRange(0, 300_000).Draw(t, "µs")) * time.Microsecond)
+				cost := charged * rapid.Int64Range(0, 1).Draw(t, "charge or look")
+				got, err := ways[0].AllowN(context.Background(), "k", cost)
+				want, wantErr := ways[1].AllowN(context.Background(), "k", cost)
+				if got != want || err != nil || wantErr != nil {
+					t.Fatalf("got %+v, %v\nwant %+v, %v", got, err, want, wantErr)
+				}
+				if got.Source == weir.SourceDenyCache {
+					refused++
+				}
+			}
+		})
+	}
+	if refused == 0 {
+		t.Error("the caches refused nothing")
+	}
+}
+
+func TestTakeOneAllocatesNothing(t *testing.T) {
+	limiter, err := weir.NewLimiter(denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour}), weir.PerDay(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d weir.Decision
+	allow := func() { d, _ = limiter.Allow(context.Background(), "k") }
+	for range 3 {
+		allow()
+	}
+	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != weir.SourceDenyCache {
+		t.Errorf("%v allocations, %+v", n, d)
+	}
+}
+
+func BenchmarkHit(b *testing.B) {
+	cache := denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour})
+	limit := (weir.Limit{Count: 1, Period: 24 * time.Hour}).MustCompile()
+	charge := weir.Charge{Key: "user:hot", Limit: limit, Cost: 1}
+	take(cache, charge)
+	take(cache, charge)
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		acts := []*weir.Act{storetest.NewAct(charge)}
+		for p.Next() {
+			cache.Take(context.Background(), acts)
+		}
+	})
+}

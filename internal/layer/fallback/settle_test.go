@@ -1,0 +1,354 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A latecomer is a store whose replies can be late.
+type latecomer struct {
+	weir.Taker
+	mu   sync.Mutex // guards what follows
+	late bool
+	held []*heldAct
+}
+
+func newLatecomer(clock *storetest.Clock) *latecomer {
+	return &latecomer{Taker: memstore.New(memstore.Options{Now: clock.Now})}
+}
+
+// A heldAct is the error of an act whose reply is late.
+type heldAct struct {
+	act     *weir.Act
+	mu      sync.Mutex // guards what follows
+	landed  bool
+	waiting []func(*weir.Act)
+}
+
+func (*heldAct) Error() string { return "late" }
+func (*heldAct) Unwrap() error { return weir.ErrAmbiguous }
+
+func (h *heldAct) Then(f func(*weir.Act)) {
+	h.mu.Lock()
+	if !h.landed {
+		h.waiting = append(h.waiting, f)
+		h.mu.Unlock()
+		return
+	}
+	h.mu.Unlock()
+	f(h.act)
+}
+
+func (l *latecomer) Take(ctx context.Context, acts []*weir.Act) {
+	l.mu.Lock()
+	late := l.late
+	l.mu.Unlock()
+	if !late {
+		l.Taker.Take(ctx, acts)
+		return
+	}
+	for _, a := range acts {
+		own := *a
+		own.Charges, own.Decisions = append([]weir.Charge(nil), a.Charges...), make([]weir.Decision, len(a.Decisions))
+		h := &heldAct{act: &own}
+		a.Err = h
+		l.mu.Lock()
+		l.held = append(l.held, h)
+		l.mu.Unlock()
+	}
+}
+
+// hold has the replies to what comes next be late.
+func (l *latecomer) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = true
+}
+
+// land has all late replies come: those of the store, or an error instead.
+func (l *latecomer) land(err error, applied bool) {
+	l.mu.Lock()
+	held := l.held
+	l.late, l.held = false, nil
+	l.mu.Unlock()
+	for _, h := range held {
+		if applied {
+			h.act.Err = nil
+			l.Taker.Take(context.Background(), []*weir.Act{h.act})
+		}
+		if err != nil {
+			h.act.Err = err
+		}
+		h.mu.Lock()
+		h.landed = true
+		waiting := h.waiting
+		h.mu.Unlock()
+		for _, f := range waiting {
+			f(h.act)
+		}
+	}
+}
+
+// An arrival is what becomes of a late reply.
+type arrival struct {
+	name    string
+	before  int64 // units that others have
+	err     error
+	applied bool
+	granted bool
+}
+
+var arrivals = []arrival{
+	{"granted there", 0, nil, true, true},
+	{"refused there", 8, nil, true, false},
+	{"not applied", 0, weir.ErrNotApplied, false, false},
+	{"lost, applied", 0, weir.ErrAmbiguous, true, true},
+	{"lost, not applied", 0, weir.ErrAmbiguous, false, false},
+}
+
+// A telling is what callers are told meanwhile.
+type telling struct {
+	name      string
+	policy    fallback.Policy
+	instances int
+	granted   bool
+	err       bool
+}
+
+var tellings = []telling{
+	{"told granted", fallback.Local, 1, true, false},
+	{"told refused", fallback.Local, 100, false, false},
+	{"denied", fallback.Deny, 1, false, false},
+	{"told an error", fallback.Error, 1, false, true},
+	{"allowed", fallback.Allow, 1, true, false},
+}
+
+// TestSettled: whatever callers were told and whatever the store did, the store's state
+// agrees with what callers were told in the end.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	algorithms := []weir.Algorithm{
+		weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.SlidingCounter,
+		weir.TokenBucket, weir.GCRA, weir.LeakyBucket, weir.Concurrency,
+	}
+	for _, algorithm := range algorithms {
+		for _, id := range []string{"no id", "an id of its client's", "an id of the server's"} {
+			if algorithm == weir.Concurrency && id == "no id" {
+				continue
+			}
+			for _, told := range tellings {
+				if algorithm == weir.Concurrency && told.name == "told refused" {
+					continue // a share is one slot at least
+				}
+				for _, there := range arrivals {
+					t.Run(fmt.Sprint(algorithm, "/", id, "/", told.name, "/", there.name), func(t *testing.T) {
+						t.Parallel()
+						settles(t, algorithm, id, told, there)
+					})
+				}
+			}
+		}
+	}
+}
+
+func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, there arrival) {
+	t.Helper()
+	capacity, cost := int64(10), int64(3)
+	if algorithm == weir.Concurrency {
+		capacity, cost, there.before = 1, 1, min(1, there.before)
+	}
+	clock := storetest.NewClock()
+	store := newLatecomer(clock)
+	taker := wrap(t, store, fallback.Options{
+		Now: clock.Now, Policy: func(*weir.Charge) fallback.Policy { return told.policy }, Instances: func() int { return told.instances },
+	})
+	l := weir.Limit{Algorithm: algorithm, Count: capacity, Period: 24 * time.Hour}
+	if algorithm == weir.RollingWindow {
+		l.Buckets = 4
+	}
+	wait := time.Duration(0)
+	if algorithm == weir.LeakyBucket {
+		l.Burst, wait = capacity, 24*time.Hour
+	}
+	limit := l.MustCompile()
+	if there.before > 0 {
+		others := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: there.before})
+		others.ID, others.MaxWait = "others", wait
+		if store.Take(t.Context(), []*weir.Act{others}); others.Err != nil || !others.Allowed() {
+			t.Fatal(others.Decisions, others.Err)
+		}
+	}
+	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
+	a.MaxWait = wait
+	if id != "no id" {
+		a.ID, a.NewID = "id", id == "an id of the server's"
+	}
+	store.hold()
+	taker.Take(t.Context(), []*weir.Act{a})
+	if a.Err == nil != !told.err || a.Err == nil && a.Allowed() != told.granted {
+		t.Fatalf("told %+v, %v", a.Decisions, a.Err)
+	}
+	store.land(there.err, there.applied)
+	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := taker.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	want, exact := owedBy(told, there, id, cost)
+	want = min(capacity, want+there.before)
+	if n := used(t, store, "k", limit); exact && n != want {
+		t.Errorf("%d charged, want %d; %+v", n, want, taker.Stats())
+	}
+	if s := taker.Stats(); !exact && told.policy == fallback.Local && told.granted && s.Doubtful != cost {
+		t.Errorf("%d in doubt", s.Doubtful)
+	}
+}
+
+// owedBy is how many units a caller's charge has to have in the store, if that can be
+// known.
+func owedBy(told telling, there arrival, id string, cost int64) (units int64, exact bool) {
+	lost := errors.Is(there.err, weir.ErrAmbiguous)
+	charged := int64(0)
+	if there.granted {
+		charged = cost
+	}
+	switch {
+	case told.policy == fallback.Allow && id == "no id":
+		return charged, true
+	case told.policy == fallback.Allow:
+		return 0, false // what passes without limit need not be charged
+	case id == "no id" && lost:
+		return 0, !there.applied && !told.granted
+	case told.granted:
+		return cost, true
+	case told.err && id == "an id of its client's":
+		return charged, true
+	}
+	return 0, true
+}
+
+// TestLateRecordsAndParts: a record that was answered here counts once, and a take of up
+// to so many units as much as its caller was told.
+func TestLateRecordsAndParts(t *testing.T) {
+	t.Parallel()
+	for _, there := range arrivals {
+		if errors.Is(there.err, weir.ErrAmbiguous) {
+			continue
+		}
+		for _, id := range []string{"", "id"} {
+			t.Run(there.name+" "+id, func(t *testing.T) {
+				t.Parallel()
+				clock := storetest.NewClock()
+				store := newLatecomer(clock)
+				taker := wrap(t, store, fallback.Options{Now: clock.Now})
+				limit := weir.PerDay(100).MustCompile()
+				store.hold()
+				record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})
+				record.Kind = weir.Record
+				part := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 1, UpTo: 20})
+				part.ID = id
+				taker.Take(t.Context(), []*weir.Act{record, part})
+				if record.Err != nil || part.Err != nil || part.Decisions[0].Granted != 20 {
+					t.Fatalf("%v; %+v, %v", record.Err, part.Decisions, part.Err)
+				}
+				others := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 85})
+				store.Taker.Take(t.Context(), []*weir.Act{others})
+				store.land(there.err, there.applied)
+				eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+				if n := used(t, store, "recorded", limit); n != 4 {
+					t.Errorf("%d recorded", n)
+				}
+				// As many as there are, for it was told more than there were.
+				if n := used(t, store, "part", limit); n != 100 {
+					t.Errorf("%d charged", n)
+				}
+			})
+		}
+	}
+}
+
+// TestAmendmentsKeepTheirOrder: what a caller was told later is sent when the reply to
+// what it was told before has come.
+func TestAmendmentsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newLatecomer(clock)
+	away := newFlaky(clock)
+	away.Taker = store
+	taker := wrap(t, away, fallback.Options{Now: clock.Now})
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1}
+	away.fail(weir.ErrNotApplied)
+	if a := about(taker, weir.Take, "holder", room); !a.Allowed() {
+		t.Fatalf("%+v, %v", a.Decisions, a.Err)
+	}
+	store.hold()
+	away.fail(nil)
+	out := func() int { store.mu.Lock(); defer store.mu.Unlock(); return len(store.held) }
+	eventually(t, "an amendment is in flight", func() bool { return out() == 1 })
+	if a := about(taker, weir.Release, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
+		t.Errorf("%+v, %v", a.Decisions, a.Err)
+	}
+	time.Sleep(30 * time.Millisecond)
+	if out() != 1 {
+		t.Errorf("%d amendments in flight", out())
+	}
+	store.land(nil, true)
+	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	if n := used(t, store, "k", room.Limit); n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}
+
+// TestStoreIsToldFirst: the first decision of the store after an outage knows what was
+// granted without it.
+func TestStoreIsToldFirst(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Now: clock.Now})
+	limit := weir.PerDay(10).MustCompile()
+	for i := range 100 {
+		plain, named := weir.Charge{Key: fmt.Sprint("plain", i), Limit: limit, Cost: 10}, weir.Charge{Key: fmt.Sprint("named", i), Limit: limit, Cost: 10}
+		store.fail(weir.ErrNotApplied)
+		if a, b := take(taker, plain), about(taker, weir.Take, "id", named); !a.Allowed() || !b.Allowed() {
+			t.Fatalf("%+v, %+v", a.Decisions, b.Decisions)
+		}
+		store.fail(nil)
+		plain.Cost, named.Cost = 1, 1
+		if a, b := take(taker, plain), take(taker, named); a.Allowed() || b.Allowed() || a.Err != nil || b.Err != nil {
+			t.Fatalf("round %d: %+v, %+v", i, a.Decisions, b.Decisions)
+		}
+	}
+}
+
+// TestReplyThatHasCome is taken instead of a decision by policy.
+func TestReplyThatHasCome(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newLatecomer(clock)
+	arrived := taker(func(ctx context.Context, acts []*weir.Act) {
+		store.hold()
+		store.Take(ctx, acts)
+		store.land(nil, true)
+	})
+	front := wrap(t, arrived, fallback.Options{Now: clock.Now})
+	a := take(front, weir.Charge{Key: "k", Limit: weir.PerDay(10).MustCompile(), Cost: 1})
+	if a.Err != nil || a.Decisions[0].Source != weir.SourceStore || front.Stats().Local != 0 {
+		t.Errorf("%+v, %v", a.Decisions, a.Err)
+	}
+}
+
+// taker is a function that decides.
+type taker func(context.Context, []*weir.Act)
+
+func (f taker) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }

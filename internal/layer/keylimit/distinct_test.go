@@ -1,0 +1,349 @@
+package keylimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// of gives every limit a budget of its own, by its name.
+func of(maxKeys int) func(*weir.Limit) keylimit.Budget {
+	return func(l *weir.Limit) keylimit.Budget {
+		return keylimit.Budget{MaxKeys: maxKeys, Overflow: "overflow of " + l.Name}
+	}
+}
+
+// TestSuite: what has room is not touched.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	for name, budget := range map[string]func(*weir.Limit) keylimit.Budget{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
+				return keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Budget: budget, Now: clock.Now})
+			})
+		})
+	}
+}
+
+// place is a Taker over a store in memory, with the clock of both.
+func place(maxKeys int) (*keylimit.Taker, *storetest.Clock) {
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	return keylimit.Wrap(store, keylimit.Options{Budget: of(maxKeys), Now: clock.Now}), clock
+}
+
+// take takes units of keys, and demands that the act is what it was.
+func take(t testing.TB, taker weir.Taker, a *weir.Act) *weir.Act {
+	t.Helper()
+	before, id := append([]weir.Charge(nil), a.Charges...), a.ID
+	taker.Take(context.Background(), []*weir.Act{a})
+	for i, c := range a.Charges {
+		if c != before[i] || a.ID != id {
+			t.Errorf("the act was changed: id %q, charge %d %+v, before %q, %+v", a.ID, i, c, id, before[i])
+		}
+	}
+	return a
+}
+
+func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost int64) weir.Decision {
+	t.Helper()
+	a := storetest.NewAct(weir.Charge{Key: key, Slot: "slot of " + key, Limit: limit, Cost: cost})
+	if limit.Algorithm == weir.Concurrency && cost > 0 {
+		a.ID = fmt.Sprint("id of ", key)
+	}
+	if take(t, taker, a); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	return a.Decisions[0]
+}
+
+// perHour is one limit of 10 an hour for each algorithm.
+func perHour() []*weir.Limit {
+	var all []*weir.Limit
+	for id := range algo.Steps {
+		all = append(all, weir.Limit{Name: weir.Algorithm(id).String(), Algorithm: weir.Algorithm(id), Count: 10, Period: time.Hour}.MustCompile())
+	}
+	return all
+}
+
+// TestBeyondTheBudget: keys that are known stay themselves, further ones share one
+// budget, and each gets a place of its own when the others are forgotten.
+func TestBeyondTheBudget(t *testing.T) {
+	t.Parallel()
+	for _, limit := range perHour() {
+		taker, clock := place(2)
+		left := func(key string, want int64) {
+			t.Helper()
+			if d := charge(t, taker, key, limit, 0); d.Remaining != want {
+				t.Errorf("%v: %d remain of %s, want %d", limit, d.Remaining, key, want)
+			}
+		}
+		for range 3 {
+			left("looked at", 10)
+		}
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			charge(t, taker, key, limit, 1)
+		}
+		left("a", 9)
+		left("b", 9)
+		left("c", 7)
+		left("never asked for", 7)
+		if s := taker.Stats(); len(s) != 1 || s[0].Keys != 2 || s[0].Overflowed < 3 || !s[0].Full() || s[0].MaxKeys != 2 {
+			t.Errorf("%v: %+v", limit, s)
+		}
+		// A key that is asked for stays known for as long as that goes on.
+		for range 5 {
+			clock.Advance(40 * time.Minute)
+			charge(t, taker, "a", limit, 1)
+		}
+		if charge(t, taker, "c", limit, 1); taker.Stats()[0].Keys != 2 {
+			t.Errorf("%v: b was not forgotten for c: %+v", limit, taker.Stats())
+		}
+		clock.Advance(6 * time.Hour)
+		if s := taker.Stats(); s[0].Keys != 0 || s[0].Full() {
+			t.Errorf("%v: known for too long: %+v", limit, s)
+		}
+	}
+}
+
+// TestResetsTheKeyItself: nobody's reset is everybody's.
+func TestResetsTheKeyItself(t *testing.T) {
+	t.Parallel()
+	taker, _ := place(1)
+	limit := perHour()[0]
+	for _, key := range []string{"a", "b", "c"} {
+		charge(t, taker, key, limit, 1)
+	}
+	for _, key := range []string{"a", "b"} {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit})
+		a.Kind = weir.Reset
+		if take(t, taker, a); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+	if own, shared := charge(t, taker, "a", limit, 0).Remaining, charge(t, taker, "b", limit, 0).Remaining; own != 10 || shared != 8 {
+		t.Errorf("%d and %d remain, want 10 and 8", own, shared)
+	}
+}
+
+// about does something to an id.
+func about(t testing.TB, taker weir.Taker, kind weir.Kind, id string, c ...weir.Charge) *weir.Act {
+	t.Helper()
+	a := storetest.NewAct(c...)
+	a.Kind, a.ID = kind, id
+	return take(t, taker, a)
+}
+
+// TestIDs: an id is its key's, also where the key shares a budget, and what is asked
+// about it finds it at every instance.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	for _, limit := range perHour() {
+		clock := storetest.NewClock()
+		store := memstore.New(memstore.Options{Now: clock.Now})
+		one := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
+		other := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
+		of := func(key string) weir.Charge { return weir.Charge{Key: key, Limit: limit, Cost: 1} }
+		about(t, one, weir.Take, "x", of("a"))
+		about(t, other, weir.Take, "x", of("b"))
+		for range 2 { // the second time, each has its answer
+			for _, key := range []string{"b", "c"} {
+				if a := about(t, one, weir.Take, "x", of(key)); !a.Allowed() {
+					t.Errorf("%v: take of %s: %+v, %v", limit, key, a.Decisions, a.Err)
+				}
+			}
+		}
+		if d := charge(t, one, "c", limit, 0); d.Remaining != 8 {
+			t.Errorf("%v: %d remain of what b and c share, want 8", limit, d.Remaining)
+		}
+		// At the other instance b is itself, a and c are not.
+		for key, kinds := range map[string][]weir.Kind{"a": {weir.Renew, weir.Release}, "c": {weir.Renew, weir.Release}} {
+			for _, kind := range kinds {
+				if a := about(t, other, kind, "x", of(key)); a.Err != nil {
+					t.Errorf("%v: %v of %s at another instance: %v", limit, kind, key, a.Err)
+				}
+			}
+		}
+		if a := about(t, one, weir.Release, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
+			t.Errorf("%v: an id that nobody knows: %+v, %v", limit, a.Decisions, a.Err)
+		}
+		if own, shared := charge(t, one, "a", limit, 0).Remaining, charge(t, one, "c", limit, 0).Remaining; own != 10 || shared != 9 {
+			t.Errorf("%v: then %d and %d remain, want 10 and 9", limit, own, shared)
+		}
+	}
+}
+
+// TestActsOfSeveralLimits: one charge moves and the other stays.
+func TestActsOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	global := weir.Limit{Name: "global", Count: 3, Period: time.Hour}.MustCompile()
+	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
+	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(l *weir.Limit) keylimit.Budget {
+		if l == user {
+			return keylimit.Budget{MaxKeys: 1, Overflow: "users"}
+		}
+		return keylimit.Budget{}
+	}})
+	outcomes := ""
+	for _, key := range []string{"a", "b", "c", "d", "a"} {
+		a := about(t, taker, weir.Take, "", weir.Charge{Key: "global", Limit: global, Cost: 1}, weir.Charge{Key: key, Limit: user, Cost: 1})
+		outcomes += fmt.Sprint(a.Decisions[0].Outcome, " ", a.Decisions[1].Outcome, "; ")
+	}
+	// d finds the budget that b and c have used up, a the global one.
+	if want := "granted granted; granted granted; granted granted; refused refused; refused spared; "; outcomes != want {
+		t.Errorf("got  %s\nwant %s", outcomes, want)
+	}
+}
+
+// TestNeverMoreThanTheBudget has many callers make up keys at once.
+func TestNeverMoreThanTheBudget(t *testing.T) {
+	t.Parallel()
+	const maxKeys, callers, each = 100, 8, 500
+	taker, _ := place(maxKeys)
+	limit := weir.Limit{Name: "one", Count: 1, Period: 24 * time.Hour}.MustCompile()
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := range each {
+				if charge(t, taker, fmt.Sprint(caller, " ", i), limit, 1).Allowed() {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	// Each of those known is granted its one unit, and the others one together.
+	if s := taker.Stats()[0]; granted.Load() != maxKeys+1 || s.Keys != maxKeys || s.Overflowed != callers*each-maxKeys {
+		t.Errorf("granted %d, %+v", granted.Load(), s)
+	}
+}
+
+// TestSaysItOnce, until there was room again.
+func TestSaysItOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	clock := storetest.NewClock()
+	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
+		Budget: of(2), Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	limit := perHour()[0]
+	for day := 1; day <= 2; day++ {
+		for i := range 10 {
+			charge(t, taker, fmt.Sprint(day, i), limit, 1)
+		}
+		if said := strings.Count(log.String(), "as many keys as it may"); said != day {
+			t.Errorf("day %d: said %d times:\n%s", day, said, log.String())
+		}
+		clock.Advance(24 * time.Hour)
+	}
+}
+
+// TestReload: the number can change, and what is known stays so.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	maxKeys := 3
+	clock := storetest.NewClock()
+	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
+		Budget: func(l *weir.Limit) keylimit.Budget { return of(maxKeys)(l) }, Now: clock.Now,
+	})
+	limit := perHour()[0]
+	remain := func() (left []int64) {
+		for _, key := range []string{"a", "b", "c", "d"} {
+			left = append(left, charge(t, taker, key, limit, 1).Remaining)
+		}
+		return left
+	}
+	got := fmt.Sprint(remain())
+	maxKeys = 1
+	got += fmt.Sprint(remain())
+	maxKeys = 4
+	got += fmt.Sprint(remain())
+	if want := "[9 9 9 9][8 8 8 8][7 7 7 9]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestForgets drives random keys through time: there are never more states than the
+// budget and one, and a key that comes again in time is never moved.
+func TestForgets(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		maxKeys := rapid.IntRange(1, 5).Draw(t, "max keys")
+		clock := storetest.NewClock()
+		below := &charged{at: map[string]time.Time{}, clock: clock}
+		taker := keylimit.Wrap(below, keylimit.Options{Budget: of(maxKeys), Now: clock.Now})
+		limit := weir.Limit{Name: "l", Count: 5, Period: 10 * time.Second}.MustCompile()
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			clock.Advance(time.Duration(rapid.IntRange(0, 8000).Draw(t, "ms")) * time.Millisecond)
+			key := fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "key"))
+			before, known := below.at[key]
+			a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
+			taker.Take(context.Background(), []*weir.Act{a})
+			if known && clock.Now().Sub(before) < 10*time.Second && below.at[key] != clock.Now() {
+				t.Fatalf("key %s was known and moved", key)
+			}
+			alive := 0
+			for _, at := range below.at {
+				if clock.Now().Sub(at) < 11*time.Second {
+					alive++
+				}
+			}
+			if alive > maxKeys+1 {
+				t.Fatalf("%d states are alive, with %d keys at most", alive, maxKeys)
+			}
+		}
+	})
+}
+
+// charged is a store that knows when keys were charged last.
+type charged struct {
+	at    map[string]time.Time
+	clock *storetest.Clock
+}
+
+func (c *charged) Take(_ context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		c.at[a.Charges[0].Key] = c.clock.Now()
+	}
+}
+
+// TestRefusalsLeaveNoIDs: keys beyond the budget leave no ids of refused takes, and
+// the act is what it was.
+func TestRefusalsLeaveNoIDs(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
+	limit := weir.PerHour(1).MustCompile()
+	for i := range 3000 {
+		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
+		a.ID = fmt.Sprint("id ", i)
+		if take(t, taker, a); a.Err != nil || a.ForgetRefused {
+			t.Fatalf("%v, %+v", a.Err, a)
+		}
+	}
+	if stats := store.Stats(); stats.Keys != 2 || stats.IDs != 2 {
+		t.Errorf("one key, those beyond and their two grants left %+v", stats)
+	}
+}

@@ -1,0 +1,497 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+func all(*weir.Limit) bool { return true }
+
+func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
+	a := storetest.NewAct(charges...)
+	taker.Take(context.Background(), []*weir.Act{a})
+	return a
+}
+
+// TestSuite: limits that are not leased are decided as if there were no leases.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
+		return lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Now: clock.Now})
+	})
+}
+
+// leasable are the algorithms that can be leased.
+var leasable = []weir.Algorithm{
+	weir.GCRA, weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.TokenBucket, weir.SlidingCounter,
+}
+
+// most is what a limit may grant in any interval of its period, or in a window of
+// a fixed window.
+func most(l *weir.Limit) int64 {
+	switch l.Algorithm {
+	case weir.GCRA, weir.TokenBucket:
+		return l.Capacity() + l.Count
+	case weir.SlidingCounter:
+		return 2*l.Count - 1
+	}
+	return l.Count
+}
+
+// TestBound drives several instances with random histories. No window of a fixed
+// window grants more than its count; no interval of the others more than the
+// algorithm's bound and what was out in shares.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range leasable {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			paidHere := 0
+			rapid.Check(t, func(t *rapid.T) {
+				h := newHistory(t, algorithm)
+				for range rapid.IntRange(50, 400).Draw(t, "steps") {
+					h.step(t)
+				}
+				h.judge(t)
+				paidHere += h.paid
+			})
+			if paidHere < 100 {
+				t.Errorf("only %d acts were paid from shares", paidHere)
+			}
+		})
+	}
+}
+
+type history struct {
+	clock     *storetest.Clock
+	instances []*lease.Leaser
+	limit     *weir.Limit
+	grants    []grant
+	paid      int
+}
+
+type grant struct{ at, units int64 }
+
+const (
+	part  = 0.25
+	ahead = 200 * time.Millisecond
+)
+
+func newHistory(t *rapid.T, algorithm weir.Algorithm) *history {
+	h := &history{clock: storetest.NewClock()}
+	limit := weir.Limit{Algorithm: algorithm, Count: rapid.Int64Range(2, 200).Draw(t, "count"), Period: time.Second}
+	if algorithm == weir.GCRA || algorithm == weir.TokenBucket {
+		limit.Burst = rapid.Int64Range(1, 200).Draw(t, "burst")
+	}
+	h.limit = limit.MustCompile()
+	store := memstore.New(memstore.Options{Now: h.clock.Now})
+	for range rapid.IntRange(1, 3).Draw(t, "instances") {
+		h.instances = append(h.instances, lease.Wrap(store, lease.Options{Leased: all, Ahead: ahead, Part: part, Now: h.clock.Now}))
+	}
+	return h
+}
+
+func (h *history) step(t *rapid.T) {
+	h.clock.Advance(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5, 20, 150, 700}).Draw(t, "ms")) * time.Millisecond)
+	l := rapid.SampledFrom(h.instances).Draw(t, "instance")
+	if rapid.IntRange(0, 9).Draw(t, "give back") == 0 {
+		if err := l.GiveBack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := take(l, weir.Charge{Key: "k", Limit: h.limit, Cost: rapid.Int64Range(1, 3).Draw(t, "cost")})
+	if a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if d := a.Decisions[0]; d.Outcome == weir.Granted {
+		h.grants = append(h.grants, grant{h.clock.Micros(), d.Granted})
+		if d.Source == weir.SourceLease {
+			h.paid++
+		}
+	}
+}
+
+func (h *history) judge(t *rapid.T) {
+	period, shares := h.limit.Period.Microseconds(), int64(0)
+	if h.limit.Algorithm != weir.FixedWindow {
+		shares = int64(len(h.instances)) * int64(part*float64(h.limit.Count))
+	}
+	for i := range h.grants {
+		sum := int64(0)
+		for _, g := range h.grants[i:] {
+			if h.limit.Algorithm == weir.FixedWindow && g.at/period != h.grants[i].at/period || g.at-h.grants[i].at >= period {
+				break
+			}
+			sum += g.units
+		}
+		if sum > most(h.limit)+shares {
+			t.Fatalf("%v: %d units from %d µs on, at most %d and %d in shares", h.limit, sum, h.grants[i].at, most(h.limit), shares)
+		}
+	}
+}
+
+// TestConservation: once all shares are back, the store has charged what was
+// granted, no more and no less.
+func TestConservation(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range leasable {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			limit := (&weir.Limit{Algorithm: algorithm, Count: 10_000, Period: 24 * time.Hour}).MustCompile()
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{Now: clock.Now})
+			rng := rand.New(rand.NewPCG(1, uint64(algorithm)))
+			var instances []*lease.Leaser
+			for range 3 {
+				instances = append(instances, lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now}))
+			}
+			granted := int64(0)
+			for range 3000 {
+				a := take(instances[rng.IntN(3)], weir.Charge{Key: "k", Limit: limit, Cost: rng.Int64N(3) + 1})
+				granted += a.Decisions[0].Granted
+			}
+			left, spent := int64(0), uint64(0)
+			for _, l := range instances {
+				left += l.Stats().Left
+				spent += l.Stats().Spent
+			}
+			charge := weir.Charge{Key: "k", Limit: limit}
+			if got := 10_000 - take(store, charge).Decisions[0].Remaining; got != granted+left || left == 0 || spent < 1000 {
+				t.Errorf("charged %d, granted %d, left in shares %d, paid from them %d acts", got, granted, left, spent)
+			}
+			for _, l := range instances {
+				if err := l.Stop(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := 10_000 - take(store, charge).Decisions[0].Remaining; got != granted {
+				t.Errorf("charged %d after all shares went back, granted %d", got, granted)
+			}
+			if a := take(instances[0], weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Decisions[0].Source != weir.SourceStore {
+				t.Errorf("after Stop: %+v", a.Decisions)
+			}
+		})
+	}
+}
+
+// Several limits of one act are paid and given back together.
+func TestSeveralLimits(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
+	minute, day := (&weir.Limit{Count: 1000, Period: time.Minute}).MustCompile(), (&weir.Limit{Count: 5000, Period: 24 * time.Hour}).MustCompile()
+	charges := []weir.Charge{{Key: "m", Limit: minute, Cost: 1}, {Key: "d", Limit: day, Cost: 1}}
+	granted := int64(0)
+	for range 900 {
+		granted += take(l, charges...).Decisions[1].Granted
+	}
+	if l.Stats().Spent < 500 {
+		t.Errorf("paid %d acts from shares", l.Stats().Spent)
+	}
+	if err := l.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range charges {
+		c.Cost = 0
+		if got := c.Limit.Count - take(store, c).Decisions[0].Remaining; got != granted {
+			t.Errorf("limit %d: charged %d, granted %d", i, got, granted)
+		}
+	}
+}
+
+// One instance under load grants exactly the limit: nothing is lost between the
+// callers.
+func TestHotKey(t *testing.T) {
+	t.Parallel()
+	const limit, callers = 20_000, 64
+	// Nothing drains while the test lasts, however long it is kept waiting.
+	compiled := (&weir.Limit{Algorithm: weir.TokenBucket, Count: limit, Period: 24 * time.Hour}).MustCompile()
+	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+	l.Start()
+	var granted atomic.Int64
+	var done sync.WaitGroup
+	for range callers {
+		done.Go(func() {
+			for range 2 * limit / callers {
+				if take(l, weir.Charge{Key: "k", Limit: compiled, Cost: 1}).Allowed() {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if err := l.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if granted.Load() != limit {
+		t.Errorf("granted %d of %d", granted.Load(), limit)
+	}
+	if err := l.Stop(t.Context()); err != nil {
+		t.Errorf("stopped again: %v", err)
+	}
+}
+
+func TestWhatPassesBy(t *testing.T) {
+	t.Parallel()
+	limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
+	for name, change := range map[string]func(*weir.Act){
+		"id":      func(a *weir.Act) { a.ID = "i" },
+		"hold":    func(a *weir.Act) { a.ID, a.Hold = "h", time.Minute },
+		"wait":    func(a *weir.Act) { a.MaxWait = time.Second },
+		"up to":   func(a *weir.Act) { a.Charges[0].UpTo = 2 },
+		"look":    func(a *weir.Act) { a.Charges[0].Cost = 0 },
+		"record":  func(a *weir.Act) { a.Kind = weir.Record },
+		"refused": func(a *weir.Act) { a.Charges[0].Cost = 1001 },
+		"one":     func(a *weir.Act) { a.Charges[0].Limit = weir.PerHour(1).MustCompile() },
+		"not leased": func(a *weir.Act) {
+			a.Charges[0].Limit = (&weir.Limit{Name: "other", Count: 1000, Period: time.Hour}).MustCompile()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := storetest.NewClock()
+			l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{
+				Leased: func(l *weir.Limit) bool { return l.Name == "" }, Now: clock.Now,
+			})
+			for range 20 {
+				take(l, weir.Charge{Key: "k", Limit: limit, Cost: 1})
+			}
+			if l.Stats().Left == 0 {
+				t.Fatal("there is no share")
+			}
+			a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
+			change(a)
+			l.Take(t.Context(), []*weir.Act{a})
+			if a.Err != nil || a.Decisions[0].Source == weir.SourceLease {
+				t.Errorf("got %+v, %v", a.Decisions, a.Err)
+			}
+			if want := 1000 - 20; name == "look" && a.Decisions[0].Remaining != int64(want) {
+				t.Errorf("a look says %d, want %d", a.Decisions[0].Remaining, want)
+			}
+		})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]weir.Limit{
+		"concurrency":    {Algorithm: weir.Concurrency, Count: 10, Period: time.Minute},
+		"leaky_bucket":   {Algorithm: weir.LeakyBucket, Count: 10, Period: time.Minute},
+		"charge_refused": {Count: 10, Period: time.Minute, ChargeRefused: true},
+	} {
+		invalid := new(weir.InvalidError)
+		if err := lease.Check(l.MustCompile()); !errors.As(err, &invalid) || invalid.Field != "lease" {
+			t.Errorf("%s: got %v", name, err)
+		}
+		// What cannot be leased is decided by the store.
+		taker := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+		for i := range 5 {
+			a := storetest.NewAct(weir.Charge{Key: "k", Limit: l.MustCompile(), Cost: 1})
+			a.ID, a.Immediate = fmt.Sprint(i), false
+			taker.Take(t.Context(), []*weir.Act{a})
+			if a.Decisions[0].Source != weir.SourceStore {
+				t.Errorf("%s: %+v", name, a.Decisions)
+			}
+		}
+	}
+}
+
+// A reset forgets what was charged, so the share of it must not be spent.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	limit := (&weir.Limit{Count: 100, Period: time.Hour}).MustCompile()
+	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+	for range 20 {
+		take(l, charge)
+	}
+	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+	reset.Kind = weir.Reset
+	l.Take(t.Context(), []*weir.Act{reset})
+	granted := 0
+	for range 150 {
+		if take(l, charge).Allowed() {
+			granted++
+		}
+	}
+	if granted != 100 {
+		t.Errorf("granted %d after a reset, want 100", granted)
+	}
+}
+
+// Another limit for the key, as after a reload: never two budgets.
+func TestAnotherLimit(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	total := 0
+	for round, count := range []int64{100, 100, 50} {
+		limit := (&weir.Limit{Count: count, Period: time.Hour}).MustCompile()
+		for range 30 {
+			if take(l, weir.Charge{Key: "k", Limit: limit, Cost: 1}).Allowed() {
+				total++
+			}
+		}
+		if round == 1 && total != 60 {
+			t.Errorf("%d after the second limit", total)
+		}
+	}
+	if total > 60 {
+		t.Errorf("granted %d: the last limit of 50 was already spent", total)
+	}
+}
+
+// A full set of keys leaves the others to the store.
+func TestMaxKeys(t *testing.T) {
+	t.Parallel()
+	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all, MaxKeys: 64})
+	limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
+	for i := range 10_000 {
+		if a := take(l, weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1}); !a.Allowed() {
+			t.Fatal(a.Err)
+		}
+	}
+	if n := l.Stats().Keys; n > 64 {
+		t.Errorf("%d keys are watched", n)
+	}
+}
+
+// broken fails or panics.
+type broken struct {
+	next  weir.Taker
+	panic bool
+	on    atomic.Bool
+}
+
+func (b *broken) Take(ctx context.Context, acts []*weir.Act) {
+	switch {
+	case !b.on.Load():
+		b.next.Take(ctx, acts)
+	case b.panic:
+		panic("broken")
+	default:
+		for _, a := range acts {
+			a.Err = weir.ErrNotApplied
+		}
+	}
+}
+
+// A store that fails or panics leaves no claim behind.
+func TestABrokenStore(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		store := &broken{next: memstore.New(memstore.Options{}), panic: panics}
+		l := lease.Wrap(store, lease.Options{Leased: all})
+		limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
+		charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+		store.on.Store(true)
+		func() {
+			defer func() { _ = recover() }()
+			if a := take(l, charge); !errors.Is(a.Err, weir.ErrNotApplied) {
+				t.Errorf("got %v", a.Err)
+			}
+		}()
+		store.on.Store(false)
+		if a := take(l, charge); !a.Allowed() {
+			t.Errorf("after the failure: %+v, %v", a.Decisions, a.Err)
+		}
+	}
+}
+
+func TestSpendingAllocatesNothing(t *testing.T) {
+	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all, Ahead: time.Hour})
+	limit := (&weir.Limit{Count: 1_000_000_000, Period: time.Hour}).MustCompile()
+	acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})}
+	for range 100_000 {
+		l.Take(context.Background(), acts)
+	}
+	if n := testing.AllocsPerRun(1000, func() { l.Take(context.Background(), acts) }); n != 0 || acts[0].Decisions[0].Source != weir.SourceLease {
+		t.Errorf("%v allocations, %+v", n, acts[0].Decisions)
+	}
+}
+
+// acts is a store that has to be asked with acts.
+type acts struct{ weir.Taker }
+
+// TestTakeOneDecidesAsTakeDoes compares the quick way with the other one: two Leasers
+// with a store each have the same history.
+func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
+	t.Parallel()
+	paid := 0
+	rapid.Check(t, func(t *rapid.T) {
+		clock := storetest.NewClock()
+		var ways [2]*weir.Limiter
+		limit := weir.Limit{Algorithm: rapid.SampledFrom(leasable).Draw(t, "algorithm"), Count: 100, Period: 10 * time.Second}
+		for i := range ways {
+			store := acts{memstore.New(memstore.Options{Now: clock.Now})}
+			var taker weir.Taker = lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now, Part: 0.5})
+			if i > 0 {
+				taker = acts{taker}
+			}
+			var err error
+			if ways[i], err = weir.NewLimiter(taker, limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "takes") {
+			clock.Advance(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
+			cost := rapid.Int64Range(0, 5).Draw(t, "cost")
+			got, err := ways[0].AllowN(context.Background(), "k", cost)
+			want, wantErr := ways[1].AllowN(context.Background(), "k", cost)
+			if got != want || err != nil || wantErr != nil {
+				t.Fatalf("got %+v, %v\nwant %+v, %v", got, err, want, wantErr)
+			}
+			if got.Source == weir.SourceLease {
+				paid++
+			}
+		}
+	})
+	if paid == 0 {
+		t.Error("nothing was paid from a share")
+	}
+}
+
+func TestTakeOneAllocatesNothing(t *testing.T) {
+	l := lease.Wrap(acts{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
+	limiter, err := weir.NewLimiter(l, weir.PerHour(1_000_000_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d weir.Decision
+	allow := func() { d, _ = limiter.Allow(context.Background(), "k") }
+	for range 100_000 {
+		allow()
+	}
+	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != weir.SourceLease {
+		t.Errorf("%v allocations, %+v", n, d)
+	}
+}
+
+func BenchmarkHot(b *testing.B) {
+	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all})
+	limit := (&weir.Limit{Count: 1_000_000_000, Period: time.Hour}).MustCompile()
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(p *testing.PB) {
+		acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})}
+		for p.Next() {
+			l.Take(context.Background(), acts)
+		}
+	})
+	b.ReportMetric(float64(l.Stats().Shares)/float64(b.N), "trips/act")
+}

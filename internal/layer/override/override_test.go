@@ -1,0 +1,482 @@
+package override_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// TestTaker runs the suite without overrides, beside overrides of other keys,
+// and with every limit overridden by its like.
+func TestTaker(t *testing.T) {
+	t.Parallel()
+	wrap := func(clock *storetest.Clock) *override.Taker {
+		return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), override.Options{Now: clock.Now})
+	}
+	for name, open := range map[string]storetest.Open{
+		"none": func(_ testing.TB, clock *storetest.Clock) weir.Taker { return wrap(clock) },
+		"others": func(t testing.TB, clock *storetest.Clock) weir.Taker {
+			taker := wrap(clock)
+			set(t, taker, "nobody's", weir.PerSecond(0), clock.Now().Add(time.Hour))
+			return taker
+		},
+		"alike": func(_ testing.TB, clock *storetest.Clock) weir.Taker { return alike{wrap(clock), clock} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, open)
+		})
+	}
+}
+
+// alike overrides each limit by a limit of its own that says the same.
+type alike struct {
+	*override.Taker
+	clock *storetest.Clock
+}
+
+func (a alike) Take(ctx context.Context, acts []*weir.Act) {
+	for _, act := range acts {
+		for i := range act.Charges {
+			if c := &act.Charges[i]; c.Limit != nil && c.Limit.Rule() != nil {
+				// Keys beyond the contract are among those of the suite.
+				_ = a.Set(override.Override{Key: c.Key, Limit: c.Limit, Until: a.clock.Now().Add(time.Minute)})
+			}
+		}
+		a.Taker.Take(ctx, []*weir.Act{act})
+	}
+}
+
+func set(t testing.TB, taker *override.Taker, key string, limit weir.Limit, until time.Time) {
+	t.Helper()
+	if err := taker.Set(override.Override{Key: key, Limit: &limit, Until: until}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// place is a taker over a memory store, and the clock of both.
+func place(o override.Options) (*override.Taker, *storetest.Clock) {
+	clock := storetest.NewClock()
+	o.Now = clock.Now
+	return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), o), clock
+}
+
+// charge takes cost units of a key, and demands that the cost stays as it was.
+func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost int64) weir.Decision {
+	t.Helper()
+	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
+	if limit.Algorithm == weir.Concurrency && cost > 0 {
+		a.ID = fmt.Sprint(key, time.Now().UnixNano(), cost)
+	}
+	if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if a.Charges[0].Cost != cost {
+		t.Errorf("the cost was changed to %d", a.Charges[0].Cost)
+	}
+	return a.Decisions[0]
+}
+
+// limits is one limit of 10 an hour an algorithm with units, all of one name.
+func limits() []*weir.Limit {
+	var all []*weir.Limit
+	for id := range algo.Steps {
+		l := weir.Limit{Name: "hourly", Algorithm: weir.Algorithm(id), Count: 10, Period: time.Hour}
+		if l.Algorithm != weir.Concurrency {
+			all = append(all, l.MustCompile())
+		}
+	}
+	return all
+}
+
+// TestActsOnWhatWasUsed raises and cuts the limit of a key that is in use, and
+// waits for the end.
+func TestActsOnWhatWasUsed(t *testing.T) {
+	t.Parallel()
+	for _, limit := range limits() {
+		taker, clock := place(override.Options{})
+		charge(t, taker, "k", limit, 4)
+		charge(t, taker, "other", limit, 4)
+		with := func(count int64) weir.Limit {
+			l := *limit
+			l.Count, l.Burst = count, 0
+			return l
+		}
+		left := func(want int64) {
+			t.Helper()
+			if d := charge(t, taker, "k", limit, 0); d.Remaining != want {
+				t.Errorf("%v: %d remain of k, want %d", limit, d.Remaining, want)
+			}
+			if d := charge(t, taker, "other", limit, 0); d.Remaining != 6 {
+				t.Errorf("%v: %d remain of another key", limit, d.Remaining)
+			}
+		}
+		set(t, taker, "k", with(100), clock.Now().Add(time.Second))
+		left(96)
+		set(t, taker, "k", with(5), clock.Now().Add(time.Second))
+		left(1)
+		if d := charge(t, taker, "k", limit, 2); d.Outcome != weir.Refused || d.Source != weir.SourceStore {
+			t.Errorf("%v: 2 of 1: %+v", limit, d)
+		}
+		clock.Advance(time.Second - time.Microsecond)
+		left(1)
+		clock.Advance(time.Microsecond)
+		left(6)
+		if list := taker.List(); len(list) != 0 {
+			t.Errorf("in force after their end: %v", list)
+		}
+	}
+}
+
+func TestBlock(t *testing.T) {
+	t.Parallel()
+	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {
+		taker, clock := place(override.Options{})
+		held := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
+		held.ID = "held before"
+		taker.Take(context.Background(), []*weir.Act{held})
+		before := charge(t, taker, "k", limit, 0).Remaining
+		set(t, taker, "k", weir.Limit{Name: "hourly", Period: time.Second}, clock.Now().Add(time.Minute))
+		d := charge(t, taker, "k", limit, 1)
+		if d.Outcome != weir.Refused || d.RetryAfter != weir.Never || d.Source != weir.SourceLimit {
+			t.Errorf("%v: %+v", limit, d)
+		}
+		// Under the block's own period nothing would be left to give back.
+		clock.Advance(2 * time.Second)
+		back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+		back.Kind, back.ID = weir.Release, held.ID
+		if taker.Take(context.Background(), []*weir.Act{back}); back.Err != nil || back.Decisions[0].Granted != 1 {
+			t.Errorf("%v: release of what was held before the block: %+v, %v", limit, back.Decisions[0], back.Err)
+		}
+		if !taker.Delete("k") || taker.Delete("k") {
+			t.Error("deleted never or twice")
+		}
+		if d := charge(t, taker, "k", limit, 1); !d.Allowed() || d.Remaining != before {
+			t.Errorf("%v: after the block: %+v", limit, d)
+		}
+	}
+}
+
+// TestNoLimit: takes of a key without a limit are granted without asking, and
+// charge nothing.
+func TestNoLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range limits() {
+		taker, clock := place(override.Options{})
+		charge(t, taker, "k", limit, 3)
+		free(t, taker, "k", clock.Now().Add(time.Minute))
+		for range 1000 {
+			if d := charge(t, taker, "k", limit, 10); !d.Allowed() || d.Granted != 10 || d.Remaining != weir.MaxCost || d.At != 0 {
+				t.Fatalf("%v: %+v", limit, d)
+			}
+		}
+		if d := charge(t, taker, "k", limit, 0); !d.Allowed() || d.Remaining < 10 {
+			t.Errorf("%v: look: %+v", limit, d)
+		}
+		taker.Delete("k")
+		if d := charge(t, taker, "k", limit, 0); d.Remaining != 7 {
+			t.Errorf("%v: %d remain afterwards, want 7", limit, d.Remaining)
+		}
+	}
+}
+
+func free(t testing.TB, taker *override.Taker, key string, until time.Time) {
+	t.Helper()
+	if err := taker.Set(override.Override{Key: key, Until: until}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoLimitBesideOthers: the other keys of the act decide it, and it is charged
+// to them alone.
+func TestNoLimitBesideOthers(t *testing.T) {
+	t.Parallel()
+	for _, limit := range limits() {
+		taker, clock := place(override.Options{})
+		free(t, taker, "free", clock.Now().Add(time.Minute))
+		both := func(cost, upTo int64) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: "free", Limit: limit, Cost: cost, UpTo: upTo}, weir.Charge{Key: "k", Limit: limit, Cost: cost, UpTo: upTo})
+			if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if a.Charges[0].Cost != cost {
+				t.Errorf("%v: the cost was changed to %d", limit, a.Charges[0].Cost)
+			}
+			return a
+		}
+		if a := both(8, 0); !a.Allowed() || a.Decisions[0].Granted != 8 || a.Decisions[1].Remaining != 2 {
+			t.Errorf("%v: %+v", limit, a.Decisions)
+		}
+		if a := both(3, 0); a.Decisions[0].Outcome != weir.Spared || a.Decisions[0].Granted != 0 || a.Decisions[1].Outcome != weir.Refused {
+			t.Errorf("%v: refused: %+v", limit, a.Decisions)
+		}
+		taker.Delete("free")
+		if d := charge(t, taker, "free", limit, 0); d.Remaining != 10 {
+			t.Errorf("%v: %d of 10 remain of what was not charged", limit, d.Remaining)
+		}
+		free(t, taker, "free", clock.Now().Add(time.Minute))
+		if a := both(1, 5); !a.Allowed() || limit.Algorithm != weir.SlidingCounter && a.Decisions[0].Granted != 2 {
+			t.Errorf("%v: up to: %+v", limit, a.Decisions)
+		}
+	}
+}
+
+// TestNoLimitAndIDs: what was taken without a limit can be settled and released,
+// and what was taken before can be given back.
+func TestNoLimitAndIDs(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(10).MustCompile()
+	taker, clock := place(override.Options{})
+	do := func(kind weir.Kind, id string, cost int64) *weir.Act {
+		t.Helper()
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: cost})
+		a.Kind, a.ID = kind, id
+		if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+			t.Fatalf("%v of %s: %v", kind, id, a.Err)
+		}
+		return a
+	}
+	do(weir.Take, "before", 4)
+	free(t, taker, "k", clock.Now().Add(time.Minute))
+	do(weir.Take, "during", 5)
+	do(weir.Settle, "during", 7)
+	do(weir.Release, "during", 0)
+	if a := do(weir.Settle, "before", 1); a.Decisions[0].Granted == 0 {
+		t.Errorf("settled: %+v", a.Decisions[0])
+	}
+	taker.Delete("k")
+	if d := charge(t, taker, "k", limit, 0); d.Remaining != 9 {
+		t.Errorf("%d remain, want 9", d.Remaining)
+	}
+	holder := storetest.NewAct(weir.Charge{Key: "p", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1})
+	free(t, taker, "p", clock.Now().Add(time.Minute))
+	if taker.Take(context.Background(), []*weir.Act{holder}); !errors.Is(holder.Err, weir.ErrInvalid) {
+		t.Errorf("a holder without an id: %v", holder.Err)
+	}
+}
+
+// TestFits: the numbers of an override hold whatever the algorithm, unless it
+// cannot have them; everything else is the key's own.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	set(t, taker, "k", weir.Limit{Count: 1000, Period: time.Hour, Burst: 50}, clock.Now().Add(time.Hour))
+	for _, c := range []struct {
+		key   string
+		limit weir.Limit
+		left  int64
+	}{
+		{"k", weir.Limit{Name: "a"}, 50},
+		{"k", weir.Limit{Algorithm: weir.SlidingLog}, 1000},
+		{"k", weir.Limit{Algorithm: weir.FixedWindow, ChargeRefused: true}, 1000},
+		{"k", weir.Limit{Algorithm: weir.FixedWindow, TimeZone: "UTC"}, 10},
+		{"K", weir.Limit{}, 10},
+		{"", weir.Limit{}, 10},
+	} {
+		c.limit.Count, c.limit.Period = 10, 24*time.Hour
+		if d := charge(t, taker, c.key, c.limit.MustCompile(), 0); d.Remaining != c.left {
+			t.Errorf("key %q, %v: %d remain, want %d", c.key, c.limit, d.Remaining, c.left)
+		}
+	}
+	for _, bad := range []*weir.Limit{nil, {Name: "a", Count: 1, Period: time.Second}} {
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: bad, Cost: 1})
+		if taker.Take(context.Background(), []*weir.Act{a}); !errors.Is(a.Err, weir.ErrInvalid) {
+			t.Errorf("limit %v: %v", bad, a.Err)
+		}
+	}
+}
+
+// TestTellsTheLimit: a charge says afterwards under which limit it came.
+func TestTellsTheLimit(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	own := weir.Limit{Name: "hourly", Count: 10, Period: time.Hour}.MustCompile()
+	set(t, taker, "k", weir.PerMinute(70), clock.Now().Add(time.Hour))
+	a := storetest.NewAct(weir.Charge{Key: "other", Limit: own, Cost: 1}, weir.Charge{Key: "k", Limit: own, Cost: 1})
+	taker.Take(context.Background(), []*weir.Act{a})
+	if a.Charges[0].Limit != own || a.Charges[1].Limit.String() != "70/min" || a.Charges[1].Limit.Name != "hourly" {
+		t.Errorf("came under %v and %v", a.Charges[0].Limit, a.Charges[1].Limit)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{Max: 2})
+	later := clock.Now().Add(time.Hour)
+	set(t, taker, "old", weir.PerSecond(1), later)
+	taker.Replace([]override.Override{
+		{Key: "ended", Until: clock.Now()},
+		{Key: "not compiled", Limit: &weir.Limit{Count: 1, Period: time.Second}, Until: later},
+		{Key: "a", Until: later},
+		{Key: "b", Limit: weir.PerSecond(0).MustCompile(), Until: later},
+		{Key: "too many", Until: later},
+	})
+	if list := taker.List(); len(list) != 2 || list[0].Key != "a" || list[1].Key != "b" {
+		t.Errorf("%+v", list)
+	}
+	if _, found := taker.Get("old"); found {
+		t.Error("the old one is still in force")
+	}
+	if o, found := taker.Get("b"); !found || o.Limit.Count != 0 {
+		t.Errorf("got %+v, %v", o, found)
+	}
+}
+
+// TestBatch mixes acts with and without overrides: each gets its own answer.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	limit := weir.PerHour(10).MustCompile()
+	set(t, taker, "raised", weir.PerHour(100), clock.Now().Add(time.Hour))
+	set(t, taker, "blocked", weir.PerHour(0), clock.Now().Add(time.Hour))
+	with := func(key string, cost int64) weir.Charge { return weir.Charge{Key: key, Limit: limit, Cost: cost} }
+	acts := []*weir.Act{
+		storetest.NewAct(with("plain", 3)),
+		storetest.NewAct(with("raised", 3), with("plain", 3)),
+		storetest.NewAct(with("raised", -1)),
+		storetest.NewAct(with("plain", 1), with("blocked", 1)),
+	}
+	asked := slices.Clone(acts)
+	taker.Take(context.Background(), acts)
+	if !slices.Equal(asked, acts) {
+		t.Error("the slice of acts was changed")
+	}
+	if acts[0].Decisions[0].Remaining != 7 || acts[1].Decisions[0].Remaining != 97 || acts[1].Decisions[1].Remaining != 4 {
+		t.Errorf("%+v, %+v", acts[0].Decisions, acts[1].Decisions)
+	}
+	if !errors.Is(acts[2].Err, weir.ErrInvalid) || acts[0].Err != nil || acts[3].Err != nil || acts[3].Allowed() {
+		t.Errorf("%v, %+v", acts[2].Err, acts[3].Decisions)
+	}
+	if left := charge(t, taker, "plain", limit, 0).Remaining; left != 4 {
+		t.Errorf("%d remain beside a block", left)
+	}
+}
+
+func TestSetRefuses(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{Max: 2})
+	later := clock.Now().Add(time.Hour)
+	set(t, taker, "b", weir.PerSecond(2), later)
+	set(t, taker, "a", weir.PerSecond(1), clock.Now().Add(time.Minute))
+	set(t, taker, "a", weir.PerSecond(3), clock.Now().Add(time.Minute))
+	for field, err := range map[string]error{
+		"count":     taker.Set(override.Override{Key: "c", Limit: &weir.Limit{Count: -1, Period: time.Second}, Until: later}),
+		"until":     taker.Set(override.Override{Key: "c", Until: clock.Now()}),
+		"key":       taker.Set(override.Override{Key: string(make([]byte, weir.MaxKeyBytes+1)), Until: later}),
+		"overrides": taker.Set(override.Override{Key: "c", Until: later}),
+	} {
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if list := taker.List(); len(list) != 2 || list[0].Key != "a" || list[0].Limit.Count != 3 || list[1].Until != later {
+		t.Errorf("%+v", list)
+	}
+	clock.Advance(time.Minute)
+	set(t, taker, "c", weir.PerSecond(1), later)
+}
+
+// TestConcurrentChanges is for the race detector.
+func TestConcurrentChanges(t *testing.T) {
+	t.Parallel()
+	taker, clock := place(override.Options{})
+	limit, more := weir.PerHour(1000).MustCompile(), weir.PerHour(2000).MustCompile()
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() {
+			key := fmt.Sprint("k", i%2)
+			for j := range 200 {
+				// The others may have moved the clock past its end.
+				_ = taker.Set(override.Override{Key: key, Limit: more, Until: clock.Now().Add(time.Duration(j+1) * time.Microsecond)})
+				charge(t, taker, key, limit, 1)
+				clock.Advance(2 * time.Microsecond)
+				charge(t, taker, key, limit, 1)
+				taker.List()
+				taker.Delete(key)
+			}
+		})
+	}
+	callers.Wait()
+	if left := charge(t, taker, "k0", limit, 0).Remaining; left != 200 || len(taker.List()) != 0 {
+		t.Errorf("%d remain of 1000 after 800, under %v", left, taker.List())
+	}
+}
+
+// TestCostsNothing: without overrides, a Take allocates nothing.
+func TestCostsNothing(t *testing.T) {
+	clock := storetest.NewClock()
+	taker := override.Wrap(idle{}, override.Options{Now: clock.Now})
+	acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerHour(10).MustCompile(), Cost: 1})}
+	costless := func(when string) {
+		if n := testing.AllocsPerRun(100, func() { taker.Take(context.Background(), acts) }); n != 0 {
+			t.Errorf("%s: %v allocations", when, n)
+		}
+	}
+	costless("before")
+	set(t, taker, "k", weir.PerHour(5), clock.Now().Add(time.Second))
+	clock.Advance(time.Second)
+	taker.Take(context.Background(), acts)
+	costless("after")
+}
+
+// idle is a Taker that does nothing, and so allocates nothing, whatever the race
+// detector makes of pools.
+type idle struct{}
+
+func (idle) Take(context.Context, []*weir.Act) {}
+
+// A customer gets more for a day, and a key that misbehaves nothing.
+func ExampleTaker_Set() {
+	limits := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
+	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	if err != nil {
+		panic(err)
+	}
+	tomorrow := time.Now().Add(24 * time.Hour)
+	more, none := weir.PerMinute(500), weir.PerMinute(0)
+	fmt.Println(limits.Set(override.Override{Key: "tenant:7", Limit: &more, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "tenant:8", Limit: &none, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "tenant:9", Until: tomorrow}))
+	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8", "tenant:9"} {
+		d, err := limiter.AllowN(context.Background(), key, 10)
+		fmt.Println(d.Allowed(), d.Remaining, err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// true 0 <nil>
+	// true 490 <nil>
+	// false 0 <nil>
+	// true 1000000000 <nil>
+}
+
+// TestTakeOne: keys with overrides are left to Take.
+func TestTakeOne(t *testing.T) {
+	t.Parallel()
+	o := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
+	limiter, err := weir.NewLimiter(o, weir.PerHour(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Set(override.Override{Key: "blocked", Limit: &weir.Limit{Period: time.Hour}, Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]weir.Outcome{"blocked": weir.Refused, "other": weir.Granted} {
+		d, err := limiter.Allow(context.Background(), key)
+		if err != nil || d.Outcome != want {
+			t.Errorf("%s: %+v, %v", key, d, err)
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package overrides_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/peers"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/peers/overrides"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+const (
+	// patience is how long a test waits for what must happen.
+	patience = 20 * time.Second
+	// seldom is a poll that no test waits for.
+	seldom = time.Hour
+)
+
+// instance is one of several that share a Redis.
+type instance struct {
+	*override.Taker
+	sharer *overrides.Sharer
+	client redis.UniversalClient
+}
+
+// deaf is a bus on which nothing arrives.
+type deaf struct{}
+
+func (deaf) Publish(context.Context, string, []byte) error { return nil }
+func (deaf) Subscribe(string, peers.Subscriber)           {}
+
+func start(t *testing.T, server *storetest.Redis, o overrides.Options) *instance {
+	t.Helper()
+	return startOn(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true}), o)
+}
+
+// startOn is start on a client, which it closes.
+func startOn(t *testing.T, client redis.UniversalClient, o overrides.Options) *instance {
+	t.Helper()
+	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), client: client}
+	t.Cleanup(func() { _ = i.client.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	o.Taker, o.Client, o.Timeout = i.Taker, i.client, time.Second
+	if o.Bus == nil {
+		bus, err := peers.NewRedis(i.client, peers.RedisOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Bus = bus
+		t.Cleanup(func() {
+			if err := bus.Stop(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		defer bus.Start()
+	}
+	sharer, err := overrides.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.sharer = sharer
+	sharer.Start()
+	t.Cleanup(func() {
+		if err := sharer.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// set makes an override as an administrator does.
+func (i *instance) set(key string, limit *weir.Limit) error {
+	o := override.Override{Key: key, Limit: limit, Until: time.Now().Add(time.Hour)}
+	if err := i.Set(o); err != nil {
+		return err
+	}
+	return i.sharer.Announce(context.Background(), override.Change{Override: o})
+}
+
+func (i *instance) end(key string) error {
+	i.Delete(key)
+	return i.sharer.Announce(context.Background(), override.Change{Override: override.Override{Key: key}, Ended: true})
+}
+
+// has says what an instance has, in short.
+func (i *instance) has() string {
+	var all []string
+	for _, o := range i.List() {
+		limit := "none"
+		if o.Limit != nil {
+			limit = o.Limit.String()
+		}
+		all = append(all, fmt.Sprintf("%q %s", o.Key, limit))
+	}
+	return strings.Join(all, ", ")
+}
+
+// learns waits until an instance has that.
+func (i *instance) learns(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); i.has() != want; {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s; has %s", want, i.has())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	fast  = weir.Limit{Count: 100, Period: time.Minute, Burst: 20}.MustCompile()
+	block = weir.Limit{Algorithm: weir.FixedWindow, Period: time.Hour, ChargeRefused: true}.MustCompile()
+	odd   = weir.Limit{Algorithm: weir.FixedWindow, Count: 1<<32 - 1, Period: 24 * time.Hour, ChargeRefused: true, TimeZone: "Asia/Tokyo"}.MustCompile()
+)
+
+// TestSpreads tells every change to an instance that is there and to one that comes
+// later.
+func TestSpreads(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	stranger := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Prefix: "other:"})
+	must(t, one.set("a\x00{}", fast))
+	must(t, one.set("", block))
+	must(t, other.set("c", nil))
+	must(t, one.set("d", odd))
+	all := `"" 0/h fixed_window charge_refused, "a\x00{}" 100/min burst 20, "c" none, "d" 4294967295/day fixed_window time_zone Asia/Tokyo charge_refused`
+	one.learns(t, all)
+	other.learns(t, all)
+	start(t, server, overrides.Options{Poll: seldom}).learns(t, all)
+	must(t, other.end("d"))
+	must(t, other.end("a\x00{}"))
+	must(t, other.set("", fast))
+	for _, i := range []*instance{one, other} {
+		i.learns(t, `"" 100/min burst 20, "c" none`)
+	}
+	if got := stranger.has(); got != "" {
+		t.Errorf("another prefix has %s", got)
+	}
+}
+
+// TestPolls: what was not heard is found all the same.
+func TestPolls(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one := start(t, server, overrides.Options{Poll: seldom})
+	other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Bus: deaf{}})
+	must(t, one.set("k", fast))
+	other.learns(t, `"k" 100/min burst 20`)
+	must(t, one.end("k"))
+	other.learns(t, "")
+}
+
+// TestHeals: a connection that was cut while a change was made brings it once it is
+// back.
+func TestHeals(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	must(t, one.set("before", nil))
+	other.learns(t, `"before" none`)
+	must(t, one.client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err())
+	must(t, one.set("after", nil))
+	other.learns(t, `"after" none, "before" none`)
+}
+
+// TestAway: with Redis away a change holds at once, and is told when it is back.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: 20 * time.Millisecond}), start(t, server, overrides.Options{Poll: 20 * time.Millisecond})
+	must(t, one.set("old", fast))
+	other.learns(t, `"old" 100/min burst 20`)
+	server.Kill()
+	if err := one.set("new", block); err == nil {
+		t.Error("announced to nobody")
+	}
+	if err := one.end("gone"); err == nil {
+		t.Error("announced to nobody")
+	}
+	if got, want := one.has(), `"new" 0/h fixed_window charge_refused, "old" 100/min burst 20`; got != want {
+		t.Errorf("has %s, want %s", got, want)
+	}
+	// It has forgotten everything, too.
+	server.Restart()
+	for _, i := range []*instance{one, other} {
+		i.learns(t, `"new" 0/h fixed_window charge_refused, "old" 100/min burst 20`)
+	}
+	start(t, server, overrides.Options{Poll: seldom}).learns(t, one.has())
+}
+
+// TestForgotten: what Redis loses, the instances give back, but nothing that had
+// ended.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	must(t, one.set("kept", fast))
+	must(t, one.set("ended", fast))
+	must(t, one.end("ended"))
+	other.learns(t, `"kept" 100/min burst 20`)
+	must(t, one.client.FlushAll(context.Background()).Err())
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		held, err := one.client.HExists(context.Background(), "weir:override:{override}:limits", "=kept").Result()
+		must(t, err)
+		if held {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not given back")
+		}
+	}
+	must(t, other.set("more", nil))
+	for _, i := range []*instance{one, other} {
+		i.learns(t, `"kept" 100/min burst 20, "more" none`)
+	}
+}
+
+// limitsAndEnds are the keys in Redis.
+var limitsAndEnds = []string{"weir:override:{override}:limits", "weir:override:{override}:ends"}
+
+// replica is what a replica has by now.
+func (i *instance) replica(t *testing.T) (dumps []string) {
+	t.Helper()
+	for _, key := range limitsAndEnds {
+		dump, err := i.client.Dump(context.Background(), key).Result()
+		must(t, err)
+		dumps = append(dumps, dump)
+	}
+	return dumps
+}
+
+// takesOver puts a replica in the place of what Redis has.
+func (i *instance) takesOver(t *testing.T, replica []string) {
+	t.Helper()
+	for n, key := range limitsAndEnds {
+		must(t, i.client.RestoreReplace(context.Background(), key, time.Hour, replica[n]).Err())
+	}
+}
+
+// TestForgottenInPart: a replica takes over that lacks the last change, and is given
+// it by those who connect anew.
+func TestForgottenInPart(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	must(t, one.set("replicated", nil))
+	replica := one.replica(t)
+	must(t, one.set("lost", fast))
+	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	one.takesOver(t, replica)
+	must(t, one.client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err())
+	late := start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	late.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	must(t, late.set("new", block))
+	for _, i := range []*instance{one, other, late} {
+		i.learns(t, `"lost" 100/min burst 20, "new" 0/h fixed_window charge_refused, "replicated" none`)
+	}
+}
+
+// TestAsManyChanges: the next change to a replica that lacks the last one is heard of,
+// though it is no more than those that are known.
+func TestAsManyChanges(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	must(t, one.set("replicated", nil))
+	replica := one.replica(t)
+	must(t, one.set("lost", fast))
+	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
+	one.takesOver(t, replica)
+	must(t, start(t, server, overrides.Options{Poll: seldom}).set("new", block))
+	for deadline := time.Now().Add(patience); !strings.Contains(other.has(), `"new"`); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain; has %s", other.has())
+		}
+	}
+}
+
+// TestBounded: Redis holds so many, of which those that have ended do not count, and
+// everything there ends by itself.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one := start(t, server, overrides.Options{Poll: seldom, Max: 2})
+	must(t, one.set("a", nil))
+	soon := override.Override{Key: "b", Until: time.Now().Add(300 * time.Millisecond)}
+	must(t, one.sharer.Announce(context.Background(), override.Change{Override: soon}))
+	must(t, one.set("a", fast))
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := one.set("c", nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, override.ErrFull) || time.Now().After(deadline) {
+			t.Fatalf("got %v, want %v for a moment", err, override.ErrFull)
+		}
+	}
+	if !time.Now().After(soon.Until) {
+		t.Error("there was room for three of two")
+	}
+	keys, err := one.client.Keys(context.Background(), "*").Result()
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("keys %v, %v", keys, err)
+	}
+	for _, key := range keys {
+		if life := one.client.PTTL(context.Background(), key).Val(); life < time.Hour || life > 26*time.Hour {
+			t.Errorf("%s lives for %v", key, life)
+		}
+	}
+}
+
+// TestPassesOverStrangers: values that another program wrote do no harm.
+func TestPassesOverStrangers(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	must(t, one.client.HSet(context.Background(), "weir:override:{override}:limits",
+		"=x", "?", "=y", `{"limit":"many","until_ms":99999999999999}`, "=z", `{"limit":"1/d","until_ms":1}`, "version", "strange").Err())
+	must(t, one.set("k", nil))
+	other.learns(t, `"k" none`)
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		var invalid *weir.InvalidError
+		if _, err := overrides.New(overrides.Options{}); !errors.As(err, &invalid) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

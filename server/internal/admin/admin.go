@@ -1,0 +1,171 @@
+// Package admin answers the people who run a server, on a listener of its own: which
+// rules are in force, how a key is doing, and changes to single keys until an
+// instant. It also has the process's profiles. Nothing here is for those who are
+// limited.
+package admin
+
+import (
+	"cmp"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+const (
+	// DefaultTimeout is how long a call may wait for the store unless
+	// [Options.Timeout] says otherwise.
+	DefaultTimeout = time.Second
+	// DefaultFor is how long an override lasts that does not say.
+	DefaultFor = time.Hour
+	// MaxFor is how long an override can last.
+	MaxFor = 30 * 24 * time.Hour
+	// ThrottleDomain is the domain under which the keys of CL.THROTTLE are found,
+	// unless there are rules for one of that name.
+	ThrottleDomain = "cl.throttle"
+)
+
+// Options are what [New] needs. Rules, Taker and Overrides are required.
+type Options struct {
+	// Rules returns the rules in force. It must never return nil.
+	Rules func() *rules.Set
+	// Loaded tells where they come from. Nil: nothing is known.
+	Loaded func() Loaded
+	// Taker decides, under the overrides.
+	Taker weir.Taker
+	// Overrides are those of this process.
+	Overrides *override.Taker
+	// Announcer tells other instances of overrides. Nil: there are none.
+	Announcer override.Announcer
+	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
+	// such command.
+	ThrottleKey func(key string) string
+	// Mounts are further handlers, by their patterns, for callers that may read what is
+	// about every domain: /readyz, /metrics.
+	Mounts map[string]http.Handler
+	// Free are handlers for every caller.
+	Free map[string]http.Handler
+	// Callers authenticates callers. Nil: they need nothing.
+	Callers *callers.Authenticator
+	// Login lets in browsers, which cannot say the token with each call. Nil:
+	// nobody else is let in.
+	Login Login
+	// Loopback says that only this machine reaches the listener: calls are then
+	// to name it so, which those that a web page was tricked into do not.
+	Loopback bool
+	// Hosts are more names by which callers may name it. Nil: only localhost and
+	// loopback addresses.
+	Hosts []string
+	// Timeout is how long a call may wait for the store. Zero: [DefaultTimeout].
+	Timeout time.Duration
+	// Now is the clock. Nil: the machine's.
+	Now func() time.Time
+	// Logger gets a line for each change, with "audit", and for each failure of
+	// the store. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// A Login lets in people who have said the token once. It is safe for concurrent use.
+type Login interface {
+	// Admits returns who sent a request, and whether that is one of them.
+	Admits(r *http.Request) (*callers.Identity, bool)
+	// Ask answers a request of somebody else, if it is one to log in; else it
+	// reports false and has not answered.
+	Ask(w http.ResponseWriter, r *http.Request) bool
+}
+
+// Loaded is where the rules in force come from.
+type Loaded struct {
+	// Path is the file or folder; empty for the demonstration rules.
+	Path string
+	// Revision is a digest of the files as they were then; empty without files.
+	Revision string
+	// At is when they came into force.
+	At time.Time
+	// Err says why the files as they are now are not in force; nil if they are.
+	Err error
+}
+
+// api is the state that the handlers share.
+type api struct{ Options }
+
+// New returns the handler of the whole interface. It starts nothing and is safe for
+// concurrent use. The error is a [*weir.InvalidError].
+func New(o Options) (http.Handler, error) {
+	switch {
+	case o.Rules == nil:
+		return nil, invalid("Rules", "nil", "a function that returns the rules")
+	case o.Taker == nil:
+		return nil, invalid("Taker", "nil", "a store")
+	case o.Overrides == nil:
+		return nil, invalid("Overrides", "nil", "an override.Taker")
+	case o.Timeout < 0:
+		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a := &api{o}
+	return a.guard(a.routes()), nil
+}
+
+// program tells the name of the program, without its arguments: the URL of a store
+// may be among them, with its password.
+func program(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, os.Args[0])
+}
+
+const (
+	// profiles is where the process's profiles are.
+	profiles = "/debug/pprof/"
+	// maxProfile is how many seconds one may take: recording costs the process.
+	maxProfile = 60
+)
+
+// brief refuses a profile that takes longer than maxProfile.
+func brief(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		seconds := r.FormValue("seconds")
+		if n, err := strconv.ParseFloat(seconds, 64); seconds != "" && (err != nil || !(n >= 0 && n <= maxProfile)) {
+			fail(w, r, invalid("seconds", seconds, "0 … "+strconv.Itoa(maxProfile)))
+			return
+		}
+		next(w, r)
+	}
+}
+
+func (a *api) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/rules", reading(a.rules))
+	mux.HandleFunc("GET /v1/key", a.get)
+	mux.HandleFunc("GET /v1/overrides", reading(a.list))
+	for name, do := range actions {
+		mux.HandleFunc("POST /v1/key/"+name, a.change(name, do))
+	}
+	mux.HandleFunc("GET "+profiles, reading(brief(pprof.Index)))
+	mux.HandleFunc("GET /debug/pprof/cmdline", reading(program))
+	mux.HandleFunc("GET /debug/pprof/profile", reading(brief(pprof.Profile)))
+	mux.HandleFunc("GET /debug/pprof/symbol", reading(pprof.Symbol))
+	mux.HandleFunc("GET /debug/pprof/trace", reading(brief(pprof.Trace)))
+	for pattern, handler := range a.Mounts {
+		if pattern != "GET /healthz" {
+			handler = reading(handler.ServeHTTP)
+		}
+		mux.Handle(pattern, handler)
+	}
+	for pattern, handler := range a.Free {
+		mux.Handle(pattern, handler)
+	}
+	return mux
+}

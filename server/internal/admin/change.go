@@ -1,0 +1,262 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+// An action does something to the limits of a key.
+type action func(a *api, ctx context.Context, req *request, targets []target) (*changeAnswer, error)
+
+var actions = map[string]action{
+	"reset": (*api).reset,
+	"clear": (*api).clear,
+	"block": func(a *api, ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
+		none := weir.PerSecond(0)
+		return a.override(ctx, req, targets, &none)
+	},
+	"allow": func(a *api, ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
+		return a.override(ctx, req, targets, nil)
+	},
+	"override": (*api).limit,
+}
+
+// changeAnswer is the body of an answer to a change.
+type changeAnswer struct {
+	Action string       `json:"action"`
+	Domain string       `json:"domain"`
+	Keys   []changedKey `json:"keys"`
+	// Spread says where the change holds: "store" (a reset is in the store),
+	// "process" (nobody else is to know), "all" or "pending" (here at once,
+	// elsewhere when SpreadError is over).
+	Spread      string `json:"spread"`
+	SpreadError string `json:"spread_error,omitempty"`
+}
+
+type changedKey struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+	// Changed is false where there was nothing to clear.
+	Changed  bool            `json:"changed"`
+	Override *overrideAnswer `json:"override,omitempty"`
+}
+
+// change carries an action out and writes it down.
+func (a *api) change(name string, do action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := readChange(w, r, a.Now())
+		if err != nil {
+			fail(w, r, err)
+			return
+		}
+		if err := req.allow(name); err != nil {
+			fail(w, r, err)
+			return
+		}
+		if err := callers.FromContext(r.Context()).May(callers.AdminChange, req.domain); err != nil {
+			fail(w, r, err)
+			return
+		}
+		targets, err := a.find(req)
+		if err == nil {
+			targets, err = limited(targets, name == "reset")
+		}
+		var answer *changeAnswer
+		if err == nil {
+			ctx, cancel := a.bounded(r)
+			defer cancel()
+			answer, err = do(a, ctx, req, targets)
+		}
+		a.audit(r, &outcome{name, req, answer, err})
+		if err != nil {
+			fail(w, r, err)
+			return
+		}
+		answer.Action, answer.Domain = name, req.domain
+		respond(w, answer)
+	}
+}
+
+// allow refuses what an action would ignore.
+func (r *request) allow(action string) error {
+	if r.limit == nil && action == "override" {
+		return invalid("limit", "missing", `what holds instead, such as "100/min burst 20"`)
+	}
+	if r.limit != nil && action != "override" {
+		return invalid("limit", "given", "none: "+action+" has none")
+	}
+	if r.timed && (action == "reset" || action == "clear") {
+		return invalid("for", "given", "none: "+action+" is done at once")
+	}
+	return nil
+}
+
+// reset makes the keys as fresh as never used.
+func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeAnswer, error) {
+	answer := &changeAnswer{Spread: "store"}
+	acts := make([]*weir.Act, len(targets))
+	for i, t := range targets {
+		acts[i] = newAct(weir.Reset, weir.Charge{Key: t.key, Slot: t.slot, Limit: t.limit})
+		answer.Keys = append(answer.Keys, changedKey{Name: t.limit.Name, Key: t.key, Changed: true})
+	}
+	a.Taker.Take(ctx, acts)
+	for _, act := range acts {
+		if act.Err != nil {
+			return nil, act.Err
+		}
+	}
+	return answer, nil
+}
+
+// limit puts another limit in the place of one.
+func (a *api) limit(ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
+	if len(targets) > 1 {
+		return nil, invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
+	}
+	own := targets[0].limit
+	for word := range strings.FieldsSeq(req.text) {
+		if algorithm, err := weir.ParseAlgorithm(word); err == nil && algorithm != own.Algorithm {
+			return nil, invalid("limit", strconv.Quote(req.text), "none but "+own.Algorithm.String()+", or no algorithm: an override keeps the rule's")
+		}
+	}
+	if own.Burst == 0 && own.Count > 0 && req.limit.Burst > 0 {
+		return nil, invalid("limit", strconv.Quote(req.text), "no burst: "+own.Algorithm.String()+" grants at most its count at once")
+	}
+	return a.override(ctx, req, targets, req.limit)
+}
+
+// override puts an override of each key in force: of a limit, or of none.
+func (a *api) override(ctx context.Context, req *request, targets []target, limit *weir.Limit) (*changeAnswer, error) {
+	answer := &changeAnswer{}
+	changes := make([]override.Change, len(targets))
+	for i, t := range targets {
+		changes[i] = override.Change{Override: override.Override{Key: t.key, Until: req.until}}
+		if limit != nil {
+			fitted, err := override.Fit(limit, t.limit)
+			if err != nil {
+				return nil, err
+			}
+			changes[i].Limit = fitted
+		}
+	}
+	if err := a.room(changes); err != nil {
+		return nil, err
+	}
+	for i, c := range changes {
+		if err := a.Overrides.Set(c.Override); err != nil {
+			return nil, err
+		}
+		answer.Keys = append(answer.Keys, changedKey{
+			Name: targets[i].limit.Name, Key: c.Key, Changed: true, Override: overrideOf(c.Override, a.Now()),
+		})
+	}
+	return answer, a.announce(ctx, answer, changes)
+}
+
+// room demands room for all keys before the first of them is changed.
+func (a *api) room(changes []override.Change) error {
+	added := slices.DeleteFunc(slices.Clone(changes), func(c override.Change) bool {
+		_, replaces := a.Overrides.Get(c.Key)
+		return replaces
+	})
+	return a.Overrides.Room(len(added))
+}
+
+// clear ends the overrides of the keys.
+func (a *api) clear(ctx context.Context, _ *request, targets []target) (*changeAnswer, error) {
+	answer := &changeAnswer{}
+	changes := make([]override.Change, len(targets))
+	for i, t := range targets {
+		changes[i] = override.Change{Override: override.Override{Key: t.key}, Ended: true}
+		answer.Keys = append(answer.Keys, changedKey{Name: t.limit.Name, Key: t.key, Changed: a.Overrides.Delete(t.key)})
+	}
+	return answer, a.announce(ctx, answer, changes)
+}
+
+// announce tells the other instances. A failure is a part of the answer: the
+// change holds here. Only one that nobody has room for is undone.
+func (a *api) announce(ctx context.Context, answer *changeAnswer, changes []override.Change) error {
+	answer.Spread = "process"
+	if a.Announcer == nil {
+		return nil
+	}
+	answer.Spread = "all"
+	for _, c := range changes {
+		err := a.Announcer.Announce(ctx, c)
+		if errors.Is(err, override.ErrFull) {
+			a.Overrides.Delete(c.Key)
+			return full("on all instances together")
+		}
+		if err != nil {
+			answer.Spread, answer.SpreadError = "pending", err.Error()
+		}
+	}
+	return nil
+}
+
+// list tells all overrides.
+func (a *api) list(w http.ResponseWriter, _ *http.Request) {
+	answer := struct {
+		Overrides []*overrideAnswer `json:"overrides"`
+	}{[]*overrideAnswer{}}
+	now := a.Now()
+	for _, o := range a.Overrides.List() {
+		answer.Overrides = append(answer.Overrides, overrideOf(o, now))
+	}
+	respond(w, &answer)
+}
+
+// outcome is what came of a change.
+type outcome struct {
+	action string
+	req    *request
+	answer *changeAnswer
+	err    error
+}
+
+// audit writes a change down: who made it, of what, until when, and what came of it.
+// Keys may be people's names; the log has digests of them, by which they can be
+// found but not read.
+func (a *api) audit(r *http.Request, o *outcome) {
+	attrs := []any{
+		"audit", "key " + o.action, "by", a.caller(r), "remote", r.RemoteAddr, "domain", short(o.req.domain),
+	}
+	if o.answer != nil {
+		attrs = append(attrs, "keys", digests(o.answer.Keys), "spread", o.answer.Spread)
+	}
+	if o.action != "reset" && o.action != "clear" {
+		attrs = append(attrs, "until", o.req.until.UTC().Format(time.RFC3339))
+	}
+	if o.req.limit != nil {
+		attrs = append(attrs, "limit", o.req.limit.String())
+	}
+	if o.err != nil {
+		attrs = append(attrs, "result", "failed", "error", problemOf(o.err).Detail)
+	} else {
+		attrs = append(attrs, "result", "done")
+	}
+	a.Logger.InfoContext(r.Context(), "a key was changed by an administrator", attrs...)
+}
+
+// digestBytes is how much of a digest is written down.
+const digestBytes = 8
+
+func digests(keys []changedKey) []string {
+	texts := make([]string, len(keys))
+	for i, k := range keys {
+		sum := sha256.Sum256([]byte(k.Key))
+		texts[i] = hex.EncodeToString(sum[:digestBytes])
+	}
+	return texts
+}

@@ -1,0 +1,298 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/admission"
+)
+
+func TestWrongLimits(t *testing.T) {
+	t.Parallel()
+	for field, l := range map[string]Limits{
+		"grpc max connections":  {GRPCMaxConnections: -1},
+		"grpc max streams":      {GRPCMaxStreams: -1},
+		"grpc max watches":      {GRPCMaxWatches: -1},
+		"grpc idle timeout":     {GRPCIdleTimeout: -1},
+		"admin max connections": {AdminMaxConnections: -1},
+		"request memory":        {RequestMemory: 3},
+	} {
+		_, err := New(Options{Limits: l})
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field || invalid.Want == "" {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+	bounds := Limits{}
+	for field, set := range map[string]*int{"max descriptors": &bounds.Descriptors, "max value bytes": &bounds.ValueBytes} {
+		for _, wrong := range []int{-1, 1 << 20} {
+			*set = wrong
+			var invalid *weir.InvalidError
+			if _, err := New(Options{Limits: bounds}); !errors.As(err, &invalid) || invalid.Field != field {
+				t.Errorf("%s %d: got %v", field, wrong, err)
+			}
+		}
+		*set = 0
+	}
+}
+
+// hungUp reports whether the server ends a connection.
+func hungUp(conn net.Conn) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, err := io.Copy(io.Discard, conn)
+	var late net.Error
+	return !errors.As(err, &late) || !late.Timeout()
+}
+
+func metricsOf(t *testing.T, app *App) string {
+	t.Helper()
+	_, text := get(t, app, "/metrics")
+	return text
+}
+
+// TestGRPCConnectionsAreBounded: one too many is hung up on, counted and logged.
+func TestGRPCConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	log := new(lines)
+	app := start(t, Options{Limits: Limits{GRPCMaxConnections: 2}, Logger: slog.New(slog.NewJSONHandler(log, nil))})
+	for range 2 {
+		if _, err := login(t, dialGRPC(t, app)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		conn, err := net.Dial("tcp", grpcAddr(t, app))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if !hungUp(conn) {
+			t.Error("one too many was kept")
+		}
+	}
+	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="connections"} 3`) {
+		t.Error("they were not counted")
+	}
+	if n := strings.Count(log.String(), `"reason":"connections"`); n < 1 || n > 2 {
+		t.Errorf("logged %d times: %s", n, log)
+	}
+}
+
+// TestGRPCIdleConnectionsEnd: one without a call is closed, one that watches is not.
+func TestGRPCIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Limits: Limits{GRPCIdleTimeout: 100 * time.Millisecond}})
+	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFramer(t, app)
+	if !hungUp(f.conn) {
+		t.Error("an idle connection was kept")
+	}
+	if watch.Context().Err() != nil {
+		t.Error("a connection that watches was ended")
+	}
+}
+
+// A framer speaks HTTP/2 by hand.
+type framer struct {
+	*http2.Framer
+	conn net.Conn
+}
+
+func newFramer(t *testing.T, app *App) *framer {
+	t.Helper()
+	conn, err := net.Dial("tcp", grpcAddr(t, app))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := &framer{http2.NewFramer(conn, conn), conn}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// frame returns the next frame of a kind.
+func frame[F http2.Frame](t *testing.T, f *framer) F {
+	t.Helper()
+	_ = f.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		next, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wanted, ok := next.(F); ok {
+			return wanted
+		}
+	}
+}
+
+// TestWatchesAreBoundedInAll: on either transport, one too many is told so and counted.
+func TestWatchesAreBoundedInAll(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{TransportGRPCGo, TransportFrames} {
+		app := start(t, Options{GRPCTransport: transport, Limits: Limits{GRPCMaxWatches: 2}})
+		client := healthv1.NewHealthClient(dialGRPC(t, app))
+		for _, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+			watch, err := client.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+			if err == nil {
+				_, err = watch.Recv()
+			}
+			if status.Code(err) != want {
+				t.Errorf("%s: got %v, want %v", transport, err, want)
+			}
+		}
+		if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="watches"} 1`) {
+			t.Errorf("%s: it was not counted", transport)
+		}
+	}
+}
+
+func TestGRPCStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Limits: Limits{GRPCMaxStreams: 7}})
+	settings := frame[*http2.SettingsFrame](t, newFramer(t, app))
+	if most, _ := settings.Value(http2.SettingMaxConcurrentStreams); most != 7 {
+		t.Errorf("%d streams", most)
+	}
+}
+
+// TestTokensComeBeforeMessages: who lacks the token is told so at once, though the
+// message has not come.
+func TestTokensComeBeforeMessages(t *testing.T) {
+	t.Parallel()
+	// Bare frames answer once the message has come, which they do not decode.
+	app := start(t, Options{GRPCTokenFile: passwordFile(t, oldToken), GRPCTransport: TransportGRPCGo})
+	f := newFramer(t, app)
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, field := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "a"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range frame[*http2.MetaHeadersFrame](t, f).Fields {
+		if field.Name == "grpc-status" && field.Value != "16" {
+			t.Errorf("status %s, want 16: unauthenticated", field.Value)
+		}
+	}
+}
+
+// TestAdminConnectionsAreBounded: one too many is told so.
+func TestAdminConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Admin: AdminOptions{Address: "127.0.0.1:0"}, Limits: Limits{AdminMaxConnections: 1}})
+	address := addrOf(app, "admin")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+		t.Fatal(err)
+	}
+	if text := told(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
+		t.Errorf("one too many was told %q", text)
+	}
+	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="admin",reason="connections"} 1`) ||
+		!strings.Contains(text, `weir_connections{frontend="admin"} 1`) {
+		t.Error("it was not counted")
+	}
+}
+
+// TestRequestMemoryIsBounded: where others hold what there is, a large request is told
+// to come again, and a small one is answered.
+func TestRequestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	// Bare frames have a budget of their own.
+	app := start(t, Options{Limits: Limits{RequestMemory: minRequestMemory}, GRPCTransport: TransportGRPCGo})
+	var others []*admission.Share
+	for range 100 {
+		s := app.budget.Share(nil)
+		for s.Take(4 << 10) {
+		}
+		others = append(others, s)
+	}
+	descriptor := `{"entries":[{"key":"free","value":"` + strings.Repeat("x", 1000) + `"}]}`
+	small, large := descriptor, descriptor+strings.Repeat(","+descriptor, 100)
+	ask := func(path, descriptors string) int {
+		t.Helper()
+		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Post("http://"+app.Addrs()[0].Address+path, "application/json", strings.NewReader(`{"domain":"demo","descriptors":[`+descriptors+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "1" {
+			t.Error("nobody says when to come again")
+		}
+		return resp.StatusCode
+	}
+	for _, path := range []string{"/json", "/v1/take"} {
+		if got := ask(path, large); got != http.StatusServiceUnavailable {
+			t.Errorf("%s, large: %d", path, got)
+		}
+		if got := ask(path, small); got != http.StatusOK {
+			t.Errorf("%s, small: %d", path, got)
+		}
+	}
+	conn := dialGRPC(t, app)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request := &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 200<<10)}
+	if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request); status.Code(err) != codes.ResourceExhausted && status.Code(err) != codes.Unavailable {
+		t.Errorf("gRPC, large: %v", err)
+	}
+	if _, err := login(t, dialGRPC(t, app)); err != nil {
+		t.Errorf("gRPC, small: %v", err)
+	}
+	for _, s := range others {
+		s.Close()
+	}
+	if got := ask("/json", large); got != http.StatusOK {
+		t.Errorf("large, when there is room again: %d", got)
+	}
+	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="http",reason="memory"} 2`) || !strings.Contains(text, "weir_request_memory_bytes ") {
+		t.Error("it was not counted")
+	}
+}

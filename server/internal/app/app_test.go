@@ -1,0 +1,376 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/httpapi"
+)
+
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// start returns a running server on a free port, which ends with the test.
+func start(t *testing.T, o Options) *App {
+	t.Helper()
+	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
+	o.GRPCTransport = cmp.Or(o.GRPCTransport, os.Getenv(transportVariable))
+	// A busy machine is no outage of the store.
+	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
+	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
+	app, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := app.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return app
+}
+
+// get calls the server on a connection of its own.
+func get(t *testing.T, app *App, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + app.Addrs()[0].Address + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// details asks whether the server is ready as administrators do.
+func details(t *testing.T, app *App) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	httpapi.Readiness(httpapi.Options{Ready: app.checks, Timeout: 10 * time.Second}).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	return w.Code, w.Body.String()
+}
+
+func TestServes(t *testing.T) {
+	t.Parallel()
+	var announced []Addr
+	app := start(t, Options{Serving: func(addrs []Addr) { announced = addrs }})
+	if len(announced) != 2 || announced[0] != app.Addrs()[0] || strings.HasSuffix(announced[0].Address, ":0") {
+		t.Errorf("announced %v, addresses are %v", announced, app.Addrs())
+	}
+	if got := announced[0].String(); !strings.HasPrefix(got, "http 127.0.0.1:") {
+		t.Errorf("printed as %q", got)
+	}
+	for i := range 6 {
+		want := http.StatusNoContent
+		if i == 5 {
+			want = http.StatusTooManyRequests
+		}
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != want {
+			t.Errorf("call %d: %d %s, want %d", i, status, body, want)
+		}
+	}
+	if status, body := get(t, app, "/readyz"); status != http.StatusOK {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+}
+
+func TestInstancesShareNothing(t *testing.T) {
+	t.Parallel()
+	one, other := start(t, Options{}), start(t, Options{})
+	if status, body := get(t, one, "/v1/auth?domain=demo&user=alice&cost=5"); status != http.StatusNoContent {
+		t.Errorf("one: %d %s", status, body)
+	}
+	if status, body := get(t, other, "/v1/auth?domain=demo&user=alice&cost=5"); status != http.StatusNoContent {
+		t.Errorf("other: %d %s", status, body)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := app.http
+	for name, got := range map[string]time.Duration{
+		"read header": s.ReadHeaderTimeout, "read": s.ReadTimeout, "write": s.WriteTimeout, "idle": s.IdleTimeout,
+	} {
+		if got <= 0 || got > time.Minute {
+			t.Errorf("%s timeout: %s", name, got)
+		}
+	}
+	running := start(t, Options{})
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequest(http.MethodGet, "http://"+running.Addrs()[0].Address+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("large header: %s", resp.Status)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		field   string
+		options Options
+	}{
+		{"http", Options{HTTP: "8080"}},
+		{"http", Options{HTTP: "127.0.0.1:http"}},
+		{"grpc", Options{GRPC: "8081"}},
+		{"grpc", Options{GRPC: "unix:"}},
+		{"grpc transport", Options{GRPCTransport: "http"}},
+		{"grpc connection age", Options{GRPCConnectionAge: -1}},
+		{"grpc connection grace", Options{GRPCConnectionGrace: -1}},
+		{"timeout", Options{Timeout: -1}},
+		{"timeout", Options{Timeout: writeTimeout}},
+		{"drain delay", Options{DrainDelay: time.Minute}},
+		{"drain timeout", Options{DrainTimeout: -1}},
+		{"store", Options{Store: "nowhere"}},
+		{"Headers", Options{Headers: 9}},
+	} {
+		_, err := New(test.options)
+		invalid := new(weir.InvalidError)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%+v: got %v, want an error that names %s", test.options, err, test.field)
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("domain: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(Options{Config: bad})
+	if problems := config.Problems(nil); !errors.As(err, &problems) {
+		t.Errorf("bad rules: got %v", err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := app.Stop(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if conn, err := net.DialTimeout("tcp", app.Addrs()[0].Address, time.Second); err == nil {
+		conn.Close()
+		t.Error("still listens")
+	}
+	if err := app.Start(ctx); err == nil {
+		t.Error("started again")
+	}
+}
+
+func TestStopBeforeStart(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := app.Start(t.Context()); err == nil || len(app.Addrs()) > 0 {
+		t.Errorf("started after Stop: %v", err)
+	}
+}
+
+func TestStartTwice(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	if err := app.Start(t.Context()); err == nil {
+		t.Error("started twice")
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Serving: func([]Addr) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunReportsAnAddressInUse(t *testing.T) {
+	t.Parallel()
+	taken := start(t, Options{}).Addrs()[0].Address
+	app, err := New(Options{HTTP: taken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunReportsALostListener(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("lost")
+	app.failed <- lost
+	if err := app.Run(t.Context()); !errors.Is(err, lost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// hang begins a call and leaves it unfinished, in a handler that waits for its
+// body.
+func hang(t *testing.T, app *App) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", app.Addrs()[0].Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, "POST /v1/take HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestStopIsBounded(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hang(t, app)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want to be told that a call was cut off", err)
+	}
+	if took := time.Since(begun); took > readTimeout/2 {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestNotReadyWhileDraining(t *testing.T) {
+	t.Parallel()
+	var log lines
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", DrainDelay: 10 * time.Second, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	if err := app.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopCtx, cut := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cut()
+	go func() { done <- app.Stop(stopCtx) }()
+	log.await(t, "draining")
+	status, body := get(t, app, "/readyz")
+	var answer struct {
+		Ready  bool
+		Checks []struct {
+			Name string
+			OK   bool
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if status != http.StatusServiceUnavailable || answer.Ready || answer.Checks[0].Name != "serving" || answer.Checks[0].OK {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	cancel()
+	cut()
+	<-done
+}
+
+// lines is a log that a test can wait on.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) await(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(l.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%q is not logged:\n%s", text, l)
+		}
+	}
+}
+
+// TestStopsThoughTheStoreHungUp: nothing is wrong with a server whose store hung up
+// before it did.
+func TestStopsThoughTheStoreHungUp(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	app.store.close = func() error { return errors.New("tls: failed to send closeNotify alert") }
+	if err := app.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,346 @@
+package app
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+// callersFile returns a file of callers, each of whose tokens is its name with
+// "-0123456789abcdef" behind it: what edge may do is for the test to say.
+func callersFile(t *testing.T, verbs, domains string) string {
+	t.Helper()
+	one := func(name, verbs, domains string) string {
+		sum := sha256.Sum256([]byte(tokenOf(name)))
+		return fmt.Sprintf("  - {name: %s, tokens: [%s], certificates: [%s.internal], verbs: [%s], domains: [%s]}\n",
+			name, hex.EncodeToString(sum[:]), name, verbs, domains)
+	}
+	return passwordFile(t, "callers:\n"+one("edge", verbs, domains)+one("watch", "admin-read", `"*"`))
+}
+
+func tokenOf(name string) string { return name + "-0123456789abcdef" }
+
+const scopedRules = `domain: shop
+descriptors:
+  - {key: user, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 1}}
+`
+
+const wire = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"a"}]}]%s}`
+
+// scoped is a server of scoped callers, as one of them sees it.
+type scoped struct {
+	t    *testing.T
+	app  *App
+	name string
+}
+
+func (s scoped) http(listener, method, path, body string) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+addrOf(s.app, listener)+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+tokenOf(s.name))
+	return send(s.t, plain(), req)
+}
+
+// rls asks for one descriptor: take, peek or refund.
+func (s scoped) rls(verb, domain string) error {
+	s.t.Helper()
+	d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}}
+	if verb == "peek" {
+		d.HitsAddend = wrapperspb.UInt64(0)
+	}
+	d.IsNegativeHits = verb == "refund"
+	ctx := metadata.AppendToOutgoingContext(s.t.Context(), "authorization", "Bearer "+tokenOf(s.name))
+	_, err := rlsv3.NewRateLimitServiceClient(dialGRPC(s.t, s.app)).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*ratelimitv3.RateLimitDescriptor{d}})
+	return err
+}
+
+func startScoped(t *testing.T, verbs, domains string) scoped {
+	t.Helper()
+	return scoped{t, start(t, Options{
+		Config: rulesFor(t, scopedRules), Callers: callersFile(t, verbs, domains),
+		RESP: "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"},
+	}), "edge"}
+}
+
+// TestScopedCallers: at every listener a caller may do what its file says, and what it
+// may not names the verb and the domain.
+func TestScopedCallers(t *testing.T) {
+	t.Parallel()
+	const settle = `{"domain":"shop","id":"x","cost":1,"descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
+	const change = `{"domain":"shop","entries":[{"key":"user","value":"a"}]}`
+	calls := []struct {
+		verb                         string
+		listener, method, path, body string
+	}{
+		{"take", "http", "GET", "/v1/auth?domain=shop&user=a", ""},
+		{"take", "http", "POST", "/v1/take", fmt.Sprintf(wire, "")},
+		{"peek", "http", "POST", "/v1/take", fmt.Sprintf(wire, `,"cost":0`)},
+		{"refund", "http", "POST", "/v1/refund", settle},
+		{"settle", "http", "POST", "/v1/settle", settle},
+		{"release", "http", "POST", "/v1/release", fmt.Sprintf(wire, `,"id":"x"`)},
+		{"release", "http", "POST", "/v1/renew", fmt.Sprintf(wire, `,"id":"x","hold_ms":1000`)},
+		{"take", "http", "POST", "/json", fmt.Sprintf(wire, "")},
+		{"admin-read", "admin", "GET", "/v1/key?domain=shop&entry=user=a", ""},
+		{"admin-change", "admin", "POST", "/v1/key/reset", change},
+		{"admin-change", "admin", "POST", "/v1/key/block", change},
+	}
+	for _, verb := range []string{"take", "refund", "settle", "release", "peek", "admin-read", "admin-change"} {
+		for _, domain := range []string{"shop", "else"} {
+			s := startScoped(t, verb, domain)
+			for _, call := range calls {
+				want := fmt.Sprintf(`caller "edge" may not %s in the domain "shop"`, call.verb)
+				code, text := s.http(call.listener, call.method, call.path, call.body)
+				text = strings.ReplaceAll(text, `\"`, `"`)
+				allowed := verb == call.verb && domain == "shop"
+				if forbidden := code == http.StatusForbidden && strings.Contains(text, want); forbidden == allowed {
+					t.Errorf("%s in %s: %s %s: %d %s", verb, domain, call.method, call.path, code, text)
+				}
+			}
+			for _, asked := range []string{"take", "peek", "refund"} {
+				err := s.rls(asked, "shop")
+				want := fmt.Sprintf(`caller "edge" may not %s in the domain "shop"`, asked)
+				if forbidden := status.Code(err) == codes.PermissionDenied && status.Convert(err).Message() == want; forbidden == (verb == asked && domain == "shop") {
+					t.Errorf("%s in %s: RLS, %s: %v", verb, domain, asked, err)
+				}
+			}
+		}
+	}
+}
+
+// TestScopedRedisClients: CL.THROTTLE is in a domain of its own.
+func TestScopedRedisClients(t *testing.T) {
+	t.Parallel()
+	auth := "AUTH edge " + tokenOf("edge") + "\r\n"
+	for name, test := range map[string]struct{ verbs, domains, commands, want string }{
+		"take":          {"take", "cl.throttle", "CL.THROTTLE a 0 1 60\r\n", "+OK\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n"},
+		"peek":          {"peek", "cl.throttle", "CL.THROTTLE a 0 1 60 0\r\n", "+OK\r\n*5\r\n:0\r\n:1\r\n:1\r\n:-1\r\n:0\r\n+OK\r\n"},
+		"peek, takes":   {"peek", "cl.throttle", "CL.THROTTLE a 0 1 60\r\n", "+OK\r\n-NOPERM caller \"edge\" may not take in the domain \"cl.throttle\"\r\n+OK\r\n"},
+		"elsewhere":     {"take", "shop", "CL.THROTTLE a 0 1 60\r\n", "+OK\r\n-NOPERM caller \"edge\" may not take in the domain \"cl.throttle\"\r\n+OK\r\n"},
+		"all, in order": {"take", `"*"`, "CL.THROTTLE a 0 1 60\r\nPING\r\n", "+OK\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+PONG\r\n+OK\r\n"},
+	} {
+		if got := say(t, startScoped(t, test.verbs, test.domains).app, auth+test.commands); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestForbiddenCostsNothing: what a caller may not do charges nothing and changes nothing.
+func TestForbiddenCostsNothing(t *testing.T) {
+	t.Parallel()
+	s := startScoped(t, "take, peek", "other")
+	for range 5 {
+		s.http("http", "POST", "/v1/take", fmt.Sprintf(wire, ""))
+		s.http("http", "GET", "/v1/auth?domain=shop&user=a", "")
+		s.http("admin", "POST", "/v1/key/block", `{"domain":"shop","entries":[{"key":"user","value":"a"}]}`)
+		if err := s.rls("take", "shop"); status.Code(err) != codes.PermissionDenied {
+			t.Fatal(err)
+		}
+	}
+	watch := s
+	watch.name = "watch"
+	if code, text := watch.http("admin", "GET", "/v1/key?domain=shop&entry=user=a", ""); code != http.StatusOK || !strings.Contains(text, `"used": 0`) || strings.Contains(text, "blocked\": true") {
+		t.Errorf("%d %s", code, text)
+	}
+	_, text := watch.http("http", "GET", "/metrics", "")
+	for _, want := range []string{
+		`weir_caller_requests_total{caller="edge",listener="http",outcome="forbidden"} 10`,
+		`weir_caller_requests_total{caller="edge",listener="grpc",outcome="forbidden"} 5`,
+		`weir_caller_requests_total{caller="edge",listener="admin",outcome="forbidden"} 5`,
+		`weir_caller_requests_total{caller="watch",listener="admin",outcome="admitted"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// TestScopedAdministrators: what is about every domain is for who may read every one.
+func TestScopedAdministrators(t *testing.T) {
+	t.Parallel()
+	s := startScoped(t, "admin-read, admin-change", "shop")
+	watch := s
+	watch.name = "watch"
+	for _, call := range []struct{ listener, path string }{
+		{"admin", "/v1/rules"},
+		{"admin", "/v1/overrides"},
+		{"admin", "/metrics"},
+		{"admin", "/readyz"},
+		{"admin", "/debug/pprof/"},
+		{"admin", "/debug/pprof/cmdline"},
+		{"admin", "/"},
+		{"admin", "/dashboard/rules"},
+		{"http", "/metrics"},
+		{"http", "/rlconfig"},
+	} {
+		if code, text := s.http(call.listener, "GET", call.path, ""); code != http.StatusForbidden || !strings.Contains(text, "may not admin-read in every domain") {
+			t.Errorf("%s: %d %s", call.path, code, text)
+		}
+		if code, text := watch.http(call.listener, "GET", call.path, ""); code != http.StatusOK {
+			t.Errorf("%s, who may: %d %s", call.path, code, text)
+		}
+	}
+	if code, text := watch.http("admin", "POST", "/v1/key/block", `{"domain":"shop","entries":[{"key":"user","value":"a"}]}`); code != http.StatusForbidden {
+		t.Errorf("who may read changes: %d %s", code, text)
+	}
+	if code, _ := s.http("admin", "GET", "/healthz", ""); code != http.StatusOK {
+		t.Errorf("healthz: %d", code)
+	}
+}
+
+// TestScopedAudit: the log names the caller that changed a key.
+func TestScopedAudit(t *testing.T) {
+	t.Parallel()
+	var log lines
+	s := scoped{t, start(t, Options{
+		Config: rulesFor(t, scopedRules), Callers: callersFile(t, "admin-change", "shop"), Admin: AdminOptions{Address: "127.0.0.1:0"},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}), "edge"}
+	s.http("admin", "POST", "/v1/key/block", `{"domain":"shop","entries":[{"key":"user","value":"a"}]}`)
+	if said := log.String(); !strings.Contains(said, `by="caller edge"`) || strings.Contains(said, tokenOf("edge")) {
+		t.Errorf("logged: %s", said)
+	}
+}
+
+// TestCallersAndTokens: a token of a plain file may do everything beside scoped callers,
+// and nobody else is let in, on loopback neither.
+func TestCallersAndTokens(t *testing.T) {
+	t.Parallel()
+	file := callersFile(t, "peek", "shop")
+	app := start(t, Options{Config: rulesFor(t, scopedRules), Callers: file, HTTPTokenFile: passwordFile(t, tokenOf("root"))})
+	for name, want := range map[string]int{"root": http.StatusNoContent, "edge": http.StatusForbidden, "nobody": http.StatusUnauthorized} {
+		if code, text := (scoped{t, app, name}).http("http", "GET", "/v1/auth?domain=shop&user="+name, ""); code != want {
+			t.Errorf("%s: %d %s", name, code, text)
+		}
+	}
+	wantRPC(t, app, "", codes.Unauthenticated)
+	var problems callers.FileError
+	if _, err := New(Options{Callers: passwordFile(t, "callers:\n  - {name: a}\n")}); !errors.As(err, &problems) || problems[0].Line != 2 {
+		t.Errorf("a wrong file: %v", err)
+	}
+}
+
+// TestScopedCertificates: a client's certificate is as good as a token, at each listener
+// that asks for one.
+func TestScopedCertificates(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t)
+	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	secured := TLS{Cert: cert, Key: key, ClientCA: authority.file}
+	app := start(t, Options{
+		Config: rulesFor(t, scopedRules), Callers: callersFile(t, "take", `"*"`),
+		HTTPTLS: secured, GRPCTLS: secured, RESP: "127.0.0.1:0", RESPTLS: secured,
+		Admin: AdminOptions{Address: "127.0.0.1:0", TLS: secured},
+	})
+	for name, known := range map[string]bool{"edge.internal": true, "stranger.internal": false} {
+		pair, err := tls.LoadX509KeyPair(authority.issueFor(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &tls.Config{RootCAs: authority.pool, Certificates: []tls.Certificate{pair}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		for path, want := range map[string]int{"/v1/auth?domain=shop&user=" + name: http.StatusNoContent, "/metrics": http.StatusForbidden} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addrOf(app, "http")+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !known {
+				want = http.StatusUnauthorized
+			}
+			if code, text := send(t, client, req); code != want {
+				t.Errorf("%s: %s: %d %s", name, path, code, text)
+			}
+		}
+		conn, err := grpc.NewClient(addrOf(app, "grpc"), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+			Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "b"}}}},
+		})
+		if (status.Code(err) == codes.OK) != known {
+			t.Errorf("%s: RLS: %v", name, err)
+		}
+		redis, err := tls.Dial("tcp", respOf(app).Address, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer redis.Close()
+		fmt.Fprint(redis, "CL.THROTTLE a 5 1 60\r\nRESET\r\nCL.THROTTLE a 5 1 60\r\nQUIT\r\n")
+		text, err := io.ReadAll(redis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "*5\r\n"); n != 2 && known || strings.Count(string(text), "NOAUTH") != 2 && !known {
+			t.Errorf("%s: RESP: %q", name, text)
+		}
+	}
+}
+
+// TestAccessDocs: the file of docs/access.md gives the caller whose token stands there the
+// rights that it says.
+func TestAccessDocs(t *testing.T) {
+	t.Parallel()
+	var file, digest, token string
+	for _, b := range pages.Mine(t, "docs/access.md") {
+		switch b.Language {
+		case "yaml":
+			file = passwordFile(t, b.Text)
+		case "sh":
+			token = strings.Fields(b.Text)[2]
+			sum := sha256.Sum256([]byte(token))
+			digest = hex.EncodeToString(sum[:])
+		}
+	}
+	app := start(t, Options{Config: rulesFor(t, strings.Replace(scopedRules, "shop", "edge", 1)), Callers: file})
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), digest) {
+		t.Fatalf("the file has no %s: %v", digest, err)
+	}
+	for path, want := range map[string]string{
+		"/v1/auth?domain=edge&user=a": "204 ", "/v1/auth?domain=web&user=a": `403 caller "edge-envoy" may not take in the domain "web"`,
+		"/metrics": `403 caller "edge-envoy" may not admin-read in every domain`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "http")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		code, body := send(t, plain(), req)
+		var problem struct{ Detail, Code string }
+		if body != "" {
+			if err := json.Unmarshal([]byte(body), &problem); err != nil || problem.Code != "forbidden" {
+				t.Errorf("%s: %s, %v", path, body, err)
+			}
+		}
+		if got := fmt.Sprint(code, " ", problem.Detail); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/storetest"
+)
+
+const failureRules = `domain: shop
+descriptors:
+  - {key: theirs, rate_limit: {unit: hour, requests_per_unit: 100}}
+  - {key: local, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 4}}
+  - {key: allow, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 1, on_store_failure: allow}}
+  - {key: closed, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 100, on_store_failure: deny}}
+  - {key: error, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 100, on_store_failure: error}}
+`
+
+// rulesFor returns a file with rules.
+func rulesFor(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func askRLS(t *testing.T, app *App, key string) string {
+	t.Helper()
+	answer, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+		Domain: "shop",
+		Descriptors: []*ratelimitv3.RateLimitDescriptor{
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: "a"}}},
+		},
+	})
+	if err != nil {
+		return status.Code(err).String()
+	}
+	return answer.OverallCode.String()
+}
+
+// TestOnStoreFailure takes the store away and asks at every door.
+func TestOnStoreFailure(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	file := rulesFor(t, failureRules)
+	strict := start(t, Options{Store: server.URL(), Config: file, RESP: "127.0.0.1:0", Fallback: FallbackOptions{Instances: 2}})
+	lenient := start(t, Options{Store: server.URL(), Config: file, Fallback: FallbackOptions{OnStoreFailure: "allow"}})
+	for _, app := range []*App{strict, lenient} {
+		if status, body := details(t, app); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) {
+			t.Fatalf("readyz: %d %s", status, body)
+		}
+	}
+	server.Kill()
+	for key, want := range map[string]struct {
+		http int
+		rls  string
+	}{
+		"theirs": {http.StatusServiceUnavailable, codes.Unavailable.String()},
+		"allow":  {http.StatusNoContent, "OK"},
+		"closed": {http.StatusTooManyRequests, "OVER_LIMIT"},
+		"error":  {http.StatusServiceUnavailable, codes.Unavailable.String()},
+	} {
+		for range 3 {
+			if code, body := get(t, strict, "/v1/auth?domain=shop&"+key+"=a"); code != want.http {
+				t.Errorf("%s: %d %s", key, code, body)
+			}
+		}
+		if got := askRLS(t, strict, key); got != want.rls {
+			t.Errorf("%s: %s, want %s", key, got, want.rls)
+		}
+	}
+	for i, want := range []int{204, 204, 429} {
+		if code, body := get(t, strict, "/v1/auth?domain=shop&local=a"); code != want {
+			t.Errorf("local, call %d: %d %s; want half of the limit", i, code, body)
+		}
+	}
+	if got := askRLS(t, lenient, "theirs"); got != "OK" {
+		t.Errorf("with --on-store-failure allow: %s", got)
+	}
+	if status, body := details(t, strict); status != http.StatusOK || !strings.Contains(body, `"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"the store is unreachable since`) {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	server.Restart()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if code, _ := get(t, strict, "/v1/auth?domain=shop&theirs=a"); code == http.StatusNoContent {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the store is back and not asked")
+		}
+	}
+}
+
+func TestFallbackOptions(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]FallbackOptions{
+		"store timeout":    {StoreTimeout: -1},
+		"store silence":    {StoreSilence: -1},
+		"on store failure": {OnStoreFailure: "fail"},
+		"instances":        {Instances: -1},
+	} {
+		if _, err := New(Options{Fallback: o}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// TestPolicyOfOverriddenKeys: a key that has another limit for a while answers as
+// its rule says, of two domains with rules alike its own.
+func TestPolicyOfOverriddenKeys(t *testing.T) {
+	t.Parallel()
+	file := rulesFor(t, failureRules)
+	app, err := New(Options{Store: "redis://127.0.0.1:1", Config: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Stop(t.Context())
+	policy := app.fallback().Policy
+	for _, r := range app.rules.Load().Rules() {
+		own := r.Limits[0]
+		other := *own
+		c := weir.Charge{Key: "shop/" + r.Entries[0].Key + "=a;x", Limit: own}
+		want := policy(&c)
+		if c.Limit = &other; policy(&c) != want {
+			t.Errorf("%s: %v, by its rule %v", r.Path, policy(&c), want)
+		}
+	}
+	if got := fmt.Sprint(policy(&weir.Charge{Key: "cl.throttle;k", Limit: new(weir.Limit)})); got != "0" {
+		t.Errorf("CL.THROTTLE: %s", got)
+	}
+}
+
+// TestForgedInstances: with a store secret nobody who may publish changes the number of
+// instances, and so every share, by words of his own or by repeating theirs.
+func TestForgedInstances(t *testing.T) {
+	t.Parallel()
+	redisServer := storetest.StartRedis(t)
+	secret := passwordFile(t, "a secret of the store")
+	one := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
+	two := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
+	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
+	defer client.Close()
+	listening := client.Subscribe(t.Context(), "weir:notice:instances")
+	defer listening.Close()
+	known := func(n int) func() error {
+		return func() error {
+			if one.instances() != n || two.instances() != n {
+				return fmt.Errorf("%d and %d instances, want %d", one.instances(), two.instances(), n)
+			}
+			return nil
+		}
+	}
+	eventually(t, known(2))
+	for i := range 20 {
+		forged := []string{fmt.Sprintf("forged-%d", i)}
+		if i%10 == 0 {
+			overheard, err := listening.ReceiveMessage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			forged = append(forged, overheard.Payload)
+		}
+		for _, message := range forged {
+			if err := client.Publish(t.Context(), "weir:notice:instances", message).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A message of an instance arrives after those that were forged before it.
+	three := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
+	eventually(t, known(3))
+	if n := three.instances(); n > 3 {
+		t.Errorf("%d instances", n)
+	}
+	// Without the secret they are believed, up to a bound.
+	trusting := start(t, Options{Store: redisServer.URL()})
+	eventually(t, func() error {
+		if err := client.Publish(t.Context(), "weir:notice:instances", "forged").Err(); err != nil {
+			return err
+		}
+		if n := trusting.instances(); n != 2 {
+			return fmt.Errorf("%d instances without a secret, want 2", n)
+		}
+		return nil
+	})
+}

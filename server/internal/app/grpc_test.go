@@ -1,0 +1,303 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+)
+
+func grpcAddr(t *testing.T, app *App) string {
+	t.Helper()
+	for _, a := range app.Addrs() {
+		if a.Protocol == "grpc" {
+			return a.Address
+		}
+	}
+	t.Fatalf("no grpc among %v", app.Addrs())
+	return ""
+}
+
+func dialGRPC(t *testing.T, app *App) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(grpcAddr(t, app), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// login asks for the demonstration rule of a path.
+func login(t *testing.T, conn *grpc.ClientConn) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{
+		Domain: "demo",
+		Descriptors: []*ratelimitv3.RateLimitDescriptor{
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "path", Value: "/login"}}},
+		},
+	})
+}
+
+func wantCodes(t *testing.T, conn *grpc.ClientConn, want ...rlsv3.RateLimitResponse_Code) {
+	t.Helper()
+	for i, code := range want {
+		if m, err := login(t, conn); err != nil || m.GetOverallCode() != code {
+			t.Errorf("call %d: got %v, %v, want %v", i, m, err, code)
+		}
+	}
+}
+
+const (
+	ok   = rlsv3.RateLimitResponse_OK
+	over = rlsv3.RateLimitResponse_OVER_LIMIT
+)
+
+func TestServesEnvoy(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	wantCodes(t, dialGRPC(t, app), ok, ok, ok, over)
+	if status, body := get(t, app, "/v1/auth?domain=demo&path=/login"); status != http.StatusTooManyRequests {
+		t.Errorf("the other protocol has another budget: %d %s", status, body)
+	}
+}
+
+func TestServesEnvoyOnASocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	stale, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if the process that listened had been killed.
+	stale.(*net.UnixListener).SetUnlinkOnClose(false)
+	stale.Close()
+	app := start(t, Options{GRPC: "unix:" + path})
+	if addr := grpcAddr(t, app); addr != "unix:"+path {
+		t.Errorf("printed as %q", addr)
+	}
+	wantCodes(t, dialGRPC(t, app), ok)
+	second, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "unix:" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a socket that is in use was taken: %v", err)
+	}
+	wantCodes(t, dialGRPC(t, app), ok)
+}
+
+func TestServesNoEnvoy(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{GRPC: "off"})
+	if addrs := app.Addrs(); len(addrs) != 1 || addrs[0].Protocol != "http" {
+		t.Errorf("addresses: %v", addrs)
+	}
+}
+
+func TestServesJSON(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	post := func(body string) (int, string) {
+		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Post("http://"+app.Addrs()[0].Address+"/json", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	body := `{"domain":"demo","hitsAddend":3,"descriptors":[{"entries":[{"key":"path","value":"/login"}]}]}`
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if code, text := post(body); code != want {
+			t.Errorf("got %d %s, want %d", code, text, want)
+		}
+	}
+	if code, body := get(t, app, "/healthcheck"); code != http.StatusOK || body != "OK" {
+		t.Errorf("healthcheck: %d %q", code, body)
+	}
+	if code, body := get(t, app, "/rlconfig"); code != http.StatusOK || !strings.Contains(body, "demo.path_/login: unit=SECOND requests_per_unit=3, shadow_mode: false") {
+		t.Errorf("rlconfig: %d %q", code, body)
+	}
+	if code, _ := get(t, app, "/elsewhere"); code != http.StatusNotFound {
+		t.Errorf("elsewhere: %d", code)
+	}
+}
+
+func askHealth(t *testing.T, conn *grpc.ClientConn, service string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	m, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: service})
+	if err != nil {
+		return status.Code(err).String()
+	}
+	return m.GetStatus().String()
+}
+
+func TestGRPCHealth(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", DrainDelay: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn := dialGRPC(t, app)
+	for service, want := range map[string]string{"": "SERVING", "ratelimit": "SERVING", "other": "NotFound"} {
+		if got := askHealth(t, conn, service); got != want {
+			t.Errorf("%q: got %s, want %s", service, got, want)
+		}
+	}
+	ctx, cut := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cut()
+	watch, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	for i, want := range []string{"SERVING", "NOT_SERVING"} {
+		if m, err := watch.Recv(); err != nil || m.GetStatus().String() != want {
+			t.Errorf("told %v, %v, want %s", m, err, want)
+		}
+		if i == 0 {
+			go func() { stopped <- app.Stop(ctx) }()
+		}
+	}
+	if got := askHealth(t, conn, ""); got != "NOT_SERVING" {
+		t.Errorf("while draining: %s", got)
+	}
+	// What comes during the delay is answered all the same.
+	wantCodes(t, conn, ok)
+	cut()
+	<-stopped
+}
+
+func TestGRPCHealthWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{Store: "unix:///nowhere/redis.sock"})
+	conn := dialGRPC(t, app)
+	for service, want := range map[string]string{"": "SERVING", "ratelimit": "NOT_SERVING"} {
+		if got := askHealth(t, conn, service); got != want {
+			t.Errorf("%q: got %s, want %s", service, got, want)
+		}
+	}
+	if code, _ := get(t, app, "/healthcheck"); code != http.StatusInternalServerError {
+		t.Errorf("healthcheck: %d", code)
+	}
+	// The rule says local.
+	if _, err := login(t, conn); err != nil {
+		t.Errorf("a call: %v", err)
+	}
+}
+
+func TestGRPCReflection(t *testing.T) {
+	t.Parallel()
+	stream, err := reflectionv1.NewServerReflectionClient(dialGRPC(t, start(t, Options{}))).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(m.GetListServicesResponse().GetService(), func(s *reflectionv1.ServiceResponse) bool {
+		return s.GetName() == "envoy.service.ratelimit.v3.RateLimitService"
+	}) {
+		t.Errorf("services: %v", m)
+	}
+}
+
+func TestGRPCRefusesLargeMessages(t *testing.T) {
+	t.Parallel()
+	conn := dialGRPC(t, start(t, Options{}))
+	_, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestGRPCStopIsBounded leaves a stream open, which a graceful stop waits for.
+func TestGRPCStopIsBounded(t *testing.T) {
+	t.Parallel()
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := reflectionv1.NewServerReflectionClient(dialGRPC(t, app)).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want to be told that a call was cut off", err)
+	}
+	if took := time.Since(begun); took > readTimeout/2 {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestGRPCWatchersDoNotHoldUpTheEnd: who watches the health never hangs up.
+func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := app.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}

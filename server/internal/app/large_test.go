@@ -1,0 +1,278 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weirlimit/weir/server/internal/rls"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/storetest"
+)
+
+const largeRules = `
+domain: large
+descriptors:
+  - key: plain
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: algorithm
+    rate_limit: {unit: year, requests_per_unit: 1, algorithm: gcra}
+`
+
+// envoyAsks asks Envoy's question over gRPC and returns how many descriptors were over
+// their limits.
+func envoyAsks(t *testing.T, app *App, m *rlsv3.RateLimitRequest) (over int, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	answer, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(ctx, m)
+	return overIn(answer), err
+}
+
+func overIn(answer *rlsv3.RateLimitResponse) (over int) {
+	for _, s := range answer.GetStatuses() {
+		if s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+			over++
+		}
+	}
+	return over
+}
+
+// jsonAsks is envoyAsks over /json.
+func jsonAsks(t *testing.T, app *App, m *rlsv3.RateLimitRequest) (over, code int) {
+	t.Helper()
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, body := posted(t, app, "/json", string(text))
+	answer := new(rlsv3.RateLimitResponse)
+	if code == http.StatusOK || code == http.StatusTooManyRequests {
+		if err := protojson.Unmarshal([]byte(body), answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return overIn(answer), code
+}
+
+func posted(t *testing.T, app *App, path, body string) (int, string) {
+	t.Helper()
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post("http://"+app.Addrs()[0].Address+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// large is a request of the rule with a key, for so many values.
+func large(key string, values ...string) *rlsv3.RateLimitRequest {
+	m := &rlsv3.RateLimitRequest{Domain: "large"}
+	for _, v := range values {
+		m.Descriptors = append(m.Descriptors, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: v}}})
+	}
+	return m
+}
+
+func numbers(n int) []string {
+	values := make([]string, n)
+	for i := range values {
+		values[i] = fmt.Sprint(i)
+	}
+	return values
+}
+
+// TestRequestsAreAsLargeAsEnvoys: 500 descriptors, and values as long as tokens, each
+// with a budget of its own, in either store and over every protocol.
+func TestRequestsAreAsLargeAsEnvoys(t *testing.T) {
+	t.Parallel()
+	// They differ in the last byte.
+	token := strings.Repeat("eyJ", rules.MaxValueBytes/3)
+	one, other := token+"1", token+"2"
+	if len(one) != rules.MaxValueBytes {
+		t.Fatal(len(one))
+	}
+	for name, store := range map[string]string{"memory": "memory", "Redis": storetest.StartRedis(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := start(t, Options{Store: store, Config: rulesFor(t, largeRules), Timeout: 4 * time.Second})
+			for _, want := range []int{0, rules.MaxDescriptors} {
+				if over, err := envoyAsks(t, app, large("plain", numbers(rules.MaxDescriptors)...)); err != nil || over != want {
+					t.Errorf("gRPC: %d over, %v, want %d", over, err, want)
+				}
+			}
+			if over, code := jsonAsks(t, app, large("plain", numbers(rules.MaxDescriptors)...)); code != http.StatusTooManyRequests || over != rules.MaxDescriptors {
+				t.Errorf("/json: %d %d", over, code)
+			}
+			for _, want := range []int{0, 1} {
+				if over, err := envoyAsks(t, app, large("plain", one)); err != nil || over != want {
+					t.Errorf("gRPC, a long value: %d over, %v, want %d", over, err, want)
+				}
+			}
+			if over, code := jsonAsks(t, app, large("plain", other)); code != http.StatusOK || over != 0 {
+				t.Errorf("/json, another long value: %d %d", over, code)
+			}
+			for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+				if code, body := posted(t, app, "/v1/take", takes("algorithm", one)); code != want {
+					t.Errorf("take, a long value: %d %s, want %d", code, body, want)
+				}
+			}
+			if code := authed(t, app, "algorithm", other); code != http.StatusNoContent {
+				t.Errorf("auth, another long value: %d", code)
+			}
+			if code, body := posted(t, app, "/v1/take", takes("plain", numbers(rules.MaxDescriptors)...)); code != http.StatusTooManyRequests {
+				t.Errorf("take, many descriptors: %d %.200s", code, body)
+			}
+		})
+	}
+}
+
+// takes is the body of a take.
+func takes(key string, values ...string) string {
+	var descriptors []any
+	for _, v := range values {
+		descriptors = append(descriptors, map[string]any{"entries": []any{map[string]string{"key": key, "value": v}}})
+	}
+	text, _ := json.Marshal(map[string]any{"domain": "large", "descriptors": descriptors})
+	return string(text)
+}
+
+// authed asks with a value in a header, as proxies do.
+func authed(t *testing.T, app *App, key, value string) int {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://"+app.Addrs()[0].Address+"/v1/auth?domain=large&from="+url.QueryEscape(key+"=Authorization"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", value)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestLargerRequestsAreRefused: the number is named, and nothing is charged.
+func TestLargerRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	limited := Limits{}
+	limited.Descriptors, limited.ValueBytes = 3, 5
+	for name, c := range map[string]struct {
+		limits Limits
+		ask    *rlsv3.RateLimitRequest
+		want   string
+	}{
+		"descriptors":          {Limits{}, large("plain", numbers(513)...), "descriptors is 513: want 1 … 512 descriptors"},
+		"a value":              {Limits{}, large("plain", "0", strings.Repeat("x", 16385)), "descriptors[1].entries[0].value is 16385 bytes: want at most 16384 bytes"},
+		"fewer by a flag":      {limited, large("plain", numbers(4)...), "descriptors is 4: want 1 … 3 descriptors"},
+		"shorter by a flag":    {limited, large("plain", "123456"), "descriptors[0].entries[0].value is 6 bytes: want at most 5 bytes"},
+		"decided together":     {Limits{}, large("algorithm", numbers(65)...), "descriptors is 65 charges of rules with an algorithm: want at most 64"},
+		"more than a message ": {Limits{}, large("plain", strings.Repeat("x", rls.MaxRequestBytes)), ""},
+	} {
+		app := start(t, Options{Config: rulesFor(t, largeRules), Limits: c.limits})
+		_, err := envoyAsks(t, app, c.ask)
+		if code := status.Code(err); c.want != "" && (code != codes.InvalidArgument || status.Convert(err).Message() != c.want) || code == codes.OK {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+		_, code := jsonAsks(t, app, c.ask)
+		if want := map[bool]int{true: http.StatusBadRequest, false: http.StatusRequestEntityTooLarge}[c.want != ""]; code != want {
+			t.Errorf("%s, /json: %d, want %d", name, code, want)
+		}
+		var values []string
+		for _, d := range c.ask.GetDescriptors() {
+			values = append(values, d.GetEntries()[0].GetValue())
+		}
+		code, body := posted(t, app, "/v1/take", takes(c.ask.GetDescriptors()[0].GetEntries()[0].GetKey(), values...))
+		if c.want != "" && (code != http.StatusBadRequest || !strings.Contains(body, c.want)) {
+			t.Errorf("%s, take: %d %s", name, code, body)
+		}
+		if over, err := envoyAsks(t, app, large("plain", "0")); err != nil || over != 0 {
+			t.Errorf("%s: charged: %d, %v", name, over, err)
+		}
+	}
+}
+
+// TestLargeRequestsHoldRedisShortly: many descriptors leave in several script calls.
+func TestLargeRequestsHoldRedisShortly(t *testing.T) {
+	t.Parallel()
+	redis := storetest.StartRedis(t)
+	app := start(t, Options{Store: redis.URL(), Config: rulesFor(t, largeRules), Timeout: 4 * time.Second})
+	if _, err := envoyAsks(t, app, large("plain", "before")); err != nil {
+		t.Fatal(err)
+	}
+	before := scriptCalls(t, app)
+	if _, err := envoyAsks(t, app, large("plain", numbers(rules.MaxDescriptors)...)); err != nil {
+		t.Fatal(err)
+	}
+	// A script call has at most 128 keys.
+	if calls := scriptCalls(t, app) - before; calls < rules.MaxDescriptors/128 {
+		t.Errorf("%d script calls", calls)
+	}
+}
+
+// scriptCalls is how often Redis was asked to run a script.
+func scriptCalls(t *testing.T, app *App) (calls int) {
+	t.Helper()
+	text, err := app.store.client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		var n int
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &n); err == nil {
+			calls += n
+		}
+	}
+	return calls
+}
+
+// TestLargeRequestsCostLittle bounds what the largest requests make the server
+// allocate.
+func TestLargeRequestsCostLittle(t *testing.T) {
+	app := start(t, Options{Config: rulesFor(t, largeRules)})
+	conn := dialGRPC(t, app)
+	client := rlsv3.NewRateLimitServiceClient(conn)
+	long := make([]string, 15)
+	for i := range long {
+		long[i] = strings.Repeat("x", rules.MaxValueBytes-2) + fmt.Sprintf("%02d", i)
+	}
+	for name, m := range map[string]*rlsv3.RateLimitRequest{"descriptors": large("plain", numbers(rules.MaxDescriptors)...), "values": large("plain", long...)} {
+		ask := func() {
+			if _, err := client.ShouldRateLimit(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const calls = 20
+		for range calls {
+			ask()
+		}
+		runtime.ReadMemStats(&after)
+		each := (after.TotalAlloc - before.TotalAlloc) / calls
+		t.Logf("%s: %d KiB a call, the client's part included", name, each>>10)
+		if each > 2<<20 {
+			t.Errorf("%s: %d KiB a call", name, each>>10)
+		}
+	}
+}

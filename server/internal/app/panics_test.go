@@ -1,0 +1,217 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir"
+)
+
+// besides is a store that loses its head where asked for one key.
+type besides struct{ weir.Taker }
+
+func (b besides) Take(ctx context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		for _, c := range a.Charges {
+			if strings.Contains(c.Key, "poison") {
+				panic("lost: " + strings.Repeat("x", 1<<20))
+			}
+		}
+	}
+	b.Taker.Take(ctx, acts)
+}
+
+// poisoned is a server with such a store.
+func poisoned(t *testing.T) (*App, *lines) {
+	t.Helper()
+	log := new(lines)
+	o := Options{
+		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", RESP: "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"},
+		Logger: slog.New(slog.NewJSONHandler(log, nil)), Config: rulesFor(t, largeRules),
+		wrapStore: func(store weir.Taker) weir.Taker { return besides{store} },
+	}
+	app, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := app.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return app, log
+}
+
+// wantPanic wants one panic counted and logged in a line of bounded length.
+func wantPanic(t *testing.T, app *App, log *lines, listener string) {
+	t.Helper()
+	if want := fmt.Sprintf("weir_panics_total{listener=%q} 1\n", listener); !strings.Contains(metricsOf(t, app), want) {
+		t.Errorf("no %s", want)
+	}
+	line := ""
+	for l := range strings.Lines(log.String()) {
+		if strings.Contains(l, "a call panicked") {
+			line += l
+		}
+	}
+	if !strings.Contains(line, `"listener":"`+listener+`"`) || !strings.Contains(line, "panics_test.go") || len(line) > 8<<10 || strings.Count(line, "\n") != 1 {
+		t.Errorf("logged in %d bytes: %.300s", len(line), line)
+	}
+}
+
+func TestHTTPSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	if code, body := posted(t, app, "/v1/take", takes("plain", "poison")); code != http.StatusInternalServerError || !strings.Contains(body, `"status":500`) || strings.Contains(body, "lost") {
+		t.Errorf("got %d %s", code, body)
+	}
+	wantPanic(t, app, log, "http")
+	newDescribed(t, app).call("POST", "/v1/take", takes("plain", "poison"))
+	if code, body := posted(t, app, "/v1/take", takes("plain", "good")); code != http.StatusOK {
+		t.Errorf("the next call: %d %s", code, body)
+	}
+}
+
+func TestJSONSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	if _, code := jsonAsks(t, app, large("plain", "poison")); code != http.StatusInternalServerError {
+		t.Errorf("got %d", code)
+	}
+	wantPanic(t, app, log, "http")
+	if over, code := jsonAsks(t, app, large("plain", "good")); code != http.StatusOK || over != 0 {
+		t.Errorf("the next call: %d", code)
+	}
+}
+
+func TestGRPCSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	if _, err := envoyAsks(t, app, large("plain", "poison")); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "lost") {
+		t.Errorf("got %v", err)
+	}
+	wantPanic(t, app, log, "grpc")
+	if over, err := envoyAsks(t, app, large("plain", "good")); err != nil || over != 0 {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
+// odd is a health service that panics.
+type odd struct {
+	healthv1.UnimplementedHealthServer
+}
+
+func (odd) Watch(*healthv1.HealthCheckRequest, grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
+	panic("lost: " + strings.Repeat("x", 1<<20))
+}
+
+func TestGRPCStreamsSurvivePanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	reporter := app.panics("grpc")
+	err := reporter.Stream(nil, stream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"},
+		func(any, grpc.ServerStream) error { return odd{}.Watch(nil, nil) })
+	if status.Code(err) != codes.Internal {
+		t.Errorf("got %v", err)
+	}
+	wantPanic(t, app, log, "grpc")
+}
+
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context { return s.ctx }
+
+// TestRESPSurvivesPanics: what was answered before arrives, then an error, then the
+// connection ends; others go on.
+func TestRESPSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", addrOf(app, "resp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		return conn
+	}
+	conn, other := dial(), dial()
+	fmt.Fprint(conn, "PING\r\nCL.THROTTLE good 1 1 1 0\r\nPING\r\nCL.THROTTLE poison 1 1 1\r\nCL.THROTTLE good 1 1 1 0\r\n")
+	text, err := io.ReadAll(conn)
+	if err != nil || string(text) != "+PONG\r\n*5\r\n:0\r\n:2\r\n:2\r\n:-1\r\n:0\r\n+PONG\r\n-ERR the call failed; the log says why\r\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	wantPanic(t, app, log, "resp")
+	fmt.Fprint(other, "PING\r\n")
+	if line, err := bufio.NewReader(other).ReadString('\n'); line != "+PONG\r\n" {
+		t.Errorf("another client: %q, %v", line, err)
+	}
+}
+
+func TestAdminSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	url := "http://" + addrOf(app, "admin") + "/v1/key?domain=large&entry=plain="
+	for value, want := range map[string]int{"poison": http.StatusInternalServerError, "good": http.StatusOK} {
+		resp, err := http.Get(url + value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", value, resp.StatusCode, want)
+		}
+	}
+	wantPanic(t, app, log, "admin")
+}
+
+// TestBackgroundSurvivesPanics: what gives leased units back goes on.
+func TestBackgroundSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	app, log := poisoned(t)
+	app.panics("background").Background("lease", func() { panic("lost") })
+	wantPanic(t, app, log, "background")
+}
+
+// TestPanicsCutAnswersOff: an answer that has begun is not completed by another.
+func TestPanicsCutAnswersOff(t *testing.T) {
+	t.Parallel()
+	app, _ := poisoned(t)
+	server := httptest.NewServer(app.panics("http").HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begun")
+		_ = http.NewResponseController(w).Flush()
+		panic("lost")
+	})))
+	defer server.Close()
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(text) != "begun" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestOpenFilesAreTold: a file with a secret that others have permissions for is
+// logged at the start, also behind a link, and keeps nobody from serving.
+func TestOpenFilesAreTold(t *testing.T) {
+	t.Parallel()
+	for mode, told := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o440: false, 0o644: true, 0o604: true, 0o602: true} {
+		file := passwordFile(t, oldToken)
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		link := filepath.Join(t.TempDir(), "token")
+		if err := os.Symlink(file, link); err != nil {
+			t.Fatal(err)
+		}
+		var log lines
+		start(t, Options{HTTPTokenFile: link, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		said := log.String()
+		if strings.Contains(said, "open to every user") != told {
+			t.Errorf("%o: %s", mode, said)
+		}
+		if told && (!strings.Contains(said, link) || !strings.Contains(said, fmt.Sprintf("mode=%04o", mode)) || strings.Contains(said, oldToken)) {
+			t.Errorf("%o: %s", mode, said)
+		}
+	}
+}
+
+// TestEverySecretFileIsLookedAt fills in each option that names a file with a secret.
+func TestEverySecretFileIsLookedAt(t *testing.T) {
+	t.Parallel()
+	var o Options
+	want := fill(reflect.ValueOf(&o).Elem(), "")
+	files := o.secretFiles()
+	seen := map[string]bool{}
+	for _, f := range files {
+		seen[f.name] = true
+	}
+	if len(files) != len(want) || len(seen) != len(want) {
+		t.Errorf("looks at %v, want %q", files, want)
+	}
+	for _, name := range want {
+		if !seen[name] {
+			t.Errorf("nobody looks at %s", name)
+		}
+	}
+}
+
+// fill gives every field that is a key, or a file of passwords, tokens or secrets, its
+// own path as its value, and returns these.
+func fill(v reflect.Value, path string) []string {
+	var filled []string
+	for i := range v.NumField() {
+		field, name := v.Field(i), v.Type().Field(i).Name
+		at := path + "." + name
+		switch {
+		case field.Kind() == reflect.Struct && strings.HasPrefix(field.Type().PkgPath(), "github.com/weirlimit/weir/server/internal/app") && field.CanSet():
+			filled = append(filled, fill(field, at)...)
+		case field.Kind() == reflect.String && field.CanSet() && (name == "Key" || strings.HasSuffix(name, "File")):
+			field.SetString(at)
+			filled = append(filled, at)
+		}
+	}
+	return filled
+}

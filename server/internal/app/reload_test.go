@@ -1,0 +1,366 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// rulesOf is a file with one rule of so many a day.
+func rulesOf(n int) string {
+	return fmt.Sprintf("domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: %d, unit: day, algorithm: gcra}\n", n)
+}
+
+// A reloading server, and its files.
+type reloading struct {
+	*testing.T
+	app  *app.App
+	base string
+}
+
+func serveRules(t *testing.T, path string) *reloading {
+	t.Helper()
+	return serveOptions(t, app.Options{Config: path})
+}
+
+func serveOptions(t *testing.T, o app.Options) *reloading {
+	t.Helper()
+	o.HTTP, o.GRPC, o.Admin.Address = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	app, err := app.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = app.Stop(context.Background()) })
+	return &reloading{T: t, app: app, base: "http://" + app.Addrs()[0].Address}
+}
+
+// limit is the limit that a user meets now, as the header tells it.
+func (r *reloading) limit() string {
+	response, err := http.Get(r.base + "/v1/auth?domain=shop&user=u")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.Header.Get("X-RateLimit-Limit")
+}
+
+// ready is what administrators are told.
+func (r *reloading) ready() string {
+	addrs := r.app.Addrs()
+	response, err := http.Get("http://" + addrs[len(addrs)-1].Address + "/readyz")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	text := make([]byte, 4096)
+	n, _ := response.Body.Read(text)
+	return response.Status + " " + string(text[:n])
+}
+
+// until waits for a condition that the server brings about by itself.
+func (r *reloading) until(what string, holds func() bool) {
+	r.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("never: %s; limit %s, %s", what, r.limit(), r.ready())
+		}
+	}
+}
+
+func (r *reloading) untilLimit(n int) {
+	r.Helper()
+	r.until(fmt.Sprint("limit ", n), func() bool { return r.limit() == fmt.Sprint(n) })
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReloadsAChangedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	r.untilLimit(10)
+	write(t, file, rulesOf(20))
+	r.untilLimit(20)
+	// As editors do: another file takes the name.
+	write(t, file+".new", rulesOf(30))
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	r.untilLimit(30)
+}
+
+func TestKeepsTheLastGoodRules(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	write(t, file, rulesOf(20)[:70])
+	r.until("the error is told", func() bool { return strings.Contains(r.ready(), file) })
+	if ready := r.ready(); !strings.HasPrefix(ready, "200") || !strings.Contains(ready, `"name":"rules","ok":false`) {
+		t.Errorf("ready: %s", ready)
+	}
+	if r.limit() != "10" {
+		t.Errorf("limit %s under broken rules", r.limit())
+	}
+	write(t, file, rulesOf(20))
+	r.untilLimit(20)
+	r.until("the error is gone", func() bool { return !strings.Contains(r.ready(), `"ok":false`) })
+}
+
+// TestFollowsAConfigMap swaps files as Kubernetes does: a link to a folder is
+// replaced, and the files are links through it.
+func TestFollowsAConfigMap(t *testing.T) {
+	t.Parallel()
+	mount := t.TempDir()
+	publish := func(n int) {
+		revision := fmt.Sprintf("..revision-%d", n)
+		if err := os.Mkdir(filepath.Join(mount, revision), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(mount, revision, "rules.yaml"), rulesOf(n))
+		if err := os.Symlink(revision, filepath.Join(mount, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(10)
+	if err := os.Symlink("..data/rules.yaml", filepath.Join(mount, "rules.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{mount, filepath.Join(mount, "rules.yaml")} {
+		r := serveRules(t, path)
+		start := len(r.limit())
+		for _, n := range []int{20 + start, 30 + start, 40 + start} {
+			n += len(path)
+			publish(n)
+			r.untilLimit(n)
+		}
+	}
+}
+
+func TestSurvivesTheFolderGoing(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "rules")
+	fill := func(n int) {
+		if err := os.MkdirAll(filepath.Join(folder, "shop"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, "shop", "rules.yaml"), rulesOf(n))
+	}
+	fill(10)
+	r := serveRules(t, folder)
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the loss is told", func() bool { return strings.Contains(r.ready(), `"ok":false`) })
+	if r.limit() != "10" {
+		t.Errorf("limit %s without files", r.limit())
+	}
+	fill(20)
+	r.untilLimit(20)
+	fill(30)
+	r.untilLimit(30)
+}
+
+func TestReloadAsks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	write(t, file, rulesOf(20))
+	r.app.Reload()
+	r.untilLimit(20)
+}
+
+// TestNoCallSeesTwoRevisions changes two rules together, again and again, while
+// calls match both: they never meet the one of one revision and the other of
+// another.
+func TestNoCallSeesTwoRevisions(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	revision := func(n int) string {
+		return rulesOf(n) + fmt.Sprintf("  - key: path\n    rate_limit: {requests_per_unit: %d, unit: day, algorithm: gcra}\n", n)
+	}
+	write(t, file, revision(1000))
+	r := serveRules(t, file)
+	ctx, cancel := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if one, other := r.both(); one != other {
+					t.Errorf("one call met %q and %q", one, other)
+				}
+			}
+		})
+	}
+	for n := 1001; n < 1006; n++ {
+		write(t, file, revision(n))
+		r.app.Reload()
+		r.untilLimit(n)
+	}
+	cancel()
+	callers.Wait()
+}
+
+// revisions is a folder of rules revisions behind a link, as both Kubernetes and
+// RUNTIME_ROOT keep them. Each revision has two files, whose limits are its number.
+type revisions struct {
+	t    *testing.T
+	link string
+}
+
+func newRevisions(t *testing.T, numbers ...int) *revisions {
+	t.Helper()
+	r := &revisions{t: t, link: filepath.Join(t.TempDir(), "current")}
+	for _, n := range numbers {
+		folder := filepath.Join(r.target(n), "ratelimit", "config")
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, "a"), rulesOf(n))
+		write(t, filepath.Join(folder, "b"), strings.ReplaceAll(rulesOf(n), "user", "path"))
+	}
+	r.flip(numbers[0])
+	return r
+}
+
+func (r *revisions) target(n int) string {
+	return filepath.Join(filepath.Dir(r.link), fmt.Sprint("revision-", n))
+}
+
+// flip makes the link lead to another revision, at one instant.
+func (r *revisions) flip(n int) {
+	next := r.link + ".new"
+	if err := errors.Join(os.Symlink(r.target(n), next), os.Rename(next, r.link)); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// options are those of a server that merges the files of the folder.
+func (r *revisions) options() app.Options {
+	return app.Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesHidden, ConfigMerge: true}
+}
+
+// TestFollowsALinkedRoot swaps a folder far above the files.
+func TestFollowsALinkedRoot(t *testing.T) {
+	t.Parallel()
+	files := newRevisions(t, 10, 20, 30)
+	r := serveOptions(t, files.options())
+	for _, n := range []int{20, 30, 10, 30} {
+		files.flip(n)
+		r.untilLimit(n)
+	}
+	// What the link leads to now is watched, with all its folders.
+	folder := filepath.Join(files.target(30), "ratelimit", "config")
+	write(t, filepath.Join(folder, "a"), rulesOf(31))
+	r.untilLimit(31)
+	if err := errors.Join(os.Remove(filepath.Join(folder, "a")), os.Mkdir(filepath.Join(folder, ".hidden"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(folder, ".hidden", "a"), rulesOf(32))
+	r.untilLimit(32)
+	write(t, filepath.Join(folder, ".hidden", "a"), rulesOf(33))
+	r.untilLimit(33)
+}
+
+// TestNoCallSeesTwoRevisionsOfALink flips a link thousands of times, reading
+// all the while, and calls throughout: each call meets one revision.
+func TestNoCallSeesTwoRevisionsOfALink(t *testing.T) {
+	t.Parallel()
+	flips := 2000
+	if testing.Short() {
+		flips = 300
+	}
+	files := newRevisions(t, 1000, 2000, 3000)
+	r := serveOptions(t, files.options())
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls, met sync.Map
+	var callers sync.WaitGroup
+	for caller := range 2 {
+		callers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				one, other := r.both()
+				if one != other || one == "" {
+					t.Errorf("one call met %q and %q", one, other)
+				}
+				met.Store(one, true)
+				calls.Store(caller, n)
+			}
+		})
+	}
+	for n := range flips {
+		files.flip([]int{1000, 2000, 3000}[n%3])
+		r.app.Reload()
+	}
+	files.flip(2000)
+	r.untilLimit(2000)
+	cancel()
+	callers.Wait()
+	total, revisions := 0, 0
+	calls.Range(func(_, n any) bool { total += n.(int); return true })
+	met.Range(func(any, any) bool { revisions++; return true })
+	if revisions < 2 {
+		t.Errorf("%d calls met %d revisions", total, revisions)
+	}
+	t.Logf("%d flips, %d calls, %d revisions met", flips, total, revisions)
+}
+
+// TestSurvivesWhatIsNoRules leaves all kinds of things where the rules were.
+func TestSurvivesWhatIsNoRules(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rulesOf(10))
+	r := serveRules(t, file)
+	good := rulesOf(20)
+	for n, bad := range []string{"", "\x00\xff\xfe", good[:len(good)/2], "domain: [", strings.Repeat("- ", 1000), "domain: shop\ndomain: shop\n", "a: &a [*a]"} {
+		write(t, file, bad)
+		r.app.Reload()
+		r.until("the error is told", func() bool { return strings.Contains(r.ready(), `"name":"rules","ok":false`) })
+		if r.limit() != fmt.Sprint(10+n) {
+			t.Errorf("limit %s after %q", r.limit(), bad)
+		}
+		write(t, file, rulesOf(11+n))
+		r.app.Reload()
+		r.untilLimit(11 + n)
+	}
+}
+
+// both takes from two rules in one call and returns the limits it met.
+func (r *reloading) both() (one, other string) {
+	body := `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]},{"entries":[{"key":"path","value":"x"}]}]}`
+	response, err := http.Post(r.base+"/v1/take", "application/json", strings.NewReader(body))
+	if err != nil {
+		r.Error(err)
+		return "", ""
+	}
+	defer response.Body.Close()
+	policies := strings.Split(response.Header.Get("RateLimit-Policy"), ", ")
+	if len(policies) != 2 {
+		return "", ""
+	}
+	_, one, _ = strings.Cut(policies[0], ";")
+	_, other, _ = strings.Cut(policies[1], ";")
+	return one, other
+}

@@ -1,0 +1,178 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// passwordFile returns a file with that text.
+func passwordFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// respOf is where an app serves Redis clients, nowhere if it does not.
+func respOf(app *App) Addr {
+	for _, addr := range app.Addrs() {
+		if addr.Protocol == "resp" {
+			return addr
+		}
+	}
+	return Addr{}
+}
+
+// say says commands to the server as a Redis client does.
+func say(t *testing.T, app *App, commands string) string {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", respOf(app).Address, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, commands+"QUIT\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
+}
+
+func TestRESPIsOffUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{}, {RESP: RESPOff}} {
+		if app := start(t, o); respOf(app) != (Addr{}) {
+			t.Errorf("serves at %v", app.Addrs())
+		}
+	}
+}
+
+func TestRESPServes(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{RESP: "127.0.0.1:0"})
+	if got := respOf(app).String(); !strings.HasPrefix(got, "resp 127.0.0.1:") || strings.HasSuffix(got, ":0") {
+		t.Errorf("printed as %q", got)
+	}
+	if got, want := say(t, app, "CL.THROTTLE a 0 1 60\r\n"), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRESPAsksForThePassword, and for another one once the file has changed.
+func TestRESPAsksForThePassword(t *testing.T) {
+	t.Parallel()
+	file := passwordFile(t, "hunter-2\r\n")
+	app := start(t, Options{RESP: "127.0.0.1:0", RESPPasswordFile: file})
+	if got, want := say(t, app, "PING\r\n*2\r\n$4\r\nAUTH\r\n$8\r\nhunter-2\r\nPING\r\n"), "-NOAUTH Authentication required.\r\n+OK\r\n+PONG\r\n+OK\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	replace(t, file, "another\nthird\n")
+	eventually(t, func() error {
+		if say(t, app, "AUTH hunter-2\r\n") == "+OK\r\n+OK\r\n" {
+			return errors.New("the password that was replaced is right")
+		}
+		return nil
+	})
+	for _, password := range []string{"another", "third"} {
+		if got := say(t, app, "AUTH "+password+"\r\n"); got != "+OK\r\n+OK\r\n" {
+			t.Errorf("%s: %q", password, got)
+		}
+	}
+}
+
+// replace gives a file another text, at once.
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+"~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+"~", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRESPIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		field   string
+		options Options
+	}{
+		"no address":     {"resp", Options{RESP: "on"}},
+		"port's name":    {"resp", Options{RESP: "127.0.0.1:redis"}},
+		"everywhere":     {"resp", Options{RESP: ":0"}},
+		"all of IPv4":    {"resp", Options{RESP: "0.0.0.0:0"}},
+		"all of IPv6":    {"resp", Options{RESP: "[::]:0"}},
+		"some name":      {"resp", Options{RESP: "localhost.example.com:0"}},
+		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "\n")}},
+		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "a b\n")}},
+	} {
+		_, err := New(test.options)
+		invalid := new(weir.InvalidError)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)
+		}
+	}
+	if _, err := New(Options{RESP: "127.0.0.1:0", RESPPasswordFile: filepath.Join(t.TempDir(), "none")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: got %v", err)
+	}
+	for _, address := range []string{"localhost:0", "127.0.0.2:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
+		if _, err := New(Options{RESP: address}); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestRESPAddressInUse(t *testing.T) {
+	t.Parallel()
+	taken := respOf(start(t, Options{RESP: "127.0.0.1:0"})).Address
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: off, RESP: taken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "resp") || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRESPStops(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{RESP: "127.0.0.1:0"})
+	conn, err := net.Dial("tcp", respOf(app).Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// Answered, so that the connection is known to be accepted.
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := app.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Errorf("an idle client hears %q, %v", rest, err)
+	}
+	if conn, err := net.DialTimeout("tcp", respOf(app).Address, time.Second); err == nil {
+		conn.Close()
+		t.Error("still listens")
+	}
+}

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// topologies are the stores in Redis that are more than one server.
+func topologies(t *testing.T) map[string]string {
+	t.Helper()
+	return map[string]string{
+		"cluster":  storetest.StartCluster(t, 3).URL(),
+		"sentinel": storetest.StartSentinel(t, 1).URL(),
+	}
+}
+
+// TestTopologies has two instances share limits, and an override, in each topology.
+func TestTopologies(t *testing.T) {
+	t.Parallel()
+	for name, url := range topologies(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, other := start(t, Options{Store: url}), start(t, Options{Store: url})
+			for _, app := range []*App{one, other} {
+				eventually(t, func() error {
+					if status, body := details(t, app); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
+						return fmt.Errorf("readyz: %d %s", status, body)
+					}
+					return nil
+				})
+			}
+			for i, app := range []*App{one, other, one, other, one} {
+				if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 204 {
+					t.Errorf("call %d: %d %s", i, status, body)
+				}
+			}
+			if status, body := get(t, other, "/v1/auth?domain=demo&user=alice"); status != 429 {
+				t.Errorf("beyond the limit: %d %s", status, body)
+			}
+		})
+	}
+}
+
+// eventually repeats what does not hold yet.
+func eventually(t *testing.T, holds func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = holds(); err == nil {
+			return
+		}
+	}
+	t.Error(err)
+}
+
+// TestStorePasswordFile changes a password while connections are open, and after.
+func TestStorePasswordFile(t *testing.T) {
+	t.Parallel()
+	server := storetest.StartRedis(t)
+	file := filepath.Join(t.TempDir(), "password")
+	change := func(password string) {
+		if _, err := server.Do("ACL", "SETUSER", "weir", "on", "resetpass", ">"+password, "~*", "&*", "+@all"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("first")
+	url := strings.Replace(server.URL(), "://", "://weir@", 1)
+	app := start(t, Options{Store: url, StorePasswords: StorePasswords{File: file}})
+	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 204 {
+		t.Errorf("the first password: %d %s", status, body)
+	}
+	change("second")
+	if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=bob"); status != 204 {
+			return fmt.Errorf("the second password: %d %s", status, body)
+		}
+		return nil
+	})
+	for _, o := range []Options{
+		{Store: strings.Replace(server.URL(), "://", "://weir:hunter2@", 1), StorePasswords: StorePasswords{File: file}},
+		{Store: url, StorePasswords: StorePasswords{File: file + "?"}},
+		{Store: url, StorePasswords: StorePasswords{SentinelFile: file}},
+		{Store: "memory", StorePasswords: StorePasswords{File: file}},
+	} {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%+v: %v", o.StorePasswords, err)
+		}
+	}
+}
+
+// TestFindingsInReadiness: a store that cannot work keeps the server from being
+// ready; one that works badly is told.
+func TestFindingsInReadiness(t *testing.T) {
+	t.Parallel()
+	for want, server := range map[string]*storetest.Redis{
+		"503 a node of a cluster": storetest.StartRedis(t, "--cluster-enabled", "yes"),
+		"503 a replica":           storetest.StartRedis(t, "--replicaof", "127.0.0.1 1"),
+		"200 allkeys-lru":         storetest.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"),
+	} {
+		app := start(t, Options{Store: server.URL()})
+		status, body := details(t, app)
+		code, text, _ := strings.Cut(want, " ")
+		if fmt.Sprint(status) != code || !strings.Contains(body, text) || !strings.Contains(body, `"name":"store settings","ok":false`) {
+			t.Errorf("%s: %d %s", want, status, body)
+		}
+	}
+}

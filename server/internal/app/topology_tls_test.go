@@ -1,0 +1,173 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A secured store is one that wants to know who comes: by a certificate where it
+// speaks TLS, and by a user's password.
+type secured struct {
+	url     string // without a user
+	servers []*storetest.Redis
+	// sentinels have a user of their own.
+	sentinels []*storetest.Redis
+	byTLS     bool
+}
+
+// A busy machine is neither a wrong password nor a wrong certificate.
+const (
+	patientTimeout = 4 * time.Second
+	patientClient  = "?dial_timeout=4s&read_timeout=4s&write_timeout=4s&pool_timeout=4s"
+)
+
+const storeUser, storePassword, sentinelPassword = "weir", "the%/store's", "the/sentinels'"
+
+// guard makes the user on all servers.
+func (s *secured) guard(t *testing.T) {
+	t.Helper()
+	for password, servers := range map[string][]*storetest.Redis{storePassword: s.servers, sentinelPassword: s.sentinels} {
+		for _, r := range servers {
+			if _, err := r.Do("ACL", "SETUSER", storeUser, "on", ">"+password, "~weir:*", "&weir:*", "&*", "+@all"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// options are those that it takes.
+func (s *secured) options(t *testing.T, i *issuer, certs [2]string) Options {
+	t.Helper()
+	o := Options{Timeout: patientTimeout, Store: strings.Replace(s.url, "://", "://"+storeUser+"@", 1) + patientClient, StorePasswords: StorePasswords{File: secret(t, storePassword)}}
+	if s.byTLS {
+		o.StoreTLS = StoreTLS{CA: i.file, Cert: certs[0], Key: certs[1]}
+	}
+	if s.sentinels != nil {
+		o.Store += "&sentinel_username=" + storeUser
+		o.StorePasswords.SentinelFile = secret(t, sentinelPassword)
+	}
+	return o
+}
+
+// secret writes a file with a text.
+func secret(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// securedStores starts one for each topology.
+func securedStores(t *testing.T, files storetest.TLS) map[string]secured {
+	t.Helper()
+	one, cluster, sentinel := files.Redis(t), files.Cluster(t, 3), files.Sentinel(t, 1)
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	local := storetest.StartRedis(t, "--unixsocket", socket)
+	return map[string]secured{
+		"one":      {url: one.TLSURL(), servers: []*storetest.Redis{one}, byTLS: true},
+		"cluster":  {url: cluster.URL(), servers: cluster.Masters, byTLS: true},
+		"sentinel": {url: sentinel.URL(), servers: append(sentinel.Replicas, sentinel.Master), sentinels: sentinel.Sentinels, byTLS: true},
+		"socket":   {url: "unix://" + socket, servers: []*storetest.Redis{local}},
+	}
+}
+
+// TestSecuredStores: each topology by mutual TLS, as a user with a password, and what
+// the server says where something about that is wrong.
+func TestSecuredStores(t *testing.T) {
+	t.Parallel()
+	i, other := newIssuer(t), newIssuer(t)
+	var certs, strangers [2]string
+	certs[0], certs[1] = i.pair("127.0.0.1")
+	strangers[0], strangers[1] = other.pair("127.0.0.1")
+	for name, store := range securedStores(t, storetest.TLS{Cert: certs[0], Key: certs[1], CA: i.file}) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store.guard(t)
+			serves(t, start(t, store.options(t, i, certs)))
+			for fault, c := range map[string]struct {
+				wrong func(*Options)
+				want  string
+				tls   bool // where there is none, so is no fault
+				watch bool // only where there are sentinels
+			}{
+				"another authority": {func(o *Options) { o.StoreTLS.CA = other.file }, "store tls ca", true, false},
+				"a stranger":        {func(o *Options) { o.StoreTLS.Cert, o.StoreTLS.Key = strangers[0], strangers[1] }, "store tls cert", true, false},
+				"no certificate":    {func(o *Options) { o.StoreTLS.Cert, o.StoreTLS.Key = "", "" }, "store tls cert", true, false},
+				"a wrong password":  {func(o *Options) { o.StorePasswords.File = secret(t, "wrong") }, "store password", false, false},
+				"no user":           {func(o *Options) { o.Store = strings.Replace(o.Store, storeUser+"@", "nobody@", 1) }, "store password", false, false},
+				"sentinels refuse":  {func(o *Options) { o.StorePasswords.SentinelFile = secret(t, "wrong") }, "store sentinel password", false, true},
+			} {
+				if c.tls && !store.byTLS || c.watch && store.sentinels == nil {
+					continue
+				}
+				o := store.options(t, i, certs)
+				c.wrong(&o)
+				app := start(t, o)
+				// Whose connection is reset does not hear why; the next one may.
+				eventually(t, func() error {
+					status, body := details(t, app)
+					if status != http.StatusServiceUnavailable || !strings.Contains(body, c.want) || strings.Contains(body, storePassword) {
+						return fmt.Errorf("%s: %d %s, want 503 and %q", fault, status, body, c.want)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
+// serves demands that an instance is ready and decides by its store.
+func serves(t *testing.T, app *App) {
+	t.Helper()
+	eventually(t, func() error {
+		if status, body := details(t, app); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
+			return fmt.Errorf("readyz: %d %s", status, body)
+		}
+		return nil
+	})
+	for i := range 6 {
+		want := http.StatusNoContent
+		if i == 5 {
+			want = http.StatusTooManyRequests
+		}
+		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != want {
+			t.Errorf("call %d: %d %s, want %d", i, status, body, want)
+		}
+	}
+}
+
+// TestWrongTopology: a URL of one kind for servers of another.
+func TestWrongTopology(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	cert, key := i.pair("127.0.0.1")
+	plain := storetest.StartRedis(t)
+	node := storetest.StartRedis(t, "--cluster-enabled", "yes")
+	byTLS := storetest.TLS{Cert: cert, Key: key, CA: i.file}.Redis(t)
+	for name, c := range map[string]struct {
+		url  string
+		want []string
+	}{
+		"cluster, and it is none":    {"redis+cluster://" + plain.Addr(), []string{"store", "no cluster", "redis://"}},
+		"sentinels, and it is none":  {"redis+sentinel://main@" + plain.Addr(), []string{"store", "no sentinel", "redis://"}},
+		"one, and it is a cluster":   {"redis://" + node.Addr(), []string{"cluster"}},
+		"no TLS, and it wants it":    {strings.Replace(byTLS.TLSURL(), "rediss", "redis", 1), []string{"store", "rediss://"}},
+		"sentinels without a master": {"redis+sentinel://other@" + storetest.StartSentinel(t, 0).Addrs()[0], []string{"store", "no master"}},
+	} {
+		status, body := details(t, start(t, Options{Timeout: patientTimeout, Store: c.url + patientClient}))
+		for _, want := range c.want {
+			if status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
+				t.Errorf("%s: %d %s, want 503 and %q", name, status, body, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package callers
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"strings"
+
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// AllDomains stands for every domain, those that have no rules yet included.
+const AllDomains = ""
+
+// Other is the name, in metrics, of everybody who has none in a file of callers.
+const Other = "other"
+
+// A Caller may do some things in some domains. It is not changed once it was parsed.
+type Caller struct {
+	Name    string
+	verbs   Verbs
+	domains map[string]bool
+	all     bool // domains
+}
+
+// missing returns the verbs that the caller lacks in a domain.
+func (c *Caller) missing(verbs Verbs, domain string) Verbs {
+	if !c.all && (domain == AllDomains || !c.domains[domain]) {
+		return verbs
+	}
+	return verbs &^ c.verbs
+}
+
+// A Set is the callers of one file. It is not changed once it was parsed.
+type Set struct {
+	byName        map[string]*Caller
+	byToken       map[[sha256.Size]byte]*Caller
+	byCertificate map[string]*Caller // names in lower case
+}
+
+// token returns whose a token is; nil if it is nobody's. Digests are looked up, so that
+// the time says nothing about the token.
+func (s *Set) token(token string) *Caller {
+	if len(token) < MinSecret {
+		return nil
+	}
+	return s.byToken[sha256.Sum256([]byte(token))]
+}
+
+// certificate returns whose a certificate is, by the first of its DNS names, or of its
+// URIs, that a caller has; nil if it is nobody's.
+func (s *Set) certificate(c *x509.Certificate) *Caller {
+	for _, name := range c.DNSNames {
+		if found := s.byCertificate[strings.ToLower(name)]; found != nil {
+			return found
+		}
+	}
+	for _, uri := range c.URIs {
+		if found := s.byCertificate[strings.ToLower(uri.String())]; found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// A ForbiddenError says what a caller may not do. Nothing was charged.
+type ForbiddenError struct {
+	Caller string
+	// Verbs are those that the caller lacks.
+	Verbs Verbs
+	// Domain is where; [AllDomains] for every one.
+	Domain string
+}
+
+// Error names the caller, the verbs and the domain.
+func (e *ForbiddenError) Error() string {
+	where := "in every domain"
+	if e.Domain != AllDomains {
+		where = fmt.Sprintf("in the domain %q", short(e.Domain))
+	}
+	return fmt.Sprintf("caller %q may not %s %s", e.Caller, e.Verbs, where)
+}
+
+// shownBytes bounds what an error repeats of a request.
+const shownBytes = 80
+
+func short(text string) string {
+	if len(text) > shownBytes {
+		return strings.ToValidUTF8(text[:shownBytes], "") + "…"
+	}
+	return text
+}
+
+// An Identity is a caller at one listener. A nil *Identity is everybody, at a listener
+// that asks for nothing, and may do everything.
+type Identity struct {
+	caller *Caller // nil for one that may do everything
+	by     *Authenticator
+}
+
+// Name returns the caller's name in the file; empty if it has none.
+func (i *Identity) Name() string {
+	if i == nil || i.caller == nil {
+		return ""
+	}
+	return i.caller.Name
+}
+
+// May returns nil if the caller may do all of the verbs in a domain, by the file of
+// callers as it is now, else a [*ForbiddenError]. It counts the request, so that it is to
+// be called once for each.
+func (i *Identity) May(verbs Verbs, domain string) error {
+	if i == nil {
+		return nil
+	}
+	if i.caller == nil {
+		i.by.options.Requests(Other, Admitted)
+		return nil
+	}
+	missing := verbs
+	if now := i.by.options.File.set().byName[i.caller.Name]; now != nil {
+		missing = now.missing(verbs, domain)
+	}
+	if missing != 0 {
+		i.by.options.Requests(i.caller.Name, Forbidden)
+		return &ForbiddenError{i.caller.Name, missing, domain}
+	}
+	i.by.options.Requests(i.caller.Name, Admitted)
+	return nil
+}
+
+type identityKey struct{}
+
+// NewContext returns a context for the calls of an identity.
+func NewContext(ctx context.Context, i *Identity) context.Context {
+	if i == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, identityKey{}, i)
+}
+
+// FromContext returns whose call a context is for; nil if nobody was asked.
+func FromContext(ctx context.Context) *Identity {
+	i, _ := ctx.Value(identityKey{}).(*Identity)
+	return i
+}
+
+// MayAsk is [Identity.May] for what a request does, by the identity of the context.
+func MayAsk(ctx context.Context, r *rules.Request) error {
+	i := FromContext(ctx)
+	if i == nil {
+		return nil
+	}
+	return i.May(verbsOf(r), r.Domain)
+}

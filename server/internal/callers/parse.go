@@ -1,0 +1,248 @@
+package callers
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// The bounds of a file of callers.
+const (
+	maxCallers = 256 // a name is a label of metrics
+	maxName    = 64
+	maxList    = 1024 // of tokens, certificates or domains of a caller
+)
+
+var (
+	nameForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+)
+
+// parser reads one file and notes every mistake.
+type parser struct {
+	file     string
+	problems config.Problems
+	set      *Set
+}
+
+// A FileError is the mistakes in a file of callers, with file, line and column of each. It
+// is no [config.Problems], beside which commands show the lines of the file: secrets may
+// stand there that do not belong there.
+type FileError []config.Problem
+
+// Error lists the mistakes, one a line.
+func (e FileError) Error() string { return config.Problems(e).Error() }
+
+// Unwrap returns [weir.ErrInvalid].
+func (e FileError) Unwrap() error { return weir.ErrInvalid }
+
+// Parse reads the text of a file of callers. The error is a [FileError].
+func Parse(file string, text []byte) (*Set, error) {
+	p := &parser{file: file, set: &Set{byName: map[string]*Caller{}, byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}}}
+	if root := p.document(text); root != nil {
+		p.top(root)
+	}
+	if len(p.problems) > 0 {
+		slices.SortStableFunc(p.problems, func(a, b config.Problem) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return nil, FileError(p.problems)
+	}
+	return p.set, nil
+}
+
+func (p *parser) report(n *yaml.Node, what, want string) {
+	if len(p.problems) < config.MaxProblems {
+		p.problems = append(p.problems, config.Problem{File: p.file, Line: n.Line, Column: n.Column, What: what, Want: want})
+	}
+}
+
+// document returns the root of the file's only document; nil where there is a mistake.
+func (p *parser) document(text []byte) *yaml.Node {
+	top := &yaml.Node{Line: 1, Column: 1}
+	if len(text) > maxFile {
+		p.report(top, "the file is too large", fmt.Sprintf("at most %d bytes", maxFile))
+		return nil
+	}
+	var document, next yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&document)
+	if err == nil {
+		if err = decoder.Decode(&next); err == nil {
+			p.report(&next, "a second YAML document", "one document a file")
+			return nil
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		what := err.Error()
+		if m := yamlError.FindStringSubmatch(what); m != nil {
+			what = m[2]
+			if line, err := strconv.Atoi(m[1]); err == nil {
+				top.Line = line
+			}
+		}
+		p.report(top, "not YAML: "+what, "a list of callers")
+		return nil
+	}
+	if len(document.Content) == 0 {
+		p.report(top, "the file is empty", "callers")
+		return nil
+	}
+	return document.Content[0]
+}
+
+func (p *parser) top(root *yaml.Node) {
+	list := p.fields(root, "callers")["callers"]
+	for i, n := range p.items(list, "callers") {
+		if i == maxCallers {
+			p.report(n, fmt.Sprintf("more than %d callers", maxCallers), "fewer: each is a label of metrics")
+			return
+		}
+		p.caller(n)
+	}
+}
+
+func (p *parser) caller(n *yaml.Node) {
+	fields := p.fields(n, "name", "tokens", "certificates", "verbs", "domains")
+	if fields == nil {
+		return
+	}
+	c := &Caller{domains: map[string]bool{}}
+	p.name(n, fields["name"], c)
+	for _, item := range p.items(fields["tokens"], "tokens") {
+		p.token(item, c)
+	}
+	for _, item := range p.items(fields["certificates"], "certificates") {
+		p.certificate(item, c)
+	}
+	if fields["tokens"] == nil && fields["certificates"] == nil {
+		p.report(n, "a caller without tokens and certificates", "tokens, SHA-256 digests, or certificates, names in them")
+	}
+	p.required(n, fields, "verbs", "one or several of "+everything.String())
+	for _, item := range p.items(fields["verbs"], "verbs") {
+		if v := slices.Index(verbNames[:], p.text(item, "a verb")); v >= 0 {
+			c.verbs |= 1 << v
+		} else {
+			p.report(item, fmt.Sprintf("a verb is %q", short(item.Value)), "one of "+everything.String())
+		}
+	}
+	p.required(n, fields, "domains", `a list of domains, or "*" for every one`)
+	for _, item := range p.items(fields["domains"], "domains") {
+		switch domain := p.text(item, "a domain"); domain {
+		case "":
+			p.report(item, "a domain is empty", `a name, or "*" for every one`)
+		case "*":
+			c.all = true
+		default:
+			c.domains[domain] = true
+		}
+	}
+}
+
+func (p *parser) required(n *yaml.Node, fields map[string]*yaml.Node, key, want string) {
+	if fields[key] == nil {
+		p.report(n, key+" is missing", want)
+	}
+}
+
+func (p *parser) name(at, n *yaml.Node, c *Caller) {
+	if n == nil {
+		p.report(at, "name is missing", "a name for logs and metrics")
+		return
+	}
+	c.Name = p.text(n, "name")
+	switch {
+	case len(c.Name) > maxName || !nameForm.MatchString(c.Name) || c.Name == Other || c.Name == DefaultUser:
+		p.report(n, fmt.Sprintf("name is %q", short(c.Name)),
+			fmt.Sprintf("at most %d letters, digits, dots, hyphens and underscores, and neither %q nor %q", maxName, Other, DefaultUser))
+	case p.set.byName[c.Name] != nil:
+		p.report(n, fmt.Sprintf("a second caller is called %q", c.Name), "a name of its own")
+	default:
+		p.set.byName[c.Name] = c
+	}
+}
+
+func (p *parser) token(n *yaml.Node, c *Caller) {
+	raw, err := hex.DecodeString(p.text(n, "a token"))
+	if err != nil || len(raw) != sha256.Size {
+		// It is not repeated: it may be a token.
+		p.report(n, "a token is no SHA-256 digest", "64 hexadecimal digits: printf %s TOKEN | sha256sum")
+		return
+	}
+	digest := [sha256.Size]byte(raw)
+	if p.set.byToken[digest] != nil {
+		p.report(n, "a token is there twice", "each token once")
+		return
+	}
+	p.set.byToken[digest] = c
+}
+
+func (p *parser) certificate(n *yaml.Node, c *Caller) {
+	name := strings.ToLower(p.text(n, "a certificate"))
+	switch {
+	case name == "" || strings.ContainsAny(name, "* "):
+		p.report(n, fmt.Sprintf("a certificate is %q", short(name)), "a DNS name or a URI of its subject alternative names, without wildcards")
+	case p.set.byCertificate[name] != nil:
+		p.report(n, fmt.Sprintf("the certificate %q is there twice", short(name)), "each name once")
+	default:
+		p.set.byCertificate[name] = c
+	}
+}
+
+// fields returns the values of a map by their keys; nil if it is none.
+func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		p.report(n, "no map", "a map with "+strings.Join(known, ", "))
+		return nil
+	}
+	fields := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch key := n.Content[i]; {
+		case !slices.Contains(known, key.Value):
+			p.report(key, fmt.Sprintf("unknown key %q", short(key.Value)), "one of "+strings.Join(known, ", "))
+		case fields[key.Value] != nil:
+			p.report(key, fmt.Sprintf("%q again in the same map", key.Value), "each key once")
+		default:
+			fields[key.Value] = n.Content[i+1]
+		}
+	}
+	return fields
+}
+
+// items returns the items of a list, which has at least one; none for a list that is
+// absent.
+func (p *parser) items(n *yaml.Node, what string) []*yaml.Node {
+	switch {
+	case n == nil:
+		return nil
+	case n.Kind != yaml.SequenceNode || len(n.Content) == 0:
+		p.report(n, what+" is no list, or an empty one", "a list with something in it")
+		return nil
+	case len(n.Content) > maxList:
+		p.report(n, fmt.Sprintf("%s has %d items", what, len(n.Content)), fmt.Sprintf("at most %d", maxList))
+		return nil
+	}
+	return n.Content
+}
+
+// text returns the text of a node.
+func (p *parser) text(n *yaml.Node, what string) string {
+	if n.Kind != yaml.ScalarNode {
+		p.report(n, what+" is no text", "text")
+		return ""
+	}
+	return n.Value
+}

@@ -1,0 +1,76 @@
+package callers
+
+import (
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// Verbs are what callers do, any number of them at once.
+type Verbs uint8
+
+// The verbs.
+const (
+	// Take charges units, holds and reserves.
+	Take Verbs = 1 << iota
+	// Refund gives units back.
+	Refund
+	// Settle corrects a hold to its real cost.
+	Settle
+	// Release ends a hold or a place of a concurrency limit; renewing one is part of it.
+	Release
+	// Peek asks without charging.
+	Peek
+	// AdminRead reads the administrators' interface.
+	AdminRead
+	// AdminChange changes keys there.
+	AdminChange
+)
+
+// everything is all verbs.
+const everything = AdminChange<<1 - 1
+
+// verbNames are as in files of callers, in the order of the verbs.
+var verbNames = [...]string{"take", "refund", "settle", "release", "peek", "admin-read", "admin-change"}
+
+// String returns the names with commas between them.
+func (v Verbs) String() string {
+	var names []string
+	for i, name := range verbNames {
+		if v&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// verbsOf returns what a request does.
+func verbsOf(r *rules.Request) Verbs {
+	switch r.Kind {
+	case weir.Refund:
+		return Refund
+	case weir.Settle:
+		return Settle
+	case weir.Release, weir.Renew:
+		return Release
+	}
+	if r.Each == nil {
+		return taking(&rules.Ask{Cost: max(r.Cost, r.UpTo)})
+	}
+	var all Verbs
+	for i := range r.Each {
+		all |= taking(&r.Each[i])
+	}
+	return all
+}
+
+func taking(a *rules.Ask) Verbs {
+	switch {
+	case a.Refund:
+		return Refund
+	case a.Cost == 0:
+		return Peek
+	}
+	return Take
+}

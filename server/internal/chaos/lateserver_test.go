@@ -1,0 +1,397 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/client"
+	"github.com/weirlimit/weir/storetest"
+)
+
+var lateProcesses = []lateness{
+	{
+		"24 HTTP clients and 4 busy loops on the cores of a server, Redis is well", "of each algorithm's limit neither more nor less",
+		busyCores, "a short deadline of the wall clock, and late replies are not settled",
+		layers{mutation: append(slices.Clone(unsettledSource), wallClockPatience), flags: []string{"--store-timeout", "2ms"}},
+	},
+	{
+		"a server frozen for 90 ms, at random, HTTP", "of each algorithm's limit neither more nor less; no outage",
+		frozenServer, "silence is time of the wall clock",
+		layers{mutation: wallClockSource},
+	},
+	{
+		"a server frozen for 90 ms, at random, gRPC with a deadline of 20 ms", "no more than each algorithm's limit, and no less with the calls that had no answer",
+		frozenRLS, "silence is time of the wall clock",
+		layers{mutation: wallClockSource},
+	},
+	{
+		"Redis takes 30 ms a call, HTTP", "all answers by Redis, of each algorithm's limit neither more nor less",
+		slowRedis, "a deadline of 12 ms",
+		layers{flags: []string{"--store-timeout", "12ms"}},
+	},
+	{
+		"Redis stopped under RESP", "first answers within 80 ms, later ones 1 ms at p99",
+		overRESP, "no outage is ever seen",
+		layers{flags: []string{"--store-silence", "1h"}},
+	},
+}
+
+// A mutation is changes to the program's own text, each of a file.
+type mutation []change
+
+// A change is what stands in a file, and what stands there instead.
+type change struct{ file, old, with string }
+
+// unsettledSource has nobody wait for late replies.
+var unsettledSource = mutation{
+	{"fallback/fallback.go", "landed(a, late)", "false"},
+	{"fallback/decide.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
+}
+
+// wallClockPatience does not look for replies that came while nothing could be heard.
+var wallClockPatience = change{"coalesce/ticket.go", "if !t.lastLook(ctx) {", "if !t.lastLook(ctx) || true {"}
+
+// wallClockSource counts the time between two ticks, however long that was.
+var wallClockSource = mutation{
+	{"internal/outage/outage.go", "func (w *Watch) run() {", "var last time.Time\n\nfunc (w *Watch) run() {\n\tlast = time.Now()"},
+	{"internal/outage/outage.go", "		heard := w.hears()", `		heard := w.hears()
+		if time.Since(last) > w.Silence {
+			for _, n := range w.Nodes() {
+				n.gone(ErrSilent)
+			}
+		}
+		last = time.Now()`},
+}
+
+// mutated are the programs that were built, by their mutations.
+var mutated sync.Map // of func() (string, error) by string
+
+// program builds the command with the mutation, once for all tests.
+func (m mutation) program() (string, error) {
+	if len(m) == 0 {
+		return program()
+	}
+	built, _ := mutated.LoadOrStore(fmt.Sprint(m), sync.OnceValues(m.build))
+	return built.(func() (string, error))()
+}
+
+func (m mutation) build() (string, error) {
+	dir, err := os.MkdirTemp(buildDir, "mutant-")
+	if err != nil {
+		return "", err
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for i, c := range m {
+		file, err := filepath.Abs(filepath.Join("..", "..", "..", c.file))
+		if err != nil {
+			return "", err
+		}
+		text, err := os.ReadFile(cmp.Or(overlay.Replace[file], file))
+		if err != nil {
+			return "", err
+		}
+		if strings.Count(string(text), c.old) != 1 {
+			return "", fmt.Errorf("%s does not have, once: %s", c.file, c.old)
+		}
+		with := filepath.Join(dir, strconv.Itoa(i)+".go")
+		if err := os.WriteFile(with, []byte(strings.Replace(string(text), c.old, c.with, 1)), 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[file] = with
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	list, path := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "weir")
+	if err := os.WriteFile(list, text, 0o600); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-overlay", list, "-o", path, "github.com/weirlimit/weir/server/cmd/weir").CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out)
+	}
+	return path, err
+}
+
+// serve starts a server of the layers on the Redis at an address, as it is by default.
+func (l *layers) serve(t *testing.T, addr string, more ...string) *instance {
+	t.Helper()
+	args := append([]string{"--timeout", "1s", "--store-timeout", "250ms"}, more...)
+	return serveProgram(t, l.mutation.program, "redis://"+addr, append(args, l.flags...)...)
+}
+
+// exactly are keys of the rules file and how many units each has for ever.
+var exactly = map[string]int{
+	"late_concurrency": 11, "late_gcra": 31, "late_leaky_bucket": 1, "late_token_bucket": 19, "late_fixed_window": 29,
+	"late_sliding_log": 23, "late_sliding_counter": 21, "late_rolling_window": 17,
+}
+
+const (
+	lateClients = 24
+	lateAsked   = 100 // of each limit
+)
+
+// A poll is what clients were told under one limit.
+type poll struct{ granted, refused, unanswered, other atomic.Int64 }
+
+// poll has clients ask each limit in turn, more often than it has units, and compares
+// what they were granted. It returns how many calls there were.
+func (i *instance) poll(limits map[string]int, rounds int, ask func(key, value string, p *poll)) (measured string, wrong error) {
+	tooMany, tooFew, calls, unanswered := 0, 0, 0, 0
+	for round := range rounds {
+		for key, n := range limits {
+			var p poll
+			var clients sync.WaitGroup
+			var asked atomic.Int64
+			for range lateClients {
+				clients.Go(func() {
+					for asked.Add(1) <= lateAsked {
+						ask(key, strconv.Itoa(round), &p)
+					}
+				})
+			}
+			clients.Wait()
+			calls += lateAsked
+			granted, missing := int(p.granted.Load()), int(p.unanswered.Load())
+			unanswered += missing
+			tooMany += max(0, granted-n)
+			tooFew += max(0, n-granted-missing)
+			if granted > n || granted+missing < n || p.other.Load() > 0 {
+				wrong = errors.Join(wrong, fmt.Errorf("%s: %d of %d granted, %d refused, %d unanswered, %d something else",
+					key, granted, n, p.refused.Load(), missing, p.other.Load()))
+			}
+		}
+	}
+	measured = fmt.Sprintf("%d calls, %d too many, %d too few", calls, tooMany, tooFew)
+	if unanswered > 0 {
+		measured += fmt.Sprintf(", %d without an answer in time", unanswered)
+	}
+	return measured, wrong
+}
+
+// asksHTTP asks as nginx does.
+func (i *instance) asksHTTP(t *testing.T) func(key, value string, p *poll) {
+	clients := newClient(t)
+	return func(key, value string, p *poll) {
+		status, _, err := get(context.Background(), clients, fmt.Sprintf("http://%s/v1/auth?domain=chaos&%s=%s", i.http, key, value))
+		p.note(t, status, err)
+	}
+}
+
+func (p *poll) note(t *testing.T, status int, err error) {
+	switch {
+	case status == http.StatusNoContent:
+		p.granted.Add(1)
+	case status == http.StatusTooManyRequests || status == http.StatusForbidden:
+		p.refused.Add(1)
+	default:
+		t.Logf("status %d, %v", status, err)
+		p.other.Add(1)
+	}
+}
+
+// figure is a metric of the server.
+func (i *instance) figure(t *testing.T, name string) int {
+	t.Helper()
+	_, body, err := get(t.Context(), newClient(t), "http://"+i.admin+"/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(body), "\n"+name+" ")
+	text, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseFloat(text, 64)
+	if !found || err != nil {
+		t.Fatalf("%s: %q, %v", name, text, err)
+	}
+	return int(n)
+}
+
+// busyCores asks while loops take the processors.
+func busyCores(t *testing.T, l layers) verdict {
+	t.Helper()
+	i := l.serve(t, storetest.StartRedis(t).Addr())
+	for range 4 {
+		start(t, "sh", "-c", "while :; do :; done")
+	}
+	ask := i.asksHTTP(t)
+	if *full {
+		ask = i.asksCurl(t)
+	}
+	c := startControl()
+	var v verdict
+	v.measured, v.wrong = i.poll(exactly, more(1, 20), ask)
+	v.measured += fmt.Sprintf("; %d decisions by policy, %d outages", i.figure(t, "weir_fallback_local_total"), i.figure(t, "weir_store_outages_total"))
+	v.late = c.end()
+	return v
+}
+
+// asksCurl asks by a process for each call.
+func (i *instance) asksCurl(t *testing.T) func(key, value string, p *poll) {
+	t.Helper()
+	curl := storetest.Require(t, "curl")
+	return func(key, value string, p *poll) {
+		out, err := exec.Command(curl, "-s", "-o", "/dev/null", "-w", "%{http_code}",
+			fmt.Sprintf("http://%s/v1/auth?domain=chaos&%s=%s", i.http, key, value)).Output()
+		status, _ := strconv.Atoi(string(out))
+		p.note(t, status, err)
+	}
+}
+
+// freeze stops the server for 90 ms over and over, until the function that it returns is
+// called.
+func (i *instance) freeze() (enough func() int) {
+	ctx, stop := context.WithCancel(context.Background())
+	var freezing sync.WaitGroup
+	times := 0
+	freezing.Go(func() {
+		for ; ctx.Err() == nil; times++ {
+			pause(ctx, 10*time.Millisecond+rand.N(150*time.Millisecond))
+			_ = i.cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(90 * time.Millisecond)
+			_ = i.cmd.Process.Signal(syscall.SIGCONT)
+		}
+	})
+	return func() int {
+		stop()
+		freezing.Wait()
+		return times
+	}
+}
+
+// frozenServer stops the server now and then.
+func frozenServer(t *testing.T, l layers) verdict {
+	t.Helper()
+	i := l.serve(t, storetest.StartRedis(t).Addr())
+	ask, c, thaw := i.asksHTTP(t), startControl(), i.freeze()
+	v := verdict{most: 40 * time.Millisecond}
+	v.measured, v.wrong = i.poll(exactly, more(3, 10), func(key, value string, p *poll) {
+		time.Sleep(rand.N(8 * time.Millisecond))
+		ask(key, value, p)
+	})
+	return v.frozen(t, i, thaw(), c)
+}
+
+// frozen adds what the server says of itself: there was no outage.
+func (v verdict) frozen(t *testing.T, i *instance, times int, c *control) verdict {
+	t.Helper()
+	outages := i.figure(t, "weir_store_outages_total")
+	if v.late = c.end(); outages > 0 {
+		v.slow = fmt.Errorf("%d outages of a Redis that was well", outages)
+	}
+	v.measured += fmt.Sprintf("; %d times frozen, %d outages, %d decisions by policy", times, outages, i.figure(t, "weir_fallback_local_total"))
+	return v
+}
+
+// frozenRLS does the same under clients that wait for 20 ms.
+func frozenRLS(t *testing.T, l layers) verdict {
+	t.Helper()
+	i := l.serve(t, storetest.StartRedis(t).Addr())
+	clients, limits := map[string]*client.RLS{}, maps.Clone(exactly)
+	delete(limits, "late_concurrency") // whose holders have no names here
+	for key := range limits {
+		c, err := client.DialRLS(i.grpc, client.Options{Connections: 4, Domain: "chaos", Entry: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Allow(t.Context(), "connected"); err != nil {
+			t.Fatal(err)
+		}
+		clients[key] = c
+	}
+	c, thaw := startControl(), i.freeze()
+	v := verdict{most: 40 * time.Millisecond}
+	v.measured, v.wrong = i.poll(limits, more(3, 10), func(key, value string, p *poll) {
+		time.Sleep(rand.N(8 * time.Millisecond))
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		switch passes, err := clients[key].Allow(ctx, value); {
+		case err != nil:
+			p.unanswered.Add(1)
+		case passes:
+			p.granted.Add(1)
+		default:
+			p.refused.Add(1)
+		}
+	})
+	return v.frozen(t, i, thaw(), c)
+}
+
+// slowRedis has every request wait.
+func slowRedis(t *testing.T, l layers) verdict {
+	t.Helper()
+	var slow atomic.Bool
+	proxy := storetest.StartProxy(t, storetest.StartRedis(t).Addr(), func([]byte) storetest.Fault {
+		if slow.Load() {
+			time.Sleep(30 * time.Millisecond)
+		}
+		return storetest.Pass
+	})
+	i := l.serve(t, proxy.Addr())
+	slow.Store(true)
+	c := startControl()
+	v := verdict{most: 100 * time.Millisecond}
+	v.measured, v.wrong = i.poll(exactly, more(1, 10), i.asksHTTP(t))
+	v.late = c.end()
+	local := i.figure(t, "weir_fallback_local_total")
+	if v.measured += fmt.Sprintf("; %d decisions by policy", local); local > 0 {
+		v.slow = errors.New(v.measured)
+	}
+	return v
+}
+
+// overRESP stops Redis under clients that ask as they ask Redis.
+func overRESP(t *testing.T, l layers) verdict {
+	t.Helper()
+	r := storetest.StartRedis(t)
+	addr := freeAddr(t)
+	l.serve(t, r.Addr(), "--resp", addr)
+	clients := redis.NewClient(place{addrs: []string{addr}}.options(startTimeout).Simple())
+	defer clients.Close()
+	h, c := newHistory(), startControl()
+	enough := h.crowdOf(8, 4*time.Millisecond, func(number int) op {
+		o := op{caller: number, subject: booked, key: booked.name, cost: 1, call: h.now(), outcome: failed}
+		began := time.Now()
+		if o.err = clients.Do(context.Background(), "CL.THROTTLE", "k", 1_000_000, 1_000_000, 60).Err(); o.err == nil {
+			o.outcome, o.Source = granted, weir.SourceStore // who decided is not told
+		}
+		o.took, o.ret = time.Since(began), h.now()
+		return o
+	})
+	time.Sleep(200 * time.Millisecond)
+	r.Pause()
+	back := h.absent()
+	time.Sleep(more(600*time.Millisecond, 5))
+	back()
+	redisStops.end(t, r)
+	time.Sleep(backAgain)
+	enough()
+	p99 := c.percentile(99)
+	v := verdict{late: c.end(), most: answeredWithin / 2}
+	a := h.answers(v.late)
+	if v.measured, v.slow = a.judge(v.late, p99); h.count(failed) > 0 {
+		v.wrong = fmt.Errorf("%d calls failed", h.count(failed))
+	}
+	return v
+}

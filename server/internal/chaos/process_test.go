@@ -1,0 +1,201 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 20 * time.Second
+)
+
+// A process belongs to one test and ends with it.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer // to be read once exited is closed
+	exited chan struct{}
+}
+
+func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), stderr: new(bytes.Buffer), exited: make(chan struct{})}
+	p.cmd.Stderr = p.stderr
+	dieWithParent(p.cmd)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		// How it ended is judged by who ends it.
+		_ = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		p.stop(syscall.SIGTERM)
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.cmd, p.stderr)
+		}
+	})
+	return p
+}
+
+// stop sends a signal and returns how long the process took to end, by force if it
+// takes too long.
+func (p *process) stop(s syscall.Signal) time.Duration {
+	p.t.Helper()
+	sent := time.Now()
+	_ = p.cmd.Process.Signal(s) // an error means that it is gone already
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		p.t.Errorf("%s did not end within %v of %v", p.cmd.Path, stopTimeout, s)
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+	return time.Since(sent)
+}
+
+// until returns once something is so, and fails the test where it does not become so.
+func (p *process) until(what string, so func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(startTimeout); !so(); {
+		select {
+		case <-p.exited:
+			p.t.Fatalf("%s: %s ended: %v\n%s", what, p.cmd.Path, p.cmd.ProcessState, p.stderr)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: not within %v", what, startTimeout)
+		}
+	}
+}
+
+// files is how many descriptors the process has open.
+func (p *process) files() int {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Skipf("descriptors are not to be counted here: %v", err)
+	}
+	return len(open)
+}
+
+// program builds the command once for all tests.
+var program = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "weir")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/weirlimit/weir/server/cmd/weir").CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out)
+	}
+	return path, err
+})
+
+// An instance is a running "weir serve" that keeps its addresses when it is started
+// again.
+type instance struct {
+	*process
+	program           func() (string, error)
+	http, grpc, admin string
+	args              []string
+}
+
+// serve starts a server, with more arguments than it always has.
+func serve(t *testing.T, store string, more ...string) *instance {
+	t.Helper()
+	return serveProgram(t, program, store, more...)
+}
+
+// serveProgram does so with a program that is built first.
+func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("lasts some seconds")
+	}
+	i := &instance{program: program, http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
+	i.args = append([]string{
+		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,
+		"--http", i.http, "--grpc", i.grpc, "--admin", i.admin,
+		// On a busy machine an answer may take longer, and what an instance then
+		// decides by itself would spoil the count.
+		"--timeout", "4s", "--store-timeout", "4s",
+	}, more...)
+	i.start(t)
+	return i
+}
+
+// resident is how much memory the process takes, in bytes.
+func (p *process) resident() int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Skipf("memory is not to be measured here: %v", err)
+	}
+	var kib int64
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		p.t.Fatal(err)
+	}
+	return kib << 10
+}
+
+// start starts it, again if it was stopped, and returns once it is ready.
+func (i *instance) start(t *testing.T) {
+	t.Helper()
+	path, err := i.program()
+	if err != nil {
+		t.Fatalf("go build: %v", err)
+	}
+	i.process = start(t, path, i.args...)
+	client := newClient(t)
+	i.until("ready", func() bool {
+		status, _, err := get(t.Context(), client, "http://"+i.http+"/readyz")
+		return err == nil && status == http.StatusOK
+	})
+}
+
+func newClient(t *testing.T) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
+}
+
+func get(ctx context.Context, client *http.Client, url string) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	var body bytes.Buffer
+	_, err = body.ReadFrom(resp.Body)
+	return resp.StatusCode, body.Bytes(), err
+}
+
+// freeAddr returns an address that nobody listens at, on a port below those that a
+// kernel hands to outgoing connections.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+func newCheck() *cobra.Command {
+	var requests []string
+	cmd := &cobra.Command{
+		Use:   "check PATH…",
+		Short: "Check rules files, and say which rules a request finds",
+		Long: `Check reads rules files, or folders of them, as "weir serve --config" does. It
+says what they hold, or lists every mistake in them at once, each with its place
+and what was probably meant.
+
+With --explain it says which rules a request finds in them and why, which ones it
+nearly found, and what each limit does with a key that was never used. A request
+is ` + requestSyntax + `
+
+Exit codes: 0 the rules are good, 1 they are not, 2 a request or the command cannot
+be read.`,
+		Example: `  weir check rules.yaml
+  weir check /etc/weir
+  weir check rules.yaml --explain 'shop user=alice,path=/login'
+  weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'`,
+		Args:              needsPaths,
+		ValidArgsFunction: completeFiles("yaml", "yml"),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			return check(cmd, paths, requests)
+		},
+	}
+	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
+	return cmd
+}
+
+func needsPaths(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
+	}
+	return nil
+}
+
+func check(cmd *cobra.Command, paths, texts []string) error {
+	requests := make([]*rules.Request, len(texts))
+	for i, text := range texts {
+		req, err := parseRequest(text)
+		if err != nil {
+			return err
+		}
+		requests[i] = req
+	}
+	set, err := rules.Load(paths...)
+	if problems := config.Problems(nil); errors.As(err, &problems) {
+		return &problemsFound{err}
+	}
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if _, err := fmt.Fprintln(out, summary(set)); err != nil {
+		return err
+	}
+	for _, req := range requests {
+		fmt.Fprintln(out)
+		if err := explain(cmd.Context(), out, set, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summary says what a set of rules holds.
+func summary(set *rules.Set) string {
+	domains := set.Domains()
+	return fmt.Sprintf("ok: %s (%s), %s",
+		counted(len(domains), "domain"), strings.Join(domains, ", "), counted(len(set.Rules()), "rule"))
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/server/internal/convert"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// convertFlags are the flags of weir convert.
+type convertFlags struct{ domain, output, nginx string }
+
+func newConvert() *cobra.Command {
+	var f convertFlags
+	cmd := &cobra.Command{
+		Use:   "convert FILE…",
+		Short: "Make Weir's rules of nginx's limit_req",
+		Long: `Convert reads nginx configurations, and the files that they include, and writes a
+rules file that refuses what their limit_req refuse. Behind it, as comments, or in
+a file of its own, stands what makes nginx ask Weir.
+
+What cannot be carried over, or not exactly, is told on stderr with its place.
+
+Exit codes: 0 all was carried over, 1 something was not, 2 a file cannot be read.`,
+		Example: `  weir convert /etc/nginx/nginx.conf
+  weir convert nginx.conf --output rules.yaml --nginx weir.conf`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("convert needs the path of an nginx configuration; see 'weir convert --help'")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeFiles("conf"),
+		RunE:              func(cmd *cobra.Command, files []string) error { return f.run(cmd, files) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.domain, "domain", "nginx", "domain of the rules")
+	flags.StringVarP(&f.output, "output", "o", "", "file for the rules (default: stdout)")
+	flags.StringVar(&f.nginx, "nginx", "", "file for what nginx needs (default: comments behind the rules)")
+	for _, name := range []string{"output", "nginx"} {
+		mustComplete(cmd.RegisterFlagCompletionFunc(name, completeFiles("yaml", "yml", "conf")))
+	}
+	return cmd
+}
+
+func (f *convertFlags) run(cmd *cobra.Command, files []string) error {
+	result, err := convert.NGINX(f.domain, files...)
+	if err != nil {
+		return err
+	}
+	text := result.Rules
+	if _, err := rules.Parse("the rules", text); err != nil {
+		return err
+	}
+	if f.nginx == "" {
+		text = append(text, commented(result.Servers)...)
+	} else if err := os.WriteFile(f.nginx, append(result.Servers, '\n'), 0o644); err != nil {
+		return err
+	}
+	if f.output == "" {
+		_, err = cmd.OutOrStdout().Write(text)
+	} else {
+		err = os.WriteFile(f.output, text, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	return f.report(cmd, result)
+}
+
+// report tells what was lost.
+func (f *convertFlags) report(cmd *cobra.Command, result *convert.Result) error {
+	for _, loss := range result.Lost {
+		fmt.Fprintln(cmd.ErrOrStderr(), loss)
+	}
+	switch {
+	case result.Limits == 0:
+		return &problemsFound{errors.New("no limit_req was found in a server or a location")}
+	case len(result.Lost) > 0:
+		return &problemsFound{fmt.Errorf("%s carried over; %s not, or not exactly", counted(result.Limits, "limit"), counted(len(result.Lost), "thing"))}
+	}
+	return nil
+}
+
+// commented is a text as comments.
+func commented(text []byte) []byte {
+	if len(text) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	b.WriteByte('\n')
+	for line := range strings.Lines(string(text)) {
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight("# "+strings.TrimRight(line, "\n"), " "))
+	}
+	return b.Bytes()
+}

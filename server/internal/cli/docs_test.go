@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+var word = regexp.MustCompile(`'[^']*'|\S+`)
+
+// TestRulesDocs runs the commands of docs/configuration.md in a folder with the
+// files that stand there, and reads its rules.
+func TestRulesDocs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	pages.Hold(t, "docs/configuration.md", nil, func(b pages.Block) string {
+		save(t, b)
+		if b.Language == "yaml" && b.File != "bad.yaml" {
+			if _, err := config.Parse("docs", []byte(b.Text)); err != nil {
+				t.Errorf("%s:%d: %v", b.Page, b.Line, err)
+			}
+		}
+		if b.Language != "console" {
+			return b.Text
+		}
+		line, _, _ := strings.Cut(b.Text, "\n")
+		_, printed := executed(t, strings.TrimPrefix(line, "$ "))
+		return line + "\n" + printed
+	})
+}
+
+// TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and
+// rules beside them. The README has its own rules.
+func TestTryDocs(t *testing.T) {
+	const replayed = "server/internal/cli/testdata/replay/"
+	t.Chdir(t.TempDir())
+	copyTo(t, pages.Path(replayed+"access.log"), "access.log")
+	copyTo(t, pages.Path(replayed+"rules.yaml"), "rules.yaml")
+	try(t, "docs/simulate.md")
+	copyTo(t, pages.Path("examples/quickstart/access.log"), "access.log")
+	for _, b := range pages.Blocks(t, "README.md") {
+		if b.Language == "yaml" {
+			writeFile(t, "rules.yaml", []byte(b.Text))
+		}
+	}
+	try(t, "README.md")
+}
+
+func try(t *testing.T, page string) {
+	t.Helper()
+	for _, b := range pages.Mine(t, page) {
+		for _, line := range b.Commands() {
+			if code, printed := executed(t, line); code != ExitOK || printed == "" {
+				t.Errorf("%s:%d: %s: exit code %d\n%s", page, b.Line, line, code, printed)
+			}
+		}
+	}
+}
+
+func save(t *testing.T, b pages.Block) {
+	t.Helper()
+	if b.File != "" {
+		writeFile(t, b.File, []byte(b.Text))
+	}
+}
+
+func copyTo(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, to, text)
+}
+
+func writeFile(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// executed is how a command line ends, and what it prints.
+func executed(t *testing.T, line string) (code int, printed string) {
+	t.Helper()
+	args := word.FindAllString(line, -1)
+	if len(args) < 2 || args[0] != "weir" {
+		t.Fatalf("%q does not begin with weir", line)
+	}
+	for i := range args {
+		args[i] = strings.Trim(args[i], "'")
+	}
+	var out bytes.Buffer
+	code = Execute(context.Background(), args[1:], &out, &out)
+	return code, out.String()
+}
+
+// TestLimitsDocs holds the table of limits in docs/operations.md against the flags.
+func TestLimitsDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(pages.Path("docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Large and hostile requests\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (\\S+) \\|").FindAllStringSubmatch(section, -1)
+	if len(rows) != 9 {
+		t.Fatalf("%d limits", len(rows))
+	}
+	flags := newServe().Flags()
+	for _, row := range rows {
+		if f := flags.Lookup(row[1]); f == nil || f.DefValue != row[2] {
+			t.Errorf("--%s: the page says %s, the flag is %v", row[1], row[2], f)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// shownOthers is how many descriptors that were passed over are listed.
+const shownOthers = 5
+
+// explain says which rules a request finds, why, and what they do to a key that
+// was never used.
+func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Request) error {
+	found, err := set.Explain(req)
+	if err != nil {
+		return err
+	}
+	// Nothing moves but the keys, so that the output is the same at any time.
+	store := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(0, 0) }})
+	store.Take(ctx, found.Plan.Acts)
+	if err := found.Plan.Err(); err != nil {
+		return err
+	}
+	p := &explainer{w: w, req: req, found: found}
+	p.printf("domain %s\n", plainly(req.Domain))
+	if !found.Known {
+		p.printf("  no such domain; there are: %s\n", listed(set.Domains()))
+	}
+	for i := range req.Descriptors {
+		p.descriptor(i)
+	}
+	p.answer()
+	return p.err
+}
+
+// An explainer prints an explanation.
+type explainer struct {
+	w     io.Writer
+	req   *rules.Request
+	found *rules.Explanation
+	err   error
+}
+
+func (p *explainer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *explainer) descriptor(i int) {
+	entries, search := p.req.Descriptors[i], &p.found.Descriptors[i]
+	texts := make([]string, len(entries))
+	for j, e := range entries {
+		texts[j] = entryText(e)
+	}
+	p.printf("descriptor %s\n", strings.Join(texts, ","))
+	for _, level := range search.Levels {
+		p.level(level)
+	}
+	if p.found.Known {
+		p.end(search, entries)
+	}
+	for _, name := range search.Replaced {
+		p.printf("  limit %s is replaced by another descriptor's, and not asked\n", plainly(name))
+	}
+	for j := range p.found.Plan.Applied {
+		if a := &p.found.Plan.Applied[j]; a.Descriptor == i {
+			p.limit(a)
+		}
+	}
+}
+
+// level says what an entry met.
+func (p *explainer) level(c rules.Choice) {
+	if c.Chosen == nil {
+		p.printf("  %s  nothing is for it; keys here: %s\n", entryText(c.Entry), listed(c.Keys))
+	} else {
+		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), place(c.Chosen.At), entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
+	}
+	for i, other := range c.Others {
+		if i == shownOthers {
+			p.printf("    and %d more\n", len(c.Others)-i)
+			break
+		}
+		p.printf("    not %s %s: %s\n", place(other.At), entryText(other.Entry), whyNot(c, other))
+	}
+}
+
+var reasons = map[rules.Match]string{
+	rules.MatchExact:    "the exact value",
+	rules.MatchWildcard: "a wildcard that fits",
+	rules.MatchKey:      "the key, with any value",
+}
+
+func whyNot(c rules.Choice, other rules.Candidate) string {
+	switch {
+	case other.Match == rules.MatchNone && strings.Contains(other.Entry.Value, "*"):
+		return "its pattern does not fit"
+	case other.Match == rules.MatchNone:
+		return "another value"
+	case other.Match == c.Chosen.Match:
+		return "fits too, but stands further down"
+	case c.Chosen.Match == rules.MatchExact:
+		return "fits too, but the exact value goes first"
+	default:
+		return "fits too, but a wildcard goes first"
+	}
+}
+
+// end says why a search that found no limits did not.
+func (p *explainer) end(s *rules.Search, entries []rules.Entry) {
+	last := len(s.Levels) - 1
+	if s.Rule != nil || last >= 0 && s.Levels[last].Chosen == nil {
+		return
+	}
+	switch rest := len(entries) - len(s.Levels); {
+	case rest > 0:
+		p.printf("  no limit: nothing stands below it, and the request goes on with %s\n", entryText(entries[len(s.Levels)]))
+	case len(s.Below) > 0:
+		p.printf("  no limit: it has none of its own; with another entry: %s\n", listed(s.Below))
+	default:
+		p.printf("  no limit: it has none, which exempts it\n")
+	}
+}
+
+// limit says what a limit is, and what it makes of a new key.
+func (p *explainer) limit(a *rules.Applied) {
+	if a.Limit == nil {
+		p.printf("  limit %s: unlimited: grants all, and asks no store\n", a.Rule.Path)
+		return
+	}
+	p.printf("  limit %s: %s\n", plainly(a.Limit.Name), limitText(a.Limit))
+	p.printf("    kind     %s\n", p.kind(a))
+	if !a.Rule.OnTrial {
+		p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
+	}
+	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
+	if most := maxKeys(a); most > 0 {
+		p.printf("    keys     max_keys: %d for each instance; further ones share one budget\n", most)
+	}
+	p.printf("    new key  %s\n", decisionText(a))
+	if modes := modesOf(a.Rule); len(modes) > 0 {
+		p.printf("    modes    %s\n", strings.Join(modes, "; "))
+	}
+}
+
+// kind says who is charged together with the limit.
+func (p *explainer) kind(a *rules.Applied) string {
+	switch together := len(a.Act.Charges); {
+	case !a.Rule.Grouped:
+		return "as envoyproxy/ratelimit: decided by itself, counts what it refuses"
+	case a.Rule.OnTrial:
+		return "decided by itself, because it is on trial"
+	case a.Rule.Shadow:
+		return "decided by itself, because it only watches"
+	case a.Rule.Unenforced > 0:
+		return "decided by itself, because it is not enforced for all keys"
+	case together == 1:
+		return "the only limit of its act"
+	default:
+		return fmt.Sprintf("one act of %d limits: all of them are charged, or none", together)
+	}
+}
+
+// maxKeys is how many keys the limit of a rule keeps apart.
+func maxKeys(a *rules.Applied) int {
+	for i, l := range a.Rule.Limits {
+		if l == a.Limit {
+			return a.Rule.MaxKeys[i]
+		}
+	}
+	return 0
+}
+
+func failurePolicy(a *rules.Applied) config.StoreFailure {
+	for i, l := range a.Rule.Limits {
+		if l == a.Limit {
+			return a.Rule.OnStoreFailure[i]
+		}
+	}
+	return config.FailError
+}
+
+func modesOf(r *rules.Rule) []string {
+	var modes []string
+	switch enforced := config.Whole - r.Unenforced; {
+	case r.OnTrial:
+		modes = append(modes, "trial: never refuses")
+	case r.Unenforced > 0 && r.Shadow:
+		modes = append(modes, "enforce: "+enforced.String()+" of the keys, and not for this one: never refuses it")
+	case r.Unenforced > 0:
+		modes = append(modes, "enforce: "+enforced.String()+" of the keys, this one among them")
+	case r.Shadow:
+		modes = append(modes, "shadow_mode: never refuses")
+	}
+	if r.Quota {
+		modes = append(modes, "quota_mode: refuses only if all quota rules do")
+	}
+	if r.ShareThreshold {
+		modes = append(modes, "share_threshold: all values that fit share one budget")
+	}
+	if len(r.Replaces) > 0 {
+		modes = append(modes, "replaces "+listed(r.Replaces))
+	}
+	return modes
+}
+
+// answer says what the request as a whole is told.
+func (p *explainer) answer() {
+	if len(p.found.Plan.Applied) == 0 {
+		p.printf("answer: allowed, because no limit is for it\n")
+		return
+	}
+	quotas, refusedQuotas, refused := 0, 0, 0
+	for i := range p.found.Plan.Applied {
+		a := &p.found.Plan.Applied[i]
+		no := a.Decision().Outcome == weir.Refused
+		switch {
+		case a.Rule.Quota:
+			quotas++
+			refusedQuotas += count(no)
+		default:
+			refused += count(no)
+		}
+	}
+	if refused > 0 || quotas > 0 && refusedQuotas == quotas {
+		p.printf("answer: refused, even where no key was used before\n")
+		return
+	}
+	p.printf("answer: allowed, where no key was used before\n")
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}

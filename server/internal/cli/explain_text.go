@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// limitText is what a limit says of itself in the file.
+func limitText(l *weir.Limit) string {
+	parts := []string{fmt.Sprintf("%s, %d per %s", l.Algorithm, l.Count, l.Period)}
+	switch l.Algorithm {
+	case weir.GCRA:
+		parts = append(parts, fmt.Sprintf("burst %d", l.Burst))
+	case weir.TokenBucket:
+		parts = append(parts, fmt.Sprintf("capacity (burst) %d", l.Burst))
+	case weir.LeakyBucket:
+		parts = append(parts, fmt.Sprintf("queue (burst) %d", l.Burst))
+	case weir.RollingWindow:
+		parts = append(parts, fmt.Sprintf("%d buckets", l.Buckets))
+	case weir.Concurrency:
+		parts[0] = fmt.Sprintf("%s, %d places, each held for at most %s", l.Algorithm, l.Count, l.Period)
+	case weir.FixedWindow:
+		parts = append(parts, windowText(l))
+	}
+	if l.ChargeRefused {
+		parts = append(parts, "charges what it refuses")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// windowText says where fixed windows begin.
+func windowText(l *weir.Limit) string {
+	switch {
+	case l.AnchorDay > 0:
+		return fmt.Sprintf("calendar windows in %s from day %d on", l.TimeZone, l.AnchorDay)
+	case l.TimeZone != "":
+		return "calendar windows in " + l.TimeZone
+	case l.Anchor == weir.AnchorFirst:
+		return "windows from the first charge on"
+	default:
+		return "windows from the epoch on"
+	}
+}
+
+// decisionText is what the limit made of a request whose key is new.
+func decisionText(a *rules.Applied) string {
+	d := a.Decision()
+	if d.Outcome == weir.Unasked {
+		return "not looked at, because another limit of its act refuses"
+	}
+	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
+	switch {
+	case d.Source == weir.SourceShadow:
+		text += "; it would be refused if it were not watched only"
+	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
+		text += "; never granted"
+	case d.Outcome == weir.Refused:
+		text += fmt.Sprintf("; retry after %s", d.RetryAfter)
+	case d.Outcome == weir.Spared:
+		text += "; not charged, because another limit of its act refuses"
+	}
+	if d.Outcome == weir.Granted && d.ResetAfter > 0 && relative(a.Limit) {
+		text += fmt.Sprintf("; as new after %s", d.ResetAfter)
+	}
+	return text
+}
+
+// relative reports whether the time until a key is as new is the same at any
+// time: the ends of aligned windows are not.
+func relative(l *weir.Limit) bool {
+	switch l.Algorithm {
+	case weir.FixedWindow:
+		return l.Anchor == weir.AnchorFirst
+	case weir.RollingWindow, weir.SlidingCounter:
+		return false
+	}
+	return true
+}
+
+func place(at config.Position) string {
+	return fmt.Sprintf("%s:%d:%d", at.File, at.Line, at.Column)
+}
+
+// entryText is an entry as a request is written; one without value has no "=".
+func entryText(e rules.Entry) string {
+	if e.Value == "" {
+		return plainly(e.Key)
+	}
+	return plainly(e.Key) + "=" + plainly(e.Value)
+}
+
+// plainly is a text that needs no quotes, or the text in quotes.
+func plainly(text string) string {
+	special := func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`"\,;=`, r)
+	}
+	if text == "" || strings.ContainsFunc(text, special) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// listed is a list of names, not too many of them.
+func listed(names []string) string {
+	const most = 10
+	texts := make([]string, 0, most+1)
+	for i, name := range names {
+		if i == most {
+			texts = append(texts, fmt.Sprintf("and %d more", len(names)-most))
+			break
+		}
+		texts = append(texts, plainly(name))
+	}
+	if len(texts) == 0 {
+		return "none"
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/app"
+)
+
+// keyFlags are the flags of weir key's subcommands. Not every one has all.
+type keyFlags struct {
+	admin      adminClient
+	json       bool
+	name       string
+	cost       int64
+	lasts, til string
+	limit      string
+}
+
+func newKey() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Look at a key of a running server, and change it for a while",
+		Long: `Key asks the admin listener of a running server how a key is doing, or changes
+it: resets it, or blocks it, lets it pass or gives it another limit for a while.
+A key is named as requests name it, by a domain and entries, in their order. What
+CL.THROTTLE charges is in the domain cl.throttle, as key=KEY.
+
+Changes hold on all instances that share a Redis; on one with a store of its own
+they hold there. They survive a reload of the rules, and end by themselves.
+
+Exit codes: 0 done, and for get: a cost passes now; 1 for get: it does not pass
+now, for changes: it holds here but is not known to all instances yet; 2 it could
+not be done.`,
+		Example: `  weir key get shop user=42
+  weir key get shop user=42 --cost 10
+  weir key block shop user=42 --for 2h
+  weir key override shop user=42 --limit '100/min burst 20' --for 24h
+  weir key clear shop user=42`,
+		Args: func(_ *cobra.Command, args []string) error {
+			return fmt.Errorf("key is followed by get, reset, block, allow, override or clear, not by %q; see 'weir key --help'", strings.Join(args, " "))
+		},
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	for _, action := range keyActions {
+		cmd.AddCommand(newKeyAction(action))
+	}
+	return cmd
+}
+
+// keyAction is what a subcommand does.
+type keyAction struct {
+	name, short, example string
+	costs, lasts, limits bool // which flags it has
+}
+
+var keyActions = []keyAction{
+	{name: "get", short: "Tell how a key is doing, and when a cost passes", costs: true, example: "  weir key get shop user=42 --cost 10"},
+	{name: "reset", short: "Make a key as fresh as one never used", example: "  weir key reset shop user=42"},
+	{name: "block", short: "Refuse every request of a key for a while", lasts: true, example: "  weir key block shop user=42 --for 2h"},
+	{name: "allow", short: "Let every request of a key pass for a while", lasts: true, example: "  weir key allow shop user=42 --until 2030-01-01T00:00:00Z"},
+	{name: "override", short: "Give a key another limit for a while", lasts: true, limits: true, example: "  weir key override shop user=42 --limit '100/min burst 20' --for 24h"},
+	{name: "clear", short: "End what holds for a key instead of its limit", example: "  weir key clear shop user=42"},
+}
+
+func newKeyAction(action keyAction) *cobra.Command {
+	var f keyFlags
+	cmd := &cobra.Command{
+		Use:     action.name + " DOMAIN KEY=VALUE…",
+		Short:   action.short,
+		Example: action.example,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return fmt.Errorf("key %s needs a domain and at least one KEY=VALUE; see 'weir key %s --help'", action.name, action.name)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if action.name == "get" {
+				return f.get(cmd, args)
+			}
+			return f.change(cmd, action.name, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.admin.url, "admin", app.DefaultAdmin, "admin listener of the server: host:port or a URL")
+	flags.StringVar(&f.admin.token, "admin-token-file", "", "file with the token that it asks for, on the first line")
+	defineInsecureToken(flags, &f.admin.clear)
+	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "who signs the certificate of the listener, PEM (default: the system's)")
+	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "certificate to show, PEM")
+	flags.StringVar(&f.admin.tls.key, "admin-key", "", "its key, PEM")
+	flags.BoolVar(&f.json, "json", false, "print the server's answer as it is")
+	flags.StringVar(&f.name, "name", "", "only the limit of this name, where a key has several")
+	if action.costs {
+		flags.Int64Var(&f.cost, "cost", 1, "how many units to ask about")
+	}
+	if action.lasts {
+		flags.StringVar(&f.lasts, "for", "", "how long, such as 90m; at most 720h (default 1h)")
+		flags.StringVar(&f.til, "until", "", "until when instead, such as 2030-01-01T00:00:00Z")
+	}
+	if action.limits {
+		flags.StringVar(&f.limit, "limit", "", "what holds instead, such as '100/min burst 20'")
+	}
+	return cmd
+}
+
+// entriesOf reads KEY=VALUE arguments.
+func entriesOf(args []string) ([]map[string]string, error) {
+	var entries []map[string]string
+	for _, arg := range args {
+		key, value, found := strings.Cut(arg, "=")
+		if !found {
+			return nil, &weir.InvalidError{Field: "entry", Value: strconv.Quote(arg), Want: "KEY=VALUE"}
+		}
+		entries = append(entries, map[string]string{"key": key, "value": value})
+	}
+	return entries, nil
+}
+
+// get tells how a key is doing.
+func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
+	if _, err := entriesOf(args[1:]); err != nil {
+		return err
+	}
+	query := url.Values{"domain": args[:1], "entry": args[1:], "cost": {strconv.FormatInt(f.cost, 10)}}
+	if f.name != "" {
+		query.Set("name", f.name)
+	}
+	body, err := f.admin.call(cmd.Context(), http.MethodGet, "/v1/key?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Passes bool `json:"passes"`
+		Limits []struct {
+			Explanation string `json:"explanation"`
+		} `json:"limits"`
+	}
+	if err := f.print(cmd.OutOrStdout(), body, &answer); err != nil {
+		return err
+	}
+	for _, l := range answer.Limits {
+		if !f.json {
+			fmt.Fprintln(cmd.OutOrStdout(), printed(l.Explanation))
+		}
+	}
+	if !answer.Passes {
+		return &problemsFound{fmt.Errorf("a cost of %d does not pass now", f.cost)}
+	}
+	return nil
+}
+
+// changeAnswer is what the server says of a change.
+type changeAnswer struct {
+	Keys []struct {
+		Name     string `json:"name"`
+		Key      string `json:"key"`
+		Changed  bool   `json:"changed"`
+		Override *struct {
+			Limit   string `json:"limit"`
+			Blocked bool   `json:"blocked"`
+			Until   string `json:"until"`
+		} `json:"override"`
+	} `json:"keys"`
+	Spread      string `json:"spread"`
+	SpreadError string `json:"spread_error"`
+}
+
+// change does something to a key.
+func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) error {
+	entries, err := entriesOf(args[1:])
+	if err != nil {
+		return err
+	}
+	if action == "override" {
+		if f.limit == "" {
+			return errors.New("key override needs --limit, such as --limit '100/min burst 20'")
+		}
+		if _, err := weir.ParseLimit(f.limit); err != nil {
+			return err
+		}
+	}
+	asked := map[string]any{"domain": args[0], "entries": entries}
+	for name, value := range map[string]string{"name": f.name, "for": f.lasts, "until": f.til, "limit": f.limit} {
+		if value != "" {
+			asked[name] = value
+		}
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	body, err := f.admin.call(cmd.Context(), http.MethodPost, "/v1/key/"+action, text)
+	if err != nil {
+		return err
+	}
+	var answer changeAnswer
+	if err := f.print(cmd.OutOrStdout(), body, &answer); err != nil {
+		return err
+	}
+	if !f.json {
+		answer.describe(cmd.OutOrStdout(), action)
+	}
+	if answer.Spread == "pending" {
+		return &problemsFound{errors.New("it holds on this instance at once, on the others once it can be told to them: " + printed(answer.SpreadError))}
+	}
+	return nil
+}
+
+// print reads an answer, and prints it if it is wanted as it is.
+func (f *keyFlags) print(w io.Writer, body []byte, answer any) error {
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("%s answered what is not JSON: is it an admin listener?", f.admin.url)
+	}
+	if f.json {
+		_, err := w.Write(body)
+		return err
+	}
+	return nil
+}
+
+// describe says in words what was done.
+func (a *changeAnswer) describe(w io.Writer, action string) {
+	where := map[string]string{"store": "", "all": " on all instances", "process": " on this instance", "pending": " on this instance"}[a.Spread]
+	for _, k := range a.Keys {
+		what := "as fresh as new"
+		switch o := k.Override; {
+		case action == "clear" && !k.Changed:
+			what = "had its own limit here already"
+		case action == "clear":
+			what = "has its own limit again"
+		case o == nil:
+		case o.Blocked:
+			what = "blocked until " + o.Until
+		case o.Limit == "":
+			what = "without a limit until " + o.Until
+		default:
+			what = o.Limit + " until " + o.Until
+		}
+		fmt.Fprintf(w, "%s (%s): %s%s\n", printed(k.Name), printed(k.Key), printed(what), where)
+	}
+}
+
+// printed keeps what a server says from commanding the terminal.
+func printed(text string) string { return strings.Map(printable, text) }

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/app"
+)
+
+// What a service manager is told, in the words of sd_notify(3).
+const (
+	notifyReady     = "READY=1"
+	notifyReloading = "RELOADING=1"
+	notifyStopping  = "STOPPING=1"
+	notifyStatus    = "STATUS="
+)
+
+// notifyPatience is how long a service manager may take to listen.
+const notifyPatience = time.Second
+
+// A notifier tells systemd, or what stands in for it, what the process is about.
+// Without a socket there is nobody to tell.
+type notifier struct {
+	socket string // a path, or "@" and an abstract name
+	logger *slog.Logger
+}
+
+func newNotifier(logger *slog.Logger) notifier {
+	return notifier{socket: os.Getenv("NOTIFY_SOCKET"), logger: logger}
+}
+
+// attach makes the server's events known.
+func (n notifier) attach(o *app.Options) {
+	serving := o.Serving
+	o.Serving = func(addrs []app.Addr) {
+		serving(addrs)
+		n.tell(notifyReady, notifyStatus+joined(addrs))
+	}
+	o.Reloaded = func(err error) {
+		status := "the rules in the files are in force"
+		if err != nil {
+			// The error has lines, which would be taken for further words.
+			status = "the rules files are wrong, see the log; the last good rules stay in force"
+		}
+		n.tell(notifyReady, notifyStatus+status)
+	}
+}
+
+func joined(addrs []app.Addr) string {
+	texts := make([]string, len(addrs))
+	for i, addr := range addrs {
+		texts[i] = addr.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// tell sends words. Where they do not arrive, that is logged and nothing else:
+// what follows from silence is for the manager to say.
+func (n notifier) tell(words ...string) {
+	if n.socket == "" {
+		return
+	}
+	if err := n.send(strings.Join(words, "\n")); err != nil {
+		n.logger.Warn("the service manager cannot be told", "words", words, "error", err)
+	}
+}
+
+func (n notifier) send(message string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(notifyPatience)); err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	if _, err := conn.Write([]byte(message)); err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// printError says what went wrong: mistakes in rules each with the line that
+// they are in, anything else as it is.
+func printError(w io.Writer, err error) {
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		fmt.Fprintf(w, "weir: %s\n", strings.TrimPrefix(err.Error(), "weir: "))
+		return
+	}
+	sources := sources{}
+	for _, p := range problems {
+		fmt.Fprintln(w, p)
+		if line, ok := sources.line(p.File, p.Line); ok {
+			io.WriteString(w, pointAt(line, p.Column))
+		}
+	}
+	fmt.Fprintf(w, "weir: %s\n", counted(len(problems), "problem"))
+}
+
+// sources are the lines of the files that problems were found in.
+type sources map[string][]string
+
+// line returns a line, counted from 1; false if there is none to show.
+func (s sources) line(file string, number int) (string, bool) {
+	lines, read := s[file]
+	if !read {
+		if text, err := os.ReadFile(file); err == nil {
+			lines = strings.Split(string(text), "\n")
+		}
+		s[file] = lines
+	}
+	if number < 1 || number > len(lines) {
+		return "", false
+	}
+	return strings.TrimRight(lines[number-1], "\r"), true
+}
+
+// shownColumns is how much of a line is shown.
+const shownColumns = 120
+
+// pointAt returns the line and, below it, a caret at the column, counted in
+// characters from 1.
+func pointAt(line string, column int) string {
+	shown := []rune(strings.Map(printable, line))
+	if column < 1 || column > len(shown)+1 || column > shownColumns {
+		return ""
+	}
+	if len(shown) > shownColumns {
+		shown = append(shown[:shownColumns], '…')
+	}
+	return fmt.Sprintf("    %s\n    %s^\n", string(shown), strings.Repeat(" ", column-1))
+}
+
+// printable keeps a file from commanding the terminal, and every character as
+// wide as its column.
+func printable(r rune) rune {
+	switch {
+	case unicode.IsSpace(r):
+		return ' '
+	case !unicode.IsPrint(r):
+		return '\ufffd'
+	}
+	return r
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/accesslog"
+	"github.com/weirlimit/weir/server/internal/replay"
+	"github.com/weirlimit/weir/server/internal/report"
+)
+
+// replayFlags are the flags of weir replay.
+type replayFlags struct {
+	rules       string
+	descriptors []string
+	format      string
+	timeField   string
+	reorder     time.Duration
+	suggest     string
+	top         int
+	memory      int64
+	output      reportFlags
+}
+
+func newReplay() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay LOG…",
+		Short: "Ask rules what they would have refused of an access log",
+		Long: `Replay reads access logs, compressed by gzip or not, "-" for stdin, and asks a rules
+file about every request at the instant that the log gives. It says which rules
+match, who would have been refused, how often and when, how close to the limits the
+others came, and, with --suggest, which limit would refuse no more than so many.
+
+Several logs are merged by time. Memory stays bounded however long they are. Lines
+that cannot be read are counted and the first of them shown.
+
+Formats: combined (nginx, Apache; also the common one), json (an object a line), envoy
+(the default format), csv (with a head line). Fields have their names in nginx:
+$remote_addr, $remote_user, $request_method, $request_uri, $request_path (without the
+query), $status, $http_user_agent, $http_referer, $http_x_forwarded_for, $http_host;
+those of JSON and CSV have their own names too, with dots into nested objects.
+
+Exit codes: 0 the log was replayed, 1 no line of it could be read, 2 it could not
+begin or not be read to its end.`,
+		Example: `  weir replay access.log --rules rules.yaml --descriptor 'shop user=$remote_addr'
+
+  # two hosts' logs; two descriptors a request; limits that would refuse one in a thousand
+  weir replay a.log.gz b.log.gz --rules /etc/weir --suggest 0.1% --report replay.html \
+    --descriptor 'shop user=$remote_addr' --descriptor 'shop path=$request_path'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("replay needs an access log, or - for stdin; see 'weir replay --help'")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, paths []string) error { return f.run(cmd, paths) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.rules, "rules", "", "rules file, or a folder of them")
+	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "what a request asks: "+mappingForm+"; may be given several times")
+	flags.StringVar(&f.format, "format", accesslog.Auto.String(), "how the log is written: "+accesslog.FormatNames())
+	flags.StringVar(&f.timeField, "time-field", "", "the field of JSON and CSV that has the time (default: the first that is usual)")
+	flags.DurationVar(&f.reorder, "reorder", accesslog.DefaultReorder, "how late lines may be and still be put in their place")
+	flags.StringVar(&f.suggest, "suggest", "", "find the lowest limit that refuses at most so many, such as 0.1%")
+	flags.IntVar(&f.top, "top", replay.DefaultTop, "how many keys to name for each limit")
+	flags.Int64Var(&f.memory, "memory", replay.DefaultBytes, "bytes for the limits' keys; suggestions take up to twice as much again")
+	f.output.define(flags, "output")
+	return cmd
+}
+
+func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
+	share, err := f.check()
+	if err != nil {
+		return err
+	}
+	format, err := accesslog.ParseFormat(f.format)
+	if err != nil {
+		return err
+	}
+	q, err := f.questioner()
+	if err != nil {
+		return err
+	}
+	log, err := accesslog.Open(paths, cmd.InOrStdin(), accesslog.Options{Format: format, TimeField: f.timeField, Reorder: f.reorder})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := replay.New(replay.Options{Limits: q.limits, Ask: q.ask, Suggest: share, Top: f.top, MaxBytes: f.memory})
+	if err := through(ctx, log, r, newProgress(cmd.ErrOrStderr())); err != nil {
+		return err
+	}
+	result := r.Result(log.Stats())
+	if result.Totals.Requests == 0 {
+		return nothingRead(result)
+	}
+	return f.output.write(cmd.OutOrStdout(), result.Page(), result)
+}
+
+func (f *replayFlags) check() (share float64, err error) {
+	switch {
+	case f.rules == "":
+		return 0, errors.New("replay needs --rules; see 'weir replay --help'")
+	case f.top < 1 || f.top > 1000:
+		return 0, fmt.Errorf("top is %d: want 1 … 1000", f.top)
+	case f.reorder < 0 || f.reorder > time.Hour:
+		return 0, fmt.Errorf("reorder is %v: want 0s … 1h", f.reorder)
+	case f.memory < 1<<20:
+		return 0, fmt.Errorf("memory is %d: want at least 1048576 bytes", f.memory)
+	}
+	if err := f.output.check(); err != nil {
+		return 0, err
+	}
+	return parseShare(f.suggest)
+}
+
+// parseShare reads a part of a whole such as 0.1% or 0.001; -1 for an empty one.
+func parseShare(text string) (float64, error) {
+	if text == "" {
+		return -1, nil
+	}
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || math.IsNaN(share) || share < 0 || share > 1 {
+		return 0, fmt.Errorf("suggest is %q: want a share such as 0.1%%, from 0%% to 100%%", text)
+	}
+	return share, nil
+}
+
+func (f *replayFlags) questioner() (*questioner, error) {
+	set, err := rules.Load(f.rules)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.descriptors) == 0 {
+		return nil, fmt.Errorf("replay needs --descriptor: want %s; the rules' domains are %s", mappingForm, strings.Join(set.Domains(), ", "))
+	}
+	return newQuestioner(set, f.descriptors)
+}
+
+// through replays the whole log.
+func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, line *progress) error {
+	defer line.end()
+	for n := 0; ; n++ {
+		record, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.Add(record)
+		if n%4096 != 0 {
+			continue
+		}
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		line.show(func() string {
+			s := log.Stats()
+			return fmt.Sprintf("%s lines, %s MB", report.Count(s.Lines), report.Count(s.Bytes/1e6))
+		})
+	}
+}
+
+// nothingRead says why there is nothing to tell.
+func nothingRead(result *replay.Result) error {
+	if result.Log.Lines == 0 {
+		return &problemsFound{errors.New("the log has no lines")}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "none of %s could be read", counted(int(result.Log.Lines), "line"))
+	for _, s := range result.Log.Samples {
+		fmt.Fprintf(&b, "\n  %s:%d: %s: %s", s.File, s.Line, s.Why, s.Text)
+	}
+	return &problemsFound{errors.New(b.String())}
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/accesslog"
+	"github.com/weirlimit/weir/server/internal/replay"
+)
+
+// A mapping says how requests of a log become descriptors.
+type mapping struct {
+	domain  string
+	entries []mapped
+}
+
+// mapped is one entry: a constant, or a field of the log.
+type mapped struct {
+	key, value string
+	field      bool
+}
+
+const mappingForm = `"DOMAIN key=$field,key=constant", such as "shop remote_address=$remote_addr,path=$request_path"`
+
+// parseMapping reads one --descriptor.
+func parseMapping(text string) (mapping, error) {
+	domain, rest, found := strings.Cut(strings.TrimSpace(text), " ")
+	wrong := &weir.InvalidError{Field: "descriptor", Value: fmt.Sprintf("%q", text), Want: mappingForm}
+	if !found || strings.TrimSpace(rest) == "" {
+		return mapping{}, wrong
+	}
+	m := mapping{domain: domain}
+	for entry := range strings.SplitSeq(strings.TrimSpace(rest), ",") {
+		key, value, found := strings.Cut(strings.TrimSpace(entry), "=")
+		e := mapped{key: key, value: value}
+		e.value, e.field = strings.CutPrefix(value, "$")
+		if !found || key == "" || e.field && e.value == "" {
+			return mapping{}, wrong
+		}
+		m.entries = append(m.entries, e)
+	}
+	return m, nil
+}
+
+// A questioner asks the rules for the requests of a log.
+type questioner struct {
+	set      *rules.Set
+	mappings []mapping
+	limits   []replay.Limit
+	index    map[*weir.Limit]int
+	requests []rules.Request
+	entries  [][]rules.Entry // of each mapping, reused
+}
+
+// newQuestioner reads the mappings and numbers the limits of the rules.
+func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
+	q := &questioner{set: set, index: make(map[*weir.Limit]int)}
+	for _, text := range texts {
+		m, err := parseMapping(text)
+		if err != nil {
+			return nil, err
+		}
+		if err := q.add(m); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range set.Rules() {
+		for _, form := range r.Forms() {
+			q.number(form)
+		}
+	}
+	return q, nil
+}
+
+// number numbers the limits of a rule.
+func (q *questioner) number(r *rules.Rule) {
+	for _, l := range r.Limits {
+		if l.Algorithm == weir.Concurrency {
+			continue
+		}
+		q.index[l] = len(q.limits)
+		q.limits = append(q.limits, replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow})
+	}
+}
+
+// name tells a limit apart from those of other domains, and from what goes with it.
+func name(r *rules.Rule, l *weir.Limit) string {
+	text := r.Domain + "/" + l.Name
+	switch {
+	case r.OnTrial:
+		return text + ", on trial"
+	case r.Unenforced > 0 && r.Shadow:
+		return text + ", not enforced"
+	}
+	return text
+}
+
+// add puts a mapping with those of its domain: they are one request, as a proxy
+// would send it.
+func (q *questioner) add(m mapping) error {
+	known := false
+	for _, domain := range q.set.Domains() {
+		known = known || domain == m.domain
+	}
+	if !known {
+		return &weir.InvalidError{
+			Field: "descriptor", Value: fmt.Sprintf("%q", m.domain),
+			Want: "a domain of the rules: " + strings.Join(q.set.Domains(), ", "),
+		}
+	}
+	q.mappings = append(q.mappings, m)
+	q.entries = append(q.entries, make([]rules.Entry, len(m.entries)))
+	for i := range q.requests {
+		if q.requests[i].Domain == m.domain {
+			return nil
+		}
+	}
+	q.requests = append(q.requests, rules.Request{Domain: m.domain, Cost: 1, Immediate: true})
+	return nil
+}
+
+// ask turns a record into acts. A descriptor that misses a field is left out, as
+// Envoy leaves it out.
+func (q *questioner) ask(record *accesslog.Record) (replay.Question, error) {
+	var question replay.Question
+	for i := range q.requests {
+		req := &q.requests[i]
+		req.Descriptors = req.Descriptors[:0]
+		for j := range q.mappings {
+			if m := &q.mappings[j]; m.domain == req.Domain && m.fill(q.entries[j], record) {
+				req.Descriptors = append(req.Descriptors, q.entries[j])
+			}
+		}
+		if len(req.Descriptors) == 0 {
+			continue
+		}
+		plan, err := q.set.Plan(req)
+		if err != nil {
+			return question, err
+		}
+		question.Matched = question.Matched || len(plan.Applied) > 0
+		question.Acts = append(question.Acts, plan.Acts...)
+		question.Asked = append(question.Asked, q.asked(plan)...)
+	}
+	return question, nil
+}
+
+// asked lists the charges of a plan. Places are not taken: a log does not say how
+// long they were held.
+func (q *questioner) asked(plan *rules.Plan) []replay.Asked {
+	asked := make([]replay.Asked, 0, len(plan.Applied))
+	for i := range plan.Applied {
+		a := &plan.Applied[i]
+		if a.Act == nil {
+			continue
+		}
+		// Ids are for those who come back.
+		a.Act.ID = ""
+		if a.Limit.Algorithm == weir.Concurrency {
+			a.Act.Charges[a.Charge].Cost = 0
+			continue
+		}
+		asked = append(asked, replay.Asked{Limit: q.index[a.Limit], Act: a.Act, Charge: a.Charge})
+	}
+	return asked
+}
+
+func (m *mapping) fill(entries []rules.Entry, record *accesslog.Record) bool {
+	for i, e := range m.entries {
+		entries[i] = rules.Entry{Key: e.key, Value: e.value}
+		if !e.field {
+			continue
+		}
+		value, ok := record.Get(e.value)
+		if !ok {
+			return false
+		}
+		entries[i].Value = value
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/sim"
+	"github.com/weirlimit/weir/server/internal/report"
+)
+
+// simulateFlags are the flags of weir simulate.
+type simulateFlags struct {
+	limit, pattern, retry string
+	algorithms, faults    []string
+	rate                  float64
+	keys, clients         int
+	instances             int
+	localShares           bool
+	duration              time.Duration
+	seed                  uint64
+	output                reportFlags
+}
+
+func newSimulate() *cobra.Command {
+	var f simulateFlags
+	cmd := &cobra.Command{
+		Use:   "simulate [SCENARIO]",
+		Short: "Play traffic against limits in virtual time, and draw it",
+		Long: `Simulate plays traffic against a limit, under several algorithms side by side. The
+code that decides is what decides in service, at a clock that the traffic moves.
+The same scenario and seed have the same result.
+
+Without a scenario, --limit says what to play against: random traffic by default,
+a fifth above the limit. Flags change what a scenario has.
+
+Scenarios:
+` + scenarioList() + `
+Patterns: ` + sim.PatternNames() + `.
+Retries: ` + sim.RetryNames() + `.`,
+		Example: `  # 1000 requests before the edge of a minute, 1000 behind it
+  weir simulate edge-burst --report edge.html
+
+  # a limit of your own against twice as much
+  weir simulate --limit '100/min burst 20' --algorithms gcra,fixed_window --rate 3.3
+
+  # three instances whose store is away for ten seconds
+  weir simulate --limit 50/s --rate 80 --instances 3 --fault 'outage 30s+10s local'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.limit, "limit", "", `the limit, such as "100/min burst 20"`)
+	flags.StringSliceVar(&f.algorithms, "algorithms", nil, "algorithms to compare: "+algorithmNames())
+	flags.StringVar(&f.pattern, "pattern", "", "when requests arrive: "+sim.PatternNames())
+	flags.StringVar(&f.retry, "retry", "", "what refused clients do: "+sim.RetryNames())
+	flags.Float64Var(&f.rate, "rate", 0, "requests a second, of all clients together")
+	flags.IntVar(&f.keys, "keys", 0, "how many budgets there are")
+	flags.IntVar(&f.clients, "clients", 0, "how many clients share them (default: one a key)")
+	flags.DurationVar(&f.duration, "duration", 0, "how long the traffic lasts")
+	flags.Uint64Var(&f.seed, "seed", 0, "what all chance comes from")
+	flags.IntVar(&f.instances, "instances", 0, "how many instances of the limiter there are")
+	flags.BoolVar(&f.localShares, "local-shares", false, "each instance has its share of the limit, in its own memory")
+	flags.StringArrayVar(&f.faults, "fault", nil, `what happens to the store: "outage 30s+10s allow" (or deny, local), "failover 60s-5s"`)
+	f.output.define(flags, "format")
+	return cmd
+}
+
+func scenarioList() string {
+	var b strings.Builder
+	for _, s := range sim.Builtin() {
+		fmt.Fprintf(&b, "  %-14s %s\n", s.Name, s.Summary)
+	}
+	return b.String()
+}
+
+func algorithmNames() string {
+	var names []string
+	for _, a := range sim.Counting() {
+		names = append(names, a.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func (f *simulateFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.output.check(); err != nil {
+		return err
+	}
+	if len(args) == 0 && f.limit == "" {
+		return errors.New("simulate needs a scenario or --limit; see 'weir simulate --help'")
+	}
+	s, err := f.scenario(cmd, args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	result, err := play(ctx, s, cmd.ErrOrStderr())
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	return f.output.write(cmd.OutOrStdout(), result.Page(), result)
+}
+
+func play(ctx context.Context, s sim.Scenario, errOut io.Writer) (*sim.Result, error) {
+	line := newProgress(errOut)
+	defer line.end()
+	return s.Run(ctx, func(done, expected int64) {
+		line.show(func() string {
+			return fmt.Sprintf("%s of about %s requests", report.Count(done), report.Count(expected))
+		})
+	})
+}
+
+// scenario is the one that was named, with what the flags change.
+func (f *simulateFlags) scenario(cmd *cobra.Command, args []string) (sim.Scenario, error) {
+	var s sim.Scenario
+	var err error
+	if len(args) > 0 {
+		if s, err = sim.Find(args[0]); err != nil {
+			return s, err
+		}
+	}
+	if f.limit != "" {
+		if s.Limit, err = weir.ParseLimit(f.limit); err != nil {
+			return s, err
+		}
+	}
+	if len(args) == 0 {
+		s = plain(s.Limit)
+	}
+	if err := f.parse(&s); err != nil {
+		return s, err
+	}
+	changed := cmd.Flags().Changed
+	set(changed("rate") || f.rate != 0, &s.Rate, f.rate)
+	set(changed("keys") || f.keys != 0, &s.Keys, f.keys)
+	set(changed("clients") || f.clients != 0, &s.Clients, f.clients)
+	set(changed("duration") || f.duration != 0, &s.Duration, f.duration)
+	set(changed("instances") || f.instances != 0, &s.Instances, f.instances)
+	set(changed("local-shares") || f.localShares, &s.LocalShares, f.localShares)
+	s.Seed = f.seed
+	return s, nil
+}
+
+// plain is random traffic a fifth above a limit.
+func plain(l weir.Limit) sim.Scenario {
+	return sim.Scenario{
+		Limit: l, Algorithms: sim.Counting(), Pattern: sim.Poisson, Keys: 1,
+		Rate: 1.2 * float64(max(1, l.Count)) / l.Period.Seconds(), Duration: max(10*l.Period, time.Second),
+	}
+}
+
+func set[T any](given bool, to *T, value T) {
+	if given {
+		*to = value
+	}
+}
+
+// parse reads the flags that have a form of their own.
+func (f *simulateFlags) parse(s *sim.Scenario) error {
+	var err error
+	if len(f.algorithms) > 0 {
+		s.Algorithms = nil
+	}
+	for _, name := range f.algorithms {
+		a, err := weir.ParseAlgorithm(strings.TrimSpace(name))
+		if err != nil {
+			return err
+		}
+		s.Algorithms = append(s.Algorithms, a)
+	}
+	if f.pattern != "" {
+		if s.Pattern, err = sim.ParsePattern(f.pattern); err != nil {
+			return err
+		}
+	}
+	if f.retry != "" {
+		if s.Retry, err = sim.ParseRetry(f.retry); err != nil {
+			return err
+		}
+	}
+	if len(f.faults) > 0 {
+		s.Faults = nil
+	}
+	for _, text := range f.faults {
+		fault, err := sim.ParseFault(text)
+		if err != nil {
+			return err
+		}
+		s.Faults = append(s.Faults, fault)
+	}
+	return nil
+}
+
+// marshal writes indented JSON.
+func marshal(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,269 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+)
+
+// maxLimits is how many limits one descriptor can have: what fits one act.
+const maxLimits = weir.MaxCharges
+
+const day = 24 * time.Hour
+
+// units are the lengths of envoyproxy/ratelimit's units, windows from the epoch on.
+var units = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day,
+	"week": 7 * day, "month": 30 * day, "year": 365 * day,
+}
+
+var unitNames = slices.SortedFunc(maps.Keys(units), func(a, b string) int { return cmp.Compare(units[a], units[b]) })
+
+var anchors = []string{weir.AnchorEpoch: "epoch", weir.AnchorFirst: "first"}
+
+// limit reads one rate_limit, which is Weir's if it names an algorithm and
+// envoyproxy/ratelimit's otherwise. One of several has to be Weir's.
+func (p *parser) limit(o object, several bool) RateLimit {
+	l := RateLimit{At: p.position(o.node), Name: p.printable(o, "name"), Unlimited: p.truth(o, "unlimited")}
+	switch {
+	case l.Unlimited:
+		p.unlimited(o, several)
+		return l
+	case o.has("algorithm"):
+		if !p.ours(o, &l) {
+			return l
+		}
+	default:
+		p.theirs(o, &l, several)
+	}
+	p.compile(o, &l)
+	return l
+}
+
+// unlimited checks a limit that is none.
+func (p *parser) unlimited(o object, several bool) {
+	if unit := p.text(o, "unit"); unit != "" && !strings.EqualFold(unit, "unknown") {
+		p.report(o.place("unit"), "unit beside unlimited: true", "one of the two")
+	}
+	for _, key := range slices.Concat([]string{"algorithm"}, weirKeys) {
+		if o.has(key) {
+			p.report(o.place(key), key+" beside unlimited: true", "one of the two")
+		}
+	}
+	if several {
+		p.report(o.place("unlimited"), "unlimited: true among several limits", "a rate_limit of its own")
+	}
+	p.number(o, "requests_per_unit")
+}
+
+// theirs reads a limit of envoyproxy/ratelimit: a fixed window that also charges
+// what it refuses.
+func (p *parser) theirs(o object, l *RateLimit, several bool) {
+	for _, key := range weirKeys {
+		if o.has(key) {
+			p.report(o.place(key), key+" without algorithm", "an algorithm beside it: "+oneOf(algorithms()))
+		}
+	}
+	if several {
+		p.report(o.node, "a limit without algorithm beside rate_limits", "an algorithm: "+oneOf(algorithms()))
+	}
+	l.OnStoreFailure = FailError
+	l.Limit = weir.Limit{Algorithm: weir.FixedWindow, ChargeRefused: true, Count: p.number(o, "requests_per_unit")}
+	l.Unit, l.Limit.Period = p.unit(o)
+}
+
+// ours reads a limit that names its algorithm, and reports whether there is such
+// an algorithm.
+func (p *parser) ours(o object, l *RateLimit) bool {
+	l.Grouped = true
+	algorithm, known := p.algorithm(o)
+	l.Limit = weir.Limit{
+		Algorithm:     algorithm,
+		Count:         p.number(o, "requests_per_unit"),
+		Burst:         p.positive(o, "burst"),
+		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
+		ChargeRefused: p.truth(o, "charge_refused"),
+	}
+	l.MaxKeys = int(p.bounded(o, "max_keys", keylimit.MaxKeys))
+	p.lease(o, l)
+	if i, ok := p.word(o, "anchor", anchors); ok {
+		l.Limit.Anchor = weir.Anchor(i)
+	}
+	p.calendar(o, &l.Limit)
+	if i, ok := p.word(o, "on_store_failure", storeFailures); ok {
+		l.OnStoreFailure = StoreFailure(i)
+	}
+	if p.get(o, "requests_per_unit") == nil {
+		p.report(o.place("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
+	}
+	if o.has("period") {
+		l.Limit.Period = p.period(o)
+	} else {
+		l.Unit, l.Limit.Period = p.unit(o)
+	}
+	if o.has("unit") && o.has("period") {
+		p.report(o.place("period"), "period beside unit", "one of the two")
+	}
+	return known
+}
+
+// lease reads whether instances may take shares ahead.
+func (p *parser) lease(o object, l *RateLimit) {
+	l.Lease = p.truth(o, "lease")
+	switch name := l.Limit.Algorithm.String(); {
+	case !l.Lease:
+	case !slices.Contains(leasable, name):
+		p.report(o.place("lease"), "lease beside algorithm: "+name, "an algorithm whose units can be spent later than they are charged: "+oneOf(leasable))
+	case l.Limit.ChargeRefused:
+		p.report(o.place("lease"), "lease beside charge_refused: true", "one of the two")
+	}
+}
+
+// calendar reads what turns windows into those of a calendar.
+func (p *parser) calendar(o object, l *weir.Limit) {
+	l.AnchorDay = int(min(p.positive(o, "anchor_day"), math.MaxInt32))
+	if o.has("time_zone") {
+		l.TimeZone = p.text(o, "time_zone")
+		p.required(o, "time_zone", l.TimeZone, `an IANA time zone such as "Europe/Paris" or "UTC"`)
+	}
+}
+
+func algorithms() []string { return strings.Split(weir.AlgorithmNames(), ", ") }
+
+func (p *parser) algorithm(o object) (weir.Algorithm, bool) {
+	name := p.text(o, "algorithm")
+	algorithm, err := weir.ParseAlgorithm(name)
+	if err != nil {
+		p.suggest(valueOr(p.get(o, "algorithm"), o.place("algorithm")),
+			"algorithm is "+kind(p.get(o, "algorithm")), oneOf(algorithms()), nearest(name, algorithms()))
+	}
+	return algorithm, err == nil
+}
+
+// valueOr is the first node, or the second if there is none.
+func valueOr(n, otherwise *yaml.Node) *yaml.Node {
+	if n == nil {
+		return otherwise
+	}
+	return n
+}
+
+// fallback stands for a period that cannot be read, so that the rest of the
+// limit can be judged.
+const fallback = time.Second
+
+func (p *parser) unit(o object) (string, time.Duration) {
+	n := p.get(o, "unit")
+	if n == nil {
+		p.report(o.place("unit"), "unit is missing", oneOf(unitNames))
+		return "", fallback
+	}
+	name := strings.ToLower(n.Value)
+	if period, ok := units[name]; ok && n.Kind == yaml.ScalarNode {
+		return name, period
+	}
+	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), nearest(name, unitNames))
+	return "", fallback
+}
+
+func (p *parser) period(o object) time.Duration {
+	n := p.get(o, "period")
+	const want = "a duration such as 500ms, 30s, 10m or 24h"
+	if n == nil || n.Kind != yaml.ScalarNode {
+		p.report(o.place("period"), "period is "+kind(n), want)
+		return fallback
+	}
+	period, err := time.ParseDuration(n.Value)
+	if err != nil {
+		p.suggest(n, "period is "+kind(n), want, seconds(n.Value))
+		return fallback
+	}
+	return period
+}
+
+// seconds is a number without its unit, with the most likely one.
+func seconds(text string) string {
+	if _, err := time.ParseDuration(text + "s"); err != nil || len(text) > 9 {
+		return ""
+	}
+	return text + "s"
+}
+
+// compile lets weir judge the limit and notes its verdicts, each at the field it
+// is about.
+func (p *parser) compile(o object, l *RateLimit) {
+	trial := l.Limit
+	for {
+		_, err := trial.Compile()
+		if err == nil {
+			return
+		}
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) {
+			p.report(o.node, err.Error(), "")
+			return
+		}
+		p.judged(o, invalid)
+		if !mend(&trial, invalid.Field) {
+			return
+		}
+	}
+}
+
+// judged notes a verdict in the words of the file.
+func (p *parser) judged(o object, verdict *weir.InvalidError) {
+	key, value := verdict.Field, verdict.Value
+	// Go's zero values are no defaults here: a 0 in the file was meant.
+	want, _, _ := strings.Cut(verdict.Want, ", or 0 for")
+	switch {
+	case key == "count":
+		key = "requests_per_unit"
+	case key == "period" && !o.has("period"):
+		// Every unit is a period that limits take; not every one is a calendar's.
+		key, value, want = "unit", kind(p.get(o, "unit")), "day, week, month or year beside time_zone"
+	}
+	p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, value), want)
+}
+
+// mend makes a field valid, so that the next can be judged; false if it was not
+// the field's own mistake.
+func mend(l *weir.Limit, field string) bool {
+	before := *l
+	switch field {
+	case "count":
+		l.Count = 1
+	case "period":
+		l.Period = time.Second
+		if l.TimeZone != "" {
+			l.Period = units["month"]
+		}
+	case "burst":
+		l.Burst = 0
+	case "buckets":
+		l.Buckets = 0
+	case "anchor":
+		l.Anchor = weir.AnchorEpoch
+	case "time_zone":
+		// A calendar that stays lets the rest of it be judged.
+		if l.Algorithm == weir.FixedWindow && l.Anchor == weir.AnchorEpoch {
+			l.TimeZone = "UTC"
+		} else {
+			l.TimeZone, l.AnchorDay = "", 0
+		}
+	case "anchor_day":
+		l.AnchorDay = 0
+	case "charge_refused":
+		l.ChargeRefused = false
+	}
+	return *l != before
+}

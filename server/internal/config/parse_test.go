@@ -1,0 +1,315 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// descriptor makes a rules file around the fields of one descriptor.
+func descriptor(fields string) string {
+	return "domain: d\ndescriptors:\n  - " + strings.ReplaceAll(fields, "\n", "\n    ")
+}
+
+func limit(fields string) string { return descriptor("key: a\nrate_limit: {" + fields + "}") }
+
+// verdicts are envoyproxy/ratelimit's inputs. An empty want is a file that is
+// read; any other is part of the only problem.
+var verdicts = []struct{ name, text, want string }{
+	{"empty file", "", "f:1:1: the file is empty"},
+	{"only comments", "# nothing\n", "the file is empty"},
+	{"no domain", "descriptors: []", "f:1:1: domain is missing"},
+	{"empty domain", "domain: ''", "domain is empty"},
+	{"number as domain", "domain: 5", ""},
+	{"descriptors null", "domain: d\ndescriptors:", ""},
+	{"descriptors empty", "domain: d\ndescriptors: []", ""},
+	{"descriptors a map", "domain: d\ndescriptors: {}", "f:2:14: descriptors is a map; want a list"},
+	{"descriptors text", "domain: d\ndescriptors: no", `descriptors is "no"; want a list`},
+	{"text in the list", "domain: d\ndescriptors: [a]", `"a" where a map belongs`},
+	{"nothing in the list", "domain: d\ndescriptors:\n  -", "nothing where a map belongs"},
+	{"key missing", descriptor("value: x"), "f:3:5: key is missing"},
+	{"key empty", descriptor("key: ''"), "key is empty"},
+	{"key null", descriptor("key:"), "key is empty"},
+	{"key a list", descriptor("key: []"), "key is a list; want text"},
+	{"equal entries", "domain: d\ndescriptors: [{key: a, value: x}, {key: a, value: x}]", `f:2:35: key "a" with value "x" again`},
+	{"joined alike", "domain: d\ndescriptors: [{key: a, value: b_c}, {key: a_b, value: c}]", ""},
+	{"joined alike without value", "domain: d\ndescriptors: [{key: a, value: b}, {key: a_b}]", ""},
+	{"default beside values", "domain: d\ndescriptors: [{key: a, value: b}, {key: a}]", ""},
+	{"unknown key", descriptor("key: a\nfoo: 1"), `f:4:5: unknown key "foo" in a descriptor`},
+	{"unknown key below metadata", descriptor("key: a\nmetadata: {foo: 1}"), ""},
+	{"unit at the top", "domain: d\nunit: day", `f:2:1: "unit" stands at the top level; want it in rate_limit`},
+	{"shadow_mode in rate_limit", limit("unit: day, shadow_mode: true"), `"shadow_mode" stands in rate_limit; want it in a descriptor`},
+	{"domain in a descriptor", descriptor("key: a\ndomain: d"), `want it at the top level`},
+	{"number as a key", descriptor("key: a\n5: x"), `unknown key "5"`},
+	{"list as a key", descriptor("key: a\n? [a]\n: x"), "a list as a key; want text"},
+	{"letters swapped", limit("unti: day"), `did you mean "unit"?`},
+	{"key twice", descriptor("key: a\nkey: b"), `f:4:5: "key" again in the same map`},
+	{"second document", "domain: d\n---\ndomain: e", "f:3:1: a second YAML document"},
+	{"invalid YAML", "domain: [", "f:1:1: not YAML: "},
+	{"tab", "domain: d\ndescriptors:\n\t- key: a", "not YAML: found character that cannot start any token"},
+	{"top level a list", "- a", "a list where a map belongs"},
+	{"top level a scalar", "a", `"a" where a map belongs`},
+	{"unit missing", limit("requests_per_unit: 1"), "f:4:17: unit is missing"},
+	{"unit empty", limit("unit: ''"), `unit is ""`},
+	{"unit unknown", limit("unit: unknown"), `unit is "unknown"`},
+	{"unit misspelt", limit("unit: hous"), `did you mean "hour"?`},
+	{"unit plural", limit("unit: minutes"), `did you mean "minute"?`},
+	{"unit padded", limit("unit: ' day'"), `did you mean "day"?`},
+	{"unit a number", limit("unit: 1"), `unit is "1"`},
+	{"unit a list", limit("unit: []"), `unit is a list`},
+	{"rate_limit without fields", limit(""), "unit is missing"},
+	{"rate_limit null", descriptor("key: a\nrate_limit:"), ""},
+	{"rate_limit text", descriptor("key: a\nrate_limit: 5"), `"5" where a map belongs`},
+	{"unlimited with unit", limit("unlimited: true, unit: day"), "unit beside unlimited: true"},
+	{"unlimited with unknown unit", limit("unlimited: true, unit: UNKNOWN"), ""},
+	{"unlimited with count", limit("unlimited: true, requests_per_unit: 5"), ""},
+	{"count missing", limit("unit: day"), ""},
+	{"count null", limit("unit: day, requests_per_unit: "), ""},
+	{"count 0", limit("unit: day, requests_per_unit: 0"), ""},
+	{"count largest", limit("unit: day, requests_per_unit: 4294967295"), ""},
+	{"count too large", limit("unit: day, requests_per_unit: 4294967296"), "f:4:48: requests_per_unit is 4294967296; want 0 … 4294967295"},
+	{"count negative", limit("unit: day, requests_per_unit: -1"), "requests_per_unit is -1"},
+	{"count text", limit("unit: day, requests_per_unit: ten"), `requests_per_unit is "ten"; want a whole number`},
+	{"count quoted", limit("unit: day, requests_per_unit: '10'"), `requests_per_unit is "10"; want a whole number, without quotes`},
+	{"count a fraction", limit("unit: day, requests_per_unit: 1.5"), `requests_per_unit is "1.5"`},
+	{"count with a point", limit("unit: day, requests_per_unit: 1.0"), `requests_per_unit is "1.0"`},
+	{"count with an exponent", limit("unit: day, requests_per_unit: 1e3"), `requests_per_unit is "1e3"`},
+	{"count infinite", limit("unit: day, requests_per_unit: .inf"), `requests_per_unit is ".inf"`},
+	{"count beyond int64", limit("unit: day, requests_per_unit: 99999999999999999999"), "want a whole number"},
+	{"count a list", limit("unit: day, requests_per_unit: []"), "requests_per_unit is a list"},
+	{"quoted boolean", descriptor("key: a\nshadow_mode: 'true'"), `shadow_mode is "true"; want true or false, without quotes`},
+	{"number as boolean", descriptor("key: a\nquota_mode: 1"), `quota_mode is "1"`},
+	{"maybe", descriptor("key: a\nquota_mode: maybe"), `quota_mode is "maybe"`},
+	{"odd case", descriptor("key: a\nquota_mode: tRUE"), `quota_mode is "tRUE"`},
+	{"list as boolean", descriptor("key: a\nquota_mode: []"), `quota_mode is a list`},
+	{"boolean null", descriptor("key: a\nquota_mode:"), ""},
+	{"replaces itself", limit("unit: day, name: n, replaces: [{name: n}]"), `replaces names "n", which stands in the same descriptor`},
+	{"replaces an empty name", limit("unit: day, replaces: [{name: }]"), "name is empty"},
+	{"replaces nothing", limit("unit: day, replaces: [{}]"), "name is missing"},
+	{"replaces text", limit("unit: day, replaces: [x]"), `"x" where a map belongs`},
+	{"replaces nobody", limit("unit: day, replaces: [{name: nobody}]"), ""},
+	{"one name for two", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, name: n}}, {key: b, rate_limit: {unit: day, name: n}}]", ""},
+	{"shared without star", descriptor("key: a\nvalue: x\nshare_threshold: true"), "f:5:5: share_threshold without a *"},
+	{"shared", descriptor("key: a\nvalue: x*\nshare_threshold: true"), ""},
+	{"metadata a list", descriptor("key: a\nmetadata: []"), "metadata is a list; want a map"},
+	{"metadata with a false tag", descriptor("key: a\nmetadata: {x: !!int abc}"), `metadata is "abc"`},
+	{"anchor holder", "x: &a b\ndomain: d", `f:1:1: unknown key "x" at the top level`},
+	{"declared anchor holder", "x-a: &a b\ndomain: *a", ""},
+	{"binary", "domain: !!binary aGk=", "domain is tagged"},
+	{"long value", descriptor("key: a\nvalue: " + strings.Repeat("x", 1025)), "value has 1025 bytes; want at most 1024"},
+	{"trial", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1}"), ""},
+	{"trial null", descriptor("key: a\ntrial:"), ""},
+	{"trial beside unlimited", descriptor("key: a\nrate_limit: {unlimited: true}\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1}"), ""},
+	{"trial of nothing", descriptor("key: a\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1}"), "f:4:5: trial without rate_limit"},
+	{"trial without algorithm", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {unit: day}"), "a trial without algorithm; want an algorithm: one of gcra"},
+	{"trial unlimited", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1, unlimited: true}"), "unlimited in trial; want nothing: a limit on trial"},
+	{"trial leased", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1, lease: true}"), "lease in trial"},
+	{"trial that replaces", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {algorithm: gcra, unit: day, requests_per_unit: 1, replaces: [{name: b}]}"), "replaces in trial"},
+	{"trial without a count", descriptor("key: a\nrate_limit: {unit: day}\ntrial: {algorithm: gcra, unit: day}"), "requests_per_unit is missing"},
+	{"trial a list", descriptor("key: a\nrate_limit: {unit: day}\ntrial: []"), "a list where a map belongs"},
+	{"enforce", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nenforce: 0.25%"), ""},
+	{"enforce all", descriptor("key: a\nrate_limits: [{algorithm: gcra, unit: day, requests_per_unit: 1}]\nenforce: 100%\nshadow_mode: no"), ""},
+	{"enforce null", descriptor("key: a\nenforce:"), ""},
+	{"enforce a number", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nenforce: 10"), `enforce is "10"; want 0% … 100%, with at most two decimals; did you mean "10%"?`},
+	{"enforce more than all", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nenforce: 101%"), `enforce is "101%"`},
+	{"enforce a hair", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nenforce: 0.001%"), `enforce is "0.001%"`},
+	{"enforce a list", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nenforce: []"), "enforce is a list"},
+	{"enforce nothing", descriptor("key: a\nenforce: 10%"), "enforce without algorithm; want a rate_limit that names an algorithm"},
+	{"enforce theirs", descriptor("key: a\nrate_limit: {unit: day}\nenforce: 10%"), "enforce without algorithm"},
+	{"enforce a shadow", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nshadow_mode: true\nenforce: 10%"), "enforce beside shadow_mode: true; want one of the two"},
+	{"windows", "\xef\xbb\xbfdomain: d\r\ndescriptors:\r\n- key: a\r\n", ""},
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	for _, v := range verdicts {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := config.Parse("f", []byte(v.text))
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if v.want == "" && got != "" || !strings.Contains(got, v.want) || strings.Contains(got, "\n") {
+				t.Errorf("%s\n got: %s\nwant: %s", v.text, got, v.want)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, text string) *config.Domain {
+	t.Helper()
+	d, err := config.Parse("f", []byte(text))
+	if err != nil {
+		t.Fatalf("%s\n%v", text, err)
+	}
+	return d
+}
+
+// TestSourceText wants names as they were written, whatever YAML takes them for.
+func TestSourceText(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"074763617300", "1.10", "no", "True", "0x1F", "1_000", "404", "2020-01-01", "12:30", "1.2.3", "1e3", ".inf", "<<", "a b",
+	} {
+		if got := parse(t, descriptor("key: a\nvalue: "+text)).Descriptors[0].Value; got != text {
+			t.Errorf("%s has become %s", text, got)
+		}
+	}
+}
+
+func TestEnvoyLimit(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	for unit, period := range map[string]time.Duration{
+		"second": time.Second, "MINUTE": time.Minute, "Hour": time.Hour, "day": day,
+		"week": 7 * day, "month": 30 * day, "year": 365 * day,
+	} {
+		got := parse(t, limit("requests_per_unit: 0x10, unit: "+unit)).Descriptors[0].Limits
+		want := []config.RateLimit{{
+			At: config.Position{File: "f", Line: 4, Column: 17}, Unit: strings.ToLower(unit), OnStoreFailure: config.FailError,
+			Limit: weir.Limit{Algorithm: weir.FixedWindow, Count: 16, Period: period, ChargeRefused: true},
+		}}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(weir.Limit{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestWeirLimits(t *testing.T) {
+	t.Parallel()
+	d := parse(t, descriptor(`key: a
+slot: [a]
+rate_limit: {algorithm: gcra, requests_per_unit: 10, period: 1500ms, burst: 3, name: n, replaces: [{name: m}]}
+rate_limits:
+  - {algorithm: fixed_window, requests_per_unit: 1, unit: DAY, anchor: first, charge_refused: on, on_store_failure: deny}`)).Descriptors[0]
+	want := []config.RateLimit{{
+		Name: "n", Replaces: []string{"m"}, Grouped: true,
+		Limit: weir.Limit{Algorithm: weir.GCRA, Count: 10, Period: 1500 * time.Millisecond, Burst: 3},
+	}, {
+		Grouped: true, Unit: "day", OnStoreFailure: config.FailDeny,
+		Limit: weir.Limit{Algorithm: weir.FixedWindow, Count: 1, Period: 24 * time.Hour, Anchor: weir.AnchorFirst, ChargeRefused: true},
+	}}
+	ignore := cmpopts.IgnoreFields(config.RateLimit{}, "At")
+	if diff := cmp.Diff(want, d.Limits, ignore, cmpopts.IgnoreUnexported(weir.Limit{})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a"}, d.Slot); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestAlgorithms wants every algorithm of the library to be one of the file's, and
+// in each of its limits what was written there.
+func TestAlgorithms(t *testing.T) {
+	t.Parallel()
+	domains, err := config.Load("testdata/good/algorithms.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range domains[0].Descriptors {
+		l := d.Limits[0].Limit
+		names = append(names, l.Algorithm.String())
+		if l.Algorithm.String() != d.Key || l.Count != 10 || l.ChargeRefused == (l.Algorithm == weir.Concurrency) {
+			t.Errorf("%s: %+v", d.Key, l)
+		}
+	}
+	if got := strings.Join(names, ", "); got != weir.AlgorithmNames() {
+		t.Errorf("%s, want %s", got, weir.AlgorithmNames())
+	}
+}
+
+func TestCalendar(t *testing.T) {
+	t.Parallel()
+	domains, err := config.Load("testdata/good/calendar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range domains[0].Descriptors[0].Limits {
+		got = append(got, fmt.Sprintf("%s: %v in %s from the %d.", l.Name, l.Limit.Period.Hours(), l.Limit.TimeZone, l.Limit.AnchorDay))
+	}
+	want := []string{
+		"day: 24 in Europe/Paris from the 0.", "week: 168 in America/New_York from the 0.", "month: 720 in UTC from the 31.",
+		"year: 8760 in Asia/Tokyo from the 0.", "period: 24 in UTC from the 0.",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	got := parse(t, descriptor("key: a\nmetadata: {i: 5, f: .5, t: 'x', d: 2020-01-01, b: true, n: ~, l: [&m {a: b}], m: {<<: *m, 5: c}}")).Descriptors[0].Metadata
+	want := map[string]any{
+		"i": 5, "f": .5, "t": "x", "d": "2020-01-01", "b": true, "n": nil,
+		"l": []any{map[string]any{"a": "b"}}, "m": map[string]any{"a": "b", "5": "c"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// nested is a file whose descriptors nest to a depth.
+func nested(depth int) string {
+	text := "domain: d\n"
+	for i := range depth {
+		pad := strings.Repeat("  ", i)
+		text += pad + "descriptors:\n" + pad + "- key: k\n"
+	}
+	return text
+}
+
+// TestBounds wants hostile files refused at little cost.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	bomb := "domain: d\nx-0: &x0 {k: [a,b,c,d,e,f,g,h]}\n"
+	for i := range 9 {
+		bomb += fmt.Sprintf("x-%d: &x%d [%s*x%d]\n", i+1, i+1, strings.Repeat(fmt.Sprintf("*x%d,", i), 9), i)
+	}
+	rules := "domain: d\ndescriptors:\n" + strings.Repeat("- {key: a}\n", config.MaxRules+1)
+	for name, c := range map[string]struct{ text, want string }{
+		"depth":        {nested(16), ""},
+		"too deep":     {nested(17), "descriptors nest too deep"},
+		"bomb":         {bomb + "descriptors: [{key: a, metadata: {x: *x9}}]", "too large once its aliases are replaced"},
+		"bomb of keys": {bomb + "descriptors: *x9", "a list where a map belongs"},
+		"deep data":    {"domain: d\ndescriptors: [{key: a, metadata: {x: " + strings.Repeat("[", 99) + strings.Repeat("]", 99) + "}}]", "metadata nests too deep"},
+		"rules":        {rules, "too many descriptors"},
+		"mistakes":     {"domain: d\n" + strings.Repeat("a: b\n", 5000), "more than 1000 mistakes"},
+		"brackets":     {strings.Repeat("[", 1<<20), "not YAML"},
+		"size":         {strings.Repeat("#\n", 1<<20), "the file is too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			_, err := config.Parse("f", []byte(c.text))
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Parse = %.300v", err)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+// TestLargest wants a file with as many rules as there may be to be read.
+func TestLargest(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	for i := range config.MaxRules {
+		fmt.Fprintf(&b, "- {key: k, value: v%d, rate_limit: {algorithm: gcra, unit: day, requests_per_unit: 9, burst: 3}}\n", i)
+	}
+	if got := len(parse(t, b.String()).Descriptors); got != config.MaxRules {
+		t.Errorf("%d rules", got)
+	}
+}

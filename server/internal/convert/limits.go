@@ -1,0 +1,150 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// maxNameBytes is the length of the longest name of a zone or a variable.
+const maxNameBytes = 128
+
+// A zone is a limit_req_zone: a rate for each value of a key.
+type zone struct {
+	at   place
+	name string
+	key  key
+	text string // as it was written
+	rate int64
+	unit string
+}
+
+// A key is the text whose values are counted, taken apart.
+type key struct {
+	text      string
+	variables []string // in order, without "$"
+}
+
+// A use is a limit_req: a zone where it applies.
+type use struct {
+	at    place
+	zone  *zone
+	text  string
+	burst int64
+	delay string // "", "nodelay", or how many requests pass undelayed
+}
+
+// newKey takes the key of a zone apart. An address is one, as text or not.
+func newKey(text string) key {
+	k := key{text: text}
+	for _, part := range strings.Split(text, "$")[1:] {
+		name, braced := strings.CutPrefix(part, "{")
+		if braced {
+			name, _, _ = strings.Cut(name, "}")
+		} else if end := strings.IndexFunc(part, func(r rune) bool { return !named(r) }); end >= 0 {
+			name = part[:end]
+		}
+		if name == "binary_remote_addr" {
+			name = "remote_addr"
+		}
+		if name != "" && !slices.Contains(k.variables, name) {
+			k.variables = append(k.variables, name)
+		}
+	}
+	return k
+}
+
+// named reports whether a name can have the character.
+func named(r rune) bool {
+	return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+}
+
+// newZone reads a limit_req_zone.
+func newZone(d *directive) (*zone, error) {
+	z := &zone{at: d.at, text: strings.Join(d.words, " "), rate: 1, unit: "second"}
+	if len(d.words) < 3 {
+		return nil, fmt.Errorf("%s: want a key, zone= and rate=", z.text)
+	}
+	z.key = newKey(d.words[1])
+	for _, word := range d.words[2:] {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "zone":
+			z.name, _, _ = strings.Cut(value, ":")
+		case "rate":
+			if err := z.setRate(value); err != nil {
+				return nil, err
+			}
+		case "sync":
+		default:
+			return nil, fmt.Errorf("%s: %s is not known", z.text, word)
+		}
+	}
+	return z, z.check()
+}
+
+// check finds what no rule can carry.
+func (z *zone) check() error {
+	printable := func(r rune) bool { return unicode.IsPrint(r) && r != utf8.RuneError }
+	switch {
+	case z.name == "":
+		return fmt.Errorf("%s: zone= is missing", z.text)
+	case len(z.name) > maxNameBytes || strings.ContainsFunc(z.name, func(r rune) bool { return !printable(r) }):
+		return fmt.Errorf("zone=%q: want at most %d bytes of printable text", z.name, maxNameBytes)
+	case len(z.key.variables) >= config.MaxDepth:
+		return fmt.Errorf("a key of %d variables: want less than %d", len(z.key.variables), config.MaxDepth)
+	case slices.ContainsFunc(z.key.variables, func(v string) bool { return len(v) > maxNameBytes }):
+		return fmt.Errorf("a key with a long variable: want at most %d bytes", maxNameBytes)
+	}
+	return nil
+}
+
+func (z *zone) setRate(text string) error {
+	number, perSecond := strings.CutSuffix(text, "r/s")
+	number, perMinute := strings.CutSuffix(number, "r/m")
+	if perMinute {
+		z.unit = "minute"
+	}
+	rate, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || perSecond == perMinute || rate < 1 || rate > weir.MaxCost {
+		return fmt.Errorf("rate=%s: want 1r/s … %dr/s, or r/m", text, weir.MaxCost)
+	}
+	z.rate = rate
+	return nil
+}
+
+// newUse reads a limit_req.
+func newUse(d *directive, zones map[string]*zone) (use, error) {
+	u := use{at: d.at, text: strings.Join(d.words, " ")}
+	for _, word := range d.words[1:] {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "zone":
+			if u.zone = zones[value]; u.zone == nil {
+				return u, fmt.Errorf("%s: no limit_req_zone is called %s", u.text, value)
+			}
+		case "burst":
+			burst, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || burst < 0 || burst >= weir.MaxCost {
+				return u, fmt.Errorf("%s: want 0 … %d", word, weir.MaxCost-1)
+			}
+			u.burst = burst
+		case "nodelay":
+			u.delay = "nodelay"
+		case "delay":
+			u.delay = value
+		default:
+			return u, fmt.Errorf("%s: %s is not known", u.text, word)
+		}
+	}
+	if u.zone == nil {
+		return u, fmt.Errorf("%s: zone= is missing", u.text)
+	}
+	return u, nil
+}

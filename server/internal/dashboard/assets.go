@@ -1,0 +1,78 @@
+package dashboard
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/uplot"
+)
+
+//go:embed assets
+var files embed.FS
+
+const assetPath = "/dashboard/assets/"
+
+// An asset is a file that never changes under its name, which has its digest.
+type asset struct {
+	name, mediaType string
+	text            []byte
+}
+
+var mediaTypes = map[string]string{
+	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// loadAssets returns the files by the names that they are served under.
+func loadAssets() map[string]*asset {
+	licence := "/*!\n" + uplot.Licence + "*/\n"
+	all := map[string]*asset{}
+	add := func(name string, text []byte) {
+		ext, sum := path.Ext(name), sha256.Sum256(text)
+		served := strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:8]) + ext
+		all[served] = &asset{name, mediaTypes[ext], text}
+	}
+	add("uplot.js", []byte(licence+uplot.JS))
+	add("uplot.css", []byte(licence+uplot.CSS))
+	entries, err := files.ReadDir("assets")
+	if err != nil {
+		panic(fmt.Sprintf("dashboard: embedded files: %v", err))
+	}
+	for _, e := range entries {
+		text, err := files.ReadFile("assets/" + e.Name())
+		if err != nil {
+			panic(fmt.Sprintf("dashboard: embedded file %s: %v", e.Name(), err))
+		}
+		if mediaTypes[path.Ext(e.Name())] != "" {
+			add(e.Name(), text)
+		}
+	}
+	return all
+}
+
+// url is where a file is served.
+func (d *Dashboard) url(name string) (string, error) {
+	for served, a := range d.assets {
+		if a.name == name {
+			return assetPath + served, nil
+		}
+	}
+	return "", fmt.Errorf("dashboard: no file %s", name)
+}
+
+func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
+	a := d.assets[strings.TrimPrefix(r.URL.Path, assetPath)]
+	if a == nil {
+		(&problem.Document{Status: http.StatusNotFound, Detail: "there is no such file"}).Write(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", a.mediaType)
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(a.text)
+}

@@ -1,0 +1,149 @@
+package dashboard
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+// A span is a piece of the past that a page can show.
+type span struct {
+	Name  string
+	Title string
+	long  time.Duration
+}
+
+// Each is as long as it is kept in its steps, but for the one that has not ended.
+var spans = []span{
+	{"5m", "5 min", 299 * time.Second},
+	{"1h", "1 h", 359 * 10 * time.Second},
+	{"6h", "6 h", 359 * time.Minute},
+}
+
+// A view is what a page wants to see of the past.
+type view struct {
+	span         time.Duration
+	domain, rule string // of one limit; empty for all
+	sent         int64  // when the last point that was sent began; 0 before the first
+}
+
+func parseView(query url.Values) (view, *weir.InvalidError) {
+	name := query.Get("span")
+	for _, s := range spans {
+		if s.Name == name {
+			return view{span: s.long, domain: query.Get("domain"), rule: query.Get("rule")}, nil
+		}
+	}
+	return view{}, &weir.InvalidError{Field: "span", Value: strconv.Quote(name[:min(len(name), 20)]), Want: "5m, 1h or 6h"}
+}
+
+// A chart is what became of charges, and how long calls took, over time. All lists
+// have an element for each point.
+type chart struct {
+	Start         int64    `json:"start"`  // of the first point, in Unix seconds
+	Step          int64    `json:"step"`   // in seconds
+	Points        int      `json:"points"` // that the whole span has
+	Granted       []uint32 `json:"granted"`
+	Refused       []uint32 `json:"refused"`
+	Spared        []uint32 `json:"spared"`
+	ShadowRefused []uint32 `json:"shadow_refused"`
+	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
+	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge
+	// the limit, or of all.
+	P50 []int64 `json:"p50"`
+	P99 []int64 `json:"p99"`
+	// Sources are who decided how often, in the whole span; [undecided] for nobody.
+	Sources map[string]uint64 `json:"sources"`
+}
+
+// chart returns the points that were not sent yet; nil before the first second has
+// passed.
+func (v *view) chart(r *traffic.Recorder) *chart {
+	w := r.History(v.span)
+	if w.Latency == nil {
+		return nil
+	}
+	step := int64(w.Step / time.Second)
+	c := &chart{Start: w.Start.Unix(), Step: step, Points: w.Points, Sources: map[string]uint64{}}
+	skip := 0
+	if v.sent > 0 {
+		skip = min(max(0, int((v.sent-c.Start)/step)+1), w.Points)
+	}
+	c.Start += int64(skip) * step
+	v.sent = w.Start.Unix() + int64(w.Points-1)*step
+	for i := range w.Series {
+		if s := &w.Series[i]; v.rule == "" && !s.Trial || v.wants(s.Domain, s.Rule, s.Trial) {
+			to := c.line(s.Decision)
+			*to = sum(*to, s.Counts[skip:])
+			for _, n := range s.Counts {
+				c.Sources[decider(s.Decision, s.Source)] += uint64(n)
+			}
+		}
+	}
+	for _, l := range v.latency(&w)[skip:] {
+		c.P50 = append(c.P50, l.P50.Nanoseconds())
+		c.P99 = append(c.P99, l.P99.Nanoseconds())
+	}
+	c.fill(w.Points - skip)
+	return c
+}
+
+// wants reports whether the page wants to see the limit alone.
+func (v *view) wants(domain, rule string, trial bool) bool {
+	return shown(rule, trial) == v.rule && domain == v.domain
+}
+
+// latency returns how long calls took that the page wants to see.
+func (v *view) latency(w *traffic.Window) []traffic.Latency {
+	if v.rule == "" {
+		return w.Latency
+	}
+	for i := range w.Timings {
+		if t := &w.Timings[i]; v.wants(t.Domain, t.Rule, t.Trial) {
+			return t.Steps
+		}
+	}
+	return make([]traffic.Latency, w.Points)
+}
+
+// undecided is who decided where an error was the answer.
+const undecided = "error"
+
+// decider names who decided.
+func decider(d traffic.Decision, source weir.Source) string {
+	if d == traffic.Failed {
+		return undecided
+	}
+	return source.String()
+}
+
+func (c *chart) line(d traffic.Decision) *[]uint32 {
+	switch d {
+	case traffic.Refused:
+		return &c.Refused
+	case traffic.Spared:
+		return &c.Spared
+	case traffic.ShadowRefused:
+		return &c.ShadowRefused
+	case traffic.Failed:
+		return &c.Failed
+	}
+	return &c.Granted
+}
+
+// fill gives lists that have nothing as many points as the others.
+func (c *chart) fill(points int) {
+	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.Spared, &c.ShadowRefused, &c.Failed} {
+		if *line == nil {
+			*line = make([]uint32, points)
+		}
+	}
+	for _, line := range []*[]int64{&c.P50, &c.P99} {
+		if *line == nil {
+			*line = make([]int64, points)
+		}
+	}
+}

@@ -1,0 +1,349 @@
+package dashboard_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/storetest"
+)
+
+var update = flag.Bool("update", false, "make the pictures of the docs anew")
+
+const shop = `domain: shop
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: steady, requests_per_unit: 600, unit: minute, algorithm: gcra, burst: 30}
+      - {name: daily, requests_per_unit: 50000, unit: day, algorithm: fixed_window}
+  - key: path
+    value: /login
+    rate_limit: {requests_per_unit: 5, unit: minute, algorithm: sliding_log}
+  - key: path
+    value: /search
+    shadow_mode: true
+    rate_limit: {requests_per_unit: 20, unit: second, algorithm: token_bucket, burst: 20}
+  - key: plan
+    value: enterprise
+    rate_limit: {unlimited: true}
+`
+
+// A shopServer is a server with rules of its own, on free ports.
+type shopServer struct {
+	*testing.T
+	http, admin string // URLs
+	config      string
+	stop        func()
+}
+
+func serve(t *testing.T, token string) *shopServer {
+	t.Helper()
+	return serveIn(t, t.TempDir(), token)
+}
+
+// serveIn serves rules of a folder, with options changed.
+func serveIn(t *testing.T, folder, token string, change ...func(*app.Options)) *shopServer {
+	t.Helper()
+	s := &shopServer{T: t, config: filepath.Join(folder, "shop.yaml")}
+	s.write(shop)
+	o := app.Options{Config: s.config, HTTP: "127.0.0.1:0", GRPC: "off", Admin: app.AdminOptions{Address: "127.0.0.1:0"}}
+	if token != "" {
+		o.Admin.TokenFile = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(o.Admin.TokenFile, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	app, err := app.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stop = func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := app.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(s.stop)
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range app.Addrs() {
+		switch a.Protocol {
+		case "http":
+			s.http = "http://" + a.Address
+		case "admin":
+			s.admin = "http://" + a.Address
+		}
+	}
+	return s
+}
+
+func (s *shopServer) write(rules string) {
+	s.Helper()
+	if err := os.WriteFile(s.config, []byte(rules), 0o600); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// ask asks whether a request fits, and returns the status.
+func (s *shopServer) ask(key, value string) int {
+	s.Helper()
+	resp, err := http.Get(s.http + "/v1/auth?" + url.Values{"domain": {"shop"}, key: {value}}.Encode())
+	if err != nil {
+		s.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// count asks n times and returns how often the request was granted.
+func (s *shopServer) count(key, value string, n int) (granted int) {
+	for range n {
+		if s.ask(key, value) == http.StatusNoContent {
+			granted++
+		}
+	}
+	return granted
+}
+
+// row is an expression for the texts of one limit's row.
+func row(rule string) string {
+	return `[...document.querySelectorAll("#limits tr")].find((r) => r.dataset.is === "shop\n` + rule + `")`
+}
+
+// TestShowsTraffic compares what is shown with what was sent.
+func TestShowsTraffic(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions canvas")))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	for round := 1; round <= 2; round++ {
+		if got := s.count("path", "/login", 12); round == 1 && got != 5 {
+			t.Fatalf("%d granted, want 5", got)
+		}
+		s.count("user", "ann & <b>bob</b>", 4)
+		logins := fmt.Sprintf(`[...%s.querySelectorAll(".n")].slice(4).map((e) => e.textContent).join() === "5,%d,0,0"`, row("path=/login"), 12*round-5)
+		b.until(row("path=/login") + ` && ` + logins)
+		b.until(fmt.Sprintf(`%s.querySelectorAll(".n")[4].textContent === "%d"`, row("steady"), 4*round))
+		b.until(fmt.Sprintf(`document.querySelector("#top-refused b").textContent === "%d"`, 12*round-5))
+		b.until(fmt.Sprintf(`document.querySelectorAll("#tail tr:not(.none)").length === %d`, 12*round-5))
+	}
+	if got := b.text(`document.querySelector("#top-used .key").textContent + document.querySelector("#tail .key").textContent`); got != "user=ann & <b>bob</b>path=/login" {
+		t.Errorf("the keys are %q", got)
+	}
+	// The chart has every charge.
+	b.until(`charts.past().granted.reduce((a, n) => a + n, 0) === 5 + 2 * 8 && charts.past().refused.reduce((a, n) => a + n, 0) === 19`)
+	b.until(`Number(document.getElementById("offered").textContent) >= 0 && document.getElementById("p99").textContent !== "–"`)
+	// How long calls took, and who decided, of each limit.
+	figure := func(rule string, n int) string {
+		return fmt.Sprintf(`%s.querySelectorAll(".n")[%d].textContent`, row(rule), n)
+	}
+	b.until(`/[µnm]s$/.test(` + figure("steady", 2) + `) && /[µnm]s$/.test(` + figure("steady", 3) + `) && ` + figure("path=/search", 3) + ` === "–"`)
+	b.until(row("steady") + `.lastElementChild.textContent === "store" && ` + row("path=/search") + `.querySelector(".tag").textContent === "shadow"`)
+	// One limit alone.
+	b.do(chromedp.SetValue(chromedp.CSS("#pick"), `["shop","daily"]`))
+	b.text(`document.getElementById("pick").dispatchEvent(new Event("change"))`)
+	b.until(`charts.past() && charts.past().granted.reduce((a, n) => a + n, 0) === 8 && charts.past().refused.every((n) => n === 0)`)
+	b.until(`charts.past().p50.filter((ns) => ns > 0).length > 0 && document.getElementById("latency-of").textContent === "Latency of calls that charge daily"`)
+	b.do(chromedp.SetValue(chromedp.CSS("#pick"), `["shop","path=/search"]`))
+	b.text(`document.getElementById("pick").dispatchEvent(new Event("change"))`)
+	b.until(`charts.past() && charts.past().p50.every((ns) => ns === 0)`)
+	for _, span := range []string{"1h", "6h"} {
+		b.do(chromedp.Click(chromedp.CSS(`[data-span="` + span + `"]`)))
+		b.until(fmt.Sprintf(`charts.past() && charts.past().step === %d`, map[string]int{"1h": 10, "6h": 60}[span]))
+	}
+	if said := b.complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestActsOnKeys looks at a key, blocks it and lets it in again, by the keyboard.
+func TestActsOnKeys(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	if got := s.ask("user", "bob"); got != http.StatusNoContent {
+		t.Fatalf("bob is answered %d", got)
+	}
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#top-used button.key")))
+	b.do(chromedp.Focus(chromedp.CSS("#top-used button.key")), chromedp.KeyEvent("\r"))
+	b.until(`document.querySelectorAll("#answer .known").length === 2 && document.getElementById("entry").value === "user=bob"`)
+	press := func(action, done string) {
+		t.Helper()
+		b.do(chromedp.Focus(chromedp.CSS(`[data-action="`+action+`"]`)), chromedp.KeyEvent("\r"))
+		b.until(`document.getElementById("done").textContent.includes("` + done + `")`)
+	}
+	press("block", "user=bob is blocked, in this process")
+	if got := s.ask("user", "bob"); got != http.StatusTooManyRequests {
+		t.Errorf("blocked: %d", got)
+	}
+	b.until(`document.querySelectorAll("#overrides .tag.bad").length === 2`)
+	press("clear", "its own limit again")
+	press("reset", "fresh")
+	if got := s.ask("user", "bob"); got != http.StatusNoContent {
+		t.Errorf("cleared: %d", got)
+	}
+	press("override", "limit is") // what is missing is named
+	b.do(chromedp.SendKeys(chromedp.CSS("#limit"), "2/min burst 2"), chromedp.SendKeys(chromedp.CSS("#name"), "steady"))
+	press("override", "has another limit")
+	if got := s.count("user", "bob", 5); got != 1 {
+		t.Errorf("overridden: %d granted, want 1 beside the one before", got)
+	}
+	if said := b.complaints("400 (Bad Request)"); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestKeyboardReachesEverything walks through the page with the tabulator.
+func TestKeyboardReachesEverything(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	s.count("path", "/login", 7)
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	wanted := b.text(`[...document.querySelectorAll("a, button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()).length`)
+	b.text(`(document.body.focus(), window.reached = new Set())`)
+	for step := range 200 {
+		b.do(chromedp.KeyEvent("\t"))
+		if step == 0 {
+			if first := b.text(`document.activeElement.className`); first != "skip" {
+				t.Errorf("the first stop is %q", first)
+			}
+		}
+		if b.text(`(window.reached.add(document.activeElement), window.reached.delete(document.body), window.reached.size)`) == wanted {
+			return
+		}
+	}
+	t.Errorf("%s of %s are reached", b.text("window.reached.size"), wanted)
+}
+
+// TestReload shows rules that came into force, and what is wrong with those that
+// did not.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#rules-part table")))
+	s.write(strings.Replace(shop, "algorithm: sliding_log", "algorithm: sliding_lag", 1))
+	b.do(chromedp.WaitVisible(chromedp.CSS("#reload")))
+	b.until(`document.getElementById("reload-error").textContent.includes("sliding_log")`)
+	b.until(`document.getElementById("checks").textContent.includes("rules: ")`)
+	s.write(strings.Replace(shop, "/login", "/sign-in", 1))
+	b.until(`document.getElementById("reload").hidden && document.getElementById("rules-part").textContent.includes("shop/path=/sign-in")`)
+	if said := b.complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestLogin asks for the token first.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "correct-horse-battery")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#token")))
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"), chromedp.WaitVisible(chromedp.CSS("#wrong")))
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "correct-horse-battery\r"), chromedp.WaitVisible(chromedp.CSS("#chart-decisions")))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	if got := b.text("document.cookie"); got != "" {
+		t.Errorf("scripts see the cookie %q", got)
+	}
+	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=eve"), chromedp.Click(chromedp.CSS(`[data-action="block"]`)))
+	b.until(`document.getElementById("done").textContent.includes("blocked")`)
+	if got := s.ask("user", "eve"); got != http.StatusTooManyRequests {
+		t.Errorf("blocked: %d", got)
+	}
+	b.do(chromedp.Click(chromedp.CSS("header form button")), chromedp.WaitVisible(chromedp.CSS("#token")))
+	if said := b.complaints("401 (Unauthorized)"); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// pictures are how the docs show the page.
+var pictures = []struct {
+	name, scheme, part string
+	width, height      int64
+}{
+	{"dashboard-light", "light", "traffic", 1200, 1000},
+	{"dashboard-dark", "dark", "traffic", 1200, 1000},
+	{"dashboard-keys", "light", "keys", 1200, 1000},
+	{"dashboard-key", "light", "one", 1200, 620},
+	{"dashboard-store", "light", "store", 1200, 900},
+	{"dashboard-phone", "dark", "traffic", 320, 760},
+}
+
+// TestFits demands that no page is wider than what it is shown on, light and dark.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	folder, rounds := t.TempDir(), 15
+	if *update {
+		// The docs show where rules stand.
+		folder, rounds = filepath.Join(os.TempDir(), "weir-rules"), 900
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	}
+	sentinel := storetest.StartSentinel(t, 1)
+	shared := func(o *app.Options) {
+		o.Store, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second
+	}
+	serveIn(t, t.TempDir(), "", shared)
+	b, s := open(t), serveIn(t, folder, "", shared)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	b.scheme("light")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
+	for round := range rounds {
+		s.count("path", "/login", round%6/5)
+		s.count("path", "/search", int(4+2.5*math.Sin(float64(round)/60)))
+		for user := range 7 {
+			s.count("user", fmt.Sprint("customer-", 4000+user*user*7), int(float64(user)*0.4+0.5+math.Sin(float64(round+50*user)/70)+float64(round%3)/3))
+		}
+		<-tick.C
+	}
+	long := strings.Repeat("long", 60)
+	if !*update {
+		s.count("user", long, 40)
+	}
+	b.do(chromedp.Click(chromedp.CSS("#top-refused button.key")), chromedp.WaitVisible(chromedp.CSS("#answer .known")))
+	for _, p := range pictures {
+		b.scheme(p.scheme)
+		b.do(chromedp.EmulateViewport(p.width, p.height))
+		b.until(fmt.Sprintf("innerWidth === %d && document.querySelector('#chart-decisions canvas').clientWidth < innerWidth", p.width))
+		b.until(`document.documentElement.scrollWidth <= innerWidth`)
+		want := map[string]string{"light": "rgb(246, 247, 249)", "dark": "rgb(14, 17, 22)"}[p.scheme]
+		if got := b.text("getComputedStyle(document.body).backgroundColor"); got != want {
+			t.Errorf("%s: the background is %q", p.scheme, got)
+		}
+		if *update {
+			b.text(`scrollTo(0, 0)`)
+			if p.part != "traffic" {
+				b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))
+			}
+			b.picture(p.name)
+		}
+	}
+	if said := b.complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// picture writes what is seen into the docs.
+func (b *browser) picture(name string) {
+	b.Helper()
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	b.must(name, err)
+	b.must(name, os.WriteFile(filepath.Join("..", "..", "..", "docs", "pictures", name+".png"), png, 0o644))
+}

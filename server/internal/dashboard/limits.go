@@ -1,0 +1,169 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+const (
+	maxLimits = 100
+	// recent is how much of the past a limit's line shows.
+	recent = time.Minute
+)
+
+// limitState is what became of the charges of one limit since it is in force, and
+// second by second in the last minute.
+type limitState struct {
+	Domain        string   `json:"domain"`
+	Rule          string   `json:"rule"`
+	Mode          string   `json:"mode,omitempty"` // how it refuses, if not everybody
+	Granted       uint64   `json:"granted"`
+	Refused       uint64   `json:"refused"`
+	Spared        uint64   `json:"spared"`
+	ShadowRefused uint64   `json:"shadow_refused"`
+	Failed        uint64   `json:"failed"`
+	Passed        []uint32 `json:"passed"`  // granted and spared a second
+	Stopped       []uint32 `json:"stopped"` // refused a second, shadow or not
+	Errors        []uint32 `json:"errors"`  // without a decision a second
+	// P50 and P99 are how long the calls took that charged it lately, in
+	// nanoseconds; 0 without any.
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+	// Sources are who decided how often, since it is in force; [undecided] for nobody.
+	Sources map[string]uint64 `json:"sources"`
+}
+
+// limitStates are the states of limits by their names.
+type limitStates struct {
+	all []limitState
+	at  map[[2]string]int
+}
+
+// of returns the state of a limit, a new one if there is none yet.
+func (s *limitStates) of(domain, rule string, trial bool) *limitState {
+	name := [2]string{domain, shown(rule, trial)}
+	i, known := s.at[name]
+	if !known {
+		i = len(s.all)
+		s.at[name] = i
+		s.all = append(s.all, limitState{Domain: domain, Rule: name[1], Sources: map[string]uint64{}})
+	}
+	return &s.all[i]
+}
+
+// shown tells a rule's limit on trial from its live one.
+func shown(rule string, trial bool) string {
+	if trial {
+		return rule + " (on trial)"
+	}
+	return rule
+}
+
+// limits returns what became of each limit's charges, those with most in the last
+// minute first where there are too many to be shown.
+func (d *Dashboard) limits() (all []limitState, left int) {
+	states := &limitStates{all: []limitState{}, at: map[[2]string]int{}}
+	for _, t := range d.Traffic.Totals() {
+		l := states.of(t.Domain, t.Rule, t.Trial)
+		*l.total(t.Decision) += t.Count
+		if t.Count > 0 {
+			l.Sources[decider(t.Decision, t.Source)] += t.Count
+		}
+	}
+	states.addRecent(d.Traffic.History(recent))
+	all = states.all
+	if len(all) > maxLimits {
+		slices.SortStableFunc(all, func(a, b limitState) int { return cmp.Compare(b.lately(), a.lately()) })
+		all, left = all[:maxLimits], len(all)-maxLimits
+	}
+	modes := modesOf(d.Rules())
+	for i := range all {
+		all[i].Mode = modes[[2]string{all[i].Domain, all[i].Rule}]
+	}
+	return all, left
+}
+
+// addRecent adds the last minute.
+func (s *limitStates) addRecent(w traffic.Window) {
+	for i := range w.Series {
+		series := &w.Series[i]
+		l := s.of(series.Domain, series.Rule, series.Trial)
+		to := &l.Passed
+		switch series.Decision {
+		case traffic.Refused, traffic.ShadowRefused:
+			to = &l.Stopped
+		case traffic.Failed:
+			to = &l.Errors
+		}
+		*to = sum(*to, series.Counts)
+	}
+	for i := range w.Timings {
+		t := &w.Timings[i]
+		l := s.of(t.Domain, t.Rule, t.Trial)
+		l.P50, l.P99 = t.Lately.P50.Nanoseconds(), t.Lately.P99.Nanoseconds()
+	}
+}
+
+// modesOf says of the limits that do not refuse everybody, by their names, what they
+// do.
+func modesOf(set *rules.Set) map[[2]string]string {
+	modes := map[[2]string]string{}
+	for _, r := range set.Rules() {
+		if mode := modeOf(r); mode != "" {
+			for _, l := range r.Limits {
+				modes[[2]string{r.Domain, l.Name}] = mode
+			}
+		}
+	}
+	return modes
+}
+
+// modeOf says what a rule does that does not refuse everybody.
+func modeOf(r *rules.Rule) string {
+	switch {
+	case r.Shadow:
+		return "shadow"
+	case r.Unenforced > 0:
+		return "enforced for " + (config.Whole - r.Unenforced).String()
+	}
+	return ""
+}
+
+func (l *limitState) total(d traffic.Decision) *uint64 {
+	switch d {
+	case traffic.Refused:
+		return &l.Refused
+	case traffic.Spared:
+		return &l.Spared
+	case traffic.ShadowRefused:
+		return &l.ShadowRefused
+	case traffic.Failed:
+		return &l.Failed
+	}
+	return &l.Granted
+}
+
+func (l *limitState) lately() (n uint64) {
+	for _, counts := range [][]uint32{l.Passed, l.Stopped, l.Errors} {
+		for _, c := range counts {
+			n += uint64(c)
+		}
+	}
+	return n
+}
+
+// sum adds counts to others of as many points; to none yet.
+func sum(to, counts []uint32) []uint32 {
+	if to == nil {
+		return slices.Clone(counts)
+	}
+	for i, n := range counts {
+		to[i] += n
+	}
+	return to
+}

@@ -1,0 +1,147 @@
+package dashboard
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+const (
+	loginPath  = "/dashboard/login"
+	logoutPath = "/dashboard/logout"
+	cookieName = "weir_session"
+	// sessionLife is how long a login lasts.
+	sessionLife = 12 * time.Hour
+	// maxSessions bounds the logins at a time: one more ends the oldest.
+	maxSessions = 64
+	// maxForm is the largest form read, in bytes.
+	maxForm = 8 << 10
+)
+
+// sessions are the logins in force, by digests of what browsers were given.
+type sessions struct {
+	mu   sync.Mutex
+	open map[[sha256.Size]byte]login
+}
+
+// A login is until when a browser is let in, and for what was said.
+type login struct {
+	end  time.Time
+	said string
+}
+
+// begin begins a session and returns what the browser has to say.
+func (s *sessions) begin(said string, now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[[sha256.Size]byte]login{}
+	}
+	for len(s.open) >= maxSessions {
+		delete(s.open, s.oldest())
+	}
+	// Text has 128 bits of randomness at least.
+	secret := rand.Text()
+	s.open[sha256.Sum256([]byte(secret))] = login{now.Add(sessionLife), said}
+	return secret
+}
+
+func (s *sessions) oldest() (first [sha256.Size]byte) {
+	var ends time.Time
+	for digest, l := range s.open {
+		if ends.IsZero() || l.end.Before(ends) {
+			first, ends = digest, l.end
+		}
+	}
+	return first
+}
+
+// known returns what was said for a session that has not ended.
+func (s *sessions) known(secret string, now time.Time) (said string, found bool) {
+	digest := sha256.Sum256([]byte(secret))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, found := s.open[digest]
+	if found && !now.Before(l.end) {
+		delete(s.open, digest)
+		return "", false
+	}
+	return l.said, found
+}
+
+func (s *sessions) close(secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, sha256.Sum256([]byte(secret)))
+}
+
+// Admits returns who sent a request, and whether that is a browser that has logged in
+// with a token that is still right.
+func (d *Dashboard) Admits(r *http.Request) (*callers.Identity, bool) {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return nil, false
+	}
+	said, found := d.sessions.known(cookie.Value, d.Now())
+	if !found || d.Callers == nil {
+		return nil, found
+	}
+	return d.Callers.Find(said)
+}
+
+// Ask answers who has not logged in: with the form that asks for the token where a
+// browser wants a page, with what that form is made of and sent to. It reports
+// false, and answers nothing, where the request is none of these.
+func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == loginPath:
+		d.login(w, r)
+	case get && strings.HasPrefix(r.URL.Path, assetPath):
+		d.asset(w, r)
+	case get && r.URL.Path == "/":
+		d.askToken(w, r, "")
+	default:
+		return false
+	}
+	return true
+}
+
+// login opens a session for who knows the token.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	shown := callers.FromRequest(r)
+	shown.Token, shown.Shown = r.PostFormValue("token"), true
+	if _, known := d.Callers.Authenticate(shown); !known {
+		shown.HangUp(w)
+		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
+		d.askToken(w, r, "That is not the token.")
+		return
+	}
+	if d.Callers != nil {
+		http.SetCookie(w, d.cookie(d.sessions.begin(shown.Token, d.Now()), sessionLife))
+		d.Logger.InfoContext(r.Context(), "somebody logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
+	}
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// logout ends the browser's session.
+func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		d.sessions.close(cookie.Value)
+	}
+	http.SetCookie(w, d.cookie("", -time.Second))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (d *Dashboard) cookie(value string, life time.Duration) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: "/", MaxAge: int(life / time.Second),
+		HttpOnly: true, Secure: d.Secure, SameSite: http.SameSiteStrictMode,
+	}
+}

@@ -1,0 +1,179 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/server/internal/admin"
+	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+const (
+	maxTop       = 10
+	maxOverrides = 50
+	// patience is how long a page waits for the store.
+	patience = 500 * time.Millisecond
+	// maxThrottled is how long keys of CL.THROTTLE are surely not cut, in bytes.
+	maxThrottled = 240
+)
+
+// A state is everything that a page shows but the rules.
+type state struct {
+	At int64 `json:"at"` // in Unix milliseconds
+	// State is that of /readyz; Reason is the check that it is due to.
+	State  string  `json:"state"`
+	Reason string  `json:"reason,omitempty"`
+	Checks []check `json:"checks"`
+	Facts  []Fact  `json:"facts"`
+	Nodes  []Node  `json:"nodes"`
+	// StoreError says why the store reaches no decision.
+	StoreError string `json:"store_error,omitempty"`
+	Loaded     int64  `json:"loaded"` // when the rules came into force, in Unix microseconds
+	// ReloadError says why the files as they are now are not in force.
+	ReloadError string `json:"reload_error,omitempty"`
+
+	Limits []limitState `json:"limits"`
+	// LimitsLeft is how many limits are too many to be shown.
+	LimitsLeft int        `json:"limits_left,omitempty"`
+	Refused    []topState `json:"refused"`
+	Used       []topState `json:"used"`
+
+	Overrides     []overrideState `json:"overrides"`
+	OverridesLeft int             `json:"overrides_left,omitempty"`
+
+	Chart    *chart    `json:"chart,omitempty"`
+	Refusals []refusal `json:"refusals,omitempty"`
+	Missed   uint64    `json:"missed,omitempty"`
+}
+
+type check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// A key is how a page names a key, with what it takes to look at it or to change it.
+type key struct {
+	Key     string   `json:"key"`
+	Domain  string   `json:"domain,omitempty"`
+	Entries []string `json:"entries,omitempty"` // KEY=VALUE; none where nobody can tell them
+}
+
+type topState struct {
+	key
+	Rule  string `json:"rule"`
+	Count uint64 `json:"count"`
+	Error uint64 `json:"error,omitempty"`
+}
+
+type overrideState struct {
+	key
+	Limit string `json:"limit"` // what holds instead: "blocked", "no limit" or a limit
+	Until int64  `json:"until"` // in Unix milliseconds
+}
+
+type refusal struct {
+	key
+	At         int64  `json:"at"` // in Unix milliseconds
+	Rule       string `json:"rule"`
+	Cost       int64  `json:"cost"`
+	Source     string `json:"source"`
+	RetryAfter int64  `json:"retry_after_ms"` // -1: never
+	Shadow     bool   `json:"shadow,omitempty"`
+}
+
+// now is how everything is.
+func (d *Dashboard) now(ctx context.Context) *state {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	loaded, store := d.Loaded(), d.Store(ctx)
+	s := &state{
+		At: time.Now().UnixMilli(), Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
+		Refused: d.top(d.Traffic.TopRefused(maxTop)), Used: d.top(d.Traffic.TopUsed(maxTop)),
+	}
+	if loaded.Err != nil {
+		s.ReloadError = loaded.Err.Error()
+	}
+	if store.Err != nil {
+		s.StoreError = store.Err.Error()
+	}
+	s.judge(d.Checks(ctx))
+	s.Limits, s.LimitsLeft = d.limits()
+	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
+	return s
+}
+
+// judge tells the checks, and the state that follows from them: what keeps the server
+// from being ready goes before what only degrades it.
+func (s *state) judge(checks []httpapi.Check) {
+	s.State = httpapi.StateOf(checks)
+	bearable := s.State == httpapi.StateDegraded
+	for _, c := range checks {
+		told := check{Name: c.Name, OK: c.Err == nil}
+		if c.Err != nil {
+			told.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
+			if s.Reason == "" && c.Bearable == bearable {
+				s.Reason, _, _ = strings.Cut(c.Name+": "+told.Detail, "\n")
+			}
+		}
+		s.Checks = append(s.Checks, told)
+	}
+}
+
+func (d *Dashboard) top(keys []traffic.TopKey) []topState {
+	all := make([]topState, 0, len(keys))
+	for _, k := range keys {
+		all = append(all, topState{d.key(k.Key), k.Rule, k.Count, k.Error})
+	}
+	return all
+}
+
+func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left int) {
+	all = []overrideState{}
+	for _, o := range in[:min(len(in), maxOverrides)] {
+		limit := "no limit"
+		switch {
+		case o.Limit != nil && o.Limit.Count == 0:
+			limit = "blocked"
+		case o.Limit != nil:
+			limit = o.Limit.String()
+		}
+		all = append(all, overrideState{d.key(o.Key), limit, o.Until.UnixMilli()})
+	}
+	return all, len(in) - len(all)
+}
+
+func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
+	told := refusal{
+		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow && !r.Trial,
+		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
+	}
+	if r.RetryAfter == weir.Never {
+		told.RetryAfter = -1
+	}
+	return told
+}
+
+func (d *Dashboard) key(name string) key {
+	k := key{Key: name}
+	if d.ThrottleKey != nil {
+		if asked, found := strings.CutPrefix(name, d.ThrottleKey("")); found && len(name) < maxThrottled {
+			k.Domain, k.Entries = admin.ThrottleDomain, []string{"key=" + asked}
+			return k
+		}
+	}
+	domain, entries, ok := rules.ParseKey(name)
+	if !ok {
+		return k
+	}
+	k.Domain = domain
+	for _, e := range entries {
+		k.Entries = append(k.Entries, e.Key+"="+e.Value)
+	}
+	return k
+}

@@ -1,0 +1,124 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+const (
+	// maxStreams bounds the pages that are kept up to date at a time.
+	maxStreams = 16
+	// pace is how often a page is told what is new.
+	pace = time.Second
+	// maxRefusals is how many refusals a page is shown a second, heldRefusals how
+	// many can wait for it.
+	maxRefusals  = 50
+	heldRefusals = 256
+	// sendTimeout is how long a browser may take to read one message.
+	sendTimeout = 5 * time.Second
+)
+
+// A stream keeps one page up to date.
+type stream struct {
+	*Dashboard
+	view   view
+	w      http.ResponseWriter
+	send   *http.ResponseController
+	sub    *traffic.Subscription
+	missed uint64 // refusals that were not shown
+}
+
+// events streams what is new, as server-sent events, until the browser goes, is too
+// slow or is logged out.
+func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
+	view, err := parseView(r.URL.Query())
+	if err != nil {
+		(&problem.Document{Status: http.StatusBadRequest, Field: err.Field, Detail: err.Error()}).Write(w, r)
+		return
+	}
+	defer d.streams.Add(-1)
+	if d.streams.Add(1) > maxStreams {
+		busy(w, r)
+		return
+	}
+	sub, subErr := d.Traffic.Subscribe(heldRefusals)
+	if subErr != nil {
+		busy(w, r)
+		return
+	}
+	defer sub.Close()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	// A proxy in between must not gather what is to be seen at once.
+	h.Set("X-Accel-Buffering", "no")
+	s := &stream{Dashboard: d, view: view, w: w, send: http.NewResponseController(w), sub: sub}
+	// The server's deadlines are for calls that are answered at once.
+	if s.send.SetReadDeadline(time.Time{}) == nil {
+		s.run(r)
+	}
+}
+
+func busy(w http.ResponseWriter, r *http.Request) {
+	(&problem.Document{
+		Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d pages are watched already", maxStreams),
+	}).Write(w, r)
+}
+
+func (s *stream) run(r *http.Request) {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	_, cookieErr := r.Cookie(cookieName)
+	for s.tell(r.Context()) == nil {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-ticker.C:
+		}
+		if s.Callers == nil || cookieErr != nil {
+			continue
+		}
+		if _, known := s.Admits(r); !known {
+			return
+		}
+	}
+}
+
+// tell sends what is new. The error says that the browser did not take it.
+func (s *stream) tell(ctx context.Context) error {
+	state := s.now(ctx)
+	state.Chart = s.view.chart(s.Traffic)
+	state.Refusals, state.Missed = s.refusals()
+	text, err := json.Marshal(state)
+	if err != nil {
+		panic(fmt.Sprintf("dashboard: state does not marshal: %v", err))
+	}
+	if err := s.send.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(s.w, "data: %s\n\n", text); err != nil {
+		return err
+	}
+	return s.send.Flush()
+}
+
+// refusals returns the last refusals since it was called last, and how many there
+// were in all that were not shown.
+func (s *stream) refusals() ([]refusal, uint64) {
+	waiting := len(s.sub.Refusals())
+	shown := make([]refusal, 0, min(waiting, maxRefusals))
+	for i := range waiting {
+		r := <-s.sub.Refusals()
+		if waiting-i > maxRefusals {
+			s.missed++
+			continue
+		}
+		shown = append(shown, s.refusal(&r))
+	}
+	return shown, s.missed + s.sub.Missed()
+}

@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A forwarder asks Weir as a proxy does, by its shipped configuration.
+type forwarder struct {
+	folder string
+	// address is where the configuration asks.
+	address *url.URL
+	// question is what the proxy asks about a request.
+	question func(address string, r *http.Request) *http.Request
+	// fill are the headers of the answer that a client gets where it passes.
+	fill []string
+}
+
+// What Traefik 3.7 sends, by https://doc.traefik.io/traefik/reference/routing-configuration/http/middlewares/forwardauth/
+// and github.com/traefik/traefik v3.7.13, pkg/middlewares/auth/forward.go (writeHeader) and
+// pkg/middlewares/forwardedheaders/forwarded_header.go: a GET to the address as it is configured, without body. Of the client's
+// headers go along those of authRequestHeaders, or all without one, less hop-by-hop ones and, with trustForwardHeader false,
+// every X-Forwarded-… and X-Real-IP; then X-Forwarded-For is set to the peer's address, and -Method, -Proto, -Port, -Host and -Uri
+// to what the client asked. 2xx lets pass, and nothing of the answer reaches the client. Any other answer is handed on: status,
+// body, and headers but hop-by-hop ones.
+func traefik(t *testing.T) forwarder {
+	t.Helper()
+	var conf struct {
+		HTTP struct {
+			Middlewares map[string]struct {
+				ForwardAuth struct {
+					Address               string
+					TrustForwardHeader    *bool    `yaml:"trustForwardHeader"`
+					AuthRequestHeaders    []string `yaml:"authRequestHeaders"`
+					PreserveRequestMethod bool     `yaml:"preserveRequestMethod"`
+				} `yaml:"forwardAuth"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text(t, "traefik", "dynamic.yaml")), &conf); err != nil {
+		t.Fatal(err)
+	}
+	auth := conf.HTTP.Middlewares["weir"].ForwardAuth
+	if auth.TrustForwardHeader == nil || *auth.TrustForwardHeader || len(auth.AuthRequestHeaders) == 0 || auth.PreserveRequestMethod {
+		t.Fatalf("dynamic.yaml lets a client's headers through: %+v", auth)
+	}
+	return forwarder{folder: "traefik", address: parse(t, auth.Address), question: func(address string, r *http.Request) *http.Request {
+		q := questionAt(address)
+		for _, name := range auth.AuthRequestHeaders {
+			if values := r.Header.Values(name); len(values) > 0 {
+				q.Header[http.CanonicalHeaderKey(name)] = values
+			}
+		}
+		forward(q, r)
+		q.Header.Set("X-Forwarded-Port", "8000")
+		q.Header["User-Agent"] = []string{""}
+		return q
+	}}
+}
+
+// What Caddy 2.11 sends, by https://caddyserver.com/docs/caddyfile/directives/forward_auth, github.com/caddyserver/caddy v2.11.9,
+// modules/caddyhttp/reverseproxy/reverseproxy.go (addForwardedHeaders) and modules/caddyhttp/headers/headers.go: a GET to uri,
+// without body, with all of the client's headers but hop-by-hop ones, X-Real-IP and Forwarded among them. X-Forwarded-For is set
+// to the peer's address unless trusted_proxies has it, -Proto and -Host likewise, -Method and -Uri to what the client asked. Then
+// header_up applies: -* takes all away first, then headers are set, then single ones taken away. 2xx lets pass, and copy_headers
+// go into the request to the application. Any other answer is handed on as it is.
+func caddy(t *testing.T) forwarder {
+	t.Helper()
+	conf := text(t, "caddy", "Caddyfile")
+	host := match(t, conf, `forward_auth (\S+) \{`)
+	uri := match(t, conf, `\n\t+uri (\S+)\n`)
+	match(t, conf, `\n\t\t(header_up -\*)\n`)
+	match(t, conf, `\n\t\t(header_up X-Forwarded-For \{client_ip\})\n`)
+	return forwarder{folder: "caddy", address: parse(t, "http://"+host+uri), fill: []string{"RateLimit", "RateLimit-Policy"}, question: func(address string, r *http.Request) *http.Request {
+		q := questionAt(address)
+		forward(q, r)
+		for _, name := range []string{"X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Uri"} {
+			q.Header.Del(name)
+		}
+		return q
+	}}
+}
+
+func questionAt(address string) *http.Request {
+	q, err := http.NewRequest(http.MethodGet, address, nil)
+	if err != nil {
+		panic(err) // the address was parsed
+	}
+	return q
+}
+
+// forward says what both proxies say of the client's request.
+func forward(q, r *http.Request) {
+	peer, _, _ := net.SplitHostPort(r.RemoteAddr)
+	q.Header.Set("X-Forwarded-For", peer)
+	q.Header.Set("X-Forwarded-Proto", "http")
+	q.Header.Set("X-Forwarded-Host", r.Host)
+	q.Header.Set("X-Forwarded-Method", r.Method)
+	q.Header.Set("X-Forwarded-Uri", r.URL.RequestURI())
+}
+
+// start runs the proxy in front of an application and returns its address.
+func (f *forwarder) start(t *testing.T, w *weir, app *application) string {
+	t.Helper()
+	client := newClient(t)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	address := *f.address
+	address.Host, address.User = w.addr, url.UserPassword("weir", token) // as both examples say of tokens
+	proxy := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		answer, err := client.Do(f.question(address.String(), r))
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode/100 != 2 {
+			maps.Copy(out.Header(), answer.Header)
+			out.WriteHeader(answer.StatusCode)
+			_, _ = io.Copy(out, answer.Body)
+			return
+		}
+		app.asked.Add(1)
+		for _, name := range f.fill {
+			out.Header().Set(name, answer.Header.Get(name))
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy.Listener.Addr().String()
+}
+
+// token is what the proxies have to know.
+const token = "0123456789-proxies"
+
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// strategy is the --client-ip of the example's README.
+func (f *forwarder) strategy(t *testing.T) string {
+	t.Helper()
+	return match(t, text(t, f.folder, "README.md"), `--client-ip (\S+)`)
+}
+
+// TestForwardAuth drives the shipped examples as their proxies do.
+func TestForwardAuth(t *testing.T) {
+	t.Parallel()
+	for _, proxy := range []func(*testing.T) forwarder{traefik, caddy} {
+		f := proxy(t)
+		t.Run(f.folder, func(t *testing.T) {
+			t.Parallel()
+			w := serve(t, filepath.Join("../../../examples", f.folder, "rules.yaml"), "memory", "--client-ip", f.strategy(t), "--http-token-file", tokenFile(t))
+			app := newApplication(t)
+			s := site{t: t, client: newClient(t), url: "http://" + f.start(t, w, app)}
+			played(t, &s, app)
+			r := s.get("/")
+			s.checkTold(r)
+			if r.status != http.StatusTooManyRequests {
+				t.Errorf("after the limit: %d", r.status)
+			}
+		})
+	}
+}
+
+// TestCaddy runs the shipped example with the real program, where it is installed;
+// TestForwardAuth asks the same without it.
+func TestCaddy(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "caddy")
+	f := caddy(t)
+	tokens := tokenFile(t)
+	w := serve(t, "../../../examples/caddy/rules.yaml", "memory", "--client-ip", f.strategy(t), "--http-token-file", tokens)
+	app, addr := newApplication(t), freeAddr(t)
+	conf := text(t, "caddy", "Caddyfile")
+	for old, replacement := range map[string]string{
+		"http://127.0.0.1:8000": "http://" + addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "timeout 1s": "timeout 10s",
+		"# header_up Authorization": "header_up Authorization", "/etc/caddy/weir-token": tokens,
+	} {
+		if !strings.Contains(conf, old) {
+			t.Fatalf("the Caddyfile does not contain %q", old)
+		}
+		conf = strings.ReplaceAll(conf, old, replacement)
+	}
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await(t, start(t, program, "run", "--adapter", "caddyfile", "--config", file), addr)
+	s := site{t: t, client: newClient(t), url: "http://" + addr}
+	played(t, &s, app)
+	s.checkTold(s.get("/"))
+	w.stop(syscall.SIGTERM)
+	if r := s.get("/"); r.status != http.StatusOK || r.header.Get("RateLimit") != "" {
+		t.Errorf("without Weir: %d, RateLimit %q; want 200 and none", r.status, r.header.Get("RateLimit"))
+	}
+}
+
+// TestNginxPlayed plays with the shipped nginx.conf.
+func TestNginxPlayed(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "nginx")
+	w := serve(t, filepath.Join(example, "rules.yaml"), "memory")
+	app := newApplication(t)
+	played(t, &site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, app.addr)}, app)
+}
+
+// A game is what a client does to get more than its limit.
+type game struct {
+	method, path string
+	header       http.Header
+	body         string
+}
+
+// games are tried in turn until well beyond the limit.
+var games = []game{
+	{},
+	{header: http.Header{"X-Real-Ip": {"10.0.0.1"}, "X-Forwarded-For": {"10.0.0.2, 10.0.0.3"}}},
+	{header: http.Header{"X-Forwarded-For": {"10.0.0.4", "10.0.0.5"}, "X-Real-Ip": {"10.0.0.6", "10.0.0.7"}}},
+	{header: http.Header{"X-Forwarded-For": {""}, "X-Real-Ip": {""}, "Forwarded": {""}}},
+	{header: http.Header{"Forwarded": {`for=10.0.0.8, for="10.0.0.9`}, "X_forwarded_for": {"10.0.0.10"}, "X_Real_IP": {"10.0.0.10"}}},
+	{header: http.Header{"X-Forwarded-For": {strings.Repeat("10.0.0.11, ", 300)}}},
+	{header: http.Header{"X-Forwarded-For": {"%31%30.0.0.12&cost=0"}, "X-Real-Ip": {"10.0.0.13&cost=0&domain=other"}}},
+	{header: http.Header{"Connection": {"X-Forwarded-For", "X-Real-Ip"}, "X-Forwarded-For": {"10.0.0.14"}}},
+	{header: http.Header{"X-Forwarded-Method": {"HEAD"}, "X-Forwarded-Uri": {"/v1/auth?cost=0"}, "X-Forwarded-Host": {"other"}, "X-Original-Uri": {"/healthz"}}},
+	{header: http.Header{"X-Http-Method-Override": {"OPTIONS"}, "X-Rewrite-Url": {"/healthz"}, "X-Original-Url": {"/healthz"}}},
+	{header: http.Header{"Ratelimit": {`"x";r=99`}, "Weir-Id": {"one"}, "Idempotency-Key": {"one"}}},
+	{path: "/?cost=0&domain=other&deny=204&id=one&from=remote_address=X-Other&entry=a=b"},
+	{path: "/%3Fcost%3D0%26domain%3Dother"},
+	{path: "/..%2f..%2fhealthz?%26cost=0%00"},
+	{path: "/healthz"},
+	{path: "/v1/auth?domain=web&remote_address=10.0.0.15"},
+	{header: http.Header{"X-A": {strings.Repeat("a", 7000)}, "X-B": {strings.Repeat("b", 7000)}, "X-C": {strings.Repeat("c", 7000)}}},
+	{header: http.Header{"Accept": {strings.Repeat("a", 200<<10)}}},
+	{header: http.Header{"Cookie": {strings.Repeat("a", 900<<10)}}},
+	{path: "/?" + strings.Repeat("a", 7000), header: http.Header{"X-A": {strings.Repeat("a", 7000)}, "X-B": {strings.Repeat("b", 7000)}}},
+	{path: "/?" + strings.Repeat("a", 900<<10)},
+	{method: http.MethodHead},
+	{method: http.MethodOptions, header: http.Header{"Origin": {"http://other"}, "Access-Control-Request-Method": {"GET"}}},
+	{method: http.MethodPost, body: `{"domain":"web","cost":0}`, header: http.Header{"Content-Type": {"application/json"}}},
+	{method: http.MethodPut, body: "cost=0&domain=other", header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}},
+}
+
+// refusals are statuses that are no way to the application.
+var refusals = []int{http.StatusTooManyRequests, http.StatusBadRequest, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge}
+
+// played demands that a client gets its limit and no more, whatever it does.
+func played(t *testing.T, s *site, app *application) {
+	t.Helper()
+	passed := int64(0)
+	for i := range 4 * len(games) {
+		g := games[i%len(games)]
+		r, err := http.NewRequest(g.method, s.url+"/", strings.NewReader(g.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.path != "" {
+			r.URL.Opaque = "//" + r.URL.Host + g.path // as it stands, unescaped
+		}
+		r.Header = g.header.Clone()
+		got, err := s.client.Do(r)
+		if err != nil {
+			t.Fatalf("%.200v: %v", g, err)
+		}
+		_, _ = io.Copy(io.Discard, got.Body)
+		got.Body.Close()
+		if got.StatusCode == http.StatusOK {
+			passed++
+		} else if !slices.Contains(refusals, got.StatusCode) {
+			t.Errorf("%.200v: got %d", g, got.StatusCode)
+		}
+	}
+	if passed != ofExample || app.asked.Load() != ofExample {
+		t.Errorf("%d passed, %d reached the application, want %d", passed, app.asked.Load(), ofExample)
+	}
+}
+
+func text(t *testing.T, folder, file string) string {
+	t.Helper()
+	read, err := os.ReadFile(filepath.Join("../../../examples", folder, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(read)
+}
+
+func match(t *testing.T, text, pattern string) string {
+	t.Helper()
+	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("nothing like %s", pattern)
+	}
+	return found[1]
+}
+
+func parse(t *testing.T, address string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir/storetest"
+)
+
+const (
+	example = "../../../examples/nginx"
+	// ofExample is the limit in the example's rules, per minute.
+	ofExample = 30
+)
+
+// TestNginx runs the shipped example: real nginx, Redis and weir, and an
+// application behind them.
+func TestNginx(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "nginx")
+	store := storetest.StartRedis(t)
+	w := serve(t, filepath.Join(example, "rules.yaml"), store.URL())
+	app := newApplication(t)
+	s := site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, app.addr)}
+
+	forbidden := s.get("/forbidden")
+	if forbidden.status != http.StatusForbidden || forbidden.body != "the application's own" {
+		t.Errorf("the application's 403 became %d %q", forbidden.status, forbidden.body)
+	}
+	statuses := map[int]int{forbidden.status: 1}
+	for range ofExample + 5 {
+		r := s.get("/")
+		s.checkTold(r)
+		statuses[r.status]++
+	}
+	want := map[int]int{http.StatusForbidden: 1, http.StatusOK: ofExample - 1, http.StatusTooManyRequests: 6}
+	if diff := cmp.Diff(want, statuses); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+	if n := app.asked.Load(); n != ofExample {
+		t.Errorf("%d requests reached the application, want %d", n, ofExample)
+	}
+
+	w.stop(syscall.SIGTERM)
+	if r := s.get("/"); r.status != http.StatusOK || r.header.Get("RateLimit") != "" {
+		t.Errorf("without Weir: %d, RateLimit %q; want 200 and none", r.status, r.header.Get("RateLimit"))
+	}
+}
+
+// TestNginxWithoutStore takes the store away from a Weir that goes on running.
+func TestNginxWithoutStore(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "nginx")
+	store := storetest.StartRedis(t)
+	w := serve(t, filepath.Join(example, "rules.yaml"), store.URL())
+	s := site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, newApplication(t).addr)}
+	if r := s.get("/"); r.status != http.StatusOK {
+		t.Fatalf("with the store: %d, want 200", r.status)
+	}
+	store.Kill()
+	if r := s.get("/"); r.status != http.StatusOK {
+		t.Errorf("without the store: %d, want 200", r.status)
+	}
+}
+
+// An application is what nginx protects.
+type application struct {
+	addr  string
+	asked atomic.Int64
+}
+
+func newApplication(t *testing.T) *application {
+	a := new(application)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.asked.Add(1)
+		if r.URL.Path == "/forbidden" {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, "the application's own")
+		}
+	}))
+	t.Cleanup(server.Close)
+	a.addr = server.Listener.Addr().String()
+	return a
+}
+
+// A site is nginx as its clients see it.
+type site struct {
+	t      *testing.T
+	client *http.Client
+	url    string
+}
+
+type response struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (s *site) get(path string) response {
+	s.t.Helper()
+	resp, err := s.client.Get(s.url + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response{resp.StatusCode, resp.Header, string(body)}
+}
+
+// checkTold demands that an answer tells the client about the limit.
+func (s *site) checkTold(r response) {
+	s.t.Helper()
+	for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
+		if r.header.Get(name) == "" {
+			s.t.Errorf("an answer %d has no %s: %v", r.status, name, r.header)
+		}
+	}
+	retry, err := strconv.Atoi(r.header.Get("Retry-After"))
+	refused := r.status == http.StatusTooManyRequests
+	if refused && (err != nil || retry < 1 || retry > 60) || !refused && r.header.Get("Retry-After") != "" {
+		s.t.Errorf("an answer %d has Retry-After %q", r.status, r.header.Get("Retry-After"))
+	}
+	if refused && (r.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(r.body, `"status":429`)) {
+		s.t.Errorf("a refusal is %s: %q", r.header.Get("Content-Type"), r.body)
+	}
+}
+
+// startNginx runs nginx with the shipped configuration and returns its address.
+func startNginx(t *testing.T, program, weirAddr, appAddr string) string {
+	t.Helper()
+	return startNginxWith(t, program, weirAddr, appAddr, ";")
+}
+
+// startNginxWith has more directives behind the server's listen.
+func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) string {
+	t.Helper()
+	prefix, addr := t.TempDir(), freeAddr(t)
+	text, err := os.ReadFile(filepath.Join(example, "nginx.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := string(text)
+	for old, replacement := range map[string]string{
+		"listen 127.0.0.1:8000;": "listen " + addr + more,
+		"server 127.0.0.1:8080;": "server " + weirAddr + ";",
+		"server 127.0.0.1:3000;": "server " + appAddr + ";",
+		// On a busy machine an answer may take longer, and a request that
+		// passes unasked would spoil the count.
+		"timeout 1s;":    "timeout 10s;",
+		"timeout    1s;": "timeout 10s;",
+	} {
+		if !strings.Contains(conf, old) {
+			t.Fatalf("nginx.conf does not contain %q", old)
+		}
+		conf = strings.ReplaceAll(conf, old, replacement)
+	}
+	path := filepath.Join(prefix, "nginx.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
+	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
+	await(t, p, addr)
+	return addr
+}
+
+// await returns once the process listens at the address.
+func await(t *testing.T, p *process, addr string) {
+	t.Helper()
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case <-p.exited:
+			t.Fatalf("%s ended: %v", p.cmd.Path, p.cmd.ProcessState)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s did not listen at %s within %v", p.cmd.Path, addr, startTimeout)
+}
+
+func showLog(t *testing.T, path string) {
+	if !t.Failed() {
+		return
+	}
+	log, err := os.ReadFile(path)
+	t.Logf("%s: %v\n%s", path, err, log)
+}
+
+// given are the addresses of freeAddr, some of which are listened at only later.
+var given sync.Map
+
+// freeAddr returns an address that nobody listens at and no other test was given, on a
+// port below those that a kernel hands to outgoing connections.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		if _, taken := given.LoadOrStore(l.Addr().String(), t); !taken {
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}

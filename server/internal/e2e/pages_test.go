@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// contexts are where a piece of configuration may stand.
+var contexts = []string{
+	"%s\npid nginx.pid; events {} http { server { listen 127.0.0.1:1; } }",
+	"pid nginx.pid; events {} http {\n%s\n}",
+	`pid nginx.pid; events {} http { upstream weir { server 127.0.0.1:1; }
+map $remote_addr $weir_client { default $remote_addr; }
+server { listen 127.0.0.1:1; location @limited { return 429; }
+%s
+} }`,
+	// A whole configuration, for an application that a name stands for.
+	"pid nginx.pid; events {} %s",
+}
+
+// TestNginxBlocks has nginx load each piece of configuration of each page, in the
+// context that it is for.
+func TestNginxBlocks(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "nginx")
+	lua, modules := requireOpenResty(t)
+	n := 0
+	for _, page := range pages.All(t) {
+		for _, b := range pages.Blocks(t, page) {
+			if b.Language != "nginx" || strings.Contains(b.Text, "include ") {
+				continue
+			}
+			n++
+			with, head := program, ""
+			if strings.Contains(b.Text, "_by_lua") {
+				with, head = lua, modules
+			}
+			if why := loads(t, with, head, b.Text); why != "" {
+				t.Errorf("%s:%d: nginx does not load it: %s", page, b.Line, why)
+			}
+		}
+	}
+	if n < 7 {
+		t.Errorf("%d pieces were found", n)
+	}
+	if loads(t, program, "", "auth_requst /_weir;") == "" {
+		t.Error("nginx loads what it does not know")
+	}
+}
+
+// loads says why nginx loads a piece in none of the contexts: what it says of the
+// last.
+func loads(t *testing.T, program, head, piece string) string {
+	t.Helper()
+	dir, said := t.TempDir(), ""
+	file := filepath.Join(dir, "nginx.conf")
+	piece = strings.Replace(piece, "http {", "http { upstream app { server 127.0.0.1:1; }", 1)
+	for _, context := range contexts {
+		text := head + strings.Replace(context, "%s", piece, 1)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(program, "-t", "-p", dir, "-c", file, "-e", "stderr").CombinedOutput()
+		if err == nil {
+			return ""
+		}
+		said = string(out)
+	}
+	return said
+}
+
+// TestEnvoyDocs asks what docs/envoy.md asks: with curl over HTTP, and what it has
+// for grpcurl over gRPC.
+func TestEnvoyDocs(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	var asked []string
+	for _, b := range pages.Mine(t, "docs/envoy.md") {
+		if b.Language == "sh" {
+			asked = b.Commands()
+		} else if err := os.WriteFile(rules, []byte(b.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := serve(t, rules, "memory")
+	s := newShell(t, "127.0.0.1:8080", w.addr, "127.0.0.1:8081", w.grpc, "curl ", "curl -sS ")
+	over := ""
+	for _, command := range asked {
+		program, _, _ := strings.Cut(command, " ")
+		over += program + " "
+		switch program {
+		case "weir": // serves
+		case "curl":
+			var answer struct{ OverallCode string }
+			if printed := s.run(command); json.Unmarshal([]byte(printed), &answer) != nil || answer.OverallCode != "OK" {
+				t.Errorf("%s: %s", command, printed)
+			}
+		case "grpcurl":
+			w.grpcurl(command)
+		}
+	}
+	if over != "weir grpcurl curl " {
+		t.Errorf("the page runs %s", over)
+	}
+}
+
+var data = regexp.MustCompile(`-d '([^']*)'`)
+
+// grpcurl makes the call that a command describes.
+func (w *weir) grpcurl(command string) {
+	w.t.Helper()
+	request, answer := new(rlsv3.RateLimitRequest), new(rlsv3.RateLimitResponse)
+	if err := protojson.Unmarshal([]byte(data.FindStringSubmatch(command)[1]), request); err != nil {
+		w.t.Fatal(err)
+	}
+	method := "/" + command[strings.LastIndex(command, " ")+1:]
+	err := dialEnvoy(w.t, w).Invoke(w.t.Context(), method, request, answer)
+	if err != nil || answer.GetOverallCode() != rlsv3.RateLimitResponse_OK || answer.GetStatuses()[0].GetCurrentLimit() == nil {
+		w.t.Errorf("%s: %v, %v", method, answer, err)
+	}
+}
+
+// TestRESPDocs runs the command of docs/resp.md.
+func TestRESPDocs(t *testing.T) {
+	t.Parallel()
+	storetest.Require(t, "redis-cli")
+	w := serve(t, "../rules/demo.yaml", "memory", "--resp", "127.0.0.1:0")
+	_, port, _ := net.SplitHostPort(w.resp)
+	s := newShell(t, "-p 6380", "-p "+port)
+	for _, b := range pages.Mine(t, "docs/resp.md") {
+		for _, command := range b.Commands() {
+			if strings.HasPrefix(command, "weir serve --resp ") {
+				continue // it serves
+			}
+			if printed := s.run(command); printed != "0\n15\n14\n-1\n2\n" {
+				t.Errorf("%s: %q", command, printed)
+			}
+		}
+	}
+}
+
+// TestBenchDocs runs the loads of docs/performance.md for a moment.
+func TestBenchDocs(t *testing.T) {
+	t.Parallel()
+	store := storetest.StartRedis(t)
+	w := serve(t, "../rules/demo.yaml", "memory")
+	files := newVault(t)
+	cert, key, _ := files.pair()
+	token := files.file("token", strings.Repeat("t", 32))
+	secure := serve(t, "../rules/demo.yaml", "memory", "--http-tls-cert", cert, "--http-tls-key", key, "--http-token-file", token)
+	s := newShell(t, "redis://127.0.0.1:6379", "'"+store.URL()+"'", "127.0.0.1:8080", w.addr, "127.0.0.1:8081", w.grpc,
+		"weir.example:8443", secure.addr, "--ca ca.pem", "--ca "+cert, "--token-file token", "--token-file "+token)
+	s.run("pidof() { echo " + strconv.Itoa(w.cmd.Process.Pid) + "; }")
+	for _, b := range pages.Mine(t, "docs/performance.md") {
+		for _, command := range b.Commands() {
+			printed := s.run(command + " --duration 300ms --rate 200; echo exit $?")
+			if !strings.Contains(printed, "p99") || !strings.HasSuffix(printed, "exit 0\n") {
+				t.Errorf("%s: %s", command, printed)
+			}
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 20 * time.Second
+)
+
+// A process belongs to one test and ends with it.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	lines  chan string // of stdout, closed with it
+	stderr *output
+	exited chan struct{}
+}
+
+// output is what a process has said, which may say more.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	return startWith(t, nil, program, args...)
+}
+
+// startWith starts a process that finds more variables, each as NAME=value.
+func startWith(t *testing.T, env []string, program string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	// Servers of several tests run at once.
+	cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{
+		t:      t,
+		cmd:    cmd,
+		lines:  make(chan string, 100),
+		stderr: new(output),
+		exited: make(chan struct{}),
+	}
+	p.cmd.Stderr = p.stderr
+	dieWithParent(p.cmd)
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.follow(stdout)
+	t.Cleanup(p.end)
+	return p
+}
+
+// follow hands out what the process prints, until it ends.
+func (p *process) follow(stdout io.Reader) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		select {
+		case p.lines <- lines.Text():
+		default: // nobody reads any more
+		}
+	}
+	close(p.lines)
+	// How it ended is judged by what it did.
+	_ = p.cmd.Wait()
+	close(p.exited)
+}
+
+// stop sends a signal and returns when the process is gone, by force if it takes
+// too long.
+func (p *process) stop(s syscall.Signal) {
+	_ = p.cmd.Process.Signal(s) // an error means that it is gone already
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		p.t.Errorf("%s did not end within %v of %v", p.cmd.Path, stopTimeout, s)
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+func (p *process) end() {
+	p.stop(syscall.SIGTERM)
+	if p.t.Failed() {
+		p.t.Logf("%s said:\n%s", p.cmd, p.stderr)
+	}
+}
+
+// binary builds the command once for all tests.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "weir")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/weirlimit/weir/server/cmd/weir").CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out)
+	}
+	return path, err
+})
+
+// buildDir lives as long as the tests of the package.
+var buildDir string
+
+// full is what "make chaos" asks for.
+var full = flag.Bool("full", false, "do more of TestHostileTogether, and judge times")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "weir-e2e-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
+// A weir is a running "weir serve".
+type weir struct {
+	*process
+	addr string // of HTTP
+	grpc string // of gRPC
+	resp string // of RESP, if it was asked for
+}
+
+func (w *weir) url() string { return "http://" + w.addr }
+
+// serve starts a server, with more arguments than it always has.
+func serve(t *testing.T, config, store string, more ...string) *weir {
+	t.Helper()
+	return serveWith(t, nil, config, store, more...)
+}
+
+// serveWith starts a server that finds more variables, each as NAME=value.
+func serveWith(t *testing.T, env []string, config, store string, more ...string) *weir {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatalf("go build: %v", err)
+	}
+	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "1s"}
+	w := &weir{process: startWith(t, env, path, append(args, more...)...)}
+	deadline := time.After(startTimeout)
+	for w.addr == "" || w.grpc == "" || w.resp == "" && slices.Contains(more, "--resp") {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				t.Fatal("weir ended before it served")
+			}
+			switch protocol, addr, _ := strings.Cut(line, " "); protocol {
+			case "http":
+				w.addr = addr
+			case "grpc":
+				w.grpc = addr
+			case "resp":
+				w.resp = addr
+			}
+		case <-deadline:
+			t.Fatalf("weir named no address within %v", startTimeout)
+		}
+	}
+	return w
+}

@@ -1,0 +1,328 @@
+package frames_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirlimit/weir/server/internal/frames"
+)
+
+// holding is a handler that does not read and does not answer.
+func holding(until chan struct{}) http.Handler {
+	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-until:
+		case <-r.Context().Done():
+		}
+	})
+}
+
+// An attack sends frames until the connection fails.
+type attack struct {
+	begin func(*wire)                   // may be nil
+	step  func(w *wire, i uint32) error // i counts from 0
+	code  http2.ErrCode
+	or    http2.ErrCode // where it depends on what the server is just doing; 0: it does not
+}
+
+const calm = http2.ErrCodeEnhanceYourCalm
+
+// id is the i-th stream of a client.
+func id(i uint32) uint32 { return 2*i + 1 }
+
+// all does one thing after another.
+func all(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var attacks = map[string]attack{
+	"reset of unfinished calls": {nil, func(w *wire, i uint32) error {
+		return all(w.head(id(i), echo), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
+	}, calm, 0},
+	"reset of whole calls": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), wait, 1), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
+	}, calm, 0},
+	"reset of relayed calls": {nil, func(w *wire, i uint32) error {
+		return all(w.head(id(i), "/grpc.health.v1.Health/Watch"), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
+	}, calm, 0},
+	"too many streams":        {nil, func(w *wire, i uint32) error { return w.head(id(i), echo) }, calm, 0},
+	"CONTINUATION, endless":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 1000)) }, calm, 0},
+	"CONTINUATION, empty":     {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, nil) }, calm, 0},
+	"CONTINUATION, a field":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, []byte{0x82}) }, calm, 0},
+	"PING":                    {nil, func(w *wire, _ uint32) error { return w.WritePing(false, [8]byte{}) }, calm, 0},
+	"PING's answers":          {nil, func(w *wire, _ uint32) error { return w.WritePing(true, [8]byte{}) }, calm, 0},
+	"SETTINGS":                {nil, func(w *wire, _ uint32) error { return w.WriteSettings() }, calm, 0},
+	"SETTINGS' answers":       {nil, func(w *wire, _ uint32) error { return w.WriteSettingsAck() }, calm, 0},
+	"SETTINGS, long":          {openStreams, func(w *wire, _ uint32) error { return w.WriteSettings(windows()...) }, calm, 0},
+	"DATA, empty":             {oneCall, func(w *wire, _ uint32) error { return w.WriteData(1, false, nil) }, calm, 0},
+	"DATA, only padding":      {oneCall, func(w *wire, _ uint32) error { return w.WriteDataPadded(1, false, nil, make([]byte, 200)) }, calm, 0},
+	"PRIORITY":                {nil, func(w *wire, _ uint32) error { return w.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }, calm, 0},
+	"WINDOW_UPDATE":           {nil, func(w *wire, _ uint32) error { return w.WriteWindowUpdate(0, 1) }, calm, 0},
+	"WINDOW_UPDATE, a stream": {oneCall, func(w *wire, _ uint32) error { return w.WriteWindowUpdate(1, 1) }, calm, 0},
+	"unknown frames":          {nil, func(w *wire, _ uint32) error { return w.WriteRawFrame(99, 0, 0, nil) }, calm, 0},
+	"GOAWAY":                  {nil, func(w *wire, _ uint32) error { return w.WriteGoAway(0, 0, nil) }, calm, 0},
+	"DATA after a reset": {func(w *wire) { w.check(all(w.head(1, echo), w.WriteRSTStream(1, 0))) }, func(w *wire, _ uint32) error {
+		return w.WriteData(1, false, nil)
+	}, http2.ErrCodeStreamClosed, 0},
+	"made to reset, by a window of 0": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), wait, 1), w.WriteWindowUpdate(id(i), 0))
+	}, calm, 0},
+	"made to reset, by too large a window": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), wait, 1), w.WriteWindowUpdate(id(i), 1<<31-1))
+	}, calm, 0},
+	"made to reset, by DATA after the end": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), wait, 1), w.WriteData(id(i), true, nil))
+	}, calm, http2.ErrCodeStreamClosed},
+	"made to reset, by a priority": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), wait, 1), w.WritePriority(id(i), http2.PriorityParam{StreamDep: id(i)}))
+	}, calm, 0},
+	"malformed calls": {nil, func(w *wire, i uint32) error { return w.head(id(i), echo, "connection", "close") }, calm, 0},
+	"messages beyond the limit": {nil, func(w *wire, i uint32) error {
+		return all(w.head(id(i), echo), w.WriteData(id(i), false, []byte{0, 255, 255, 255, 255}))
+	}, calm, 0},
+	"header lists beyond the limit": {remember, func(w *wire, i uint32) error {
+		// The table's newest entry, of 4000 bytes, a thousand times.
+		block := append(w.fields(echo), strings.Repeat("\xbe", 1000)...)
+		return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id(i + 1), BlockFragment: block, EndHeaders: true, EndStream: true})
+	}, calm, 0},
+	"a header list far beyond the limit": {nil, func(w *wire, _ uint32) error {
+		return all(
+			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.fields(echo, "a", strings.Repeat("~", 12_000))}),
+			w.WriteContinuation(1, false, w.fields(echo, "b", strings.Repeat("~", 12_000))[:12_000]),
+			w.WriteContinuation(1, true, make([]byte, 16_000)),
+		)
+	}, calm, 0},
+	"a block that cannot be decoded": {nil, func(w *wire, _ uint32) error {
+		return w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
+	}, http2.ErrCodeCompression, 0},
+	"a frame too large": {nil, func(w *wire, _ uint32) error { return w.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 16385)) }, http2.ErrCodeFrameSize, 0},
+	"HTTP/1.1": {nil, func(w *wire, _ uint32) error {
+		_, err := io.WriteString(w.nc, "GET / HTTP/1.1\r\n\r\n")
+		return err
+	}, http2.ErrCodeFrameSize, 0},
+}
+
+// unfinished begins a block that does not end.
+func unfinished(w *wire) {
+	w.check(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.fields(echo)}))
+}
+
+func oneCall(w *wire) { w.check(w.head(1, echo)) }
+
+func openStreams(w *wire) {
+	for i := range uint32(900) {
+		w.check(w.head(id(i), echo))
+	}
+}
+
+// windows is as many settings as a frame holds.
+func windows() []http2.Setting {
+	all := make([]http2.Setting, 2700)
+	for i := range all {
+		all[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)}
+	}
+	return all
+}
+
+// remember puts an entry into the server's table.
+func remember(w *wire) {
+	w.block.Reset()
+	w.encoder.SetMaxDynamicTableSize(4096)
+	_ = w.encoder.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
+	w.check(w.head(1, echo, "x-large", strings.Repeat("a", 4000)))
+	w.check(w.WriteData(1, true, message(1)))
+}
+
+// TestAttacks floods a server and looks at what it costs. It does not run beside
+// other tests, which need memory too.
+func TestAttacks(t *testing.T) {
+	for name, a := range attacks {
+		t.Run(name, func(t *testing.T) {
+			p := serve(t, frames.Options{})
+			honest := newHonest(t, p)
+			before := heap()
+			w := p.wire(t)
+			if a.begin != nil {
+				a.begin(w)
+			}
+			done := make(chan uint32)
+			go func() {
+				n := uint32(0)
+				for ; n < 1_000_000 && a.step(w, n) == nil; n++ {
+				}
+				done <- n
+			}()
+			if code, said := w.end(); !said || code != a.code && (a.or == 0 || code != a.or) {
+				t.Errorf("ended with %v (GOAWAY: %v), want %v", code, said, a.code)
+			}
+			_ = w.nc.Close()
+			if n := <-done; n == 1_000_000 {
+				t.Error("the attack was never stopped")
+			}
+			if grown := heap() - before; grown > 64<<20 {
+				t.Errorf("the heap has grown by %d KiB", grown>>10)
+			}
+			honest.stop()
+		})
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse)
+}
+
+// An honest client calls all the time.
+type honest struct {
+	*testing.T
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func newHonest(t *testing.T, p *peer) *honest {
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &honest{t, cancel, make(chan struct{})}
+	conn := p.dial(t, plaintext)
+	go func() {
+		defer close(h.done)
+		for ctx.Err() == nil {
+			// However busy the machine is.
+			one, cancel := context.WithTimeout(ctx, 5*time.Second)
+			if _, err := call(one, conn, echo, []byte("a")); err != nil && ctx.Err() == nil {
+				t.Errorf("an honest client: %v", err)
+			}
+			cancel()
+		}
+	}()
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *honest) stop() {
+	h.cancel()
+	<-h.done
+}
+
+// TestTimeouts has clients take their time: each is sent away.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	cert, _ := certificate(t)
+	secret := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	const short = 50 * time.Millisecond
+	for name, tc := range map[string]struct {
+		o     frames.Options
+		begin func(*wire)
+		want  string // reason
+	}{
+		"nothing":          {frames.Options{HandshakeTimeout: short}, func(*wire) {}, "handshake"},
+		"half a preface":   {frames.Options{HandshakeTimeout: short}, func(w *wire) { w.must(io.WriteString(w.nc, http2.ClientPreface[:12])) }, "handshake"},
+		"no SETTINGS":      {frames.Options{HandshakeTimeout: short}, func(w *wire) { w.must(io.WriteString(w.nc, http2.ClientPreface)) }, "handshake"},
+		"no TLS":           {frames.Options{HandshakeTimeout: short, TLS: secret}, func(*wire) {}, "handshake"},
+		"half a handshake": {frames.Options{HandshakeTimeout: short, TLS: secret}, func(w *wire) { w.must(w.nc.Write([]byte{22, 3, 1, 1, 0, 1})) }, "handshake"},
+		"no calls":         {frames.Options{IdleTimeout: short}, greet, "idle"},
+		"half a frame":     {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); w.must(w.nc.Write([]byte{0, 0, 8, 6})) }, "idle"},
+		"half a header":    {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); unfinished(w) }, "idle"},
+		"old":              {frames.Options{MaxAge: short}, greet, "age"},
+		"old, with a call": {frames.Options{MaxAge: short, AgeGrace: short}, func(w *wire) { greet(w); w.check(w.call(1, wait, 1)) }, "age"},
+		"answers unread":   {frames.Options{WriteTimeout: short}, unread, "write"},
+		"answers no window": {frames.Options{IdleTimeout: short, MaxAge: short, AgeGrace: short}, func(w *wire) {
+			w.must(io.WriteString(w.nc, http2.ClientPreface))
+			w.check(w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+			w.check(w.call(1, echo, 1))
+		}, "age"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, tc.o)
+			w := p.bare(t)
+			tc.begin(w)
+			eventually(t, func() bool { s := p.Stats(); return s.Accepted == 1 && s.Connections == 0 })
+			if limited := p.Stats().Limited; limited[tc.want] != 1 {
+				t.Errorf("counted %v, want one %s", limited, tc.want)
+			}
+		})
+	}
+}
+
+func greet(w *wire) {
+	w.must(io.WriteString(w.nc, http2.ClientPreface))
+	w.check(w.WriteSettings())
+}
+
+// unread asks for more answers than any buffer holds, and reads nothing.
+func unread(w *wire) {
+	greet(w)
+	w.check(w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	w.check(w.WriteWindowUpdate(0, 1<<30))
+	// No more than may be in flight.
+	for i := uint32(0); i < 900 && w.call(id(i), large, 1) == nil; i++ {
+	}
+}
+
+// TestSlowMessages refuses calls whose messages do not come, and serves others on
+// the same connection.
+func TestSlowMessages(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{MessageTimeout: 50 * time.Millisecond})
+	w := p.wire(t)
+	for i := range uint32(1000) {
+		w.check(all(w.head(id(i), echo), w.WriteData(id(i), false, message(1000)[:900])))
+	}
+	for range 1000 {
+		if header := w.read(wanted[*http2.HeadersFrame](w).HeaderBlockFragment()); header["grpc-status"] != "4" {
+			t.Fatalf("%v", header)
+		}
+	}
+	w.check(w.call(id(1000), echo, 1000))
+	if status := w.answered(id(1000)); status != "0" {
+		t.Errorf("status %s", status)
+	}
+	if n := p.Stats().Buffered; n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}
+
+// TestBuffered bounds what all connections hold.
+func TestBuffered(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{MaxBuffered: 1 << 20})
+	body := message(200_000)
+	refused := 0
+	for range 20 {
+		w := p.wire(t)
+		w.check(w.head(1, echo))
+		for rest := body[:160_000]; len(rest) > 0; rest = rest[16_000:] {
+			w.check(w.WriteData(1, false, rest[:16_000]))
+		}
+		w.check(w.WritePing(false, [8]byte{}))
+		for ponged := false; !ponged; {
+			switch f := w.next().(type) {
+			case *http2.HeadersFrame:
+				if header := w.read(f.HeaderBlockFragment()); header["grpc-status"] != "14" {
+					t.Errorf("%v", header)
+				}
+				refused++
+			case *http2.PingFrame:
+				ponged = true
+			}
+		}
+	}
+	if held := p.Stats().Buffered; held > 1<<20+200_000 || refused < 10 {
+		t.Errorf("%d bytes are held, %d refused", held, refused)
+	}
+}

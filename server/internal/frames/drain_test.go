@@ -1,0 +1,194 @@
+package frames_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/server/internal/frames"
+)
+
+// TestDrain lets a call in flight finish, and one that the client sends before it
+// knows; later ones are not served, and the connection ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{})
+	w := p.wire(t)
+	w.check(w.call(1, slow, 1))
+	stopped := make(chan error)
+	go func() { stopped <- p.Stop(within(t, 10*time.Second)) }()
+	first := wanted[*http2.GoAwayFrame](w)
+	if first.ErrCode != http2.ErrCodeNo || first.LastStreamID != 1<<31-1 {
+		t.Errorf("first %v", first)
+	}
+	ping := wanted[*http2.PingFrame](w)
+	w.check(w.call(3, slow, 1))
+	w.check(w.WritePing(true, ping.Data))
+	second := wanted[*http2.GoAwayFrame](w)
+	if second.ErrCode != http2.ErrCodeNo || second.LastStreamID != 3 {
+		t.Errorf("second %v", second)
+	}
+	w.check(w.call(5, slow, 1))
+	if got := w.statuses(); got[1] != "0" || got[3] != "0" || len(got) != 2 {
+		t.Errorf("statuses %v", got)
+	}
+	_ = w.nc.Close()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// statuses reads until the connection ends. It returns the grpc-status of every
+// stream that was answered.
+func (w *wire) statuses() map[uint32]string {
+	w.Helper()
+	all := map[uint32]string{}
+	for {
+		f, err := w.ReadFrame()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		w.check(err)
+		if f, ok := f.(*http2.HeadersFrame); ok && f.StreamEnded() {
+			all[f.StreamID] = w.read(f.HeaderBlockFragment())["grpc-status"]
+		}
+	}
+}
+
+// TestDrainDeaf sends a client away that does not answer.
+func TestDrainDeaf(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{})
+	w := p.wire(t)
+	w.check(w.call(1, slow, 1))
+	if err := p.Stop(within(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if got := w.statuses(); got[1] != "0" {
+		t.Errorf("statuses %v", got)
+	}
+}
+
+// TestStopCutsOff ends calls that do not end.
+func TestStopCutsOff(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{})
+	conn := p.dial(t, plaintext)
+	ended := make(chan error)
+	go func() {
+		_, err := call(within(t, 10*time.Second), conn, wait, nil)
+		ended <- err
+	}()
+	eventually(t, func() bool { return p.Stats().Connections == 1 })
+	time.Sleep(10 * time.Millisecond)
+	if err := p.Stop(within(t, 50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Stop returned %v", err)
+	}
+	if err := <-ended; status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+}
+
+// TestStopBeforeServe stops a server that never served, and one whose listener
+// comes too late.
+func TestStopBeforeServe(t *testing.T) {
+	t.Parallel()
+	s, err := frames.New(frames.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(l); !errors.Is(err, frames.ErrStopped) {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the listener is open")
+	}
+}
+
+// TestRestarts replaces a server a thousand times under load: no call is lost.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	restarts := 1000
+	if testing.Short() {
+		restarts = 50
+	}
+	begin := func() (*frames.Server, string) {
+		s, err := frames.New(frames.Options{Methods: methods()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = s.Serve(l) }()
+		return s, l.Addr().String()
+	}
+	server, addr := begin()
+	var now atomic.Value
+	now.Store(addr)
+	conn, err := grpc.NewClient("passthrough:///server", plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", now.Load().(string))
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var calls sync.WaitGroup
+	var answered atomic.Int64
+	end := make(chan struct{})
+	for i := range 16 {
+		calls.Go(func() {
+			message := bytes.Repeat([]byte{byte(i)}, 10*i)
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				if answer, err := call(within(t, time.Minute), conn, echo, message); err != nil || !bytes.Equal(answer, message) {
+					t.Errorf("a call was lost: %v", err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	for range restarts {
+		before := answered.Load()
+		eventually(t, func() bool { return answered.Load() > before+16 || t.Failed() })
+		next, addr := begin()
+		now.Store(addr)
+		if err := server.Stop(within(t, 30*time.Second)); err != nil {
+			t.Error(err)
+		}
+		server = next
+	}
+	close(end)
+	calls.Wait()
+	_ = conn.Close()
+	if err := server.Stop(within(t, 30*time.Second)); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d calls, %d restarts", answered.Load(), restarts)
+}

@@ -1,0 +1,199 @@
+package frames_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/server/internal/frames"
+	"github.com/weirlimit/weir/storetest"
+)
+
+const nginxConf = `
+daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/errors info;
+events {}
+http {
+  access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
+  uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; client_max_body_size 10m;
+  upstream weir { server %[2]s; keepalive 4; }
+  server { listen unix:%[1]s/socket http2; location / { grpc_pass grpc://weir; } }
+}
+`
+
+const haproxyConf = `
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 10s
+  timeout server 10s
+frontend front
+  bind unix@%[1]s/socket proto h2
+  default_backend weir
+backend weir
+  server weir %[2]s proto h2
+`
+
+// TestProxies calls through nginx and haproxy.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		conf string
+		args []string
+	}{
+		"nginx":   {nginxConf, []string{"-p", "%s", "-c", "%s/conf"}},
+		"haproxy": {haproxyConf, []string{"-f", "%s/conf", "-db"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			program := storetest.Require(t, name)
+			p := serve(t, frames.Options{})
+			dir, err := os.MkdirTemp("", "frames")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			if err := os.WriteFile(filepath.Join(dir, "conf"), fmt.Appendf(nil, tc.conf, dir, p.addr), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := make([]string, len(tc.args))
+			for i, arg := range tc.args {
+				args[i] = strings.ReplaceAll(arg, "%s", dir)
+			}
+			start(t, program, args)
+			testProxy(t, filepath.Join(dir, "socket"))
+		})
+	}
+}
+
+// start runs a program until the test ends.
+func start(t *testing.T, program string, args []string) {
+	t.Helper()
+	var said bytes.Buffer
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s said %s", program, said.String())
+		}
+	})
+}
+
+func testProxy(t *testing.T, socket string) {
+	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	conn, err := grpc.NewClient("unix:"+socket, plaintext)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, size := range []int{0, 1, 1000, 20_000, 200_000} {
+		message := bytes.Repeat([]byte{3}, size)
+		answer, err := call(within(t, 10*time.Second), conn, echo, message)
+		if err != nil || !bytes.Equal(answer, message) {
+			t.Errorf("%d bytes: %d bytes came back, and %v", size, len(answer), err)
+		}
+	}
+	if _, err := call(within(t, 10*time.Second), conn, reject, nil); status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != awkward {
+		t.Error(err)
+	}
+	var calls sync.WaitGroup
+	for range 50 {
+		calls.Go(func() {
+			for range 20 {
+				if _, err := call(within(t, 10*time.Second), conn, echo, []byte("a")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// prefixed is an empty BytesValue, and one of a byte, as gRPC sends messages.
+const prefixed = "\x00\x00\x00\x00\x03\x0a\x01a"
+
+// TestCurl speaks HTTP/2 with prior knowledge, gRPC and otherwise.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	program := storetest.Require(t, "curl")
+	p := serve(t, frames.Options{})
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, []byte(prefixed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	grpcType := []string{"-H", "content-type: application/grpc", "-H", "te: trailers", "--data-binary", "@" + body}
+	for name, tc := range map[string]struct {
+		path string
+		args []string
+		want []string
+	}{
+		"GET":        {"/", nil, []string{"HTTP/2 405", "allow: POST", "gRPC calls are POST requests\n"}},
+		"HEAD":       {"/", []string{"--head"}, []string{"HTTP/2 405"}},
+		"other type": {echo, []string{"-d", strings.Repeat("a", 100_000)}, []string{"HTTP/2 415", "the content-type of gRPC calls is application/grpc\n"}},
+		"call":       {echo, grpcType, []string{"HTTP/2 200", "grpc-status: 0", prefixed}},
+		"failure":    {reject, grpcType, []string{"HTTP/2 200", "grpc-status: 9", "grpc-message: 50 %25 of %C3%84", "x-note: rejected"}},
+		"relayed":    {"/test.Unary/Unknown", grpcType, []string{"HTTP/2 200", "grpc-status: 12"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"--http2-prior-knowledge", "-s", "-S", "-i", "-m", "10", "http://" + p.addr + tc.path}, tc.args...)
+			out, err := exec.Command(program, args...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("%q lacks %q", out, want)
+				}
+			}
+		})
+	}
+}
+
+// TestNghttp2 calls with the programs of nghttp2.
+func TestNghttp2(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{})
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, []byte(prefixed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-H", "content-type: application/grpc", "-H", "te: trailers", "-d", body}
+	for program, tc := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"h2load": {[]string{"-n", "20000", "-c", "4", "-m", "100"}, []string{"20000 succeeded, 0 failed, 0 errored", "status codes: 20000 2xx"}},
+		"nghttp": {[]string{"-v", "-m", "10", "-w", "1"}, []string{":status: 200", "grpc-status: 0"}},
+	} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			path := storetest.Require(t, program)
+			out, err := exec.Command(path, append(append(tc.args, args...), "http://"+p.addr+echo)...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("lacks %q: %s", want, out)
+				}
+			}
+		})
+	}
+}

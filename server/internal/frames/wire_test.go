@@ -1,0 +1,349 @@
+package frames_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirlimit/weir/server/internal/frames"
+)
+
+// A wire is a client that sends what it likes.
+type wire struct {
+	testing.TB
+	*http2.Framer
+	nc      net.Conn
+	block   bytes.Buffer
+	encoder *hpack.Encoder
+	decoder *hpack.Decoder
+}
+
+// wire connects and shakes hands.
+func (p *peer) wire(t testing.TB, settings ...http2.Setting) *wire {
+	t.Helper()
+	w := p.bare(t)
+	w.must(io.WriteString(w.nc, http2.ClientPreface))
+	w.check(w.WriteSettings(settings...))
+	if _, ok := w.next().(*http2.SettingsFrame); !ok {
+		t.Fatal("the server's first frame is no SETTINGS")
+	}
+	w.check(w.WriteSettingsAck())
+	return w
+}
+
+// bare connects and says nothing.
+func (p *peer) bare(t testing.TB) *wire {
+	t.Helper()
+	nc, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{TB: t, nc: nc, Framer: http2.NewFramer(nc, nc), decoder: hpack.NewDecoder(4096, nil)}
+	w.AllowIllegalWrites = true
+	w.encoder = hpack.NewEncoder(&w.block)
+	return w
+}
+
+func (w *wire) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *wire) must(_ int, err error) {
+	w.Helper()
+	w.check(err)
+}
+
+// fields encodes the header of a call, and more.
+func (w *wire) fields(method string, more ...string) []byte {
+	w.block.Reset()
+	all := append([]string{":method", "POST", ":scheme", "http", ":path", method, "content-type", "application/grpc", "te", "trailers"}, more...)
+	for i := 0; i < len(all); i += 2 {
+		_ = w.encoder.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]})
+	}
+	return w.block.Bytes()
+}
+
+// head sends the header of a call.
+func (w *wire) head(id uint32, method string, more ...string) error {
+	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.fields(method, more...), EndHeaders: true})
+}
+
+// message is a BytesValue of some size, as gRPC sends it.
+func message(size int) []byte {
+	body := binary.AppendUvarint([]byte{0x0a}, uint64(size))
+	body = append(body, bytes.Repeat([]byte{9}, size)...)
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+}
+
+// call sends a whole call, whose message fits a frame.
+func (w *wire) call(id uint32, method string, size int) error {
+	if err := w.head(id, method); err != nil {
+		return err
+	}
+	return w.WriteData(id, true, message(size))
+}
+
+// next returns the next frame. The test fails if there is none.
+func (w *wire) next() http2.Frame {
+	w.Helper()
+	f, err := w.ReadFrame()
+	w.check(err)
+	return f
+}
+
+// wanted returns the next frame of a type. Others are passed over.
+func wanted[F http2.Frame](w *wire) F {
+	w.Helper()
+	for {
+		if f, ok := w.next().(F); ok {
+			return f
+		}
+	}
+}
+
+// read decodes a block of headers.
+func (w *wire) read(block []byte) map[string]string {
+	w.Helper()
+	fields, err := w.decoder.DecodeFull(block)
+	w.check(err)
+	all := map[string]string{}
+	for _, f := range fields {
+		all[f.Name] = f.Value
+	}
+	return all
+}
+
+// data returns the next n bytes of a stream's data, in however many frames.
+func (w *wire) data(id uint32, n int) {
+	w.Helper()
+	for n > 0 {
+		f := wanted[*http2.DataFrame](w)
+		if f.StreamID != id || len(f.Data()) > n {
+			w.Fatalf("%d bytes for stream %d: want %d for %d", len(f.Data()), f.StreamID, n, id)
+		}
+		n -= len(f.Data())
+	}
+}
+
+// quiet has the server answer a ping: nothing else may come before.
+func (w *wire) quiet() {
+	w.Helper()
+	w.check(w.WritePing(false, [8]byte{1}))
+	for {
+		switch f := w.next().(type) {
+		case *http2.PingFrame:
+			return
+		case *http2.SettingsFrame, *http2.WindowUpdateFrame:
+		default:
+			w.Fatalf("%v", f)
+		}
+	}
+}
+
+// end reads until the connection ends. It returns the code of a GOAWAY, if one came.
+func (w *wire) end() (code http2.ErrCode, said bool) {
+	w.Helper()
+	for {
+		f, err := w.ReadFrame()
+		if err != nil {
+			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
+				w.Fatal("the connection does not end")
+			}
+			return code, said
+		}
+		if f, ok := f.(*http2.GoAwayFrame); ok {
+			code, said = f.ErrCode, true
+		}
+	}
+}
+
+// answered reads the rest of an answer, up to the trailer's grpc-status.
+func (w *wire) answered(id uint32) string {
+	w.Helper()
+	for {
+		switch f := w.next().(type) {
+		case *http2.HeadersFrame:
+			if header := w.read(f.HeaderBlockFragment()); f.StreamID == id && f.StreamEnded() {
+				return header["grpc-status"]
+			}
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				w.Fatalf("%v", f)
+			}
+		case *http2.GoAwayFrame:
+			w.Fatalf("%v", f)
+		}
+	}
+}
+
+// TestWindowByWindow gives the server one byte at a time.
+func TestWindowByWindow(t *testing.T) {
+	t.Parallel()
+	w := serve(t, frames.Options{}).wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	w.check(w.call(1, echo, 50))
+	wanted[*http2.HeadersFrame](w)
+	w.quiet()
+	for range len(message(50)) {
+		w.check(w.WriteWindowUpdate(1, 1))
+		w.data(1, 1)
+	}
+	if status := w.answered(1); status != "0" {
+		t.Errorf("status %s", status)
+	}
+}
+
+// TestWindowChanges moves the windows of streams whose answers are on their way,
+// also below zero.
+func TestWindowChanges(t *testing.T) {
+	t.Parallel()
+	initial := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
+	w := serve(t, frames.Options{}).wire(t, initial(20))
+	w.check(w.call(1, echo, 93)) // 100 bytes
+	w.data(1, 20)
+	w.check(w.WriteSettings(initial(5))) // leaves -15
+	w.quiet()
+	w.check(w.WriteWindowUpdate(1, 15))
+	w.quiet()
+	w.check(w.WriteWindowUpdate(1, 10))
+	w.data(1, 10)
+	w.check(w.WriteSettings(initial(25))) // 20 more
+	w.data(1, 20)
+	w.quiet()
+	w.check(w.call(3, echo, 93))
+	w.data(3, 25)
+	w.check(w.WriteSettings(initial(1000)))
+	for range 2 {
+		// In any order.
+		f := wanted[*http2.DataFrame](w)
+		if want := map[uint32]int{1: 50, 3: 75}[f.StreamID]; len(f.Data()) != want {
+			t.Errorf("%d bytes for stream %d, want %d", len(f.Data()), f.StreamID, want)
+		}
+	}
+	w.check(w.WriteSettings(initial(1<<31 - 1)))
+	w.quietBut()
+	w.check(w.call(5, wait, 1))
+	w.check(w.WriteWindowUpdate(5, 1))
+	if f := wanted[*http2.RSTStreamFrame](w); f.ErrCode != http2.ErrCodeFlowControl {
+		t.Errorf("%v", f)
+	}
+}
+
+// TestConnectionWindow lets answers wait for the window that they share.
+func TestConnectionWindow(t *testing.T) {
+	t.Parallel()
+	w := serve(t, frames.Options{}).wire(t)
+	const each = 16_000 - 8 // and 8 bytes around it
+	for i := range uint32(6) {
+		w.check(w.call(2*i+1, echo, each))
+	}
+	got := map[uint32]int{}
+	for sum := 0; sum < 65535; {
+		f := wanted[*http2.DataFrame](w)
+		got[f.StreamID] += len(f.Data())
+		sum += len(f.Data())
+	}
+	w.quietBut()
+	w.check(w.WriteWindowUpdate(0, 1<<20))
+	for sum := 65535; sum < 6*len(message(each)); {
+		f := wanted[*http2.DataFrame](w)
+		got[f.StreamID] += len(f.Data())
+		sum += len(f.Data())
+	}
+	for id, n := range got {
+		if n != len(message(each)) {
+			t.Errorf("stream %d got %d bytes", id, n)
+		}
+	}
+	w.check(w.WriteWindowUpdate(0, 1<<31-1))
+	if code, _ := w.end(); code != http2.ErrCodeFlowControl {
+		t.Errorf("a window beyond 2³¹-1: %v", code)
+	}
+}
+
+// quietBut is quiet, but for headers.
+func (w *wire) quietBut() {
+	w.Helper()
+	w.check(w.WritePing(false, [8]byte{1}))
+	for {
+		switch f := w.next().(type) {
+		case *http2.PingFrame:
+			return
+		case *http2.DataFrame:
+			w.Fatalf("%v", f)
+		}
+	}
+}
+
+// TestTooMuchData sends more than the windows allow.
+func TestTooMuchData(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{MaxMessage: 1000})
+	w := p.wire(t)
+	begin := append([]byte{0, 0, 0, 3, 232}, make([]byte, 900)...) // of 1000 bytes
+	w.check(w.head(1, echo))
+	w.check(w.WriteData(1, false, begin))
+	// Padding takes window too, and is given back.
+	for range 1000 {
+		w.check(w.WriteDataPadded(1, false, nil, make([]byte, 255)))
+	}
+	w.check(w.WriteData(1, true, make([]byte, 100)))
+	if status := w.answered(1); status != "0" {
+		t.Errorf("status %s", status)
+	}
+	// The unfinished messages of all streams share a MiB.
+	w = p.wire(t)
+	go func() {
+		for id := uint32(1); id < 2*1000; id += 2 {
+			if w.head(id, echo) != nil || w.WriteData(id, false, begin[:800]) != nil {
+				return
+			}
+		}
+		for id := uint32(1); id < 2*1000; id += 2 {
+			if w.WriteData(id, false, make([]byte, 200)) != nil {
+				return
+			}
+		}
+		for id := uint32(1); id < 2*1000; id += 2 {
+			if w.WriteData(id, false, make([]byte, 16384)) != nil {
+				return
+			}
+		}
+	}()
+	if code, _ := w.end(); code != http2.ErrCodeEnhanceYourCalm && code != http2.ErrCodeFlowControl {
+		t.Errorf("code %v", code)
+	}
+}
+
+// TestStreamWindow sends more on one stream than its window.
+func TestStreamWindow(t *testing.T) {
+	t.Parallel()
+	block := make(chan struct{})
+	p := serve(t, frames.Options{MaxMessage: 1000, Relay: holding(block)})
+	defer close(block)
+	w := p.wire(t)
+	w.check(w.head(1, "/test.Unary/Relayed"))
+	for range 5 {
+		w.check(w.WriteData(1, false, make([]byte, 16384)))
+	}
+	if f := wanted[*http2.RSTStreamFrame](w); f.ErrCode != http2.ErrCodeFlowControl {
+		t.Errorf("%v", f)
+	}
+	w.check(w.call(3, echo, 1))
+	if status := w.answered(3); status != "0" {
+		t.Errorf("status %s", status)
+	}
+}

@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+const userEntry = `"descriptors":[{"entries":[{"key":"user","value":"42"}]}]`
+
+func TestParseTake(t *testing.T) {
+	t.Parallel()
+	user := [][]rules.Entry{{{Key: "user", Value: "42"}}}
+	for name, test := range map[string]struct {
+		body string
+		want rules.Request
+	}{
+		"the least":    {`{"domain":"d",` + userEntry + `}`, rules.Request{Domain: "d", Descriptors: user, Cost: 1, Immediate: true}},
+		"all defaults": {`{"domain":"d",` + userEntry + `,"cost":1,"mode":"all","max_wait_ms":0,"id":"","hold_ms":0}`, rules.Request{Domain: "d", Descriptors: user, Cost: 1, Immediate: true}},
+		"a cost":       {`{"domain":"d",` + userEntry + `,"cost":7}`, rules.Request{Domain: "d", Descriptors: user, Cost: 7, Immediate: true}},
+		"a look":       {`{"domain":"d",` + userEntry + `,"cost":0}`, rules.Request{Domain: "d", Descriptors: user, Immediate: true}},
+		"up to":        {`{"domain":"d",` + userEntry + `,"cost":7,"mode":"up_to"}`, rules.Request{Domain: "d", Descriptors: user, Cost: 1, UpTo: 7, Immediate: true}},
+		"a look up to": {`{"domain":"d",` + userEntry + `,"cost":0,"mode":"up_to"}`, rules.Request{Domain: "d", Descriptors: user, Immediate: true}},
+		"a hold": {
+			`{"domain":"d",` + userEntry + `,"id":"x","hold_ms":1500}`,
+			rules.Request{Domain: "d", Descriptors: user, Cost: 1, Immediate: true, ID: "x", Hold: 1500 * time.Millisecond},
+		},
+		"a booking": {
+			`{"domain":"d",` + userEntry + `,"cost":3,"mode":"reserve","max_wait_ms":86400000}`,
+			rules.Request{Domain: "d", Descriptors: user, Cost: 3, MaxWait: weir.MaxWait},
+		},
+		"nulls": {
+			`{"domain":"d",` + userEntry + `,"cost":null,"mode":null,"max_wait_ms":null,"id":null,"hold_ms":null}`,
+			rules.Request{Domain: "d", Descriptors: user, Cost: 1, Immediate: true},
+		},
+		"white space": {" \n{\"domain\":\"d\"," + userEntry + "}\n ", rules.Request{Domain: "d", Descriptors: user, Cost: 1, Immediate: true}},
+		"an empty value": {
+			`{"domain":"d","descriptors":[{"entries":[{"key":"","value":""}]}]}`,
+			rules.Request{Domain: "d", Descriptors: [][]rules.Entry{{{}}}, Cost: 1, Immediate: true},
+		},
+		"two descriptors": {
+			`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"},{"key":"b","value":"2"}]},{"entries":[{"key":"c","value":"\u0000é"}]}]}`,
+			rules.Request{Domain: "d", Descriptors: [][]rules.Entry{{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}, {{Key: "c", Value: "\x00é"}}}, Cost: 1, Immediate: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := parseAct([]byte(test.body), weir.Take)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&test.want, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseTakeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ body, field string }{
+		"nothing":                {``, "body"},
+		"not JSON":               {`user=42`, "body"},
+		"cut short":              {`{"domain":"d"`, "body"},
+		"an array":               {`[]`, "body"},
+		"trailing data":          {`{"domain":"d",` + userEntry + `}{}`, "body"},
+		"trailing garbage":       {`{"domain":"d",` + userEntry + `}x`, "body"},
+		"not UTF-8":              {"{\"domain\":\"\xff\"," + userEntry + "}", "body"},
+		"an unknown field":       {`{"domain":"d",` + userEntry + `,"costs":1}`, "costs"},
+		"an unknown field deep":  {`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"b","ttl":1}]}]}`, "ttl"},
+		"a domain of 1":          {`{"domain":1,` + userEntry + `}`, "domain"},
+		"a cost as text":         {`{"domain":"d",` + userEntry + `,"cost":"1"}`, "cost"},
+		"half a cost":            {`{"domain":"d",` + userEntry + `,"cost":0.5}`, "cost"},
+		"a cost beyond int64":    {`{"domain":"d",` + userEntry + `,"cost":9223372036854775808}`, "cost"},
+		"a negative cost":        {`{"domain":"d",` + userEntry + `,"cost":-1}`, "cost"},
+		"a cost out of range":    {`{"domain":"d",` + userEntry + `,"cost":1000000001}`, "cost"},
+		"a value of 42":          {`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":42}]}]}`, "descriptors.entries.value"},
+		"a value of null":        {`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":null}]}]}`, "descriptors[0].entries[0].value"},
+		"no value":               {`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":""},{"key":"user"}]}]}`, "descriptors[0].entries[1].value"},
+		"no key":                 {`{"domain":"d","descriptors":[{"entries":[{"value":"42"}]}]}`, "descriptors[0].entries[0].key"},
+		"no entries":             {`{"domain":"d","descriptors":[{"entries":[]}]}`, "descriptors[0].entries"},
+		"entries as an object":   {`{"domain":"d","descriptors":[{"entries":{}}]}`, "descriptors.entries"},
+		"a text as descriptor":   {`{"domain":"d","descriptors":["user"]}`, "descriptors"},
+		"no descriptors":         {`{"domain":"d"}`, "descriptors"},
+		"no domain":              {`{` + userEntry + `}`, "domain"},
+		"a wait of nothing":      {`{"domain":"d",` + userEntry + `,"mode":"reserve"}`, "max_wait_ms"},
+		"a wait of 0":            {`{"domain":"d",` + userEntry + `,"mode":"reserve","max_wait_ms":0}`, "max_wait_ms"},
+		"a wait of days":         {`{"domain":"d",` + userEntry + `,"mode":"reserve","max_wait_ms":86400001}`, "max_wait_ms"},
+		"a wait as text":         {`{"domain":"d",` + userEntry + `,"mode":"reserve","max_wait_ms":"1s"}`, "max_wait_ms"},
+		"another mode":           {`{"domain":"d",` + userEntry + `,"mode":"ALL"}`, "mode"},
+		"a wait of who does not": {`{"domain":"d",` + userEntry + `,"max_wait_ms":1}`, "max_wait_ms"},
+		"an id of 7":             {`{"domain":"d",` + userEntry + `,"id":7}`, "id"},
+		"a negative hold":        {`{"domain":"d",` + userEntry + `,"hold_ms":-1}`, "hold_ms"},
+		"a hold of days":         {`{"domain":"d",` + userEntry + `,"hold_ms":86400001}`, "hold_ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parseAct([]byte(test.body), weir.Take)
+			invalid := new(weir.InvalidError)
+			if !errors.As(err, &invalid) || invalid.Field != test.field {
+				t.Fatalf("got %v, want an error that names %s", err, test.field)
+			}
+		})
+	}
+}
+
+// TestParseAct reads what undoes and ends takes.
+func TestParseAct(t *testing.T) {
+	t.Parallel()
+	user := [][]rules.Entry{{{Key: "user", Value: "42"}}}
+	for rest, want := range map[string]rules.Request{
+		`"id":"a","cost":2`:       {Kind: weir.Refund, ID: "a", Cost: 2},
+		`"id":"a","cost":0`:       {Kind: weir.Settle, ID: "a"},
+		`"id":"a"`:                {Kind: weir.Release, ID: "a"},
+		`"id":"a","hold_ms":null`: {Kind: weir.Renew, ID: "a"},
+		`"id":"a","hold_ms":2000`: {Kind: weir.Renew, ID: "a", Hold: 2 * time.Second},
+	} {
+		want.Domain, want.Descriptors = "d", user
+		got, err := parseAct([]byte(`{"domain":"d",`+userEntry+`,`+rest+`}`), want.Kind)
+		if err != nil {
+			t.Fatalf("%v: %v", want.Kind, err)
+		}
+		if diff := cmp.Diff(&want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", want.Kind, diff)
+		}
+	}
+}
+
+func TestParseActRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind        weir.Kind
+		rest, field string
+	}{
+		"refund without id":     {weir.Refund, `,"cost":1`, "id"},
+		"refund without cost":   {weir.Refund, `,"id":"a"`, "cost"},
+		"refund of 0":           {weir.Refund, `,"id":"a","cost":0`, "cost"},
+		"refund beyond costs":   {weir.Refund, `,"id":"a","cost":1000000001`, "cost"},
+		"settle without id":     {weir.Settle, `,"cost":1`, "id"},
+		"settle without cost":   {weir.Settle, `,"id":"a"`, "cost"},
+		"settle below 0":        {weir.Settle, `,"id":"a","cost":-1`, "cost"},
+		"settle with a hold":    {weir.Settle, `,"id":"a","cost":1,"hold_ms":1`, "hold_ms"},
+		"settle in a mode":      {weir.Settle, `,"id":"a","cost":1,"mode":"all"`, "mode"},
+		"settle with a wait":    {weir.Settle, `,"id":"a","cost":1,"max_wait_ms":0`, "max_wait_ms"},
+		"release without id":    {weir.Release, ``, "id"},
+		"release with a cost":   {weir.Release, `,"id":"a","cost":1`, "cost"},
+		"renew without id":      {weir.Renew, `,"id":""`, "id"},
+		"renew with a cost":     {weir.Renew, `,"id":"a","cost":1`, "cost"},
+		"renew for days":        {weir.Renew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
+		"renew for less than 0": {weir.Renew, `,"id":"a","hold_ms":-1`, "hold_ms"},
+	} {
+		_, err := parseAct([]byte(`{"domain":"d",`+userEntry+test.rest+`}`), test.kind)
+		invalid := new(weir.InvalidError)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)
+		}
+	}
+}

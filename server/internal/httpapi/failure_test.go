@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+func TestStoreFailure(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err    error
+		status int
+	}{
+		"not applied":   {fmt.Errorf("dial: %w", weir.ErrNotApplied), 503},
+		"ambiguous":     {weir.ErrAmbiguous, 503},
+		"misconfigured": {weir.ErrMisconfigured, 503},
+		"backend":       {weir.ErrBackend, 503},
+		"no class":      {errors.New("odd"), 503},
+		"invalid":       {fmt.Errorf("take: %w", weir.ErrInvalid), 400},
+		"invalid field": {&weir.InvalidError{Field: "charges[0].cost", Value: "7", Want: "less"}, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := handler(t, Options{Taker: answering{err: test.err}})
+			for _, w := range []*httptest.ResponseRecorder{auth(h, "domain=shop&user=1"), take(h, takeOf(``, "user=1"))} {
+				wantStatus(t, w, test.status)
+				retry := ""
+				if test.status == 503 {
+					retry = "1"
+				}
+				wantHeaders(t, w, map[string]string{"Retry-After": retry, "Content-Type": "application/problem+json", "RateLimit": ""})
+				if p := decode[problem](t, w); p.Status != test.status {
+					t.Errorf("problem: %+v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestStoreFailureIsLoggedOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		h := handler(t, Options{
+			Taker:  answering{err: weir.ErrNotApplied},
+			Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+		})
+		for range 3 {
+			auth(h, "domain=shop&user=1")
+			auth(h, "domain=shop&user=2")
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(logged.String(), "\n"); n != 3 {
+			t.Errorf("six failures in three seconds logged %d lines:\n%s", n, &logged)
+		}
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: waiting{}, Timeout: time.Millisecond})
+	wantStatus(t, auth(h, "domain=shop&user=1"), http.StatusServiceUnavailable)
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	var storeErr error
+	options := Options{Taker: frozen(), Ready: func(context.Context) []Check {
+		return []Check{{Name: "serving"}, {Name: "store", Err: storeErr}}
+	}, Trusted: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer known" }}
+	h := handler(t, options)
+	get := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w
+	}
+	w := get("/healthz")
+	wantStatus(t, w, http.StatusOK)
+	if body, _ := io.ReadAll(w.Body); string(body) != "ok\n" {
+		t.Errorf("healthz: %q", body)
+	}
+	w = get("/readyz")
+	wantStatus(t, w, http.StatusOK)
+	if got, want := w.Body.String(), `{"ready":true,"state":"healthy","checks":[{"name":"serving","ok":true},{"name":"store","ok":true}]}`+"\n"; got != want {
+		t.Errorf("readyz: %s", got)
+	}
+	storeErr = errors.New("connection refused")
+	w = get("/readyz")
+	wantStatus(t, w, http.StatusServiceUnavailable)
+	if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false}]}`+"\n"; got != want {
+		t.Errorf("readyz: %s", got)
+	}
+	trusted := httptest.NewRequest(http.MethodGet, "/readyz", nil)
+	trusted.Header.Set("Authorization", "Bearer known")
+	for name, h := range map[string]http.Handler{"trusted": h, "administrators": Readiness(options)} {
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, trusted)
+		wantStatus(t, w, http.StatusServiceUnavailable)
+		if got, want := w.Body.String(), `{"ready":false,"state":"not ready","checks":[{"name":"serving","ok":true},{"name":"store","ok":false,"detail":"connection refused"}]}`+"\n"; got != want {
+			t.Errorf("readyz, %s: %s", name, got)
+		}
+	}
+	storeErr = nil
+	wantStatus(t, get("/healthz"), http.StatusOK)
+}
+
+func TestNewNamesTheOption(t *testing.T) {
+	t.Parallel()
+	rulesOf := func() *rules.Set { return nil }
+	for field, o := range map[string]Options{
+		"Rules":   {Taker: answering{}},
+		"Taker":   {Rules: rulesOf},
+		"Timeout": {Rules: rulesOf, Taker: answering{}, Timeout: -1},
+		"Headers": {Rules: rulesOf, Taker: answering{}, Headers: 9},
+	} {
+		_, err := New(o)
+		invalid := new(weir.InvalidError)
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("got %v, want an error that names %s", err, field)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+// HTTP counts the answers of a handler. Paths that are not named are one.
+func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
+	known := map[string]*answers{}
+	for _, path := range slices.Concat(paths, []string{otherPath}) {
+		known[path] = &answers{requests: m.requests.MustCurryWith(prometheus.Labels{"path": path})}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		counted := known[r.URL.Path]
+		if counted == nil {
+			counted = known[otherPath]
+		}
+		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		next.ServeHTTP(answer, r)
+		counted.of(answer.status).Inc()
+	})
+}
+
+// otherPath stands for the paths that are not named. It is none itself.
+const otherPath = "other"
+
+// answers are those of one path, by their statuses.
+type answers struct {
+	requests *prometheus.CounterVec
+	known    sync.Map // of counters: looking them up by their labels takes longer
+}
+
+func (a *answers) of(status int) prometheus.Counter {
+	if counter, found := a.known.Load(status); found {
+		return counter.(prometheus.Counter)
+	}
+	counter := a.requests.WithLabelValues(strconv.Itoa(status))
+	a.known.Store(status, counter)
+	return counter
+}
+
+// answer notes the status of an answer.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the status.
+func (a *answer) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Unary counts the calls of a gRPC server, whose methods are those that it has:
+// others never come here.
+func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	answer, err := handle(ctx, req)
+	code := status.Code(err)
+	m.calls.WithLabelValues(info.FullMethod, code.String()).Inc()
+	if m.envoy != nil {
+		m.envoy.called(info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:], code, time.Since(start))
+	}
+	return answer, err
+}
+
+// AuthFailures returns what counts the wrong tokens and passwords of a listener.
+func (m *Metrics) AuthFailures(listener string) func() {
+	return m.failures.WithLabelValues(listener).Inc
+}
+
+// maxNames bounds the names of callers that there are series for, however often their
+// file changes; further ones are counted together.
+const maxNames = 1024
+
+// names are those of callers that there are series for.
+type names struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// of returns a name as series have it.
+func (n *names) of(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = map[string]bool{}
+	}
+	if !n.known[name] && len(n.known) >= maxNames {
+		return callers.Other
+	}
+	n.known[name] = true
+	return name
+}
+
+// CallerRequests returns what counts the requests of a listener's callers.
+func (m *Metrics) CallerRequests(listener string) func(caller string, o callers.Outcome) {
+	type series struct {
+		caller  string
+		outcome callers.Outcome
+	}
+	var known sync.Map // of counters: looking them up by their labels takes longer
+	return func(caller string, o callers.Outcome) {
+		counter, found := known.Load(series{caller, o})
+		if !found {
+			name := m.names.of(caller)
+			counter = m.callers.WithLabelValues(name, listener, o.String())
+			if name == caller {
+				known.Store(series{caller, o}, counter)
+			}
+		}
+		counter.(prometheus.Counter).Inc()
+	}
+}
+
+// errorTypes are what envoyproxy/ratelimit calls its errors.
+var errorTypes = map[codes.Code]string{codes.Unavailable: "redis_error", codes.InvalidArgument: "service_error"}
+
+// text is a name as a label may be: Prometheus takes nothing but UTF-8.
+func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

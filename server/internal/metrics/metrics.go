@@ -1,0 +1,198 @@
+// Package metrics tells Prometheus how a server does: what was decided, how long
+// that took, and the state of everything behind it. Labels are made of the rules
+// and of the program's own words, never of what clients send, so that the number of
+// series is settled by the configuration; docs/metrics.md lists them.
+package metrics
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+// Options are what [New] needs. Traffic is required.
+type Options struct {
+	// Traffic has counted what was decided.
+	Traffic *traffic.Recorder
+	// Envoyproxy adds the metrics of envoyproxy/ratelimit, under its names.
+	Envoyproxy bool
+	// NearLimitRatio is the share of a limit from which on envoyproxy/ratelimit's
+	// metrics call hits near it. Zero: [traffic.DefaultNearLimitRatio].
+	NearLimitRatio float64
+	// Logger is told what could not be gathered. Nil: nobody is.
+	Logger *slog.Logger
+}
+
+// Metrics are those of one server. They are safe for concurrent use and start
+// nothing. Create them with New.
+type Metrics struct {
+	registry  *prometheus.Registry
+	traffic   *traffic.Recorder
+	logger    *slog.Logger
+	decisions *prometheus.HistogramVec
+	errors    *prometheus.CounterVec
+	stored    prometheus.Histogram
+	carried   prometheus.Histogram
+	failed    *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	calls     *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	callers   *prometheus.CounterVec
+	names     names // of callers
+	rejected  *prometheus.CounterVec
+	panics    *prometheus.CounterVec
+	envoy     *envoyproxy // nil unless wanted
+}
+
+// New returns metrics with a registry of their own. The error is a
+// [*weir.InvalidError].
+func New(o Options) (*Metrics, error) {
+	if o.Traffic == nil {
+		return nil, &weir.InvalidError{Field: "Traffic", Value: "nil", Want: "a recorder"}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), traffic: o.Traffic, logger: o.Logger,
+		decisions: prometheus.NewHistogramVec(timed("weir_decision_seconds", "How long callers of a front-end waited for decisions, by the call."), []string{"frontend"}),
+		errors:    counters("weir_decision_errors_total", "Acts for which no decision was reached, by the class of error.", "frontend", "class"),
+		stored:    prometheus.NewHistogram(timed("weir_store_seconds", "How long calls of the store took.")),
+		carried: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_store_acts", Help: "How many acts a call of the store carried.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
+		}),
+		failed:   counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
+		requests: counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
+		calls:    counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
+		callers:  counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
+		rejected: counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, or a message that came too slowly.", "listener", "reason"),
+		panics:   counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
+		failures: counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
+	}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
+		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics,
+	)
+	if o.Envoyproxy {
+		m.envoy = newEnvoyproxy(o.NearLimitRatio)
+		m.registry.MustRegister(m.envoy, m.envoy.errors, m.envoy.requests, m.envoy.times)
+	}
+	return m, nil
+}
+
+// timed is a histogram for times from microseconds to seconds, in classic buckets
+// and, for those who scrape them, native ones.
+func timed(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets:                         []float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5},
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  100,
+		NativeHistogramMinResetDuration: time.Hour,
+	}
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// Handler answers GET /metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(m.logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true,
+	})
+}
+
+// FrontEnd observes the decisions of one front-end, for [traffic.Recorder] too.
+func (m *Metrics) FrontEnd(name string) observe.Observer {
+	return &frontEnd{m.traffic, m.decisions.WithLabelValues(name), classesOf(m.errors.MustCurryWith(prometheus.Labels{"frontend": name}))}
+}
+
+type frontEnd struct {
+	traffic *traffic.Recorder
+	seconds prometheus.Observer
+	errors  classes
+}
+
+// Observe counts a call.
+func (f *frontEnd) Observe(c *observe.Call) {
+	f.traffic.Observe(c)
+	f.seconds.Observe(c.Took.Seconds())
+	f.errors.count(c.Acts)
+}
+
+// Rejected counts a connection or a call that a listener rejected for a reason.
+func (m *Metrics) Rejected(listener, reason string) {
+	m.rejected.WithLabelValues(listener, reason).Inc()
+}
+
+// Panicked returns what counts the panics of a listener's calls.
+func (m *Metrics) Panicked(listener string) func() { return m.panics.WithLabelValues(listener).Inc }
+
+// Store observes the calls of the store.
+func (m *Metrics) Store() observe.Observer { return &stored{m.stored, m.carried, classesOf(m.failed)} }
+
+type stored struct {
+	seconds, acts prometheus.Observer
+	errors        classes
+}
+
+// Observe counts a call.
+func (s *stored) Observe(c *observe.Call) {
+	s.seconds.Observe(c.Took.Seconds())
+	s.acts.Observe(float64(len(c.Acts)))
+	s.errors.count(c.Acts)
+}
+
+// classes count errors by their class.
+type classes []prometheus.Counter
+
+var classNames = []struct {
+	err  error
+	name string
+}{
+	{weir.ErrInvalid, "invalid"},
+	{weir.ErrNotApplied, "not_applied"},
+	{weir.ErrAmbiguous, "ambiguous"},
+	{weir.ErrMisconfigured, "misconfigured"},
+	{weir.ErrBackend, "backend"},
+	{nil, "other"},
+}
+
+func classesOf(counters *prometheus.CounterVec) classes {
+	c := make(classes, len(classNames))
+	for i, class := range classNames {
+		c[i] = counters.WithLabelValues(class.name)
+	}
+	return c
+}
+
+func (c classes) count(acts []*weir.Act) {
+	for _, a := range acts {
+		if a.Err != nil {
+			c[classOf(a.Err)].Inc()
+		}
+	}
+}
+
+func classOf(err error) int {
+	for i, class := range classNames {
+		if class.err == nil || errors.Is(err, class.err) {
+			return i
+		}
+	}
+	return len(classNames) - 1
+}

@@ -1,0 +1,288 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+// Sources are what can be asked how it does. Those that are nil are not there.
+type Sources struct {
+	Config    func() Config
+	Memory    func() memstore.Stats
+	Redis     func() Redis
+	Coalesce  func() coalesce.Stats
+	DenyCache func() denycache.Stats
+	Lease     func() lease.Stats
+	Distinct  func() []keylimit.Stats
+	Fallback  func() Fallback
+	// Overrides is how many keys have limits of their own.
+	Overrides func() int
+	// RequestBytes is how many bytes requests hold that are being received.
+	RequestBytes func() int64
+	// Connections has, for each front-end, how many connections are open.
+	Connections map[string]func() int
+}
+
+// Config is how the rules in force came to be.
+type Config struct {
+	// Revision is a digest of the files; empty without files.
+	Revision string
+	// Loaded is when the rules came into force.
+	Loaded time.Time
+	// Stale says that the files have changed since and are wrong.
+	Stale bool
+	// Successes and Failures are how often files were loaded, the start
+	// included.
+	Successes, Failures int64
+	Domains, Rules      int
+}
+
+// Redis is how the connection to Redis does.
+type Redis struct {
+	redis.PoolStats
+	// Foreign is how many values of others were found under the store's keys.
+	Foreign int64
+}
+
+// Fallback is what was decided without the store.
+type Fallback struct {
+	fallback.Stats
+	// Unreachable is how many nodes of the store are unreachable now.
+	Unreachable int
+	// Outages is how often one became unreachable.
+	Outages int64
+}
+
+// A group is figures that are read together.
+type group[S any] struct {
+	read    func() S
+	figures []figure[S]
+}
+
+type figure[S any] struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*S) float64
+}
+
+func counter[S any](name, help string, of func(*S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, of}
+}
+
+func gauge[S any](name, help string, of func(*S) float64) figure[S] {
+	return figure[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, of}
+}
+
+// Describe names the figures.
+func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
+	for i := range g.figures {
+		to <- g.figures[i].desc
+	}
+}
+
+// Collect reads them.
+func (g *group[S]) Collect(to chan<- prometheus.Metric) {
+	s := g.read()
+	for _, f := range g.figures {
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&s))
+	}
+}
+
+// Watch adds what the sources tell. It is to be called once, before anybody
+// gathers.
+func (m *Metrics) Watch(s Sources) {
+	watch(m, s.Config, configFigures)
+	watch(m, s.Memory, memoryFigures)
+	watch(m, s.Redis, redisFigures)
+	watch(m, s.Coalesce, coalesceFigures)
+	watch(m, s.DenyCache, denyCacheFigures)
+	watch(m, s.Lease, leaseFigures)
+	watch(m, s.Fallback, fallbackFigures)
+	watch(m, s.Overrides, overrideFigures)
+	if s.Distinct != nil {
+		m.registry.MustRegister(&ofKeys{s.Distinct})
+	}
+	if s.Config != nil {
+		m.registry.MustRegister(&revision{s.Config})
+	}
+	if s.Config != nil && m.envoy != nil {
+		watch(m, s.Config, envoyConfigFigures)
+	}
+	if s.RequestBytes != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_request_memory_bytes", Help: "Memory that requests hold while they are received and decoded, as estimated.",
+		}, func() float64 { return float64(s.RequestBytes()) }))
+	}
+	for name, open := range s.Connections {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_connections", Help: "Connections of clients that are open.", ConstLabels: prometheus.Labels{"frontend": name},
+		}, func() float64 { return float64(open()) }))
+	}
+}
+
+func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
+	if read != nil {
+		m.registry.MustRegister(&group[S]{read, figures})
+	}
+}
+
+var configFigures = []figure[Config]{
+	gauge("weir_config_last_success_timestamp_seconds", "When the rules in force came into force.", func(c *Config) float64 { return float64(c.Loaded.UnixMilli()) / 1000 }),
+	gauge("weir_config_last_load_successful", "1 if the rules files as they are now are in force, 0 if they are wrong.", func(c *Config) float64 {
+		if c.Stale {
+			return 0
+		}
+		return 1
+	}),
+	counter("weir_config_load_successes_total", "How often rules came into force, the start included.", func(c *Config) float64 { return float64(c.Successes) }),
+	counter("weir_config_load_failures_total", "How often rules files changed and were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
+	gauge("weir_config_domains", "Domains in force.", func(c *Config) float64 { return float64(c.Domains) }),
+	gauge("weir_config_rules", "Rules in force.", func(c *Config) float64 { return float64(c.Rules) }),
+}
+
+var envoyConfigFigures = []figure[Config]{
+	counter("ratelimit_service_config_load_success", "envoyproxy/ratelimit: how often rules came into force.", func(c *Config) float64 { return float64(c.Successes) }),
+	counter("ratelimit_service_config_load_error", "envoyproxy/ratelimit: how often rules files were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
+}
+
+var memoryFigures = []figure[memstore.Stats]{
+	gauge("weir_memory_keys", "Keys that the memory store keeps.", func(s *memstore.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_memory_bytes", "Memory of the keys, as the store estimates it.", func(s *memstore.Stats) float64 { return float64(s.Bytes) }),
+	counter("weir_memory_overflowed_total", "Charges of new keys that had to share a budget because the memory was full.", func(s *memstore.Stats) float64 { return float64(s.Overflowed) }),
+}
+
+var redisFigures = []figure[Redis]{
+	counter("weir_redis_foreign_values_total", "Values of others that were found under the store's keys.", func(r *Redis) float64 { return float64(r.Foreign) }),
+	gauge("weir_redis_connections", "Connections to Redis.", func(r *Redis) float64 { return float64(r.TotalConns) }),
+	gauge("weir_redis_idle_connections", "Connections to Redis that nobody uses now.", func(r *Redis) float64 { return float64(r.IdleConns) }),
+	counter("weir_redis_pool_timeouts_total", "Calls that waited in vain for a connection to Redis.", func(r *Redis) float64 { return float64(r.Timeouts) }),
+	counter("weir_redis_stale_connections_total", "Connections to Redis that were given up.", func(r *Redis) float64 { return float64(r.StaleConns) }),
+}
+
+var coalesceFigures = []figure[coalesce.Stats]{
+	counter("weir_coalesce_batches_total", "Calls of the store that left together.", func(s *coalesce.Stats) float64 { return float64(s.Batches) }),
+	counter("weir_coalesce_acts_total", "Acts that those calls carried.", func(s *coalesce.Stats) float64 { return float64(s.Acts) }),
+	gauge("weir_coalesce_largest_batch", "Acts of the largest batch since the start.", func(s *coalesce.Stats) float64 { return float64(s.Largest) }),
+	gauge("weir_coalesce_waiting", "Acts that wait to leave.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
+	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before they left.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
+	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after they had left.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
+	counter("weir_coalesce_late_replies_total", "Calls of the store that returned after a caller had left.", func(s *coalesce.Stats) float64 { return float64(s.Late) }),
+	gauge("weir_coalesce_in_flight", "Calls of the store that have not returned.", func(s *coalesce.Stats) float64 { return float64(s.InFlight) }),
+	counter("weir_coalesce_rejected_total", "Acts that were turned away because too many waited.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
+}
+
+var denyCacheFigures = []figure[denycache.Stats]{
+	counter("weir_deny_cache_hits_total", "Acts that were refused without asking the store.", func(s *denycache.Stats) float64 { return float64(s.Hits) }),
+	counter("weir_deny_cache_learned_total", "Refusals of the store that were offered to the cache.", func(s *denycache.Stats) float64 { return float64(s.Learned) }),
+	counter("weir_deny_cache_forgotten_total", "Keys that were taken out of the cache.", func(s *denycache.Stats) float64 { return float64(s.Forgotten) }),
+	gauge("weir_deny_cache_entries", "Refusals in the cache.", func(s *denycache.Stats) float64 { return float64(s.Entries) }),
+}
+
+var leaseFigures = []figure[lease.Stats]{
+	counter("weir_lease_spent_total", "Acts that were paid from a share.", func(s *lease.Stats) float64 { return float64(s.Spent) }),
+	counter("weir_lease_shares_total", "Shares that the store has given.", func(s *lease.Stats) float64 { return float64(s.Shares) }),
+	counter("weir_lease_returned_units_total", "Units of shares that went back unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
+	gauge("weir_lease_keys", "Keys that are watched.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_lease_left_units", "Units that are out in shares.", func(s *lease.Stats) float64 { return float64(s.Left) }),
+}
+
+var fallbackFigures = []figure[Fallback]{
+	gauge("weir_store_unreachable", "Nodes of the store that are unreachable now.", func(f *Fallback) float64 { return float64(f.Unreachable) }),
+	counter("weir_store_outages_total", "How often a node of the store became unreachable.", func(f *Fallback) float64 { return float64(f.Outages) }),
+	counter("weir_fallback_local_total", "Acts decided from this instance's local share.", func(f *Fallback) float64 { return float64(f.Local) }),
+	counter("weir_fallback_allowed_total", "Acts granted by on_store_failure: allow.", func(f *Fallback) float64 { return float64(f.Allowed) }),
+	counter("weir_fallback_denied_total", "Acts refused by on_store_failure: deny.", func(f *Fallback) float64 { return float64(f.Denied) }),
+	counter("weir_fallback_errors_total", "Acts answered with the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
+	counter("weir_fallback_deadline_total", "Acts answered by policy because their time had passed.", func(f *Fallback) float64 { return float64(f.Deadline) }),
+	counter("weir_fallback_silence_total", "Acts answered by policy because the store was silent.", func(f *Fallback) float64 { return float64(f.Silence) }),
+	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(f *Fallback) float64 { return float64(f.Refusal) }),
+	counter("weir_fallback_left_total", "Acts without a decision when their callers had left.", func(f *Fallback) float64 { return float64(f.Left) }),
+	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(f *Fallback) float64 { return float64(f.Late) }),
+	counter("weir_fallback_settled_total", "Acts whose late replies are settled.", func(f *Fallback) float64 { return float64(f.Settled) }),
+	counter("weir_fallback_refunded_units_total", "Units given back that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
+	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(f *Fallback) float64 { return float64(f.Overgranted) }),
+	counter("weir_fallback_charged_back_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
+	counter("weir_fallback_doubtful_units_total", "Units that the store may have recorded twice or not at all.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
+	gauge("weir_fallback_owed_keys", "Keys, ids and refunds to be settled.", func(f *Fallback) float64 { return float64(f.Owed) }),
+}
+
+var overrideFigures = []figure[int]{
+	gauge("weir_overrides", "Keys that have limits of their own for a time.", func(n *int) float64 { return float64(*n) }),
+}
+
+// revision tells which files are in force.
+type revision struct{ read func() Config }
+
+var revisionDesc = prometheus.NewDesc("weir_config_info", "1; the revision is a digest of the rules files in force.", []string{"revision"}, nil)
+
+// Describe names it.
+func (r *revision) Describe(to chan<- *prometheus.Desc) { to <- revisionDesc }
+
+// Collect reads it.
+func (r *revision) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(revisionDesc, prometheus.GaugeValue, 1, r.read().Revision)
+}
+
+// ofTraffic tells what was decided under each limit in force.
+type ofTraffic struct{ recorder *traffic.Recorder }
+
+var (
+	undecidedDesc = prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
+	decisionsDesc = prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
+	trialsDesc    = prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
+	unitsDesc     = prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
+	nearDesc      = prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
+)
+
+// Describe names the metrics.
+func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{decisionsDesc, undecidedDesc, trialsDesc, unitsDesc, nearDesc} {
+		to <- d
+	}
+}
+
+// Collect reads them.
+func (t *ofTraffic) Collect(to chan<- prometheus.Metric) {
+	for _, n := range t.recorder.Totals() {
+		switch {
+		case n.Trial:
+			continue
+		case n.Decision == traffic.Failed:
+			to <- prometheus.MustNewConstMetric(undecidedDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule))
+			continue
+		}
+		to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule), n.Decision.String(), n.Source.String())
+	}
+	for _, u := range t.recorder.Usage() {
+		to <- prometheus.MustNewConstMetric(unitsDesc, prometheus.CounterValue, float64(u.Units), text(u.Domain), text(u.Rule))
+		to <- prometheus.MustNewConstMetric(nearDesc, prometheus.CounterValue, float64(u.NearLimit), text(u.Domain), text(u.Rule))
+	}
+	t.collectTrials(to)
+}
+
+// collectTrials tells what limits on trial would have done, whoever decided it.
+func (t *ofTraffic) collectTrials(to chan<- prometheus.Metric) {
+	type series struct {
+		domain, rule string
+		decision     traffic.Decision
+	}
+	counts := map[series]uint64{}
+	for _, n := range t.recorder.Totals() {
+		if n.Trial && n.Decision != traffic.Failed {
+			counts[series{n.Domain, n.Rule, n.Decision}] += n.Count
+		}
+	}
+	for of, n := range counts {
+		to <- prometheus.MustNewConstMetric(trialsDesc, prometheus.CounterValue, float64(n), text(of.domain), text(of.rule), of.decision.String())
+	}
+}

@@ -1,0 +1,185 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/report"
+)
+
+// Page shows the result.
+func (r *Result) Page() *report.Page {
+	t := &r.Totals
+	p := &report.Page{
+		Title: fmt.Sprintf("weir replay: %s of %s requests refused (%s)",
+			report.Count(t.Refused), report.Count(t.Requests), report.Percent(t.Refused, t.Requests)),
+		Lead: fmt.Sprintf("%s to %s UTC; requests that a rule is for: %s (%s).",
+			instant(t.First), instant(t.Last), report.Count(t.Matched), report.Percent(t.Matched, t.Requests)),
+		Charts: r.charts,
+	}
+	p.Tables = append(p.Tables, r.limits())
+	for _, table := range []report.Table{r.suggestions(), r.use(), r.denied(), r.busiest()} {
+		if len(table.Rows) > 0 {
+			p.Tables = append(p.Tables, table)
+		}
+	}
+	p.Notes = r.notes()
+	return p
+}
+
+func (r *Result) limits() report.Table {
+	t := report.Table{Title: "Limits", Head: []string{"rule", "limit", "requests", "refused", "refused %", "first refusal", "last refusal"}, Left: 2}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		name := l.Name
+		if l.Shadow {
+			name += " (shadow)"
+		}
+		t.Rows = append(t.Rows, []string{
+			name, l.Limit.Limit.String(), report.Count(l.Matched), report.Count(l.Refused), report.Percent(l.Refused, l.Matched),
+			instant(l.First), instant(l.Last),
+		})
+	}
+	return t
+}
+
+func (r *Result) suggestions() report.Table {
+	t := report.Table{Title: "Suggested limits", Head: []string{"rule", "limit", "would refuse", "%"}, Left: 2}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		s := l.Suggestion
+		if s == nil {
+			continue
+		}
+		text := s.Limit.String()
+		switch {
+		case !s.Found:
+			text = "more than " + text
+		case s.Lowest:
+			text += " or less"
+		}
+		t.Rows = append(t.Rows, []string{l.Name, text, report.Count(s.Refused), report.Percent(s.Refused, l.Matched)})
+	}
+	return t
+}
+
+// use tells how close to their limits requests came.
+func (r *Result) use() report.Table {
+	t := report.Table{Title: "Grants, by how much of the limit was in use after them", Head: []string{"rule"}, Left: 1}
+	for i := range levels {
+		t.Head = append(t.Head, fmt.Sprintf("≤%d%%", (i+1)*100/levels))
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		row := []string{l.Name}
+		granted := l.Matched - l.Refused
+		for _, n := range l.Used {
+			if n == 0 {
+				row = append(row, "·")
+			} else {
+				row = append(row, report.Percent(n, granted))
+			}
+		}
+		if granted > 0 {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+func (r *Result) denied() report.Table {
+	t := report.Table{Title: "Keys refused most", Head: []string{"key", "rule", "refused"}, Left: 2}
+	for i := range r.Limits {
+		for _, k := range r.Limits[i].Denied {
+			t.Rows = append(t.Rows, []string{printable(k.Key), r.Limits[i].Name, upTo(k)})
+		}
+	}
+	return t
+}
+
+func (r *Result) busiest() report.Table {
+	t := report.Table{Title: "Busiest keys", Head: []string{"key", "rule", "requests", "refused", "closest to the limit"}, Left: 2}
+	for i := range r.Limits {
+		for _, k := range r.Limits[i].Busiest {
+			t.Rows = append(t.Rows, []string{
+				printable(k.Key), r.Limits[i].Name, upTo(k), report.Count(k.Refused), fmt.Sprintf("%.0f %%", 100*k.Closest),
+			})
+		}
+	}
+	return t
+}
+
+// printable shortens a key to what a table can bear, without the name of its
+// limit, which stands beside it. Keys hold no bytes that cannot be printed.
+func printable(key string) string {
+	const most = 60
+	key, _, _ = strings.Cut(key, ";")
+	if text := []rune(key); len(text) > most {
+		return string(text[:most]) + "…"
+	}
+	return key
+}
+
+func (r *Result) notes() []string {
+	var notes []string
+	add := func(n int64, format string, args ...any) {
+		if n > 0 {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	if r.Totals.Matched == 0 {
+		notes = append(notes, "No rule was for any request: descriptors whose fields the log lacks are left out, and others have to match.")
+	}
+	s := &r.Log
+	add(s.Broken, "Lines that could not be read: %s of %s (%s).", report.Count(s.Broken), report.Count(s.Lines), report.Percent(s.Broken, s.Lines))
+	for _, b := range s.Samples {
+		notes = append(notes, fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Why, b.Text))
+	}
+	add(s.Late, "Lines that came too late to be put in their place, and were taken to be of the latest instant: %s.", report.Count(s.Late))
+	add(r.Totals.Invalid, "Requests that rules could not be asked for, since a value is longer than they take: %s.", report.Count(r.Totals.Invalid))
+	add(r.Shared, "Charges that shared a budget for want of memory, which may have refused too many: %s; --memory raises the bound.", report.Count(r.Shared))
+	if r.Totals.Requests > 1 && !r.Totals.Fractions {
+		notes = append(notes, "The log has whole seconds only: requests of one second count as of one instant, which is stricter on short periods.")
+	}
+	if len(r.suggestions().Rows) > 0 {
+		notes = append(notes, fmt.Sprintf("Suggested is the lowest count tried, each about a quarter above the one before and from 1/16 to %d times the limit's, "+
+			"from which on no more is refused; each limit by itself, with its burst in proportion.", highestTried))
+	}
+	return notes
+}
+
+// JSON is the result as programs read it; names and units are part of it.
+func (r *Result) JSON() any {
+	limits := make([]map[string]any, 0, len(r.Limits))
+	for i := range r.Limits {
+		limits = append(limits, r.Limits[i].json())
+	}
+	t := &r.Totals
+	return map[string]any{
+		"requests": t.Requests, "matched": t.Matched, "refused": t.Refused, "invalid": t.Invalid,
+		"first": t.First.Format(time.RFC3339Nano), "last": t.Last.Format(time.RFC3339Nano),
+		"lines": r.Log.Lines, "broken": r.Log.Broken, "late": r.Log.Late, "shared": r.Shared, "limits": limits,
+	}
+}
+
+func (l *LimitResult) json() map[string]any {
+	list := func(keys []Key) []map[string]any {
+		all := make([]map[string]any, 0, len(keys))
+		for _, k := range keys {
+			all = append(all, map[string]any{"key": k.Key, "count": k.Count, "error": k.Error, "refused": k.Refused, "closest": k.Closest})
+		}
+		return all
+	}
+	object := map[string]any{
+		"rule": l.Name, "limit": l.Limit.Limit.String(), "shadow": l.Shadow, "matched": l.Matched, "refused": l.Refused,
+		"used_tenths": l.Used, "busiest": list(l.Busiest), "denied": list(l.Denied),
+	}
+	if l.Refused > 0 {
+		object["first_refusal"], object["last_refusal"] = l.First.Format(time.RFC3339Nano), l.Last.Format(time.RFC3339Nano)
+	}
+	if s := l.Suggestion; s != nil {
+		object["suggestion"] = map[string]any{"limit": s.Limit.String(), "refused": s.Refused, "found": s.Found, "lowest": s.Lowest}
+	}
+	return object
+}

@@ -1,0 +1,192 @@
+// Package replay asks limits what they would have said to the requests of an
+// access log, at the instants of the log. What a request asks is for the caller
+// to say; memory stays bounded however long the log is.
+package replay
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/accesslog"
+)
+
+const (
+	// DefaultBytes bounds the memory of all keys of the limits by default.
+	DefaultBytes = 512 << 20
+	// DefaultTop is how many keys are named by default.
+	DefaultTop = 10
+	// kept is how many keys of a limit are counted one by one.
+	kept = 10_000
+	// levels is how finely the use of a limit is told.
+	levels = 10
+)
+
+// A Limit is one of the limits that requests may meet.
+type Limit struct {
+	// Name tells it apart from the others.
+	Name string
+	// Limit is the rule, compiled.
+	Limit *weir.Limit
+	// Shadow limits are counted, but refuse nobody.
+	Shadow bool
+}
+
+// An Asked charge is one that a request makes, and of which limit.
+type Asked struct {
+	Limit  int // index into the Options' Limits
+	Act    *weir.Act
+	Charge int // index into the act's charges
+}
+
+// A Question is what one request asks: acts, which are taken in order, and the
+// charges in them.
+type Question struct {
+	Acts  []*weir.Act
+	Asked []Asked
+	// Matched says that a rule is for the request, even if it asks nothing.
+	Matched bool
+}
+
+// Options say what is replayed. Limits and Ask have to be set.
+type Options struct {
+	Limits []Limit
+	// Ask turns a record into what it asks. Its answer is used before it is
+	// asked again.
+	Ask func(*accesslog.Record) (Question, error)
+	// Suggest is the share of requests, 0 … 1, that a suggested limit may
+	// refuse. Negative: suggest nothing.
+	Suggest float64
+	// MaxBytes bounds the memory of the keys; suggestions take up to twice as
+	// much again. Zero: [DefaultBytes].
+	MaxBytes int64
+	// Top is how many keys are named. Zero: [DefaultTop].
+	Top int
+}
+
+// A Replay goes through a log. It is for one goroutine. Create it with New.
+type Replay struct {
+	options  Options
+	now      int64
+	store    *memstore.Store
+	axis     axis
+	requests *course
+	refused  *course
+	limits   []*tally
+	total    Totals
+}
+
+// Totals count requests, not charges.
+type Totals struct {
+	Requests int64
+	Matched  int64 // that any rule is for
+	Refused  int64 // by any limit that is not shadowed
+	Invalid  int64 // that no rule could be asked, such as with a value that is too long
+	// First and Last are the instants of the first and the last request.
+	First, Last time.Time
+	// Fractions says that some instant has a part of a second.
+	Fractions bool
+}
+
+// tally is what one limit did.
+type tally struct {
+	matched, refused int64
+	first, last      int64 // refusals, µs
+	course           *course
+	busy, denied     *sketch
+	used             [levels]int64 // grants, by the part of the limit in use after them
+	ladder           *ladder
+}
+
+// New returns a replay that has seen nothing yet.
+func New(o Options) *Replay {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultBytes
+	}
+	if o.Top <= 0 {
+		o.Top = DefaultTop
+	}
+	r := &Replay{options: o}
+	r.requests, r.refused = r.axis.add(), r.axis.add()
+	r.store = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(r.now) }})
+	for _, l := range o.Limits {
+		t := &tally{course: r.axis.add(), busy: newSketch(kept), denied: newSketch(kept)}
+		if o.Suggest >= 0 && l.Limit.Algorithm != weir.Concurrency {
+			// All steps of all limits together have twice the memory of the rules.
+			share := 2 * o.MaxBytes / int64(len(o.Limits)*len(tried(max(1, l.Limit.Count))))
+			t.ladder = newLadder(l.Limit, share)
+		}
+		r.limits = append(r.limits, t)
+	}
+	return r
+}
+
+// Add asks for one record. Records come in the order of their time.
+func (r *Replay) Add(record *accesslog.Record) {
+	r.now = record.Micros
+	if r.total.Requests == 0 {
+		r.total.First = time.UnixMicro(r.now).UTC()
+	}
+	r.total.Requests++
+	r.total.Last = time.UnixMicro(r.now).UTC()
+	r.total.Fractions = r.total.Fractions || r.now%1_000_000 != 0
+	point := r.axis.place(r.now)
+	r.requests.count(point)
+	q, err := r.options.Ask(record)
+	if err != nil {
+		r.total.Invalid++
+		return
+	}
+	if q.Matched {
+		r.total.Matched++
+	}
+	if len(q.Acts) > 0 {
+		r.store.Take(context.Background(), q.Acts)
+	}
+	refused := false
+	for _, asked := range q.Asked {
+		granted := r.count(asked, point)
+		refused = refused || !granted && !r.options.Limits[asked.Limit].Shadow
+	}
+	if refused {
+		r.total.Refused++
+		r.refused.count(point)
+	}
+}
+
+// count notes the answer to one charge and reports whether the limit had room.
+func (r *Replay) count(a Asked, point int) bool {
+	t, charge, d := r.limits[a.Limit], &a.Act.Charges[a.Charge], a.Act.Decisions[a.Charge]
+	t.matched++
+	busy := t.busy.add(charge.Key)
+	if t.ladder != nil {
+		t.ladder.take(a.Act, a.Charge, r.now)
+	}
+	refused := a.Act.Err != nil || d.Outcome == weir.Refused
+	if !refused {
+		t.use(busy, charge.Limit, d)
+		return true
+	}
+	if t.refused == 0 {
+		t.first = r.now
+	}
+	t.refused++
+	t.last = r.now
+	busy.refused++
+	busy.closest = 1
+	t.denied.add(charge.Key)
+	t.course.count(point)
+	return false
+}
+
+// use notes how much of the limit is in use after a grant.
+func (t *tally) use(busy *counted, l *weir.Limit, d weir.Decision) {
+	capacity := l.Capacity()
+	if capacity == 0 {
+		return
+	}
+	used := max(0, capacity-d.Remaining)
+	busy.closest = max(busy.closest, float64(used)/float64(capacity))
+	t.used[max(0, (used*levels+capacity-1)/capacity-1)]++
+}

@@ -1,0 +1,212 @@
+package resp
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/panics"
+)
+
+const (
+	inputBytes = 8 << 10 // of an ordinary connection's buffer
+
+	// lingerTimeout and lingerBytes bound how much of what a client goes on
+	// sending is read after the last reply: a connection that is closed with
+	// unread input may take the reply with it.
+	lingerTimeout = 500 * time.Millisecond
+	lingerBytes   = 1 << 20
+)
+
+// A session is one client's connection and what it has agreed on. It belongs to
+// one goroutine; only its conn is touched by others.
+type session struct {
+	writer
+	server *Server
+	conn   net.Conn
+	id     int64
+	name   string
+	authed bool
+	who    *callers.Identity
+	// recognized says that the client's certificate was looked at.
+	recognized bool
+
+	// stranger is since when the client has not been authenticated.
+	stranger time.Time
+	attempts callers.Connection
+
+	in     []byte // has arrived and is not answered yet
+	args   [maxArgs][]byte
+	batch  *batch // nil if nothing waits to be decided
+	whole  int    // bytes of out that are whole replies
+	unsent int    // replies that are not written yet, undecided ones included
+
+	active bool // a command has come since the deadline was set
+	ending bool // nothing more is read
+	broken bool // nothing more can be written
+}
+
+func newSession(s *Server, conn net.Conn) *session {
+	c := &session{server: s, conn: conn, id: s.lastID.Add(1), active: true}
+	c.reset()
+	return c
+}
+
+// reset makes the session a new one. A client that RESETs before AUTH gains no time.
+func (c *session) reset() {
+	if c.authed || c.stranger.IsZero() {
+		c.stranger = time.Now()
+	}
+	c.proto, c.name, c.authed, c.who = 2, "", c.server.callers == nil, nil
+}
+
+// run answers requests until the client or the server has had enough.
+func (c *session) run() {
+	defer c.server.forget(c)
+	defer c.conn.Close()
+	for c.await() {
+		c.survive()
+		c.flush()
+	}
+	if c.ending && !c.broken {
+		c.linger()
+	}
+}
+
+// await waits for more input and reports whether there is any. A client has the
+// idle time for each whole command: single bytes gain it nothing. Before AUTH its
+// commands gain it nothing either.
+func (c *session) await() bool {
+	if c.ending || c.broken {
+		return false
+	}
+	if c.active {
+		c.active = false
+		if c.conn.SetReadDeadline(c.deadline()) != nil {
+			return false
+		}
+	}
+	// After the deadline was set, so that either this sees that the server
+	// drains, or the server's own deadline stands.
+	if c.server.draining.Load() {
+		c.ending = true
+		return false
+	}
+	c.makeRoom()
+	n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
+	c.in = c.in[:len(c.in)+n]
+	return n > 0 || err == nil
+}
+
+func (c *session) deadline() time.Time {
+	if !c.authed {
+		return c.stranger.Add(authTimeout)
+	}
+	return time.Now().Add(idleTimeout)
+}
+
+// makeRoom grows the buffer by what has arrived, never by what is announced, and
+// gives back what a long request needed.
+func (c *session) makeRoom() {
+	switch {
+	case len(c.in) == 0 && cap(c.in) != inputBytes:
+		c.in = make([]byte, 0, inputBytes)
+	case len(c.in) == cap(c.in):
+		grown := make([]byte, len(c.in), min(2*cap(c.in), maxRequest))
+		copy(grown, c.in)
+		c.in = grown
+	}
+}
+
+// survive answers, and ends the connection with an error if that panics: which of the
+// commands that came together were done, nobody knows.
+func (c *session) survive() {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.server.panics.Report(c.server.base, "RESP", cause)
+			c.out, c.batch, c.ending = c.out[:c.whole], nil, true
+			c.fail("ERR " + panics.Told)
+		}
+	}()
+	if !c.recognized {
+		c.recognize()
+	}
+	c.answer()
+}
+
+// answer answers every whole request that has arrived, in order.
+func (c *session) answer() {
+	rest := c.in
+	for !c.ending && !c.broken {
+		args, size, err := parse(rest, c.args[:0])
+		if err != nil {
+			c.settle()
+			c.fail("ERR " + err.Error())
+			c.ending = true
+		}
+		if size == 0 {
+			break
+		}
+		rest = rest[size:]
+		if len(args) > 0 {
+			c.active = true
+			c.dispatch(args)
+		}
+	}
+	c.settle()
+	c.in = c.in[:copy(c.in, rest)]
+}
+
+// dispatch does one command.
+func (c *session) dispatch(args [][]byte) {
+	c.whole = len(c.out)
+	if c.unsent++; c.unsent > maxPipeline || len(c.out) > maxUnsent {
+		c.settle()
+		c.flush()
+		c.unsent = 1
+	}
+	cmd, known := c.server.command(args[0])
+	if !cmd.queues {
+		c.settle()
+	}
+	switch {
+	case cmd.foreign:
+		c.fail("ERR " + protocolError("this is no HTTP server").Error())
+		c.ending = true
+	case !c.authed && !cmd.open:
+		c.fail("NOAUTH Authentication required.")
+	case !known:
+		c.fail("ERR unknown command " + shown(args[0]))
+	case len(args)-1 < cmd.least || len(args)-1 > cmd.most:
+		c.fail("ERR wrong number of arguments for " + shown(args[0]))
+	default:
+		cmd.run(c, args[1:])
+	}
+}
+
+// flush writes what has been answered, all of it at once.
+func (c *session) flush() {
+	c.unsent, c.whole = 0, 0
+	if len(c.out) == 0 || c.broken {
+		return
+	}
+	err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		_, err = c.conn.Write(c.out)
+	}
+	c.broken = err != nil
+	if c.out = c.out[:0]; cap(c.out) > 2*maxUnsent {
+		c.out = nil
+	}
+}
+
+// linger lets the last reply arrive.
+func (c *session) linger() {
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || c.conn.SetReadDeadline(time.Now().Add(lingerTimeout)) != nil {
+		return
+	}
+	// What comes now is for nobody.
+	_, _ = io.CopyN(io.Discard, c.conn, lingerBytes)
+}

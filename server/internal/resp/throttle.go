@@ -1,0 +1,180 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+const (
+	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	// Domain is where callers need leave for CL.THROTTLE.
+	Domain = "cl.throttle"
+	// prefix keeps the keys apart from those of rules, which escape the
+	// semicolon in their first part.
+	prefix = "cl.throttle;"
+	// maxBatch is how many decisions are asked for in one call.
+	maxBatch = 64
+
+	maxUnits   = 1_000_000_000      // of a burst, a count or a quantity
+	maxSeconds = 366 * 24 * 60 * 60 // of a period
+)
+
+// Key is what CL.THROTTLE charges for a key of its clients.
+func Key(key string) string { return prefix + key }
+
+// A batch is what a client has asked for and was not decided yet.
+type batch struct {
+	n    int
+	asks [maxBatch]ask
+	acts [maxBatch]*weir.Act
+}
+
+// An ask is an act with room for its charge and its decision.
+type ask struct {
+	act      weir.Act
+	charge   [1]weir.Charge
+	decision [1]weir.Decision
+}
+
+func newBatch() *batch {
+	b := new(batch)
+	for i := range b.asks {
+		a := &b.asks[i]
+		a.act.Charges, a.act.Decisions = a.charge[:], a.decision[:]
+		b.acts[i] = &a.act
+	}
+	return b
+}
+
+// throttle is CL.THROTTLE key max_burst count period [quantity].
+func (c *session) throttle(args [][]byte) {
+	if len(args) != 4 && len(args) != 5 {
+		c.settle()
+		c.fail(usage)
+		return
+	}
+	charge, err := c.server.charge(args)
+	if err != nil {
+		c.settle()
+		c.fail("ERR " + inWords(err))
+		return
+	}
+	verb := callers.Take
+	if charge.Cost == 0 {
+		verb = callers.Peek
+	}
+	if err := c.who.May(verb, Domain); err != nil {
+		c.settle()
+		c.fail("NOPERM " + err.Error())
+		return
+	}
+	if c.batch == nil {
+		c.batch = c.server.batches.Get().(*batch)
+	}
+	b := c.batch
+	b.asks[b.n].charge[0] = charge
+	if b.n++; b.n == maxBatch {
+		c.settle()
+	}
+}
+
+// charge reads the arguments. Nothing that is out of range is mended.
+func (s *Server) charge(args [][]byte) (weir.Charge, error) {
+	fields := [...]struct {
+		name        string
+		least, most int64
+		value       int64
+	}{
+		{name: "max_burst", most: maxUnits - 1},
+		{name: "count per period", least: 1, most: maxUnits},
+		{name: "period", least: 1, most: maxSeconds},
+		{name: "quantity", most: maxUnits, value: 1},
+	}
+	for i, arg := range args[1:] {
+		f := &fields[i]
+		n, ok := integer(arg)
+		if !ok || n < f.least || n > f.most {
+			return weir.Charge{}, &weir.InvalidError{Field: f.name, Value: shown(arg), Want: fmt.Sprintf("%d … %d", f.least, f.most)}
+		}
+		f.value = n
+	}
+	limit, err := s.limits.get(params{burst: fields[0].value + 1, count: fields[1].value, seconds: fields[2].value})
+	return weir.Charge{Key: Key(string(args[0])), Limit: limit, Cost: fields[3].value}, err
+}
+
+// settle has everything decided that waits for it, and appends the replies.
+func (c *session) settle() {
+	b := c.batch
+	if b == nil {
+		return
+	}
+	c.batch = nil
+	ctx, cancel := context.WithTimeout(c.server.base, c.server.timeout)
+	c.server.taker.Take(ctx, b.acts[:b.n])
+	cancel()
+	for i := range b.n {
+		a := &b.asks[i]
+		c.whole = len(c.out)
+		c.decided(&a.act)
+		a.charge[0], a.decision[0], a.act.Err = weir.Charge{}, weir.Decision{}, nil
+	}
+	b.n = 0
+	c.server.batches.Put(b)
+}
+
+// decided appends the reply to one CL.THROTTLE.
+func (c *session) decided(a *weir.Act) {
+	if a.Err != nil {
+		if !errors.Is(a.Err, weir.ErrInvalid) {
+			c.server.warn("the store reached no decision", "error", a.Err)
+		}
+		c.fail("ERR " + inWords(a.Err))
+		return
+	}
+	d := &a.Decisions[0]
+	limited, retry := int64(0), int64(-1)
+	if !d.Allowed() {
+		limited = 1
+		if d.RetryAfter != weir.Never {
+			retry = seconds(d.RetryAfter)
+		}
+	}
+	c.array(5)
+	c.integer(limited)
+	c.integer(a.Charges[0].Limit.Burst)
+	c.integer(d.Remaining)
+	c.integer(retry)
+	c.integer(seconds(d.ResetAfter))
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	whole := d / time.Second
+	if d%time.Second > 0 {
+		whole++
+	}
+	return int64(whole)
+}
+
+// inWords tells an error to the client. What the store said is for the log.
+func inWords(err error) string {
+	var invalid *weir.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return fmt.Sprintf("%s is %s: want %s", invalid.Field, invalid.Value, invalid.Want)
+	case errors.Is(err, weir.ErrInvalid):
+		return err.Error()
+	case errors.Is(err, weir.ErrNotApplied):
+		return "no decision: the store refused, nothing was charged, asking again is safe"
+	case errors.Is(err, weir.ErrMisconfigured):
+		return "no decision: the store is misconfigured, nothing was charged"
+	case errors.Is(err, weir.ErrAmbiguous):
+		return "no decision: outcome unknown, the charge may have been made"
+	}
+	return "no decision: unexpected answer of the store"
+}

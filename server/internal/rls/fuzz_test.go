@@ -1,0 +1,158 @@
+package rls_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/rls"
+)
+
+// fuzzRules has a rule of each kind that requests are treated differently for.
+const fuzzRules = `
+domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: w
+    rate_limit: {unit: minute, requests_per_unit: 5, algorithm: gcra}
+  - key: p
+    value: "a*"
+    rate_limits:
+      - {unit: second, requests_per_unit: 5, algorithm: sliding_log, name: one}
+      - {unit: day, requests_per_unit: 50, algorithm: fixed_window, charge_refused: true, name: two}
+    descriptors:
+      - key: k
+        shadow_mode: true
+        rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: h
+    rate_limit: {period: 60s, requests_per_unit: 2, algorithm: concurrency}
+  - key: u
+    rate_limit: {unlimited: true}
+`
+
+// seeds are requests worth starting from.
+func seeds() []*rlsv3.RateLimitRequest {
+	one := func(key, value string) *ratelimitv3.RateLimitDescriptor {
+		return &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+	}
+	own, free, back := one("k", "2"), one("w", "3"), one("w", "3")
+	own.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: typev3.RateLimitUnit_HOUR}
+	free.HitsAddend = wrapperspb.UInt64(0)
+	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(2), true
+	nested := one("p", "abc")
+	nested.Entries = append(nested.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: "k", Value: "\x00"})
+	return []*rlsv3.RateLimitRequest{
+		{},
+		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("k", "1"), one("u", ""), nested}, HitsAddend: 2},
+		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{own, free, back}},
+		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("h", "1"), {}}, HitsAddend: 1<<32 - 1},
+	}
+}
+
+// called is a service's gRPC method, without a network around it.
+type called func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error)
+
+// RegisterService keeps the method.
+func (c *called) RegisterService(desc *grpc.ServiceDesc, service any) {
+	handle := desc.Methods[0].Handler
+	*c = func(_ any, ctx context.Context, decode func(any) error, with grpc.UnaryServerInterceptor) (any, error) {
+		return handle(service, ctx, decode, with)
+	}
+}
+
+// FuzzRequest: any bytes are no message, or one that is answered, a status for each
+// descriptor, or one that is told what is wrong with it.
+func FuzzRequest(f *testing.F) {
+	for _, m := range seeds() {
+		text, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	var call called
+	newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Headers: &rls.DefaultHeaders, Metadata: true}, Taker: memstore.New(memstore.Options{})}).Register(&call)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m := new(rlsv3.RateLimitRequest)
+		fuzztest.Within(t, fuzztest.MostBytes, len(text), func() {
+			proto.Reset(m)
+			answer, err := call(nil, t.Context(), func(to any) error {
+				return rls.Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(text)}, to)
+			}, nil)
+			if proto.Unmarshal(text, m) != nil {
+				if err == nil {
+					t.Errorf("what is no message was answered: %v", answer)
+				}
+				return
+			}
+			wantAnswer(t, m, answer, err)
+		})
+	})
+}
+
+// wantAnswer wants one that fits the request.
+func wantAnswer(t *testing.T, m *rlsv3.RateLimitRequest, answer any, err error) {
+	t.Helper()
+	if err != nil {
+		if said := status.Convert(err); said.Code() != codes.InvalidArgument || said.Message() == "" {
+			t.Errorf("%v: %v", m, err)
+		}
+		return
+	}
+	got := answer.(*rlsv3.RateLimitResponse)
+	over := false
+	for _, s := range got.GetStatuses() {
+		over = over || s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	if len(got.GetStatuses()) != len(m.GetDescriptors()) || !over && got.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+		t.Errorf("%v: %v", m, got)
+	}
+	if _, err := proto.Marshal(got); err != nil {
+		t.Errorf("%v: the answer cannot be sent: %v", m, err)
+	}
+}
+
+// FuzzJSON: any body is answered with one of the statuses that there are, and what is
+// answered can be read.
+func FuzzJSON(f *testing.F) {
+	for _, m := range seeds() {
+		text, err := protojson.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"\ud800"}]}],"hits_addend":"1"}`))
+	service := newService(f, fuzzRules, rls.Options{Mode: rls.Mode{Metadata: true}, Taker: memstore.New(memstore.Options{})})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fuzztest.Within(t, fuzztest.MostBytes, len(body), func() {
+			w := httptest.NewRecorder()
+			service.JSON().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
+			switch w.Code {
+			case http.StatusOK, http.StatusTooManyRequests:
+				if err := protojson.Unmarshal(w.Body.Bytes(), new(rlsv3.RateLimitResponse)); err != nil {
+					t.Errorf("%s: %v", w.Body, err)
+				}
+			case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+			default:
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+	})
+}

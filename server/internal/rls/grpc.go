@@ -1,0 +1,109 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/callers"
+)
+
+// Register puts the service on a gRPC server, which needs [ServerOption]. Its
+// interceptors run before the message is read, with a nil request.
+func (s *Service) Register(registrar grpc.ServiceRegistrar) {
+	desc := rlsv3.RateLimitService_ServiceDesc
+	desc.HandlerType = (*any)(nil)
+	desc.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
+	registrar.RegisterService(&desc, s)
+}
+
+var shouldRateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
+
+// shouldRateLimit is what Envoy calls.
+func shouldRateLimit(service any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	handle := func(ctx context.Context, _ any) (any, error) { return service.(*Service).shouldRateLimit(ctx, read) }
+	if intercept == nil {
+		return handle(ctx, nil)
+	}
+	return intercept(ctx, nil, shouldRateLimitInfo, handle)
+}
+
+func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (any, error) {
+	m := messages.Get().(*message)
+	m.bounds, m.call = s.options.Bounds, admission.CallOf(ctx)
+	answer, err := s.answer(ctx, m, read)
+	// Not where the store panics: nobody knows what it still works on.
+	m.free()
+	if err != nil {
+		return nil, err
+	}
+	response, err := encode(answer)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
+	}
+	return response, nil
+}
+
+// answer reads and decides a message. The error is a status.
+func (s *Service) answer(ctx context.Context, m *message, read func(any) error) (*Answer, error) {
+	if err := read(m); err != nil {
+		return nil, err
+	}
+	m.call.Received(m.size)
+	if m.refused != nil {
+		return nil, statusOf(m.refused)
+	}
+	answer, err := s.Decide(ctx, &m.request)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return answer, nil
+}
+
+// statusOf is an error as gRPC tells it. What a store's driver says stays in the
+// log; the class says what became of the charge.
+func statusOf(err error) error {
+	if forbidden(err) {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	if errors.Is(err, admission.ErrFull) {
+		return status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
+	}
+	if !isInvalid(err) {
+		return status.Error(codes.Unavailable, "the store reached no decision"+classOf(err))
+	}
+	s := status.New(codes.InvalidArgument, err.Error())
+	if e := new(weir.InvalidError); errors.As(err, &e) {
+		s = status.New(codes.InvalidArgument, fmt.Sprintf("%s is %s: want %s", e.Field, e.Value, e.Want))
+		detailed, detailErr := s.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+			{Field: e.Field, Description: "is " + e.Value + ": want " + e.Want},
+		}})
+		if detailErr == nil {
+			s = detailed
+		}
+	}
+	return s.Err()
+}
+
+// forbidden reports whether an error says that a caller may not ask for something.
+func forbidden(err error) bool {
+	var e *callers.ForbiddenError
+	return errors.As(err, &e)
+}
+
+func classOf(err error) string {
+	for _, class := range []error{weir.ErrNotApplied, weir.ErrAmbiguous, weir.ErrMisconfigured, weir.ErrBackend} {
+		if errors.Is(err, class) {
+			return ": " + class.Error()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package rls
+
+import (
+	"errors"
+	"net/http"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// MaxRequestBytes is the size of the largest request.
+const MaxRequestBytes = 256 << 10
+
+// JSON answers requests in proto3's JSON: 200 within the limits, 429 over them,
+// 400 for what is no request, 403 for what its caller may not ask, 503 while the store fails.
+func (s *Service) JSON() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if cause := recover(); cause != nil {
+				s.options.Panics.Report(r.Context(), r.URL.Path, cause)
+				plain(w, http.StatusInternalServerError)
+			}
+		}()
+		s.serveJSON(w, r)
+	})
+}
+
+func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
+	if err != nil {
+		s.refuseBody(w, err)
+		return
+	}
+	defer body.Close()
+	outline := admission.OutlineOf(body.Text)
+	if outline.Deep || outline.Entries > rules.MaxEntries || s.options.Bounds.CheckDescriptors(outline.Descriptors) != nil {
+		plain(w, http.StatusBadRequest)
+		return
+	}
+	if err := body.Take(&outline); err != nil {
+		s.refuseBody(w, err)
+		return
+	}
+	m := new(rlsv3.RateLimitRequest)
+	if protojson.Unmarshal(body.Text, m) != nil {
+		plain(w, http.StatusBadRequest)
+		return
+	}
+	answer, err := s.Decide(r.Context(), decode(m))
+	switch {
+	case forbidden(err):
+		http.Error(w, err.Error(), http.StatusForbidden)
+	case isInvalid(err):
+		plain(w, http.StatusBadRequest)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable)
+	default:
+		writeJSON(w, answer)
+	}
+}
+
+// refuseBody answers a request whose body was not read.
+func (s *Service) refuseBody(w http.ResponseWriter, err error) {
+	switch tooLarge := new(http.MaxBytesError); {
+	case errors.As(err, &tooLarge):
+		plain(w, http.StatusRequestEntityTooLarge)
+	case errors.Is(err, admission.ErrFull):
+		if s.options.Rejected != nil {
+			s.options.Rejected(admission.Memory)
+		}
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable)
+	default:
+		plain(w, http.StatusBadRequest)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, a *Answer) {
+	m, err := encode(a)
+	if err != nil {
+		plain(w, http.StatusInternalServerError)
+		return
+	}
+	body, err := protojson.Marshal(m)
+	if err != nil {
+		plain(w, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if a.Over {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	// What cannot be sent any more is lost: the client is gone.
+	_, _ = w.Write(body)
+}
+
+// plain answers with nothing but a status.
+func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }

@@ -1,0 +1,300 @@
+package rls
+
+import (
+	"errors"
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto" // registers its codec, too
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// ServerOption returns the option that a gRPC server needs for [Service.Register]: a
+// codec that decodes requests once they have been counted and admitted.
+func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) }
+
+// Codec returns the codec of [ServerOption]. It encodes and decodes all other messages
+// as gRPC does.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
+
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal decodes a message.
+func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
+	m, ok := into.(*message)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, into)
+	}
+	raw := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer raw.Free()
+	return m.unmarshal(raw.ReadOnlyData())
+}
+
+// A message is a request that is read from the wire. Its memory is kept for further
+// ones.
+type message struct {
+	request Request
+	bounds  rules.Bounds
+	call    *admission.Call // to be charged; nil for nobody
+	size    int             // bytes
+	// refused says why the message was not decoded, though it is one.
+	refused error
+
+	text    string // of the whole message, which all texts are parts of
+	entries []rules.Entry
+	own     []own
+}
+
+// own is what a descriptor says for itself.
+type own struct {
+	limit      Override
+	addend     uint64
+	multiplied bool // limit has a Multiplier from the message
+}
+
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+// free gives the memory to further messages.
+func (m *message) free() {
+	m.reset()
+	messages.Put(m)
+}
+
+// reset forgets the message and what it refers to, and keeps the memory.
+func (m *message) reset() {
+	clear(m.request.Descriptors)
+	clear(m.entries)
+	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
+}
+
+var errMalformed = errors.New("rls: no RateLimitRequest")
+
+// What decoding takes, about, beside the text.
+const (
+	descriptorBytes = 512
+	entryBytes      = 64
+)
+
+// unmarshal counts what a message holds, and decodes it if it is within the bounds
+// and the call is admitted. The error says that it is no message.
+func (m *message) unmarshal(raw []byte) error {
+	raw, m.size = raw[:len(raw):len(raw)], len(raw)
+	descriptors, entries, err := m.count(raw)
+	if err != nil || m.refused != nil {
+		return err
+	}
+	cost := 2*len(raw) + descriptors*descriptorBytes + entries*entryBytes
+	if m.refused = m.call.Take(int64(cost)); m.refused != nil {
+		return nil
+	}
+	m.text = string(raw)
+	m.request.Descriptors = grown(m.request.Descriptors, descriptors)
+	m.own = grown(m.own, descriptors)
+	m.entries = grown(m.entries, entries)
+	return m.decode(raw)
+}
+
+// grown returns an empty slice with room for n elements.
+func grown[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, 0, n)
+	}
+	return s[:0]
+}
+
+// count counts the descriptors and their entries; more than there may be set refused.
+func (m *message) count(raw []byte) (descriptors, entries int, err error) {
+	for rest := raw; len(rest) > 0; {
+		f, ok := consume(&rest)
+		if !ok {
+			return 0, 0, errMalformed
+		}
+		if !f.is(2, protowire.BytesType) {
+			continue
+		}
+		descriptors++
+		if descriptors > m.bounds.MostDescriptors() || m.refused != nil {
+			continue
+		}
+		own := 0
+		for inner := f.bytes; len(inner) > 0; {
+			e, ok := consume(&inner)
+			if !ok {
+				return 0, 0, errMalformed
+			}
+			if e.is(1, protowire.BytesType) {
+				own++
+			}
+		}
+		if own > rules.MaxEntries {
+			m.refused = rules.TooManyEntries(descriptors-1, own)
+		}
+		entries += own
+	}
+	if err := m.bounds.CheckDescriptors(descriptors); err != nil {
+		m.refused = err
+	}
+	return descriptors, entries, nil
+}
+
+// decode reads a message, whose bytes are those of its text.
+func (m *message) decode(raw []byte) error {
+	ok := true
+	for len(raw) > 0 && ok {
+		var f field
+		if f, ok = consume(&raw); !ok {
+			break
+		}
+		switch {
+		case f.is(1, protowire.BytesType):
+			m.request.Domain, ok = m.string(f.bytes)
+		case f.is(2, protowire.BytesType):
+			ok = m.descriptor(f.bytes)
+		case f.is(3, protowire.VarintType):
+			m.request.HitsAddend = uint32(f.number)
+		}
+	}
+	if !ok {
+		return errMalformed
+	}
+	return nil
+}
+
+// descriptor reads a descriptor.
+func (m *message) descriptor(raw []byte) bool {
+	m.own = append(m.own, own{limit: Override{Multiplier: 1}})
+	m.request.Descriptors = append(m.request.Descriptors, Descriptor{})
+	d, o, first := &m.request.Descriptors[len(m.own)-1], &m.own[len(m.own)-1], len(m.entries)
+	for len(raw) > 0 {
+		f, ok := consume(&raw)
+		switch {
+		case !ok:
+			return false
+		case f.is(1, protowire.BytesType):
+			ok = m.entry(f.bytes)
+		case f.is(2, protowire.BytesType):
+			d.Limit = &o.limit
+			ok = o.override(f.bytes)
+		case f.is(3, protowire.BytesType):
+			d.HitsAddend = &o.addend
+			ok = wrapped(f.bytes, &o.addend)
+		case f.is(4, protowire.VarintType):
+			d.Refund = f.number != 0
+		}
+		if !ok {
+			return false
+		}
+	}
+	d.Entries = m.entries[first:len(m.entries):len(m.entries)]
+	return true
+}
+
+// entry reads an entry.
+func (m *message) entry(raw []byte) bool {
+	m.entries = append(m.entries, rules.Entry{})
+	e := &m.entries[len(m.entries)-1]
+	for len(raw) > 0 {
+		f, ok := consume(&raw)
+		switch {
+		case !ok:
+			return false
+		case f.is(1, protowire.BytesType):
+			e.Key, ok = m.string(f.bytes)
+		case f.is(2, protowire.BytesType):
+			e.Value, ok = m.string(f.bytes)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// string returns the part of the text that some bytes of the message are.
+func (m *message) string(part []byte) (string, bool) {
+	if !utf8.Valid(part) {
+		return "", false
+	}
+	// The capacity of each part reaches to the end of the message.
+	from := len(m.text) - cap(part)
+	return m.text[from : from+len(part)], true
+}
+
+// override reads a limit, or more of it: fields that are there again replace others.
+func (o *own) override(raw []byte) bool {
+	for len(raw) > 0 {
+		f, ok := consume(&raw)
+		switch {
+		case !ok:
+			return false
+		case f.is(1, protowire.VarintType):
+			o.limit.Requests = uint32(f.number)
+		case f.is(2, protowire.VarintType):
+			o.limit.Unit = Unit(f.number)
+		case f.is(3, protowire.BytesType):
+			multiplier := uint64(0)
+			if o.multiplied {
+				multiplier = uint64(o.limit.Multiplier)
+			}
+			ok = wrapped(f.bytes, &multiplier)
+			o.limit.Multiplier, o.multiplied = uint32(multiplier), true
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// wrapped reads a number that is in a message of its own, if it says one.
+func wrapped(raw []byte, into *uint64) bool {
+	for len(raw) > 0 {
+		f, ok := consume(&raw)
+		if !ok {
+			return false
+		}
+		if f.is(1, protowire.VarintType) {
+			*into = f.number
+		}
+	}
+	return true
+}
+
+// A field is one of a message.
+type field struct {
+	protowire.Number
+	protowire.Type
+	number uint64 // of a VarintType
+	bytes  []byte // of a BytesType
+}
+
+func (f *field) is(n protowire.Number, t protowire.Type) bool { return f.Number == n && f.Type == t }
+
+// consume reads the field that a message begins with.
+func consume(raw *[]byte) (f field, ok bool) {
+	number, kind, n := protowire.ConsumeTag(*raw)
+	if n < 0 || number > protowire.MaxValidNumber {
+		return field{}, false
+	}
+	f = field{Number: number, Type: kind}
+	rest := (*raw)[n:]
+	switch kind {
+	case protowire.VarintType:
+		f.number, n = protowire.ConsumeVarint(rest)
+	case protowire.BytesType:
+		f.bytes, n = protowire.ConsumeBytes(rest)
+	default:
+		n = protowire.ConsumeFieldValue(number, kind, rest)
+	}
+	if n < 0 {
+		return field{}, false
+	}
+	*raw = rest[n:]
+	return f, true
+}

@@ -1,0 +1,138 @@
+package rls
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// FuzzMessage holds the decoder against that of protobuf: both read the same request,
+// or none, but for what has more descriptors or entries than there may be.
+func FuzzMessage(f *testing.F) {
+	whole := &rlsv3.RateLimitRequest{
+		Domain: "d", HitsAddend: 3,
+		Descriptors: []*ratelimitv3.RateLimitDescriptor{
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "a", Value: "é"}, {Key: "b"}}},
+			{
+				Limit: &ratelimitv3.RateLimitDescriptor_RateLimitOverride{
+					RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2),
+				},
+				HitsAddend: wrapperspb.UInt64(1 << 60), IsNegativeHits: true,
+			},
+			{},
+		},
+	}
+	raw, err := proto.Marshal(whole)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	// Twice: singular fields are merged, repeated ones go on.
+	f.Add(append(raw, raw...))
+	twice, err := proto.Marshal(whole.GetDescriptors()[1])
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(protowire.AppendBytes([]byte{0x12}, append(twice, twice...)))
+	f.Add([]byte("\x12\x04\x12\x02\x1a\x00"))                 // a multiplier without a value
+	f.Add([]byte("\x12\x02\x1a\x00\x10\x01\x0b\x0c\x0d1234")) // a group, and others that are unknown
+	f.Add([]byte("\x0a\x01\xff"))                             // not UTF-8
+	f.Add([]byte("\x12\x05\x0a\x03\x0a\x01\xff"))
+	f.Add(bytes.Repeat([]byte{0x12, 0}, 600))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		want := new(rlsv3.RateLimitRequest)
+		wrong := proto.Unmarshal(raw, want)
+		m := new(message)
+		err := m.unmarshal(bytes.Clone(raw))
+		if m.refused != nil {
+			if wrong == nil && !tooMany(want) {
+				t.Errorf("%v: refused: %v", want, m.refused)
+			}
+			return
+		}
+		if (err == nil) != (wrong == nil) {
+			t.Fatalf("%v, by protobuf %v", err, wrong)
+		}
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(normal(decode(want)), normal(&m.request)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func tooMany(m *rlsv3.RateLimitRequest) bool {
+	many := len(m.GetDescriptors()) == 0 || len(m.GetDescriptors()) > rules.MaxDescriptors
+	for _, d := range m.GetDescriptors() {
+		many = many || len(d.GetEntries()) > rules.MaxEntries
+	}
+	return many
+}
+
+// normal is a request without the difference between nothing and an empty slice.
+func normal(r *Request) *Request {
+	for i := range r.Descriptors {
+		if len(r.Descriptors[i].Entries) == 0 {
+			r.Descriptors[i].Entries = nil
+		}
+	}
+	return r
+}
+
+// TestMessagesAreCountedFirst: what has too much of something costs next to nothing.
+func TestMessagesAreCountedFirst(t *testing.T) {
+	entries := protowire.AppendBytes([]byte{0x12}, bytes.Repeat([]byte{0x0a, 0}, 60_000))
+	for name, c := range map[string]struct {
+		raw    []byte
+		bounds rules.Bounds
+		want   string
+	}{
+		"descriptors":       {bytes.Repeat([]byte{0x12, 0}, 131_056), rules.Bounds{}, "descriptors is 131056: want 1 … 512 descriptors"},
+		"fewer descriptors": {bytes.Repeat([]byte{0x12, 0}, 65), rules.Bounds{Descriptors: 64}, "descriptors is 65: want 1 … 64 descriptors"},
+		"entries":           {entries, rules.Bounds{}, "descriptors[0].entries is 60000: want at most 16 entries"},
+	} {
+		m := &message{bounds: c.bounds}
+		data := mem.BufferSlice{mem.SliceBuffer(c.raw)}
+		var err error
+		allocated := testing.AllocsPerRun(10, func() { err = Codec().Unmarshal(data, m) })
+		var invalid *weir.InvalidError
+		if err != nil || !errors.As(m.refused, &invalid) || !strings.Contains(invalid.Error(), c.want) {
+			t.Errorf("%s: %v, %v, want %s", name, err, m.refused, c.want)
+		}
+		if allocated > 20 {
+			t.Errorf("%s: %v allocations", name, allocated)
+		}
+	}
+}
+
+// TestMessagesForget: what one message said is not in the next one.
+func TestMessagesForget(t *testing.T) {
+	t.Parallel()
+	full := "\x0a\x01d\x18\x05\x12\x14\x0a\x06\x0a\x01a\x12\x01b\x12\x06\x08\x05\x10\x03\x1a\x00\x1a\x00 \x01"
+	m := new(message)
+	if err := m.unmarshal([]byte(full)); err != nil || m.refused != nil || m.request.Descriptors[0].Limit == nil {
+		t.Fatal(err, m.refused, m.request)
+	}
+	m.reset()
+	if err := m.unmarshal([]byte("\x12\x04\x12\x02\x10\x01")); err != nil || m.refused != nil {
+		t.Fatal(err, m.refused)
+	}
+	want := &Request{Descriptors: []Descriptor{{Limit: &Override{Unit: 1, Multiplier: 1}}}}
+	if diff := cmp.Diff(want, normal(&m.request)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,91 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// The bounds of a request.
+const (
+	// MaxDescriptors is how many descriptors a request may have.
+	MaxDescriptors = 512
+	// MaxEntries is how many entries a descriptor may have.
+	MaxEntries = config.MaxDepth
+	// MaxKeyBytes is the length of the longest key of an entry.
+	MaxKeyBytes = config.MaxTextBytes
+	// MaxValueBytes is the length of the longest value of an entry.
+	MaxValueBytes = 16 << 10
+	// MaxCharges is how many charges a request may make. Of rules with an algorithm it
+	// is [weir.MaxCharges], since those are decided together.
+	MaxCharges = 1024
+)
+
+// Bounds are how large a request may be. The zero value allows what there may be at
+// most: [MaxDescriptors] and [MaxValueBytes].
+type Bounds struct{ Descriptors, ValueBytes int }
+
+// Validate names the bound that cannot be. The error is a [*weir.InvalidError].
+func (b Bounds) Validate() error {
+	for _, bound := range []struct {
+		field       string
+		value, most int
+	}{{"max descriptors", b.Descriptors, MaxDescriptors}, {"max value bytes", b.ValueBytes, MaxValueBytes}} {
+		if bound.value < 0 || bound.value > bound.most {
+			return outside(bound.field, bound.value, fmt.Sprintf("1 … %d", bound.most))
+		}
+	}
+	return nil
+}
+
+// MostDescriptors is how many descriptors a request may have.
+func (b Bounds) MostDescriptors() int { return cmp.Or(b.Descriptors, MaxDescriptors) }
+
+// CheckDescriptors checks how many descriptors a request has. The error is a
+// [*weir.InvalidError].
+func (b Bounds) CheckDescriptors(n int) error {
+	if n == 0 || n > b.MostDescriptors() {
+		return outside("descriptors", n, fmt.Sprintf("1 … %d descriptors", b.MostDescriptors()))
+	}
+	return nil
+}
+
+// TooManyEntries is the error of a descriptor with more than [MaxEntries].
+func TooManyEntries(descriptor, entries int) error {
+	return outside(fmt.Sprintf("descriptors[%d].entries", descriptor), entries, fmt.Sprintf("at most %d entries", MaxEntries))
+}
+
+func (b Bounds) checkEntries(i int, entries []Entry) error {
+	if len(entries) > MaxEntries {
+		return TooManyEntries(i, len(entries))
+	}
+	most := cmp.Or(b.ValueBytes, MaxValueBytes)
+	for j, e := range entries {
+		switch {
+		case len(e.Key) > MaxKeyBytes:
+			return tooLong(fmt.Sprintf("descriptors[%d].entries[%d].key", i, j), e.Key, MaxKeyBytes)
+		case len(e.Value) > most:
+			return tooLong(fmt.Sprintf("descriptors[%d].entries[%d].value", i, j), e.Value, most)
+		}
+	}
+	return nil
+}
+
+func tooLong(field, text string, most int) error {
+	return outside(field, strconv.Itoa(len(text))+" bytes", fmt.Sprintf("at most %d bytes", most))
+}
+
+// checkCharges checks how many charges a request makes, of rules with an algorithm and
+// in all.
+func checkCharges(algorithmic, all int) error {
+	switch {
+	case algorithmic > weir.MaxCharges:
+		return outside("descriptors", fmt.Sprintf("%d charges of rules with an algorithm", algorithmic), fmt.Sprintf("at most %d", weir.MaxCharges))
+	case all > MaxCharges:
+		return outside("descriptors", fmt.Sprintf("%d charges", all), fmt.Sprintf("at most %d", MaxCharges))
+	}
+	return nil
+}

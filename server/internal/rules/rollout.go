@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"github.com/dchest/siphash"
+
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// Forms are the rule and what goes with it, each a rule with limits of its own:
+// its Outside and its Trial, where it has them.
+func (r *Rule) Forms() []*Rule {
+	forms := []*Rule{r}
+	for _, other := range []*Rule{r.Outside, r.Trial} {
+		if other != nil {
+			forms = append(forms, other)
+		}
+	}
+	return forms
+}
+
+// rollOut makes the forms in which a rule of the path comes to be enforced.
+func (r *Rule) rollOut(d *config.Descriptor, path string) error {
+	if r.Unenforced = d.Unenforced; r.Unenforced > 0 {
+		outside, err := r.form(d.Limits, path)
+		if err != nil {
+			return err
+		}
+		r.Outside = outside
+	}
+	if d.Trial == nil {
+		return nil
+	}
+	trial, err := r.form([]config.RateLimit{*d.Trial}, path)
+	if err != nil {
+		return err
+	}
+	trial.OnTrial, trial.Grouped, trial.Unlimited, trial.Unit, trial.Name = true, true, false, d.Trial.Unit, d.Trial.Name
+	trial.Unenforced, trial.Quota = 0, false
+	trial.suffixes = []string{trialSuffix(d.Trial, path)}
+	r.Trial = trial
+	return nil
+}
+
+// form is the rule with these limits, as one that only watches.
+func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
+	form := *r
+	form.Shadow, form.Outside, form.Trial, form.counter = true, nil, nil, nil
+	form.Limits, form.OnStoreFailure, form.Lease, form.MaxKeys, form.Replaces, form.names, form.suffixes = nil, nil, nil, nil, nil, nil, nil
+	for i := range limits {
+		if err := form.add(&limits[i], i+1, path, len(limits)); err != nil {
+			return nil, err
+		}
+	}
+	return &form, nil
+}
+
+// trialSuffix is what the keys of a trial end in. No place of a limit is a word.
+func trialSuffix(l *config.RateLimit, path string) string {
+	suffix := []byte(";" + path + "#trial")
+	if l.Name != "" {
+		suffix = appendEscaped(append(suffix, ';'), l.Name, "")
+	}
+	return string(suffix)
+}
+
+// settle decides whether the rule is enforced for the budget of that text, and
+// returns the rule or its Outside. The hash is the same everywhere and for ever,
+// so that a budget stays where it is while the part grows.
+func (r *Rule) settle(budget []byte) *Rule {
+	if r.Outside != nil && config.Part(siphash.Hash(0, 0, budget)%uint64(config.Whole)) >= config.Whole-r.Unenforced {
+		return r.Outside
+	}
+	return r
+}

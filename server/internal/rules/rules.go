@@ -1,0 +1,227 @@
+// Package rules turns what a caller asks, a domain and descriptors, into the
+// acts that decide it. A [Set] is immutable: a reload builds another and swaps
+// one pointer.
+package rules
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// An Entry is one key and value of a descriptor.
+type Entry struct{ Key, Value string }
+
+// A Request is what a front-end was asked, whatever its protocol.
+type Request struct {
+	// Kind is what is done to every limit that matches. The zero value takes.
+	Kind        weir.Kind
+	Domain      string
+	Descriptors [][]Entry
+	// Bounds are how large the request may be.
+	Bounds Bounds
+	// Cost is units a charge; 0 looks. A concurrency limit has places instead:
+	// a request takes one of them whatever it costs, and settling it gives the
+	// place up, since work whose cost is known is done.
+	Cost int64
+	UpTo int64 // best effort up to so many units; 0: all or nothing
+	// ID makes a take happen once, names it for whatever refunds, settles,
+	// releases or renews it, and names a holder. At most [weir.MaxIDBytes].
+	// Empty: none, or one that is made where a take needs it, see [Plan].
+	ID string
+	// Hold is how long a take waits to be settled or released, or for how long
+	// a holder is renewed.
+	Hold time.Duration
+	// MaxWait books ahead what does not fit now.
+	MaxWait time.Duration
+	// Immediate refuses what would have to wait.
+	Immediate bool
+	// Each, if not nil, has what each descriptor asks instead of Cost.
+	Each []Ask
+}
+
+// A Rule is one entry of the rules file with limits.
+type Rule struct {
+	// At is where the rule stands in its file.
+	At config.Position
+	// Domain is the rule's domain.
+	Domain string
+	// Path is where the rule stands among the others: "shop/user=premium-*",
+	// or "shop/user,path=/login" for one that is nested. What would read as a
+	// separator is escaped as in a URL.
+	Path string
+	// Entries are the keys and values on the way to the rule, as in the file.
+	Entries []Entry
+	// Name is the rule's name in the file; empty if it has none or several
+	// limits.
+	Name string
+	// Limits are the rule's limits, compiled; each has a Name of its own: the
+	// file's, which is any printable text, not only ASCII, or the path without
+	// its domain and, where there are several, "#" and its place from 1 on.
+	Limits []*weir.Limit
+	// OnStoreFailure has, for each of the Limits, what it answers while its
+	// store reaches no decision.
+	OnStoreFailure []config.StoreFailure
+	// Lease says, for each of the Limits, whether instances may spend shares of
+	// it from memory.
+	Lease []bool
+	// MaxKeys has, for each of the Limits, how many keys an instance keeps apart;
+	// 0: any number.
+	MaxKeys []int
+	// Unit is the unit of a rule that names no algorithm, in lower case. For
+	// others it is the first limit's, or empty where that has a period.
+	Unit string
+	// Replaces are the names of the limits that do not apply to a request that
+	// this rule applies to.
+	Replaces []string
+	// Grouped rules name an algorithm: the limits of all grouped rules that a
+	// request matches are one act. Others are decided one by one.
+	Grouped bool
+	// Shadow rules are decided and charged, but never refuse.
+	Shadow bool
+	// OnTrial rules are those of a trial: Shadow, and not told to clients.
+	OnTrial bool
+	// Unenforced is the part of the keys for which the rule does as its
+	// Outside; zero is none.
+	Unenforced config.Part
+	// Outside is the rule, as a Shadow, for the keys that it is not enforced
+	// for; nil if there are none such.
+	Outside *Rule
+	// Trial is what is tried out beside the rule; nil for nothing.
+	Trial *Rule
+	// Unlimited rules grant everything without asking the store.
+	Unlimited bool
+	// Quota rules refuse a request only if all its quota rules do.
+	Quota bool
+	// ShareThreshold rules give all values that their pattern matches one
+	// budget.
+	ShareThreshold bool
+	// DetailedMetric and ValueToMetric ask for requested values in the names of
+	// metrics.
+	DetailedMetric, ValueToMetric bool
+	// Levels say of each of the Entries what its descriptor asks of metrics.
+	Levels []Level
+	// Metadata is what the file says about the rule; not to be changed.
+	Metadata map[string]any
+
+	// names has an element for each limit, also for that of an unlimited rule:
+	// its name in the file.
+	names    []string
+	suffixes []string // what the keys of each limit end in
+	slot     []bool   // the levels that place the state; nil for all
+	counter  *weir.Limit
+}
+
+// A Level is what the file says of one descriptor on the way to a rule.
+type Level struct{ ValueToMetric, ShareThreshold bool }
+
+// alone reports whether each of the rule's limits is an act of its own.
+func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil }
+
+// An Applied limit is one limit that a request matched, and where its answer
+// will stand.
+type Applied struct {
+	Descriptor int // index into Request.Descriptors
+	Rule       *Rule
+	// Limit is the rule's or, once the plan was taken, what the key had instead;
+	// nil where the rule is unlimited.
+	Limit *weir.Limit
+	// Overridden says that the key had another limit than its rule's.
+	Overridden bool
+	Act        *weir.Act // nil where the rule is unlimited
+	Charge     int       // index into Act.Charges and Act.Decisions
+}
+
+// Decision returns the answer, once the acts of the plan were taken: a refusal
+// of a shadow rule has become a grant with the source shadow, and an unlimited
+// rule, or a trial that could not be decided, grants without a source. What the plan's Err passes over is an answer
+// without an outcome.
+func (a *Applied) Decision() weir.Decision {
+	if a.Act == nil {
+		return weir.Decision{Outcome: weir.Granted}
+	}
+	d := a.Act.Decisions[a.Charge]
+	switch {
+	case a.Act.Err != nil && a.Rule.OnTrial:
+		return weir.Decision{Outcome: weir.Granted}
+	case a.Act.Err != nil:
+		d = weir.Decision{}
+	}
+	if a.Rule.Shadow && d.Outcome != weir.Granted {
+		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0
+	}
+	return d
+}
+
+// A Plan is a request turned into acts.
+type Plan struct {
+	// ID is the request's, or the one that was made because a hold or a place
+	// had none; empty if there is none. The ids of the acts are made of it.
+	ID string
+	// Acts are to be taken together, in this order.
+	Acts []*weir.Act
+	// Shared is the act of the limits that are charged together or not at all:
+	// those of the [Rule.Grouped] rules that can refuse. It is one of the Acts,
+	// nil if the request matched no such limit.
+	Shared *weir.Act
+	// Applied has one element for each limit that matched, in the order of the
+	// descriptors and, within one, of the rule's limits, its trial last.
+	Applied []Applied
+
+	builder *builder // nil for a plan that was made by hand
+}
+
+// Take has the acts decided, and notes where a key came under another limit than
+// its rule's.
+func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, taker, p.Acts) }
+
+// TakeActs is Take for a caller who decides the plan in several steps. The acts
+// are the plan's, or others that elements of Applied were made to point to.
+func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act) {
+	taker.Take(ctx, acts)
+	for i := range p.Applied {
+		a := &p.Applied[i]
+		if a.Act == nil {
+			continue
+		}
+		if l := a.Act.Charges[a.Charge].Limit; l != a.Limit && l != a.Rule.counter {
+			a.Limit, a.Overridden = l, true
+		}
+	}
+}
+
+// Err returns, once the acts were taken, why the request was not carried out;
+// nil if it was. It passes over an unknown id where another act knew it: of a
+// take whose acts were decided one by one, the refused ones have nothing to give
+// back. A shadow rule that does not know an id is nobody's mistake, and nothing
+// that becomes of a trial is anybody's.
+func (p *Plan) Err() error {
+	var unknown error
+	done := false
+	for i := range p.Applied {
+		a := &p.Applied[i]
+		if a.Act == nil || a.Rule.OnTrial {
+			continue
+		}
+		err := a.Act.Err
+		if err == nil {
+			done = done || !a.Rule.Shadow
+			continue
+		}
+		id := weir.IDError(0)
+		switch {
+		case errors.As(err, &id) && a.Rule.Shadow:
+		case id == weir.ErrUnknownID:
+			unknown = err
+		default:
+			return err
+		}
+	}
+	if done {
+		return nil
+	}
+	return unknown
+}

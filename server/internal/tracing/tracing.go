@@ -1,0 +1,195 @@
+// Package tracing sends spans of a server's calls where the environment says, by
+// OTLP over HTTP: OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of
+// OpenTelemetry are read, and without them there are none. Nobody waits for a
+// collector: spans that it does not take are dropped.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	scope = "github.com/weirlimit/weir/server/internal/app"
+	// stopTimeout bounds how long Stop waits for a collector.
+	stopTimeout = 2 * time.Second
+)
+
+// Tracing makes spans of calls. It is safe for concurrent use. A nil *Tracing makes
+// none.
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	callers  propagation.TraceContext
+}
+
+// Wanted reports whether variables of OpenTelemetry ask for traces.
+func Wanted(get func(string) string) bool {
+	if off, err := strconv.ParseBool(get("OTEL_SDK_DISABLED")); err == nil && off {
+		return false
+	}
+	switch exporter := get("OTEL_TRACES_EXPORTER"); exporter {
+	case "none":
+		return false
+	case "":
+		return get("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	default:
+		return exporter == "otlp"
+	}
+}
+
+// New returns the tracing that the environment asks for, nil for none. It connects
+// to nothing; sending begins with the first span.
+func New(ctx context.Context, version string) (*Tracing, error) {
+	if !Wanted(os.Getenv) {
+		return nil, nil
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME beat what stands here.
+	about, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", "weir"), attribute.String("service.version", version)),
+		resource.WithFromEnv(), resource.WithTelemetrySDK())
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, errors.Join(fmt.Errorf("tracing: %w", err), exporter.Shutdown(ctx))
+	}
+	return With(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
+}
+
+// With returns tracing by a provider, which Stop shuts down.
+func With(provider *sdktrace.TracerProvider) *Tracing {
+	return &Tracing{provider: provider, tracer: provider.Tracer(scope)}
+}
+
+// On reports whether spans are made.
+func (t *Tracing) On() bool { return t != nil }
+
+// HTTP makes a span of each call of the handler below the caller's, whose traceparent
+// header names it. Paths that are not named make none.
+func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
+	if t == nil {
+		return next
+	}
+	known := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		known[p] = true
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !known[r.URL.Path] {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx := t.callers.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := t.tracer.Start(ctx, method(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)), attribute.String("http.route", r.URL.Path)))
+		defer span.End()
+		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		next.ServeHTTP(answer, r.WithContext(ctx))
+		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
+		if answer.status >= http.StatusInternalServerError {
+			span.SetStatus(otelcodes.Error, "")
+		}
+	})
+}
+
+// method is a method by which there are routes; others are as semantic conventions
+// call them.
+func method(name string) string {
+	switch name {
+	case http.MethodGet, http.MethodHead, http.MethodPost:
+		return name
+	}
+	return "_OTHER"
+}
+
+// answer notes the status of an answer.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the status.
+func (a *answer) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Unary makes a span of each gRPC call below the caller's, which the call's metadata
+// names.
+func (t *Tracing) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if t == nil {
+		return handle(ctx, req)
+	}
+	if md, found := metadata.FromIncomingContext(ctx); found {
+		ctx = t.callers.Extract(ctx, carrier(md))
+	}
+	name := strings.TrimPrefix(info.FullMethod, "/")
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", name)))
+	defer span.End()
+	answer, err := handle(ctx, req)
+	code := status.Code(err)
+	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
+	if err != nil {
+		span.SetStatus(otelcodes.Error, code.String())
+	}
+	return answer, err
+}
+
+// carrier reads the metadata of a call.
+type carrier metadata.MD
+
+// Get returns the first value of a key.
+func (c carrier) Get(key string) string {
+	if values := metadata.MD(c).Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// Set is for senders.
+func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+
+// Keys returns all keys.
+func (c carrier) Keys() []string {
+	keys := make([]string, 0, len(c))
+	for k := range c {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// Stop sends what waits to be sent, for two seconds at most, and ends the rest.
+func (t *Tracing) Stop(ctx context.Context, logger *slog.Logger) {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		logger.Warn("spans were lost", "error", err)
+	}
+}

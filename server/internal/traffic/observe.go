@@ -1,0 +1,109 @@
+package traffic
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/observe"
+)
+
+// Observe counts what became of a call. Takes that charge are counted, those that got
+// an error as well; looks, and what corrects a take, decide nothing.
+func (r *Recorder) Observe(c *observe.Call) {
+	bucket := bucketOf(c.Took)
+	r.latency[bucket].Add(1)
+	t := r.table.Load()
+	asked := c.Limits
+	for _, a := range c.Acts {
+		if a.Kind == weir.Take {
+			r.act(t, a, asked, bucket)
+		}
+		asked = asked[len(a.Charges):]
+	}
+}
+
+// act counts the charges of a take, and how long the call took also where that led
+// to no decision. An invalid take is its caller's mistake and no failure.
+func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
+	for i := range a.Charges {
+		if a.Charges[i].Cost == 0 {
+			continue
+		}
+		p := t.find(asked[i])
+		p.took(bucket)
+		switch {
+		case a.Err == nil:
+			r.count(p, &a.Charges[i], &a.Decisions[i])
+		case !errors.Is(a.Err, weir.ErrInvalid):
+			p.counts[Failed][weir.SourceStore].Add(1)
+		}
+	}
+}
+
+// count counts one charge.
+func (r *Recorder) count(p place, c *weir.Charge, d *weir.Decision) {
+	decision, source := p.decisionOf(d), d.Source
+	if decision == decisions || source >= sources {
+		return
+	}
+	p.counts[decision][source].Add(1)
+	switch {
+	case decision == Granted && !p.trial:
+		p.units.Add(uint64(d.Granted))
+		if d.Remaining < p.near {
+			p.nearLimit.Add(1)
+		}
+		r.used.add(p.tally, c.Key, uint64(d.Granted))
+	case decision == Refused || decision == ShadowRefused:
+		r.refusal(p, c, d)
+	}
+}
+
+// decisionOf says what became of a charge; decisions where that is nothing to
+// count.
+func (p *place) decisionOf(d *weir.Decision) Decision {
+	switch {
+	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
+		return Granted
+	case d.Outcome == weir.Spared:
+		return Spared
+	case d.Outcome == weir.Refused && p.shadow && !p.trial || d.Source == weir.SourceShadow:
+		return ShadowRefused
+	case d.Outcome == weir.Refused:
+		return Refused
+	}
+	return decisions
+}
+
+// refusal remembers who was refused.
+func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
+	if !p.trial {
+		r.refused.add(p.tally, c.Key, 1)
+	}
+	if r.logger != nil && p.sample.Load() == nil {
+		key := c.Key
+		p.sample.Store(&key)
+	}
+	if r.tail.heard() {
+		r.tail.tell(&Refusal{
+			At: r.now(), Domain: p.domain, Rule: p.rule, Key: shown(c.Key), Cost: c.Cost,
+			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
+		})
+	}
+}
+
+// A Refusal is one charge that was refused, or would have been if its limit were
+// not only watched.
+type Refusal struct {
+	At time.Time
+	// Domain and Rule name the limit; Key is what was charged, cut where it is
+	// long.
+	Domain, Rule, Key string
+	Cost              int64
+	Source            weir.Source
+	// RetryAfter is the shortest wait that helps; [weir.Never] if none does.
+	RetryAfter time.Duration
+	// Shadow refusals refused nobody; Trial ones are those of a limit on trial.
+	Shadow, Trial bool
+}

@@ -1,0 +1,135 @@
+package traffic
+
+import (
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// Decision is what became of a charge, as operators see it.
+type Decision uint8
+
+const (
+	// Granted charges passed.
+	Granted Decision = iota
+	// Refused charges had no room.
+	Refused
+	// Spared charges had room, but another one of their act was refused.
+	Spared
+	// ShadowRefused charges would have been refused, but their rule is only
+	// watched, or is not enforced for their key. Those on trial are Refused.
+	ShadowRefused
+	// Failed charges have no decision: their caller got an error.
+	Failed
+	decisions
+)
+
+var decisionNames = [decisions]string{"granted", "refused", "spared", "shadow_refused", "error"}
+
+// String returns the decision as it stands in metrics and JSON.
+func (d Decision) String() string {
+	if d < decisions {
+		return decisionNames[d]
+	}
+	return "unknown"
+}
+
+const sources = weir.SourceFailClosed + 1
+
+// A tally counts for one limit.
+type tally struct {
+	name
+	counts    [decisions][sources]atomic.Uint64
+	units     atomic.Uint64
+	nearLimit atomic.Uint64
+	sample    atomic.Pointer[string] // a key that was refused, for the log
+	steps     [decisions][sources]*steps
+	latency   atomic.Pointer[latency] // of calls that charge it; nil before the first
+	timing    *timing
+}
+
+// A place is what there is to know of a limit while it is counted.
+type place struct {
+	*tally
+	shadow bool
+	// near is how little remains of a limit that is nearly used up.
+	near int64
+}
+
+// A table finds the tally of a limit. It is immutable.
+type table struct {
+	limits  map[*weir.Limit]place
+	current map[*weir.Limit]place // of the rules in force, without those before
+	tallies []*tally
+	byName  map[name]*tally
+	request *tally // of limits that are nobody's rule
+}
+
+// A name tells limits apart for whoever reads counts. A trial has the name of what
+// it is a trial for.
+type name struct {
+	domain, rule string
+	trial        bool
+}
+
+// Follow counts by other rules from now on. Limits that keep their domain and name
+// keep their counts; what is counted of those that are gone is forgotten.
+func (r *Recorder) Follow(set *rules.Set) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.table.Load()
+	if before == nil {
+		before = &table{request: &tally{name: name{domain: RequestDomain, rule: "*"}}}
+	}
+	t := &table{
+		limits: map[*weir.Limit]place{}, current: map[*weir.Limit]place{}, byName: map[name]*tally{},
+		tallies: []*tally{before.request}, request: before.request,
+	}
+	for _, rule := range set.Rules() {
+		for _, form := range rule.Forms() {
+			for _, limit := range form.Limits {
+				t.add(form, limit, before, r.ratio)
+			}
+		}
+	}
+	t.adopt(before)
+	r.table.Store(t)
+	r.history.keepOnly(t)
+}
+
+// add finds a place for a limit. Limits of one name share a tally.
+func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio float32) {
+	n := name{rule.Domain, limit.Name, rule.OnTrial}
+	found := t.byName[n]
+	if found == nil {
+		if found = before.byName[n]; found == nil {
+			found = &tally{name: n}
+		}
+		t.byName[n] = found
+		t.tallies = append(t.tallies, found)
+	}
+	most := limit.Capacity()
+	p := place{found, rule.Shadow, most - int64(float32(most)*ratio)}
+	t.limits[limit], t.current[limit] = p, p
+}
+
+// adopt lets the limits of the rules before be counted where they have gone: acts
+// of theirs may not be decided yet.
+func (t *table) adopt(before *table) {
+	for limit, p := range before.current {
+		if still := t.byName[p.name]; still != nil {
+			if _, known := t.limits[limit]; !known {
+				t.limits[limit] = p
+			}
+		}
+	}
+}
+
+// find returns the place of a limit.
+func (t *table) find(l *weir.Limit) place {
+	if p, known := t.limits[l]; known {
+		return p
+	}
+	return place{tally: t.request}
+}
