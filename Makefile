@@ -11,6 +11,8 @@ FUZZ ?= .
 DURATION ?= 10m
 SEED ?= 1
 ARGS ?=
+# The modules that go.work joins. Those of the examples and of tests stand alone.
+ALL = ./... ./server/... ./trace/... ./weirgrpc/...
 
 # Linters live in a module of their own; -modfile is refused in workspaces.
 TOOL = GOWORK=off $(GO) tool -modfile=tools/go.mod
@@ -43,17 +45,17 @@ pin: ## write the digests of base images behind their tags; needs docker and a r
 
 .PHONY: test
 test: setup ## install what tests need, then run them all under the race detector
-	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
-	cd examples && $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
-	cd bench && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
-	cd deploy/check && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
-	cd tools/h2spec && $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
+	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(ALL)
+	cd examples && GOWORK=off $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
+	cd server/bench && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
+	cd deploy/check && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
+	cd server/tools/h2spec && GOWORK=off $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: test-short
 test-short: ## run the tests that take a moment
-	$(GO) test -short -timeout 2m ./...
-	cd examples && $(GO) test -short -timeout 2m ./...
-	cd deploy/check && $(GO) test -short -timeout 2m ./...
+	$(GO) test -short -timeout 2m $(ALL)
+	cd examples && GOWORK=off $(GO) test -short -timeout 2m ./...
+	cd deploy/check && GOWORK=off $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
 setup: ## install redis-server, nginx with Lua, chromium and a C compiler where they are missing
@@ -69,15 +71,15 @@ format: ## format all Go files
 
 .PHONY: generate
 generate: ## write what is made of the code: the JSON Schema of rules files, and their reference in the docs
-	$(GO) generate ./...
+	$(GO) generate $(ALL)
 
 .PHONY: bench
 bench: ## measure side by side with other limiters; writes docs/performance.md
-	cd bench && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report
+	cd server/bench && export GOWORK=off && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report
 
 .PHONY: bench-short
 bench-short: ## the same in two minutes; writes nothing
-	cd bench && $(GO) run . run -short
+	cd server/bench && GOWORK=off $(GO) run . run -short
 
 .PHONY: bench-parts
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers

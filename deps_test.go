@@ -14,6 +14,9 @@ import (
 
 const module = "github.com/weirlimit/weir"
 
+// modules are the folders of the modules that go.work joins.
+var modules = []string{".", "server", "trace", "weirgrpc"}
+
 // A listed package is what go list tells of one. Its own module's packages are
 // named by their folder, the root's by a dot.
 type listed struct {
@@ -40,24 +43,28 @@ func foreign(name string) bool {
 
 // only lists the rooms that import nothing but a few packages.
 var only = map[string]patterns{
-	".":             {"internal/algo", "std"},
-	"internal/algo": {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
-	"sim":           {".", "memstore", "internal/algo", "sim/report", "std"},
-	"sim/accesslog": {".", "std"},
-	"sim/replay":    {".", "memstore", "sim/accesslog", "sim/report", "std"},
-	"server/internal/frames": {"golang.org/x/net", "std"},
-	"sim/report":    {"github.com/guptarohit/asciigraph", "internal/uplot", "std"},
+	".":                         {"internal/algo", "std"},
+	"internal/algo":             {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
+	"server/internal/sim":       {".", "memstore", "internal/algo", "server/internal/report", "std"},
+	"server/internal/accesslog": {".", "std"},
+	"server/internal/replay":    {".", "memstore", "server/internal/accesslog", "server/internal/report", "std"},
+	"server/internal/frames":    {"golang.org/x/net", "std"},
+	"server/internal/report":    {"github.com/guptarohit/asciigraph", "server/internal/uplot", "std"},
 }
 
 var (
 	stores     = patterns{"memstore/...", "redisstore/..."}
-	decorators = patterns{"coalesce/...", "denycache/...", "distinct/...", "fallback/...", "lease/...", "observe/...", "override/...", "shadow/...", "trace/..."}
-	doors      = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
-	process    = patterns{"server/...", "cmd/..."}
-	frontends  = patterns{"server/internal/rls/...", "server/internal/httpapi/...", "server/internal/resp/...", "server/internal/admin/...", "server/internal/dashboard/..."}
-	rulesRoom  = patterns{"server/internal/rules/..."}
-	settings   = patterns{"server/internal/config/..."}
-	wiring     = patterns{"server", "cmd/..."}
+	layers     = patterns{"internal/layer/...", "trace/..."}
+	middleware = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
+	program    = patterns{"server/..."}
+	frontends  = patterns{
+		"server/internal/rls/...", "server/internal/httpapi/...", "server/internal/resp/...",
+		"server/internal/admin/...", "server/internal/dashboard/...",
+	}
+	rulesRoom = patterns{"server/internal/rules/..."}
+	settings  = patterns{"server/internal/config/..."}
+	wiring    = patterns{"server/internal/app", "server/internal/cli/...", "server/cmd/..."}
+	command   = patterns{"server/internal/cli/...", "server/cmd/..."}
 )
 
 // A ban keeps rooms from depending on others, however long the way.
@@ -69,33 +76,29 @@ type ban struct {
 }
 
 var bans = []ban{
-	{"a store never depends on a decorator", stores, nil, slices.Concat(decorators, patterns{"stack/..."})},
-	{"a decorator never depends on what orders decorators", decorators, nil, patterns{"stack/..."}},
-	{"a door never depends on what decides", doors, nil, slices.Concat(stores, decorators, patterns{"stack/..."})},
-	{"what decides never depends on a door", slices.Concat(stores, decorators), nil, doors},
-	{"the library never depends on the process", patterns{"..."}, process, process},
+	{"a store never depends on a layer", stores, nil, slices.Concat(layers, patterns{"stack/..."})},
+	{"a layer never depends on the package that orders layers", layers, nil, patterns{"stack/..."}},
+	{"middleware never depends on stores or layers", middleware, nil, slices.Concat(stores, layers, patterns{"stack/..."})},
+	{"stores and layers never depend on middleware", slices.Concat(stores, layers), nil, middleware},
+	{"the library never depends on the program", patterns{"..."}, program, program},
 	{"settings never depend on what they set", settings, nil, slices.Concat(rulesRoom, frontends, wiring)},
-	{"rules never depend on who asks", rulesRoom, nil, slices.Concat(frontends, wiring)},
-	{"a front-end never depends on the process around it", frontends, nil, wiring},
-	{"the process never depends on its command", patterns{"server/..."}, nil, patterns{"cmd/..."}},
+	{"rules never depend on front ends", rulesRoom, nil, slices.Concat(frontends, wiring)},
+	{"a front end never depends on the program around it", frontends, nil, wiring},
+	{"the server never depends on its command", patterns{"server/internal/app"}, nil, command},
 	{
-		"YAML, Prometheus and commands are the process's",
+		"only the program knows YAML, Prometheus and commands",
 		patterns{"..."},
-		process,
+		program,
 		patterns{"go.yaml.in/yaml", "github.com/prometheus", "github.com/spf13/cobra", "github.com/spf13/pflag"},
 	},
 	{
-		"the library makes spans with OpenTelemetry's interface, the process sends them",
+		"the library makes spans with OpenTelemetry's interface, the program sends them",
 		patterns{"..."},
-		process,
+		program,
 		patterns{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto"},
 	},
-	{
-		"gRPC is the process's, weirgrpc's and that of clients of the process",
-		patterns{"..."},
-		slices.Concat(process, patterns{"weirgrpc/...", "internal/client/..."}),
-		patterns{"google.golang.org/grpc"},
-	},
+	{"only trace and the program know OpenTelemetry", patterns{"..."}, slices.Concat(program, patterns{"trace/..."}), patterns{"go.opentelemetry.io"}},
+	{"only weirgrpc and the program know gRPC", patterns{"..."}, slices.Concat(program, patterns{"weirgrpc/..."}), patterns{"google.golang.org/grpc"}},
 }
 
 // layout returns every offence against the rules above.
@@ -140,29 +143,30 @@ func banned(p listed) []string {
 	return found
 }
 
-// several finds decorators that know another one, and rooms that know more than
-// one without being where they are put together.
+// several finds layers that know another one, and rooms that know more than one
+// although they do not put them together.
 func several(p listed) []string {
-	if slices.Concat(process, patterns{"stack/..."}).match(p.ImportPath) {
+	if slices.Concat(program, patterns{"stack/..."}).match(p.ImportPath) {
 		return nil
 	}
 	var known []string
-	if decorators.match(p.ImportPath) {
+	if layers.match(p.ImportPath) {
 		known = append(known, room(p.ImportPath))
 	}
 	for _, dep := range p.Imports {
-		if own(dep) && decorators.match(local(dep)) && !slices.Contains(known, room(local(dep))) {
+		if own(dep) && layers.match(local(dep)) && !slices.Contains(known, room(local(dep))) {
 			known = append(known, room(local(dep)))
 		}
 	}
 	if len(known) < 2 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s knows the decorators %v: only stack and the server put several together", p.ImportPath, known)}
+	return []string{fmt.Sprintf("%s knows the layers %v: only stack and the server put several together", p.ImportPath, known)}
 }
 
+// room is the layer that a package belongs to.
 func room(name string) string {
-	first, _, _ := strings.Cut(name, "/")
+	first, _, _ := strings.Cut(strings.TrimPrefix(name, "internal/layer/"), "/")
 	return first
 }
 
@@ -187,10 +191,14 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// list asks the go command for the module's packages.
+// list asks the go command for the packages of all modules.
 func list(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	list := []string{"list", "-json=ImportPath,Imports,Deps"}
+	for _, m := range modules {
+		list = append(list, "./"+m+"/...")
+	}
+	out, err := exec.Command("go", list...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -224,36 +232,36 @@ func TestLayoutCatches(t *testing.T) {
 		"steps, standard":           {"internal/algo", "net/http", 1},
 		"steps, root":               {"internal/algo", module, 1},
 		"store, words":              {"memstore", module, 0},
-		"store, decorator":          {"redisstore/queue", in("coalesce"), 1},
+		"store, layer":              {"redisstore/queue", in("internal/layer/coalesce"), 1},
 		"store, stack":              {"redisstore", in("stack"), 1},
-		"decorator, store":          {"fallback", in("memstore"), 0},
-		"decorator, itself":         {"fallback", in("fallback/breaker"), 0},
-		"decorator, decorator":      {"fallback", in("coalesce"), 1},
-		"decorator, stack":          {"lease", in("stack"), 1},
-		"stack, decorator":          {"stack", in("coalesce"), 0},
-		"door, address":             {"weirhttp", in("clientip"), 0},
-		"door, store":               {"weirhttp", in("memstore"), 1},
-		"door, stack":               {"weirgrpc", in("stack"), 1},
-		"store, door":               {"redisstore", in("weirhttp"), 1},
+		"layer, store":              {"internal/layer/fallback", in("memstore"), 0},
+		"layer, itself":             {"internal/layer/fallback", in("internal/layer/fallback/breaker"), 0},
+		"layer, layer":              {"internal/layer/fallback", in("internal/layer/coalesce"), 1},
+		"layer, stack":              {"internal/layer/lease", in("stack"), 1},
+		"stack, layer":              {"stack", in("internal/layer/coalesce"), 0},
+		"middleware, address":       {"weirhttp", in("clientip"), 0},
+		"middleware, store":         {"weirhttp", in("memstore"), 1},
+		"middleware, stack":         {"weirgrpc", in("stack"), 1},
+		"store, middleware":         {"redisstore", in("weirhttp"), 1},
 		"front-end, address":        {"server/internal/httpapi", in("clientip"), 0},
 		"library, server":           {"weirhttp", in("server/internal/rules"), 1},
 		"library, YAML":             {"weirhttp", "go.yaml.in/yaml/v3", 1},
-		"library, Prometheus":       {"observe", "github.com/prometheus/client_golang/prometheus", 1},
+		"library, Prometheus":       {"internal/layer/observe", "github.com/prometheus/client_golang/prometheus", 1},
 		"library, gRPC":             {"weirhttp", "google.golang.org/grpc", 1},
 		"weirgrpc, gRPC":            {"weirgrpc", "google.golang.org/grpc", 0},
 		"server, YAML":              {"server/internal/config", "go.yaml.in/yaml/v3", 0},
 		"command, cobra":            {"server/internal/cli", "github.com/spf13/cobra", 0},
-		"command, server":           {"server/internal/cli", in("server"), 0},
-		"server, front-end":         {"server", in("server/internal/httpapi"), 0},
+		"command, server":           {"server/internal/cli", in("server/internal/app"), 0},
+		"server, front-end":         {"server/internal/app", in("server/internal/httpapi"), 0},
 		"front-end, rules":          {"server/internal/httpapi", in("server/internal/rules"), 0},
-		"front-end, server":         {"server/internal/httpapi", in("server"), 1},
+		"front-end, server":         {"server/internal/httpapi", in("server/internal/app"), 1},
 		"rules, front-end":          {"server/internal/rules", in("server/internal/httpapi"), 1},
 		"config, rules":             {"server/internal/config", in("server/internal/rules"), 1},
 		"rules, config":             {"server/internal/rules", in("server/internal/config"), 0},
-		"server, command":           {"server", in("server/internal/cli"), 1},
-		"simulation, store":         {"sim", in("memstore"), 0},
-		"simulation, rules":         {"sim/replay", in("server/internal/rules"), 2},
-		"command, simulation":       {"server/internal/cli", in("sim/replay"), 0},
+		"server, command":           {"server/internal/app", in("server/internal/cli"), 1},
+		"simulation, store":         {"server/internal/sim", in("memstore"), 0},
+		"simulation, rules":         {"server/internal/replay", in("server/internal/rules"), 1},
+		"command, simulation":       {"server/internal/cli", in("server/internal/replay"), 0},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,8 +276,8 @@ func TestLayoutCatches(t *testing.T) {
 
 func TestLayoutCatchesDetours(t *testing.T) {
 	t.Parallel()
-	detour := listed{ImportPath: "memstore", Imports: []string{"strings"}, Deps: []string{"strings", module + "/lease"}}
-	two := listed{ImportPath: "weirhttp", Imports: []string{module + "/lease", module + "/shadow"}}
+	detour := listed{ImportPath: "memstore", Imports: []string{"strings"}, Deps: []string{"strings", module + "/internal/layer/lease"}}
+	two := listed{ImportPath: "weirhttp", Imports: []string{module + "/internal/layer/lease", module + "/internal/layer/shadow"}}
 	for _, pkg := range []listed{detour, two} {
 		if got := layout([]listed{pkg}); len(got) != 1 {
 			t.Errorf("%v: %d offences, want 1: %v", pkg, len(got), got)

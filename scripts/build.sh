@@ -10,6 +10,6 @@ eval "$names"
 
 cli=github.com/weirlimit/weir/server/internal/cli
 # What the go command would record depends on whether there is a checkout.
-CGO_ENABLED=0 GOWORK=off "${GO:-go}" build -buildvcs=false -trimpath \
+CGO_ENABLED=0 GOWORK="$PWD/go.work" "${GO:-go}" build -buildvcs=false -trimpath \
   -ldflags "-s -w -buildid= -X $cli.version=$VERSION -X $cli.commit=$COMMIT -X $cli.date=$DATE" \
   -o "$output" ./server/cmd/weir

@@ -18,6 +18,6 @@ show() {
 }
 
 show "Go" "$("$GO" env GOROOT)"
-"$GO" version -m "$1" | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
+"$GO" version -m "$1" | awk '$1 == "dep" && $2 !~ /^github.com\/weirlimit\/weir/ { print $2, $3 }' | while read -r module version; do
   show "$module $version" "$("$GO" list -m -f '{{.Dir}}' "$module")"
 done

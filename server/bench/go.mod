@@ -1,8 +1,8 @@
-module github.com/weirlimit/weir/bench
+module github.com/weirlimit/weir/server/bench
 
 go 1.26.0
 
-replace github.com/weirlimit/weir => ..
+replace github.com/weirlimit/weir => ../..
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
@@ -31,9 +31,14 @@ require (
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
+	github.com/weirlimit/weir/server v0.0.0
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+replace github.com/weirlimit/weir/server => ..
+
+replace github.com/weirlimit/weir/trace => ../../trace

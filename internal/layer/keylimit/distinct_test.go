@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
 

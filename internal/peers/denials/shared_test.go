@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/peers/denials"
 	"github.com/weirlimit/weir/internal/peers"
+	"github.com/weirlimit/weir/internal/peers/denials"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir/internal/peers/instances"
 	"github.com/weirlimit/weir/internal/peers"
+	"github.com/weirlimit/weir/internal/peers/instances"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.

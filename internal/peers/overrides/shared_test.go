@@ -12,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/peers/overrides"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -42,7 +42,7 @@ type instance struct {
 type deaf struct{}
 
 func (deaf) Publish(context.Context, string, []byte) error { return nil }
-func (deaf) Subscribe(string, peers.Subscriber)           {}
+func (deaf) Subscribe(string, peers.Subscriber)            {}
 
 func start(t *testing.T, server *storetest.Redis, o overrides.Options) *instance {
 	t.Helper()

@@ -18,8 +18,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/fuzztest"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/storetest"
 )

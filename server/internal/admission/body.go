@@ -49,11 +49,7 @@ func (b *Body) Close() { b.share.Close() }
 func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
 	if r.ContentLength > most {
 		w.Header().Set("Connection", "close") // rather than read it all
-		if r.Header.Get("Expect") == "" {
-			// A byte past the limit has net/http wait before it closes the connection.
-			// Otherwise a client that is still sending could lose the answer.
-			_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
-		}
+		linger(w, r)
 		return nil, &http.MaxBytesError{Limit: most}
 	}
 	limited := http.MaxBytesReader(w, r.Body, most)
@@ -64,6 +60,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) 
 	var body []byte
 	for {
 		if !share.Take(size - int64(cap(body))) {
+			linger(w, r)
 			return nil, ErrFull
 		}
 		if size > evictable {
@@ -81,6 +78,15 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) 
 			}
 		}
 		size = min(2*size, most+1)
+	}
+}
+
+// linger has net/http wait before it closes the connection of a client that asked for
+// that. A client that is still sending could lose the answer otherwise: the body is not
+// read to its end. Reading past a limit of no bytes at all is the way to say so.
+func linger(w http.ResponseWriter, r *http.Request) {
+	if r.Close && r.Header.Get("Expect") == "" {
+		_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
 	}
 }
 

@@ -111,25 +111,29 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // TestSendersReadTheAnswer: clients that close their connections and are still sending
-// a body that is too long read the answer.
+// a body that is refused read the answer.
 func TestSendersReadTheAnswer(t *testing.T) {
 	t.Parallel()
-	budget := admission.NewBudget(1 << 20)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := budget.ReadBody(w, r, 100); err != nil {
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-		}
-	}))
-	t.Cleanup(server.Close)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	body := strings.Repeat("x", 8<<20)
-	for range 50 {
-		resp, err := client.Post(server.URL, "text/plain", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.Body.Close(); resp.StatusCode != http.StatusRequestEntityTooLarge {
-			t.Errorf("status %d", resp.StatusCode)
+	for name, c := range map[string]struct{ most, room int64 }{
+		"too long": {100, 1 << 20}, "no room": {16 << 20, 1 << 20},
+	} {
+		budget := admission.NewBudget(c.room)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := budget.ReadBody(w, r, c.most); err != nil {
+				http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+			}
+		}))
+		t.Cleanup(server.Close)
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		for range 50 {
+			resp, err := client.Post(server.URL, "text/plain", strings.NewReader(body))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if resp.Body.Close(); resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: status %d", name, resp.StatusCode)
+			}
 		}
 	}
 }

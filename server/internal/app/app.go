@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/internal/peers"
 	denyshare "github.com/weirlimit/weir/internal/peers/denials"
 	"github.com/weirlimit/weir/internal/peers/instances"
-	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/peers/overrides"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -56,8 +56,8 @@ type App struct {
 	findings *findings
 
 	stack    *stack.Stack      // the store with its decorators
-	bus      *peers.Redis     // nil where the store is this process's own
-	sharer   *overrides.Sharer    // so is this
+	bus      *peers.Redis      // nil where the store is this process's own
+	sharer   *overrides.Sharer // so is this
 	returned *denyshare.Sharer // nil without a deny cache
 	traffic  *traffic.Recorder
 	metrics  *metrics.Metrics

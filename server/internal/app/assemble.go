@@ -7,10 +7,10 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	denyshare "github.com/weirlimit/weir/internal/peers/denials"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/peers"
+	denyshare "github.com/weirlimit/weir/internal/peers/denials"
 	"github.com/weirlimit/weir/internal/peers/overrides"
 	"github.com/weirlimit/weir/stack"
 )

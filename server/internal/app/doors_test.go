@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/openapitest"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/openapitest"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )

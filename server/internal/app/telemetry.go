@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"

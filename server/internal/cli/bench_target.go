@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/client"
 	"github.com/weirlimit/weir/server/internal/cputime"
-	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/stack"
 )
 

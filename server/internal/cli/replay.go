@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/replay"
 	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // replayFlags are the flags of weir replay.

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/replay"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // A mapping says how requests of a log become descriptors.

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/sim"
 	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/sim"
 )
 
 // simulateFlags are the flags of weir simulate.

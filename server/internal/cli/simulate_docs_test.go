@@ -1,4 +1,4 @@
-package weir_test
+package cli_test
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/server/internal/cli"
 	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/server/internal/cli"
 	"github.com/weirlimit/weir/server/internal/sim"
 )
 

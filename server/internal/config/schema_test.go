@@ -22,7 +22,7 @@ import (
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"weir.schema.json":            string(config.Schema()),
+		"weir.schema.json":               string(config.Schema()),
 		"../../../docs/configuration.md": config.Reference(),
 	} {
 		text, err := os.ReadFile(file)

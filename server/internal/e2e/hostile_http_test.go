@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/openapitest"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/openapitest"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/traffic"

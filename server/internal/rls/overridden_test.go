@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
 	overrides "github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/storetest"
 )
