@@ -34,29 +34,29 @@ const (
 type Kind uint8
 
 const (
-	// Take decides the charges and makes them if all of them fit. The zero
+	// KindTake decides the charges and makes them if all of them fit. The zero
 	// value.
-	Take Kind = iota
-	// Refund gives Cost units back to each key: of the take that has the act's
+	KindTake Kind = iota
+	// KindRefund gives Cost units back to each key: of the take that has the act's
 	// ID, or else of the decision that was made at the charge's At. Only what
 	// still counts there is given back, never beyond full; Granted says how
 	// much.
-	Refund
-	// Settle replaces what the take with the act's ID was granted by Cost: gives
+	KindRefund
+	// KindSettle replaces what the take with the act's ID was granted by Cost: gives
 	// back the difference, or charges what is missing, even if it does not fit.
-	Settle
-	// Release gives back all that the take with the act's ID was granted.
-	Release
-	// Renew extends the lease of a holder of a concurrency limit, and the life
+	KindSettle
+	// KindRelease gives back all that the take with the act's ID was granted.
+	KindRelease
+	// KindRenew extends the lease of a holder of a concurrency limit, and the life
 	// of the hold, to Hold from now.
-	Renew
-	// Reset forgets the keys.
-	Reset
-	// Record charges Cost units even if they do not fit, up to a debt of one
+	KindRenew
+	// KindReset forgets the keys.
+	KindReset
+	// KindRecord charges Cost units even if they do not fit, up to a debt of one
 	// full drain.
-	Record
-	// Amend corrects a take to the answer that its caller got while the store was late
-	// or unreachable. The act is the take itself, with its ID, and Amend as its Kind.
+	KindRecord
+	// KindAmend corrects a take to the answer that its caller got while the store was late
+	// or unreachable. The act is the take itself, with its ID, and KindAmend as its Kind.
 	// Before the call its Decisions hold that answer: the Outcome and Granted of each
 	// charge, and the RetryAfter and Delay for a repeat of the take. The store charges
 	// missing units even if they do not fit, up to a debt of one full drain, and gives
@@ -66,15 +66,15 @@ const (
 	// refusal.
 	//
 	// Afterwards the store gives the same answer to a repeat of the take, and to the
-	// take itself if it arrives only then, and charges neither. Amend is idempotent: it
+	// take itself if it arrives only then, and charges neither. KindAmend is idempotent: it
 	// may come before or after the take, more than once, and from any server. The take
 	// is granted if every charge was; otherwise only limits with ChargeRefused charge
 	// anything. A take that was settled, released or refunded meanwhile stays as it is,
 	// and the decisions then hold the store's answer to it. Otherwise they hold what is
 	// charged now: Granted is 0 where the caller was refused.
 	//
-	// Amend is for stores and layers. Front ends never accept it from a client.
-	Amend
+	// KindAmend is for stores and layers. Front ends never accept it from a client.
+	KindAmend
 	kinds
 )
 
@@ -134,9 +134,9 @@ type Charge struct {
 	// different budgets only if the keys differ, so give each limit keys of its
 	// own, as [Limiter] does.
 	Key string
-	// Slot places the state in a Redis Cluster: charges with one Slot share a
+	// HashTag places the state in a Redis Cluster: charges with one HashTag share a
 	// slot and can be decided together. Empty: the Key places it.
-	Slot string
+	HashTag string
 	// Limit comes from [Limit.Compile].
 	Limit *Limit
 	// Cost is how many units to charge; 0 looks: nothing is charged, and the
@@ -166,7 +166,7 @@ func (a *Act) Buckets() int {
 // decisions. It reports whether the act is done. Stores call it first.
 func (a *Act) Prepare() bool {
 	a.Err = a.check()
-	return a.Err != nil || a.Kind == Take && a.denied()
+	return a.Err != nil || a.Kind == KindTake && a.denied()
 }
 
 // denied refuses the act if it charges a limit whose count is 0.

@@ -35,13 +35,13 @@ func (a *Act) checkOptions() error {
 	switch {
 	case len(a.ID) > MaxIDBytes:
 		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
-	case a.ID == "" && (a.Kind == Settle || a.Kind == Release || a.Kind == Renew || a.Kind == Amend):
+	case a.ID == "" && (a.Kind == KindSettle || a.Kind == KindRelease || a.Kind == KindRenew || a.Kind == KindAmend):
 		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
-	case a.ID != "" && (a.Kind == Reset || a.Kind == Record):
+	case a.ID != "" && (a.Kind == KindReset || a.Kind == KindRecord):
 		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
 	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:
 		return invalid("hold", a.Hold, "0 … 24h in whole milliseconds")
-	case a.Hold > 0 && !a.takes() && a.Kind != Renew:
+	case a.Hold > 0 && !a.takes() && a.Kind != KindRenew:
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
@@ -65,7 +65,7 @@ func (a *Act) checkCharge(i int) error {
 		return invalid(field("cost"), c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
 	case a.MaxWait > 0 && !c.Limit.bursts():
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
-	case a.Kind == Refund && a.ID == "" && c.At <= 0:
+	case a.Kind == KindRefund && a.ID == "" && c.At <= 0:
 		return invalid(field("at"), c.At, "the at of the decision to undo, or the id of its take")
 	case c.Limit.Algorithm == Concurrency:
 		if err := a.checkHolder(c, field); err != nil {
@@ -75,7 +75,7 @@ func (a *Act) checkCharge(i int) error {
 	if err := a.checkUpTo(c, field); err != nil {
 		return err
 	}
-	if a.Kind == Amend {
+	if a.Kind == KindAmend {
 		if err := a.checkTold(i); err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (a *Act) checkTold(i int) error {
 	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }
 	// More than the cost was granted if it was settled at more meanwhile.
 	switch most := max(c.Cost, c.UpTo, MaxCost); {
-	case d.Outcome > Spared:
-		return invalid(field("outcome"), uint8(d.Outcome), "unasked, granted, refused or spared")
+	case d.Outcome > NotCharged:
+		return invalid(field("outcome"), uint8(d.Outcome), "not_evaluated, granted, refused or not_charged")
 	case d.Outcome == Granted && (d.Granted < 0 || d.Granted > most):
 		return invalid(field("granted"), d.Granted, fmt.Sprintf("0 … %d", most))
 	case d.RetryAfter < 0:
@@ -102,19 +102,19 @@ func (a *Act) checkTold(i int) error {
 }
 
 // takes reports whether the act has the content of a take.
-func (a *Act) takes() bool { return a.Kind == Take || a.Kind == Amend }
+func (a *Act) takes() bool { return a.Kind == KindTake || a.Kind == KindAmend }
 
 // checkHolder checks a charge of a concurrency limit, which has holders and no
 // units.
 func (a *Act) checkHolder(c *Charge, field func(string) string) error {
 	switch {
-	case a.Kind == Record || a.Kind == Refund && a.ID == "":
+	case a.Kind == KindRecord || a.Kind == KindRefund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
-	case (a.takes() || a.Kind == Settle) && c.Cost > 1:
+	case (a.takes() || a.Kind == KindSettle) && c.Cost > 1:
 		return invalid(field("cost"), c.Cost, "0 or 1: a holder takes one place")
 	case c.UpTo > 1:
 		return invalid(field("up_to"), c.UpTo, "0 or 1: a holder takes one place")
-	case a.Kind == Take && c.Cost == 1 && a.ID == "":
+	case a.Kind == KindTake && c.Cost == 1 && a.ID == "":
 		return invalid("id", "missing", "an id that names the holder")
 	}
 	return nil

@@ -14,19 +14,19 @@ const Never time.Duration = algo.Never
 type Outcome uint8
 
 const (
-	// Unasked: the charge was never looked at, because another charge of its
+	// NotEvaluated: the charge was never looked at, because another charge of its
 	// act had already decided the act. The zero value.
-	Unasked Outcome = iota
+	NotEvaluated Outcome = iota
 	// Granted: the charge was made.
 	Granted
 	// Refused: the limit had no room for the charge.
 	Refused
-	// Spared: there was room, but another charge of the act was refused, so
+	// NotCharged: there was room, but another charge of the act was refused, so
 	// that nothing was charged here.
-	Spared
+	NotCharged
 )
 
-var outcomeNames = [...]string{"unasked", "granted", "refused", "spared"}
+var outcomeNames = [...]string{"not_evaluated", "granted", "refused", "not_charged"}
 
 // String returns the outcome as it stands in JSON, logs and metrics.
 func (o Outcome) String() string {

@@ -28,7 +28,7 @@ func TestStrictest(t *testing.T) {
 		"never is longest":       {[]int64{10, 10}, []weir.Decision{refused(time.Hour), refused(weir.Never)}, 1},
 		"first of equal waits":   {[]int64{10, 10}, []weir.Decision{refused(7), refused(7)}, 0},
 		"large counts":           {[]int64{1e9, 1e9}, []weir.Decision{granted(999_999_999), granted(999_999_998)}, 1},
-		"spared does not refuse": {[]int64{10, 10}, []weir.Decision{{Outcome: weir.Spared}, refused(1)}, 1},
+		"not charged does not refuse": {[]int64{10, 10}, []weir.Decision{{Outcome: weir.NotCharged}, refused(1)}, 1},
 	} {
 		charges := make([]weir.Charge, len(c.counts))
 		for i, n := range c.counts {
@@ -43,8 +43,8 @@ func TestStrictest(t *testing.T) {
 func TestNamesInAnswers(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		weir.Granted.String(): "granted", weir.Refused.String(): "refused", weir.Spared.String(): "spared",
-		weir.Unasked.String(): "unasked", weir.Outcome(77).String(): "unknown",
+		weir.Granted.String(): "granted", weir.Refused.String(): "refused", weir.NotCharged.String(): "not_charged",
+		weir.NotEvaluated.String(): "not_evaluated", weir.Outcome(77).String(): "unknown",
 		weir.SourceStore.String(): "store", weir.SourceShadow.String(): "shadow", weir.SourceLimit.String(): "limit",
 		weir.SourceDenyCache.String(): "deny_cache", weir.SourceLease.String(): "lease", weir.SourceFallback.String(): "fallback",
 		weir.SourceFailOpen.String(): "fail_open", weir.SourceFailClosed.String(): "fail_closed",

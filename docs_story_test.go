@@ -96,12 +96,12 @@ func TestHolderTable(t *testing.T) {
 		who    string
 		kind   weir.Kind
 	}{
-		{0, "a", weir.Take}, {1, "b", weir.Take}, {2, "c", weir.Take}, {3, "a", weir.Release}, {3, "c", weir.Take}, {9, "c", weir.Renew}, {12, "d", weir.Take},
+		{0, "a", weir.KindTake}, {1, "b", weir.KindTake}, {2, "c", weir.KindTake}, {3, "a", weir.KindRelease}, {3, "c", weir.KindTake}, {9, "c", weir.KindRenew}, {12, "d", weir.KindTake},
 	} {
 		clock.Set(start.Add(time.Duration(m.second * float64(time.Second))))
 		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
 		a.Kind, a.ID = m.kind, fmt.Sprint(m.who, m.second)
-		if m.kind != weir.Take {
+		if m.kind != weir.KindTake {
 			a.ID = map[string]string{"a": "a0", "c": "c3"}[m.who]
 		}
 		d := ask(t, store, a)

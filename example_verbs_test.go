@@ -123,7 +123,7 @@ func ExampleLimiter_Refund() {
 	given, err := limiter.Refund(ctx, "user:42", d, 2)
 	fmt.Println("gave back", given, err)
 
-	d, err = limiter.Look(ctx, "user:42")
+	d, err = limiter.Peek(ctx, "user:42")
 	fmt.Println("left:", d.Remaining, err)
 	// Output:
 	// gave back 2 <nil>

@@ -22,7 +22,7 @@ func TestLimiterActSharesTheBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		act := limiter.Act(weir.Take, "k", 3)
+		act := limiter.Act(weir.KindTake, "k", 3)
 		limiter.Take(context.Background(), []*weir.Act{act})
 		if !act.Allowed() || act.Decisions[0].Remaining != 2 || len(act.Decisions) != len(limits) {
 			t.Errorf("%s: %v, %+v", name, act.Err, act.Decisions)

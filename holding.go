@@ -31,7 +31,7 @@ type Holding struct {
 // The error says that no decision was reached. After an [ErrAmbiguous] the
 // estimate may have been charged.
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
-	c := l.begin(Take, key, estimate)
+	c := l.begin(KindTake, key, estimate)
 	defer l.calls.Put(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
@@ -64,7 +64,7 @@ func (h *Holding) ID() string { return h.id }
 // After another Settle the error is an [ErrSettled], after a Release an
 // [ErrReleased]; for a holding that was refused or forgotten an [ErrUnknownID].
 func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
-	c := h.limiter.begin(Settle, h.key, actual)
+	c := h.limiter.begin(KindSettle, h.key, actual)
 	defer h.limiter.calls.Put(c)
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
@@ -82,7 +82,7 @@ func (h *Holding) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
 	}
-	c := h.limiter.begin(Release, h.key, 0)
+	c := h.limiter.begin(KindRelease, h.key, 0)
 	defer h.limiter.calls.Put(c)
 	_, err := h.ask(ctx, c)
 	return err
@@ -92,7 +92,7 @@ func (h *Holding) Release(ctx context.Context) error {
 // if d is 0, and the time in which the holding can be settled. The error is an
 // [ErrUnknownID] if a lease has ended.
 func (h *Holding) Renew(ctx context.Context, d time.Duration) error {
-	c := h.limiter.begin(Renew, h.key, 0)
+	c := h.limiter.begin(KindRenew, h.key, 0)
 	defer h.limiter.calls.Put(c)
 	c.act.Hold = d
 	_, err := h.ask(ctx, c)
@@ -106,7 +106,7 @@ func (h *Holding) ask(ctx context.Context, c *call) (Decision, error) {
 	}
 	c.act.ID = h.id
 	d, err := h.limiter.ask(ctx, c)
-	if c.act.Kind == Settle && !errors.Is(err, ErrInvalid) || c.act.Kind == Release && err == nil {
+	if c.act.Kind == KindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == KindRelease && err == nil {
 		h.closed.Store(true)
 	}
 	return d, err

@@ -56,11 +56,11 @@ func (a *Act) AppendKeys(p []byte) []byte {
 
 // Content is a fingerprint of everything that the act asks of its keys: it tells
 // whether the act repeats another under the same ID. Limits do not count, which may
-// change between the two; an [Amend] has the content of its take. For stores.
+// change between the two; an [KindAmend] has the content of its take. For stores.
 func (a *Act) Content() uint64 {
 	kind := a.Kind
-	if kind == Amend {
-		kind = Take
+	if kind == KindAmend {
+		kind = KindTake
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
@@ -84,7 +84,7 @@ func (a *Act) Lives() (granted, refused time.Duration) {
 		}
 	}
 	switch {
-	case a.Kind == Amend:
+	case a.Kind == KindAmend:
 		refused = lateLife
 	case !a.NewID && !a.ForgetRefused:
 		refused = RefusedIDLife

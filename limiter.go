@@ -21,7 +21,7 @@ type Limiter struct {
 }
 
 // A oneTaker decides a take of one key without an act around it, as internal/quick
-// says. It answers Unasked where only Take can. A Decision is more than fits into
+// says. It answers NotEvaluated where only Take can. A Decision is more than fits into
 // registers with ease: its parts are quicker.
 type oneTaker interface {
 	TakeOne(limit *Limit, key string, cost int64) (
@@ -88,7 +88,7 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 // charge fills in a charge for each limit.
 func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
-		charges[i] = Charge{Key: key, Slot: key, Limit: limit, Cost: cost}
+		charges[i] = Charge{Key: key, HashTag: key, Limit: limit, Cost: cost}
 	}
 	if len(l.limits) > 1 {
 		l.tellApart(charges, key)
@@ -169,14 +169,14 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 	if id == "" {
 		return Decision{}, invalid("id", "missing", "an id that a repeat has too")
 	}
-	c := l.begin(Take, key, n)
+	c := l.begin(KindTake, key, n)
 	defer l.calls.Put(c)
 	c.act.ID = id
 	return l.ask(ctx, c)
 }
 
-// Look charges nothing and says what remains.
-func (l *Limiter) Look(ctx context.Context, key string) (Decision, error) {
+// Peek charges nothing and says what remains.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 0)
 }
 
@@ -186,7 +186,7 @@ func (l *Limiter) takeOne(key string, cost int64, d *Decision) bool {
 		return false
 	}
 	outcome, source, remaining, wait, reset, at := l.one.TakeOne(l.limits[0], key, cost)
-	if outcome == Unasked {
+	if outcome == NotEvaluated {
 		return false
 	}
 	d.Outcome, d.Source, d.Remaining, d.ResetAfter, d.At = outcome, source, remaining, reset, at
@@ -199,7 +199,7 @@ func (l *Limiter) takeOne(key string, cost int64, d *Decision) bool {
 }
 
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
-	c := l.begin(Take, key, cost)
+	c := l.begin(KindTake, key, cost)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {
 		c.act.Charges[i].UpTo = upTo
@@ -217,7 +217,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 	if n < 0 || n > d.Granted {
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
-	c := l.begin(Refund, key, n)
+	c := l.begin(KindRefund, key, n)
 	defer l.calls.Put(c)
 	for i := range c.act.Charges {
 		charge := &c.act.Charges[i]
@@ -232,7 +232,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 
 // Reset makes the key as fresh as one never used, under every limit.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	c := l.begin(Reset, key, 0)
+	c := l.begin(KindReset, key, 0)
 	defer l.calls.Put(c)
 	_, err := l.ask(ctx, c)
 	return err

@@ -72,7 +72,7 @@ func TestLimiterKeysDoNotMeet(t *testing.T) {
 				t.Errorf("key %q, ask %d: %+v, %v", key, i, d, err)
 			}
 		}
-		if d, _ := limiter.Look(context.Background(), key); !d.Allowed() || d.Remaining != 0 {
+		if d, _ := limiter.Peek(context.Background(), key); !d.Allowed() || d.Remaining != 0 {
 			t.Errorf("key %q: look: %+v", key, d)
 		}
 	}

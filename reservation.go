@@ -29,7 +29,7 @@ type Reservation struct {
 // or not at all. Places of a concurrency limit are not reserved but held, with
 // Hold.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
-	c := l.begin(Take, key, n)
+	c := l.begin(KindTake, key, n)
 	defer l.calls.Put(c)
 	c.act.MaxWait = maxWait
 	if maxWait >= 0 && maxWait < time.Microsecond {
@@ -95,7 +95,7 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	if !r.OK() || r.cancelled.Swap(true) {
 		return 0, nil
 	}
-	c := r.limiter.begin(Refund, r.key, 0)
+	c := r.limiter.begin(KindRefund, r.key, 0)
 	defer r.limiter.calls.Put(c)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]

@@ -33,7 +33,7 @@ func limiterOver(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Lim
 // remaining looks, which has to be allowed.
 func remaining(t testing.TB, l *weir.Limiter, key string) int64 {
 	t.Helper()
-	d, err := l.Look(context.Background(), key)
+	d, err := l.Peek(context.Background(), key)
 	if err != nil || !d.Allowed() {
 		t.Fatalf("look: %+v, %v", d, err)
 	}
@@ -260,7 +260,7 @@ func TestWaitUndoesWithAContextOfItsOwn(t *testing.T) {
 		store := memstore.New(memstore.Options{Now: time.Now})
 		refunds := 0
 		l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
-			if acts[0].Kind != weir.Refund {
+			if acts[0].Kind != weir.KindRefund {
 				store.Take(ctx, acts)
 				return
 			}

@@ -23,7 +23,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 			was = held(a, i, known)
 		}
 		if !granted && a.Decisions[i].Outcome == weir.Granted {
-			a.Decisions[i].Outcome = weir.Spared
+			a.Decisions[i].Outcome = weir.NotCharged
 		}
 		c.told[i] = told(&a.Decisions[i], at)
 		if was.Units == 0 {
@@ -51,7 +51,7 @@ func told(d *weir.Decision, at int64) weir.Decision {
 			t.RetryAfter = t.RetryAfter.Truncate(time.Microsecond)
 		}
 	default:
-		t.Outcome = weir.Spared
+		t.Outcome = weir.NotCharged
 	}
 	return t
 }

@@ -31,9 +31,9 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	t, grant := &c.slots[c.slotOf[i]], held(a, i, known)
 	switch {
-	case a.Kind == weir.Refund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
+	case a.Kind == weir.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
-	case a.Kind == weir.Renew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(c.record, now):
+	case a.Kind == weir.KindRenew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
@@ -55,22 +55,22 @@ func held(a *weir.Act, i int, known *record) algo.Grant {
 func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
 	switch a.Kind {
-	case weir.Refund:
+	case weir.KindRefund:
 		// What a debt had no room for was granted and is not charged.
 		grant.Units = min(cost, grant.Units)
 		return t.back(c.record, grant, now)
-	case weir.Settle:
+	case weir.KindSettle:
 		if cost >= grant.Units {
 			return grant.Units + t.owe(cost-grant.Units)
 		}
 		grant.Units -= cost
 		t.back(c.record, grant, now)
 		return cost
-	case weir.Release:
+	case weir.KindRelease:
 		return t.back(c.record, grant, now)
-	case weir.Renew:
+	case weir.KindRenew:
 		return t.renew(c.record, a, grant, now)
-	case weir.Record:
+	case weir.KindRecord:
 		return t.owe(cost)
 	default: // reset
 		t.state, t.aged = algo.State{At: now}, 0

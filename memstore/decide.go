@@ -24,7 +24,7 @@ func (c *call) decide(a *weir.Act, now int64) {
 		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
 		t.asked += a.Charges[i].Cost
 		*w = want{cost: a.Charges[i].Cost, asked: t.asked, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
-		a.Decisions[i] = weir.Decision{Outcome: weir.Spared, Source: weir.SourceStore, At: now}
+		a.Decisions[i] = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
 		if w.cost > 0 && !t.fits(w, now) {
 			a.Decisions[i].Outcome = weir.Refused
 			fits = false

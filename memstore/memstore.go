@@ -143,9 +143,9 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	known, done := c.recall(s, a, now)
 	switch {
 	case done:
-	case a.Kind == weir.Take:
+	case a.Kind == weir.KindTake:
 		c.decide(a, now)
-	case a.Kind == weir.Amend:
+	case a.Kind == weir.KindAmend:
 		c.amend(a, known, now)
 	default:
 		a.Err = c.change(a, known, now)

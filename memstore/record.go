@@ -54,13 +54,13 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	known := s.shards[c.recordAt].ids.find(s, c.record, now)
 	what := a.Content()
 	switch {
-	case known == nil && (a.Kind == weir.Take || a.Kind == weir.Amend):
+	case known == nil && (a.Kind == weir.KindTake || a.Kind == weir.KindAmend):
 		return nil, false
 	case known == nil:
 		return nil, refuse(a, weir.ErrUnknownID)
-	case a.Kind == weir.Take:
+	case a.Kind == weir.KindTake:
 		return nil, known.repeat(a, what)
-	case a.Kind == weir.Amend:
+	case a.Kind == weir.KindAmend:
 		return known, known.settled(a, what)
 	case !known.granted:
 		return nil, refuse(a, weir.ErrUnknownID)
@@ -74,7 +74,7 @@ func (r *record) repeat(a *weir.Act, what uint64) bool {
 	switch {
 	case r.answer.what != what:
 		return refuse(a, weir.ErrIDReused)
-	case r.closed && r.kind == weir.Release:
+	case r.closed && r.kind == weir.KindRelease:
 		return refuse(a, weir.ErrReleased)
 	}
 	copy(a.Decisions, r.answer.decisions)
@@ -97,7 +97,7 @@ func (r *record) repeatClosing(a *weir.Act, what uint64) bool {
 	case r.kind == a.Kind && r.closing.what == what:
 		copy(a.Decisions, r.closing.decisions)
 		return true
-	case r.kind == weir.Release:
+	case r.kind == weir.KindRelease:
 		return refuse(a, weir.ErrReleased)
 	}
 	return refuse(a, weir.ErrSettled)
@@ -115,7 +115,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	}
 	sh := &s.shards[c.recordAt]
 	granted, refused := a.Lives()
-	if a.Kind == weir.Take && !a.Allowed() && refused == 0 {
+	if a.Kind == weir.KindTake && !a.Allowed() && refused == 0 {
 		return
 	}
 	if sh.ids == nil {
@@ -126,7 +126,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		got.decisions = slices.Clone(a.Decisions)
 	}
 	switch {
-	case a.Kind == weir.Take:
+	case a.Kind == weir.KindTake:
 		known = &record{granted: a.Allowed(), answer: got, charged: c.charged}
 		if !known.granted {
 			sh.ids.refuse(s, c.record, known, now)
@@ -134,7 +134,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		}
 		known.until = seconds(now + granted.Microseconds())
 		sh.ids.add(s, c.record, known, now)
-	case a.Kind == weir.Amend:
+	case a.Kind == weir.KindAmend:
 		r := &record{granted: a.Allowed(), answer: got, charged: c.charged}
 		if known != nil {
 			r.answer.at = known.answer.at
@@ -144,7 +144,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		}
 		sh.ids.add(s, c.record, r, now)
 	default:
-		if a.Kind != weir.Renew {
+		if a.Kind != weir.KindRenew {
 			known.closed, known.kind, known.closing = true, a.Kind, got
 			s.ids.Add(decisionBytes * int64(len(got.decisions)))
 		}

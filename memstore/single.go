@@ -10,7 +10,7 @@ import (
 // TakeOne decides a take of cost units of one key, as Take decides an act that
 // charges nothing else and has no options. It returns what a [weir.Decision] says:
 // wait is its Delay or, where it is refused, its RetryAfter. It returns
-// [weir.Unasked], and has done nothing, where only Take can decide: outside the
+// [weir.NotEvaluated], and has done nothing, where only Take can decide: outside the
 // contract, for limits of concurrency and those with a count of 0, and for new keys
 // while the store is full or was a moment ago. A [weir.Limiter] asks it first. A type
 // that embeds a Store and changes Take has to change TakeOne too.
@@ -20,16 +20,16 @@ func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (
 	rule := limit.Rule()
 	if rule == nil || rule.ID == algo.Concurrency || limit.Count == 0 ||
 		cost < 0 || cost > weir.MaxCost || len(key) > weir.MaxKeyBytes {
-		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
 	}
-	var d weir.Decision // Unasked, until it is decided
+	var d weir.Decision // NotEvaluated, until it is decided
 	s.one(limit, key, &want{cost: cost, asked: cost}, &d)
 	return d.Outcome, d.Source, d.Remaining, d.Delay + d.RetryAfter, d.ResetAfter, d.At
 }
 
 // single decides a take of one key, if that is what the act is.
 func (s *Store) single(a *weir.Act) bool {
-	if a.Kind != weir.Take || len(a.Charges) != 1 || a.ID != "" {
+	if a.Kind != weir.KindTake || len(a.Charges) != 1 || a.ID != "" {
 		return false
 	}
 	c := &a.Charges[0]

@@ -72,17 +72,17 @@ func TestTakeOneLeavesTheRest(t *testing.T) {
 	take(t, store, "k", limit, 1)
 	plain := weir.PerHour(3)
 	for name, limit := range map[string]*weir.Limit{"not compiled": &plain, "count 0": none, "concurrency": places} {
-		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", 1); outcome != weir.Unasked {
+		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", 1); outcome != weir.NotEvaluated {
 			t.Errorf("%s: %v", name, outcome)
 		}
 	}
 	for _, cost := range []int64{-1, weir.MaxCost + 1} {
-		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", cost); outcome != weir.Unasked {
+		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", cost); outcome != weir.NotEvaluated {
 			t.Errorf("cost %d: %v", cost, outcome)
 		}
 	}
 	full := memstore.New(memstore.Options{MaxBytes: 1})
-	if outcome, _, _, _, _, _ := full.TakeOne(limit, "new", 1); outcome != weir.Unasked || full.Stats().Overflowed > 0 {
+	if outcome, _, _, _, _, _ := full.TakeOne(limit, "new", 1); outcome != weir.NotEvaluated || full.Stats().Overflowed > 0 {
 		t.Errorf("a new key in a full store: %v, %+v", outcome, full.Stats())
 	}
 	if outcome, _, remaining, _, _, _ := store.TakeOne(limit, "k", 0); outcome != weir.Granted || remaining != 2 {

@@ -27,8 +27,8 @@ type one struct{ weir.Taker }
 
 func (o one) Take(ctx context.Context, acts []*weir.Act) {
 	for i, a := range acts {
-		if a.Kind == weir.Refund && a.ID != "" && len(a.Charges) > 1 {
-			a.Kind = weir.Release
+		if a.Kind == weir.KindRefund && a.ID != "" && len(a.Charges) > 1 {
+			a.Kind = weir.KindRelease
 		}
 		o.Taker.Take(ctx, acts[i:i+1])
 	}
@@ -43,7 +43,7 @@ func (b beside) Take(ctx context.Context, acts []*weir.Act) {
 		act := *a
 		act.Charges = slices.Clone(a.Charges)
 		for i := range act.Charges {
-			act.Charges[i].Slot = "beside"
+			act.Charges[i].HashTag = "beside"
 		}
 		placed[n] = &act
 	}
@@ -91,7 +91,7 @@ func fixedOf(count int64) *weir.Limit {
 // spent is how many units of a limit are charged.
 func spent(t testing.TB, store weir.Taker, key string, limit *weir.Limit, slot ...string) int64 {
 	t.Helper()
-	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Slot: strings.Join(slot, "")})
+	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, HashTag: strings.Join(slot, "")})
 	if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatal(a.Err)
 	}

@@ -98,7 +98,7 @@ func (b *batch) fill(acts []*weir.Act) int {
 // here comes under another limit, which needs its state written and read in
 // between, and all are takes, which the others are not made to live with.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.Take || b.acts[0].Kind != weir.Take {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.KindTake || b.acts[0].Kind != weir.KindTake {
 		return false
 	}
 	added := 0

@@ -161,7 +161,7 @@ func (s *Store) try(ctx context.Context, slot string) error {
 		l := weir.PerMinute(1)
 		l.Algorithm = weir.Algorithm(id)
 		takes[id] = &weir.Act{
-			Charges:   []weir.Charge{{Key: slot, Slot: slot, Limit: l.MustCompile(), Cost: 1}},
+			Charges:   []weir.Charge{{Key: slot, HashTag: slot, Limit: l.MustCompile(), Cost: 1}},
 			Decisions: make([]weir.Decision, 1),
 		}
 		if l.Algorithm == weir.Concurrency {
@@ -169,12 +169,12 @@ func (s *Store) try(ctx context.Context, slot string) error {
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}
 	}
-	if err := s.must(ctx, weir.Take, takes); err != nil {
+	if err := s.must(ctx, weir.KindTake, takes); err != nil {
 		return err
 	}
 	// One key is read otherwise than several are.
 	for _, looks := range [][]*weir.Act{looks(takes), looks(takes[:1])} {
-		if err := s.must(ctx, weir.Take, looks); err != nil {
+		if err := s.must(ctx, weir.KindTake, looks); err != nil {
 			return err
 		}
 		for _, a := range looks {
@@ -183,16 +183,16 @@ func (s *Store) try(ctx context.Context, slot string) error {
 			}
 		}
 	}
-	if err := s.must(ctx, weir.Refund, takes); err != nil {
+	if err := s.must(ctx, weir.KindRefund, takes); err != nil {
 		return err
 	}
-	return s.must(ctx, weir.Reset, takes)
+	return s.must(ctx, weir.KindReset, takes)
 }
 
 // must has acts done and returns their first error.
 func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) error {
 	for _, a := range acts {
-		if a.Kind = kind; kind == weir.Reset {
+		if a.Kind = kind; kind == weir.KindReset {
 			a.ID = ""
 		}
 		a.Charges[0].At = a.Decisions[0].At

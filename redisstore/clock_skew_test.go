@@ -22,14 +22,14 @@ import (
 func everyAct() []*weir.Act {
 	var acts []*weir.Act
 	for id := range algo.Steps {
-		for kind := weir.Take; kind <= weir.Record; kind++ {
+		for kind := weir.KindTake; kind <= weir.KindRecord; kind++ {
 			l := weir.PerMinute(10)
 			l.Algorithm = weir.Algorithm(id)
 			a := storetest.NewAct(weir.Charge{Key: "key", Limit: l.MustCompile(), Cost: 1})
-			if a.Kind = kind; kind < weir.Reset {
+			if a.Kind = kind; kind < weir.KindReset {
 				a.ID = "id"
 			}
-			if kind == weir.Take {
+			if kind == weir.KindTake {
 				a.Hold = time.Minute
 			}
 			if a.Prepare(); a.Err == nil {
@@ -55,7 +55,7 @@ func TestNoClockButTheStores(t *testing.T) {
 			}
 		}
 	}
-	if want := len(algo.Steps)*int(weir.Record+1) - 1; len(acts) != want {
+	if want := len(algo.Steps)*int(weir.KindRecord+1) - 1; len(acts) != want {
 		t.Errorf("looked at %d acts, want all %d but the record of a holder", len(acts), want)
 	}
 	calendar := weir.Limit{Algorithm: weir.FixedWindow, Count: 10, Period: 24 * time.Hour, TimeZone: "UTC"}.MustCompile()
@@ -187,7 +187,7 @@ func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
 	for name, store := range map[string]weir.Taker{"redis": inRedis, "memory": memstore.New(memstore.Options{Now: clock.Now})} {
 		do := func(kind weir.Kind, id string, hold time.Duration) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "key", Limit: limit})
-			if a.Kind, a.ID, a.Hold = kind, id, hold; kind == weir.Take && id != "" {
+			if a.Kind, a.ID, a.Hold = kind, id, hold; kind == weir.KindTake && id != "" {
 				a.Charges[0].Cost = 1
 			}
 			store.Take(context.Background(), []*weir.Act{a})
@@ -195,27 +195,27 @@ func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
 		}
 		want := func(remaining int64, reset time.Duration) {
 			t.Helper()
-			got := do(weir.Take, "", 0).Decisions[0]
+			got := do(weir.KindTake, "", 0).Decisions[0]
 			if diff := cmp.Diff(weir.Decision{Outcome: weir.Granted, Remaining: remaining, ResetAfter: reset}, weir.Decision{
 				Outcome: got.Outcome, Remaining: got.Remaining, ResetAfter: got.ResetAfter,
 			}); diff != "" {
 				t.Errorf("%s: %s", name, diff)
 			}
 		}
-		do(weir.Take, "ended", 0)
+		do(weir.KindTake, "ended", 0)
 		clock.Advance(61 * time.Second)
-		do(weir.Take, "held", 0)
+		do(weir.KindTake, "held", 0)
 		clock.Advance(-time.Hour)
-		if a := do(weir.Renew, "ended", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
+		if a := do(weir.KindRenew, "ended", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%s: renewed a lease that had ended: %v", name, a.Err)
 		}
 		want(9, time.Minute)
 		clock.Advance(20 * time.Second)
 		want(9, 40*time.Second)
-		do(weir.Renew, "held", 5*time.Minute)
+		do(weir.KindRenew, "held", 5*time.Minute)
 		clock.Advance(-time.Hour)
 		want(9, 5*time.Minute)
-		do(weir.Release, "held", 0)
+		do(weir.KindRelease, "held", 0)
 		want(10, 0)
 	}
 }

@@ -152,7 +152,7 @@ func (p *patience) through(indebted bool, steps ...time.Duration) error {
 	if indebted && p.limit.Algorithm != weir.Concurrency {
 		longest *= 2
 		debt := storetest.NewAct(weir.Charge{Key: "key", Limit: p.limit, Cost: 10 * p.limit.Capacity()})
-		debt.Kind = weir.Record
+		debt.Kind = weir.KindRecord
 		if p.store.Take(context.Background(), []*weir.Act{debt}); debt.Err != nil {
 			return debt.Err
 		}
@@ -281,7 +281,7 @@ func (p *patience) returns(refusal bool, steps ...time.Duration) error {
 		if a.Err != nil || !a.Allowed() {
 			return fmt.Errorf("fresh: %+v, %v", a.Decisions, a.Err)
 		}
-		a.Kind = weir.Release
+		a.Kind = weir.KindRelease
 		if p.store.Take(ctx, []*weir.Act{a}); a.Err == nil {
 			free = min(p.limit.Capacity(), free+a.Decisions[0].Granted)
 		} else if !errors.Is(a.Err, weir.ErrUnknownID) {

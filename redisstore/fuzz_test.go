@@ -33,7 +33,7 @@ func FuzzKeys(f *testing.F) {
 		n := newKeyer(defaultPrefix, secret)
 		fuzztest.Within(t, fuzztest.MostBytes, 8*len(one+oneSlot+other+otherSlot+secret), func() {
 			for _, limit := range limits {
-				a, b := &weir.Charge{Key: one, Slot: oneSlot, Limit: limit}, &weir.Charge{Key: other, Slot: otherSlot, Limit: limit}
+				a, b := &weir.Charge{Key: one, HashTag: oneSlot, Limit: limit}, &weir.Charge{Key: other, HashTag: otherSlot, Limit: limit}
 				nameA, nameB := n.name(a), n.name(b)
 				if len(nameA) > len(defaultPrefix)+tagLength+5+maxPlainKey {
 					t.Fatalf("%d bytes: %q", len(nameA), nameA)
@@ -125,7 +125,7 @@ func wantDecisions(t *testing.T, a *weir.Act) {
 		return
 	}
 	for _, d := range a.Decisions {
-		if d.Outcome < weir.Granted || d.Outcome > weir.Spared || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
+		if d.Outcome < weir.Granted || d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			t.Errorf("%+v", d)
 		}
 	}

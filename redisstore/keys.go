@@ -56,10 +56,10 @@ func (n keyer) record(a *weir.Act) string {
 }
 
 func slotOf(c *weir.Charge) string {
-	if c.Slot == "" {
+	if c.HashTag == "" {
 		return c.Key
 	}
-	return c.Slot
+	return c.HashTag
 }
 
 func (n keyer) join(slot string, k key) string {

@@ -35,9 +35,9 @@ func TestLanes(t *testing.T) {
 			counts[lane]++
 			for _, a := range []*weir.Act{
 				storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
-				storetest.NewAct(weir.Charge{Key: key + "#1", Slot: key}),
+				storetest.NewAct(weir.Charge{Key: key + "#1", HashTag: key}),
 			} {
-				if a.Kind = weir.Release; store.Lane(a) != lane {
+				if a.Kind = weir.KindRelease; store.Lane(a) != lane {
 					t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
 				}
 			}

@@ -227,7 +227,7 @@ func TestOwnAmendYields(t *testing.T) {
 				store.Undo(t.Context(), a)
 				continue
 			case 'a':
-				a.Kind, a.Decisions[0] = weir.Amend, weir.Decision{Outcome: weir.Granted, Granted: 3}
+				a.Kind, a.Decisions[0] = weir.KindAmend, weir.Decision{Outcome: weir.Granted, Granted: 3}
 			}
 			if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
 				t.Fatalf("%s: %v: %v", order, a.Kind, a.Err)

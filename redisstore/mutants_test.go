@@ -23,7 +23,7 @@ var mutants = []struct {
 	{"waits round down", "wait = at - floor(-((used + cost - burst) * den - rem) / num) * tick - now", "wait = at + floor(((used + cost - burst) * den - rem) / num) * tick - now", weir.GCRA},
 	{"off by one refill", "min(floor((now - at) / period)", "min(floor((now - at) / period) + 1", weir.TokenBucket},
 	{"a refusal is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif REFUSED[i] then", weir.SlidingLog},
-	{"a spared charge is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif not REFUSED[i] then", weir.RollingWindow},
+	{"a charge not made is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif not REFUSED[i] then", weir.RollingWindow},
 	{"a bucket is released at its start", "for i = floor(max(0, at - period) / width), min(first - 1, floor(at / width)) do", "for i = floor(max(0, at - period) / width), min(first, floor(at / width)) do", weir.RollingWindow},
 	{"an act is left open before the next", "    pending[k] = 0\n", "", weir.GCRA},
 	{"an undo comes after the next read", "    pending[k] = 0\n", "    pending[k] = 0\n    late = (late or 0) if fits then USED[k] = USED[k] - late late = 0 else USED[k] = USED[k] + cost late = late + cost end\n", weir.GCRA},

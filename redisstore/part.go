@@ -59,7 +59,7 @@ func (s *Store) newJob(a *weir.Act) *job {
 		return j
 	}
 	id := a.ID
-	if id == "" && a.Kind == weir.Take {
+	if id == "" && a.Kind == weir.KindTake {
 		id = rand.Text()
 	}
 	if j.identity = s.keys.identify(a, id); a.ID == "" {
@@ -72,7 +72,7 @@ func (s *Store) newJob(a *weir.Act) *job {
 			// What the last slot refuses needs no undoing.
 			p.ID = id
 		}
-		if a.Kind == weir.Amend {
+		if a.Kind == weir.KindAmend {
 			p.spare = !a.Allowed()
 			for i, n := range p.from {
 				p.Decisions[i] = a.Decisions[n]
@@ -125,7 +125,7 @@ func (j *job) stage() []*part {
 
 // atOnce reports whether no part waits for another.
 func (j *job) atOnce() bool {
-	return j.undoing || j.Kind == weir.Amend || j.next == len(j.parts)
+	return j.undoing || j.Kind == weir.KindAmend || j.next == len(j.parts)
 }
 
 // ahead is the parts that later acts must not overtake.
@@ -147,9 +147,9 @@ func (j *job) advance() {
 		j.next++
 	case j.undoing:
 		j.undone()
-	case j.Kind == weir.Amend:
+	case j.Kind == weir.KindAmend:
 		j.amended()
-	case p.Err != nil && (j.Kind != weir.Release || j.next == len(j.parts)-1):
+	case p.Err != nil && (j.Kind != weir.KindRelease || j.next == len(j.parts)-1):
 		j.abort(p)
 	default:
 		j.collect(p)
@@ -163,7 +163,7 @@ func (j *job) collect(p *part) {
 		j.Decisions[n] = p.Decisions[i]
 	}
 	p.granted = p.Err == nil && p.Allowed()
-	j.refused = j.refused || j.Kind == weir.Take && p.Err == nil && !p.granted
+	j.refused = j.refused || j.Kind == weir.KindTake && p.Err == nil && !p.granted
 	if j.next++; j.next == len(j.parts) {
 		j.settle()
 		return
@@ -192,7 +192,7 @@ func (j *job) settle() {
 			more = append(more, p)
 		}
 	}
-	if j.Kind == weir.Take {
+	if j.Kind == weir.KindTake {
 		j.undo(more, keep)
 	}
 }
@@ -200,7 +200,7 @@ func (j *job) settle() {
 // abort ends an act of which a part came to an error. What a caller who has an id
 // can ask for again stays as it is, and a repeat goes on from there.
 func (j *job) abort(p *part) {
-	resumes := j.Kind != weir.Take || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
+	resumes := j.Kind != weir.KindTake || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
 	j.Err = p.Err
 	var back []*part
 	for _, q := range j.parts[:j.next] {
@@ -263,9 +263,9 @@ func (j *job) undo(parts []*part, keep int64) {
 			// It may come later.
 			back.brief = undoable
 		}
-		back.Kind, back.ID = weir.Amend, p.ID
+		back.Kind, back.ID = weir.KindAmend, p.ID
 		for i, n := range p.from {
-			back.Decisions[i] = weir.Decision{Outcome: weir.Spared}
+			back.Decisions[i] = weir.Decision{Outcome: weir.NotCharged}
 			if keep > 0 {
 				back.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: keep, Delay: j.Decisions[n].Delay}
 			}
@@ -279,7 +279,7 @@ func (j *job) undo(parts []*part, keep int64) {
 func (j *job) spare(p *part) {
 	for _, n := range p.from {
 		d := &j.Decisions[n]
-		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.Spared, 0, d.Remaining+d.Granted, 0
+		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.NotCharged, 0, d.Remaining+d.Granted, 0
 	}
 }
 

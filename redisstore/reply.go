@@ -99,7 +99,7 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 // errOutside marks an act whose calendar windows did not reach the store's time.
 var errOutside = fmt.Errorf("%w: the store's time lies outside the calendar windows sent", weir.ErrBackend)
 
-var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.Spared, 4: weir.Refused}
+var outcomes = [...]weir.Outcome{1: weir.Granted, 2: weir.Refused, 3: weir.NotCharged, 4: weir.Refused}
 
 const refusedForEver = 4
 

@@ -26,7 +26,7 @@ type run struct {
 
 // runs reports whether an act can be part of a run.
 func runs(a *weir.Act) bool {
-	return a.Kind == weir.Take && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && a.Charges[0].Limit.Algorithm != weir.Concurrency
+	return a.Kind == weir.KindTake && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && a.Charges[0].Limit.Algorithm != weir.Concurrency
 }
 
 func newRun(a *weir.Act, rule *algo.Rule) run {

@@ -37,8 +37,8 @@ func TestSlotsMove(t *testing.T) {
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: 5 * time.Second})
 	limit := fixedOf(1_000_000)
-	single := weir.Charge{Key: "single", Slot: "moving", Limit: limit, Cost: 1}
-	two := []weir.Charge{{Key: "one", Slot: "moving", Limit: limit, Cost: 1}, {Key: "two", Slot: "moving", Limit: limit, Cost: 1}}
+	single := weir.Charge{Key: "single", HashTag: "moving", Limit: limit, Cost: 1}
+	two := []weir.Charge{{Key: "one", HashTag: "moving", Limit: limit, Cost: 1}, {Key: "two", HashTag: "moving", Limit: limit, Cost: 1}}
 	slot := slotOf(t, client, store.KeyOf(&single))
 	var singles, pairs, refused, stopped atomic.Int64
 	var callers sync.WaitGroup
@@ -94,7 +94,7 @@ func TestSlotInBetween(t *testing.T) {
 	cluster := storetest.StartCluster(t, 2)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{})
-	single := weir.Charge{Key: "single", Slot: "moving", Limit: perDay, Cost: 1}
+	single := weir.Charge{Key: "single", HashTag: "moving", Limit: perDay, Cost: 1}
 	slot := slotOf(t, client, store.KeyOf(&single))
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	if cluster.Owner(slot) == to {

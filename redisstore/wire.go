@@ -103,7 +103,7 @@ func (b *batch) packWhole() {
 			b.packAct(it)
 			continue
 		}
-		b.packet = append(b.packet, byte(weir.Take), 1, flagRun)
+		b.packet = append(b.packet, byte(weir.KindTake), 1, flagRun)
 		b.packet = append16(b.packet, int(it.key)+1)
 		b.packet = it.append(b.packet, false)
 	}
@@ -116,7 +116,7 @@ func (b *batch) packAct(it *item) {
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
-		if a.Kind == weir.Amend {
+		if a.Kind == weir.KindAmend {
 			b.packet = appendTold(b.packet, &a.Decisions[i], granted)
 		}
 	}
@@ -162,7 +162,7 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 }
 
 // remembered reports whether the act's id has a record.
-func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.Reset && a.Kind != weir.Record }
+func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.KindReset && a.Kind != weir.KindRecord }
 
 // An identity is what an id is to the store.
 type identity struct {
@@ -196,7 +196,7 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && (it.part.own || it.part.spare && a.Kind == weir.Take) {
+	if it.part != nil && (it.part.own || it.part.spare && a.Kind == weir.KindTake) {
 		flags |= flagSpare
 	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
@@ -217,7 +217,7 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 	p = append16(p, key)
 	p = append56(p, c.Cost)
 	p = append56(p, c.UpTo)
-	if kind == weir.Refund {
+	if kind == weir.KindRefund {
 		p = append56(p, c.At)
 		p = append56(p, c.Delay.Microseconds())
 	}
@@ -228,7 +228,7 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 // charge.
 func appendTold(p []byte, d *weir.Decision, granted bool) []byte {
 	var units, wait, delay int64
-	outcome := byte(weir.Spared)
+	outcome := byte(weir.NotCharged)
 	switch {
 	case granted:
 		outcome, units, delay = byte(weir.Granted), d.Granted, d.Delay.Microseconds()

@@ -28,7 +28,7 @@ var amendCases = []testCase{
 // amendment is a take as an Amend that says that all charges were granted, or none.
 func amendment(take *weir.Act, granted bool) *weir.Act {
 	a := again(take)
-	a.Kind = weir.Amend
+	a.Kind = weir.KindAmend
 	for i := range a.Decisions {
 		a.Decisions[i] = weir.Decision{Outcome: weir.Refused, RetryAfter: time.Second}
 		if granted {
@@ -70,7 +70,7 @@ func toldRefused(b *bench) {
 		}
 		b.repeats(take, false)
 		b.remains("told refused", "refused", l, 10)
-		b.fails(about(weir.Release, take.ID, take.Charges...), weir.ErrUnknownID)
+		b.fails(about(weir.KindRelease, take.ID, take.Charges...), weir.ErrUnknownID)
 	}
 }
 
@@ -86,7 +86,7 @@ func toldGranted(b *bench) {
 		}
 		b.repeats(take, true)
 		b.remains("in debt", "granted", l, 0)
-		release := about(weir.Release, take.ID, take.Charges...)
+		release := about(weir.KindRelease, take.ID, take.Charges...)
 		if b.take(release); release.Decisions[0].Granted != 4 || release.Decisions[0].Remaining != 2 {
 			b.Errorf("%v: released: %+v", l, release.Decisions[0])
 		}
@@ -97,7 +97,7 @@ func toldFirst(b *bench) {
 	for _, l := range limits() {
 		for _, granted := range []bool{false, true} {
 			key := fmt.Sprint(l.Algorithm, granted)
-			take := about(weir.Take, key, weir.Charge{Key: key, Limit: l, Cost: 3})
+			take := about(weir.KindTake, key, weir.Charge{Key: key, Limit: l, Cost: 3})
 			b.amend(take, granted)
 			b.repeats(take, granted)
 			b.repeats(take, granted)
@@ -123,7 +123,7 @@ func toldApart(b *bench) {
 		if b.take(take); !take.Allowed() || take.Decisions[0].Granted != 1 || take.Decisions[1].Granted != 4 || take.Decisions[2].Granted != 0 {
 			b.Errorf("%v: repeated: %+v", l, take.Decisions)
 		}
-		release := about(weir.Release, key, take.Charges...)
+		release := about(weir.KindRelease, key, take.Charges...)
 		b.take(release)
 		b.remains("released", key, l, 10)
 		b.remains("released", key+" more", l, 10)
@@ -154,13 +154,13 @@ func toldThere(b *bench) {
 	l := rooms(1)
 	enter(b, l, "room", "first")
 	second := b.withID("second", weir.Charge{Key: "room", Limit: l, Cost: 1})
-	third := about(weir.Take, "third", second.Charges...)
+	third := about(weir.KindTake, "third", second.Charges...)
 	for _, take := range []*weir.Act{second, third} {
 		b.want(b.amend(take, true), weir.Decision{Outcome: weir.Granted, Granted: 1, ResetAfter: time.Minute})
 		b.repeats(take, true)
 	}
 	for i, id := range []string{"first", "second", "third"} {
-		a := about(weir.Release, id, second.Charges...)
+		a := about(weir.KindRelease, id, second.Charges...)
 		if b.take(a); a.Decisions[0].Granted != 1 || a.Decisions[0].Remaining != int64(i/2) {
 			b.Errorf("%s left: %+v", id, a.Decisions[0])
 		}
@@ -188,7 +188,7 @@ func toldUnbooked(b *bench) {
 		key := "booked " + l.Algorithm.String()
 		b.charge(key, l, 10)
 		before := b.charge(key, l, 0)
-		take := about(weir.Take, key, weir.Charge{Key: key, Limit: l, Cost: 3})
+		take := about(weir.KindTake, key, weir.Charge{Key: key, Limit: l, Cost: 3})
 		if take.MaxWait = time.Minute; l.Algorithm == weir.LeakyBucket {
 			continue
 		}
@@ -204,7 +204,7 @@ func toldUnbooked(b *bench) {
 
 func toldClosed(b *bench) {
 	for _, l := range limits() {
-		for _, kind := range []weir.Kind{weir.Settle, weir.Release, weir.Refund} {
+		for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRefund} {
 			id := kind.String() + l.Algorithm.String()
 			take := b.withID(id, weir.Charge{Key: id, Limit: l, Cost: 4})
 			b.take(about(kind, id, weir.Charge{Key: id, Limit: l, Cost: 3}))
@@ -226,7 +226,7 @@ func toldAndCharged(b *bench) {
 		limit := weir.Per(10, 10*time.Second)
 		limit.ChargeRefused = true
 		l := of(algorithm, limit)
-		for _, told := range []weir.Outcome{weir.Refused, weir.Spared} {
+		for _, told := range []weir.Outcome{weir.Refused, weir.NotCharged} {
 			for _, first := range []int64{4, 8} {
 				key := fmt.Sprint(algorithm, told, first)
 				b.charge(key, l, first)
@@ -260,7 +260,7 @@ func toldFar(b *bench) {
 		if b.take(again); again.Decisions[0].Granted != 50 {
 			b.Errorf("%v: repeated: %+v", l, again.Decisions[0])
 		}
-		release := about(weir.Release, key, take.Charges...)
+		release := about(weir.KindRelease, key, take.Charges...)
 		if b.take(release); release.Decisions[0].Granted != 15 || release.Decisions[0].Remaining != 5 {
 			b.Errorf("%v: released: %+v", l, release.Decisions[0])
 		}

@@ -55,7 +55,7 @@ func (m *amending) check(t *rapid.T) {
 			a := m.named(take, i, "take", take.Charges[0].Cost)
 			a.Charges[0].UpTo, a.MaxWait = take.Charges[0].UpTo, take.MaxWait
 			if what == 'a' {
-				a.Kind, a.Decisions[0] = weir.Amend, told
+				a.Kind, a.Decisions[0] = weir.KindAmend, told
 			}
 			m.put(t, a)
 		}
@@ -90,7 +90,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 	if rapid.Bool().Draw(t, "granted") {
 		return a, weir.Decision{Outcome: weir.Granted, Granted: rapid.Int64Range(0, max(c.Cost, c.UpTo)).Draw(t, "told")}
 	}
-	return a, weir.Decision{Outcome: rapid.SampledFrom([]weir.Outcome{weir.Refused, weir.Spared}).Draw(t, "outcome"), RetryAfter: time.Second}
+	return a, weir.Decision{Outcome: rapid.SampledFrom([]weir.Outcome{weir.Refused, weir.NotCharged}).Draw(t, "outcome"), RetryAfter: time.Second}
 }
 
 // named is a take of the i-th key under an id of its own.

@@ -29,7 +29,7 @@ var backCases = []testCase{
 // undo refunds a decision.
 func undo(c weir.Charge, d weir.Decision) *weir.Act {
 	c.At, c.Delay = d.At, d.Delay
-	return about(weir.Refund, "", c)
+	return about(weir.KindRefund, "", c)
 }
 
 func refunds(b *bench) {
@@ -193,7 +193,7 @@ func resets(b *bench) {
 	for _, l := range limits() {
 		b.charge("reset", l, 10)
 		b.charge("beside", l, 10)
-		a := about(weir.Reset, "", weir.Charge{Key: "reset", Limit: l})
+		a := about(weir.KindReset, "", weir.Charge{Key: "reset", Limit: l})
 		b.take(a)
 		b.want(a.Decisions[0], weir.Decision{Outcome: weir.Granted, Remaining: 10})
 		b.want(b.charge("reset", l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 10})
@@ -201,7 +201,7 @@ func resets(b *bench) {
 	}
 	l := rooms(1)
 	enter(b, l, "room", "holder")
-	b.take(about(weir.Reset, "", weir.Charge{Key: "room", Limit: l}))
+	b.take(about(weir.KindReset, "", weir.Charge{Key: "room", Limit: l}))
 	if !enter(b, l, "room", "next").Allowed() {
 		b.Error("a reset room is not empty")
 	}
@@ -210,7 +210,7 @@ func resets(b *bench) {
 func records(b *bench) {
 	for _, l := range limits() {
 		for i, want := range []struct{ granted, remains int64 }{{6, 4}, {6, 0}, {6, 0}, {2, 0}} {
-			a := about(weir.Record, "", weir.Charge{Key: "records", Limit: l, Cost: 6})
+			a := about(weir.KindRecord, "", weir.Charge{Key: "records", Limit: l, Cost: 6})
 			b.take(a)
 			if l.Algorithm == weir.FixedWindow {
 				want.granted = 6
@@ -227,7 +227,7 @@ func records(b *bench) {
 func largeDebts(b *bench) {
 	for _, algorithm := range counting() {
 		l := of(algorithm, weir.Per(60_000, time.Minute))
-		a := about(weir.Record, "", weir.Charge{Key: "large", Limit: l, Cost: 120_000})
+		a := about(weir.KindRecord, "", weir.Charge{Key: "large", Limit: l, Cost: 120_000})
 		if b.take(a); a.Decisions[0].Granted != 120_000 {
 			b.Errorf("%v: %+v", l, a.Decisions[0])
 		}
@@ -263,9 +263,9 @@ func badActs(b *bench) {
 		"max_wait":         func(a *weir.Act) { a.MaxWait = weir.MaxWait + 1 },
 		"hold":             func(a *weir.Act) { a.ID, a.Hold = "id", weir.MaxWait+time.Second },
 		"id":               func(a *weir.Act) { a.Hold = time.Second },
-		"charges[0].at":    func(a *weir.Act) { a.Kind = weir.Refund },
-		"charges[0].cost":  func(a *weir.Act) { a.Kind, a.Charges[0].Cost = weir.Record, weir.MaxCost+1 },
-		"charges[0].up_to": func(a *weir.Act) { a.Kind, a.Charges[0].UpTo = weir.Record, 3 },
+		"charges[0].at":    func(a *weir.Act) { a.Kind = weir.KindRefund },
+		"charges[0].cost":  func(a *weir.Act) { a.Kind, a.Charges[0].Cost = weir.KindRecord, weir.MaxCost+1 },
+		"charges[0].up_to": func(a *weir.Act) { a.Kind, a.Charges[0].UpTo = weir.KindRecord, 3 },
 	} {
 		for _, l := range limits() {
 			if l.Algorithm != weir.GCRA && field == "max_wait" {

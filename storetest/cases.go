@@ -227,7 +227,7 @@ func allOrNothing(b *bench) {
 	b.take(a)
 	for i, d := range a.Decisions[:len(all)] {
 		d.ResetAfter = 0
-		b.want(d, weir.Decision{Outcome: weir.Spared, Remaining: 10})
+		b.want(d, weir.Decision{Outcome: weir.NotCharged, Remaining: 10})
 		if left := b.charge("free", all[i], 0).Remaining; left != 10 {
 			b.Errorf("%v: %d of 10 left after a refused act", all[i], left)
 		}
@@ -255,7 +255,7 @@ func sameKeyTwice(b *bench) {
 			return a.Decisions
 		}
 		d := pair(6, 6)
-		if d[0].Outcome != weir.Spared || d[1].Outcome != weir.Refused || d[1].RetryAfter != weir.Never {
+		if d[0].Outcome != weir.NotCharged || d[1].Outcome != weir.Refused || d[1].RetryAfter != weir.Never {
 			b.Errorf("%v: 6 + 6 of 10: %+v", l, d)
 		}
 		d = pair(4, 3)
@@ -353,7 +353,7 @@ func manyBuckets(b *bench) {
 	var charges []weir.Charge
 	for i := range weir.MaxBuckets/2048 + 1 {
 		l := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 2048}
-		charges = append(charges, weir.Charge{Key: fmt.Sprint("many buckets ", i), Slot: "many", Limit: l.MustCompile(), Cost: 1})
+		charges = append(charges, weir.Charge{Key: fmt.Sprint("many buckets ", i), HashTag: "many", Limit: l.MustCompile(), Cost: 1})
 	}
 	b.take(NewAct(charges[1:]...))
 	a := NewAct(charges...)

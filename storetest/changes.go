@@ -118,7 +118,7 @@ func changedBuckets(b *bench) {
 	for _, buckets := range []int{2, 3, 7, 60, 3600, 60} {
 		b.remains("other buckets", "buckets", with(buckets), 40)
 		b.charge("buckets", with(buckets), 1)
-		b.take(about(weir.Refund, "", weir.Charge{Key: "buckets", Limit: with(buckets), Cost: 1, At: b.clock.Micros()}))
+		b.take(about(weir.KindRefund, "", weir.Charge{Key: "buckets", Limit: with(buckets), Cost: 1, At: b.clock.Micros()}))
 	}
 	b.clock.Advance(41*time.Minute + time.Hour)
 	b.remains("all is over", "buckets", with(5), 100)
@@ -167,7 +167,7 @@ func changedRefund(b *bench) {
 
 func changedDebt(b *bench) {
 	for _, algorithm := range counting() {
-		b.take(about(weir.Record, "", weir.Charge{Key: "debt", Limit: of(algorithm, weir.PerHour(1000)), Cost: 2000}))
+		b.take(about(weir.KindRecord, "", weir.Charge{Key: "debt", Limit: of(algorithm, weir.PerHour(1000)), Cost: 2000}))
 		small := of(algorithm, weir.PerMinute(10))
 		d := b.charge("debt", small, 1)
 		if d.Allowed() || d.RetryAfter == weir.Never || d.RetryAfter > 25*time.Hour {

@@ -105,7 +105,7 @@ func (f *flow) refund(t *rapid.T) {
 	f.grants = slices.Delete(f.grants, i, i+1)
 	before := f.look(t)
 	a := NewAct(c)
-	a.Kind = weir.Refund
+	a.Kind = weir.KindRefund
 	d, after := f.ask(t, a), f.look(t)
 	if d.Granted < 0 || d.Granted > c.Cost || d.Remaining != after.Remaining || after.Remaining > f.limit.Capacity() ||
 		after.Remaining-before.Remaining > d.Granted || after.ResetAfter > before.ResetAfter {
@@ -155,7 +155,7 @@ func (f *flow) undo(t *rapid.T) {
 func (f *flow) giveBack(t *rapid.T) {
 	last := len(f.grants) - 1
 	a := NewAct(f.grants[last])
-	a.Kind = weir.Refund
+	a.Kind = weir.KindRefund
 	if d := f.ask(t, a); d.Granted != f.grants[last].Cost {
 		t.Fatalf("limit %v: %d given back of %+v", f.limit, d.Granted, f.grants[last])
 	}

@@ -136,13 +136,13 @@ func (h *history) note(a *weir.Act) {
 			h.last = d
 		}
 	}
-	if takes := a.Kind == weir.Take || a.Kind == weir.Amend; takes && a.Err == nil && a.ID != "" {
+	if takes := a.Kind == weir.KindTake || a.Kind == weir.KindAmend; takes && a.Err == nil && a.ID != "" {
 		if l := h.life(a); !a.Allowed() {
 			_, refused := a.Lives()
 			l.span = min(l.span, refused.Microseconds())
 		}
 	}
-	if a.Err != nil || a.Kind != weir.Take {
+	if a.Err != nil || a.Kind != weir.KindTake {
 		return
 	}
 	if a.ID != "" {
@@ -208,9 +208,9 @@ func (h *history) act() *weir.Act {
 	case n < 12 && len(h.grants) > 0:
 		return h.refund()
 	case n == 12:
-		return h.other(weir.Record)
+		return h.other(weir.KindRecord)
 	case n == 13 && h.rng.IntN(4) == 0:
-		return h.other(weir.Reset)
+		return h.other(weir.KindReset)
 	}
 	return h.take()
 }
@@ -279,7 +279,7 @@ func (h *history) other(kind weir.Kind) *weir.Act {
 // refund undoes takes without an id, more or less of them.
 func (h *history) refund() *weir.Act {
 	a := NewAct()
-	a.Kind = weir.Refund
+	a.Kind = weir.KindRefund
 	for range 1 + h.rng.IntN(2) {
 		c := h.grants[len(h.grants)-1-min(h.rng.IntN(len(h.grants)), h.rng.IntN(len(h.grants)))]
 		c.Limit = h.current(c.Limit)
@@ -343,7 +343,7 @@ func (h *history) amend() *weir.Act {
 		h.named = append(h.named, named{take: take, last: take})
 	}
 	a := h.about(take)
-	a.Kind, a.Decisions = weir.Amend, slices.Clone(take.Decisions)
+	a.Kind, a.Decisions = weir.KindAmend, slices.Clone(take.Decisions)
 	granted := h.rng.IntN(2) == 0
 	for i := range a.Decisions {
 		a.Decisions[i] = h.told(&a.Charges[i], granted)
@@ -366,7 +366,7 @@ func (h *history) told(c *weir.Charge, granted bool) weir.Decision {
 	}
 	waits := []time.Duration{0, time.Minute, weir.Never}
 	return weir.Decision{
-		Outcome:    []weir.Outcome{weir.Refused, weir.Spared, weir.Unasked}[h.rng.IntN(3)],
+		Outcome:    []weir.Outcome{weir.Refused, weir.NotCharged, weir.NotEvaluated}[h.rng.IntN(3)],
 		RetryAfter: waits[h.rng.IntN(len(waits))],
 	}
 }
@@ -375,16 +375,16 @@ func (h *history) told(c *weir.Charge, granted bool) weir.Decision {
 func (h *history) closing() *weir.Act {
 	n := &h.named[h.rng.IntN(len(h.named))]
 	a := h.about(n.take)
-	a.Kind = []weir.Kind{weir.Refund, weir.Settle, weir.Release, weir.Renew}[h.rng.IntN(4)]
+	a.Kind = []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew}[h.rng.IntN(4)]
 	a.Hold, a.MaxWait, a.Immediate = 0, 0, false
-	if a.Kind == weir.Renew {
+	if a.Kind == weir.KindRenew {
 		a.Hold = time.Duration(h.rng.Int64N(1000)) * a.Charges[0].Limit.Period.Truncate(500*time.Millisecond) / 500
 		a.Hold = min(weir.MaxWait, a.Hold)
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		c.UpTo = 0
-		if c.Limit.Algorithm != weir.Concurrency && a.Kind != weir.Release {
+		if c.Limit.Algorithm != weir.Concurrency && a.Kind != weir.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}

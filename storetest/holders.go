@@ -62,13 +62,13 @@ func released(b *bench) {
 	if enter(b, l, "room", "second").Allowed() {
 		b.Error("two in a room for one")
 	}
-	a := about(weir.Release, "first", weir.Charge{Key: "room", Limit: l, Cost: 1})
+	a := about(weir.KindRelease, "first", weir.Charge{Key: "room", Limit: l, Cost: 1})
 	b.take(a)
 	b.want(a.Decisions[0], weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 1})
 	if !enter(b, l, "room", "third").Allowed() {
 		b.Error("a released place was not free")
 	}
-	again := about(weir.Release, "first", weir.Charge{Key: "room", Limit: l, Cost: 1})
+	again := about(weir.KindRelease, "first", weir.Charge{Key: "room", Limit: l, Cost: 1})
 	if b.take(again); again.Decisions[0] != a.Decisions[0] || b.charge(room.Key, l, 0).Remaining != 0 {
 		b.Errorf("a second release let somebody else go: %+v", again.Decisions)
 	}
@@ -92,7 +92,7 @@ func renewed(b *bench) {
 	enter(b, l, "room", "holder")
 	for range 20 {
 		b.clock.Advance(50 * time.Second)
-		a := about(weir.Renew, "holder", weir.Charge{Key: "room", Limit: l})
+		a := about(weir.KindRenew, "holder", weir.Charge{Key: "room", Limit: l})
 		b.take(a)
 		b.want(a.Decisions[0], weir.Decision{Outcome: weir.Granted, Granted: 1, ResetAfter: time.Minute})
 	}
@@ -104,14 +104,14 @@ func renewed(b *bench) {
 func renewedFor(b *bench) {
 	l := rooms(1)
 	enter(b, l, "room", "holder")
-	a := about(weir.Renew, "holder", weir.Charge{Key: "room", Limit: l})
+	a := about(weir.KindRenew, "holder", weir.Charge{Key: "room", Limit: l})
 	a.Hold = 2 * time.Hour
 	b.take(a)
 	if d := enter(b, l, "room", "other"); d.Allowed() || d.RetryAfter != 2*time.Hour {
 		b.Errorf("renewed for 2h: %+v", d)
 	}
 	b.clock.Advance(2*time.Hour - time.Second)
-	a = about(weir.Release, "holder", weir.Charge{Key: "room", Limit: l})
+	a = about(weir.KindRelease, "holder", weir.Charge{Key: "room", Limit: l})
 	if b.take(a); a.Decisions[0].Granted != 1 {
 		b.Errorf("released after a long hold: %+v", a.Decisions[0])
 	}
@@ -121,8 +121,8 @@ func renewedLate(b *bench) {
 	l := rooms(1)
 	enter(b, l, "room", "holder")
 	b.clock.Advance(time.Minute)
-	b.fails(about(weir.Renew, "holder", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
-	b.fails(about(weir.Renew, "nobody", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
+	b.fails(about(weir.KindRenew, "holder", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
+	b.fails(about(weir.KindRenew, "nobody", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
 	if !enter(b, l, "room", "next").Allowed() {
 		b.Error("a renewal after the end took the place")
 	}
@@ -140,12 +140,12 @@ func doors(b *bench) {
 	if a := act("third"); a.Allowed() || b.charge("rate", rate, 0).Remaining != 2 {
 		b.Errorf("no place, but charged: %+v", a.Decisions)
 	}
-	b.take(about(weir.Release, "first", first.Charges...))
+	b.take(about(weir.KindRelease, "first", first.Charges...))
 	if d := b.charge("rate", rate, 0); d.Remaining != 6 {
 		b.Errorf("a release gives back all of the act: %+v", d)
 	}
 	b.charge("rate", rate, 3)
-	if a := act("fourth"); a.Allowed() || a.Decisions[0].Outcome != weir.Spared || b.charge("room", room, 0).Remaining != 1 {
+	if a := act("fourth"); a.Allowed() || a.Decisions[0].Outcome != weir.NotCharged || b.charge("room", room, 0).Remaining != 1 {
 		b.Errorf("no units, but a place taken: %+v", a.Decisions)
 	}
 }

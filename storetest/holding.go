@@ -67,7 +67,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 		t.Fatalf("%v %q: %v", a.Kind, a.ID, a.Err)
 	}
 	d, live, reset := a.Decisions[0], h.live(), time.Duration(0)
-	if a.Kind == weir.Take && d.Granted == 1 {
+	if a.Kind == weir.KindTake && d.Granted == 1 {
 		live = append(live, h.clock.Micros()+h.limit.Period.Microseconds())
 		slices.Sort(live)
 	}
@@ -80,7 +80,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	return d
 }
 
-func (h *holders) look(t *rapid.T) { h.ask(t, h.act(weir.Take, "", 0)) }
+func (h *holders) look(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
 
 // enter takes a place, or learns when the first one is free.
 func (h *holders) enter(t *rapid.T) { h.try(t) }
@@ -89,7 +89,7 @@ func (h *holders) try(t *rapid.T) weir.Decision {
 	live := h.live()
 	h.seen++
 	id := fmt.Sprint(h.key, " holder ", h.seen)
-	d := h.ask(t, h.act(weir.Take, id, 1))
+	d := h.ask(t, h.act(weir.KindTake, id, 1))
 	if fits := int64(len(live)) < h.limit.Count; fits != d.Allowed() {
 		t.Fatalf("%v with leases to %v: %+v", h.limit, live, d)
 	}
@@ -113,7 +113,7 @@ func (h *holders) retry(t *rapid.T) {
 }
 
 func (h *holders) rest(t *rapid.T) {
-	h.clock.Advance(h.ask(t, h.act(weir.Take, "", 0)).ResetAfter)
+	h.clock.Advance(h.ask(t, h.act(weir.KindTake, "", 0)).ResetAfter)
 	for range h.limit.Count {
 		if !h.try(t).Allowed() {
 			t.Fatal("not as new after reset after")
@@ -123,7 +123,7 @@ func (h *holders) rest(t *rapid.T) {
 
 func (h *holders) reset(t *rapid.T) {
 	h.names, h.ends = nil, nil
-	h.ask(t, h.act(weir.Reset, "", 0))
+	h.ask(t, h.act(weir.KindReset, "", 0))
 }
 
 // pick takes one off the list.
@@ -143,7 +143,7 @@ func (h *holders) leave(t *rapid.T) {
 	if end > h.clock.Micros() {
 		back = 1
 	}
-	if d := h.ask(t, h.act(weir.Release, id, 0)); d.Granted != back {
+	if d := h.ask(t, h.act(weir.KindRelease, id, 0)); d.Granted != back {
 		t.Fatalf("%v: released %+v, want %d", h.limit, d, back)
 	}
 }
@@ -153,7 +153,7 @@ func (h *holders) renew(t *rapid.T) {
 		return
 	}
 	id, end := h.pick(t)
-	a := h.act(weir.Renew, id, 0)
+	a := h.act(weir.KindRenew, id, 0)
 	a.Hold = time.Duration(rapid.Int64Range(0, 9000).Draw(t, "hold ms")) * time.Millisecond
 	if end <= h.clock.Micros() {
 		if h.taker.Take(context.Background(), []*weir.Act{a}); !errors.Is(a.Err, weir.ErrUnknownID) {

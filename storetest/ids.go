@@ -90,7 +90,7 @@ func refusedOnce(b *bench) {
 		if a := b.withID(id, c); a.Allowed() || a.Decisions[0] != first.Decisions[0] {
 			b.Errorf("%v: a repeat of a refusal got %+v", l, a.Decisions[0])
 		}
-		b.fails(about(weir.Settle, id, c), weir.ErrUnknownID)
+		b.fails(about(weir.KindSettle, id, c), weir.ErrUnknownID)
 	}
 }
 
@@ -100,7 +100,7 @@ func notRepeated(b *bench) {
 	for _, l := range limits() {
 		b.charge("new", l, 10)
 		for _, granted := range []bool{false, true, true} {
-			a := about(weir.Take, "new "+l.Algorithm.String(), weir.Charge{Key: "new", Limit: l, Cost: 1})
+			a := about(weir.KindTake, "new "+l.Algorithm.String(), weir.Charge{Key: "new", Limit: l, Cost: 1})
 			a.NewID = true
 			if b.take(a); a.Allowed() != granted {
 				b.Errorf("%v: %+v, want granted: %v", l, a.Decisions[0], granted)
@@ -117,15 +117,15 @@ func notRepeated(b *bench) {
 func owned(b *bench) {
 	for _, l := range limits() {
 		id := "owned " + l.Algorithm.String()
-		own := weir.Charge{Key: "own", Slot: "tenant", Limit: l, Cost: 3}
-		other := weir.Charge{Key: "other", Slot: "tenant", Limit: l, Cost: 5}
+		own := weir.Charge{Key: "own", HashTag: "tenant", Limit: l, Cost: 3}
+		other := weir.Charge{Key: "other", HashTag: "tenant", Limit: l, Cost: 5}
 		b.withID(id, own)
-		b.fails(about(weir.Release, id, other), weir.ErrUnknownID)
-		b.fails(about(weir.Release, id, own, other), weir.ErrUnknownID)
+		b.fails(about(weir.KindRelease, id, other), weir.ErrUnknownID)
+		b.fails(about(weir.KindRelease, id, own, other), weir.ErrUnknownID)
 		if a := b.withID(id, other); !a.Allowed() {
 			b.Errorf("%v: %+v", l, a.Decisions)
 		}
-		b.take(about(weir.Release, id, own))
+		b.take(about(weir.KindRelease, id, own))
 		own.Cost, other.Cost = 0, 0
 		looks := NewAct(own, other)
 		if b.take(looks); looks.Decisions[0].Remaining != 10 || looks.Decisions[1].Remaining != 5 {
@@ -146,7 +146,7 @@ func reused(b *bench) {
 		id := "reused " + l.Algorithm.String()
 		good := weir.Charge{Key: "reused", Limit: l, Cost: 3}
 		b.withID(id, good)
-		dearer, immediate, held := about(weir.Take, id, good), about(weir.Take, id, good), about(weir.Take, id, good)
+		dearer, immediate, held := about(weir.KindTake, id, good), about(weir.KindTake, id, good), about(weir.KindTake, id, good)
 		dearer.Charges[0].Cost, immediate.Immediate, held.Hold = 4, true, time.Second
 		for _, a := range []*weir.Act{dearer, immediate, held} {
 			b.fails(a, weir.ErrIDReused)
@@ -159,7 +159,7 @@ func lives(b *bench) {
 	l := weir.PerDay(10).MustCompile()
 	c := weir.Charge{Key: "lives", Limit: l, Cost: 1}
 	first := b.withID("short", c)
-	held := about(weir.Take, "held", c)
+	held := about(weir.KindTake, "held", c)
 	held.Hold = time.Hour
 	b.take(held)
 	b.clock.Advance(weir.IDLife - time.Second)
@@ -167,7 +167,7 @@ func lives(b *bench) {
 		b.Errorf("forgotten within its life: %+v", a.Decisions)
 	}
 	b.clock.Advance(50 * time.Minute)
-	a := about(weir.Release, "held", c)
+	a := about(weir.KindRelease, "held", c)
 	if b.take(a); a.Decisions[0].Granted != 1 {
 		b.Errorf("a hold of an hour was forgotten: %+v", a.Decisions)
 	}
@@ -178,12 +178,12 @@ func settled(b *bench) {
 		for _, actual := range []int64{0, 3, 6, 8, 10} {
 			id := l.Algorithm.String() + " settled at " + time.Duration(actual).String()
 			c := weir.Charge{Key: id, Limit: l, Cost: 6}
-			held := about(weir.Take, id, c)
+			held := about(weir.KindTake, id, c)
 			held.Hold = time.Minute
 			b.take(held)
 			b.remains("held", id, l, 4)
 			c.Cost = actual
-			a := about(weir.Settle, id, c)
+			a := about(weir.KindSettle, id, c)
 			b.take(a)
 			if d := a.Decisions[0]; d.Outcome != weir.Granted || d.Granted != actual || d.Remaining != 10-actual {
 				b.Errorf("%v: %+v", id, d)
@@ -198,7 +198,7 @@ func settledFar(b *bench) {
 	for _, l := range limits() {
 		id := "far " + l.Algorithm.String()
 		b.withID(id, weir.Charge{Key: id, Limit: l, Cost: 5})
-		a := about(weir.Settle, id, weir.Charge{Key: id, Limit: l, Cost: 500})
+		a := about(weir.KindSettle, id, weir.Charge{Key: id, Limit: l, Cost: 500})
 		b.take(a)
 		want := int64(20)
 		if l.Algorithm == weir.FixedWindow {
@@ -220,7 +220,7 @@ func settledFar(b *bench) {
 
 func unsettled(b *bench) {
 	for _, l := range limits() {
-		a := about(weir.Take, "unsettled "+l.Algorithm.String(), weir.Charge{Key: "unsettled", Limit: l, Cost: 10})
+		a := about(weir.KindTake, "unsettled "+l.Algorithm.String(), weir.Charge{Key: "unsettled", Limit: l, Cost: 10})
 		a.Hold = time.Millisecond
 		b.take(a)
 		b.clock.Advance(2 * time.Millisecond)
@@ -234,7 +234,7 @@ func releasedAll(b *bench) {
 		charges := []weir.Charge{{Key: "all", Limit: l, Cost: 4}, {Key: "all", Limit: l, Cost: 3}, {Key: "more", Limit: l, Cost: 2}}
 		b.withID(id, charges...)
 		b.remains("taken", "all", l, 3)
-		b.take(about(weir.Release, id, charges...))
+		b.take(about(weir.KindRelease, id, charges...))
 		for _, key := range []string{"all", "more"} {
 			b.want(b.charge(key, l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 10})
 		}
@@ -246,15 +246,15 @@ func closed(b *bench) {
 		id := "closed " + l.Algorithm.String()
 		c := weir.Charge{Key: "closed", Limit: l, Cost: 4}
 		b.withID(id+" released", c)
-		b.take(about(weir.Release, id+" released", c))
-		for _, kind := range []weir.Kind{weir.Take, weir.Settle, weir.Refund, weir.Renew} {
+		b.take(about(weir.KindRelease, id+" released", c))
+		for _, kind := range []weir.Kind{weir.KindTake, weir.KindSettle, weir.KindRefund, weir.KindRenew} {
 			b.fails(about(kind, id+" released", c), weir.ErrReleased)
 		}
 		b.withID(id+" settled", c)
 		c.Cost = 3
-		b.take(about(weir.Settle, id+" settled", c))
+		b.take(about(weir.KindSettle, id+" settled", c))
 		c.Cost = 2
-		for _, kind := range []weir.Kind{weir.Settle, weir.Release, weir.Refund, weir.Renew} {
+		for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRefund, weir.KindRenew} {
 			b.fails(about(kind, id+" settled", c), weir.ErrSettled)
 		}
 		c.Cost = 4
@@ -266,7 +266,7 @@ func closed(b *bench) {
 }
 
 func closedOnce(b *bench) {
-	for _, kind := range []weir.Kind{weir.Refund, weir.Settle, weir.Release} {
+	for _, kind := range []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease} {
 		for _, l := range limits() {
 			id := kind.String() + " " + l.Algorithm.String()
 			b.withID(id, weir.Charge{Key: id, Limit: l, Cost: 8})
@@ -285,7 +285,7 @@ func closedOnce(b *bench) {
 
 func notClosed(b *bench) {
 	for _, l := range limits() {
-		for _, kind := range []weir.Kind{weir.Refund, weir.Settle, weir.Release, weir.Renew} {
+		for _, kind := range []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
 			b.fails(about(kind, "unheard of", weir.Charge{Key: "unknown", Limit: l, Cost: 1}), weir.ErrUnknownID)
 		}
 	}
@@ -297,9 +297,9 @@ func overRefund(b *bench) {
 		c := weir.Charge{Key: "refund", Limit: l, Cost: 5}
 		b.withID(id, c)
 		c.Cost = 6
-		b.fails(about(weir.Refund, id, c), weir.ErrOverRefund)
+		b.fails(about(weir.KindRefund, id, c), weir.ErrOverRefund)
 		c.Cost = 5
-		a := about(weir.Refund, id, c)
+		a := about(weir.KindRefund, id, c)
 		if b.take(a); a.Decisions[0].Granted != 5 || a.Decisions[0].Remaining != 10 {
 			b.Errorf("%v: %+v", l, a.Decisions[0])
 		}

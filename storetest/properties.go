@@ -219,7 +219,7 @@ func (p *property) rest(t *rapid.T) {
 func (p *property) record(t *rapid.T) {
 	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
 	owed := p.owed(p.model.used(now), cost)
-	if d := p.change(t, weir.Record, cost); d.Granted != owed {
+	if d := p.change(t, weir.KindRecord, cost); d.Granted != owed {
 		t.Fatalf("limit %v: %d of %d recorded, the rule says %d", p.limit, d.Granted, cost, owed)
 	}
 	p.model.charge(now, owed)
@@ -227,7 +227,7 @@ func (p *property) record(t *rapid.T) {
 }
 
 func (p *property) reset(t *rapid.T) {
-	p.change(t, weir.Reset, 0)
+	p.change(t, weir.KindReset, 0)
 	p.model = newModel(p.limit)
 	p.look(t)
 }

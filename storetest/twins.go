@@ -58,7 +58,7 @@ func NewAct(charges ...weir.Charge) *weir.Act {
 func again(a *weir.Act) *weir.Act {
 	twin := *a
 	twin.Err, twin.Decisions = nil, make([]weir.Decision, len(a.Charges))
-	if a.Kind == weir.Amend {
+	if a.Kind == weir.KindAmend {
 		copy(twin.Decisions, a.Decisions)
 	}
 	return &twin

@@ -49,7 +49,7 @@ func (d *door) key(ctx context.Context, method string) string {
 }
 
 // enter charges a call, which has to leave if it gets a visit. The error is the
-// status that refuses it. A call that is let in unasked gets neither.
+// status that refuses it. A call that is let in without a decision gets neither.
 func (d *door) enter(ctx context.Context, method string, message any) (*gate.Visit, error) {
 	return d.visit(ctx, method, gate.Request{Cost: d.Cost(ctx, method, message), Later: d.Charge != nil})
 }

@@ -60,7 +60,7 @@ func TestCharge(t *testing.T) {
 					defer func() { _ = recover() }()
 					get(h)
 				}()
-				if d, err := limiter.Look(context.Background(), "k"); err != nil || d.Remaining != 1000-test.used {
+				if d, err := limiter.Peek(context.Background(), "k"); err != nil || d.Remaining != 1000-test.used {
 					t.Errorf("charged %d before: %+v, %v, want %d used", cost, d, err, test.used)
 				}
 			}

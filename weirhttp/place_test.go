@@ -32,7 +32,7 @@ func byName(*http.Request) (string, error) { return "k", nil }
 // free is how many places are left, and how many units of the first limit.
 func free(t *testing.T, l *weir.Limiter) (places, units int64) {
 	t.Helper()
-	act := l.Act(weir.Take, "k", 0)
+	act := l.Act(weir.KindTake, "k", 0)
 	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
 		t.Fatal(act.Err)
 	}

@@ -251,7 +251,7 @@ func TestNginxConfiguration(t *testing.T) {
 		{" /tmp/", " " + dir + "/"},
 		{"/dev/stdout", "access.log"},
 		// On a busy machine an answer may take longer, and a request that passes
-		// unasked would spoil the count.
+		// unlimited would spoil the count.
 		{"timeout 1s;", "timeout 10s;"},
 		{"timeout    1s;", "timeout 10s;"},
 	} {

@@ -228,7 +228,7 @@ func (c *client) ask(maxTokens int64) (status int, body string) {
 // left is how many tokens the tenant has under the limit with the least.
 func (c *client) left() int64 {
 	c.t.Helper()
-	d, err := c.service.limiter.Look(context.Background(), "7")
+	d, err := c.service.limiter.Peek(context.Background(), "7")
 	if err != nil {
 		c.t.Fatal(err)
 	}

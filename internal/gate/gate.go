@@ -30,7 +30,7 @@ type Gate struct {
 // A cost outside of the contract becomes the nearest within. Nobody leaves again,
 // so that concurrency limits are an error: see [Gate.Enter].
 func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.Take, limiter, key, cost)
+	act := g.act(weir.KindTake, limiter, key, cost)
 	act.Immediate = true
 	g.ask(ctx, limiter, act)
 	return act
@@ -39,7 +39,7 @@ func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost
 // Charge is Take for those of the limits that count units: none of them, and
 // nothing is asked.
 func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.Take, limiter, key, cost)
+	act := g.act(weir.KindTake, limiter, key, cost)
 	act.Immediate = true
 	units := act.Charges[:0]
 	for _, charge := range act.Charges {
@@ -57,7 +57,7 @@ func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, co
 // hold is Take with a place under each concurrency limit, which a request takes
 // whatever it costs. The act has an ID if there are such limits.
 func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.Take, limiter, key, cost)
+	act := g.act(weir.KindTake, limiter, key, cost)
 	act.Immediate = true
 	for i := range act.Charges {
 		if charge := &act.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
@@ -74,7 +74,7 @@ func (g *Gate) act(kind weir.Kind, limiter *weir.Limiter, key string, cost int64
 
 // Places reports whether some of the limiter's limits have places to hold.
 func Places(limiter *weir.Limiter) bool {
-	_, ok := lease(limiter.Act(weir.Take, "", 0))
+	_, ok := lease(limiter.Act(weir.KindTake, "", 0))
 	return ok
 }
 
@@ -96,9 +96,9 @@ func (g *Gate) correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act
 	if more == 0 || more < 0 && act.Decisions[0].At == 0 {
 		return nil
 	}
-	correction := &weir.Act{Kind: weir.Record, Decisions: make([]weir.Decision, len(act.Charges))}
+	correction := &weir.Act{Kind: weir.KindRecord, Decisions: make([]weir.Decision, len(act.Charges))}
 	if more < 0 {
-		correction.Kind = weir.Refund
+		correction.Kind = weir.KindRefund
 	}
 	for i, charge := range act.Charges {
 		charge.Cost, charge.At, charge.Delay = max(more, -more), act.Decisions[i].At, act.Decisions[i].Delay

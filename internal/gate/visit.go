@@ -79,7 +79,7 @@ func (v *Visit) LeaveAt(ctx context.Context, cost int64) error {
 		return v.gate.correct(ctx, v.req.Limiter, v.Act, cost)
 	}
 	v.stop()
-	settled := v.gate.act(weir.Settle, v.req.Limiter, v.req.Key, cost)
+	settled := v.gate.act(weir.KindSettle, v.req.Limiter, v.req.Key, cost)
 	for i := range settled.Charges {
 		if charge := &settled.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
 			charge.Cost = 0
@@ -101,7 +101,7 @@ func (g *Gate) release(ctx context.Context, r Request, act *weir.Act) {
 	if act.ID == "" {
 		return
 	}
-	released := g.act(weir.Release, r.Limiter, r.Key, 0)
+	released := g.act(weir.KindRelease, r.Limiter, r.Key, 0)
 	released.ID = act.ID
 	g.ask(ctx, r.Limiter, released)
 }
@@ -127,7 +127,7 @@ func (v *Visit) renew(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		err := v.ask(ctx, v.gate.act(weir.Renew, v.req.Limiter, v.req.Key, 0))
+		err := v.ask(ctx, v.gate.act(weir.KindRenew, v.req.Limiter, v.req.Key, 0))
 		if err != nil && v.req.Failed != nil {
 			v.req.Failed(err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // A Taker decides takes of cost units of one key without an act around them. It
-// answers [weir.Unasked], and has done nothing, where only Take can decide. Otherwise
+// answers [weir.NotEvaluated], and has done nothing, where only Take can decide. Otherwise
 // wait is the decision's Delay or, where it refuses, its RetryAfter, and Granted is the
 // cost or, where it refuses, 0. It is safe for concurrent use.
 type Taker interface {
@@ -32,5 +32,5 @@ type none struct{}
 func (none) TakeOne(*weir.Limit, string, int64) (
 	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
 ) {
-	return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+	return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
 }

@@ -50,7 +50,7 @@
 --              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
 --                calendar windows that it came with, 7 decided as a caller amended
 --                it), at                                     B I7
---              if decided, a charge: outcome (1 granted, 2 refused, 3 spared,
+--              if decided, a charge: outcome (1 granted, 2 refused, 3 not charged,
 --                4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
 --              if decided, a run: granted to all of it; at, used and rem of the

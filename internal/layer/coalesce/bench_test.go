@@ -116,7 +116,7 @@ func asker(caller func() context.Context, taker weir.Taker, limits int) func() q
 				if i > 0 {
 					act.Charges[i].Key = key + "#" + strconv.Itoa(i)
 				}
-				act.Charges[i].Slot = key
+				act.Charges[i].HashTag = key
 			}
 			taker.Take(ctx, acts)
 			if act.Err == nil && !act.Allowed() {

@@ -352,7 +352,7 @@ func TestOrderWithinACall(t *testing.T) {
 		}
 		for _, key := range []string{"a", "b", "x"} {
 			reset := act(key, 0)
-			reset.Kind = weir.Reset
+			reset.Kind = weir.KindReset
 			c.Take(context.Background(), []*weir.Act{reset})
 		}
 	}

@@ -90,7 +90,7 @@ func (b *batch) units(key string, algorithm weir.Algorithm) int64 {
 	}
 	units := int64(0)
 	for _, a := range b.acts {
-		if a.Kind != weir.Take || slices.Contains(b.gone, a) {
+		if a.Kind != weir.KindTake || slices.Contains(b.gone, a) {
 			continue
 		}
 		for i := range a.Charges {

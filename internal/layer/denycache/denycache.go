@@ -56,7 +56,7 @@ type Options struct {
 // what there was when the store refused; where the cost is above one it may have
 // grown since. Where a larger cost than the refused one is asked of gcra or
 // leaky_bucket, RetryAfter may be one unit of the limit's resolution too long.
-// The other charges of the act are [weir.Unasked].
+// The other charges of the act are [weir.NotEvaluated].
 //
 // Acts with an id, a hold or a MaxWait and looks go to the store, as do
 // concurrency limits, whose places come back at any time, and those of
@@ -121,12 +121,12 @@ func (c *Cache) TakeOne(limit *weir.Limit, key string, cost int64) (
 ) {
 	ch := weir.Charge{Key: key, Limit: limit, Cost: cost}
 	if !cacheable(&ch) {
-		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
 	}
 	now := c.now()
 	e, set := c.table.find(&ch, false, now)
 	if e == nil {
-		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
 	}
 	set.touch(e)
 	c.counters.hit()
@@ -149,7 +149,7 @@ func (c *Cache) prolonged(a *weir.Act) {
 // advance. If any is not, what comes after it must not be answered before it.
 func plain(acts []*weir.Act) bool {
 	for _, a := range acts {
-		if a.Kind != weir.Take || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
+		if a.Kind != weir.KindTake || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
 			return false
 		}
 	}
@@ -253,7 +253,7 @@ func (c *Cache) forgetChanged(acts []*weir.Act) {
 		for i := range a.Charges {
 			key := a.Charges[i].Key
 			switch a.Kind {
-			case weir.Refund, weir.Settle, weir.Release, weir.Reset, weir.Amend:
+			case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindReset, weir.KindAmend:
 				c.table.forget(key, c.now())
 				returned = append(returned, key)
 			default:

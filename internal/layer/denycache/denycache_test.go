@@ -54,7 +54,7 @@ func fromCache(a *weir.Act) bool {
 }
 
 func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
-	if said.Outcome == weir.Unasked {
+	if said.Outcome == weir.NotEvaluated {
 		return
 	}
 	worse := said.RetryAfter - true.RetryAfter
@@ -152,10 +152,10 @@ func TestGivenBackIsForgotten(t *testing.T) {
 	t.Parallel()
 	limit := (weir.Limit{Count: 10, Period: 10 * time.Second}).MustCompile()
 	for kind, change := range map[weir.Kind]func(*weir.Act){
-		weir.Reset:   func(a *weir.Act) { a.ID = "" },
-		weir.Refund:  func(a *weir.Act) { a.Charges[0].Cost = 9 },
-		weir.Settle:  func(a *weir.Act) { a.Charges[0].Cost = 1 },
-		weir.Release: func(*weir.Act) {},
+		weir.KindReset:   func(a *weir.Act) { a.ID = "" },
+		weir.KindRefund:  func(a *weir.Act) { a.Charges[0].Cost = 9 },
+		weir.KindSettle:  func(a *weir.Act) { a.Charges[0].Cost = 1 },
+		weir.KindRelease: func(*weir.Act) {},
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,7 @@ func TestOneRefusalRefusesTheAct(t *testing.T) {
 	take(cache, spent)
 	asked := store.acts.Load()
 	a := take(cache, fresh, spent)
-	if store.acts.Load() != asked || a.Decisions[0].Outcome != weir.Unasked || a.Decisions[1].Outcome != weir.Refused {
+	if store.acts.Load() != asked || a.Decisions[0].Outcome != weir.NotEvaluated || a.Decisions[1].Outcome != weir.Refused {
 		t.Errorf("got %+v", a.Decisions)
 	}
 	// Of several acts only the others go on, and in one call.
@@ -215,7 +215,7 @@ func TestOrderOfOneTake(t *testing.T) {
 	take(cache, charge)
 	take(cache, charge)
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-	reset.Kind = weir.Reset
+	reset.Kind = weir.KindReset
 	acts := []*weir.Act{reset, storetest.NewAct(charge)}
 	cache.Take(t.Context(), acts)
 	if !acts[1].Allowed() {
@@ -269,7 +269,7 @@ type late struct {
 
 func (l *late) Take(ctx context.Context, acts []*weir.Act) {
 	l.next.Take(ctx, acts)
-	if acts[0].Kind == weir.Take {
+	if acts[0].Kind == weir.KindTake {
 		l.asked <- struct{}{}
 		<-l.go_
 	}

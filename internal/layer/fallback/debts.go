@@ -69,7 +69,7 @@ func (d *debts) begin(c *weir.Charge, first func() *weir.Limit) *weir.Limit {
 	if len(sh.all) >= d.perShard {
 		return nil
 	}
-	own := &debt{slot: strings.Clone(c.Slot), limit: c.Limit, here: first()}
+	own := &debt{slot: strings.Clone(c.HashTag), limit: c.Limit, here: first()}
 	sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = own
 	d.size.Add(1)
 	return own.here
@@ -86,7 +86,7 @@ func (d *debts) add(c *weir.Charge, units int64, s span) bool {
 		if units < 0 || len(sh.all) >= d.perShard {
 			return units < 0
 		}
-		own = &debt{slot: strings.Clone(c.Slot)}
+		own = &debt{slot: strings.Clone(c.HashTag)}
 		sh.all[debtor{strings.Clone(c.Key), c.Limit.Algorithm}] = own
 		d.size.Add(1)
 	}
@@ -168,8 +168,8 @@ func (d *debts) claim(c *weir.Charge, now int64) (record *weir.Act, busy <-chan 
 func (own *debt) record(who debtor) *weir.Act {
 	units := min(own.units, own.limit.Capacity())
 	return &weir.Act{
-		Kind:      weir.Record,
-		Charges:   []weir.Charge{{Key: who.key, Slot: own.slot, Limit: own.limit, Cost: units, At: own.until}},
+		Kind:      weir.KindRecord,
+		Charges:   []weir.Charge{{Key: who.key, HashTag: own.slot, Limit: own.limit, Cost: units, At: own.until}},
 		Decisions: make([]weir.Decision, 1),
 	}
 }

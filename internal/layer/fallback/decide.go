@@ -28,7 +28,7 @@ func (t *Taker) instead(a *weir.Act, reason error) {
 		return
 	}
 	policy := t.strictest(a)
-	if a.Kind != weir.Take && (policy != Local || a.ID != "" || a.Kind == weir.Reset) {
+	if a.Kind != weir.KindTake && (policy != Local || a.ID != "" || a.Kind == weir.KindReset) {
 		// Only the store knows what this is about.
 		policy = Error
 	}
@@ -63,7 +63,7 @@ func (t *Taker) strictest(a *weir.Act) Policy {
 		switch p := t.policy(c); {
 		case p == Error:
 			return Error
-		case p == Deny && (c.Cost > 0 || a.Kind != weir.Take):
+		case p == Deny && (c.Cost > 0 || a.Kind != weir.KindTake):
 			strictest = Deny
 		case p == Local && strictest == Allow:
 			strictest = Local
@@ -157,7 +157,7 @@ func (t *Taker) open(c *weir.Charge, granted bool) weir.Decision {
 	}
 	d := weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
 	if !granted {
-		d.Outcome, d.Granted = weir.Spared, 0
+		d.Outcome, d.Granted = weir.NotCharged, 0
 	}
 	return d
 }
@@ -209,10 +209,10 @@ func (t *Taker) left(c *weir.Charge, instances int) int64 {
 // seed charges a key's share here with what the store had already spent when it last
 // answered.
 func (t *Taker) seed(c *weir.Charge, share *weir.Limit, left int64) {
-	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, Slot: c.Slot, Limit: share}}, Decisions: make([]weir.Decision, 1)}
+	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, HashTag: c.HashTag, Limit: share}}, Decisions: make([]weir.Decision, 1)}
 	t.local.Take(context.Background(), []*weir.Act{&a})
 	if more := a.Decisions[0].Remaining - min(left, share.Capacity()); a.Err == nil && more > 0 {
-		a.Kind, a.Charges[0].Cost = weir.Record, more
+		a.Kind, a.Charges[0].Cost = weir.KindRecord, more
 		t.local.Take(context.Background(), []*weir.Act{&a})
 	}
 }

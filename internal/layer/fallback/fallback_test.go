@@ -92,7 +92,7 @@ func (f *flaky) Take(ctx context.Context, acts []*weir.Act) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range acts {
-		if a.Kind == weir.Record && a.Err == nil {
+		if a.Kind == weir.KindRecord && a.Err == nil {
 			f.keys[a.Charges[0].Key] += a.Charges[0].Cost
 		}
 	}
@@ -163,7 +163,7 @@ func TestPolicies(t *testing.T) {
 		{"l", []weir.Decision{granted(weir.SourceFallback, 1)}},
 		{"al", []weir.Decision{granted(weir.SourceFailOpen, 2), granted(weir.SourceFallback, 0)}},
 		{"al", []weir.Decision{
-			{Outcome: weir.Spared, Source: weir.SourceFailOpen, Remaining: 2},
+			{Outcome: weir.NotCharged, Source: weir.SourceFailOpen, Remaining: 2},
 			{Outcome: weir.Refused, Source: weir.SourceFallback, RetryAfter: 30 * time.Minute},
 		}},
 		{"ad", []weir.Decision{{}, closed}},
@@ -414,7 +414,7 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 	store := newFlaky(nil)
 	var panics atomic.Int64
 	next := takerFunc(func(ctx context.Context, acts []*weir.Act) {
-		if acts[0].Kind == weir.Amend && panics.Add(1) < 3 {
+		if acts[0].Kind == weir.KindAmend && panics.Add(1) < 3 {
 			panic("broken")
 		}
 		store.Take(ctx, acts)

@@ -219,7 +219,7 @@ type amendment struct {
 func (t *taken) amendment() amendment {
 	t.busy = make(chan struct{})
 	a := copyOf(&t.act)
-	a.Kind = weir.Amend
+	a.Kind = weir.KindAmend
 	return amendment{a, t, t.changes}
 }
 
@@ -305,23 +305,23 @@ func (t *Taker) waitFor(ctx context.Context, known *taken) {
 func (t *Taker) again(a *weir.Act, known *taken) {
 	t.here(a)
 	t.counts.local.Add(1)
-	if a.Err != nil || a.Kind == weir.Take {
+	if a.Err != nil || a.Kind == weir.KindTake {
 		return
 	}
 	t.ids.change(known, func(take *weir.Act) {
 		for i := range take.Decisions {
 			d, now := &take.Decisions[i], a.Decisions[i].Granted
 			switch a.Kind {
-			case weir.Settle:
+			case weir.KindSettle:
 				d.Granted = now
-			case weir.Release, weir.Refund:
+			case weir.KindRelease, weir.KindRefund:
 				d.Granted = max(0, d.Granted-now)
-			case weir.Renew:
+			case weir.KindRenew:
 				take.Hold = a.Hold
 			}
 		}
 	})
-	if a.Kind == weir.Renew {
+	if a.Kind == weir.KindRenew {
 		t.ids.extend(known, life(a)+t.now())
 	}
 	t.wake()

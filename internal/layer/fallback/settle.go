@@ -10,7 +10,7 @@ import (
 
 // note remembers what a policy granted that the store was not asked for.
 func (t *Taker) note(a *weir.Act) {
-	if a.ID != "" && a.Kind == weir.Take {
+	if a.ID != "" && a.Kind == weir.KindTake {
 		if t.owes(a) && t.remember(a, nil) != nil {
 			t.wake()
 			return
@@ -18,7 +18,7 @@ func (t *Taker) note(a *weir.Act) {
 	}
 	for i := range a.Charges {
 		units := t.granted(a, i)
-		if a.Kind == weir.Refund {
+		if a.Kind == weir.KindRefund {
 			units = -units
 		}
 		t.owe(&a.Charges[i], units, a.Decisions[i].ResetAfter)
@@ -64,7 +64,7 @@ func (t *Taker) remember(a *weir.Act, out chan struct{}) *taken {
 func (t *Taker) follow(a *weir.Act, late weir.Pending, reason error) {
 	told := copyOf(a)
 	var known *taken
-	if a.ID != "" && a.Kind == weir.Take && (a.Err == nil || !a.NewID) {
+	if a.ID != "" && a.Kind == weir.KindTake && (a.Err == nil || !a.NewID) {
 		known = t.remember(a, make(chan struct{}))
 	}
 	t.mending.begin()
@@ -82,7 +82,7 @@ func (t *Taker) follow(a *weir.Act, late weir.Pending, reason error) {
 // abandoned settles an act whose caller has left without an answer.
 func (t *Taker) abandoned(a *weir.Act) {
 	var late weir.Pending
-	if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.Take {
+	if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.KindTake {
 		t.follow(a, late, a.Err)
 	}
 }
@@ -97,7 +97,7 @@ func (t *Taker) outcome(told, reply *weir.Act, known *taken) {
 	t.overgranted(told, reply)
 	lost := reply.Err != nil && !errors.Is(reply.Err, weir.ErrNotApplied) && !errors.Is(reply.Err, weir.ErrMisconfigured) && !errors.Is(reply.Err, weir.ErrInvalid)
 	switch {
-	case told.Kind != weir.Take && told.ID != "" || told.Kind == weir.Reset:
+	case told.Kind != weir.KindTake && told.ID != "" || told.Kind == weir.KindReset:
 		// A repeat with the id does what is missing.
 	case told.ID != "":
 		t.outcomeOfID(told, reply, known, lost)
@@ -174,7 +174,7 @@ func same(told, reply *weir.Act) bool {
 
 // overgranted counts the units that a share granted and the store refused.
 func (t *Taker) overgranted(told, reply *weir.Act) {
-	if told.Kind != weir.Take || reply.Err != nil {
+	if told.Kind != weir.KindTake || reply.Err != nil {
 		return
 	}
 	for i := range told.Decisions {
@@ -189,11 +189,11 @@ func (t *Taker) outcomeOf(told, reply *weir.Act, i int, lost bool) {
 	if reply.Err == nil {
 		there = reply.Decisions[i].Granted
 	}
-	if told.Kind == weir.Take && t.policy(c) == Allow {
+	if told.Kind == weir.KindTake && t.policy(c) == Allow {
 		return
 	}
 	more := here - there
-	if told.Kind == weir.Refund {
+	if told.Kind == weir.KindRefund {
 		if lost {
 			t.counts.doubtful.Add(here)
 			return
@@ -205,7 +205,7 @@ func (t *Taker) outcomeOf(told, reply *weir.Act, i int, lost bool) {
 	switch {
 	case more == 0:
 		t.counts.settled.Add(1)
-	case more > 0 || told.Kind != weir.Take:
+	case more > 0 || told.Kind != weir.KindTake:
 		t.owe(c, more, told.Decisions[i].ResetAfter)
 	case !c.Limit.ChargeRefused:
 		t.giveBack(c, &reply.Decisions[i], -more)
@@ -236,7 +236,7 @@ func (t *Taker) giveBack(c *weir.Charge, d *weir.Decision, units int64) {
 	}
 	own := *c
 	own.Cost, own.UpTo, own.At, own.Delay = units, 0, d.At, d.Delay
-	if !t.returns.add(&weir.Act{Kind: weir.Refund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
+	if !t.returns.add(&weir.Act{Kind: weir.KindRefund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		t.counts.doubtful.Add(units)
 	}
 }
@@ -258,6 +258,6 @@ func (t *Taker) gone(known *taken, changes int) {
 // leaveSlots frees the slots here of a holder that has them in the store.
 func (t *Taker) leaveSlots(known *taken) {
 	a := copyOf(&known.act)
-	a.Kind, a.Hold, a.MaxWait, a.Err = weir.Release, 0, 0, nil
+	a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
 	t.here(a)
 }

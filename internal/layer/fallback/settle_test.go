@@ -254,7 +254,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 				limit := weir.PerDay(100).MustCompile()
 				store.hold()
 				record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})
-				record.Kind = weir.Record
+				record.Kind = weir.KindRecord
 				part := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 1, UpTo: 20})
 				part.ID = id
 				taker.Take(t.Context(), []*weir.Act{record, part})
@@ -288,14 +288,14 @@ func TestAmendmentsKeepTheirOrder(t *testing.T) {
 	taker := wrap(t, away, fallback.Options{Now: clock.Now})
 	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1}
 	away.fail(weir.ErrNotApplied)
-	if a := about(taker, weir.Take, "holder", room); !a.Allowed() {
+	if a := about(taker, weir.KindTake, "holder", room); !a.Allowed() {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.hold()
 	away.fail(nil)
 	out := func() int { store.mu.Lock(); defer store.mu.Unlock(); return len(store.held) }
 	eventually(t, "an amendment is in flight", func() bool { return out() == 1 })
-	if a := about(taker, weir.Release, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
+	if a := about(taker, weir.KindRelease, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 	time.Sleep(30 * time.Millisecond)
@@ -320,7 +320,7 @@ func TestStoreIsToldFirst(t *testing.T) {
 	for i := range 100 {
 		plain, named := weir.Charge{Key: fmt.Sprint("plain", i), Limit: limit, Cost: 10}, weir.Charge{Key: fmt.Sprint("named", i), Limit: limit, Cost: 10}
 		store.fail(weir.ErrNotApplied)
-		if a, b := take(taker, plain), about(taker, weir.Take, "id", named); !a.Allowed() || !b.Allowed() {
+		if a, b := take(taker, plain), about(taker, weir.KindTake, "id", named); !a.Allowed() || !b.Allowed() {
 			t.Fatalf("%+v, %+v", a.Decisions, b.Decisions)
 		}
 		store.fail(nil)

@@ -34,8 +34,8 @@ type renamed struct {
 // move puts a charge under the overflow key, which has a slot of its own.
 func (c *call) move(a *weir.Act, i int, overflow string) {
 	charge := &a.Charges[i]
-	c.moved = append(c.moved, moved{charge, charge.Key, charge.Slot})
-	charge.Key, charge.Slot = overflow, ""
+	c.moved = append(c.moved, moved{charge, charge.Key, charge.HashTag})
+	charge.Key, charge.HashTag = overflow, ""
 }
 
 // rename gives an act an id that says which keys it is about: the ids of several
@@ -63,7 +63,7 @@ func (c *call) rename(a *weir.Act, moved []moved) {
 // restore makes the acts what they were.
 func (c *call) restore() {
 	for _, m := range c.moved {
-		m.charge.Key, m.charge.Slot = m.key, m.slot
+		m.charge.Key, m.charge.HashTag = m.key, m.slot
 	}
 	for _, r := range c.renamed {
 		r.act.ID, r.act.ForgetRefused = r.id, r.forget

@@ -102,7 +102,7 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 // place puts the charges of an act that are beyond their budgets under their
 // overflow keys.
 func (t *Taker) place(c *call, a *weir.Act) {
-	if a.Kind == weir.Reset {
+	if a.Kind == weir.KindReset {
 		return
 	}
 	from, doubt := len(c.moved), false
@@ -137,13 +137,13 @@ func (t *Taker) budgetOf(c *weir.Charge) Budget {
 
 // charges reports whether a charge can give its key a state.
 func charges(a *weir.Act, c *weir.Charge) bool {
-	return c.Cost > 0 && (a.Kind == weir.Take || a.Kind == weir.Record || a.Kind == weir.Amend)
+	return c.Cost > 0 && (a.Kind == weir.KindTake || a.Kind == weir.KindRecord || a.Kind == weir.KindAmend)
 }
 
 // about reports whether an act is about the id of a take.
 func about(a *weir.Act) bool {
 	switch a.Kind {
-	case weir.Refund, weir.Settle, weir.Release, weir.Renew:
+	case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew:
 		return a.ID != ""
 	}
 	return false

@@ -66,7 +66,7 @@ func take(t testing.TB, taker weir.Taker, a *weir.Act) *weir.Act {
 
 func charge(t testing.TB, taker weir.Taker, key string, limit *weir.Limit, cost int64) weir.Decision {
 	t.Helper()
-	a := storetest.NewAct(weir.Charge{Key: key, Slot: "slot of " + key, Limit: limit, Cost: cost})
+	a := storetest.NewAct(weir.Charge{Key: key, HashTag: "slot of " + key, Limit: limit, Cost: cost})
 	if limit.Algorithm == weir.Concurrency && cost > 0 {
 		a.ID = fmt.Sprint("id of ", key)
 	}
@@ -135,7 +135,7 @@ func TestResetsTheKeyItself(t *testing.T) {
 	}
 	for _, key := range []string{"a", "b"} {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit})
-		a.Kind = weir.Reset
+		a.Kind = weir.KindReset
 		if take(t, taker, a); a.Err != nil {
 			t.Fatal(a.Err)
 		}
@@ -163,11 +163,11 @@ func TestIDs(t *testing.T) {
 		one := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		other := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		of := func(key string) weir.Charge { return weir.Charge{Key: key, Limit: limit, Cost: 1} }
-		about(t, one, weir.Take, "x", of("a"))
-		about(t, other, weir.Take, "x", of("b"))
+		about(t, one, weir.KindTake, "x", of("a"))
+		about(t, other, weir.KindTake, "x", of("b"))
 		for range 2 { // the second time, each has its answer
 			for _, key := range []string{"b", "c"} {
-				if a := about(t, one, weir.Take, "x", of(key)); !a.Allowed() {
+				if a := about(t, one, weir.KindTake, "x", of(key)); !a.Allowed() {
 					t.Errorf("%v: take of %s: %+v, %v", limit, key, a.Decisions, a.Err)
 				}
 			}
@@ -176,14 +176,14 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%v: %d remain of what b and c share, want 8", limit, d.Remaining)
 		}
 		// At the other instance b is itself, a and c are not.
-		for key, kinds := range map[string][]weir.Kind{"a": {weir.Renew, weir.Release}, "c": {weir.Renew, weir.Release}} {
+		for key, kinds := range map[string][]weir.Kind{"a": {weir.KindRenew, weir.KindRelease}, "c": {weir.KindRenew, weir.KindRelease}} {
 			for _, kind := range kinds {
 				if a := about(t, other, kind, "x", of(key)); a.Err != nil {
 					t.Errorf("%v: %v of %s at another instance: %v", limit, kind, key, a.Err)
 				}
 			}
 		}
-		if a := about(t, one, weir.Release, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
+		if a := about(t, one, weir.KindRelease, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%v: an id that nobody knows: %+v, %v", limit, a.Decisions, a.Err)
 		}
 		if own, shared := charge(t, one, "a", limit, 0).Remaining, charge(t, one, "c", limit, 0).Remaining; own != 10 || shared != 9 {
@@ -206,11 +206,11 @@ func TestActsOfSeveralLimits(t *testing.T) {
 	}})
 	outcomes := ""
 	for _, key := range []string{"a", "b", "c", "d", "a"} {
-		a := about(t, taker, weir.Take, "", weir.Charge{Key: "global", Limit: global, Cost: 1}, weir.Charge{Key: key, Limit: user, Cost: 1})
+		a := about(t, taker, weir.KindTake, "", weir.Charge{Key: "global", Limit: global, Cost: 1}, weir.Charge{Key: key, Limit: user, Cost: 1})
 		outcomes += fmt.Sprint(a.Decisions[0].Outcome, " ", a.Decisions[1].Outcome, "; ")
 	}
 	// d finds the budget that b and c have used up, a the global one.
-	if want := "granted granted; granted granted; granted granted; refused refused; refused spared; "; outcomes != want {
+	if want := "granted granted; granted granted; granted granted; refused refused; refused not_charged; "; outcomes != want {
 		t.Errorf("got  %s\nwant %s", outcomes, want)
 	}
 }

@@ -93,7 +93,7 @@ func (l *Leaser) watch(s *shard, a *weir.Act, now int64) *cell {
 	c := &cell{charges: make([]weir.Charge, len(a.Charges)), said: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
 	for i := range a.Charges {
 		ch := &a.Charges[i]
-		c.charges[i] = weir.Charge{Key: strings.Clone(ch.Key), Slot: strings.Clone(ch.Slot), Limit: ch.Limit}
+		c.charges[i] = weir.Charge{Key: strings.Clone(ch.Key), HashTag: strings.Clone(ch.HashTag), Limit: ch.Limit}
 	}
 	s.cells[c.charges[0].Key] = c
 	return c
@@ -104,7 +104,7 @@ func (c *cell) matches(a *weir.Act) bool {
 		return false
 	}
 	for i := range a.Charges {
-		if a.Charges[i].Limit != c.charges[i].Limit || a.Charges[i].Key != c.charges[i].Key || a.Charges[i].Slot != c.charges[i].Slot {
+		if a.Charges[i].Limit != c.charges[i].Limit || a.Charges[i].Key != c.charges[i].Key || a.Charges[i].HashTag != c.charges[i].HashTag {
 			return false
 		}
 	}
@@ -114,7 +114,7 @@ func (c *cell) matches(a *weir.Act) bool {
 // only reports whether the cell is for charges of one key under a limit, whose place
 // is the key's.
 func (c *cell) only(limit *weir.Limit, key string) bool {
-	return len(c.charges) == 1 && c.charges[0].Limit == limit && c.charges[0].Slot == key
+	return len(c.charges) == 1 && c.charges[0].Limit == limit && c.charges[0].HashTag == key
 }
 
 // spend takes from what is left, if that suffices.
@@ -176,7 +176,7 @@ func (l *Leaser) wait(ctx context.Context, c *cell, a *weir.Act) state {
 
 // aside ends the shares of keys that an act resets: what was charged is forgotten.
 func (l *Leaser) aside(a *weir.Act) {
-	if a.Kind != weir.Reset {
+	if a.Kind != weir.KindReset {
 		return
 	}
 	for i := range a.Charges {
@@ -192,7 +192,7 @@ func (l *Leaser) aside(a *weir.Act) {
 
 // look adds what is left here to what a look has found in the store.
 func (l *Leaser) look(a *weir.Act) {
-	if a.Kind != weir.Take || a.Err != nil {
+	if a.Kind != weir.KindTake || a.Err != nil {
 		return
 	}
 	for i := range a.Charges {

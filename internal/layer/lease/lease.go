@@ -191,7 +191,7 @@ func (l *Leaser) TakeOne(limit *weir.Limit, key string, cost int64) (
 
 // leasable reports whether an act can be paid from shares.
 func (l *Leaser) leasable(a *weir.Act) bool {
-	if a.Kind != weir.Take || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
+	if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
 		return false
 	}
 	cost := a.Charges[0].Cost

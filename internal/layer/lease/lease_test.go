@@ -254,7 +254,7 @@ func TestWhatPassesBy(t *testing.T) {
 		"wait":    func(a *weir.Act) { a.MaxWait = time.Second },
 		"up to":   func(a *weir.Act) { a.Charges[0].UpTo = 2 },
 		"look":    func(a *weir.Act) { a.Charges[0].Cost = 0 },
-		"record":  func(a *weir.Act) { a.Kind = weir.Record },
+		"record":  func(a *weir.Act) { a.Kind = weir.KindRecord },
 		"refused": func(a *weir.Act) { a.Charges[0].Cost = 1001 },
 		"one":     func(a *weir.Act) { a.Charges[0].Limit = weir.PerHour(1).MustCompile() },
 		"not leased": func(a *weir.Act) {
@@ -321,7 +321,7 @@ func TestReset(t *testing.T) {
 		take(l, charge)
 	}
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-	reset.Kind = weir.Reset
+	reset.Kind = weir.KindReset
 	l.Take(t.Context(), []*weir.Act{reset})
 	granted := 0
 	for range 150 {

@@ -179,7 +179,7 @@ func (l *Leaser) empty(c *cell, now int64) *weir.Act {
 		return nil
 	}
 	l.counts.returned.Add(uint64(left))
-	a := &weir.Act{Kind: weir.Refund, Charges: make([]weir.Charge, len(c.charges)), Decisions: make([]weir.Decision, len(c.charges))}
+	a := &weir.Act{Kind: weir.KindRefund, Charges: make([]weir.Charge, len(c.charges)), Decisions: make([]weir.Decision, len(c.charges))}
 	copy(a.Charges, c.charges)
 	for i := range a.Charges {
 		a.Charges[i].Cost, a.Charges[i].At = left, c.said[i].At

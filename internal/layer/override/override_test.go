@@ -154,7 +154,7 @@ func TestBlock(t *testing.T) {
 		// Under the block's own period nothing would be left to give back.
 		clock.Advance(2 * time.Second)
 		back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-		back.Kind, back.ID = weir.Release, held.ID
+		back.Kind, back.ID = weir.KindRelease, held.ID
 		if taker.Take(context.Background(), []*weir.Act{back}); back.Err != nil || back.Decisions[0].Granted != 1 {
 			t.Errorf("%v: release of what was held before the block: %+v, %v", limit, back.Decisions[0], back.Err)
 		}
@@ -217,7 +217,7 @@ func TestNoLimitBesideOthers(t *testing.T) {
 		if a := both(8, 0); !a.Allowed() || a.Decisions[0].Granted != 8 || a.Decisions[1].Remaining != 2 {
 			t.Errorf("%v: %+v", limit, a.Decisions)
 		}
-		if a := both(3, 0); a.Decisions[0].Outcome != weir.Spared || a.Decisions[0].Granted != 0 || a.Decisions[1].Outcome != weir.Refused {
+		if a := both(3, 0); a.Decisions[0].Outcome != weir.NotCharged || a.Decisions[0].Granted != 0 || a.Decisions[1].Outcome != weir.Refused {
 			t.Errorf("%v: refused: %+v", limit, a.Decisions)
 		}
 		taker.Delete("free")
@@ -246,12 +246,12 @@ func TestNoLimitAndIDs(t *testing.T) {
 		}
 		return a
 	}
-	do(weir.Take, "before", 4)
+	do(weir.KindTake, "before", 4)
 	free(t, taker, "k", clock.Now().Add(time.Minute))
-	do(weir.Take, "during", 5)
-	do(weir.Settle, "during", 7)
-	do(weir.Release, "during", 0)
-	if a := do(weir.Settle, "before", 1); a.Decisions[0].Granted == 0 {
+	do(weir.KindTake, "during", 5)
+	do(weir.KindSettle, "during", 7)
+	do(weir.KindRelease, "during", 0)
+	if a := do(weir.KindSettle, "before", 1); a.Decisions[0].Granted == 0 {
 		t.Errorf("settled: %+v", a.Decisions[0])
 	}
 	taker.Delete("k")

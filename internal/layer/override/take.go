@@ -40,7 +40,7 @@ func (t *Taker) TakeOne(limit *weir.Limit, key string, cost int64) (
 	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
 ) {
 	if all := t.snapshot(); all != nil && all[key] != nil {
-		return weir.Unasked, weir.SourceNone, 0, 0, 0, 0
+		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
 	}
 	return t.quick.TakeOne(limit, key, cost)
 }
@@ -138,7 +138,7 @@ func (f *freed) begin() freed {
 	a := f.act
 	switch {
 	case !takes(a) || a.Charges[0].UpTo > 0 && !f.whole:
-	case f.whole && a.Kind == weir.Amend:
+	case f.whole && a.Kind == weir.KindAmend:
 		// Its caller is right: nothing is charged.
 		f.done = true
 		a.Prepare()
@@ -151,7 +151,7 @@ func (f *freed) begin() freed {
 		for i, cost := range f.costs {
 			if cost > 0 {
 				a.Charges[i].Cost = 0
-				if a.Kind == weir.Amend && i < len(a.Decisions) {
+				if a.Kind == weir.KindAmend && i < len(a.Decisions) {
 					a.Decisions[i].Granted = 0
 				}
 			}
@@ -161,7 +161,7 @@ func (f *freed) begin() freed {
 }
 
 // takes reports whether an act has the content of a take.
-func takes(a *weir.Act) bool { return a.Kind == weir.Take || a.Kind == weir.Amend }
+func takes(a *weir.Act) bool { return a.Kind == weir.KindTake || a.Kind == weir.KindAmend }
 
 func looks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
@@ -178,7 +178,7 @@ func (f *freed) grant() {
 		d := &f.act.Decisions[i]
 		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, f.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
 		if !allowed {
-			d.Outcome, d.Granted = weir.Spared, 0
+			d.Outcome, d.Granted = weir.NotCharged, 0
 		}
 		if f.done {
 			d.At = 0

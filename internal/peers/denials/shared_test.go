@@ -82,7 +82,7 @@ func TestAResetElsewhereIsHeard(t *testing.T) {
 			t.Fatalf("not known: %+v %v", a.Decisions, a.Err)
 		}
 		reset := storetest.NewAct(weir.Charge{Key: charge.Key, Limit: limit})
-		reset.Kind = weir.Reset
+		reset.Kind = weir.KindReset
 		other.take(reset)
 		eventually(t, "the reset was not heard", func() bool { return one.take(storetest.NewAct(charge)).Allowed() })
 	}

@@ -107,7 +107,7 @@ func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeA
 	answer := &changeAnswer{Spread: "store"}
 	acts := make([]*weir.Act, len(targets))
 	for i, t := range targets {
-		acts[i] = newAct(weir.Reset, weir.Charge{Key: t.key, Slot: t.slot, Limit: t.limit})
+		acts[i] = newAct(weir.KindReset, weir.Charge{Key: t.key, HashTag: t.slot, Limit: t.limit})
 		answer.Keys = append(answer.Keys, changedKey{Name: t.limit.Name, Key: t.key, Changed: true})
 	}
 	a.Taker.Take(ctx, acts)

@@ -82,7 +82,7 @@ func (a *api) look(ctx context.Context, t *target, cost int64) (*limitAnswer, er
 
 // ask asks the store what it knows of a key, and what it would say to a cost.
 func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, error) {
-	look := newAct(weir.Take, weir.Charge{Key: t.key, Slot: t.slot, Limit: wide(t)})
+	look := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Limit: wide(t)})
 	probe := a.probe(t, cost)
 	acts := []*weir.Act{look}
 	if probe != nil {
@@ -168,9 +168,9 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 		slot = t.key
 	}
 	// A refusal of one charge would be remembered by a deny cache, which then answers
-	// for the store and leaves the others unasked; that of the second of a key is not.
-	twice := weir.Charge{Key: t.key + ";probe", Slot: slot, Limit: never, Cost: 1}
-	act := newAct(weir.Take, weir.Charge{Key: t.key, Slot: slot, Limit: quiet, Cost: cost}, twice, twice)
+	// for the store and does not evaluate the others.
+	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
+	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Limit: quiet, Cost: cost}, twice, twice)
 	act.Immediate = true
 	return act
 }

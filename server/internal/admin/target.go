@@ -59,7 +59,7 @@ func targetsOf(plan *rules.Plan) []target {
 		t := target{rule: applied.Rule, limit: applied.Limit}
 		if applied.Act != nil {
 			charge := &applied.Act.Charges[applied.Charge]
-			t.key, t.slot = charge.Key, charge.Slot
+			t.key, t.slot = charge.Key, charge.HashTag
 			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
 		}
 		all = append(all, t)

@@ -48,11 +48,11 @@ func (v Verbs) String() string {
 // verbsOf returns what a request does.
 func verbsOf(r *rules.Request) Verbs {
 	switch r.Kind {
-	case weir.Refund:
+	case weir.KindRefund:
 		return Refund
-	case weir.Settle:
+	case weir.KindSettle:
 		return Settle
-	case weir.Release, weir.Renew:
+	case weir.KindRelease, weir.KindRenew:
 		return Release
 	}
 	if r.Each == nil {

@@ -83,7 +83,7 @@ var windowModel = (&porcupine.NondeterministicModel{
 		most := o.subject.limit.Count
 		after := used
 		switch {
-		case o.kind == weir.Reset:
+		case o.kind == weir.KindReset:
 			after = 0
 		case used+o.cost <= most:
 			after = used + o.cost
@@ -91,7 +91,7 @@ var windowModel = (&porcupine.NondeterministicModel{
 		switch {
 		case o.outcome == unknown:
 			return []any{used, after}
-		case o.kind == weir.Reset:
+		case o.kind == weir.KindReset:
 			return []any{after}
 		case (o.outcome == granted) != (used+o.cost <= most) || o.Remaining != max(0, most-after):
 			return nil

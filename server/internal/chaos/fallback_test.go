@@ -406,7 +406,7 @@ func TestFallbackMutants(t *testing.T) {
 	t.Parallel()
 	untold := func(raw weir.Taker) weir.Taker {
 		return taker(func(ctx context.Context, acts []*weir.Act) {
-			raw.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.Record }))
+			raw.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.KindRecord }))
 		})
 	}
 	for name, tc := range map[string]struct {

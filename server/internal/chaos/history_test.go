@@ -132,7 +132,7 @@ func (h *history) count(o outcome) int {
 func (h *history) charged(key string) (known, perhaps int64) {
 	for i := range h.ops {
 		switch o := &h.ops[i]; {
-		case o.key != key || o.kind != weir.Take:
+		case o.key != key || o.kind != weir.KindTake:
 		case o.outcome == granted:
 			known += o.Granted
 			if h.clock && o.tries > 1 {

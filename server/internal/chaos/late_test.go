@@ -224,8 +224,8 @@ func (f *front) settle(t *testing.T) {
 func unsettled(next weir.Taker) weir.Taker {
 	return taker(func(ctx context.Context, acts []*weir.Act) {
 		for _, a := range acts {
-			if a.Kind == weir.Amend && a.Charges[0].Limit.Algorithm != weir.Concurrency {
-				a.Kind, a.ID, a.Charges[0].Cost = weir.Record, "", a.Decisions[0].Granted
+			if a.Kind == weir.KindAmend && a.Charges[0].Limit.Algorithm != weir.Concurrency {
+				a.Kind, a.ID, a.Charges[0].Cost = weir.KindRecord, "", a.Decisions[0].Granted
 			}
 		}
 		next.Take(ctx, acts)
@@ -240,7 +240,7 @@ func unsettled(next weir.Taker) weir.Taker {
 // untold does not tell the store what was granted without it.
 func untold(next weir.Taker) weir.Taker {
 	return taker(func(ctx context.Context, acts []*weir.Act) {
-		next.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.Record }))
+		next.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.KindRecord }))
 	})
 }
 
@@ -561,7 +561,7 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 		}
 		time.Sleep(rand.N(8 * time.Millisecond))
 		held.Add(-1)
-		release := op{caller: number, subject: taken, key: taken.name, kind: weir.Release, id: o.id}
+		release := op{caller: number, subject: taken, key: taken.name, kind: weir.KindRelease, id: o.id}
 		for end := time.Now().Add(insist); time.Now().Before(end); time.Sleep(think) {
 			if release = h.ask(context.Background(), f, release); release.err == nil {
 				break

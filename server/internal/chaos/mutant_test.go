@@ -163,7 +163,7 @@ func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Take
 		return taker(func(ctx context.Context, acts []*weir.Act) {
 			next.Take(ctx, acts)
 			for _, a := range acts {
-				if a.Err == nil && a.ID == "" && a.Kind == weir.Take {
+				if a.Err == nil && a.ID == "" && a.Kind == weir.KindTake {
 					change(&a.Decisions[0])
 				}
 			}
@@ -221,7 +221,7 @@ func getSet(next, raw weir.Taker) weir.Taker {
 	return taker(func(ctx context.Context, acts []*weir.Act) {
 		a := acts[0]
 		l := a.Charges[0].Limit
-		if a.Kind != weir.Take || a.ID != "" || l.Anchor != weir.AnchorFirst {
+		if a.Kind != weir.KindTake || a.ID != "" || l.Anchor != weir.AnchorFirst {
 			next.Take(ctx, acts)
 			return
 		}
@@ -235,7 +235,7 @@ func getSet(next, raw weir.Taker) weir.Taker {
 			d.Outcome, d.RetryAfter = weir.Refused, time.Hour
 			return
 		}
-		charge.Kind = weir.Record // whatever anybody else did meanwhile
+		charge.Kind = weir.KindRecord // whatever anybody else did meanwhile
 		raw.Take(ctx, []*weir.Act{&charge})
 		a.Err = charge.Err
 		d.Granted, d.Remaining = a.Charges[0].Cost, d.Remaining-a.Charges[0].Cost

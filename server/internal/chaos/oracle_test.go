@@ -41,7 +41,7 @@ func judged(judge func(*history) error) func(context.Context, *world) error {
 // by ours, which no fault reaches. By ours a grant counts only where all of it, from
 // call to answer, lies within.
 func bounds(h *history) error {
-	for _, ops := range h.byKey(func(o *op) bool { return o.outcome == granted && o.kind == weir.Take && o.subject.how <= holder }) {
+	for _, ops := range h.byKey(func(o *op) bool { return o.outcome == granted && o.kind == weir.KindTake && o.subject.how <= holder }) {
 		s := ops[0].subject
 		if !h.clock {
 			stamps := make([]span, len(ops))
@@ -121,7 +121,7 @@ func room(h *history) error {
 			doubt[o.key] += o.cost
 		}
 	}
-	takes := func(o *op) bool { return o.kind == weir.Take && o.outcome <= refused && o.subject.how <= holder }
+	takes := func(o *op) bool { return o.kind == weir.KindTake && o.outcome <= refused && o.subject.how <= holder }
 	for key, ops := range h.byKey(takes) {
 		s := ops[0].subject
 		for i := range ops {
@@ -234,7 +234,7 @@ func order(h *history) error {
 func sense(h *history) error {
 	for i := range h.ops {
 		o := &h.ops[i]
-		if o.outcome > refused || o.kind != weir.Take {
+		if o.outcome > refused || o.kind != weir.KindTake {
 			continue
 		}
 		whole := o.outcome == granted && o.Granted == o.cost && o.RetryAfter == 0 ||

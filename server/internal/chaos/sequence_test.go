@@ -127,7 +127,7 @@ func (q *sequences) sequence(seed uint64, strike func(*world)) {
 				n := rng.IntN(len(keys))
 				o := op{caller: number, subject: s, key: fmt.Sprintf("%d/%d/%s", seed, n, keys[n].key(s)), cost: 1 + rng.Int64N(3)}
 				if rng.IntN(20) == 0 {
-					o.kind, o.cost = weir.Reset, 0
+					o.kind, o.cost = weir.KindReset, 0
 				}
 				o = c.once(q.chained[number%instances], o)
 				keys[n].note(&o)

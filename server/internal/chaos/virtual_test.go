@@ -164,7 +164,7 @@ func (v *virtual) take(ctx context.Context, acts []*weir.Act) {
 	case slows:
 		time.Sleep(time.Duration(acts[0].Charges[0].Cost) * 5 * time.Millisecond)
 	}
-	if v.untold && acts[0].Kind == weir.Record {
+	if v.untold && acts[0].Kind == weir.KindRecord {
 		return
 	}
 	store.Take(ctx, acts)

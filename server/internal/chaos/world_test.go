@@ -344,7 +344,7 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 	case s.how == repeat || s.how == rope:
 		o.id = c.id()
 	case s.how == chain && rng.IntN(20) == 0:
-		o.kind, o.cost = weir.Reset, 0
+		o.kind, o.cost = weir.KindReset, 0
 	}
 	o = c.once(taker, o)
 	for end := time.Now().Add(insist); o.outcome > refused && (s.how == repeat || s.how == rope) && time.Now().Before(end); {

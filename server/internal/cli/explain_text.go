@@ -51,7 +51,7 @@ func windowText(l *weir.Limit) string {
 // decisionText is what the limit made of a request whose key is new.
 func decisionText(a *rules.Applied) string {
 	d := a.Decision()
-	if d.Outcome == weir.Unasked {
+	if d.Outcome == weir.NotEvaluated {
 		return "not looked at, because another limit of its act refuses"
 	}
 	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
@@ -62,7 +62,7 @@ func decisionText(a *rules.Applied) string {
 		text += "; never granted"
 	case d.Outcome == weir.Refused:
 		text += fmt.Sprintf("; retry after %s", d.RetryAfter)
-	case d.Outcome == weir.Spared:
+	case d.Outcome == weir.NotCharged:
 		text += "; not charged, because another limit of its act refuses"
 	}
 	if d.Outcome == weir.Granted && d.ResetAfter > 0 && relative(a.Limit) {

@@ -15,7 +15,7 @@ import (
 // TestSimulateDocs runs the commands of docs/simulate.md, and demands that the
 // page has what they print.
 func TestSimulateDocs(t *testing.T) {
-	const folder = "server/internal/cli/testdata/replay/"
+	const folder = "testdata/replay/"
 	for _, run := range []struct {
 		section string
 		args    []string
@@ -57,7 +57,7 @@ func TestEdgeBurstPicture(t *testing.T) {
 	if err := result.Page().Charts[0].WriteSVG(&got); err != nil {
 		t.Fatal(err)
 	}
-	const file = "docs/pictures/edge_burst.svg"
+	file := pages.Path("docs/pictures/edge_burst.svg")
 	if *pages.Update {
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

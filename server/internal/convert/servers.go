@@ -46,7 +46,7 @@ const preamble = `# Include this in each server that limits, and in http:
 `
 
 const withoutWeir = `# When Weir is down, too slow or without its store, requests pass.
-location @weir_unasked {
+location @weir_unlimited {
     return 204;
 }
 
@@ -84,7 +84,7 @@ func (q *question) location(b *bytes.Buffer, domain string) {
     proxy_send_timeout 1s;
     proxy_read_timeout 1s;
     proxy_intercept_errors on;
-    error_page 500 502 503 504 = @weir_unasked;
+    error_page 500 502 503 504 = @weir_unlimited;
 }
 
 `)

@@ -48,7 +48,7 @@ type chart struct {
 	Points        int      `json:"points"` // that the whole span has
 	Granted       []uint32 `json:"granted"`
 	Refused       []uint32 `json:"refused"`
-	Spared        []uint32 `json:"spared"`
+	NotCharged        []uint32 `json:"not_charged"`
 	ShadowRefused []uint32 `json:"shadow_refused"`
 	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
 	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge
@@ -124,8 +124,8 @@ func (c *chart) line(d traffic.Decision) *[]uint32 {
 	switch d {
 	case traffic.Refused:
 		return &c.Refused
-	case traffic.Spared:
-		return &c.Spared
+	case traffic.NotCharged:
+		return &c.NotCharged
 	case traffic.ShadowRefused:
 		return &c.ShadowRefused
 	case traffic.Failed:
@@ -136,7 +136,7 @@ func (c *chart) line(d traffic.Decision) *[]uint32 {
 
 // fill gives lists that have nothing as many points as the others.
 func (c *chart) fill(points int) {
-	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.Spared, &c.ShadowRefused, &c.Failed} {
+	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.NotCharged, &c.ShadowRefused, &c.Failed} {
 		if *line == nil {
 			*line = make([]uint32, points)
 		}

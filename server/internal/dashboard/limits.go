@@ -24,7 +24,7 @@ type limitState struct {
 	Mode          string   `json:"mode,omitempty"` // how it refuses, if not everybody
 	Granted       uint64   `json:"granted"`
 	Refused       uint64   `json:"refused"`
-	Spared        uint64   `json:"spared"`
+	NotCharged        uint64   `json:"not_charged"`
 	ShadowRefused uint64   `json:"shadow_refused"`
 	Failed        uint64   `json:"failed"`
 	Passed        []uint32 `json:"passed"`  // granted and spared a second
@@ -138,8 +138,8 @@ func (l *limitState) total(d traffic.Decision) *uint64 {
 	switch d {
 	case traffic.Refused:
 		return &l.Refused
-	case traffic.Spared:
-		return &l.Spared
+	case traffic.NotCharged:
+		return &l.NotCharged
 	case traffic.ShadowRefused:
 		return &l.ShadowRefused
 	case traffic.Failed:

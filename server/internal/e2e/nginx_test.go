@@ -163,7 +163,7 @@ func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) strin
 		"server 127.0.0.1:8080;": "server " + weirAddr + ";",
 		"server 127.0.0.1:3000;": "server " + appAddr + ";",
 		// On a busy machine an answer may take longer, and a request that
-		// passes unasked would spoil the count.
+		// passes unlimited would spoil the count.
 		"timeout 1s;":    "timeout 10s;",
 		"timeout    1s;": "timeout 10s;",
 	} {

@@ -169,7 +169,7 @@ func startOpenResty(t *testing.T, program, modules, prefix, appAddr string) stri
 }
 
 // longer lets a gateway wait longer: on a busy machine an answer may take its
-// time, and a request that passes unasked would spoil the count.
+// time, and a request that passes unlimited would spoil the count.
 func longer(t *testing.T, path string) {
 	t.Helper()
 	const short, long = "connect_ms = 250, send_ms = 250, read_ms = 250", "connect_ms = 9000, send_ms = 9000, read_ms = 9000"
@@ -223,7 +223,7 @@ func (g *gateway) compare() {
 // left is what remains under each limit.
 func (g *gateway) left() []int64 {
 	g.t.Helper()
-	act := g.limiter.Act(root.Take, gatewayKey, 0)
+	act := g.limiter.Act(root.KindTake, gatewayKey, 0)
 	if g.limiter.Take(context.Background(), []*root.Act{act}); act.Err != nil {
 		g.t.Fatal(act.Err)
 	}
@@ -238,7 +238,7 @@ func (g *gateway) left() []int64 {
 func (g *gateway) ask() (allowed bool) {
 	g.t.Helper()
 	r := g.get("/")
-	d, err := g.limiter.Look(context.Background(), gatewayKey)
+	d, err := g.limiter.Peek(context.Background(), gatewayKey)
 	if err != nil {
 		g.t.Fatal(err)
 	}

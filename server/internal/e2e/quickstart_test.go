@@ -84,7 +84,7 @@ func (w *tour) loads() int {
 }
 
 // patient makes a configuration wait longer for Weir: on a busy machine an answer may
-// take its time, and a request that passes unasked would spoil the count.
+// take its time, and a request that passes unlimited would spoil the count.
 func (w *tour) patient(file string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, file)

@@ -50,7 +50,7 @@ func TestParseTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseAct([]byte(test.body), weir.Take)
+			got, err := parseAct([]byte(test.body), weir.KindTake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestParseTakeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseAct([]byte(test.body), weir.Take)
+			_, err := parseAct([]byte(test.body), weir.KindTake)
 			invalid := new(weir.InvalidError)
 			if !errors.As(err, &invalid) || invalid.Field != test.field {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
@@ -114,11 +114,11 @@ func TestParseAct(t *testing.T) {
 	t.Parallel()
 	user := [][]rules.Entry{{{Key: "user", Value: "42"}}}
 	for rest, want := range map[string]rules.Request{
-		`"id":"a","cost":2`:       {Kind: weir.Refund, ID: "a", Cost: 2},
-		`"id":"a","cost":0`:       {Kind: weir.Settle, ID: "a"},
-		`"id":"a"`:                {Kind: weir.Release, ID: "a"},
-		`"id":"a","hold_ms":null`: {Kind: weir.Renew, ID: "a"},
-		`"id":"a","hold_ms":2000`: {Kind: weir.Renew, ID: "a", Hold: 2 * time.Second},
+		`"id":"a","cost":2`:       {Kind: weir.KindRefund, ID: "a", Cost: 2},
+		`"id":"a","cost":0`:       {Kind: weir.KindSettle, ID: "a"},
+		`"id":"a"`:                {Kind: weir.KindRelease, ID: "a"},
+		`"id":"a","hold_ms":null`: {Kind: weir.KindRenew, ID: "a"},
+		`"id":"a","hold_ms":2000`: {Kind: weir.KindRenew, ID: "a", Hold: 2 * time.Second},
 	} {
 		want.Domain, want.Descriptors = "d", user
 		got, err := parseAct([]byte(`{"domain":"d",`+userEntry+`,`+rest+`}`), want.Kind)
@@ -137,22 +137,22 @@ func TestParseActRefuses(t *testing.T) {
 		kind        weir.Kind
 		rest, field string
 	}{
-		"refund without id":     {weir.Refund, `,"cost":1`, "id"},
-		"refund without cost":   {weir.Refund, `,"id":"a"`, "cost"},
-		"refund of 0":           {weir.Refund, `,"id":"a","cost":0`, "cost"},
-		"refund beyond costs":   {weir.Refund, `,"id":"a","cost":1000000001`, "cost"},
-		"settle without id":     {weir.Settle, `,"cost":1`, "id"},
-		"settle without cost":   {weir.Settle, `,"id":"a"`, "cost"},
-		"settle below 0":        {weir.Settle, `,"id":"a","cost":-1`, "cost"},
-		"settle with a hold":    {weir.Settle, `,"id":"a","cost":1,"hold_ms":1`, "hold_ms"},
-		"settle in a mode":      {weir.Settle, `,"id":"a","cost":1,"mode":"all"`, "mode"},
-		"settle with a wait":    {weir.Settle, `,"id":"a","cost":1,"max_wait_ms":0`, "max_wait_ms"},
-		"release without id":    {weir.Release, ``, "id"},
-		"release with a cost":   {weir.Release, `,"id":"a","cost":1`, "cost"},
-		"renew without id":      {weir.Renew, `,"id":""`, "id"},
-		"renew with a cost":     {weir.Renew, `,"id":"a","cost":1`, "cost"},
-		"renew for days":        {weir.Renew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
-		"renew for less than 0": {weir.Renew, `,"id":"a","hold_ms":-1`, "hold_ms"},
+		"refund without id":     {weir.KindRefund, `,"cost":1`, "id"},
+		"refund without cost":   {weir.KindRefund, `,"id":"a"`, "cost"},
+		"refund of 0":           {weir.KindRefund, `,"id":"a","cost":0`, "cost"},
+		"refund beyond costs":   {weir.KindRefund, `,"id":"a","cost":1000000001`, "cost"},
+		"settle without id":     {weir.KindSettle, `,"cost":1`, "id"},
+		"settle without cost":   {weir.KindSettle, `,"id":"a"`, "cost"},
+		"settle below 0":        {weir.KindSettle, `,"id":"a","cost":-1`, "cost"},
+		"settle with a hold":    {weir.KindSettle, `,"id":"a","cost":1,"hold_ms":1`, "hold_ms"},
+		"settle in a mode":      {weir.KindSettle, `,"id":"a","cost":1,"mode":"all"`, "mode"},
+		"settle with a wait":    {weir.KindSettle, `,"id":"a","cost":1,"max_wait_ms":0`, "max_wait_ms"},
+		"release without id":    {weir.KindRelease, ``, "id"},
+		"release with a cost":   {weir.KindRelease, `,"id":"a","cost":1`, "cost"},
+		"renew without id":      {weir.KindRenew, `,"id":""`, "id"},
+		"renew with a cost":     {weir.KindRenew, `,"id":"a","cost":1`, "cost"},
+		"renew for days":        {weir.KindRenew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
+		"renew for less than 0": {weir.KindRenew, `,"id":"a","hold_ms":-1`, "hold_ms"},
 	} {
 		_, err := parseAct([]byte(`{"domain":"d",`+userEntry+test.rest+`}`), test.kind)
 		invalid := new(weir.InvalidError)

@@ -86,7 +86,7 @@ func New(o Options) (http.Handler, error) {
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/auth", a.auth)
-	for _, kind := range []weir.Kind{weir.Take, weir.Refund, weir.Settle, weir.Release, weir.Renew} {
+	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
 		mux.HandleFunc("POST /v1/"+kind.String(), a.act(kind))
 	}
 	mux.HandleFunc("GET /healthz", healthz)

@@ -34,16 +34,16 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		given bool
 		kinds []weir.Kind
 	}{
-		{"cost", b.Cost != nil, []weir.Kind{weir.Take, weir.Refund, weir.Settle}},
-		{"mode", b.Mode != nil, []weir.Kind{weir.Take}},
-		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{weir.Take}},
-		{"hold_ms", b.HoldMS != nil, []weir.Kind{weir.Take, weir.Renew}},
+		{"cost", b.Cost != nil, []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle}},
+		{"mode", b.Mode != nil, []weir.Kind{weir.KindTake}},
+		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{weir.KindTake}},
+		{"hold_ms", b.HoldMS != nil, []weir.Kind{weir.KindTake, weir.KindRenew}},
 	} {
 		if f.given && !slices.Contains(f.kinds, kind) {
 			return invalid(f.name, "given", "none: "+kind.String()+" has none")
 		}
 	}
-	if kind != weir.Take && b.ID == "" {
+	if kind != weir.KindTake && b.ID == "" {
 		return invalid("id", "missing", "the id of the take to "+kind.String())
 	}
 	return nil
@@ -53,14 +53,14 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 func (b *actBody) setCost(req *rules.Request) error {
 	least := int64(0)
 	switch req.Kind {
-	case weir.Take:
+	case weir.KindTake:
 		req.Cost = 1
-	case weir.Refund:
+	case weir.KindRefund:
 		least = 1
-	case weir.Release, weir.Renew:
+	case weir.KindRelease, weir.KindRenew:
 		return nil
 	}
-	if b.Cost == nil && req.Kind != weir.Take {
+	if b.Cost == nil && req.Kind != weir.KindTake {
 		return invalid("cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
 	}
 	if b.Cost != nil {
@@ -74,7 +74,7 @@ func (b *actBody) setCost(req *rules.Request) error {
 
 // setMode reads in which way a take is made.
 func (b *actBody) setMode(req *rules.Request) error {
-	if req.Kind != weir.Take {
+	if req.Kind != weir.KindTake {
 		return nil
 	}
 	mode := "all"

@@ -46,7 +46,7 @@ func (v *verdict) judge(req *rules.Request, plan *rules.Plan) {
 		}
 		r := ruling{applied: a, decision: a.Decision()}
 		v.limits = append(v.limits, r)
-		if req.Kind == weir.Take && !a.Rule.Shadow {
+		if req.Kind == weir.KindTake && !a.Rule.Shadow {
 			v.allowed = v.allowed && r.decision.Allowed()
 		}
 	}
@@ -73,7 +73,7 @@ func (v *verdict) least() int64 {
 	switch {
 	case units < math.MaxInt64:
 		return units
-	case places < math.MaxInt64 && v.request.Kind != weir.Take && v.request.Kind != weir.Settle:
+	case places < math.MaxInt64 && v.request.Kind != weir.KindTake && v.request.Kind != weir.KindSettle:
 		return places
 	}
 	return max(v.request.Cost, v.request.UpTo)

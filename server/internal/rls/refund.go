@@ -12,7 +12,7 @@ import (
 func (s *Service) date(ctx context.Context, plan *rules.Plan) error {
 	var refunds, clocks []*weir.Act
 	for _, act := range plan.Acts {
-		if act.Kind != weir.Refund {
+		if act.Kind != weir.KindRefund {
 			continue
 		}
 		charge := act.Charges[0]

@@ -85,7 +85,7 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 		if a.Act == nil {
 			continue
 		}
-		a.Act.Immediate = a.Act.Kind == weir.Take
+		a.Act.Immediate = a.Act.Kind == weir.KindTake
 		ask := &asked.Each[a.Descriptor]
 		if err := checkHits(a, ask); err != nil && !a.Rule.OnTrial {
 			return err
@@ -126,7 +126,7 @@ func mostHits(l *weir.Limit) int64 {
 
 // looks reports whether an applied limit is asked without being charged.
 func looks(a *rules.Applied) bool {
-	return a.Act != nil && a.Act.Kind == weir.Take && a.Act.Charges[a.Charge].Cost == 0
+	return a.Act != nil && a.Act.Kind == weir.KindTake && a.Act.Charges[a.Charge].Cost == 0
 }
 
 func invalid(field, value, want string) error {

@@ -78,7 +78,7 @@ func share(plan *rules.Plan, c *call) *sharing {
 			cost := a.Act.Charges[a.Charge].Cost
 			charges, looked = charges || cost > 0, looked || cost == 0
 			quotas = quotas || c.quota[a.Descriptor] == together
-		case a.Act.Kind == weir.Take && !a.Rule.Shadow:
+		case a.Act.Kind == weir.KindTake && !a.Rule.Shadow:
 			others = true
 		}
 	}

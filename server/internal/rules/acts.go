@@ -33,7 +33,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.places && b.req.Kind == weir.Take && b.req.Cost > 0 {
+	if b.plan.ID == "" && b.places && b.req.Kind == weir.KindTake && b.req.Cost > 0 {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -106,7 +106,7 @@ func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has places, of which a request takes one")
 	}
 	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
-	if b.req.Kind == weir.Settle {
+	if b.req.Kind == weir.KindSettle {
 		c.Cost = 0
 	}
 	return c, nil

@@ -76,7 +76,7 @@ func (d *domain) rule(entries []Entry, ask *Ask, p *path) *Rule {
 // kind is what the act of a descriptor does, where its request does something.
 func (a *Ask) kind(request weir.Kind) weir.Kind {
 	if a.Refund {
-		return weir.Refund
+		return weir.KindRefund
 	}
 	return request
 }

@@ -42,9 +42,9 @@ func (r *Request) checkID() error {
 	switch {
 	case len(r.ID) > weir.MaxIDBytes:
 		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
-	case r.ID == "" && (r.Kind == weir.Refund || r.Kind == weir.Settle || r.Kind == weir.Release || r.Kind == weir.Renew):
+	case r.ID == "" && (r.Kind == weir.KindRefund || r.Kind == weir.KindSettle || r.Kind == weir.KindRelease || r.Kind == weir.KindRenew):
 		return outside("id", "missing", "the id of the take to "+r.Kind.String())
-	case r.ID != "" && (r.Kind == weir.Reset || r.Kind == weir.Record):
+	case r.ID != "" && (r.Kind == weir.KindReset || r.Kind == weir.KindRecord):
 		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
 	}
 	return nil

@@ -83,7 +83,7 @@ func (b *builder) cut() {
 			found = found[1:]
 		}
 		charge, slot := &a.Act.Charges[a.Charge], found[0].slot
-		charge.Key, charge.Slot = text[keys[0].from:keys[0].to], text[slot.from:slot.to]
+		charge.Key, charge.HashTag = text[keys[0].from:keys[0].to], text[slot.from:slot.to]
 		keys = keys[1:]
 	}
 }

@@ -68,7 +68,7 @@ func snapshot(p *rules.Plan) string {
 	for _, a := range p.Acts {
 		lines = append(lines, a.ID)
 		for i, c := range a.Charges {
-			lines = append(lines, strings.Join([]string{c.Key, c.Slot, c.Limit.Name, a.Decisions[i].Outcome.String()}, " "))
+			lines = append(lines, strings.Join([]string{c.Key, c.HashTag, c.Limit.Name, a.Decisions[i].Outcome.String()}, " "))
 		}
 	}
 	for _, a := range p.Applied {

@@ -45,8 +45,8 @@ func acts(plan *rules.Plan) [][]string {
 		var keys []string
 		for _, c := range act.Charges {
 			key := c.Key
-			if !strings.HasPrefix(c.Key, c.Slot+";") {
-				key += " in " + c.Slot
+			if !strings.HasPrefix(c.Key, c.HashTag+";") {
+				key += " in " + c.HashTag
 			}
 			keys = append(keys, key)
 		}
@@ -282,7 +282,7 @@ func TestOneKeyOneSlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := plan.Acts[0].Charges
-	if c[0].Key != c[1].Key || c[0].Slot != c[1].Slot || c[2].Slot != c[4].Slot || c[2].Slot != "shop/tenant=a" {
+	if c[0].Key != c[1].Key || c[0].HashTag != c[1].HashTag || c[2].HashTag != c[4].HashTag || c[2].HashTag != "shop/tenant=a" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -16,7 +16,7 @@ func (r *Recorder) Observe(c *observe.Call) {
 	t := r.table.Load()
 	asked := c.Limits
 	for _, a := range c.Acts {
-		if a.Kind == weir.Take {
+		if a.Kind == weir.KindTake {
 			r.act(t, a, asked, bucket)
 		}
 		asked = asked[len(a.Charges):]
@@ -66,8 +66,8 @@ func (p *place) decisionOf(d *weir.Decision) Decision {
 	switch {
 	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
 		return Granted
-	case d.Outcome == weir.Spared:
-		return Spared
+	case d.Outcome == weir.NotCharged:
+		return NotCharged
 	case d.Outcome == weir.Refused && p.shadow && !p.trial || d.Source == weir.SourceShadow:
 		return ShadowRefused
 	case d.Outcome == weir.Refused:

@@ -15,8 +15,8 @@ const (
 	Granted Decision = iota
 	// Refused charges had no room.
 	Refused
-	// Spared charges had room, but another one of their act was refused.
-	Spared
+	// NotCharged charges had room, but another one of their act was refused.
+	NotCharged
 	// ShadowRefused charges would have been refused, but their rule is only
 	// watched, or is not enforced for their key. Those on trial are Refused.
 	ShadowRefused
@@ -25,7 +25,7 @@ const (
 	decisions
 )
 
-var decisionNames = [decisions]string{"granted", "refused", "spared", "shadow_refused", "error"}
+var decisionNames = [decisions]string{"granted", "refused", "not_charged", "shadow_refused", "error"}
 
 // String returns the decision as it stands in metrics and JSON.
 func (d Decision) String() string {

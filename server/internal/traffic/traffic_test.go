@@ -100,7 +100,7 @@ shop/watched shadow_refused by store: 1
 shop/narrow granted by store: 1
 shop/narrow refused by store: 1
 shop/wide granted by store: 1
-shop/wide spared by store: 1
+shop/wide not_charged by store: 1
 `
 	if diff := cmp.Diff(want, f.totals()); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
@@ -124,8 +124,8 @@ func TestErrorsAreCounted(t *testing.T) {
 		{"no reply", weir.Act{Err: weir.ErrAmbiguous}, true},
 		{"no answer", weir.Act{Err: fmt.Errorf("weir: take: %w", weir.ErrNotApplied)}, true},
 		{"the caller's mistake", weir.Act{Err: weir.ErrInvalid}, false},
-		{"a reset that failed", weir.Act{Kind: weir.Reset, Err: weir.ErrNotApplied}, false},
-		{"a reset", weir.Act{Kind: weir.Reset}, false},
+		{"a reset that failed", weir.Act{Kind: weir.KindReset, Err: weir.ErrNotApplied}, false},
+		{"a reset", weir.Act{Kind: weir.KindReset}, false},
 	} {
 		before := f.totals()
 		test.act.Charges = []weir.Charge{{Limit: limit, Cost: 1}}

@@ -4,7 +4,7 @@ const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const colours = () => {
     const style = getComputedStyle(document.documentElement);
-    return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "spared", "failed", "accent", "granted-fill", "refused-fill", "shadow-fill", "spared-fill", "failed-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+    return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "not_charged", "failed", "accent", "granted-fill", "refused-fill", "shadow-fill", "not_charged-fill", "failed-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
   };
   const short = (n) => n == null ? "–" : n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : n >= 100 ? String(Math.round(n)) : String(+n.toPrecision(3));
   const took = (ns) => {
@@ -12,7 +12,7 @@ const charts = (() => {
     for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns < 999.5 * size) return +(ns / size).toPrecision(2) + " " + unit;
     return +(ns / 1e9).toPrecision(2) + " s";
   };
-  const lists = ["granted", "refused", "spared", "shadow_refused", "failed", "p50", "p99"];
+  const lists = ["granted", "refused", "not_charged", "shadow_refused", "failed", "p50", "p99"];
   let past = null, drawn = [], view = "";
 
   // add keeps what is new, or begins anew where it does not follow.
@@ -34,13 +34,13 @@ const charts = (() => {
     const at = past.granted.map((_, i) => past.start + i * past.step);
     const rate = (list) => list.map((n) => n / past.step);
     // Drawn on top of one another: what passed, then what did not.
-    const passed = rate(past.granted), spared = rate(past.spared), shadow = rate(past.shadow_refused), refused = rate(past.refused), failed = rate(past.failed);
+    const passed = rate(past.granted), not_charged = rate(past.not_charged), shadow = rate(past.shadow_refused), refused = rate(past.refused), failed = rate(past.failed);
     const stack = [passed];
-    for (const list of [spared, shadow, refused, failed]) stack.push(list.map((n, i) => n + stack[stack.length - 1][i]));
+    for (const list of [not_charged, shadow, refused, failed]) stack.push(list.map((n, i) => n + stack[stack.length - 1][i]));
     const called = (list) => list.map((ns) => ns === 0 ? null : ns);
     return {
       decisions: [at, stack[4], stack[3], stack[2], stack[1], stack[0]],
-      rates: [null, failed, refused, shadow, spared, passed],
+      rates: [null, failed, refused, shadow, not_charged, passed],
       latency: [at, called(past.p99), called(past.p50)],
     };
   };
@@ -79,7 +79,7 @@ const charts = (() => {
     const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
     const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     drawn = [
-      new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("shadow", "shadow", 3), stacked("not charged", "spared", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
+      new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("shadow", "shadow", 3), stacked("not charged", "not_charged", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
       new uPlot(options(latency, [when, line("p99", c.accent, 1), line("p50", c.granted, 2)], axes(c, took, 62, { splits: powers }), tens), data.latency, latency),
     ];
   };
@@ -104,7 +104,7 @@ const charts = (() => {
     const rate = (list) => list.slice(-n).reduce((sum, k) => sum + k, 0) / (Math.min(n, list.length) * past.step || 1);
     const worst = (list) => Math.max(0, ...list.slice(-n));
     return {
-      granted: rate(past.granted), refused: rate(past.refused), spared: rate(past.spared), shadow: rate(past.shadow_refused), failed: rate(past.failed),
+      granted: rate(past.granted), refused: rate(past.refused), not_charged: rate(past.not_charged), shadow: rate(past.shadow_refused), failed: rate(past.failed),
       p50: worst(past.p50), p99: worst(past.p99), step: past.step,
     };
   };

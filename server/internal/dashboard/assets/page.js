@@ -7,7 +7,7 @@
   const figures = () => {
     const now = charts.lately(10);
     if (!now) return;
-    const offered = now.granted + now.refused + now.spared + now.shadow + now.failed;
+    const offered = now.granted + now.refused + now.not_charged + now.shadow + now.failed;
     text("offered", charts.short(offered));
     text("granted", charts.short(now.granted));
     text("refused", charts.short(now.refused));
