@@ -16,10 +16,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // The code of pages that is part of something else stands here to be compiled and
@@ -78,7 +78,7 @@ func TestCodeOfPages(t *testing.T) {
 	if err := inReadme(ctx, httptest.NewRecorder()); err != nil {
 		t.Error(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
 	defer client.Close()
 	// On a machine that is late, Redis may count as silent.
 	if err := stacked(ctx, client, slog.New(slog.DiscardHandler)); err != nil && !errors.Is(err, weir.ErrNotApplied) && !errors.Is(err, weir.ErrAmbiguous) {

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // hosts are limiters of one Redis, with a client each.
 func hosts(t *testing.T, limits ...weir.Limit) [2]*weir.Limiter {
 	t.Helper()
-	addr := storetest.StartRedis(t).Addr()
+	addr := testserver.StartRedis(t).Addr()
 	var all [2]*weir.Limiter
 	for i := range all {
 		client := redis.NewClient(&redis.Options{Addr: addr})

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -37,7 +38,7 @@ func leastPrivileges(t *testing.T, row string) []string {
 }
 
 // confine makes the user on a server.
-func confine(t *testing.T, server *storetest.Redis, rules ...string) {
+func confine(t *testing.T, server *testserver.Redis, rules ...string) {
 	t.Helper()
 	if _, err := server.Do(append([]string{"ACL", "SETUSER", "weir", "on"}, rules...)...); err != nil {
 		t.Fatal(err)
@@ -47,7 +48,7 @@ func confine(t *testing.T, server *storetest.Redis, rules ...string) {
 // TestLeastPrivileges runs the suite as a user who may do no more than the docs say.
 func TestLeastPrivileges(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	confine(t, server, leastPrivileges(t, "")...)
 	client := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), Username: "weir", Password: "PASSWORD", ContextTimeoutEnabled: true,
@@ -93,7 +94,7 @@ func TestLeastPrivileges(t *testing.T) {
 // TestLeastPrivilegesInCluster charges keys of several slots as such a user.
 func TestLeastPrivilegesInCluster(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3)
+	cluster := testserver.StartCluster(t, 3)
 	for _, server := range cluster.Masters {
 		confine(t, server, leastPrivileges(t, "")...)
 		confine(t, server, leastPrivileges(t, "a cluster")...)
@@ -122,10 +123,10 @@ func TestLeastPrivilegesInCluster(t *testing.T) {
 // TestCheck finds what is wrong with servers.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	evicting := storetest.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 1")
-	node := storetest.StartRedis(t, "--cluster-enabled", "yes")
-	for setting, server := range map[string]*storetest.Redis{"maxmemory-policy": evicting, "role": replica, "topology": node} {
+	evicting := testserver.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1 1")
+	node := testserver.StartRedis(t, "--cluster-enabled", "yes")
+	for setting, server := range map[string]*testserver.Redis{"maxmemory-policy": evicting, "role": replica, "topology": node} {
 		found, err := open(t, dial(t, server.Addr()), redisstore.Options{}).Check(t.Context())
 		if err != nil || len(found) != 1 || found[0].Setting != setting || found[0].Fatal == (setting == "maxmemory-policy") || found[0].Node != server.Addr() {
 			t.Errorf("%s: %v, %v", setting, found, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -20,7 +21,7 @@ import (
 // all are there.
 func TestEveryPrivilegeIsNeeded(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	words := leastPrivileges(t, "")
 	try := func(t *testing.T, without string) error {
 		t.Helper()
@@ -92,7 +93,7 @@ func everything(t *testing.T, client *redis.Client) error {
 // TestForbidden asks as such a user for what it must not do.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t, "--enable-debug-command", "yes")
+	server := testserver.StartRedis(t, "--enable-debug-command", "yes")
 	confine(t, server, leastPrivileges(t, "")...)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "weir", Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true})
 	t.Cleanup(func() { _ = client.Close() })

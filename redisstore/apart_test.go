@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -57,7 +58,7 @@ func (b beside) Take(ctx context.Context, acts []*weir.Act) {
 // all keys share a slot, and of single acts where none do.
 func TestTwinsOnCluster(t *testing.T) {
 	t.Parallel()
-	client := dialCluster(t, storetest.StartCluster(t, 3))
+	client := dialCluster(t, testserver.StartCluster(t, 3))
 	for name, wrap := range map[string]func(weir.Taker) weir.Taker{
 		"one slot": func(next weir.Taker) weir.Taker { return beside{next} },
 		"apart":    func(next weir.Taker) weir.Taker { return one{next} },
@@ -102,7 +103,7 @@ func spent(t testing.TB, store weir.Taker, key string, limit *weir.Limit, slot .
 // in the end is what was granted, and no more than the limits allow.
 func TestApart(t *testing.T) {
 	t.Parallel()
-	store := open(t, dialCluster(t, storetest.StartCluster(t, 3)), redisstore.Options{Timeout: time.Minute})
+	store := open(t, dialCluster(t, testserver.StartCluster(t, 3)), redisstore.Options{Timeout: time.Minute})
 	global, user := fixedOf(1000), fixedOf(30)
 	var granted [40]atomic.Int64
 	var callers sync.WaitGroup
@@ -146,12 +147,12 @@ func TestApart(t *testing.T) {
 }
 
 // proxied dials the nodes of a cluster through proxies.
-func proxied(t *testing.T, c *storetest.Cluster, choose func([]byte) storetest.Fault) (*redis.ClusterClient, []*storetest.Proxy) {
+func proxied(t *testing.T, c *testserver.Cluster, choose func([]byte) testserver.Fault) (*redis.ClusterClient, []*testserver.Proxy) {
 	t.Helper()
-	ways := make(map[string]*storetest.Proxy)
-	var all []*storetest.Proxy
+	ways := make(map[string]*testserver.Proxy)
+	var all []*testserver.Proxy
 	for _, address := range c.Addrs() {
-		ways[address] = storetest.StartProxy(t, address, choose)
+		ways[address] = testserver.StartProxy(t, address, choose)
 		all = append(all, ways[address])
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -168,12 +169,12 @@ func proxied(t *testing.T, c *storetest.Cluster, choose func([]byte) storetest.F
 // is lost, takes and their undoing alike, some before it ran, some after, some while
 // the caller has undone it already. It returns what was charged in the end of both,
 // and what was granted.
-func lossy(t *testing.T, cluster *storetest.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) (first, last, granted int64) {
+func lossy(t *testing.T, cluster *testserver.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) (first, last, granted int64) {
 	t.Helper()
 	faults := &lottery{rng: rand.New(rand.NewPCG(3, 3))}
-	client, proxies := proxied(t, cluster, func(request []byte) storetest.Fault {
+	client, proxies := proxied(t, cluster, func(request []byte) testserver.Fault {
 		if !bytes.Contains(request, []byte(":first")) {
-			return storetest.Pass
+			return testserver.Pass
 		}
 		return faults.draw(request)
 	})
@@ -221,7 +222,7 @@ func lossy(t *testing.T, cluster *storetest.Cluster, open func(redis.UniversalCl
 // noticed where it is not undone.
 func TestApartIsUndoneOnce(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3)
+	cluster := testserver.StartCluster(t, 3)
 	first, last, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
 		return redisstore.New(client, redisstore.Options{})
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -17,7 +18,7 @@ import (
 // BenchmarkClient takes many acts in one call, on keys of their own and on one key,
 // to see what a decision costs the client.
 func BenchmarkClient(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	for _, hot := range []bool{false, true} {
 		for _, size := range []int{1, 16, 64, 256} {
 			b.Run(fmt.Sprintf("hot=%v/%d", hot, size), func(b *testing.B) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -54,7 +55,7 @@ func report(b *testing.B, client *redis.Client, decisions int) {
 
 // BenchmarkTake takes one charge a call from 64 callers, on one key each.
 func BenchmarkTake(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	for id, step := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
 			continue // each take is another holder
@@ -92,7 +93,7 @@ return 1`
 
 // BenchmarkFloor runs floorLua as BenchmarkTake runs the store, to compare.
 func BenchmarkFloor(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	ctx := context.Background()
 	sha := client.ScriptLoad(ctx, floorLua).Val()
 	client.ConfigResetStat(ctx)
@@ -112,7 +113,7 @@ func BenchmarkFloor(b *testing.B) {
 
 // BenchmarkTakeBatch takes many acts on uniform keys in one call.
 func BenchmarkTakeBatch(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	for _, size := range []int{1, 4, 16, 64} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			store := open(b, client, redisstore.Options{Prefix: fmt.Sprint("batch", size, ":")})
@@ -138,7 +139,7 @@ func BenchmarkTakeBatch(b *testing.B) {
 // BenchmarkBytesPerKey reports what a key costs Redis, all in: 100 000 keys whose
 // names have 30 bytes. The logs hold 1000 instants of one unit, or 10 of 100.
 func BenchmarkBytesPerKey(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	for id, step := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
 			continue // a key has as many holders as it has

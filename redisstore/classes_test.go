@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -22,7 +23,7 @@ import (
 // A refusal is a state of a real server in which it decides nothing.
 type refusal struct {
 	args  []string // of the server
-	cause func(t *testing.T, server *storetest.Redis, client *redis.Client)
+	cause func(t *testing.T, server *testserver.Redis, client *redis.Client)
 	says  string
 	class error
 	user  string
@@ -36,8 +37,8 @@ func do(t *testing.T, client *redis.Client, args ...any) {
 	}
 }
 
-func command(args ...any) func(*testing.T, *storetest.Redis, *redis.Client) {
-	return func(t *testing.T, _ *storetest.Redis, client *redis.Client) { do(t, client, args...) }
+func command(args ...any) func(*testing.T, *testserver.Redis, *redis.Client) {
+	return func(t *testing.T, _ *testserver.Redis, client *redis.Client) { do(t, client, args...) }
 }
 
 // refusals are all that a single server can be brought to say.
@@ -69,7 +70,7 @@ var refusals = map[string]refusal{
 }
 
 // cannotSave takes the folder away that the server saves to.
-func cannotSave(t *testing.T, _ *storetest.Redis, client *redis.Client) {
+func cannotSave(t *testing.T, _ *testserver.Redis, client *redis.Client) {
 	dir := client.ConfigGet(context.Background(), "dir").Val()["dir"]
 	if dir == "" {
 		t.Fatal("no folder")
@@ -89,7 +90,7 @@ func cannotSave(t *testing.T, _ *storetest.Redis, client *redis.Client) {
 }
 
 // busy runs a script that does not end, until the test does.
-func busy(t *testing.T, _ *storetest.Redis, client *redis.Client) {
+func busy(t *testing.T, _ *testserver.Redis, client *redis.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	other := redis.NewClient(&redis.Options{Addr: client.Options().Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	done := make(chan struct{})
@@ -114,7 +115,7 @@ func busy(t *testing.T, _ *storetest.Redis, client *redis.Client) {
 }
 
 // load has the server read many keys slowly.
-func load(t *testing.T, _ *storetest.Redis, client *redis.Client) {
+func load(t *testing.T, _ *testserver.Redis, client *redis.Client) {
 	do(t, client, "eval", "for i = 1, 20000 do redis.call('set', 'k' .. i, i) end return 1", 0)
 	go func() {
 		// It answers once all is read, or not at all.
@@ -140,7 +141,7 @@ func TestClassesOfRealReplies(t *testing.T) {
 	for name, r := range refusals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := storetest.StartRedis(t, append([]string{"--enable-debug-command", "yes"}, r.args...)...)
+			server := testserver.StartRedis(t, append([]string{"--enable-debug-command", "yes"}, r.args...)...)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
 			t.Cleanup(func() { _ = client.Close() })
 			r.cause(t, server, client)

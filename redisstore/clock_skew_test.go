@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -83,7 +84,7 @@ func apart(t *testing.T, address string, o redisstore.Options, f func(*testing.T
 // same keys in turn.
 func TestSkewChangesNothing(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	here := open(t, dial(t, address), redisstore.Options{})
 	apart(t, address, redisstore.Options{}, func(t *testing.T, there *redisstore.Store) {
 		for id := range algo.Steps {
@@ -100,7 +101,7 @@ func TestSkewChangesNothing(t *testing.T) {
 // TestSkewIsNoticed shows that stores which go by their hosts' clocks grant more.
 func TestSkewIsNoticed(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	host := func(client redis.UniversalClient, now func() int64) *redisstore.Store {
 		store, err := redisstore.NewWithClock(client, redisstore.Options{}, now)
 		if err != nil {
@@ -140,7 +141,7 @@ func inTurn(t *testing.T, limit *weir.Limit, stores ...weir.Taker) int {
 // clocks are right and decades wrong.
 func TestCalendarsGoByTheStoresClock(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	client := dial(t, address)
 	here := open(t, client, redisstore.Options{})
 	const day = 24 * time.Hour
@@ -179,7 +180,7 @@ func TestCalendarsGoByTheStoresClock(t *testing.T) {
 func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	inRedis, err := redisstore.NewWithClock(dial(t, storetest.StartRedis(t).Addr()), redisstore.Options{}, clock.Micros)
+	inRedis, err := redisstore.NewWithClock(dial(t, testserver.StartRedis(t).Addr()), redisstore.Options{}, clock.Micros)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -34,7 +35,7 @@ func startStepped(t *testing.T) *stepped {
 	t.Helper()
 	dir := t.TempDir()
 	shim, file := filepath.Join(dir, "clockshim.so"), filepath.Join(dir, "offset")
-	cc := exec.Command(storetest.Require(t, "cc"), "-O2", "-shared", "-fPIC", "-o", shim, filepath.Join("testdata", "clockshim.c"))
+	cc := exec.Command(testserver.Require(t, "cc"), "-O2", "-shared", "-fPIC", "-o", shim, filepath.Join("testdata", "clockshim.c"))
 	if said, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, said)
 	}
@@ -45,7 +46,7 @@ func startStepped(t *testing.T) *stepped {
 	t.Cleanup(func() { _ = opened.Close() })
 	c := &stepped{t: t, file: opened}
 	c.step(0)
-	c.client = dial(t, storetest.StartRedisEnv(t, []string{"LD_PRELOAD=" + shim, "CLOCKSHIM_FILE=" + file}).Addr())
+	c.client = dial(t, testserver.StartRedisEnv(t, []string{"LD_PRELOAD=" + shim, "CLOCKSHIM_FILE=" + file}).Addr())
 	c.step(time.Hour)
 	if ahead := time.Until(c.now()); ahead < 59*time.Minute || ahead > 61*time.Minute {
 		t.Fatalf("stepped by an hour, Redis is ahead by %v", ahead)

@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
 
 // dialCluster connects to a cluster that may be slow.
-func dialCluster(t testing.TB, c *storetest.Cluster) *redis.ClusterClient {
+func dialCluster(t testing.TB, c *testserver.Cluster) *redis.ClusterClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
@@ -28,7 +29,7 @@ func dialCluster(t testing.TB, c *storetest.Cluster) *redis.ClusterClient {
 // no slot lie apart.
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	for _, program := range storetest.Programs {
+	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
 			suiteOnCluster(t, program.Cluster(t, 3))
@@ -36,7 +37,7 @@ func TestStoreOnCluster(t *testing.T) {
 	}
 }
 
-func suiteOnCluster(t *testing.T, cluster *storetest.Cluster) {
+func suiteOnCluster(t *testing.T, cluster *testserver.Cluster) {
 	t.Helper()
 	client := dialCluster(t, cluster)
 	var opened atomic.Int64

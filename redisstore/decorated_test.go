@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -93,9 +94,9 @@ func (d *doubted) Take(ctx context.Context, acts []*weir.Act) {
 // and below all decorators.
 func TestDecorated(t *testing.T) {
 	t.Parallel()
-	one := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
+	one := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
 	t.Cleanup(func() { _ = one.Close() })
-	cluster := dialCluster(t, storetest.StartCluster(t, 2))
+	cluster := dialCluster(t, testserver.StartCluster(t, 2))
 	for name, client := range map[string]redis.UniversalClient{"one": one, "cluster": cluster} {
 		for with, wrap := range map[string]func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker{"fallback": underFallback, "all": underAll} {
 			t.Run(name+" "+with, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -29,7 +30,7 @@ reply[answers + 1] = tostring(before)
 
 func TestAnExtensionDecidesWithTheAct(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store := open(t, client, redisstore.Options{})
 	x := redisstore.NewExtension("counted", counted)
 	key := store.Key(x, "tag", 'n', "number")
@@ -88,7 +89,7 @@ func TestAnExtensionNeedsItsSections(t *testing.T) {
 // TestHashTagsPlaceKeys asks Redis where the keys of a tag are.
 func TestHashTagsPlaceKeys(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t, "--cluster-enabled", "yes").Addr())
+	client := dial(t, testserver.StartRedis(t, "--cluster-enabled", "yes").Addr())
 	store := open(t, client, redisstore.Options{})
 	x := redisstore.NewExtension("x", counted)
 	slot := func(key string) int64 { return client.ClusterKeySlot(context.Background(), key).Val() }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -49,7 +50,7 @@ func takeOne(store weir.Taker, key string) *weir.Act {
 
 func TestScriptIsLoadedWhereItIsUnknown(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store := open(t, client, redisstore.Options{})
 	for i := range 5 {
 		client.ScriptFlush(context.Background())
@@ -62,7 +63,7 @@ func TestScriptIsLoadedWhereItIsUnknown(t *testing.T) {
 // TestScriptIsToldOnce has many callers find the script unknown at once.
 func TestScriptIsToldOnce(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store := open(t, client, redisstore.Options{Timeout: time.Minute})
 	const rounds, crowd = 5, 64
 	for range rounds {
@@ -145,7 +146,7 @@ func relay(client net.Conn, address string, lose func() bool) {
 // client's own retries, four in all by default, must not charge again.
 func TestLostReplyIsChargedOnce(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	direct := open(t, dial(t, address), redisstore.Options{})
 	takeOne(direct, "warm the script cache")
 	for _, punctual := range []bool{true, false} {
@@ -166,7 +167,7 @@ func TestLostReplyIsChargedOnce(t *testing.T) {
 // to deadlines and clients that do not.
 func TestDeadlineHolds(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	for _, punctual := range []bool{true, false} {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: punctual, ReadTimeout: time.Minute})
 		t.Cleanup(func() { _ = client.Close() })
@@ -195,7 +196,7 @@ func isTimeout(err error) bool {
 // in a batch with others.
 func TestForeignValuesCountAsFresh(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	ctx := context.Background()
 	foreign := foreignValues(client)
 	for id := range algo.Steps {
@@ -248,7 +249,7 @@ func foreignValues(client *redis.Client) map[string]func(key string) {
 // TestForeignRecordsCountAsUnknown puts what is not ours where ids are remembered.
 func TestForeignRecordsCountAsUnknown(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	for id := range algo.Steps {
 		l := weir.PerHour(10)
 		l.Algorithm = weir.Algorithm(id)
@@ -280,7 +281,7 @@ func TestForeignRecordsCountAsUnknown(t *testing.T) {
 // ours.
 func TestForeignPlacesAreFree(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	ctx := context.Background()
 	limit := weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour}.MustCompile()
 	for name, plant := range foreignValues(client) {
@@ -323,7 +324,7 @@ func TestUnreachableIsNotApplied(t *testing.T) {
 
 func TestRefusedCredentialsAreMisconfiguration(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t, "--requirepass", "secret")
+	server := testserver.StartRedis(t, "--requirepass", "secret")
 	if a := takeOne(open(t, dial(t, server.Addr()), redisstore.Options{}), "k"); !errors.Is(a.Err, weir.ErrMisconfigured) {
 		t.Errorf("no password: %v", a.Err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -35,7 +36,7 @@ func content(t testing.TB, client *redis.Client) string {
 func TestRefusalsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []bool{false, true} {
-		client := dial(t, storetest.StartRedis(t).Addr())
+		client := dial(t, testserver.StartRedis(t).Addr())
 		store := open(t, client, redisstore.Options{Timeout: time.Minute})
 		if err := storetest.RefuseAll(store, 500, ids, func() string { return content(t, client) }); err != nil {
 			t.Error(err)
@@ -56,7 +57,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 // one slot before another refuses it.
 func TestRefusalsLeaveNothingApart(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3)
+	cluster := testserver.StartCluster(t, 3)
 	var nodes []*redis.Client
 	for _, address := range cluster.Addrs() {
 		nodes = append(nodes, dial(t, address))

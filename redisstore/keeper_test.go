@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -62,7 +63,7 @@ func keptAct(cost int64) *weir.Act {
 }
 
 // freeze stops a server and returns once it has stopped.
-func freeze(r *storetest.Redis) {
+func freeze(r *testserver.Redis) {
 	r.Pause()
 	time.Sleep(10 * time.Millisecond) // a signal takes its time
 }
@@ -96,12 +97,12 @@ func outcome(t *testing.T, late weir.Pending) *weir.Act {
 func TestLateReplies(t *testing.T) {
 	t.Parallel()
 	secured, config := certificates(t)
-	for name, start := range map[string]func() (*storetest.Redis, string, *tls.Config){
-		"plain": func() (*storetest.Redis, string, *tls.Config) {
-			r := storetest.StartRedis(t)
+	for name, start := range map[string]func() (*testserver.Redis, string, *tls.Config){
+		"plain": func() (*testserver.Redis, string, *tls.Config) {
+			r := testserver.StartRedis(t)
 			return r, r.Addr(), nil
 		},
-		"TLS": func() (*storetest.Redis, string, *tls.Config) {
+		"TLS": func() (*testserver.Redis, string, *tls.Config) {
 			r := secured.Redis(t)
 			return r, strings.TrimPrefix(r.TLSURL(), "rediss://"), config
 		},
@@ -169,7 +170,7 @@ func TestLateReplies(t *testing.T) {
 // TestLateReplyThatNeverComes: the connection is lost meanwhile.
 func TestLateReplyThatNeverComes(t *testing.T) {
 	t.Parallel()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	store := kept(t, r.Addr(), nil)
 	takeOne(store, "known")
 	freeze(r)
@@ -187,7 +188,7 @@ func TestLateReplyThatNeverComes(t *testing.T) {
 // TestLateRefusal: what Redis says late is understood as if it had said it in time.
 func TestLateRefusal(t *testing.T) {
 	t.Parallel()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	store := kept(t, r.Addr(), nil)
 	takeOne(store, "known")
 	if _, err := r.Do("CONFIG", "SET", "maxmemory", "1"); err != nil {
@@ -208,13 +209,13 @@ func TestLateRefusal(t *testing.T) {
 // TestPartialReply: a reply that began to come and broke off is lost at once.
 func TestPartialReply(t *testing.T) {
 	t.Parallel()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	var cut atomic.Bool
-	proxy := storetest.StartProxy(t, r.Addr(), func([]byte) storetest.Fault {
+	proxy := testserver.StartProxy(t, r.Addr(), func([]byte) testserver.Fault {
 		if cut.Load() {
-			return storetest.Cut
+			return testserver.Cut
 		}
-		return storetest.Pass
+		return testserver.Pass
 	})
 	store := kept(t, proxy.Addr(), nil)
 	takeOne(store, "known")
@@ -235,7 +236,7 @@ func TestPartialReply(t *testing.T) {
 // of life.
 func TestSigns(t *testing.T) {
 	t.Parallel()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	store := kept(t, r.Addr(), nil)
 	var signs atomic.Int64
 	store.OnSign(func(node string) {
@@ -253,7 +254,7 @@ func TestSigns(t *testing.T) {
 }
 
 // certificates makes a certificate for 127.0.0.1 that signs itself.
-func certificates(t *testing.T) (storetest.TLS, *tls.Config) {
+func certificates(t *testing.T) (testserver.TLS, *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 	if err != nil {
@@ -273,7 +274,7 @@ func certificates(t *testing.T) (storetest.TLS, *tls.Config) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	files := storetest.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "cert.pem")}
+	files := testserver.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "cert.pem")}
 	for name, block := range map[string]*pem.Block{
 		files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: keyDER},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -54,7 +55,7 @@ func TestLanes(t *testing.T) {
 // lanes.
 func TestCoalesced(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	var opened atomic.Int64
 	open := func(t testing.TB, clock *storetest.Clock) weir.Taker {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -93,7 +94,7 @@ type latecomers struct {
 	client  *redis.ClusterClient
 }
 
-func newLatecomers(t *testing.T, cluster *storetest.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) *latecomers {
+func newLatecomers(t *testing.T, cluster *testserver.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) *latecomers {
 	t.Helper()
 	l := &latecomers{T: t, keeping: new(keeping), client: dialCluster(t, cluster)}
 	store, err := open(l.client)
@@ -182,7 +183,7 @@ func (l *latecomers) late(limit *weir.Limit, id string, flush bool) int64 {
 // when it arrives, under every algorithm and whatever became of the scripts.
 func TestLateAfterUndone(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 2)
+	cluster := testserver.StartCluster(t, 2)
 	l := newLatecomers(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
 		return redisstore.New(client, redisstore.Options{Timeout: 10 * time.Second})
 	})
@@ -212,7 +213,7 @@ func TestLateAfterUndone(t *testing.T) {
 // another slot's refusal for the act's answer amends before or after that.
 func TestOwnAmendYields(t *testing.T) {
 	t.Parallel()
-	store := open(t, dial(t, storetest.StartRedis(t).Addr()), redisstore.Options{})
+	store := open(t, dial(t, testserver.StartRedis(t).Addr()), redisstore.Options{})
 	limit := fixedOf(10)
 	for _, order := range []string{"tao", "toa", "oat", "aot", "ota"} {
 		act := func() *weir.Act {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // mixed is all algorithms at once.
@@ -94,7 +94,7 @@ var mutants = []struct {
 // them.
 func TestTwinsFindMutants(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

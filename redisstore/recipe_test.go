@@ -14,8 +14,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestRecipe compares a recipe with what a store leaves in Redis. That its rules
@@ -23,7 +23,7 @@ import (
 func TestRecipe(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
 	defer client.Close()
 	o := redisstore.Options{Prefix: "p:", Secret: "s"}
 	store, err := redisstore.New(client, o)

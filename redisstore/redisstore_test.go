@@ -13,13 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for _, program := range storetest.Programs {
+	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
 			suite(t, program.Redis(t))
@@ -35,19 +36,19 @@ func TestStoreOnValkey(t *testing.T) {
 		t.Skip("it runs the suite again")
 	}
 	bin := t.TempDir()
-	if err := os.Symlink(storetest.Require(t, string(storetest.RedisServer)), filepath.Join(bin, string(storetest.ValkeyServer))); err != nil {
+	if err := os.Symlink(testserver.Require(t, string(testserver.RedisServer)), filepath.Join(bin, string(testserver.ValkeyServer))); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestStore$/^"+string(storetest.ValkeyServer)+"$")
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestStore$/^"+string(testserver.ValkeyServer)+"$")
 	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestStore/"+string(storetest.ValkeyServer))) || bytes.Contains(out, []byte("SKIP")) {
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestStore/"+string(testserver.ValkeyServer))) || bytes.Contains(out, []byte("SKIP")) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
 // suite runs the suite on a server.
-func suite(t *testing.T, server *storetest.Redis) {
+func suite(t *testing.T, server *testserver.Redis) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestIDsHappenOnceAcrossCrashes kills Redis while calls are on their way. Where
@@ -30,7 +30,7 @@ func TestIDsHappenOnceAcrossCrashes(t *testing.T) {
 func crashes(t *testing.T, args ...string) error {
 	t.Helper()
 	for range 5 {
-		server := storetest.StartRedis(t, args...)
+		server := testserver.StartRedis(t, args...)
 		if err := crashesOf(t, server); !server.Torn() {
 			return err
 		}
@@ -39,7 +39,7 @@ func crashes(t *testing.T, args ...string) error {
 	return errors.New("Redis restored a part of a script each time")
 }
 
-func crashesOf(t *testing.T, server *storetest.Redis) error {
+func crashesOf(t *testing.T, server *testserver.Redis) error {
 	t.Helper()
 	s := &siege{calls: 500, callers: 8, seed: 3, takes: true, open: plain, clients: besieging(t, server.Addr())}
 	reach := func() *redisstore.Store { return open(t, dial(t, server.Addr()), redisstore.Options{}) }
@@ -63,7 +63,7 @@ func crashesOf(t *testing.T, server *storetest.Redis) error {
 
 // crash kills the server and compares what it knows afterwards with what it had
 // answered before.
-func (s *siege) crash(server *storetest.Redis, reach func() *redisstore.Store) error {
+func (s *siege) crash(server *testserver.Redis, reach func() *redisstore.Store) error {
 	acknowledged := s.granted()
 	server.Kill()
 	server.Restart()

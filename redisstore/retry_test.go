@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -298,18 +299,18 @@ type lottery struct {
 	calls, lost int
 }
 
-func (l *lottery) draw(request []byte) storetest.Fault {
+func (l *lottery) draw(request []byte) testserver.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !bytes.Contains(request[:min(len(request), 32)], []byte("\r\neval")) {
-		return storetest.Pass
+		return testserver.Pass
 	}
 	l.calls++
 	if l.rng.Float64() >= faultShare {
-		return storetest.Pass
+		return testserver.Pass
 	}
 	l.lost++
-	return 1 + storetest.Fault(l.rng.IntN(int(storetest.Faults)-1))
+	return 1 + testserver.Fault(l.rng.IntN(int(testserver.Faults)-1))
 }
 
 // besieging is clients of both kinds at an address: those that keep to the
@@ -335,15 +336,15 @@ func plain(client redis.UniversalClient) (*redisstore.Store, error) {
 // proxy.
 func (s *siege) against(t *testing.T) (*redisstore.Store, error) {
 	t.Helper()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	faults := &lottery{rng: rand.New(rand.NewPCG(s.seed, 2))}
-	p := storetest.StartProxy(t, address, faults.draw)
+	p := testserver.StartProxy(t, address, faults.draw)
 	s.clients = besieging(t, p.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := s.run(ctx)
 	p.Close()
-	for f := storetest.Pass; f < storetest.Faults; f++ {
+	for f := testserver.Pass; f < testserver.Faults; f++ {
 		if p.Done(f) == 0 {
 			t.Errorf("no request met fault %d", f)
 		}

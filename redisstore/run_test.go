@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -21,7 +22,7 @@ import (
 // each, and demands the same answers, and those of memory.
 func TestRunsAnswerAsOneByOne(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	// A round is some hundred takes, each of them alone once.
 	rounds := *twinSteps / 1600
 	for id, step := range algo.Steps {
@@ -132,7 +133,7 @@ func TestRunsAreOneOperation(t *testing.T) {
 // refuses without reading them all.
 func TestManyHoldersAreCheapToRefuse(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store := open(t, client, redisstore.Options{Timeout: time.Minute})
 	l := weir.PerHour(1_000_000)
 	l.Algorithm = weir.Concurrency

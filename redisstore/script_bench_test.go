@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -16,7 +17,7 @@ import (
 // and wake-ups do not count: what the Lua itself costs. It reports the lower
 // quartile of all pipelines, because what else runs on the machine only adds.
 func BenchmarkScript(b *testing.B) {
-	client := dial(b, storetest.StartRedis(b).Addr())
+	client := dial(b, testserver.StartRedis(b).Addr())
 	ctx := context.Background()
 	run := func(name string, decisions int, command ...any) {
 		b.Run(name, func(b *testing.B) {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -33,7 +34,7 @@ func slotOf(t *testing.T, client *redis.ClusterClient, key string) int {
 // acts refused that charge several keys.
 func TestSlotsMove(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3)
+	cluster := testserver.StartCluster(t, 3)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: 5 * time.Second})
 	limit := fixedOf(1_000_000)
@@ -91,7 +92,7 @@ func TestSlotsMove(t *testing.T) {
 // TestSlotInBetween stops a slot half-way.
 func TestSlotInBetween(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 2)
+	cluster := testserver.StartCluster(t, 2)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{})
 	single := weir.Charge{Key: "single", HashTag: "moving", Limit: perDay, Cost: 1}
@@ -127,7 +128,7 @@ func TestSlotInBetween(t *testing.T) {
 // TestOnlyAffectedSlotsDegrade kills a master that has no replica.
 func TestOnlyAffectedSlotsDegrade(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	cluster := testserver.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: 3 * time.Second})
 	var well, ill []*weir.Act
@@ -157,7 +158,7 @@ func TestOnlyAffectedSlotsDegrade(t *testing.T) {
 // counted, and at most what was not replicated is granted again.
 func TestFailoverInCluster(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartReplicatedCluster(t, 3)
+	cluster := testserver.StartReplicatedCluster(t, 3)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: time.Second})
 	master := cluster.Owner(slotOf(t, client, store.KeyOf(&weir.Charge{Key: "k", Limit: perDay})))
@@ -166,7 +167,7 @@ func TestFailoverInCluster(t *testing.T) {
 
 // after takes half of a limit, kills the master when that is replicated, and takes
 // the rest.
-func after(t *testing.T, store *redisstore.Store, master *storetest.Redis) {
+func after(t *testing.T, store *redisstore.Store, master *testserver.Redis) {
 	t.Helper()
 	for range 50 {
 		if a := takeOne(store, "k"); !a.Allowed() {
@@ -196,7 +197,7 @@ func after(t *testing.T, store *redisstore.Store, master *storetest.Redis) {
 }
 
 // replicated waits until replicas have everything.
-func replicated(t *testing.T, master *storetest.Redis) {
+func replicated(t *testing.T, master *testserver.Redis) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		info, err := master.Do("INFO", "replication")
@@ -219,7 +220,7 @@ func replicated(t *testing.T, master *storetest.Redis) {
 // one that takes its place.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	for _, program := range storetest.Programs {
+	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
 			suiteOnSentinel(t, program.Sentinel(t, 1))
@@ -227,10 +228,10 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-func suiteOnSentinel(t *testing.T, sentinel *storetest.Sentinel) {
+func suiteOnSentinel(t *testing.T, sentinel *testserver.Sentinel) {
 	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: storetest.SentinelMaster, SentinelAddrs: sentinel.Addrs(), ContextTimeoutEnabled: true,
+		MasterName: testserver.SentinelMaster, SentinelAddrs: sentinel.Addrs(), ContextTimeoutEnabled: true,
 		DialTimeout: 200 * time.Millisecond,
 	})
 	t.Cleanup(func() { _ = client.Close() })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -99,7 +100,7 @@ func lives(client *redis.Client, key string, matters time.Duration) error {
 
 func TestEveryRecordIsForgottenInTime(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	if err := recordLifetimes(client, open(t, client, redisstore.Options{Prefix: "records:"})); err != nil {
 		t.Error(err)
 	}
@@ -121,7 +122,7 @@ func TestEveryRecordIsForgottenInTime(t *testing.T) {
 
 func TestEveryKeyIsForgottenInTime(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store, err := redisstore.New(client, redisstore.Options{Prefix: "ttl:"})
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +149,7 @@ func TestEveryKeyIsForgottenInTime(t *testing.T) {
 // TestHealsALostTTL removes a key's TTL behind the store's back.
 func TestHealsALostTTL(t *testing.T) {
 	t.Parallel()
-	client := dial(t, storetest.StartRedis(t).Addr())
+	client := dial(t, testserver.StartRedis(t).Addr())
 	store, err := redisstore.New(client, redisstore.Options{Prefix: "heal:"})
 	if err != nil {
 		t.Fatal(err)

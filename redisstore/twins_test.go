@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -23,7 +24,7 @@ var (
 // algorithm by itself, and all together.
 func TestTwins(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	compare := func(name string, steps int, algorithms ...weir.Algorithm) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,7 @@
-// Package storetest is what every [weir.Taker] must pass, wrapped or not: named
-// cases from the contract, random histories against an exact model, and a
-// comparison of two Takers with one another. It also starts the servers that
-// such tests need.
+// Package storetest tests implementations of [weir.Taker], stores and layers alike.
+// It holds named cases from the contract, random histories that are checked against
+// an exact model, and a comparison of two Takers with one another. It starts no
+// servers.
 package storetest
 
 import (

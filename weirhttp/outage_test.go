@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -64,7 +64,7 @@ func (l *lines) await(t *testing.T, ask func(), words ...string) {
 
 // stackOver returns a stack that has reached its store and met no outage before, as it
 // may on a machine that is late.
-func stackOver(t testing.TB, server *storetest.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
+func stackOver(t testing.TB, server *testserver.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
 	t.Helper()
 	for {
 		options := &redis.Options{Addr: server.Addr()}
@@ -96,7 +96,7 @@ func stackOver(t testing.TB, server *storetest.Redis, o redisstore.Options, logg
 // the recovery. Requests pass all the while.
 func TestHungRedis(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	for name, o := range map[string]redisstore.Options{"a client of its own": {}, "with a keeper": {Keeper: new(redisstore.Keeper)}} {
 		t.Run(name, func(t *testing.T) {
 			log := new(lines)
@@ -149,7 +149,7 @@ func TestHungRedis(t *testing.T) {
 // TestHungStoreAlone: a store without layers answers by the timeout.
 func TestHungStoreAlone(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	store, err := redisstore.New(client, redisstore.Options{})
@@ -187,7 +187,7 @@ func (a *askedUntil) Take(ctx context.Context, acts []*weir.Act) {
 // BenchmarkHungRedis stops a Redis below a middleware, and reports how long the first
 // request waits, in the middle and at worst, and how long each of the next thousand does.
 func BenchmarkHungRedis(b *testing.B) {
-	server := storetest.StartRedis(b)
+	server := testserver.StartRedis(b)
 	limits, stop := stackOver(b, server, redisstore.Options{}, slog.New(slog.DiscardHandler))
 	defer stop()
 	h := weirhttp.Middleware(newLimiter(b, limits, weir.PerHour(1_000_000_000)), weirhttp.Options{})(http.HandlerFunc(ok))

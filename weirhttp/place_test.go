@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -89,7 +89,7 @@ func TestPlaces(t *testing.T) {
 var stores = map[string]func(t *testing.T) weir.Taker{
 	"memory": func(*testing.T) weir.Taker { return frozen() },
 	"redis": func(t *testing.T) weir.Taker {
-		client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+		client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
 		t.Cleanup(func() { _ = client.Close() })
 		store, err := redisstore.New(client, redisstore.Options{})
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 var (
@@ -66,7 +66,7 @@ func TestRedisUser(t *testing.T) {
 func TestRedisUserSuffices(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	store := storetest.StartRedis(t, append([]string{"--user"}, user(t)...)...)
+	store := testserver.StartRedis(t, append([]string{"--user"}, user(t)...)...)
 	algorithms := []string{"gcra", "fixed_window", "sliding_log", "rolling_window", "sliding_counter", "token_bucket", "leaky_bucket", "concurrency"}
 	rules := "domain: all\ndescriptors:\n"
 	for _, name := range algorithms {

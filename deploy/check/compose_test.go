@@ -13,7 +13,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const composeFolder = root + "/deploy/compose"
@@ -107,7 +107,7 @@ func TestComposeWeir(t *testing.T) {
 func composed(t *testing.T, m made, project *types.Project) served {
 	t.Helper()
 	weir := service(t, project, "weir")
-	redis := storetest.StartRedis(t, service(t, project, "redis").Command[1:]...)
+	redis := testserver.StartRedis(t, service(t, project, "redis").Command[1:]...)
 	command := []string{m.binary}
 	for _, arg := range weir.Command {
 		for _, volume := range weir.Volumes {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // nobody is the user of the image and of the manifests.
@@ -19,7 +19,7 @@ func TestConfined(t *testing.T) {
 	t.Parallel()
 	m := release(t)
 	for _, program := range []string{"unshare", "mount", "setpriv", "chroot"} {
-		storetest.Require(t, program)
+		testserver.Require(t, program)
 	}
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: needs root to give it up")

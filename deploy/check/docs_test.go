@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/zip"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // block returns the first block of a page that is this test's and has a text in it.
@@ -33,9 +33,9 @@ func block(t *testing.T, page, language, text string) string {
 func TestReadmeServer(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	shell := storetest.Require(t, "bash")
-	storetest.Require(t, "curl")
-	store, dir := storetest.StartRedis(t), t.TempDir()
+	shell := testserver.Require(t, "bash")
+	testserver.Require(t, "curl")
+	store, dir := testserver.StartRedis(t), t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(rules, []byte(block(t, "README.md", "yaml", "domain: shop")), 0o644); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ trap 'kill -TERM -- -$server; wait $server || true' EXIT
 for _ in $(seq 1200); do grep -q v1/take "$1" && break; kill -0 $server; sleep 0.05; done
 grep 'curl -' "$1" >"$1.calls"
 bash -e "$1.calls"`
-	cmd := exec.Command(storetest.Require(t, "bash"), "-ec", script, "bash", printed)
+	cmd := exec.Command(testserver.Require(t, "bash"), "-ec", script, "bash", printed)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "WEIR_HTTP=127.0.0.1:0", "WEIR_GRPC=127.0.0.1:0", "WEIR_ADMIN=127.0.0.1:0")
 	out, err := cmd.CombinedOutput()

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const manifestsFolder = root + "/deploy/kubernetes"
@@ -181,7 +181,7 @@ func TestManifestsConfine(t *testing.T) {
 func TestManifestsRun(t *testing.T) {
 	t.Parallel()
 	made, m := release(t), decode(t)
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	container := m.deployment.Spec.Template.Spec.Containers[0]
 	rules := mounted(t, m.rules.Data)
 	command := []string{made.binary}

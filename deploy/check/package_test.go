@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // TestPackage installs the package in a folder, changes what administrators
@@ -15,7 +15,7 @@ import (
 func TestPackage(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	dpkg := storetest.Require(t, "dpkg")
+	dpkg := testserver.Require(t, "dpkg")
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: dpkg installs as root only, also in a folder")
 	}
@@ -121,7 +121,7 @@ func TestPackageAgain(t *testing.T) {
 // TestMaintainerScripts: they are shell, and ask for systemd before they call it.
 func TestMaintainerScripts(t *testing.T) {
 	t.Parallel()
-	shell := storetest.Require(t, "sh")
+	shell := testserver.Require(t, "sh")
 	for _, name := range []string{"postinst", "prerm", "postrm"} {
 		path := filepath.Join(root, "deploy/package", name)
 		output(t, shell, "-n", path)

@@ -29,7 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // storeTimeout is what Weir gives its store where --store-timeout says nothing else.
@@ -234,7 +234,7 @@ func (e edge) descriptors(t *testing.T, address string) []*descriptorv3.RateLimi
 func TestNginxConfiguration(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	nginx := storetest.Require(t, "nginx")
+	nginx := testserver.Require(t, "nginx")
 	project := compose(t)
 	s := serve(t, composed(t, m, project))
 	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -261,7 +261,7 @@ func TestMaterials(t *testing.T) {
 func TestReproducible(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	storetest.Require(t, "git")
+	testserver.Require(t, "git")
 	elsewhere := filepath.Join(t.TempDir(), "else", "where")
 	for _, name := range sources(t) {
 		target := filepath.Join(elsewhere, name)

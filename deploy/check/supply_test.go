@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // TestSignature verifies the checksums as docs/install.md says: they are signed by the
@@ -19,7 +19,7 @@ import (
 func TestSignature(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	storetest.Require(t, "ssh-keygen")
+	testserver.Require(t, "ssh-keygen")
 	dir := t.TempDir()
 	signature := string(read(t, filepath.Join(m.dist, "checksums.txt.sig")))
 	verify := func(key, text string) error {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -35,7 +35,7 @@ func settings(t *testing.T, path string) map[string][]string {
 func TestUnitVerified(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	analyze := storetest.Require(t, "systemd-analyze")
+	analyze := testserver.Require(t, "systemd-analyze")
 	// verify wants the programs to exist where the unit says.
 	text := strings.ReplaceAll(string(read(t, unit)), "/usr/bin/weir", m.binary)
 	copied := filepath.Join(t.TempDir(), "weir.service")

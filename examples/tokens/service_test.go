@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -27,7 +28,7 @@ var stores = map[string]func(t *testing.T) weir.Taker{
 		return memstore.New(memstore.Options{Now: storetest.NewClock().Now})
 	},
 	"redis": func(t *testing.T) weir.Taker {
-		client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+		client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
 		t.Cleanup(func() { client.Close() })
 		store, err := redisstore.New(client, redisstore.Options{})
 		if err != nil {

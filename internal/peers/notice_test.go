@@ -17,7 +17,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/peers"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -90,7 +90,7 @@ func (e *ear) joins(t *testing.T, times int) {
 	e.until(t, fmt.Sprint(times, " times joined"), func() bool { return e.joined >= times })
 }
 
-func connect(t *testing.T, server *storetest.Redis) *redis.Client {
+func connect(t *testing.T, server *testserver.Redis) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -142,7 +142,7 @@ func TestLocal(t *testing.T) {
 
 func TestRedisReachesAll(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, first := bus(t, connect(t, server), peers.RedisOptions{})
 	_, second := bus(t, connect(t, server), peers.RedisOptions{})
 	_, stranger := bus(t, connect(t, server), peers.RedisOptions{Prefix: "other:"})
@@ -167,7 +167,7 @@ func TestRedisReachesAll(t *testing.T) {
 // TestRedisHeals kills connections, and the server.
 func TestRedisHeals(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	client := connect(t, server)
 	b, e := bus(t, client, peers.RedisOptions{})
 	e.joins(t, 1)
@@ -187,7 +187,7 @@ func TestRedisHeals(t *testing.T) {
 // TestRedisNoticesSilence gives up a connection that nobody answers on any more.
 func TestRedisNoticesSilence(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	b, e := bus(t, connect(t, server), peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
 	e.joins(t, 1)
 	server.Pause()
@@ -205,7 +205,7 @@ func TestRedisNoticesSilence(t *testing.T) {
 // TestRedisLives: a connection on which nothing is said stays.
 func TestRedisLives(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	client := connect(t, server)
 	b, e := bus(t, client, peers.RedisOptions{Heartbeat: 500 * time.Millisecond})
 	e.joins(t, 1)
@@ -224,7 +224,7 @@ func TestRedisLives(t *testing.T) {
 
 func TestRedisStops(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	client := connect(t, server)
 	b, e := bus(t, client, peers.RedisOptions{})
 	b.Start()
@@ -260,7 +260,7 @@ func TestRedisRefuses(t *testing.T) {
 // everybody is.
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	client := connect(t, server)
 	var log bytes.Buffer
 	one, first := bus(t, client, peers.RedisOptions{Secret: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -10,21 +10,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir/internal/peers"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // inCluster and bySentinels are clients as the server has them.
-func inCluster(t *testing.T, c *storetest.Cluster) *redis.ClusterClient {
+func inCluster(t *testing.T, c *testserver.Cluster) *redis.ClusterClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-func bySentinels(t *testing.T, s *storetest.Sentinel) *redis.Client {
+func bySentinels(t *testing.T, s *testserver.Sentinel) *redis.Client {
 	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: storetest.SentinelMaster, SentinelAddrs: s.Addrs(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
+		MasterName: testserver.SentinelMaster, SentinelAddrs: s.Addrs(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -54,7 +54,7 @@ func eventuallyHears(t *testing.T, b peers.Bus, text string, ears ...*ear) {
 }
 
 // subscribed returns a master that somebody has subscribed to.
-func subscribed(t *testing.T, c *storetest.Cluster) *storetest.Redis {
+func subscribed(t *testing.T, c *testserver.Cluster) *testserver.Redis {
 	t.Helper()
 	for _, node := range c.Masters {
 		n, err := node.Do("PUBSUB", "NUMSUB", "weir:notice:topic")
@@ -73,7 +73,7 @@ func subscribed(t *testing.T, c *storetest.Cluster) *storetest.Redis {
 // away that subscribers were connected to.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartReplicatedCluster(t, 3)
+	cluster := testserver.StartReplicatedCluster(t, 3)
 	client := inCluster(t, cluster)
 	one, first := bus(t, client, peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
 	_, second := bus(t, inCluster(t, cluster), peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
@@ -98,7 +98,7 @@ func TestCluster(t *testing.T) {
 // reached by another one.
 func TestClusterWithoutANode(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	cluster := testserver.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	client := inCluster(t, cluster)
 	one, e := bus(t, client, peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
 	e.joins(t, 1)
@@ -109,7 +109,7 @@ func TestClusterWithoutANode(t *testing.T) {
 // TestSentinel: the master that takes over is joined.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	sentinel := storetest.StartSentinel(t, 1)
+	sentinel := testserver.StartSentinel(t, 1)
 	one, first := bus(t, bySentinels(t, sentinel), peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
 	_, second := bus(t, bySentinels(t, sentinel), peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
 	first.joins(t, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore/queue"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A ledger is what producers and consumers know of their items, by body.
@@ -169,7 +169,7 @@ func (l *ledger) audit(t *testing.T, there map[string]int64) (pushes, pops int64
 // A siege is a Redis that was killed again and again during pushes, pops and
 // acknowledgements, and what is known of them.
 type siege struct {
-	server *storetest.Redis
+	server *testserver.Redis
 	queue  *queue.Queue
 	ledger *ledger
 }
@@ -180,7 +180,7 @@ const kills, callsBetween = 5, 150
 func besiege(t *testing.T, o queue.Options) siege {
 	t.Helper()
 	for range 5 {
-		server := storetest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+		server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		q := openReal(t, server.Addr(), o)
 		s := siege{server, q, newLedger(q)}
 		if s.run(); !server.Torn() {

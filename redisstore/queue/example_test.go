@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A notification sender: every user gets at most two notifications an hour, and
@@ -101,7 +101,7 @@ func sent(ctx context.Context, store *redisstore.Store, body []byte) error {
 
 func TestCodeOfPage(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr()})
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisstore.New(client, redisstore.Options{})
 	if err == nil {
@@ -120,7 +120,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		p := new(process)
 		defer p.end()
-		address = storetest.StartRedis(p).Addr()
+		address = testserver.StartRedis(p).Addr()
 		return m.Run()
 	}())
 }

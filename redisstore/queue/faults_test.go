@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
 	"github.com/weirlimit/weir/storetest"
@@ -30,7 +31,7 @@ func everything(p *place) map[string]string {
 // TestAKeyOfAnotherTypeIsLeftAlone finds every other type under the queue's key.
 func TestAKeyOfAnotherTypeIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	limit := weir.PerHour(10)
 	plant := map[string]func(p *place, key string){
 		"string": func(p *place, key string) { p.client.Set(background, key, "x", 0) },
@@ -101,7 +102,7 @@ func TestAFullRedisIsNotPushedToButDrains(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerHour(10)
 	for name, kind := range kinds {
-		p := newPlace(t, storetest.StartRedis(t).Addr())
+		p := newPlace(t, testserver.StartRedis(t).Addr())
 		q := p.open(queue.Options{Key: name, Kind: kind, Push: &limit, Pop: &limit, Lease: time.Second})
 		pushAll(t, q, "a", "b")
 		p.client.ConfigSet(background, "maxmemory", "1")
@@ -126,7 +127,7 @@ func TestAFullRedisIsNotPushedToButDrains(t *testing.T) {
 // TestAStreamOutOfIDsIsNotCharged fails the one write that can fail by itself.
 func TestAStreamOutOfIDsIsNotCharged(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	limit := weir.PerHour(1)
 	q := p.open(queue.Options{Key: "s", Kind: queue.Stream, Push: &limit, MaxLen: 1, AtLimit: queue.Trim})
 	p.client.Do(background, "xadd", "s", "18446744073709551615-18446744073709551615", "body", "last")
@@ -182,7 +183,7 @@ func TestPermissions(t *testing.T) {
 			}
 		}
 	}
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	admin := newPlace(t, server.Addr())
 	if err := admin.client.Do(background, rules...).Err(); err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func TestLooksLeaveLimitsAlone(t *testing.T) {
 // try.
 func TestCalendarLimits(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	daily := weir.Limit{Algorithm: weir.FixedWindow, Count: 2, Period: 24 * time.Hour, TimeZone: "Europe/Paris"}
 	q := p.open(queue.Options{Key: "q", Push: &daily})
 	p.clock.Set(time.Now().Add(1000 * 24 * time.Hour))

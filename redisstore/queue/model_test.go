@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore/queue"
 	"github.com/weirlimit/weir/storetest"
@@ -272,7 +273,7 @@ func histories(p *place, kind queue.Kind, algorithm weir.Algorithm, mutate func(
 // charged for just the pushes and pops that they granted.
 func TestEveryStepIsAsTheModelSays(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	for id := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
 			continue
@@ -292,7 +293,7 @@ func TestEveryStepIsAsTheModelSays(t *testing.T) {
 // make in the Lua.
 func TestTheModelFindsMutants(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	for name, change := range map[string]struct {
 		old, with string
 		kind      queue.Kind

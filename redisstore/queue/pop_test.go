@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore/queue"
-	"github.com/weirlimit/weir/storetest"
 )
 
 var background = context.Background()
@@ -19,7 +19,7 @@ var background = context.Background()
 // each runs a test for a list and for a stream, each in a place of its own.
 func each(t *testing.T, o queue.Options, test func(p *place, q *queue.Queue, kind queue.Kind)) {
 	t.Helper()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +168,7 @@ func TestPopUnderALimit(t *testing.T) {
 // TestAStreamIsShared reads, trims and adds entries behind the queue's back.
 func TestAStreamIsShared(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	q := p.open(queue.Options{Key: "s", Kind: queue.Stream, Lease: time.Minute})
 	pushAll(t, q, "a", "b")
 	item, _ := pop(t, q)
@@ -199,7 +199,7 @@ func TestAStreamIsShared(t *testing.T) {
 // away.
 func TestWhatOthersDeletedIsClearedAway(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	q := p.open(queue.Options{Key: "s", Kind: queue.Stream, Lease: time.Minute})
 	const gone = queue.MaxDropped + 10
 	for range gone {
@@ -224,7 +224,7 @@ func TestWhatOthersDeletedIsClearedAway(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const workers, items = 10, 40
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

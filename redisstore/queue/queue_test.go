@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
 	"github.com/weirlimit/weir/storetest"
@@ -93,7 +94,7 @@ func (p *place) contents(q *queue.Queue, kind queue.Kind) []string {
 // and streams.
 func TestAtTheLimit(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	two := weir.PerHour(2)
 	for name, tc := range map[string]struct {
 		options queue.Options
@@ -152,7 +153,7 @@ func TestAtTheLimit(t *testing.T) {
 // TestAFullQueueChargesNothing refuses for want of room and then makes some.
 func TestAFullQueueChargesNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	limit := weir.PerHour(10)
 	q := p.open(queue.Options{Key: "q", Push: &limit, MaxLen: 1})
 	pushAll(t, q, "a")
@@ -168,7 +169,7 @@ func TestAFullQueueChargesNothing(t *testing.T) {
 // TestDropsAreBounded shortens a list that others have made long.
 func TestDropsAreBounded(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	for i := range 300 {
 		p.client.RPush(context.Background(), "q", i)
 	}
@@ -184,7 +185,7 @@ func TestDropsAreBounded(t *testing.T) {
 // queues of one hash tag apart.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t).Addr())
+	p := newPlace(t, testserver.StartRedis(t).Addr())
 	limit := weir.PerHour(1)
 	for _, key := range []string{"{u}mail", "{u}sms"} {
 		q := p.open(queue.Options{Key: key, Push: &limit})
@@ -206,7 +207,7 @@ func TestBudgets(t *testing.T) {
 // such that dropped something.
 func TestPushWithAnIDHappensOnce(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	one := weir.PerHour(1)
 	for name, o := range map[string]queue.Options{
 		"refuse":      {Push: &one},
@@ -297,7 +298,7 @@ func wantInvalid(t *testing.T, field string, err error) {
 // calls whose keys lie in several slots.
 func TestKeysOfAnyBytesShareASlot(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, storetest.StartRedis(t, "--cluster-enabled", "yes").Addr())
+	p := newPlace(t, testserver.StartRedis(t, "--cluster-enabled", "yes").Addr())
 	ctx := context.Background()
 	if err := p.client.Do(ctx, "cluster", "addslotsrange", 0, 16383).Err(); err != nil {
 		t.Fatal(err)

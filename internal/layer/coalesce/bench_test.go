@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -170,7 +171,7 @@ func BenchmarkRedis(b *testing.B) {
 					continue // the floor has one limit
 				}
 				b.Run(fmt.Sprintf("%s/%d/%s", load.name, callers, p.name), func(b *testing.B) {
-					address := storetest.StartRedis(b).Addr()
+					address := testserver.StartRedis(b).Addr()
 					ask := p.open(b, address, load.limits)
 					drive(b, address, callers, keys, ask)
 				})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -299,12 +300,12 @@ func drained(c *coalesce.Coalescer) {
 // has seen them. Each caller gets a typed answer, and each charge is accounted for.
 func TestServerVanishes(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
-	proxy := storetest.StartProxy(t, server.Addr(), func([]byte) storetest.Fault {
+	server := testserver.StartRedis(t)
+	proxy := testserver.StartProxy(t, server.Addr(), func([]byte) testserver.Fault {
 		if rand.IntN(4) == 0 {
-			return storetest.Fault(rand.IntN(int(storetest.Faults)))
+			return testserver.Fault(rand.IntN(int(testserver.Faults)))
 		}
-		return storetest.Pass
+		return testserver.Pass
 	})
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: true, DisableIdentity: true, Protocol: 2})
 	t.Cleanup(func() { _ = client.Close() })
@@ -347,7 +348,7 @@ func TestServerVanishes(t *testing.T) {
 // TestGrantsExactly has two processes' worth of callers share a key.
 func TestGrantsExactly(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	limit := weir.Per(1000, 24*time.Hour).MustCompile()
 	var granted atomic.Int64
 	var callers sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // BenchmarkOutage holds Redis up for two seconds below eight callers and reports
@@ -18,7 +18,7 @@ import (
 // them how late the machine woke a goroutine that did nothing but sleep, which is in
 // the longest call too. Run it with -benchtime 1x.
 func BenchmarkOutage(b *testing.B) {
-	server := storetest.StartRedis(b)
+	server := testserver.StartRedis(b)
 	taker := fallback.Wrap(remote(b, server.Addr()), fallback.Options{})
 	stop(b, taker)
 	limit := weir.PerDay(1_000_000_000).MustCompile()

@@ -14,8 +14,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // remote is a store in Redis as a server has it: acts that wait leave together,
@@ -47,7 +47,7 @@ const short = 500 * time.Millisecond
 
 func TestSuiteOnRedis(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	taker := wrap(t, remote(t, server.Addr()), fallback.Options{Patience: 10 * time.Second})
 	limit := weir.PerDay(50).MustCompile()
 	var granted atomic.Int64
@@ -72,18 +72,18 @@ func TestSuiteOnRedis(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1_000_000).MustCompile()
-	for fault := storetest.Refuse; fault < storetest.Faults; fault++ {
+	for fault := testserver.Refuse; fault < testserver.Faults; fault++ {
 		t.Run(fmt.Sprint(fault), func(t *testing.T) {
 			t.Parallel()
-			server := storetest.StartRedis(t)
+			server := testserver.StartRedis(t)
 			var on atomic.Bool
 			var scripts atomic.Int64
-			proxy := storetest.StartProxy(t, server.Addr(), func(request []byte) storetest.Fault {
+			proxy := testserver.StartProxy(t, server.Addr(), func(request []byte) testserver.Fault {
 				if on.Load() && strings.Contains(strings.ToLower(string(request[:min(64, len(request))])), "eval") {
 					scripts.Add(1)
 					return fault
 				}
-				return storetest.Pass
+				return testserver.Pass
 			})
 			taker := wrap(t, remote(t, proxy.Addr()), fallback.Options{Patience: short})
 			charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
@@ -112,13 +112,13 @@ func TestFaults(t *testing.T) {
 // get anything but decisions.
 func TestCrashAndPause(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]struct{ begin, end func(*storetest.Redis) }{
-		"kill -9": {(*storetest.Redis).Kill, (*storetest.Redis).Restart},
-		"stop":    {(*storetest.Redis).Pause, (*storetest.Redis).Resume},
+	for name, fault := range map[string]struct{ begin, end func(*testserver.Redis) }{
+		"kill -9": {(*testserver.Redis).Kill, (*testserver.Redis).Restart},
+		"stop":    {(*testserver.Redis).Pause, (*testserver.Redis).Resume},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := storetest.StartRedis(t)
+			server := testserver.StartRedis(t)
 			taker := wrap(t, remote(t, server.Addr()), fallback.Options{Patience: short / 5})
 			limit := weir.PerDay(1_000_000_000).MustCompile()
 			ctx, cancel := context.WithCancel(context.Background())
@@ -153,7 +153,7 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	const instances, n = 3, 30
 	for _, before := range []int{0, 12, 30} {
-		server := storetest.StartRedis(t)
+		server := testserver.StartRedis(t)
 		limit := weir.Limit{Algorithm: weir.FixedWindow, Count: n, Period: 24 * time.Hour, Anchor: weir.AnchorFirst}.MustCompile()
 		charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 		var fleet []*fallback.Taker

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -23,7 +24,7 @@ var attackKeys = flag.Int("attack-keys", 20_000, "random keys that are sent at a
 // and who was there before is not hurt.
 func TestAttack(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: storetest.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
 	if err != nil {

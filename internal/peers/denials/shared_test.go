@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/peers/denials"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -71,7 +72,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 
 func TestAResetElsewhereIsHeard(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	one, other := start(t, address), start(t, address)
 	limit := (&weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
 	for round := range 3 {
@@ -91,7 +92,7 @@ func TestAResetElsewhereIsHeard(t *testing.T) {
 // A connection that breaks may have lost messages: what is known ends with it.
 func TestABrokenConnectionIsHealed(t *testing.T) {
 	t.Parallel()
-	address := storetest.StartRedis(t).Addr()
+	address := testserver.StartRedis(t).Addr()
 	one := start(t, address)
 	limit := (&weir.Limit{Count: 1, Period: time.Hour}).MustCompile()
 	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
@@ -112,7 +113,7 @@ func TestOddMessages(t *testing.T) {
 	t.Parallel()
 	bus := new(peers.Local)
 	sharer := denials.New(bus, nil)
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	under, err := redisstore.New(client, redisstore.Options{})

@@ -15,8 +15,8 @@ import (
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/peers/overrides"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.
@@ -44,7 +44,7 @@ type deaf struct{}
 func (deaf) Publish(context.Context, string, []byte) error { return nil }
 func (deaf) Subscribe(string, peers.Subscriber)            {}
 
-func start(t *testing.T, server *storetest.Redis, o overrides.Options) *instance {
+func start(t *testing.T, server *testserver.Redis, o overrides.Options) *instance {
 	t.Helper()
 	return startOn(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true}), o)
 }
@@ -139,7 +139,7 @@ var (
 // later.
 func TestSpreads(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
 	stranger := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Prefix: "other:"})
 	must(t, one.set("a\x00{}", fast))
@@ -164,7 +164,7 @@ func TestSpreads(t *testing.T) {
 // TestPolls: what was not heard is found all the same.
 func TestPolls(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one := start(t, server, overrides.Options{Poll: seldom})
 	other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Bus: deaf{}})
 	must(t, one.set("k", fast))
@@ -177,7 +177,7 @@ func TestPolls(t *testing.T) {
 // back.
 func TestHeals(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
 	must(t, one.set("before", nil))
 	other.learns(t, `"before" none`)
@@ -189,7 +189,7 @@ func TestHeals(t *testing.T) {
 // TestAway: with Redis away a change holds at once, and is told when it is back.
 func TestAway(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: 20 * time.Millisecond}), start(t, server, overrides.Options{Poll: 20 * time.Millisecond})
 	must(t, one.set("old", fast))
 	other.learns(t, `"old" 100/min burst 20`)
@@ -215,7 +215,7 @@ func TestAway(t *testing.T) {
 // ended.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
 	must(t, one.set("kept", fast))
 	must(t, one.set("ended", fast))
@@ -264,7 +264,7 @@ func (i *instance) takesOver(t *testing.T, replica []string) {
 // it by those who connect anew.
 func TestForgottenInPart(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
 	must(t, one.set("replicated", nil))
 	replica := one.replica(t)
@@ -284,7 +284,7 @@ func TestForgottenInPart(t *testing.T) {
 // though it is no more than those that are known.
 func TestAsManyChanges(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
 	must(t, one.set("replicated", nil))
 	replica := one.replica(t)
@@ -303,7 +303,7 @@ func TestAsManyChanges(t *testing.T) {
 // everything there ends by itself.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one := start(t, server, overrides.Options{Poll: seldom, Max: 2})
 	must(t, one.set("a", nil))
 	soon := override.Override{Key: "b", Until: time.Now().Add(300 * time.Millisecond)}
@@ -335,7 +335,7 @@ func TestBounded(t *testing.T) {
 // TestPassesOverStrangers: values that another program wrote do no harm.
 func TestPassesOverStrangers(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
 	must(t, one.client.HSet(context.Background(), "weir:override:{override}:limits",
 		"=x", "?", "=y", `{"limit":"many","until_ms":99999999999999}`, "=z", `{"limit":"1/d","until_ms":1}`, "version", "strange").Err())

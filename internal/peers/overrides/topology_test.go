@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir/internal/peers/overrides"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A fleet makes instances in one topology, and takes away the server that has the
@@ -19,7 +19,7 @@ type fleet struct {
 }
 
 func clusterFleet(t *testing.T) fleet {
-	cluster := storetest.StartReplicatedCluster(t, 3)
+	cluster := testserver.StartReplicatedCluster(t, 3)
 	dial := func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true})
 	}
@@ -33,10 +33,10 @@ func clusterFleet(t *testing.T) fleet {
 }
 
 func sentinelFleet(t *testing.T) fleet {
-	sentinel := storetest.StartSentinel(t, 1)
+	sentinel := testserver.StartSentinel(t, 1)
 	return fleet{func() redis.UniversalClient {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: storetest.SentinelMaster, SentinelAddrs: sentinel.Addrs(), MaxRetries: -1, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
+			MasterName: testserver.SentinelMaster, SentinelAddrs: sentinel.Addrs(), MaxRetries: -1, DialTimeout: time.Second, DialerRetries: 1, ContextTimeoutEnabled: true,
 		})
 	}, sentinel.Master.Kill}
 }

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // addrOf is where an app serves a protocol, nowhere if it does not.
@@ -193,7 +193,7 @@ func TestAdminOverridesSurviveAReload(t *testing.T) {
 // that comes later.
 func TestAdminSpreads(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	options := Options{Store: server.URL(), Admin: AdminOptions{Address: "127.0.0.1:0"}}
 	one, other := start(t, options), start(t, options)
 	if status, body := post(t, one, "/v1/key/block", `{`+alice+`}`); status != http.StatusOK || !strings.Contains(body, `"spread": "all"`) {

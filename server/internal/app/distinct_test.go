@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const fewKeys = `
@@ -25,7 +25,7 @@ descriptors:
 // instance says so, and who was there before is served, also after a reload.
 func TestKeysAreBounded(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	config := filepath.Join(t.TempDir(), "shop.yaml")
 	write := func(text string) {
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const failureRules = `domain: shop
@@ -56,7 +56,7 @@ func askRLS(t *testing.T, app *App, key string) string {
 // TestOnStoreFailure takes the store away and asks at every door.
 func TestOnStoreFailure(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	file := rulesFor(t, failureRules)
 	strict := start(t, Options{Store: server.URL(), Config: file, RESP: "127.0.0.1:0", Fallback: FallbackOptions{Instances: 2}})
 	lenient := start(t, Options{Store: server.URL(), Config: file, Fallback: FallbackOptions{OnStoreFailure: "allow"}})
@@ -149,7 +149,7 @@ func TestPolicyOfOverriddenKeys(t *testing.T) {
 // instances, and so every share, by words of his own or by repeating theirs.
 func TestForgedInstances(t *testing.T) {
 	t.Parallel()
-	redisServer := storetest.StartRedis(t)
+	redisServer := testserver.StartRedis(t)
 	secret := passwordFile(t, "a secret of the store")
 	one := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
 	two := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})

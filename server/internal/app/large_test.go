@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const largeRules = `
@@ -110,7 +110,7 @@ func TestRequestsAreAsLargeAsEnvoys(t *testing.T) {
 	if len(one) != rules.MaxValueBytes {
 		t.Fatal(len(one))
 	}
-	for name, store := range map[string]string{"memory": "memory", "Redis": storetest.StartRedis(t).URL()} {
+	for name, store := range map[string]string{"memory": "memory", "Redis": testserver.StartRedis(t).URL()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			app := start(t, Options{Store: store, Config: rulesFor(t, largeRules), Timeout: 4 * time.Second})
@@ -214,7 +214,7 @@ func TestLargerRequestsAreRefused(t *testing.T) {
 // TestLargeRequestsHoldRedisShortly: many descriptors leave in several script calls.
 func TestLargeRequestsHoldRedisShortly(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	app := start(t, Options{Store: redis.URL(), Config: rulesFor(t, largeRules), Timeout: 4 * time.Second})
 	if _, err := envoyAsks(t, app, large("plain", "before")); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/dashboard"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func TestClusterView(t *testing.T) {
@@ -107,7 +107,7 @@ func TestNodesAreAskedAtATime(t *testing.T) {
 // may not look.
 func TestClusterNodes(t *testing.T) {
 	t.Parallel()
-	cluster := storetest.StartReplicatedCluster(t, 3)
+	cluster := testserver.StartReplicatedCluster(t, 3)
 	app := start(t, Options{Store: cluster.URL()})
 	roles := func(all []dashboard.Node) (masters, replicas, bad int) {
 		for _, n := range all {
@@ -142,7 +142,7 @@ func TestClusterNodes(t *testing.T) {
 // TestNodesMayNotBeLookedAt: it is said what is missing, and nothing is wrong.
 func TestNodesMayNotBeLookedAt(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	if _, err := redis.Do("ACL", "SETUSER", "weir", "on", ">password", "~*", "&*", "+@all", "-info"); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestNodesMayNotBeLookedAt(t *testing.T) {
 // TestInstancesAreTold: as they count themselves, or as the operator says.
 func TestInstancesAreTold(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	one, _ := start(t, Options{Store: redis.URL()}), start(t, Options{Store: redis.URL()})
 	eventually(t, func() error {
 		if got := one.instancesKnown(); got != "2 share this store" {

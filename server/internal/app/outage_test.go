@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // TestReadinessDuringAnOutage: the server says that the store is unreachable and why, also
@@ -15,15 +15,15 @@ import (
 func TestReadinessDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
-		begin, end func(*storetest.Redis)
+		begin, end func(*testserver.Redis)
 		cause      string
 	}{
-		"killed": {(*storetest.Redis).Kill, (*storetest.Redis).Restart, ""},
-		"hung":   {(*storetest.Redis).Pause, (*storetest.Redis).Resume, "no reply for "},
+		"killed": {(*testserver.Redis).Kill, (*testserver.Redis).Restart, ""},
+		"hung":   {(*testserver.Redis).Pause, (*testserver.Redis).Resume, "no reply for "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			redis := storetest.StartRedis(t)
+			redis := testserver.StartRedis(t)
 			app := start(t, Options{Store: redis.URL(), Fallback: FallbackOptions{StoreSilence: DefaultStoreSilence}})
 			if status, body := get(t, app, "/readyz"); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) || !strings.Contains(body, `{"name":"store","ok":true}`) {
 				t.Fatalf("readyz: %d %s", status, body)

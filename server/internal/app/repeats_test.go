@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -50,7 +51,7 @@ WARN msg="fails too" left_out=2`
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log lines
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	app := start(t, Options{
 		Store: server.URL(), Config: rulesFor(t, failureRules), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Fallback: FallbackOptions{StoreTimeout: time.Second},

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 func TestOpenStoreRefuses(t *testing.T) {
@@ -143,7 +143,7 @@ func TestStoreAwayAtStart(t *testing.T) {
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: "redis://" + server.Addr() + "/0"})
 	for i, app := range []*App{one, other, one, other, one} {
 		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
@@ -159,7 +159,7 @@ func TestRedis(t *testing.T) {
 
 func TestRedisComesLater(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	server.Kill()
 	app := start(t, Options{Store: server.URL()})
 	if status, body := details(t, app); status != http.StatusServiceUnavailable {
@@ -184,7 +184,7 @@ func TestRedisComesLater(t *testing.T) {
 // TestStorePrefixAndSecret looks at the keys that a call leaves.
 func TestStorePrefixAndSecret(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)

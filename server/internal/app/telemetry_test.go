@@ -19,8 +19,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/tracing"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // figure reads one number from /metrics.
@@ -91,7 +91,7 @@ func TestMetricsOfCalls(t *testing.T) {
 // TestMetricsOfRedis: calls leave together, and the store's figures are its own.
 func TestMetricsOfRedis(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	app := start(t, Options{Store: "redis://" + redis.Addr()})
 	get(t, app, "/v1/auth?domain=demo&user=alice")
 	for name, want := range map[string]float64{"weir_coalesce_acts_total": 1, "weir_store_acts": 1, "weir_redis_foreign_values_total": 0} {

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // An issuer signs certificates for tests.
@@ -272,7 +272,7 @@ func TestRefusesWrongTLS(t *testing.T) {
 // returns its address.
 func redisByTLS(t *testing.T, i *issuer, name string) string {
 	t.Helper()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	pair, err := tls.LoadX509KeyPair(i.pair(name))
 	if err != nil {
 		t.Fatal(err)

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // topologies are the stores in Redis that are more than one server.
 func topologies(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
-		"cluster":  storetest.StartCluster(t, 3).URL(),
-		"sentinel": storetest.StartSentinel(t, 1).URL(),
+		"cluster":  testserver.StartCluster(t, 3).URL(),
+		"sentinel": testserver.StartSentinel(t, 1).URL(),
 	}
 }
 
@@ -62,7 +62,7 @@ func eventually(t *testing.T, holds func() error) {
 // TestStorePasswordFile changes a password while connections are open, and after.
 func TestStorePasswordFile(t *testing.T) {
 	t.Parallel()
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	file := filepath.Join(t.TempDir(), "password")
 	change := func(password string) {
 		if _, err := server.Do("ACL", "SETUSER", "weir", "on", "resetpass", ">"+password, "~*", "&*", "+@all"); err != nil {
@@ -104,10 +104,10 @@ func TestStorePasswordFile(t *testing.T) {
 // ready; one that works badly is told.
 func TestFindingsInReadiness(t *testing.T) {
 	t.Parallel()
-	for want, server := range map[string]*storetest.Redis{
-		"503 a node of a cluster": storetest.StartRedis(t, "--cluster-enabled", "yes"),
-		"503 a replica":           storetest.StartRedis(t, "--replicaof", "127.0.0.1 1"),
-		"200 allkeys-lru":         storetest.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"),
+	for want, server := range map[string]*testserver.Redis{
+		"503 a node of a cluster": testserver.StartRedis(t, "--cluster-enabled", "yes"),
+		"503 a replica":           testserver.StartRedis(t, "--replicaof", "127.0.0.1 1"),
+		"200 allkeys-lru":         testserver.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"),
 	} {
 		app := start(t, Options{Store: server.URL()})
 		status, body := details(t, app)

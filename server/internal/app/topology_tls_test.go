@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A secured store is one that wants to know who comes: by a certificate where it
 // speaks TLS, and by a user's password.
 type secured struct {
 	url     string // without a user
-	servers []*storetest.Redis
+	servers []*testserver.Redis
 	// sentinels have a user of their own.
-	sentinels []*storetest.Redis
+	sentinels []*testserver.Redis
 	byTLS     bool
 }
 
@@ -33,7 +33,7 @@ const storeUser, storePassword, sentinelPassword = "weir", "the%/store's", "the/
 // guard makes the user on all servers.
 func (s *secured) guard(t *testing.T) {
 	t.Helper()
-	for password, servers := range map[string][]*storetest.Redis{storePassword: s.servers, sentinelPassword: s.sentinels} {
+	for password, servers := range map[string][]*testserver.Redis{storePassword: s.servers, sentinelPassword: s.sentinels} {
 		for _, r := range servers {
 			if _, err := r.Do("ACL", "SETUSER", storeUser, "on", ">"+password, "~weir:*", "&weir:*", "&*", "+@all"); err != nil {
 				t.Fatal(err)
@@ -67,16 +67,16 @@ func secret(t *testing.T, text string) string {
 }
 
 // securedStores starts one for each topology.
-func securedStores(t *testing.T, files storetest.TLS) map[string]secured {
+func securedStores(t *testing.T, files testserver.TLS) map[string]secured {
 	t.Helper()
 	one, cluster, sentinel := files.Redis(t), files.Cluster(t, 3), files.Sentinel(t, 1)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
-	local := storetest.StartRedis(t, "--unixsocket", socket)
+	local := testserver.StartRedis(t, "--unixsocket", socket)
 	return map[string]secured{
-		"one":      {url: one.TLSURL(), servers: []*storetest.Redis{one}, byTLS: true},
+		"one":      {url: one.TLSURL(), servers: []*testserver.Redis{one}, byTLS: true},
 		"cluster":  {url: cluster.URL(), servers: cluster.Masters, byTLS: true},
 		"sentinel": {url: sentinel.URL(), servers: append(sentinel.Replicas, sentinel.Master), sentinels: sentinel.Sentinels, byTLS: true},
-		"socket":   {url: "unix://" + socket, servers: []*storetest.Redis{local}},
+		"socket":   {url: "unix://" + socket, servers: []*testserver.Redis{local}},
 	}
 }
 
@@ -88,7 +88,7 @@ func TestSecuredStores(t *testing.T) {
 	var certs, strangers [2]string
 	certs[0], certs[1] = i.pair("127.0.0.1")
 	strangers[0], strangers[1] = other.pair("127.0.0.1")
-	for name, store := range securedStores(t, storetest.TLS{Cert: certs[0], Key: certs[1], CA: i.file}) {
+	for name, store := range securedStores(t, testserver.TLS{Cert: certs[0], Key: certs[1], CA: i.file}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store.guard(t)
@@ -150,9 +150,9 @@ func TestWrongTopology(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	cert, key := i.pair("127.0.0.1")
-	plain := storetest.StartRedis(t)
-	node := storetest.StartRedis(t, "--cluster-enabled", "yes")
-	byTLS := storetest.TLS{Cert: cert, Key: key, CA: i.file}.Redis(t)
+	plain := testserver.StartRedis(t)
+	node := testserver.StartRedis(t, "--cluster-enabled", "yes")
+	byTLS := testserver.TLS{Cert: cert, Key: key, CA: i.file}.Redis(t)
 	for name, c := range map[string]struct {
 		url  string
 		want []string
@@ -161,7 +161,7 @@ func TestWrongTopology(t *testing.T) {
 		"sentinels, and it is none":  {"redis+sentinel://main@" + plain.Addr(), []string{"store", "no sentinel", "redis://"}},
 		"one, and it is a cluster":   {"redis://" + node.Addr(), []string{"cluster"}},
 		"no TLS, and it wants it":    {strings.Replace(byTLS.TLSURL(), "rediss", "redis", 1), []string{"store", "rediss://"}},
-		"sentinels without a master": {"redis+sentinel://other@" + storetest.StartSentinel(t, 0).Addrs()[0], []string{"store", "no master"}},
+		"sentinels without a master": {"redis+sentinel://other@" + testserver.StartSentinel(t, 0).Addrs()[0], []string{"store", "no master"}},
 	} {
 		status, body := details(t, start(t, Options{Timeout: patientTimeout, Store: c.url + patientClient}))
 		for _, want := range c.want {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // inside tells this program that it runs in a network of its own.
@@ -36,7 +36,7 @@ func TestBlackHole(t *testing.T) {
 		return
 	}
 	for _, program := range []string{"unshare", "ip", "tc"} {
-		storetest.Require(t, program)
+		testserver.Require(t, program)
 	}
 	if err := exec.Command("unshare", "-n", "sh", "-c", "ip link set lo up && "+swallow).Run(); err != nil {
 		t.Skipf("no network of its own here: %v", err)
@@ -69,8 +69,8 @@ func TestBlackHole(t *testing.T) {
 
 // packets swallows them all.
 var packets = vanishing{
-	func(t *testing.T, _ *storetest.Redis) { shell(t, swallow) },
-	func(t *testing.T, _ *storetest.Redis) { shell(t, "tc qdisc del dev lo root") },
+	func(t *testing.T, _ *testserver.Redis) { shell(t, swallow) },
+	func(t *testing.T, _ *testserver.Redis) { shell(t, "tc qdisc del dev lo root") },
 }
 
 // lateBlackHole is one of the latenesses, in a network of its own.

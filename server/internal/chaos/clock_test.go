@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A steppedClock is the wall clock of a Redis, moved by what stands in a file. Its
@@ -38,7 +38,7 @@ func compile(name, source string) (string, error) {
 
 func newSteppedClock(t *testing.T) *steppedClock {
 	t.Helper()
-	storetest.Require(t, "cc")
+	testserver.Require(t, "cc")
 	library, err := shim()
 	if err != nil {
 		t.Fatalf("cc: %v", err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A crash is a way in which Redis dies, over and over, and what it may forget.
@@ -197,7 +197,7 @@ var syncShim = sync.OnceValues(func() (string, error) {
 
 func newDisk(t *testing.T) *disk {
 	t.Helper()
-	storetest.Require(t, "cc")
+	testserver.Require(t, "cc")
 	library, err := syncShim()
 	if err != nil {
 		t.Fatalf("cc: %v", err)

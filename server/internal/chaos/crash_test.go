@@ -20,6 +20,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -55,7 +56,7 @@ func (i *instance) take(t *testing.T, client *http.Client, key string, cost int6
 func TestKilledWithAShare(t *testing.T) {
 	t.Parallel()
 	const count, share = 10_000, 1_000 // of the key leased; a tenth of it
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	dies, stays := serve(t, store.URL()), serve(t, store.URL())
 	client := newClient(t)
 	granted, leased := int64(0), 0
@@ -91,7 +92,7 @@ func TestKilledWithAShare(t *testing.T) {
 func TestKilledInItsPlace(t *testing.T) {
 	t.Parallel()
 	const places = 3
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	dies, stays := serve(t, store.URL(), "--deny-cache-entries", "0"), serve(t, store.URL(), "--deny-cache-entries", "0")
 	client := newClient(t)
 	for range places {
@@ -126,7 +127,7 @@ func TestKilledInItsPlace(t *testing.T) {
 func TestStampede(t *testing.T) {
 	t.Parallel()
 	const crowd, fits = 10_000, 1_000
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	// This is about exactness; a busy machine takes its time.
 	url := store.URL() + "?read_timeout=20s&write_timeout=20s&pool_timeout=20s&dial_timeout=5s"
 	var services []rlsv3.RateLimitServiceClient
@@ -175,7 +176,7 @@ func TestStampede(t *testing.T) {
 func TestStampedeOfGoroutines(t *testing.T) {
 	t.Parallel()
 	const crowd, fits = 10_000, 1_000
-	server := storetest.StartRedis(t)
+	server := testserver.StartRedis(t)
 	var under, most atomic.Int64
 	counted := hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		n := under.Add(1)

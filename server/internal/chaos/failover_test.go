@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // What is promised of a failover by sentinels that wait for half a second.
@@ -59,12 +59,12 @@ type failover struct {
 
 func (f *failover) run(t *testing.T) (late time.Duration) {
 	control := startControl()
-	var s *storetest.Sentinel
+	var s *testserver.Sentinel
 	f.world = newWorld(t, makeup{ask: only("book"), callers: 8, tail: 2 * time.Second, start: func(w *world) place {
-		s = storetest.StartSentinel(w.t, 1)
+		s = testserver.StartSentinel(w.t, 1)
 		f.link = layWire(w.t, s)
 		w.node(s.Replicas[0])
-		return place{addrs: s.Addrs(), master: storetest.SentinelMaster}
+		return place{addrs: s.Addrs(), master: testserver.SentinelMaster}
 	}})
 	f.load(1, func(w *world) { f.strike(s) })
 	f.report(t)
@@ -72,7 +72,7 @@ func (f *failover) run(t *testing.T) (late time.Duration) {
 }
 
 // strike stalls the link for a while, kills the master, and waits for the replica.
-func (f *failover) strike(s *storetest.Sentinel) {
+func (f *failover) strike(s *testserver.Sentinel) {
 	time.Sleep(time.Second) // for something to lose
 	f.until("callers are granted", func() bool { return f.world.paid.Load() > 100 })
 	before := f.world.paid.Load()
@@ -91,7 +91,7 @@ func (f *failover) strike(s *storetest.Sentinel) {
 	f.replaced = f.history.now()
 	_, port, _ := net.SplitHostPort(s.Replicas[0].Addr())
 	f.until("a sentinel says so", func() bool {
-		master, err := s.Sentinels[0].Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", storetest.SentinelMaster)
+		master, err := s.Sentinels[0].Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", testserver.SentinelMaster)
 		return err == nil && strings.Contains(master, port)
 	})
 	f.named = f.history.now()
@@ -158,7 +158,7 @@ type wire struct {
 }
 
 // layWire has the replica follow its master through a wire, and the sentinels be quick.
-func layWire(t *testing.T, s *storetest.Sentinel) *wire {
+func layWire(t *testing.T, s *testserver.Sentinel) *wire {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +168,7 @@ func layWire(t *testing.T, s *storetest.Sentinel) *wire {
 	w.ends.Go(w.accept)
 	t.Cleanup(w.cut)
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	do := func(r *storetest.Redis, args ...string) string {
+	do := func(r *testserver.Redis, args ...string) string {
 		reply, err := r.Do(args...)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func layWire(t *testing.T, s *storetest.Sentinel) *wire {
 		return reply
 	}
 	for _, sentinel := range s.Sentinels {
-		do(sentinel, "SENTINEL", "SET", storetest.SentinelMaster, "down-after-milliseconds", strconv.FormatInt(suspects.Milliseconds(), 10))
+		do(sentinel, "SENTINEL", "SET", testserver.SentinelMaster, "down-after-milliseconds", strconv.FormatInt(suspects.Milliseconds(), 10))
 	}
 	do(s.Replicas[0], "REPLICAOF", "127.0.0.1", port)
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(lead / 10) {

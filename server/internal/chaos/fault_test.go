@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A fault is something that happens to a store while callers ask, and what is
@@ -37,12 +37,12 @@ const struck = 250 * time.Millisecond // how long a fault lasts
 // faults are all that happens to one Redis.
 var faults = []fault{
 	{"no fault", "every promise of the contract", makeup{}, func(*world) { time.Sleep(struck) }, granted},
-	{"connection refused", "nothing charged that was not granted", makeup{}, network(storetest.Refuse), unknown},
-	{"reply dropped", "charged once or unknown, ids once", makeup{}, network(storetest.Drop), unknown},
-	{"connection reset", "charged once or unknown, ids once", makeup{}, network(storetest.Reset), unknown},
-	{"reply cut", "charged once or unknown, ids once", makeup{}, network(storetest.Cut), unknown},
-	{"reply late", "charged once or unknown, ids once", makeup{}, network(storetest.Delay), unknown},
-	{"request late", "charged once or unknown, ids once", makeup{}, network(storetest.Late), unknown},
+	{"connection refused", "nothing charged that was not granted", makeup{}, network(testserver.Refuse), unknown},
+	{"reply dropped", "charged once or unknown, ids once", makeup{}, network(testserver.Drop), unknown},
+	{"connection reset", "charged once or unknown, ids once", makeup{}, network(testserver.Reset), unknown},
+	{"reply cut", "charged once or unknown, ids once", makeup{}, network(testserver.Cut), unknown},
+	{"reply late", "charged once or unknown, ids once", makeup{}, network(testserver.Delay), unknown},
+	{"request late", "charged once or unknown, ids once", makeup{}, network(testserver.Late), unknown},
 	{"10 ms slow", "no error", makeup{}, slow(10 * time.Millisecond), granted},
 	{"stalled", "no answer from a store that is away", makeup{}, stall, unknown},
 	{"SIGSTOP", "no answer from a store that is away", makeup{}, suspend, unknown},
@@ -126,13 +126,13 @@ func (w *world) summary() string {
 }
 
 // network afflicts one request in five.
-func network(f storetest.Fault) func(*world) {
+func network(f testserver.Fault) func(*world) {
 	return func(w *world) {
-		afflict := func([]byte) storetest.Fault {
+		afflict := func([]byte) testserver.Fault {
 			if rand.IntN(5) == 0 {
 				return f
 			}
-			return storetest.Pass
+			return testserver.Pass
 		}
 		w.proxied.Store(&afflict)
 		time.Sleep(struck)
@@ -142,7 +142,7 @@ func network(f storetest.Fault) func(*world) {
 
 func slow(d time.Duration) func(*world) {
 	return func(w *world) {
-		wait := func([]byte) storetest.Fault { time.Sleep(d); return storetest.Pass }
+		wait := func([]byte) testserver.Fault { time.Sleep(d); return testserver.Pass }
 		w.proxied.Store(&wait)
 		time.Sleep(struck)
 		w.proxied.Store(&calm)
@@ -158,7 +158,7 @@ func stallFor(d time.Duration) func(*world) {
 
 func (w *world) stall(d time.Duration) {
 	healed := make(chan struct{})
-	hold := func([]byte) storetest.Fault { <-healed; return storetest.Pass }
+	hold := func([]byte) testserver.Fault { <-healed; return testserver.Pass }
 	w.proxied.Store(&hold)
 	time.Sleep(5 * time.Millisecond) // for those that had passed
 	back := w.history.absent()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // shared is a limit that three servers share, as in the rules file.
@@ -27,7 +27,7 @@ func TestThreeServers(t *testing.T) {
 	if *full {
 		before, away, after = 2*time.Second, 5*time.Second, 12*time.Second
 	}
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	h := newHistory()
 	ctx, enough := context.WithCancel(t.Context())
 	var asking sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // hotCallers charge one key.
@@ -23,7 +23,7 @@ const hotCallers = 8
 // to master: nobody gets an error, and nothing is lost or charged twice.
 func TestHotSlotMoves(t *testing.T) {
 	t.Parallel()
-	var c *storetest.Cluster
+	var c *testserver.Cluster
 	w := newWorld(t, makeup{start: onCluster(&c), ask: only("book")})
 	w.history.note(w.history.ask(t.Context(), w.direct, op{subject: w.ask[0], key: "book", cost: 1}))
 	slot := w.onlySlot(c)
@@ -65,7 +65,7 @@ func TestHotSlotMoves(t *testing.T) {
 }
 
 // onlySlot is the slot of the only key that there is.
-func (w *world) onlySlot(c *storetest.Cluster) int {
+func (w *world) onlySlot(c *testserver.Cluster) int {
 	w.t.Helper()
 	for _, master := range c.Masters {
 		if slots := w.slots(master); len(slots) > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -330,7 +331,7 @@ func straight(t *testing.T, where place) weir.Taker {
 
 // running returns once a Redis answers, which is the first that anybody can know of its
 // running again.
-func running(t *testing.T, r *storetest.Redis) {
+func running(t *testing.T, r *testserver.Redis) {
 	t.Helper()
 	client := redis.NewClient(place{addrs: []string{r.Addr()}}.options(startTimeout).Simple())
 	defer client.Close()
@@ -342,7 +343,7 @@ func running(t *testing.T, r *storetest.Redis) {
 // frozenRedis stops Redis for 80 ms a few times.
 func frozenRedis(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
 	enough := h.crowdOf(4, time.Millisecond, h.books(f))
 	for range more(3, 10) {
@@ -379,7 +380,7 @@ func frozenRedis(t *testing.T, l layers) verdict {
 // other.
 func usedUp(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	f := l.open(t, "redis://"+r.Addr())
 	ctx, thawed := context.WithCancel(t.Context())
 	var freezing sync.WaitGroup
@@ -445,12 +446,12 @@ func (h *history) during(o *op, after time.Duration) bool {
 
 // A vanishing takes a store away, and brings it back.
 type vanishing struct {
-	begin, end func(*testing.T, *storetest.Redis)
+	begin, end func(*testing.T, *testserver.Redis)
 }
 
 var redisStops = vanishing{
-	func(_ *testing.T, r *storetest.Redis) { r.Pause() },
-	func(t *testing.T, r *storetest.Redis) { r.Resume(); running(t, r) },
+	func(_ *testing.T, r *testserver.Redis) { r.Pause() },
+	func(t *testing.T, r *testserver.Redis) { r.Resume(); running(t, r) },
 }
 
 const (
@@ -462,7 +463,7 @@ const (
 // vanished takes the store away from under many callers.
 func vanished(t *testing.T, l layers, what vanishing) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
 	enough := h.crowdOf(manyCallers, 8*time.Millisecond, h.books(f))
 	time.Sleep(200 * time.Millisecond)
@@ -540,7 +541,7 @@ var taken = &subject{"slots", limit(weir.Limit{Algorithm: weir.Concurrency, Coun
 // slotsInStalls takes and releases slots while Redis stops now and then.
 func slotsInStalls(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	l = l.impatient()
 	f, h := l.open(t, "redis://"+r.Addr()), newHistory()
 	var held, most, turns, meanwhile, ids atomic.Int64
@@ -593,12 +594,12 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 // some replies are late.
 func retriedIDs(t *testing.T, l layers, part float64) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
-	proxy := storetest.StartProxy(t, r.Addr(), func([]byte) storetest.Fault {
+	r := testserver.StartRedis(t)
+	proxy := testserver.StartProxy(t, r.Addr(), func([]byte) testserver.Fault {
 		if rand.Float64() < part {
-			return storetest.Slow
+			return testserver.Slow
 		}
-		return storetest.Pass
+		return testserver.Pass
 	})
 	l = l.impatient()
 	h := newHistory()
@@ -639,7 +640,7 @@ func retriedIDs(t *testing.T, l layers, part float64) verdict {
 // oneStall stops Redis once, for less than an outage takes.
 func oneStall(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
 	enough := h.crowdOf(16, 16*time.Millisecond, h.books(f))
 	time.Sleep(300 * time.Millisecond)

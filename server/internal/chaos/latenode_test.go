@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -47,7 +48,7 @@ func oneNode(raw weir.Taker) weir.Taker {
 // oneMaster kills one master of three, which keep on disk what they answer.
 func oneMaster(t *testing.T, l layers) verdict {
 	t.Helper()
-	cluster := storetest.StartCluster(t, 3, append(slices.Clone(kept), "--cluster-require-full-coverage", "no")...)
+	cluster := testserver.StartCluster(t, 3, append(slices.Clone(kept), "--cluster-require-full-coverage", "no")...)
 	for _, r := range cluster.Masters[1:] {
 		// A slow disk would be an outage of theirs.
 		if _, err := r.Do("CONFIG", "SET", "appendonly", "no"); err != nil {
@@ -116,7 +117,7 @@ func oneMaster(t *testing.T, l layers) verdict {
 }
 
 // wellAgain waits until the master that was killed serves.
-func wellAgain(t *testing.T, c *storetest.Cluster) {
+func wellAgain(t *testing.T, c *testserver.Cluster) {
 	t.Helper()
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(lead / 10) {
 		if info, err := c.Masters[0].Do("CLUSTER", "INFO"); err == nil && strings.Contains(info, "cluster_state:ok") {
@@ -130,7 +131,7 @@ func wellAgain(t *testing.T, c *storetest.Cluster) {
 // comes.
 func inAProgram(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	raw, err := redisstore.New(client, redisstore.Options{})

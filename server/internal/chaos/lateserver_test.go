@@ -24,8 +24,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/client"
-	"github.com/weirlimit/weir/storetest"
 )
 
 var lateProcesses = []lateness{
@@ -230,7 +230,7 @@ func (i *instance) figure(t *testing.T, name string) int {
 // busyCores asks while loops take the processors.
 func busyCores(t *testing.T, l layers) verdict {
 	t.Helper()
-	i := l.serve(t, storetest.StartRedis(t).Addr())
+	i := l.serve(t, testserver.StartRedis(t).Addr())
 	for range 4 {
 		start(t, "sh", "-c", "while :; do :; done")
 	}
@@ -249,7 +249,7 @@ func busyCores(t *testing.T, l layers) verdict {
 // asksCurl asks by a process for each call.
 func (i *instance) asksCurl(t *testing.T) func(key, value string, p *poll) {
 	t.Helper()
-	curl := storetest.Require(t, "curl")
+	curl := testserver.Require(t, "curl")
 	return func(key, value string, p *poll) {
 		out, err := exec.Command(curl, "-s", "-o", "/dev/null", "-w", "%{http_code}",
 			fmt.Sprintf("http://%s/v1/auth?domain=chaos&%s=%s", i.http, key, value)).Output()
@@ -282,7 +282,7 @@ func (i *instance) freeze() (enough func() int) {
 // frozenServer stops the server now and then.
 func frozenServer(t *testing.T, l layers) verdict {
 	t.Helper()
-	i := l.serve(t, storetest.StartRedis(t).Addr())
+	i := l.serve(t, testserver.StartRedis(t).Addr())
 	ask, c, thaw := i.asksHTTP(t), startControl(), i.freeze()
 	v := verdict{most: 40 * time.Millisecond}
 	v.measured, v.wrong = i.poll(exactly, more(3, 10), func(key, value string, p *poll) {
@@ -306,7 +306,7 @@ func (v verdict) frozen(t *testing.T, i *instance, times int, c *control) verdic
 // frozenRLS does the same under clients that wait for 20 ms.
 func frozenRLS(t *testing.T, l layers) verdict {
 	t.Helper()
-	i := l.serve(t, storetest.StartRedis(t).Addr())
+	i := l.serve(t, testserver.StartRedis(t).Addr())
 	clients, limits := map[string]*client.RLS{}, maps.Clone(exactly)
 	delete(limits, "late_concurrency") // whose holders have no names here
 	for key := range limits {
@@ -342,11 +342,11 @@ func frozenRLS(t *testing.T, l layers) verdict {
 func slowRedis(t *testing.T, l layers) verdict {
 	t.Helper()
 	var slow atomic.Bool
-	proxy := storetest.StartProxy(t, storetest.StartRedis(t).Addr(), func([]byte) storetest.Fault {
+	proxy := testserver.StartProxy(t, testserver.StartRedis(t).Addr(), func([]byte) testserver.Fault {
 		if slow.Load() {
 			time.Sleep(30 * time.Millisecond)
 		}
-		return storetest.Pass
+		return testserver.Pass
 	})
 	i := l.serve(t, proxy.Addr())
 	slow.Store(true)
@@ -364,7 +364,7 @@ func slowRedis(t *testing.T, l layers) verdict {
 // overRESP stops Redis under clients that ask as they ask Redis.
 func overRESP(t *testing.T, l layers) verdict {
 	t.Helper()
-	r := storetest.StartRedis(t)
+	r := testserver.StartRedis(t)
 	addr := freeAddr(t)
 	l.serve(t, r.Addr(), "--resp", addr)
 	clients := redis.NewClient(place{addrs: []string{addr}}.options(startTimeout).Simple())

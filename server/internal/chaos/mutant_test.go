@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // mutants are stores that break a promise, and the oracle that has to notice.
@@ -27,12 +27,12 @@ var mutants = []struct {
 	{"the clients' clocks", "bounds", makeup{hook: ownClock(time.Second), ask: only("sliding_log", "gcra", "token_bucket")}, peace},
 	{"the clients' clocks, 10 ms apart", "order", makeup{hook: ownClock(10 * time.Millisecond)}, peace},
 	{"no time to live", "lifetimes", makeup{hook: rewritten(", 'PX', life)", ")")}, peace},
-	{"a lost reply is asked for again", "books", makeup{hook: insistent, ask: only("book")}, network(storetest.Drop)},
+	{"a lost reply is asked for again", "books", makeup{hook: insistent, ask: only("book")}, network(testserver.Drop)},
 	{"buckets leave at their start", "bounds", makeup{ask: only("rolling_window"), hook: rewritten("min(first - 1, floor(at / width))", "min(first, floor(at / width))")}, peace},
-	{"a new id for each try", "books", makeup{newIDs: true, ask: only("repeat")}, network(storetest.Drop)},
-	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 10, size)", "known = false")}, network(storetest.Drop)},
+	{"a new id for each try", "books", makeup{newIDs: true, ask: only("repeat")}, network(testserver.Drop)},
+	{"an id is forgotten", "repeats", makeup{ask: only("repeat"), hook: rewritten("answered = string.sub(known, 10, size)", "known = false")}, network(testserver.Drop)},
 	{"granted on an error, in the store's name", "away", makeup{over: lenient}, suspend},
-	{"granted on an error", "books", makeup{over: lenient, ask: only("book")}, network(storetest.Refuse)},
+	{"granted on an error", "books", makeup{over: lenient, ask: only("book")}, network(testserver.Refuse)},
 	{"refused with room", "room", makeup{over: altered(func(d *weir.Decision) {
 		if rand.IntN(20) == 0 {
 			d.Outcome, d.Granted, d.RetryAfter = weir.Refused, 0, time.Microsecond
@@ -50,7 +50,7 @@ var mutants = []struct {
 	})}, peace},
 	{"the future is believed", "recovers", makeup{clock: true, recovery: 2 * time.Second, hook: rewritten("clamped = at > ", "clamped = false and at > ")}, stepped(-time.Hour)},
 	{"a refusal for good", "recovers", makeup{over: sulky, recovery: 2 * time.Second, ask: only("gcra", "fixed_window")}, suspend},
-	{"errors without a class", "errors", makeup{over: mute}, network(storetest.Refuse)},
+	{"errors without a class", "errors", makeup{over: mute}, network(testserver.Refuse)},
 }
 
 // only are the subjects of these names.

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/openloop"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const (
@@ -50,9 +50,9 @@ func rolling() scale {
 // rate. None of their requests fails.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	size := rolling()
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	var fleet [2]*instance
 	for i := range fleet {
 		fleet[i] = serve(t, store.URL(), "--drain-delay", size.drain.String())

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/openloop"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -28,7 +29,7 @@ func TestScriptLoss(t *testing.T) {
 	for name, start := range map[string]func(*world) place{
 		"one Redis": bare,
 		"three masters": func(w *world) place {
-			var c *storetest.Cluster
+			var c *testserver.Cluster
 			return onCluster(&c)(w)
 		},
 	} {

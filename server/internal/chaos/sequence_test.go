@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // What a sequence is: so many acts of so many callers, on keys of which each has few
@@ -38,7 +38,7 @@ type disturbance struct {
 // that explains all answers.
 func TestSequences(t *testing.T) {
 	t.Parallel()
-	var c *storetest.Cluster
+	var c *testserver.Cluster
 	moved := 0
 	for name, of := range map[string]struct {
 		makeup       makeup
@@ -48,9 +48,9 @@ func TestSequences(t *testing.T) {
 		"one Redis, AOF always": {makeup{args: kept, ask: changing}, []disturbance{
 			{"kill -9", killed},
 			{"SIGSTOP", suspend},
-			{"replies dropped", network(storetest.Drop)},
-			{"replies cut", network(storetest.Cut)},
-			{"requests late", network(storetest.Late)},
+			{"replies dropped", network(testserver.Drop)},
+			{"replies cut", network(testserver.Cut)},
+			{"requests late", network(testserver.Late)},
 			{"nothing", func(*world) {}},
 		}, 150},
 		"slots that move": {makeup{start: onCluster(&c), ask: changing}, []disturbance{

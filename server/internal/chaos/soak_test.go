@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 var (
@@ -26,8 +26,8 @@ var (
 type soak struct {
 	t      *testing.T
 	rng    *rand.Rand
-	server *storetest.Redis
-	proxy  *storetest.Proxy
+	server *testserver.Redis
+	proxy  *testserver.Proxy
 	clock  *steppedClock
 	now    atomic.Pointer[world] // whose fault it is
 	fleet  [2]*instance
@@ -78,12 +78,12 @@ func newSoak(t *testing.T) *soak {
 	// A thread of the allocator's sleeps until the wall clock says so, and would not
 	// sleep at all once that was set back.
 	args := []string{"--save", "3600 1000000", "--busy-reply-threshold", "20", "--jemalloc-bg-thread", "no"}
-	s.server = storetest.StartRedisEnv(t, s.clock.env, append(args, kept...)...)
-	s.proxy = storetest.StartProxy(t, s.server.Addr(), func(request []byte) storetest.Fault {
+	s.server = testserver.StartRedisEnv(t, s.clock.env, append(args, kept...)...)
+	s.proxy = testserver.StartProxy(t, s.server.Addr(), func(request []byte) testserver.Fault {
 		if w := s.now.Load(); w != nil {
 			return (*w.proxied.Load())(request)
 		}
-		return storetest.Pass
+		return testserver.Pass
 	})
 	for i := range s.fleet {
 		s.fleet[i] = serve(t, "redis://"+s.proxy.Addr(), "--store-timeout", "12ms")

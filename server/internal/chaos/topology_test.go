@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // onCluster is a store on a cluster of three masters.
-func onCluster(cluster **storetest.Cluster, args ...string) func(*world) place {
+func onCluster(cluster **testserver.Cluster, args ...string) func(*world) place {
 	return func(w *world) place {
-		c := storetest.StartCluster(w.t, 3, args...)
+		c := testserver.StartCluster(w.t, 3, args...)
 		*cluster = c
 		for _, r := range c.Masters {
 			w.node(r)
@@ -25,7 +25,7 @@ func onCluster(cluster **storetest.Cluster, args ...string) func(*world) place {
 // callers ask.
 func TestSlotsMove(t *testing.T) {
 	t.Parallel()
-	var c *storetest.Cluster
+	var c *testserver.Cluster
 	moved := 0
 	f := fault{
 		name: "slots of a cluster move", promise: "nothing lost, nothing charged twice",
@@ -43,13 +43,13 @@ func TestSlotsMove(t *testing.T) {
 }
 
 // shuffle moves every slot that has keys to another master, and back.
-func (w *world) shuffle(c *storetest.Cluster) int {
+func (w *world) shuffle(c *testserver.Cluster) int {
 	w.t.Helper()
 	moved := 0
 	for i, from := range c.Masters {
 		to := c.Masters[(i+1)%len(c.Masters)]
 		for _, slot := range w.slots(from) {
-			for _, way := range [][2]*storetest.Redis{{from, to}, {to, from}} {
+			for _, way := range [][2]*testserver.Redis{{from, to}, {to, from}} {
 				if err := c.Move(slot, way[0], way[1]); err != nil {
 					w.t.Errorf("move slot %d: %v", slot, err)
 					return moved
@@ -64,9 +64,9 @@ func (w *world) shuffle(c *storetest.Cluster) int {
 
 // agreed waits until all masters know of the latest move: one that does not could
 // give the next move the same number, and then nobody knows whose the slot is.
-func (w *world) agreed(c *storetest.Cluster) {
+func (w *world) agreed(c *testserver.Cluster) {
 	w.t.Helper()
-	epoch := func(r *storetest.Redis) string {
+	epoch := func(r *testserver.Redis) string {
 		info, err := r.Do("CLUSTER", "INFO")
 		if err != nil {
 			w.t.Fatal(err)
@@ -87,7 +87,7 @@ func (w *world) agreed(c *storetest.Cluster) {
 }
 
 // slots are some of those in which a server has keys.
-func (w *world) slots(r *storetest.Redis) []int {
+func (w *world) slots(r *testserver.Redis) []int {
 	w.t.Helper()
 	some := rounds()/3 + 1
 	keys, err := r.Do("KEYS", "*")
@@ -112,7 +112,7 @@ func (w *world) slots(r *storetest.Redis) []int {
 // answer.
 func TestMasterOfAClusterDies(t *testing.T) {
 	t.Parallel()
-	var c *storetest.Cluster
+	var c *testserver.Cluster
 	f := fault{
 		name: "kill -9 of one master of three, AOF always", promise: "nothing granted is lost",
 		makeup: makeup{start: onCluster(&c, kept...)},
@@ -135,13 +135,13 @@ func TestMasterOfAClusterDies(t *testing.T) {
 // take over.
 func TestSentinelsFailOver(t *testing.T) {
 	t.Parallel()
-	var s *storetest.Sentinel
+	var s *testserver.Sentinel
 	f := fault{
 		name: "Sentinel: the master dies", promise: "at most one more limit, for what the replica had not heard of",
 		makeup: makeup{start: func(w *world) place {
-			s = storetest.StartSentinel(w.t, 1)
+			s = testserver.StartSentinel(w.t, 1)
 			w.node(s.Replicas[0])
-			return place{addrs: s.Addrs(), master: storetest.SentinelMaster}
+			return place{addrs: s.Addrs(), master: testserver.SentinelMaster}
 		}},
 		strike: func(w *world) {
 			w.history.lose()

@@ -18,9 +18,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const (
@@ -38,12 +38,12 @@ const (
 // A world is a Redis, the instances that use it, and their callers.
 type world struct {
 	t        *testing.T
-	server   *storetest.Redis // nil where there are several
-	proxy    *storetest.Proxy // before it
-	nodes    []*redis.Client  // past the proxy, of all servers that there are in the end
-	direct   weir.Taker       // so
-	takers   []weir.Taker     // what most callers ask, an instance each
-	chained  []weir.Taker     // without memory of refusals, which is not one sequence with others' resets
+	server   *testserver.Redis // nil where there are several
+	proxy    *testserver.Proxy // before it
+	nodes    []*redis.Client   // past the proxy, of all servers that there are in the end
+	direct   weir.Taker        // so
+	takers   []weir.Taker      // what most callers ask, an instance each
+	chained  []weir.Taker      // without memory of refusals, which is not one sequence with others' resets
 	ask      []*subject
 	callers  int // of each instance
 	think    time.Duration
@@ -55,7 +55,7 @@ type world struct {
 	back     comeback
 	settled  func() bool // whether there is nothing more to wait for; nil: always
 
-	proxied atomic.Pointer[func([]byte) storetest.Fault]
+	proxied atomic.Pointer[func([]byte) testserver.Fault]
 	clock   *steppedClock // nil unless the makeup has it
 	newIDs  bool          // a mutant: who repeats takes another id
 }
@@ -140,7 +140,7 @@ func stopped[T weir.Taker](t *testing.T, top T) T {
 	return top
 }
 
-var calm = func([]byte) storetest.Fault { return storetest.Pass }
+var calm = func([]byte) testserver.Fault { return testserver.Pass }
 
 // startOne starts the one Redis of a world, with a proxy before it.
 func (w *world) startOne(m makeup) place {
@@ -150,22 +150,22 @@ func (w *world) startOne(m makeup) place {
 		w.clock = newSteppedClock(w.t)
 		env = append(env, w.clock.env...)
 	}
-	w.server = storetest.StartRedisEnv(w.t, env, m.args...)
+	w.server = testserver.StartRedisEnv(w.t, env, m.args...)
 	w.proxied.Store(&calm)
-	w.proxy = storetest.StartProxy(w.t, w.server.Addr(), func(request []byte) storetest.Fault { return (*w.proxied.Load())(request) })
+	w.proxy = testserver.StartProxy(w.t, w.server.Addr(), func(request []byte) testserver.Fault { return (*w.proxied.Load())(request) })
 	w.node(w.server)
 	return place{addrs: []string{w.proxy.Addr()}}
 }
 
 // bare is one Redis without a proxy before it.
 func bare(w *world) place {
-	w.server = storetest.StartRedis(w.t)
+	w.server = testserver.StartRedis(w.t)
 	w.node(w.server)
 	return place{addrs: []string{w.server.Addr()}}
 }
 
 // node adds a server that is asked as an administrator asks.
-func (w *world) node(r *storetest.Redis) {
+func (w *world) node(r *testserver.Redis) {
 	client := redis.NewClient(place{addrs: []string{r.Addr()}}.options(5 * time.Second).Simple())
 	w.t.Cleanup(func() { _ = client.Close() })
 	w.nodes = append(w.nodes, client)

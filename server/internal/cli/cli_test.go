@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // leakChecked runs the tests and then looks for goroutines they left.
@@ -67,7 +67,7 @@ func TestScript(t *testing.T) {
 // address of a Redis that nothing else uses at the time.
 func TestScriptRedis(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/redis",
 		RequireExplicitExec: true,

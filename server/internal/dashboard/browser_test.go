@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // patience is how long a browser may take before the test fails.
@@ -34,7 +34,7 @@ type browser struct {
 // skipped.
 func open(t *testing.T) *browser {
 	t.Helper()
-	path := storetest.Require(t, "chromium")
+	path := testserver.Require(t, "chromium")
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.Headless, chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),

@@ -15,8 +15,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
-	"github.com/weirlimit/weir/storetest"
 )
 
 var update = flag.Bool("update", false, "make the pictures of the docs anew")
@@ -295,7 +295,7 @@ func TestFits(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
-	sentinel := storetest.StartSentinel(t, 1)
+	sentinel := testserver.StartSentinel(t, 1)
 	shared := func(o *app.Options) {
 		o.Store, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second
 	}

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/dashboard"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const token = "correct-horse-battery"
@@ -222,7 +222,7 @@ func TestStreamsAreBounded(t *testing.T) {
 // TestStore: how a store in Redis does, also while it is away.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	s := serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = redis.URL() })
 	s.count("path", "/login", 3)
 	answers := func() (value string, bad bool) {

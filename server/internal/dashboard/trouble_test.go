@@ -7,8 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // visible is an expression for whether an element is shown.
@@ -54,7 +54,7 @@ func TestSessionEnds(t *testing.T) {
 // TestStoreIsGone: the page says what is decided meanwhile, and which server is away.
 func TestStoreIsGone(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t)
+	redis := testserver.StartRedis(t)
 	b := open(t)
 	s := serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = redis.URL() })
 	serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = redis.URL() })
@@ -87,15 +87,15 @@ descriptors:
 func TestOutageIsShown(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
-		begin, end func(*storetest.Redis)
+		begin, end func(*testserver.Redis)
 		reason     string
 	}{
-		"killed": {(*storetest.Redis).Kill, (*storetest.Redis).Restart, "refused"},
-		"hung":   {(*storetest.Redis).Pause, (*storetest.Redis).Resume, "no reply for "},
+		"killed": {(*testserver.Redis).Kill, (*testserver.Redis).Restart, "refused"},
+		"hung":   {(*testserver.Redis).Pause, (*testserver.Redis).Resume, "no reply for "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			redis := storetest.StartRedis(t)
+			redis := testserver.StartRedis(t)
 			b := open(t)
 			s := serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = redis.URL() })
 			s.write(withoutAlgorithm)
@@ -141,7 +141,7 @@ func TestOutageIsShown(t *testing.T) {
 // TestServersOfTheStore: those behind sentinels, and which of them are away.
 func TestServersOfTheStore(t *testing.T) {
 	t.Parallel()
-	sentinel := storetest.StartSentinel(t, 1)
+	sentinel := testserver.StartSentinel(t, 1)
 	b := open(t)
 	s := serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Store = sentinel.URL() })
 	b.do(chromedp.Navigate(s.admin + "/"))

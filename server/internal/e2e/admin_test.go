@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // aged are what differs from run to run of docs/admin.md.
@@ -30,7 +30,7 @@ func TestAdminDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run("cd /tmp/weir; export WEIR_STORE_TIMEOUT=5s WEIR_CONFIG=rules.yaml")
-	w.run("export WEIR_STORE='" + storetest.StartRedis(t).URL() + "'")
+	w.run("export WEIR_STORE='" + testserver.StartRedis(t).URL() + "'")
 	var logged, addresses string
 	pages.Hold(t, "docs/admin.md", aged, func(b pages.Block) string {
 		switch {

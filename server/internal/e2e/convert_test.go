@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A conversion is a configuration of nginx, and requests that are answered
@@ -91,7 +91,7 @@ func times(n int, path string) []string {
 // asks Weir with what the configuration was converted to.
 func TestConvert(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	for name, c := range conversions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +119,7 @@ func TestConvert(t *testing.T) {
 // TestConvertedStatus wants a refusal by Weir to have the status of limit_req's.
 func TestConvertedStatus(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	c := conversions["status"]
 	app := newApplication(t)
 	converted := t.TempDir()

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // instants are what differs from run to run.
@@ -15,7 +15,7 @@ var instants = regexp.MustCompile(`(?m)^(Date: |Content-Length: |Retry-After: |X
 // answers.
 func TestHTTPDocs(t *testing.T) {
 	t.Parallel()
-	storetest.Require(t, "curl")
+	testserver.Require(t, "curl")
 	w := serve(t, "../rules/demo.yaml", "memory")
 	s := newShell(t, "127.0.0.1:8080", w.addr)
 	pages.Hold(t, "docs/http.md", instants, func(b pages.Block) string { return s.console(b.Text) })

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -33,7 +33,7 @@ func TestFleet(t *testing.T) {
 		t.Skip("lasts some seconds of the store's clock")
 	}
 	t.Parallel()
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	f := &fleet{
 		t:       t,
 		client:  newClient(t),

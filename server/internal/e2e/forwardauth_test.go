@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A forwarder asks Weir as a proxy does, by its shipped configuration.
@@ -185,7 +185,7 @@ func TestForwardAuth(t *testing.T) {
 // TestForwardAuth asks the same without it.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "caddy")
+	program := testserver.Require(t, "caddy")
 	f := caddy(t)
 	tokens := tokenFile(t)
 	w := serve(t, "../../../examples/caddy/rules.yaml", "memory", "--client-ip", f.strategy(t), "--http-token-file", tokens)
@@ -217,7 +217,7 @@ func TestCaddy(t *testing.T) {
 // TestNginxPlayed plays with the shipped nginx.conf.
 func TestNginxPlayed(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	w := serve(t, filepath.Join(example, "rules.yaml"), "memory")
 	app := newApplication(t)
 	played(t, &site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, app.addr)}, app)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // reply is what a call was answered, be it a decision or a problem.
@@ -55,7 +55,7 @@ func ask(ctx context.Context, client *http.Client, url, rest string) (*reply, er
 // estimates and holds, another settles, and repeats of either change nothing.
 func TestHoldThenSettle(t *testing.T) {
 	t.Parallel()
-	redis := storetest.StartRedis(t).URL()
+	redis := testserver.StartRedis(t).URL()
 	for name, stores := range map[string][2]string{"redis": {redis, redis}, "memory": {"memory"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // TestHostileKeys asks about values that other limiters take for one another, or
@@ -15,7 +15,7 @@ import (
 // RESP alike, and none is an error.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "testdata/hostile.yaml", storetest.StartRedis(t).URL(), "--resp", "127.0.0.1:0", "--timeout", "4s")
+	w := serve(t, "testdata/hostile.yaml", testserver.StartRedis(t).URL(), "--resp", "127.0.0.1:0", "--timeout", "4s")
 	s := &siege{t: t, client: newClient(t), weir: w}
 	values := []string{
 		"", "a", "A", "a ", " a", "a_b", "a:b", "{", "}", "}x", "{}", "{a}", "{a}b", "a{b}c", "once", "once_a", "once=a", "*", "a*",

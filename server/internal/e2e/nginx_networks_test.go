@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // clientMap finds the map by which nginx's configurations tell clients apart.
@@ -19,7 +19,7 @@ var clientMap = regexp.MustCompile(`(?s)map \$remote_addr \$weir_client \{.*?\n 
 // addresses, and has what it says about them.
 func TestNginxCountsNetworks(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	var said string
 	weir := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		said = r.Header.Get("X-Weir-Client")

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -32,8 +32,8 @@ const (
 // application behind them.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
-	store := storetest.StartRedis(t)
+	program := testserver.Require(t, "nginx")
+	store := testserver.StartRedis(t)
 	w := serve(t, filepath.Join(example, "rules.yaml"), store.URL())
 	app := newApplication(t)
 	s := site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, app.addr)}
@@ -65,8 +65,8 @@ func TestNginx(t *testing.T) {
 // TestNginxWithoutStore takes the store away from a Weir that goes on running.
 func TestNginxWithoutStore(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
-	store := storetest.StartRedis(t)
+	program := testserver.Require(t, "nginx")
+	store := testserver.StartRedis(t)
 	w := serve(t, filepath.Join(example, "rules.yaml"), store.URL())
 	s := site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, newApplication(t).addr)}
 	if r := s.get("/"); r.status != http.StatusOK {

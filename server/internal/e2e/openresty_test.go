@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	root "github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const (
@@ -50,7 +50,7 @@ func TestOpenResty(t *testing.T) {
 type gateway struct {
 	site
 	limiter *root.Limiter
-	store   *storetest.Redis
+	store   *testserver.Redis
 	app     *application
 }
 
@@ -59,7 +59,7 @@ func newGateway(t *testing.T, limits []string) *gateway {
 	program, modules := requireOpenResty(t)
 	prefix := t.TempDir()
 	g := &gateway{app: newApplication(t)}
-	g.store = storetest.StartRedis(t, "--unixsocket", filepath.Join(prefix, "redis.sock"))
+	g.store = testserver.StartRedis(t, "--unixsocket", filepath.Join(prefix, "redis.sock"))
 	client := redis.NewClient(&redis.Options{Addr: g.store.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisstore.New(client, redisstore.Options{})
@@ -131,9 +131,9 @@ func requireOpenResty(t *testing.T) (program, modules string) {
 	_, err := os.Stat(debianModules + "ngx_http_lua_module.so")
 	if cjson, _ := filepath.Glob("/usr/lib/*/lua/5.1/cjson.so"); err != nil || len(cjson) == 0 {
 		// Skips the test, or fails it where nginx with Lua is required.
-		return storetest.Require(t, "openresty"), ""
+		return testserver.Require(t, "openresty"), ""
 	}
-	return storetest.Require(t, "nginx"), modules
+	return testserver.Require(t, "nginx"), modules
 }
 
 func startOpenResty(t *testing.T, program, modules, prefix, appAddr string) string {

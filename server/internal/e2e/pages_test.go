@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // contexts are where a piece of configuration may stand.
@@ -35,7 +35,7 @@ server { listen 127.0.0.1:1; location @limited { return 429; }
 // context that it is for.
 func TestNginxBlocks(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "nginx")
+	program := testserver.Require(t, "nginx")
 	lua, modules := requireOpenResty(t)
 	n := 0
 	for _, page := range pages.All(t) {
@@ -136,7 +136,7 @@ func (w *weir) grpcurl(command string) {
 // TestRESPDocs runs the command of docs/resp.md.
 func TestRESPDocs(t *testing.T) {
 	t.Parallel()
-	storetest.Require(t, "redis-cli")
+	testserver.Require(t, "redis-cli")
 	w := serve(t, "../rules/demo.yaml", "memory", "--resp", "127.0.0.1:0")
 	_, port, _ := net.SplitHostPort(w.resp)
 	s := newShell(t, "-p 6380", "-p "+port)
@@ -155,7 +155,7 @@ func TestRESPDocs(t *testing.T) {
 // TestBenchDocs runs the loads of docs/performance.md for a moment.
 func TestBenchDocs(t *testing.T) {
 	t.Parallel()
-	store := storetest.StartRedis(t)
+	store := testserver.StartRedis(t)
 	w := serve(t, "../rules/demo.yaml", "memory")
 	files := newVault(t)
 	cert, key, _ := files.pair()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A tour is a page that leads through several programs.
@@ -131,8 +131,8 @@ func TestNginxDocs(t *testing.T) {
 // follow saves the files of a page and runs its commands, from the top down.
 func (w *tour) follow(page string, after func(pages.Block)) {
 	w.t.Helper()
-	storetest.Require(w.t, "nginx")
-	storetest.Require(w.t, "python3")
+	testserver.Require(w.t, "nginx")
+	testserver.Require(w.t, "python3")
 	pages.Hold(w.t, page, passing, func(b pages.Block) string {
 		text := b.Text
 		if b.File != "" {

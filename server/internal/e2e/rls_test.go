@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 func dialEnvoy(t *testing.T, w *weir) *grpc.ClientConn {
@@ -86,7 +86,7 @@ func TestEnvoy(t *testing.T) {
 	ip, path := "remote_address", "path"
 	for name, store := range map[string]func(*testing.T) string{
 		"memory": func(*testing.T) string { return "memory" },
-		"redis":  func(t *testing.T) string { return storetest.StartRedis(t).URL() },
+		"redis":  func(t *testing.T) string { return testserver.StartRedis(t).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

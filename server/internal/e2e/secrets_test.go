@@ -32,7 +32,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // mark is in every secret of these tests, and in nothing else.
@@ -154,7 +154,7 @@ func TestNoSecretIsTold(t *testing.T) {
 type guarded struct {
 	*vault
 	*process
-	store    *storetest.Redis
+	store    *testserver.Redis
 	addrs    map[string]string
 	config   string
 	tls      *tls.Config
@@ -168,7 +168,7 @@ func newGuarded(t *testing.T) *guarded {
 	g := &guarded{vault: newVault(t), addrs: map[string]string{}, password: secret("store")}
 	cert, key, roots := g.pair()
 	g.tls = &tls.Config{RootCAs: roots}
-	g.store = storetest.StartRedis(t, "--requirepass", g.password)
+	g.store = testserver.StartRedis(t, "--requirepass", g.password)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Header.Get("Authorization") == secret("collector") {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/pages"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // A shell runs the commands of a page one after the other, as a reader types them:
@@ -39,7 +39,7 @@ func newShell(t *testing.T, replaced ...string) *shell {
 	for i := 0; i < len(replaced); i += 2 {
 		backwards = append(backwards, replaced[i+1], replaced[i])
 	}
-	cmd := exec.Command(storetest.Require(t, "bash"))
+	cmd := exec.Command(testserver.Require(t, "bash"))
 	cmd.Dir = pages.Path(".")
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8")
 	in, err := cmd.StdinPipe()

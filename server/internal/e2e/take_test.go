@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 type (
@@ -93,7 +93,7 @@ func TestBackToBack(t *testing.T) {
 	t.Parallel()
 	stores := map[string]func(*testing.T) string{
 		"memory": func(*testing.T) string { return "memory" },
-		"redis":  func(t *testing.T) string { return storetest.StartRedis(t).URL() },
+		"redis":  func(t *testing.T) string { return testserver.StartRedis(t).URL() },
 	}
 	upTo7 := of("rolling", 7)
 	upTo7.Mode = "up_to"

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/frames"
-	"github.com/weirlimit/weir/storetest"
 )
 
 const nginxConf = `
@@ -56,7 +56,7 @@ func TestProxies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program := storetest.Require(t, name)
+			program := testserver.Require(t, name)
 			p := serve(t, frames.Options{})
 			dir, err := os.MkdirTemp("", "frames")
 			if err != nil {
@@ -131,7 +131,7 @@ const prefixed = "\x00\x00\x00\x00\x03\x0a\x01a"
 // TestCurl speaks HTTP/2 with prior knowledge, gRPC and otherwise.
 func TestCurl(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "curl")
+	program := testserver.Require(t, "curl")
 	p := serve(t, frames.Options{})
 	body := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(body, []byte(prefixed), 0o600); err != nil {
@@ -184,7 +184,7 @@ func TestNghttp2(t *testing.T) {
 	} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			path := storetest.Require(t, program)
+			path := testserver.Require(t, program)
 			out, err := exec.Command(path, append(append(tc.args, args...), "http://"+p.addr+echo)...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)

@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // patience is how long a browser may take before the test fails.
@@ -28,7 +28,7 @@ const patience = 60 * time.Second
 // network.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	path := storetest.Require(t, "chromium")
+	path := testserver.Require(t, "chromium")
 	file := filepath.Join(t.TempDir(), "page.html")
 	if err := os.WriteFile(file, []byte(write(t, sample().WriteHTML)), 0o600); err != nil {
 		t.Fatal(err)

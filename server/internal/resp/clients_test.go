@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // The answers to eleven CL.THROTTLE a 9 10 60, by a clock that stands.
@@ -25,7 +25,7 @@ const calls = 11
 
 func TestRedisCLI(t *testing.T) {
 	t.Parallel()
-	program := storetest.Require(t, "redis-cli")
+	program := testserver.Require(t, "redis-cli")
 	for _, proto := range []string{"-2", "-3"} {
 		host, port, err := net.SplitHostPort(listen(t, newServer(t, Options{Callers: protected(t)})))
 		if err != nil {
@@ -120,7 +120,7 @@ func TestRueidis(t *testing.T) {
 // TestOnRedis asks the same of the other store, and then of one that is away.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	backend := storetest.StartRedis(t)
+	backend := testserver.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: backend.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
 	taker, err := redisstore.New(client, redisstore.Options{})

@@ -1,4 +1,4 @@
-package storetest
+package testserver
 
 import (
 	"bufio"
@@ -164,7 +164,7 @@ func answer(client net.Conn, requests io.Reader, reply []byte, fault Fault) bool
 	return false
 }
 
-var errProtocol = errors.New("storetest: not the Redis protocol")
+var errProtocol = errors.New("testserver: not the Redis protocol")
 
 // readValue reads one value of the Redis protocol, versions 2 and 3, as it stands
 // on the wire.

@@ -1,4 +1,7 @@
-package storetest
+// Package testserver starts servers for tests: Redis and Valkey, alone, in a cluster
+// or with sentinels, and a proxy that injects faults into their connections. Every
+// server listens on a free port and ends with its test.
+package testserver
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package storetest
+package testserver
 
 import "os/exec"
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package storetest
+package testserver
 
 import (
 	"bufio"
@@ -108,7 +108,7 @@ func (c *Cluster) Owner(slot int) *Redis {
 			return r
 		}
 	}
-	panic("storetest: no such slot")
+	panic("testserver: no such slot")
 }
 
 // Begin makes a slot one that moves from one master to another, and moves none of

@@ -1,4 +1,4 @@
-package storetest
+package testserver
 
 import (
 	"os/exec"
