@@ -39,12 +39,22 @@ func prose(t testing.TB, page string) string {
 	return fence.ReplaceAllString(read(t, page), "")
 }
 
-// anchors are the names that GitHub gives to the headings of a page.
-func anchors(t testing.TB, page string) []string {
+// Headings returns the headings of a page, from the top down.
+func Headings(t testing.TB, page string) []string {
 	t.Helper()
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(prose(t, page), -1) {
-		all = append(all, strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// anchors returns the names that GitHub gives to the headings of a page.
+func anchors(t testing.TB, page string) []string {
+	t.Helper()
+	all := Headings(t, page)
+	for i, text := range all {
+		all[i] = strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
 	}
 	return all
 }
