@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
@@ -57,7 +56,6 @@ var peers = []peer{
 		return asker(lasting, benchStore(b, address), limits)
 	}},
 	{"floor-goredis", goRedisFloor},
-	{"floor-rueidis", rueidisFloor},
 }
 
 func benchClient(b *testing.B, address string) *redis.Client {
@@ -135,20 +133,6 @@ func goRedisFloor(b *testing.B, address string, _ int) func() question {
 	return func() question {
 		return func(key string) error {
 			return client.EvalSha(ctx, sha, []string{key}, floorArgs[0], floorArgs[1], floorArgs[2]).Err()
-		}
-	}
-}
-
-func rueidisFloor(b *testing.B, address string, _ int) func() question {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, DisableCache: true, DisableRetry: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(client.Close)
-	script := rueidis.NewLuaScript(floorLua)
-	return func() question {
-		return func(key string) error {
-			return script.Exec(context.Background(), client, []string{key}, floorArgs).Error()
 		}
 	}
 }
