@@ -144,9 +144,9 @@ func banned(p listed) []string {
 }
 
 // several finds layers that know another one, and rooms that know more than one
-// although they do not put them together.
+// although they neither put them together nor bring them the messages of other instances.
 func several(p listed) []string {
-	if slices.Concat(program, patterns{"stack/..."}).match(p.ImportPath) {
+	if slices.Concat(program, patterns{"stack/...", "internal/peers"}).match(p.ImportPath) {
 		return nil
 	}
 	var known []string
@@ -161,7 +161,7 @@ func several(p listed) []string {
 	if len(known) < 2 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s knows the layers %v: only stack and the server put several together", p.ImportPath, known)}
+	return []string{fmt.Sprintf("%s knows the layers %v: only stack, internal/peers and the server know several", p.ImportPath, known)}
 }
 
 // room is the layer that a package belongs to.

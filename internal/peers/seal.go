@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// maxAge is how old a message may be, and how far clocks of instances may be apart.
+	// maxAge is how old a message may be, and how far the clocks of instances may differ.
 	maxAge = 5 * time.Minute
-	// maxMessage bounds a message, in bytes; what instances send has far less.
+	// maxMessage bounds a message, in bytes; instances send far less.
 	maxMessage = 1 << 20
 
 	sealVersion = 1
 	senderBytes = 16
 	stampBytes  = 8
-	// headBytes is what comes before a payload: version, sender, stamp and MAC. No
-	// message without a MAC on the topic of instances is as long, so that instances of
-	// versions that know no MAC ignore these.
+	// headBytes is the length of what precedes a payload: version, sender, stamp and MAC.
 	headBytes = 1 + senderBytes + stampBytes + sha256.Size
 )
 
-// What is wrong with a message of others.
+// The reasons to ignore a message.
 var (
-	errUnsealed = errors.New("no MAC of this secret")
+	errTooLong  = errors.New("it is too long")
+	errSealed   = errors.New("it has a MAC, and this instance has no secret")
+	errUnsealed = errors.New("it has no MAC of this secret")
 	errOld      = errors.New("its time is more than 5m from this host's")
-	errReplayed = errors.New("it came before")
+	errReplayed = errors.New("it or a later message came before")
 )
 
-// A sender is one process, by a random name.
+// A sender is the random name of a process.
 type sender [senderBytes]byte
 
-// A seal proves with a MAC that messages come from who knows a secret, for one channel,
-// once, and lately. What it seals is
+// A seal proves with a MAC that a message comes from a process that knows the secret, was
+// sent on this channel in the last minutes, and was not received before. A sealed message is
 //
 //	version (1) | sender (16) | stamp (8) | MAC (32) | payload
 //
@@ -49,9 +49,9 @@ type seal struct {
 	mu   sync.Mutex // guards last
 	last int64      // stamp
 
-	// heard has the last stamp of each sender, by channel. It belongs to the goroutine
-	// that opens messages.
-	heard map[string]map[sender]int64
+	// seen has the last stamp of each sender. It belongs to the goroutine that opens
+	// messages.
+	seen map[sender]int64
 }
 
 // newSeal returns a seal, or nil without a secret.
@@ -59,10 +59,10 @@ func newSeal(secret string) *seal {
 	if secret == "" {
 		return nil
 	}
-	// A key of its own: the secret has other uses.
+	// The secret has other uses, so the key is derived.
 	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte("weir notice"))
-	s := &seal{key: mac.Sum(nil), heard: map[string]map[sender]int64{}}
+	mac.Write([]byte("weir peers"))
+	s := &seal{key: mac.Sum(nil), seen: map[sender]int64{}}
 	_, _ = rand.Read(s.sender[:]) // it never fails
 	return s
 }
@@ -91,7 +91,7 @@ func (s *seal) mac(channel string, head, payload []byte) []byte {
 }
 
 // open returns the payload of a message that was sealed with the same secret for the
-// channel, lately, and did not come before.
+// channel within maxAge, unless it or a later message of its sender was opened before.
 func (s *seal) open(channel string, message []byte, now time.Time) ([]byte, error) {
 	if len(message) < headBytes || message[0] != sealVersion {
 		return nil, errUnsealed
@@ -106,26 +106,18 @@ func (s *seal) open(channel string, message []byte, now time.Time) ([]byte, erro
 	if age := now.UnixMicro() - stamp; age > maxAge.Microseconds() || age < -maxAge.Microseconds() {
 		return nil, errOld
 	}
-	if s.heard[channel] == nil {
-		s.heard[channel] = map[sender]int64{}
-	}
-	senders := s.heard[channel]
-	last, known := senders[from]
+	last, known := s.seen[from]
 	if known && stamp <= last {
 		return nil, errReplayed
 	}
 	if !known {
-		forgetOld(senders, now)
-	}
-	senders[from] = stamp
-	return payload, nil
-}
-
-// forgetOld forgets senders whose last message would be too old anyway.
-func forgetOld(senders map[sender]int64, now time.Time) {
-	for who, stamp := range senders {
-		if now.UnixMicro()-stamp > maxAge.Microseconds() {
-			delete(senders, who)
+		// Senders whose messages are all too old need not be remembered.
+		for other, stamp := range s.seen {
+			if now.UnixMicro()-stamp > maxAge.Microseconds() {
+				delete(s.seen, other)
+			}
 		}
 	}
+	s.seen[from] = stamp
+	return payload, nil
 }

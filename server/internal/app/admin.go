@@ -88,8 +88,8 @@ func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
 		Timeout:     a.options.Timeout,
 		Logger:      a.logger,
 	}
-	if a.sharer != nil {
-		options.Announcer = a.sharer
+	if a.peers != nil {
+		options.Announcer = a.peers
 	}
 	options.Free = map[string]http.Handler{}
 	if err := a.mountDashboard(&options, secured != nil); err != nil {

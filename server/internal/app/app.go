@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/peers"
-	denyshare "github.com/weirlimit/weir/internal/peers/denials"
-	"github.com/weirlimit/weir/internal/peers/instances"
-	"github.com/weirlimit/weir/internal/peers/overrides"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -55,16 +52,12 @@ type App struct {
 	// findings is about the servers of the store; nil where there are none.
 	findings *findings
 
-	stack    *stack.Stack      // the store with its decorators
-	bus      *peers.Redis      // nil where the store is this process's own
-	sharer   *overrides.Sharer // so is this
-	returned *denyshare.Sharer // nil without a deny cache
-	traffic  *traffic.Recorder
-	metrics  *metrics.Metrics
-	open     struct{ http, grpc, admin atomic.Int64 } // connections
-	budget   *admission.Budget
-
-	counter *instances.Counter // nil where nobody counts
+	stack   *stack.Stack // the store with its decorators
+	peers   *peers.Group // nil where the store is this process's own
+	traffic *traffic.Recorder
+	metrics *metrics.Metrics
+	open    struct{ http, grpc, admin atomic.Int64 } // connections
+	budget  *admission.Budget
 
 	reached  atomic.Bool // the store has answered once
 	draining atomic.Bool

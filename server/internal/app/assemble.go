@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
@@ -10,8 +9,6 @@ import (
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/peers"
-	denyshare "github.com/weirlimit/weir/internal/peers/denials"
-	"github.com/weirlimit/weir/internal/peers/overrides"
 	"github.com/weirlimit/weir/stack"
 )
 
@@ -19,16 +16,17 @@ import (
 // instances, where they share it.
 func (a *App) assemble() error {
 	o := &a.options
-	beside := duringOutages(a.seldom, func() bool { return a.outage() != nil })
 	cache := denycache.Options{Entries: o.DenyCacheEntries}
 	if a.store.client != nil {
-		bus, err := peers.NewRedis(a.store.client, peers.RedisOptions{Prefix: o.StorePrefix, Secret: a.store.secret, Logger: beside})
+		var err error
+		a.peers, err = peers.New(peers.Options{
+			Client: a.store.client, Prefix: o.StorePrefix, Secret: a.store.secret, Timeout: o.Timeout,
+			Logger: duringOutages(a.seldom, func() bool { return a.outage() != nil }),
+		})
 		if err != nil {
 			return err
 		}
-		a.bus, a.returned = bus, denyshare.New(bus, beside)
-		a.newCounter()
-		cache.Returned = a.returned.Returned
+		cache.Returned = a.peers.Forget
 	}
 	background := a.panics("background")
 	store := a.store.Taker
@@ -48,29 +46,18 @@ func (a *App) assemble() error {
 		Logger:    a.logger,
 		Store:     observe.Options{Observer: a.metrics.Store()},
 	})
-	if a.bus == nil {
-		return nil
+	if a.peers != nil {
+		a.peers.Follow(a.stack.Override(), a.stack.DenyCache())
 	}
-	if c := a.stack.DenyCache(); c != nil {
-		a.returned.Follow(c)
-	}
-	var err error
-	a.sharer, err = overrides.New(overrides.Options{
-		Taker: a.stack.Override(), Client: a.store.client, Bus: a.bus, Prefix: o.StorePrefix, Timeout: o.Timeout, Logger: beside,
-	})
-	return err
+	return nil
 }
 
 // share begins what the decorators and what is beside them do in the background.
 func (a *App) share() {
 	a.stack.Start()
-	if a.bus == nil {
-		return
+	if a.peers != nil {
+		a.peers.Start()
 	}
-	a.bus.Start()
-	a.sharer.Start()
-	a.returned.Start()
-	a.count()
 }
 
 // unshare ends it. Shares of budgets go back, and what was granted during an
@@ -79,8 +66,8 @@ func (a *App) unshare(ctx context.Context) error {
 	if err := a.stack.Stop(ctx); err != nil {
 		a.logger.Warn("the store does not know all that was granted and given back here", "error", err)
 	}
-	if a.bus == nil {
+	if a.peers == nil {
 		return nil
 	}
-	return errors.Join(a.uncount(ctx), a.returned.Stop(ctx), a.bus.Stop(ctx), a.sharer.Stop(ctx))
+	return a.peers.Stop(ctx)
 }

@@ -60,7 +60,7 @@ func (a *App) storeState(ctx context.Context) dashboard.Store {
 func (a *App) instancesKnown() string {
 	n := a.instances()
 	switch {
-	case a.counter == nil:
+	case a.options.Fallback.Instances > 0:
 		return fmt.Sprintf("%d, as --instances says", n)
 	case n == 1:
 		return "this one alone"

@@ -12,7 +12,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/internal/peers/instances"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/resp"
 )
@@ -106,33 +105,10 @@ func (a *App) fallback() *fallback.Options {
 
 // instances is how many instances there are, as far as this one knows.
 func (a *App) instances() int {
-	if n := a.options.Fallback.Instances; n > 0 || a.counter == nil {
+	if n := a.options.Fallback.Instances; n > 0 || a.peers == nil {
 		return max(1, n)
 	}
-	return a.counter.Count()
-}
-
-// newCounter returns what counts the instances of one Redis, over the bus that
-// there is.
-func (a *App) newCounter() {
-	if a.options.Fallback.Instances == 0 {
-		a.counter = instances.New(instances.Options{Bus: a.bus})
-	}
-}
-
-// count begins to count.
-func (a *App) count() {
-	if a.counter != nil {
-		a.counter.Start()
-	}
-}
-
-// uncount ends it.
-func (a *App) uncount(ctx context.Context) error {
-	if a.counter == nil {
-		return nil
-	}
-	return a.counter.Stop(ctx)
+	return a.peers.Count()
 }
 
 // storeTrouble says why the store does not decide, and since when that is known; nil if

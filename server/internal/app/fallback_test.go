@@ -155,7 +155,7 @@ func TestForgedInstances(t *testing.T) {
 	two := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
 	defer client.Close()
-	listening := client.Subscribe(t.Context(), "weir:notice:instances")
+	listening := client.Subscribe(t.Context(), "weir:peers")
 	defer listening.Close()
 	known := func(n int) func() error {
 		return func() error {
@@ -167,7 +167,7 @@ func TestForgedInstances(t *testing.T) {
 	}
 	eventually(t, known(2))
 	for i := range 20 {
-		forged := []string{fmt.Sprintf("forged-%d", i)}
+		forged := []string{fmt.Sprintf("aforged-%d", i)}
 		if i%10 == 0 {
 			overheard, err := listening.ReceiveMessage(t.Context())
 			if err != nil {
@@ -176,7 +176,7 @@ func TestForgedInstances(t *testing.T) {
 			forged = append(forged, overheard.Payload)
 		}
 		for _, message := range forged {
-			if err := client.Publish(t.Context(), "weir:notice:instances", message).Err(); err != nil {
+			if err := client.Publish(t.Context(), "weir:peers", message).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,7 +190,7 @@ func TestForgedInstances(t *testing.T) {
 	// Without the secret they are believed, up to a bound.
 	trusting := start(t, Options{Store: redisServer.URL()})
 	eventually(t, func() error {
-		if err := client.Publish(t.Context(), "weir:notice:instances", "forged").Err(); err != nil {
+		if err := client.Publish(t.Context(), "weir:peers", "aforged").Err(); err != nil {
 			return err
 		}
 		if n := trusting.instances(); n != 2 {

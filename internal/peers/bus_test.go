@@ -1,7 +1,8 @@
-package peers_test
+package peers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -38,21 +37,15 @@ type ear struct {
 
 func newEar() *ear { return &ear{news: make(chan struct{}, 1)} }
 
-func (e *ear) subscriber() peers.Subscriber {
-	note := func(change func()) {
-		e.mu.Lock()
-		change()
-		e.mu.Unlock()
-		select {
-		case e.news <- struct{}{}:
-		default:
-		}
-	}
-	return peers.Subscriber{
-		Message: func(payload []byte) { note(func() { e.heard = append(e.heard, string(payload)) }) },
-		Joined:  func() { note(func() { e.joined++ }) },
-	}
+func (e *ear) note(change func()) {
+	e.mu.Lock()
+	change()
+	e.mu.Unlock()
+	signal(e.news)
 }
+
+func (e *ear) message(payload []byte) { e.note(func() { e.heard = append(e.heard, string(payload)) }) }
+func (e *ear) join()                  { e.note(func() { e.joined++ }) }
 
 // all returns what was heard so far.
 func (e *ear) all() []string {
@@ -96,63 +89,51 @@ func connect(t *testing.T, server *testserver.Redis) *redis.Client {
 	return client
 }
 
-// bus is a bus that has started, with an ear on a topic.
-func bus(t *testing.T, client redis.UniversalClient, o peers.RedisOptions) (*peers.Redis, *ear) {
+// startBus returns a bus that runs until the test ends or stop is called, and its ear.
+func startBus(t *testing.T, client redis.UniversalClient, o Options, silence time.Duration) (b *bus, e *ear, stop func()) {
 	t.Helper()
-	b, err := peers.NewRedis(client, o)
-	if err != nil {
+	o.Client, o.Prefix, o.Timeout = client, cmp.Or(o.Prefix, DefaultPrefix), cmp.Or(o.Timeout, patience)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	e = newEar()
+	started := newBus(o, e.message, e.join)
+	started.maxSilence = silence
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		started.run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Error("the bus does not stop")
+		}
+	}
+	t.Cleanup(stop)
+	return &started, e, stop
+}
+
+func publish(t *testing.T, b *bus, text string) {
+	t.Helper()
+	if err := b.publish(context.Background(), []byte(text)); err != nil {
 		t.Fatal(err)
-	}
-	e := newEar()
-	b.Subscribe("topic", e.subscriber())
-	b.Start()
-	t.Cleanup(func() { stop(t, b) })
-	return b, e
-}
-
-func stop(t *testing.T, b *peers.Redis) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := b.Stop(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-func publish(t *testing.T, b peers.Bus, topic, text string) {
-	t.Helper()
-	if err := b.Publish(context.Background(), topic, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestLocal(t *testing.T) {
-	t.Parallel()
-	var b peers.Local
-	one, other := newEar(), newEar()
-	b.Subscribe("topic", one.subscriber())
-	b.Subscribe("topic", one.subscriber())
-	b.Subscribe("else", other.subscriber())
-	publish(t, &b, "topic", "hello")
-	publish(t, &b, "nobody's", "hello")
-	if !slices.Equal(one.heard, []string{"hello", "hello"}) || len(other.heard) != 0 || one.joined != 2 {
-		t.Errorf("heard %v and %v, joined %d", one.heard, other.heard, one.joined)
 	}
 }
 
 func TestRedisReachesAll(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, first := bus(t, connect(t, server), peers.RedisOptions{})
-	_, second := bus(t, connect(t, server), peers.RedisOptions{})
-	_, stranger := bus(t, connect(t, server), peers.RedisOptions{Prefix: "other:"})
+	one, first, _ := startBus(t, connect(t, server), Options{}, maxSilence)
+	_, second, _ := startBus(t, connect(t, server), Options{}, maxSilence)
+	_, stranger, _ := startBus(t, connect(t, server), Options{Prefix: "other:"}, maxSilence)
 	for _, e := range []*ear{first, second, stranger} {
 		e.joins(t, 1)
 	}
 	binary := "\x00\xff{}\r\n"
-	publish(t, one, "topic", binary)
-	publish(t, one, "another", "not for them")
-	publish(t, one, "topic", "last")
+	publish(t, one, binary)
+	publish(t, one, "last")
 	for _, e := range []*ear{first, second} {
 		e.hears(t, "last")
 		if !slices.Equal(e.heard, []string{binary, "last"}) {
@@ -169,18 +150,18 @@ func TestRedisHeals(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := connect(t, server)
-	b, e := bus(t, client, peers.RedisOptions{})
+	b, e, _ := startBus(t, client, Options{}, maxSilence)
 	e.joins(t, 1)
 	killed, err := client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Result()
 	if err != nil || killed != 1 {
 		t.Fatalf("killed %d: %v", killed, err)
 	}
 	e.joins(t, 2)
-	publish(t, b, "topic", "after the kill")
+	publish(t, b, "after the kill")
 	e.hears(t, "after the kill")
 	server.Restart()
 	e.joins(t, 3)
-	publish(t, b, "topic", "after the restart")
+	publish(t, b, "after the restart")
 	e.hears(t, "after the restart")
 }
 
@@ -188,17 +169,17 @@ func TestRedisHeals(t *testing.T) {
 func TestRedisNoticesSilence(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	b, e := bus(t, connect(t, server), peers.RedisOptions{Heartbeat: 100 * time.Millisecond})
+	b, e, _ := startBus(t, connect(t, server), Options{}, 100*time.Millisecond)
 	e.joins(t, 1)
 	server.Pause()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	if err := b.Publish(ctx, "topic", nil); err == nil {
+	if err := b.publish(ctx, nil); err == nil {
 		t.Error("published to a server that does not answer")
 	}
 	server.Resume()
 	e.joins(t, 2)
-	publish(t, b, "topic", "after the pause")
+	publish(t, b, "after the pause")
 	e.hears(t, "after the pause")
 }
 
@@ -207,7 +188,7 @@ func TestRedisLives(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := connect(t, server)
-	b, e := bus(t, client, peers.RedisOptions{Heartbeat: 500 * time.Millisecond})
+	b, e, _ := startBus(t, client, Options{}, 500*time.Millisecond)
 	e.joins(t, 1)
 	// The pings of some heartbeats have been answered by then.
 	for i := range 20 {
@@ -215,44 +196,10 @@ func TestRedisLives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	publish(t, b, "topic", "still here")
+	publish(t, b, "still here")
 	e.hears(t, "still here")
 	if e.joined != 1 {
 		t.Errorf("joined %d times", e.joined)
-	}
-}
-
-func TestRedisStops(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	client := connect(t, server)
-	b, e := bus(t, client, peers.RedisOptions{})
-	b.Start()
-	e.joins(t, 1)
-	server.Pause()
-	stop(t, b)
-	stop(t, b)
-	server.Resume()
-	never, err := peers.NewRedis(client, peers.RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop(t, never)
-	never.Start()
-	stop(t, never)
-}
-
-func TestRedisRefuses(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{})
-	defer client.Close()
-	_, noClient := peers.NewRedis(nil, peers.RedisOptions{})
-	_, noTime := peers.NewRedis(client, peers.RedisOptions{Heartbeat: -1})
-	for field, err := range map[string]error{"client": noClient, "heartbeat": noTime} {
-		var invalid *weir.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
 	}
 }
 
@@ -262,18 +209,23 @@ func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := connect(t, server)
+	listening := client.Subscribe(t.Context(), channel)
+	defer listening.Close()
+	if _, err := listening.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var log bytes.Buffer
-	one, first := bus(t, client, peers.RedisOptions{Secret: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	two, second := bus(t, client, peers.RedisOptions{Secret: "s"})
-	other, stranger := bus(t, client, peers.RedisOptions{Secret: "t"})
-	plain, trusting := bus(t, client, peers.RedisOptions{})
+	one, first, stop := startBus(t, client, Options{Secret: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))}, maxSilence)
+	two, second, _ := startBus(t, client, Options{Secret: "s"}, maxSilence)
+	other, stranger, _ := startBus(t, client, Options{Secret: "t"}, maxSilence)
+	plain, trusting, _ := startBus(t, client, Options{}, maxSilence)
 	for _, e := range []*ear{first, second, stranger, trusting} {
 		e.joins(t, 1)
 	}
-	publish(t, plain, "topic", "without")
-	publish(t, other, "topic", "another's")
-	publish(t, one, "topic", "first")
-	publish(t, two, "topic", "second")
+	publish(t, plain, "without")
+	publish(t, other, "another's")
+	publish(t, one, "first")
+	publish(t, two, "second")
 	for _, e := range []*ear{first, second} {
 		e.hears(t, "second")
 		if !slices.Equal(e.all(), []string{"first", "second"}) {
@@ -281,24 +233,27 @@ func TestForgedMessages(t *testing.T) {
 		}
 	}
 	trusting.hears(t, "without")
-	// What is repeated by somebody who listened.
-	trusting.until(t, "all messages", func() bool { return len(trusting.heard) == 4 })
-	for _, message := range trusting.all() {
-		publish(t, plain, "topic", message)
+	// An eavesdropper repeats every message.
+	for range 4 {
+		overheard, err := listening.ReceiveMessage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, plain, overheard.Payload)
 	}
-	publish(t, plain, "topic", strings.Repeat("x", 1<<20+1))
-	publish(t, one, "topic", "last")
+	publish(t, plain, strings.Repeat("x", 1<<20+1))
+	publish(t, one, "last")
 	for _, e := range []*ear{first, second} {
 		e.hears(t, "last")
 		if !slices.Equal(e.all(), []string{"first", "second", "last"}) {
 			t.Errorf("heard %q", e.all())
 		}
 	}
-	stop(t, one)
-	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "messages are ignored") {
+	stop()
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "ignored messages") {
 		t.Errorf("logged: %s", said)
 	}
-	if slices.ContainsFunc(trusting.all(), func(m string) bool { return len(m) > 1<<20 }) {
-		t.Error("a message has no bound")
+	if got := trusting.all(); slices.ContainsFunc(got, func(m string) bool { return m != "without" }) {
+		t.Errorf("without a secret, sealed or long messages were believed: %.100q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package overrides_test
+package peers
 
 import (
 	"context"
@@ -9,77 +9,39 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/peers"
-	"github.com/weirlimit/weir/internal/peers/overrides"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 )
 
-// A pool of go-redis whose server is away looks once a second whether it was closed.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
-}
+// seldom is a poll that no test waits for.
+const seldom = time.Hour
 
-const (
-	// patience is how long a test waits for what must happen.
-	patience = 20 * time.Second
-	// seldom is a poll that no test waits for.
-	seldom = time.Hour
-)
-
-// instance is one of several that share a Redis.
+// An instance is one of several that share a Redis.
 type instance struct {
 	*override.Taker
-	sharer *overrides.Sharer
+	group  *Group
 	client redis.UniversalClient
 }
 
-// deaf is a bus on which nothing arrives.
-type deaf struct{}
-
-func (deaf) Publish(context.Context, string, []byte) error { return nil }
-func (deaf) Subscribe(string, peers.Subscriber)            {}
-
-func start(t *testing.T, server *testserver.Redis, o overrides.Options) *instance {
+func start(t *testing.T, server *testserver.Redis, poll time.Duration, o Options) *instance {
 	t.Helper()
-	return startOn(t, redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true}), o)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialTimeout: time.Second, ContextTimeoutEnabled: true})
+	return startOn(t, client, poll, o)
 }
 
 // startOn is start on a client, which it closes.
-func startOn(t *testing.T, client redis.UniversalClient, o overrides.Options) *instance {
+func startOn(t *testing.T, client redis.UniversalClient, poll time.Duration, o Options) *instance {
 	t.Helper()
-	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), client: client}
-	t.Cleanup(func() { _ = i.client.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	o.Taker, o.Client, o.Timeout = i.Taker, i.client, time.Second
-	if o.Bus == nil {
-		bus, err := peers.NewRedis(i.client, peers.RedisOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Bus = bus
-		t.Cleanup(func() {
-			if err := bus.Stop(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		defer bus.Start()
-	}
-	sharer, err := overrides.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.sharer = sharer
-	sharer.Start()
+	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), group: newGroup(t, client, o), client: client}
+	i.group.Follow(i.Taker, nil)
+	i.group.overrides.poll = poll
+	i.group.Start()
 	t.Cleanup(func() {
-		if err := sharer.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		stopGroup(t, i.group)
+		_ = client.Close()
 	})
 	return i
 }
@@ -90,12 +52,12 @@ func (i *instance) set(key string, limit *weir.Limit) error {
 	if err := i.Set(o); err != nil {
 		return err
 	}
-	return i.sharer.Announce(context.Background(), override.Change{Override: o})
+	return i.group.Announce(context.Background(), override.Change{Override: o})
 }
 
 func (i *instance) end(key string) error {
 	i.Delete(key)
-	return i.sharer.Announce(context.Background(), override.Change{Override: override.Override{Key: key}, Ended: true})
+	return i.group.Announce(context.Background(), override.Change{Override: override.Override{Key: key}, Ended: true})
 }
 
 // has says what an instance has, in short.
@@ -140,8 +102,8 @@ var (
 func TestSpreads(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
-	stranger := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Prefix: "other:"})
+	one, other := start(t, server, seldom, Options{}), start(t, server, seldom, Options{})
+	stranger := start(t, server, 10*time.Millisecond, Options{Prefix: "other:"})
 	must(t, one.set("a\x00{}", fast))
 	must(t, one.set("", block))
 	must(t, other.set("c", nil))
@@ -149,7 +111,7 @@ func TestSpreads(t *testing.T) {
 	all := `"" 0/h fixed_window charge_refused, "a\x00{}" 100/min burst 20, "c" none, "d" 4294967295/day fixed_window time_zone Asia/Tokyo charge_refused`
 	one.learns(t, all)
 	other.learns(t, all)
-	start(t, server, overrides.Options{Poll: seldom}).learns(t, all)
+	start(t, server, seldom, Options{}).learns(t, all)
 	must(t, other.end("d"))
 	must(t, other.end("a\x00{}"))
 	must(t, other.set("", fast))
@@ -165,8 +127,8 @@ func TestSpreads(t *testing.T) {
 func TestPolls(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one := start(t, server, overrides.Options{Poll: seldom})
-	other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond, Bus: deaf{}})
+	one := start(t, server, seldom, Options{})
+	other := start(t, server, 10*time.Millisecond, Options{Secret: "another"}) // it believes no message
 	must(t, one.set("k", fast))
 	other.learns(t, `"k" 100/min burst 20`)
 	must(t, one.end("k"))
@@ -178,7 +140,7 @@ func TestPolls(t *testing.T) {
 func TestHeals(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	one, other := start(t, server, seldom, Options{}), start(t, server, seldom, Options{})
 	must(t, one.set("before", nil))
 	other.learns(t, `"before" none`)
 	must(t, one.client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err())
@@ -190,7 +152,7 @@ func TestHeals(t *testing.T) {
 func TestAway(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: 20 * time.Millisecond}), start(t, server, overrides.Options{Poll: 20 * time.Millisecond})
+	one, other := start(t, server, 20*time.Millisecond, Options{}), start(t, server, 20*time.Millisecond, Options{})
 	must(t, one.set("old", fast))
 	other.learns(t, `"old" 100/min burst 20`)
 	server.Kill()
@@ -208,7 +170,7 @@ func TestAway(t *testing.T) {
 	for _, i := range []*instance{one, other} {
 		i.learns(t, `"new" 0/h fixed_window charge_refused, "old" 100/min burst 20`)
 	}
-	start(t, server, overrides.Options{Poll: seldom}).learns(t, one.has())
+	start(t, server, seldom, Options{}).learns(t, one.has())
 }
 
 // TestForgotten: what Redis loses, the instances give back, but nothing that had
@@ -216,7 +178,7 @@ func TestAway(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: 10 * time.Millisecond}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	one, other := start(t, server, 10*time.Millisecond, Options{}), start(t, server, 10*time.Millisecond, Options{})
 	must(t, one.set("kept", fast))
 	must(t, one.set("ended", fast))
 	must(t, one.end("ended"))
@@ -265,14 +227,14 @@ func (i *instance) takesOver(t *testing.T, replica []string) {
 func TestForgottenInPart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	one, other := start(t, server, seldom, Options{}), start(t, server, seldom, Options{})
 	must(t, one.set("replicated", nil))
 	replica := one.replica(t)
 	must(t, one.set("lost", fast))
 	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
 	one.takesOver(t, replica)
 	must(t, one.client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err())
-	late := start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	late := start(t, server, 10*time.Millisecond, Options{})
 	late.learns(t, `"lost" 100/min burst 20, "replicated" none`)
 	must(t, late.set("new", block))
 	for _, i := range []*instance{one, other, late} {
@@ -285,13 +247,13 @@ func TestForgottenInPart(t *testing.T) {
 func TestAsManyChanges(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: seldom})
+	one, other := start(t, server, seldom, Options{}), start(t, server, seldom, Options{})
 	must(t, one.set("replicated", nil))
 	replica := one.replica(t)
 	must(t, one.set("lost", fast))
 	other.learns(t, `"lost" 100/min burst 20, "replicated" none`)
 	one.takesOver(t, replica)
-	must(t, start(t, server, overrides.Options{Poll: seldom}).set("new", block))
+	must(t, start(t, server, seldom, Options{}).set("new", block))
 	for deadline := time.Now().Add(patience); !strings.Contains(other.has(), `"new"`); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain; has %s", other.has())
@@ -304,10 +266,11 @@ func TestAsManyChanges(t *testing.T) {
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one := start(t, server, overrides.Options{Poll: seldom, Max: 2})
+	one := start(t, server, seldom, Options{})
+	one.group.overrides.maxOverrides = 2
 	must(t, one.set("a", nil))
 	soon := override.Override{Key: "b", Until: time.Now().Add(300 * time.Millisecond)}
-	must(t, one.sharer.Announce(context.Background(), override.Change{Override: soon}))
+	must(t, one.group.Announce(context.Background(), override.Change{Override: soon}))
 	must(t, one.set("a", fast))
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := one.set("c", nil)
@@ -336,19 +299,9 @@ func TestBounded(t *testing.T) {
 func TestPassesOverStrangers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	one, other := start(t, server, overrides.Options{Poll: seldom}), start(t, server, overrides.Options{Poll: 10 * time.Millisecond})
+	one, other := start(t, server, seldom, Options{}), start(t, server, 10*time.Millisecond, Options{})
 	must(t, one.client.HSet(context.Background(), "weir:override:{override}:limits",
 		"=x", "?", "=y", `{"limit":"many","until_ms":99999999999999}`, "=z", `{"limit":"1/d","until_ms":1}`, "version", "strange").Err())
 	must(t, one.set("k", nil))
 	other.learns(t, `"k" none`)
-}
-
-func TestRefuses(t *testing.T) {
-	t.Parallel()
-	for range 10 {
-		var invalid *weir.InvalidError
-		if _, err := overrides.New(overrides.Options{}); !errors.As(err, &invalid) {
-			t.Errorf("got %v", err)
-		}
-	}
 }
