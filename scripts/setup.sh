@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests start: redis-server, nginx, also with Lua, haproxy, curl,
-# the programs of nghttp2, chromium, and a C compiler for the race detector. Leaves alone what is there. Where it cannot
-# install, it says what to do by hand and succeeds: the tests that miss something
-# are skipped, or fail if WEIR_REQUIRE names it.
+# Installs the programs that the tests start: redis-server, nginx (with Lua), haproxy,
+# caddy, curl, those of nghttp2, chromium, and a C compiler for the race detector. It
+# leaves alone what is there. Where it cannot install, it says what to do by hand and
+# succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
 
 say() { echo "setup: $*"; }
@@ -19,13 +19,14 @@ missing=()
 have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
 have haproxy || missing+=(haproxy)
+have caddy || missing+=(caddy)
 have curl || missing+=(curl)
 have h2load && have nghttp || missing+=(nghttp2)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have_lua || missing+=(openresty)
 have chromium || missing+=(chromium)
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, Lua for it, haproxy, curl, nghttp2, chromium and a C compiler are there'
+  say 'redis-server, nginx, Lua for it, haproxy, caddy, curl, nghttp2, chromium and a C compiler are there'
   exit 0
 fi
 
@@ -72,7 +73,7 @@ with_apt() {
     by_hand 'apt-get failed'
   for program in "${missing[@]}"; do
     case $program in
-      redis-server | nginx | haproxy) stop_service "$program" ;;
+      redis-server | nginx | haproxy | caddy) stop_service "$program" ;;
     esac
   done
 }

@@ -86,11 +86,12 @@ var Register = []Claim{
 	{Page: "docs/simulate.md", Language: "sh", Test: "server/internal/cli.TestTryDocs"},
 	{Page: "docs/simulate.md", Test: "server/internal/cli.TestSimulateDocs"},
 
-	{Page: "examples/caddy/README.md", Because: "needs Caddy; TestForwardAuth and TestCaddy run the same files at other addresses"},
+	{Page: "examples/caddy/README.md", Because: "TestCaddy runs the same file at other addresses"},
 	{Page: "examples/chi/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/echo/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/gin/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/grpc/README.md", Because: "has an address of its own; the example's tests ask the same of its server"},
+	{Page: "examples/haproxy/README.md", Because: "TestHAProxy runs the same files at other addresses"},
 	{Page: "examples/nethttp/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/nginx/README.md", Because: "TestNginx runs the same files at other addresses"},
 	{Page: "examples/openresty/README.md", Language: "sh", Because: "TestOpenResty runs the same files at other addresses"},
