@@ -1,4 +1,4 @@
-# What a contributor runs. "make" alone lists the targets.
+# "make" alone lists the targets.
 
 .DEFAULT_GOAL := help
 
@@ -11,7 +11,8 @@ FUZZ ?= .
 DURATION ?= 10m
 SEED ?= 1
 ARGS ?=
-# The modules that go.work joins. Those of the examples and of tests stand alone.
+# The workspace's modules, whatever the environment says. The others stand alone.
+export GOWORK = $(CURDIR)/go.work
 ALL = ./... ./server/... ./trace/... ./weirgrpc/...
 
 # Linters live in a module of their own; -modfile is refused in workspaces.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prints the licences of the modules that a binary was linked from, Go's own
-# included: licenses.sh BINARY.
+# Prints the licences of Go and of all modules linked into a binary:
+# licenses.sh BINARY.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 GO=${GO:-go}
+export GOWORK=$PWD/go.work
 
 show() {
   local name=$1 folder=$2 file found=

@@ -42,7 +42,7 @@ tidy() {
     work=$(mktemp -d)
     cp "$dir/go.mod" "$dir/go.sum" "$work/"
     for name in "${!folder[@]}"; do
-      "$GO" mod edit -replace="$name@v0.0.0=${folder[$name]}" "$work/go.mod"
+      "$GO" mod edit -replace="$name=${folder[$name]}" "$work/go.mod"
     done
     (cd "$dir" && GOWORK=off "$GO" mod tidy -diff -modfile="$work/go.mod") || status=1
     rm -rf "$work"
@@ -53,7 +53,7 @@ tidy() {
 inside() { (cd "$1" && shift && "$@"); }
 
 modules='./... ./server/... ./trace/... ./weirgrpc/...' # those that go.work joins
-alone='examples server/bench deploy/check server/tools/h2spec'
+alone='examples server/bench deploy/check server/tools/h2spec tools/release'
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Makes what a release offers in dist/: for each platform an archive with the
-# static binary, for Linux a Debian package, for each binary a bill of materials
-# (CycloneDX), the provenance of them (SLSA, see scripts/provenance.sh) and the
-# checksums of it all. All of it is the same each time.
-# PLATFORMS="linux/amd64" makes fewer, DIST is another folder. SIGNING_KEY is a private
-# key of OpenSSH, or a public one whose private half an agent or a token holds: it signs
-# the checksums. Needs GNU tar.
+# Writes the files of a release to dist/: for each platform an archive with the static
+# binary and a bill of materials (CycloneDX), for Linux a Debian package, the Go modules
+# as a module proxy serves them, the provenance of these files (SLSA, see
+# scripts/provenance.sh), and checksums. Two runs give the same bytes.
+# PLATFORMS="linux/amd64" builds fewer, DIST names another folder. SIGNING_KEY is an
+# OpenSSH private key, or a public key whose private half is in an agent or a token; it
+# signs the checksums. Needs GNU tar and git.
 set -euo pipefail
 [ -z "${SIGNING_KEY:-}" ] || SIGNING_KEY=$(realpath -e "$SIGNING_KEY")
 cd "$(dirname "$0")/.."
 top=$PWD
 GO=${GO:-go}
+export GOWORK=$top/go.work
 PLATFORMS=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}
 DIST=$(realpath -m "${DIST:-dist}")
 names=$(scripts/version.sh)
 eval "$names"
-# One name for all that is made, also where the making changes the folder.
+# One version for all files, even if a step changes the checkout.
 export VERSION COMMIT DATE SOURCE_DATE_EPOCH
 number=${VERSION#v}
 
@@ -41,16 +42,26 @@ for platform in $PLATFORMS; do
   archive "$name"
   GOWORK=off "$GO" tool -modfile=tools/release/go.mod cyclonedx-gomod bin -json -noserial -notimestamp \
     -version "$VERSION" -output "$DIST/$name.cdx.json" "$work/$name/weir" 2>/dev/null
+  # The workspace's own modules have the version of the release.
+  sed -i "s/(devel)/$VERSION/g" "$DIST/$name.cdx.json"
   [ "$os" != linux ] || scripts/package.sh "$work/$name/weir" "$arch" "$DIST/$name.deb"
 done
+
+name=weir_${number}_modules
+echo "release: $name"
+mkdir "$work/$name"
+# Build metadata such as +dirty has no place in a module's version.
+(cd tools/release && GOWORK=off "$GO" run ./modules -root "$top" -version "${VERSION%%+*}" -proxy "$work/$name")
+archive "$name"
+
 cd "$DIST"
-# shellcheck disable=SC2035 # no name begins with a dash
+# shellcheck disable=SC2035 # no name starts with a dash
 PLATFORMS=$PLATFORMS "$top/scripts/provenance.sh" * >"$work/provenance" && mv "$work/provenance" provenance.intoto.json
 chmod 644 provenance.intoto.json
 sha256sum -- * >"$work/checksums" && mv "$work/checksums" checksums.txt
 chmod 644 checksums.txt
-# ssh-keygen is where releases are made and where they are used, signs with keys in
-# hardware too, and needs no service.
+# Every host that makes or installs releases has ssh-keygen, and it can sign with
+# hardware keys.
 if [ -n "${SIGNING_KEY:-}" ]; then
   ssh-keygen -q -Y sign -n weir-release -f "$SIGNING_KEY" checksums.txt
   chmod 644 checksums.txt.sig

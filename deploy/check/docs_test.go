@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/mod/module"
-	"golang.org/x/mod/zip"
-
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/testserver"
 )
@@ -114,55 +111,5 @@ func TestInstallArchive(t *testing.T) {
 	}
 	if err := run(nil, dir, "sh", "-ec", commands); err == nil {
 		t.Error("an archive that is another passes")
-	}
-}
-
-// TestGoInstall installs a version as docs/install.md says, from a proxy that has
-// it.
-func TestGoInstall(t *testing.T) {
-	t.Parallel()
-	release(t) // which compiles
-	command := strings.Fields(block(t, "docs/install.md", "sh", "go install"))
-	proxy := t.TempDir()
-	offer(t, filepath.Join(proxy, "github.com/weirlimit/weir/@v"))
-	cached := strings.TrimSpace(output(t, "go", "env", "GOMODCACHE"))
-	bin := t.TempDir()
-	command[len(command)-1] = strings.ReplaceAll(command[len(command)-1], "@latest", "@"+version)
-	// Where modules lie must not matter, or all of them were compiled again.
-	err := run([]string{
-		"GOPROXY=file://" + proxy + ",file://" + cached + "/cache/download", "GOSUMDB=off", "GOBIN=" + bin,
-		"GOMODCACHE=" + t.TempDir(), "GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0", "GOWORK=off",
-	}, t.TempDir(), command[0], command[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := output(t, filepath.Join(bin, "weir"), "version"); !strings.HasPrefix(got, "weir "+version+" go") {
-		t.Errorf("installed %q", got)
-	}
-}
-
-// offer writes this module as a proxy offers it.
-func offer(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	archive, err := os.Create(filepath.Join(dir, version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer archive.Close()
-	weir := module.Version{Path: "github.com/weirlimit/weir", Version: version}
-	if err := zip.CreateFromDir(archive, weir, root); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{
-		"list":            []byte(version + "\n"),
-		version + ".mod":  read(t, filepath.Join(root, "go.mod")),
-		version + ".info": []byte(`{"Version":"` + version + `","Time":"2026-01-02T00:00:00Z"}`),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -9,7 +9,6 @@ require (
 	github.com/moby/patternmatcher v0.6.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/weirlimit/weir v0.0.0
-	golang.org/x/mod v0.41.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 	k8s.io/api v0.37.2

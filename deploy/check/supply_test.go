@@ -85,8 +85,8 @@ func TestProvenance(t *testing.T) {
 		got += s.Digest["sha256"] + "  " + s.Name + "\n"
 	}
 	want := ""
-	for _, ending := range []string{".cdx.json", ".deb", ".tar.gz"} {
-		want += fmt.Sprintf("%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, m.name+ending))), m.name+ending)
+	for _, name := range []string{m.name + ".cdx.json", m.name + ".deb", m.name + ".tar.gz", "weir_1.2.3_modules.tar.gz"} {
+		want += fmt.Sprintf("%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, name))), name)
 	}
 	if got != want {
 		t.Errorf("it is about\n%swant\n%s", got, want)
@@ -168,7 +168,7 @@ func TestVulnerabilities(t *testing.T) {
 		"no package":  {"echo 'govulncheck: loading packages'", 1, 1, "loading"},
 	} {
 		cmd := exec.Command(filepath.Join(root, "scripts/vulnerabilities.sh"))
-		cmd.Env = append(os.Environ(), "TOOL="+program(t, t.TempDir(), "tool", fmt.Sprintf("%s; exit %d", c.says, c.code)))
+		cmd.Env = append(os.Environ(), "GOVULNCHECK="+program(t, t.TempDir(), "govulncheck", fmt.Sprintf("%s; exit %d", c.says, c.code)))
 		out, _ := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != c.want || !strings.Contains(string(out), c.line) || strings.Count(string(out), "\n") > 1 {
 			t.Errorf("%s: %d, %q", name, got, out)

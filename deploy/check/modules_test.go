@@ -1,0 +1,89 @@
+package check
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A proxy is a module proxy with the modules of a release, and the environment of go
+// commands that use it. Other modules come from the user's module cache.
+type proxy struct {
+	t   *testing.T
+	env []string
+}
+
+func newProxy(t *testing.T) proxy {
+	t.Helper()
+	m := release(t)
+	dir := t.TempDir()
+	if _, err := extract(filepath.Join(m.dist, "weir_1.2.3_modules.tar.gz"), dir); err != nil {
+		t.Fatal(err)
+	}
+	cached := strings.TrimSpace(output(t, "go", "env", "GOMODCACHE"))
+	return proxy{t, append(os.Environ(),
+		"GOPROXY=file://"+dir+"/weir_1.2.3_modules,file://"+cached+"/cache/download,"+strings.TrimSpace(output(t, "go", "env", "GOPROXY")),
+		"GOSUMDB=off", "GOMODCACHE="+t.TempDir(), "GOFLAGS=-trimpath -modcacherw", "GOWORK=off", "CGO_ENABLED=0")}
+}
+
+// do runs a go command in a folder and returns its standard output.
+func (p proxy) do(dir string, args ...string) string {
+	p.t.Helper()
+	cmd := exec.Command("go", args...)
+	var log strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, p.env, &log
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("%s: %v\n%s", cmd, err, &log)
+	}
+	return string(out)
+}
+
+// TestGoInstall installs the program as docs/install.md says, in an empty folder.
+func TestGoInstall(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	command := strings.Fields(strings.ReplaceAll(block(t, "docs/install.md", "sh", "go install"), "@latest", "@"+version))
+	bin := t.TempDir()
+	p.env = append(p.env, "GOBIN="+bin)
+	p.do(t.TempDir(), command[1:]...)
+	if got := output(t, filepath.Join(bin, "weir"), "version"); !strings.HasPrefix(got, "weir "+version+" go") {
+		t.Errorf("installed %q", got)
+	}
+	// The program's go.sum has the hashes of the modules that were published with it.
+	sources := strings.TrimSpace(p.do(t.TempDir(), "env", "GOMODCACHE")) + "/github.com/weirlimit/weir/server@" + version
+	p.do(sources, "list", "-deps", "./cmd/weir")
+}
+
+// TestGoGet adds the library, and its gRPC interceptors, to a program. The library alone
+// brings none of the server's dependencies.
+func TestGoGet(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	program := t.TempDir()
+	const main = `package main
+
+import "github.com/weirlimit/weir/memstore"
+
+func main() { _ = memstore.New }
+`
+	if err := os.WriteFile(filepath.Join(program, "main.go"), []byte(main), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.do(program, "mod", "init", "example.org/program")
+	p.do(program, "get", "github.com/weirlimit/weir@"+version)
+	p.do(program, "build", "-o", "program", ".")
+	for _, foreign := range []string{"grpc", "opentelemetry", "prometheus", "yaml", "cobra"} {
+		for what, text := range map[string]string{
+			"go.mod": string(read(t, filepath.Join(program, "go.mod"))), "graph": p.do(program, "list", "-m", "all"),
+		} {
+			if strings.Contains(text, foreign) {
+				t.Errorf("the %s of a program that uses the library has %s:\n%s", what, foreign, text)
+			}
+		}
+	}
+	p.do(program, "get", "github.com/weirlimit/weir/weirgrpc@"+version, "github.com/weirlimit/weir/trace@"+version)
+	p.do(program, "build", "github.com/weirlimit/weir/weirgrpc", "github.com/weirlimit/weir/trace")
+}
