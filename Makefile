@@ -75,7 +75,7 @@ generate: ## write what is made of the code: the JSON Schema of rules files, and
 	$(GO) generate $(ALL)
 
 .PHONY: bench
-bench: ## measure side by side with other limiters; writes docs/performance.md
+bench: ## measure side by side with other limiters; writes docs/contributing/benchmarks.md
 	cd server/bench && export GOWORK=off && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report
 
 .PHONY: bench-short

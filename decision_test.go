@@ -19,15 +19,15 @@ func TestStrictest(t *testing.T) {
 		decisions []weir.Decision
 		want      int
 	}{
-		"none":                   {nil, nil, -1},
-		"one":                    {[]int64{5}, []weir.Decision{granted(5)}, 0},
-		"least share left":       {[]int64{10, 1000}, []weir.Decision{granted(5), granted(400)}, 1},
-		"first on a tie":         {[]int64{10, 100}, []weir.Decision{granted(5), granted(50)}, 0},
-		"refusal before grant":   {[]int64{10, 10}, []weir.Decision{granted(0), refused(1)}, 1},
-		"longest wait":           {[]int64{10, 10, 10}, []weir.Decision{refused(1), refused(3), refused(2)}, 1},
-		"never is longest":       {[]int64{10, 10}, []weir.Decision{refused(time.Hour), refused(weir.Never)}, 1},
-		"first of equal waits":   {[]int64{10, 10}, []weir.Decision{refused(7), refused(7)}, 0},
-		"large counts":           {[]int64{1e9, 1e9}, []weir.Decision{granted(999_999_999), granted(999_999_998)}, 1},
+		"none":                        {nil, nil, -1},
+		"one":                         {[]int64{5}, []weir.Decision{granted(5)}, 0},
+		"least share left":            {[]int64{10, 1000}, []weir.Decision{granted(5), granted(400)}, 1},
+		"first on a tie":              {[]int64{10, 100}, []weir.Decision{granted(5), granted(50)}, 0},
+		"refusal before grant":        {[]int64{10, 10}, []weir.Decision{granted(0), refused(1)}, 1},
+		"longest wait":                {[]int64{10, 10, 10}, []weir.Decision{refused(1), refused(3), refused(2)}, 1},
+		"never is longest":            {[]int64{10, 10}, []weir.Decision{refused(time.Hour), refused(weir.Never)}, 1},
+		"first of equal waits":        {[]int64{10, 10}, []weir.Decision{refused(7), refused(7)}, 0},
+		"large counts":                {[]int64{1e9, 1e9}, []weir.Decision{granted(999_999_999), granted(999_999_998)}, 1},
 		"not charged does not refuse": {[]int64{10, 10}, []weir.Decision{{Outcome: weir.NotCharged}, refused(1)}, 1},
 	} {
 		charges := make([]weir.Charge, len(c.counts))

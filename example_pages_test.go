@@ -4,60 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math"
-	"net/http"
-	"net/http/httptest"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 // The code of pages that is part of something else stands here to be compiled and
 // run; TestGoInPages looks for it.
 
-// inReadme is README.md's.
-func inReadme(ctx context.Context, w http.ResponseWriter) error {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerMinute(100))
-	if err != nil {
-		return err
-	}
-	d, err := limiter.Allow(ctx, "user:42")
-	if err == nil && !d.Allowed() {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
-	}
-	return err
-}
-
 // simplest is docs/library.md's first.
 func simplest(store weir.Taker) (*weir.Limiter, error) {
 	limiter, err := weir.NewLimiter(store, weir.PerMinute(100))
 	return limiter, err
-}
-
-// stacked is README.md's, for all hosts of a service.
-func stacked(ctx context.Context, client redis.UniversalClient, logger *slog.Logger) error {
-	store, err := redisstore.New(client, redisstore.Options{})
-	if err != nil {
-		return err
-	}
-	limits := stack.New(store, stack.Options{Logger: logger})
-	defer limits.Stop(ctx)
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(100))
-	if err != nil {
-		return err
-	}
-	_, err = limiter.Allow(ctx, "user:42")
-	return err
 }
 
 // overridden is docs/library.md's, of other limits for a while.
@@ -75,15 +36,6 @@ func overridden(store weir.Taker, tomorrow time.Time) (*weir.Limiter, error) {
 func TestCodeOfPages(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	if err := inReadme(ctx, httptest.NewRecorder()); err != nil {
-		t.Error(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
-	defer client.Close()
-	// On a machine that is late, Redis may count as silent.
-	if err := stacked(ctx, client, slog.New(slog.DiscardHandler)); err != nil && !errors.Is(err, weir.ErrNotApplied) && !errors.Is(err, weir.ErrAmbiguous) {
-		t.Error(err)
-	}
 	for name, made := range map[string]func(weir.Taker) (*weir.Limiter, error){
 		"simplest":   simplest,
 		"overridden": func(s weir.Taker) (*weir.Limiter, error) { return overridden(s, time.Now().Add(24*time.Hour)) },

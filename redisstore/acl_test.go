@@ -21,7 +21,7 @@ import (
 // what a row of the table adds.
 func leastPrivileges(t *testing.T, row string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func leastPrivileges(t *testing.T, row string) []string {
 	_, rest, found := strings.Cut(string(text), begin)
 	rule, _, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		t.Fatalf("docs/operations.md has no %q", begin)
+		t.Fatalf("docs/redis.md has no %q", begin)
 	}
 	return strings.Fields(strings.ReplaceAll(rule, `\|`, "|"))
 }

@@ -45,10 +45,10 @@ func TestReadmeServer(t *testing.T) {
 	command[0] = m.binary
 	s := serve(t, served{command: command})
 	calls := strings.ReplaceAll(block(t, "README.md", "sh", "curl -d"), "http://127.0.0.1:8080", "http://"+s.http)
-	calls = strings.ReplaceAll(calls, "curl ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")
+	calls = strings.ReplaceAll(calls, "curl ", "curl -sS --fail-with-body ")
 	out, err := exec.Command(shell, "-ec", calls).CombinedOutput()
-	if err != nil || string(out) != "200\n200\n" {
-		t.Errorf("%v, %q: want 200 twice; of\n%s", err, out, calls)
+	if err != nil || strings.Count(string(out), `"limits":[{"name":"tenant"`) != 2 {
+		t.Errorf("%v, %q: want the limit of the tenant twice; of\n%s", err, out, calls)
 	}
 	s.stop()
 }

@@ -11,13 +11,14 @@ type Claim struct {
 	Page     string // empty for any
 	Language string // of the blocks, empty for any
 	Has      string // a text in them, empty for any
+	File     string // the second word behind the fence, empty for any
 	Test     string // the folder of the package (weir: the root), a dot, and the test's name
 	Because  string // in the place of Test
 }
 
 // fits says whether a block is among those of the claim.
 func (c Claim) fits(b Block) bool {
-	return (c.Page == "" || c.Page == b.Page) && (c.Language == "" || c.Language == b.Language) && strings.Contains(b.Text, c.Has)
+	return (c.Page == "" || c.Page == b.Page) && (c.Language == "" || c.Language == b.Language) && (c.File == "" || c.File == b.File) && strings.Contains(b.Text, c.Has)
 }
 
 // Claimed returns the first claim that a block is among.
@@ -48,13 +49,27 @@ func Mine(t testing.TB, page string) []Block {
 
 // Register has a claim for every block; the first that fits counts.
 var Register = []Claim{
+	{Has: "package main\n", Test: "weir.TestProgramsInPages"},
 	{Page: "README.md", Has: "make run ", Test: "deploy/check.TestMakeRun"},
+	{Page: "README.md", Language: "console", Test: "server/internal/e2e.TestReadmeCall"},
 	{Page: "README.md", Has: "domain: shop", Test: "deploy/check.TestReadmeServer"},
 	{Page: "README.md", Has: "weir serve ", Test: "deploy/check.TestReadmeServer"},
 	{Page: "README.md", Has: "curl -d", Test: "deploy/check.TestReadmeServer"},
 	{Page: "README.md", Has: "weir simulate ", Test: "server/internal/cli.TestTryDocs"},
 	{Page: "CONTRIBUTING.md", Because: "these are the ways to run all tests, and what releases are made with"},
 	{Page: "SECURITY.md", Test: "deploy/check.TestRedisUserSuffices"},
+
+	{Language: "go", File: "before", Because: "shows how another limiter is used"},
+	{Page: "docs/migrating.md", Language: "sh", Because: "TestVariablesSetFlags has the variables"},
+	{Page: "docs/migrating.md", Language: "yaml", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/customers.md", Has: "weir key", Because: "TestAdminDocs overrides a key of the same rules"},
+	{Page: "docs/customers.md", Language: "yaml", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/customers.md", Language: "console", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/troubleshooting.md", Language: "yaml", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/troubleshooting.md", Language: "console", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/troubleshooting.md", Language: "sh", Because: "the console blocks, docs/admin.md and docs/http.md run these commands"},
+	{Page: "docs/kubernetes.md", Because: "needs a cluster; deploy/check reads the manifests strictly and runs what they run"},
+	{Page: "docs/choosing.md", Because: "a picture made of characters"},
 
 	{Page: "docs/access.md", Test: "server/internal/app.TestAccessDocs"},
 	{Page: "docs/admin.md", Test: "server/internal/e2e.TestAdminDocs"},
@@ -77,7 +92,8 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", Has: "@unlimited", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "yaml", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "console", Test: "server/internal/e2e.TestNginxDocs"},
-	{Page: "docs/operations.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
+	{Page: "docs/redis.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
+	{Page: "docs/redis.md", Has: "weir serve", Because: "names a host; TestReadmeServer runs the same command"},
 	{Page: "docs/operations.md", Has: "every user of this host", Test: "server/internal/app.TestOpenFilesDocs"},
 	{Page: "docs/performance.md", Has: "weir bench", Test: "server/internal/e2e.TestBenchDocs"},
 	{Page: "docs/quickstart.md", Test: "server/internal/e2e.TestQuickstart"},

@@ -23,7 +23,7 @@ const (
 func report(args []string) error {
 	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
 	in := flags.String("in", "results/latest.json", "what was measured, a `file` of JSON")
-	document := flags.String("document", "../../docs/performance.md", "`file` with the marks")
+	document := flags.String("document", "../../docs/contributing/benchmarks.md", "`file` with the marks")
 	pictures := flags.String("pictures", "../../docs/pictures", "`folder` for the plots")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -8,30 +8,48 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
 var word = regexp.MustCompile(`'[^']*'|\S+`)
 
-// TestRulesDocs runs the commands of docs/configuration.md in a folder with the
-// files that stand there, and reads its rules.
+// TestRulesDocs runs the commands of the pages about rules in a folder with the files
+// that stand there, and reads their rules.
 func TestRulesDocs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	pages.Hold(t, "docs/configuration.md", nil, func(b pages.Block) string {
-		save(t, b)
-		if b.Language == "yaml" && b.File != "bad.yaml" {
-			if _, err := config.Parse("docs", []byte(b.Text)); err != nil {
-				t.Errorf("%s:%d: %v", b.Page, b.Line, err)
+	for _, page := range []string{"docs/configuration.md", "docs/customers.md", "docs/migrating.md", "docs/troubleshooting.md"} {
+		pages.Hold(t, page, nil, func(b pages.Block) string {
+			save(t, b)
+			if b.Language == "yaml" && b.File != "bad.yaml" {
+				if _, err := config.Parse("docs", []byte(b.Text)); err != nil {
+					t.Errorf("%s:%d: %v", b.Page, b.Line, err)
+				}
 			}
+			if b.Language != "console" {
+				return b.Text
+			}
+			line, _, _ := strings.Cut(b.Text, "\n")
+			_, printed := executed(t, strings.TrimPrefix(line, "$ "))
+			return line + "\n" + printed
+		})
+	}
+}
+
+// TestFlagsDocs writes, or compares, the table of weir serve's flags in docs/cli.md.
+func TestFlagsDocs(t *testing.T) {
+	t.Parallel()
+	table := "| flag | default | |\n|---|---|---|\n"
+	newServe().Flags().VisitAll(func(f *pflag.Flag) {
+		value := ""
+		if f.DefValue != "" && f.DefValue != "[]" {
+			value = "`" + f.DefValue + "`"
 		}
-		if b.Language != "console" {
-			return b.Text
-		}
-		line, _, _ := strings.Cut(b.Text, "\n")
-		_, printed := executed(t, strings.TrimPrefix(line, "$ "))
-		return line + "\n" + printed
+		table += "| `--" + f.Name + "` | " + value + " | " + strings.ReplaceAll(f.Usage, "|", `\|`) + " |\n"
 	})
+	pages.Section(t, "docs/cli.md", "serve", table)
 }
 
 // TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and

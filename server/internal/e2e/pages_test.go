@@ -82,6 +82,27 @@ func loads(t *testing.T, program, head, piece string) string {
 	return said
 }
 
+// passed is what differs from run to run of a RateLimit header.
+var passed = regexp.MustCompile(`;t=\d+`)
+
+// TestReadmeCall makes the first call of the README. The page leaves the X- headers
+// and those of every HTTP answer out.
+func TestReadmeCall(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "../rules/demo.yaml", "memory")
+	s := newShell(t, "127.0.0.1:8080", w.addr, "curl ", "curl -sS ")
+	pages.Hold(t, "README.md", passed, func(b pages.Block) string {
+		call, _, _ := strings.Cut(b.Text, "\n")
+		shown := call + "\n"
+		for line := range strings.Lines(s.run(strings.TrimPrefix(call, "$ "))) {
+			if strings.HasPrefix(line, "HTTP/") || strings.HasPrefix(line, "Ratelimit") || strings.HasPrefix(line, "RateLimit") {
+				shown += strings.TrimSpace(line) + "\n"
+			}
+		}
+		return shown
+	})
+}
+
 // TestEnvoyDocs asks what docs/envoy.md asks: with curl over HTTP, and what it has
 // for grpcurl over gRPC.
 func TestEnvoyDocs(t *testing.T) {
