@@ -109,7 +109,13 @@ func strictly(t *testing.T, document []byte, into any) {
 // TestManifests: what refers to something refers to what is there.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	m := decode(t)
+	for name, m := range map[string]*manifests{"manifests": decode(t), "chart": chart(t)} {
+		t.Run(name, func(t *testing.T) { refers(t, m) })
+	}
+}
+
+func refers(t *testing.T, m *manifests) {
+	t.Helper()
 	pod := m.deployment.Spec.Template
 	selects := func(what string, selector map[string]string) {
 		t.Helper()
