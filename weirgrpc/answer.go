@@ -18,27 +18,38 @@ import (
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 )
 
-// pushback is the trailer that tells a client with a retry policy when to try
-// again, and not to if it is negative.
+// pushback is the trailer that tells a client with a retry policy when to retry; a
+// negative value forbids it.
 const pushback = "grpc-retry-pushback-ms"
 
-// answer tells a decided act, and returns its refusal.
-func (d *door) answer(ctx context.Context, act *weir.Act) error {
-	said := ratelimitheader.AnswerOf(act)
-	told := metadata.MD{}
-	if !d.NoMetadata {
-		told.Set("ratelimit-policy", said.Policies())
-		told.Set("ratelimit", said.Available())
-	}
-	// In the middle of a stream headers are already gone: they have told it once.
-	if act.Allowed() {
-		_ = grpc.SetHeader(ctx, told)
+// verdict sends the metadata of a decided act. The error is the status that refuses the
+// call.
+func (i *interceptor) verdict(ctx context.Context, method string, act *weir.Act) error {
+	if act.Err != nil {
+		i.OnError(ctx, method, act.Err)
+		switch {
+		case errors.Is(act.Err, weir.ErrInvalid):
+			return status.Error(codes.Internal, "the limiter is not set up for this call")
+		case i.FailClosed:
+			return status.Error(codes.Unavailable, "the limiter reached no decision")
+		}
 		return nil
 	}
-	// Clients repeat only calls that were answered by trailers alone.
-	told.Set(pushback, pushbackOf(said.Decision.RetryAfter))
-	_ = grpc.SetTrailer(ctx, told)
-	return d.refusal(act, said.Decision.RetryAfter)
+	answer := ratelimitheader.AnswerOf(act)
+	md := metadata.MD{}
+	if !i.NoMetadata {
+		md.Set("ratelimit-policy", answer.Policies())
+		md.Set("ratelimit", answer.Available())
+	}
+	if act.Allowed() {
+		// It fails in the middle of a stream, whose header was sent before.
+		_ = grpc.SetHeader(ctx, md)
+		return nil
+	}
+	// Clients retry only calls that were answered with trailers alone.
+	md.Set(pushback, pushbackOf(answer.Decision.RetryAfter))
+	_ = grpc.SetTrailer(ctx, md)
+	return i.refusal(act, answer.Decision.RetryAfter)
 }
 
 func pushbackOf(wait time.Duration) string {
@@ -48,12 +59,12 @@ func pushbackOf(wait time.Duration) string {
 	return strconv.FormatInt((wait + time.Millisecond - 1).Milliseconds(), 10)
 }
 
-func (d *door) refusal(act *weir.Act, wait time.Duration) error {
+func (i *interceptor) refusal(act *weir.Act, wait time.Duration) error {
 	var details []protoadapt.MessageV1
 	if wait != weir.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	}
-	if !d.NoMetadata {
+	if !i.NoMetadata {
 		details = append(details, violations(act))
 	}
 	refused := status.New(codes.ResourceExhausted, "quota exceeded")
@@ -74,16 +85,4 @@ func violations(act *weir.Act) *errdetails.QuotaFailure {
 		}
 	}
 	return failure
-}
-
-// failure is the status of a call for which no decision was reached, or nil to
-// let it pass.
-func (d *door) failure(err error) error {
-	switch {
-	case errors.Is(err, weir.ErrInvalid):
-		return status.Error(codes.Internal, "the limiter is not set up for this call")
-	case d.FailClosed:
-		return status.Error(codes.Unavailable, "the limiter reached no decision")
-	}
-	return nil
 }

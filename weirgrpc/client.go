@@ -1,6 +1,7 @@
 package weirgrpc
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"strconv"
@@ -13,47 +14,35 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What a [UnaryClientInterceptor] does unless it is told otherwise.
 const (
-	// DefaultMaxWait bounds what a call waits, all its tries together.
-	DefaultMaxWait = 30 * time.Second
-	// DefaultMaxRetries is how often a call is repeated.
-	DefaultMaxRetries = 3
+	defaultMaxWait    = 30 * time.Second
+	defaultMaxRetries = 3
+	// spread is the part of a wait that is added at random, so that clients which
+	// were given the same time do not come back at once.
+	spread = 10
 )
 
-// spread is the part of a wait that chance adds, so that those who were told the
-// same moment do not come back at once.
-const spread = 10
-
 // ClientOptions are the settings of a [UnaryClientInterceptor]. The zero value is
-// a good one.
+// ready for use.
 type ClientOptions struct {
-	// MaxWait bounds what a call waits, all its tries together; so does the
-	// deadline of its context. Zero: [DefaultMaxWait].
+	// MaxWait bounds the waits of a call, all its tries together; so does the
+	// deadline of its context. Zero: 30 s.
 	MaxWait time.Duration
-	// MaxRetries is how often a call is repeated. Zero: [DefaultMaxRetries];
-	// below zero: never.
+	// MaxRetries is how often a call is repeated. Zero: 3; below zero: never.
 	MaxRetries int
 }
 
-// UnaryClientInterceptor keeps to the limits of servers: a call answered with
-// ResourceExhausted is made again after the wait that the answer names, in the
-// detail RetryInfo or else in the trailer grpc-retry-pushback-ms. Where it names
-// none, where that is too long or where the server does not want to see the call
-// again, the answer is the caller's: messages that are too large are answered
-// with ResourceExhausted too. Calls with other answers may have been done, and
-// are not repeated.
+// UnaryClientInterceptor obeys the limits of servers: it repeats a call answered with
+// ResourceExhausted after the wait in the detail RetryInfo, or else in the trailer
+// grpc-retry-pushback-ms. It returns the answer if that names no wait, if the wait is too
+// long or if the server forbids retries; messages that are too large are answered with
+// ResourceExhausted too. It does not repeat calls with other answers, which may have had
+// their effect.
 //
-// A retry policy in the service config obeys the trailer by itself; the
-// interceptor is for servers that send RetryInfo alone, and has a bound for the
-// wait.
+// A retry policy in the service config obeys the trailer by itself. The interceptor is
+// for servers that send RetryInfo alone, and it bounds the wait.
 func UnaryClientInterceptor(o ClientOptions) grpc.UnaryClientInterceptor {
-	if o.MaxWait == 0 {
-		o.MaxWait = DefaultMaxWait
-	}
-	if o.MaxRetries == 0 {
-		o.MaxRetries = DefaultMaxRetries
-	}
+	o.MaxWait, o.MaxRetries = cmp.Or(o.MaxWait, defaultMaxWait), cmp.Or(o.MaxRetries, defaultMaxRetries)
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		left := o.MaxWait
 		for try := 0; ; try++ {
@@ -75,7 +64,7 @@ func UnaryClientInterceptor(o ClientOptions) grpc.UnaryClientInterceptor {
 	}
 }
 
-// advice is the wait that a refusal asks for, if it asks for another try.
+// advice returns the wait that a refusal asks for, and whether it permits a retry.
 func advice(err error, trailer metadata.MD) (wait time.Duration, again bool) {
 	refusal, ok := status.FromError(err)
 	if !ok || refusal.Code() != codes.ResourceExhausted {
@@ -93,7 +82,7 @@ func advice(err error, trailer metadata.MD) (wait time.Duration, again bool) {
 	return 0, false
 }
 
-// sleep waits. The error is the status of a context that ended meanwhile.
+// sleep waits. The error is the status of a context that ended first.
 func sleep(ctx context.Context, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir/internal/gate"
 )
 
-// KeyFunc says whose budget a call is charged to. Long keys are stored as
-// digests. The error says that it cannot be known.
+// KeyFunc returns the key whose budget a call is charged to. Long keys are stored as
+// digests. An error means that the call has no key.
 type KeyFunc func(ctx context.Context, method string) (string, error)
 
 // KeyByIP keys by the client's address, as the strategy finds it in the peer and
@@ -31,10 +31,9 @@ func KeyByIP(strategy clientip.Strategy) KeyFunc {
 	}
 }
 
-// KeyByMetadata keys by a digest of the first value that the client's metadata
-// has for the name, such as an API token, which is not stored itself. All calls
-// without it share a budget. Check the token before the limit: whoever can invent
-// tokens has no limit.
+// KeyByMetadata keys by a digest of the first value of a name in the client's metadata,
+// such as an API token; the value itself is not stored. All calls without it share a
+// budget. Check the token before the limit: a client that can invent tokens has no limit.
 func KeyByMetadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		value := ""
@@ -45,22 +44,14 @@ func KeyByMetadata(name string) KeyFunc {
 	}
 }
 
-// KeyByMethod keys by the method. Where a server has a handler for unknown
-// services, clients can invent methods, with a fresh budget for each.
+// KeyByMethod keys by the method. If a server has a handler for unknown services,
+// clients can invent methods, and get a fresh budget for each.
 func KeyByMethod(_ context.Context, method string) (string, error) { return method, nil }
 
-// JoinKeys keys by all of these together: calls share a budget where all of them
-// agree. It fails where one of them does.
+// JoinKeys combines keys: calls share a budget if all their keys agree. It fails if one
+// of them fails.
 func JoinKeys(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, method string) (string, error) {
-		parts := make([]string, len(keys))
-		for i, key := range keys {
-			part, err := key(ctx, method)
-			if err != nil {
-				return "", err
-			}
-			parts[i] = part
-		}
-		return gate.Join(parts...), nil
+		return gate.Join(len(keys), func(i int) (string, error) { return keys[i](ctx, method) })
 	}
 }

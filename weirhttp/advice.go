@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// maxAdvice is the longest wait that is told apart from longer ones.
+	// maxAdvice is the longest wait; longer ones are clamped.
 	maxAdvice = 366 * 24 * time.Hour
-	// minEpochMillis tells milliseconds since 1970 from seconds.
+	// minEpochMillis is the least number that is taken for milliseconds since 1970.
 	minEpochMillis = 100_000_000_000
 )
 
-// advice is what the headers of an answer say about when to come back.
+// advice is when to come back, as the headers of a response say.
 type advice struct {
 	retryAfter    time.Duration
 	hasRetryAfter bool
 	quotas        []quota
 }
 
-// quota is what one limit has left, and for how long that is all.
+// quota is how much one limit has left, and the time until it has more.
 type quota struct {
 	remaining    float64
 	hasRemaining bool
@@ -30,7 +30,7 @@ type quota struct {
 	hasReset     bool
 }
 
-// afterRefusal is the wait that a refusal asks for.
+// afterRefusal returns the wait that a refusal asks for.
 func (a *advice) afterRefusal() (wait time.Duration, ok bool) {
 	if a.hasRetryAfter {
 		return a.retryAfter, true
@@ -46,8 +46,7 @@ func (a *advice) afterRefusal() (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// empty is the wait until the last of the limits that have nothing left has
-// something again.
+// empty returns the wait until all limits that have nothing left have more.
 func (a *advice) empty() (wait time.Duration, ok bool) {
 	for _, q := range a.quotas {
 		if q.hasRemaining && q.remaining < 1 && q.hasReset {
@@ -57,8 +56,8 @@ func (a *advice) empty() (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// readAdvice reads the headers of an answer that came now. Of RateLimit and its
-// predecessors the first counts that is there; what it cannot read it leaves out.
+// readAdvice reads the headers of a response that arrived now. It uses RateLimit or the
+// first of its predecessors that is present, and skips values that it cannot parse.
 func readAdvice(h http.Header, now time.Time, epoch bool) advice {
 	var a advice
 	server := now
@@ -85,7 +84,7 @@ func readAdvice(h http.Header, now time.Time, epoch bool) advice {
 //
 //	"burst";r=0;t=1, "day";r=90;t=3600
 //
-// or the dictionary of an older draft, which tells of one limit:
+// or the dictionary of an older draft, which describes one limit:
 //
 //	limit=100, remaining=0, reset=30
 func quotas(field string) []quota {
@@ -112,7 +111,7 @@ func quotas(field string) []quota {
 	return list
 }
 
-// set takes a parameter by the name that one of the drafts gives it.
+// set sets the parameter that has this name in one of the drafts.
 func (q *quota) set(name, value string) {
 	switch strings.ToLower(strings.TrimSpace(name)) {
 	case "r", "a", "remaining":
@@ -124,8 +123,7 @@ func (q *quota) set(name, value string) {
 	}
 }
 
-// waitOf reads a number of seconds from now or, for an epoch, since 1970; or a
-// date.
+// waitOf parses a date, or a number of seconds from now (since 1970 with epoch).
 func waitOf(text string, now time.Time, epoch bool) (time.Duration, bool) {
 	if date, err := http.ParseTime(text); err == nil {
 		return within(date.Sub(now).Seconds()), true
@@ -149,7 +147,7 @@ func number(text string) (float64, bool) {
 	return n, err == nil && n >= 0 && !math.IsInf(n, 0)
 }
 
-// cut cuts a field at a separator outside of quotes.
+// cut splits a field at each separator outside of quotes.
 func cut(s string, separator byte) []string {
 	var parts []string
 	quoted, start := false, 0

@@ -1,74 +1,103 @@
-// Package weirhttp puts limits in front of net/http handlers, and lets clients
-// keep to the limits of others: [Middleware] refuses, [Transport] waits.
+// Package weirhttp limits HTTP on both sides: [Middleware] puts limits in front of
+// net/http handlers, and [Transport] makes clients obey the limits of servers.
 package weirhttp
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/gate"
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/internal/recorder"
 )
-
-// DefaultTimeout is how long a request may wait for its decision unless
-// [Options.Timeout] says otherwise.
-const DefaultTimeout = gate.DefaultTimeout
 
 // Options are the settings of a [Middleware]. The zero value limits each client
 // address as the connection has it, charges one unit a request, answers refusals
 // with 429 and lets requests pass while the store is unreachable. Its functions are
 // called from many goroutines.
 type Options struct {
-	// Key says whose budget a request is charged to. Nil: [KeyByIP] with
+	// Key returns the key whose budget a request is charged to. Nil: [KeyByIP] with
 	// clientip.RemoteAddr. Requests for which it fails share one budget, and
-	// OnError is told.
+	// OnError is called.
 	Key KeyFunc
-	// Prefix stands before every key. Limiters of one store need one each, unless
-	// they are to share budgets.
+	// Prefix begins every key. Limiters of one store need different prefixes, unless
+	// they share budgets.
 	Prefix string
-	// Cost is what a request costs, in units. Nil: 1. What is below 0 counts as
-	// 0, what is above [weir.MaxCost] as that.
+	// Cost returns the cost of a request, in units, clamped to 0 … [weir.MaxCost].
+	// Nil: 1.
 	Cost func(*http.Request) int64
-	// Charge, if set, says after the response what the request has cost: the
-	// difference to Cost is given back or charged, even if it does not fit. It
-	// is called once the handler has returned, or panicked. Where Cost was 0 the
-	// request was let in because one unit was left, which any number of requests
-	// can be at the same time.
+	// Charge, if set, returns after the response what the request has cost: the
+	// difference to Cost is refunded or charged, even if it does not fit. It is
+	// called once the handler has returned or panicked. A request whose Cost was 0
+	// passed because one unit was left, and several requests can do so at the
+	// same time.
 	Charge func(Response) int64
 	// Skip, if set, reports that a request is not limited.
 	Skip func(*http.Request) bool
-	// Headers is how the limits are told. Zero: [HeadersDraft11].
+	// Headers selects the headers that describe the limits. Zero: [HeadersDraft11].
 	Headers HeaderStyle
 	// OnLimit, if set, answers refused requests, whose headers are already set.
-	// Nil: 429 with a problem document, or text for who reads none.
+	// Nil: 429 with a problem document, or text if the client accepts no JSON.
 	OnLimit func(http.ResponseWriter, *http.Request, weir.Decision)
-	// OnError, if set, hears of every request for which no key, no decision, no
-	// correction or no renewal of its place was reached; of renewals while the
+	// OnError, if set, is called for every request for which the key, the decision,
+	// the correction or the renewal of its slot failed; for renewals while the
 	// handler runs.
 	OnError func(*http.Request, error)
-	// FailClosed answers 503 where no decision was reached. Otherwise the
-	// request passes. Errors of the class [weir.ErrInvalid] are not the store's:
-	// they are answered with 500 either way.
+	// FailClosed answers 503 if no decision was reached. Otherwise the request
+	// passes. Errors of the class [weir.ErrInvalid] are mistakes of the program and
+	// are answered with 500 in both cases.
 	FailClosed bool
 	// Timeout is how long a request may wait for its decision. A store in Redis with
-	// the layers of package stack around it answers earlier, and at once while it
-	// knows that Redis does not answer. Zero: [DefaultTimeout].
+	// the layers of package stack around it answers earlier, and at once during an
+	// outage. Zero: 250 ms.
 	Timeout time.Duration
-	// Logger receives a line when decisions begin to fail and one when they are
-	// reached again, and none for each request: that is for OnError. Nil: none.
+	// Logger gets a line when decisions begin to fail and one when they no longer
+	// do; OnError is for every single failure. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Middleware returns what puts the limiter in front of a handler. It panics if
-// the limiter is nil.
+// HeaderStyle selects the headers that describe the limits. The zero value is
+// [HeadersDraft11].
+type HeaderStyle uint8
+
+// The styles. Retry-After is sent with a refusal in all of them.
+const (
+	// HeadersDraft11 sends RateLimit-Policy and RateLimit as
+	// draft-ietf-httpapi-ratelimit-headers-11 defines them, and X-RateLimit-Limit,
+	// -Remaining and -Reset (in seconds from now).
+	HeadersDraft11 = HeaderStyle(ratelimitheader.Draft11)
+	// HeadersXRateLimit sends the X-RateLimit headers only.
+	HeadersXRateLimit = HeaderStyle(ratelimitheader.XRateLimit)
+	// HeadersNone sends neither, and the body of a refusal does not describe the
+	// limits either: for logins, where they would tell who is being attacked.
+	HeadersNone = HeaderStyle(ratelimitheader.None)
+)
+
+// A Response describes the response to a request, for [Options.Charge].
+type Response struct {
+	Request *http.Request
+	// Status is the status that was sent: 500 if the handler panicked before it
+	// sent any, 101 if it took over the connection.
+	Status int
+	// Bytes is the size of the body that the handler has written, before any
+	// compression outside of the middleware.
+	Bytes int64
+}
+
+// Middleware returns a function that puts the limiter in front of a handler. It panics
+// if the limiter is nil.
 //
-// Under a concurrency limit a request, whatever it costs, holds one place until
-// its handler returns or panics, also where the client has gone or the handler
-// has taken the connection over. The place is renewed three times in the limit's
-// Period, so that handlers may take longer than that, while those of a host that
-// died end with it. Without renewal the handler goes on all the same, and OnError
-// is told.
+// Under a concurrency limit a request, whatever its cost, holds one slot until its
+// handler returns or panics, even if the client disconnects or the handler takes over the
+// connection. The slot is renewed three times in the limit's Period, so a handler may run
+// longer than that; the slots of a host that crashed expire with it. If a renewal fails
+// the handler continues, and OnError is called.
 func Middleware(limiter *weir.Limiter, o Options) func(http.Handler) http.Handler {
 	if limiter == nil {
 		panic("weirhttp: no limiter")
@@ -83,89 +112,121 @@ func MiddlewareFunc(choose func(*http.Request) *weir.Limiter, o Options) func(ht
 	if choose == nil {
 		panic("weirhttp: no function that chooses a limiter")
 	}
-	d := &door{Options: o, choose: choose, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger}}
-	d.complete()
+	if o.Key == nil {
+		o.Key = KeyByIP(clientip.RemoteAddr())
+	}
+	if o.Cost == nil {
+		o.Cost = func(*http.Request) int64 { return 1 }
+	}
+	if o.OnError == nil {
+		o.OnError = func(*http.Request, error) {}
+	}
+	m := &middleware{Options: o, choose: choose, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger}}
+	if o.OnLimit == nil {
+		m.OnLimit = m.refuse
+	}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, next) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
 }
 
-// door is the state of a middleware.
-type door struct {
+type middleware struct {
 	Options
 	choose func(*http.Request) *weir.Limiter
 	gate   gate.Gate
 }
 
-func (d *door) complete() {
-	if d.Key == nil {
-		d.Key = defaultKey
-	}
-	if d.Cost == nil {
-		d.Cost = func(*http.Request) int64 { return 1 }
-	}
-	if d.OnLimit == nil {
-		d.OnLimit = d.refuse
-	}
-	if d.OnError == nil {
-		d.OnError = func(*http.Request, error) {}
-	}
-}
-
-func (d *door) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	limiter := d.choose(r)
-	if limiter == nil || d.Skip != nil && d.Skip(r) {
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	limiter := m.choose(r)
+	if limiter == nil || m.Skip != nil && m.Skip(r) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	visit := d.enter(r, limiter)
+	visit := m.enter(r, limiter)
 	act := visit.Act
 	if act.Err != nil {
-		d.fail(w, r, act.Err, next)
+		m.fail(w, r, act.Err, next)
 		return
 	}
-	d.tell(w.Header(), act)
+	answer := ratelimitheader.AnswerOf(act)
+	answer.Write(w.Header(), ratelimitheader.Style(m.Headers))
 	switch {
 	case !act.Allowed():
-		d.OnLimit(w, r, act.Decisions[weir.Strictest(act.Charges, act.Decisions)])
-	case d.Charge != nil:
-		d.serveAndCharge(w, r, next, visit)
-	case visit.Holds():
-		defer func() { d.left(r, visit.Leave(r.Context())) }()
+		w.Header().Set("Cache-Control", "no-store")
+		m.OnLimit(w, r, answer.Decision)
+	case m.Charge != nil:
+		m.serveAndCharge(w, r, next, visit)
+	case visit.HoldsSlots():
+		defer func() { m.report(r, visit.Leave(r.Context())) }()
 		next.ServeHTTP(w, r)
 	default:
 		next.ServeHTTP(w, r)
 	}
 }
 
-func (d *door) enter(r *http.Request, limiter *weir.Limiter) *gate.Visit {
-	key, err := d.Key(r)
+func (m *middleware) enter(r *http.Request, limiter *weir.Limiter) *gate.Visit {
+	key, err := m.Key(r)
 	if err != nil {
-		d.OnError(r, err)
+		m.OnError(r, err)
 		key = gate.Unknown
 	}
-	return d.gate.Enter(r.Context(), gate.Request{
-		Limiter: limiter, Key: key, Cost: d.Cost(r), Later: d.Charge != nil,
-		Failed: func(err error) { d.OnError(r, err) },
+	return m.gate.Enter(r.Context(), gate.Request{
+		Limiter: limiter, Key: key, Cost: m.Cost(r), ChargedLater: m.Charge != nil,
+		Failed: func(err error) { m.OnError(r, err) },
 	})
 }
 
-// serveAndCharge corrects the charge by what has become of the request, also
-// where the handler panics.
-func (d *door) serveAndCharge(w http.ResponseWriter, r *http.Request, next http.Handler, visit *gate.Visit) {
-	rec := &recorder{ResponseWriter: w}
+// serveAndCharge corrects the charge after the response, even if the handler panics.
+func (m *middleware) serveAndCharge(w http.ResponseWriter, r *http.Request, next http.Handler, visit *gate.Visit) {
+	rec := recorder.New(w)
 	returned := false
 	defer func() {
-		cost := d.Charge(Response{Request: r, Status: rec.finalStatus(returned), Bytes: rec.bytes})
-		d.left(r, visit.LeaveAt(r.Context(), cost))
+		status := rec.Status()
+		if !returned && !rec.Begun() {
+			status = http.StatusInternalServerError
+		}
+		cost := m.Charge(Response{Request: r, Status: status, Bytes: rec.Bytes()})
+		m.report(r, visit.LeaveAt(r.Context(), cost))
 	}()
 	next.ServeHTTP(rec, r)
 	returned = true
 }
 
-// left tells why a request could not leave as it should.
-func (d *door) left(r *http.Request, err error) {
+func (m *middleware) report(r *http.Request, err error) {
 	if err != nil {
-		d.OnError(r, err)
+		m.OnError(r, err)
 	}
+}
+
+// refuse answers a refused request, whose headers are set.
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, decision weir.Decision) {
+	p := &problem.Document{
+		Type:   problem.QuotaExceeded,
+		Title:  "Quota exceeded",
+		Status: http.StatusTooManyRequests,
+		Detail: "too many requests",
+	}
+	if decision.RetryAfter == weir.Never {
+		p.Detail = "the request costs more than the limit can ever grant"
+	} else if m.Headers != HeadersNone {
+		p.Detail = fmt.Sprintf("there is room again in %d s", max(1, ratelimitheader.Seconds(decision.RetryAfter)))
+	}
+	p.Write(w, r)
+}
+
+// fail answers a request for which no decision was reached, or lets it pass.
+func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {
+	m.OnError(r, err)
+	p := &problem.Document{Status: http.StatusServiceUnavailable, Detail: "the limiter reached no decision"}
+	switch {
+	case errors.Is(err, weir.ErrInvalid):
+		p.Status = http.StatusInternalServerError
+	case m.FailClosed:
+		w.Header().Set("Retry-After", "1")
+	default:
+		next.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	p.Write(w, r)
 }

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -11,47 +12,39 @@ import (
 	"time"
 )
 
-// What a [Transport] does unless it is told otherwise.
 const (
-	// DefaultMaxWait bounds what a request waits, all its tries together.
-	DefaultMaxWait = 30 * time.Second
-	// DefaultMaxRetries is how often a request is repeated.
-	DefaultMaxRetries = 3
-)
-
-const (
+	defaultMaxWait    = 30 * time.Second
+	defaultMaxRetries = 3
 	// firstBackoff is the wait after a refusal that names none; it doubles.
 	firstBackoff = time.Second
-	// spread is the part of a wait that chance adds, so that those who were told
-	// the same moment do not come back at once.
+	// spread is the part of a wait that is added at random, so that clients which
+	// were given the same time do not come back at once.
 	spread = 10
-	// drainBytes is how much of a discarded body is read to keep its connection.
+	// drainBytes is how much of a discarded body is read to reuse its connection.
 	drainBytes = 64 << 10
 	// maxHosts bounds the hosts that Ahead remembers.
 	maxHosts = 1000
 )
 
-// A Transport is an http.RoundTripper that keeps to the limits of servers: a
-// request answered with 429, or with 503 and Retry-After, is sent again after the
-// wait that the answer names in Retry-After, RateLimit or X-RateLimit. Where that
-// wait is too long, the answer is the caller's. A request is repeated only if its
-// body can be had again (it has none, or a GetBody), and after a 503 only if it
-// may safely arrive twice: by its method, or by an Idempotency-Key.
+// A Transport is an http.RoundTripper that obeys the limits of servers: it repeats a
+// request answered with 429, or with 503 and Retry-After, after the wait in the response's
+// Retry-After, RateLimit or X-RateLimit headers. If that wait is too long it returns the
+// response. It repeats a request only if it has no body or a GetBody, and after a 503
+// only if it may safely arrive twice: by its method, or by an Idempotency-Key.
 //
 // The zero value is ready for use. It is safe for concurrent use and must not be
 // copied after the first.
 type Transport struct {
 	// Base sends the requests. Nil: http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait bounds what a request waits, all its tries together; so does the
-	// deadline of its context. Zero: [DefaultMaxWait].
+	// MaxWait bounds the waits of a request, all its tries together; so does the
+	// deadline of its context. Zero: 30 s.
 	MaxWait time.Duration
-	// MaxRetries is how often a request is repeated. Zero: [DefaultMaxRetries];
-	// below zero: never.
+	// MaxRetries is how often a request is repeated. Zero: 3; below zero: never.
 	MaxRetries int
-	// Ahead also waits before a request is sent, where the last answer of its
-	// host said that nothing is left: for clients with one budget a host. A wait
-	// beyond MaxWait is not made.
+	// Ahead also waits before a request is sent if the host's last response said that
+	// nothing is left. It is for clients with one budget a host. It does not wait if
+	// that would take longer than MaxWait.
 	Ahead bool
 	// ResetEpoch reads X-RateLimit-Reset as seconds since 1970, as GitHub sends
 	// them, instead of seconds from now.
@@ -61,10 +54,10 @@ type Transport struct {
 	until map[string]time.Time // when a host has something left again
 }
 
-// RoundTrip sends the request and repeats it as long as the server asks for that
-// and there is time. Cancelling the request's context ends a wait.
+// RoundTrip sends the request, and repeats it as long as the server asks for that and
+// there is time. Cancelling the request's context ends a wait.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	left := min(t.maxWait(), untilDeadline(r.Context()))
+	left := min(cmp.Or(t.MaxWait, defaultMaxWait), untilDeadline(r.Context()))
 	ahead := t.ahead(r.URL.Host, left)
 	if err := sleep(r.Context(), ahead); err != nil {
 		if r.Body != nil {
@@ -96,9 +89,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// wait returns how long to wait before the request is sent again, if it is to be.
+// wait returns how long to wait before repeating the request, and whether to repeat it.
 func (t *Transport) wait(r *http.Request, resp *http.Response, said advice, try int) (time.Duration, bool) {
-	if try >= t.maxRetries() || r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+	if try >= cmp.Or(t.MaxRetries, defaultMaxRetries) || r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
 		return 0, false
 	}
 	switch resp.StatusCode {
@@ -113,7 +106,7 @@ func (t *Transport) wait(r *http.Request, resp *http.Response, said advice, try 
 	return 0, false
 }
 
-// repeatable reports whether a request that may have been done can be sent again.
+// repeatable reports whether it is safe to repeat a request that may have had its effect.
 func repeatable(r *http.Request) bool {
 	methods := []string{"", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}
 	return slices.Contains(methods, r.Method) || r.Header.Get("Idempotency-Key") != ""
@@ -129,7 +122,7 @@ func repeat(r *http.Request) (*http.Request, error) {
 	return again, err
 }
 
-// ahead returns how long the host asks to wait, as far as there is time.
+// ahead returns how long to wait before a request to the host; 0 if there is no time.
 func (t *Transport) ahead(host string, left time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +133,7 @@ func (t *Transport) ahead(host string, left time.Duration) time.Duration {
 	return min(spreadOut(wait), left)
 }
 
-// note remembers when the host has something left again.
+// note remembers when the host will have something left again.
 func (t *Transport) note(host string, status int, said advice) {
 	wait, ok := said.empty()
 	if status == http.StatusTooManyRequests {
@@ -170,20 +163,6 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-func (t *Transport) maxWait() time.Duration {
-	if t.MaxWait == 0 {
-		return DefaultMaxWait
-	}
-	return t.MaxWait
-}
-
-func (t *Transport) maxRetries() int {
-	if t.MaxRetries == 0 {
-		return DefaultMaxRetries
-	}
-	return t.MaxRetries
-}
-
 func spreadOut(wait time.Duration) time.Duration { return wait + rand.N(wait/spread+1) }
 
 func untilDeadline(ctx context.Context) time.Duration {
@@ -193,7 +172,7 @@ func untilDeadline(ctx context.Context) time.Duration {
 	return 1<<63 - 1
 }
 
-// discard gives the connection of an answer back that nobody will read.
+// discard lets the connection of an unread response be reused.
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes)
 	_ = resp.Body.Close()

@@ -1,18 +1,24 @@
-// Package problem writes problem documents, as RFC 9457 has them.
+// Package problem writes problem documents, as RFC 9457 defines them, and finds the
+// document that describes an error.
 package problem
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir"
 )
 
-// QuotaExceeded is the type of a problem that says a limit refused.
+// QuotaExceeded is the type of a problem that says that a limit refused.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A Document is a problem document.
+// A Document is a problem document. It is an error, so that functions which read
+// requests can return one.
 type Document struct {
 	Type     string   `json:"type"`
 	Title    string   `json:"title"`
@@ -23,18 +29,60 @@ type Document struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// Error makes a problem usable as the error of a reader of requests.
+// Error returns the detail.
 func (p *Document) Error() string { return p.Detail }
 
-// Write sends the problem, as plain text to a client that reads no JSON. One
-// without a type gets its status for a title. What cannot be sent any more is
-// lost: the client is gone.
+// idErrors are the documents of what can be wrong with an id.
+var idErrors = map[weir.IDError]Document{
+	weir.ErrUnknownID:  {Status: http.StatusNotFound, Code: "unknown_id", Field: "id"},
+	weir.ErrIDReused:   {Status: http.StatusConflict, Code: "id_reused", Field: "id"},
+	weir.ErrSettled:    {Status: http.StatusConflict, Code: "settled", Field: "id"},
+	weir.ErrReleased:   {Status: http.StatusConflict, Code: "released", Field: "id"},
+	weir.ErrOverRefund: {Status: http.StatusUnprocessableEntity, Code: "over_refund", Field: "cost"},
+}
+
+// Of returns a new document for an error that the request caused: a Document itself, an
+// error with a method Problem, an [*http.MaxBytesError], or an error of the class
+// [weir.ErrInvalid]. It returns nil for other errors, such as those of the store.
+func Of(err error) *Document {
+	var document *Document
+	var described interface{ Problem() *Document }
+	var tooLarge *http.MaxBytesError
+	var id weir.IDError
+	var mistake *weir.InvalidError
+	switch {
+	case errors.As(err, &document):
+		return document
+	case errors.As(err, &described):
+		return described.Problem()
+	case errors.As(err, &tooLarge):
+		return &Document{
+			Status: http.StatusRequestEntityTooLarge, Field: "body",
+			Detail: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit),
+		}
+	case errors.As(err, &id) && idErrors[id].Status != 0:
+		p := idErrors[id]
+		p.Detail = strings.TrimPrefix(id.Error(), "weir: ")
+		return &p
+	case errors.As(err, &mistake):
+		return &Document{
+			Status: http.StatusBadRequest, Field: mistake.Field,
+			Detail: fmt.Sprintf("%s is %s: want %s", mistake.Field, mistake.Value, mistake.Want),
+		}
+	case errors.Is(err, weir.ErrInvalid):
+		return &Document{Status: http.StatusBadRequest, Detail: err.Error()}
+	}
+	return nil
+}
+
+// Write sends the document: as JSON, or as plain text if the client does not accept
+// JSON. A document without a type gets its status as title.
 func (p *Document) Write(w http.ResponseWriter, r *http.Request) {
 	if p.Type == "" {
 		p.Type, p.Title = "about:blank", http.StatusText(p.Status)
 	}
 	contentType, body := "text/plain; charset=utf-8", []byte(p.Title+": "+p.Detail)
-	if accepted(r.Header.Values("Accept")) {
+	if acceptsJSON(r.Header.Values("Accept")) {
 		// Strings and a number always marshal.
 		text, _ := json.Marshal(p)
 		contentType, body = "application/problem+json", text
@@ -44,9 +92,9 @@ func (p *Document) Write(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// accepted reports whether a client that sent these Accept headers reads problem
-// documents. One that sent none reads anything.
-func accepted(accept []string) bool {
+// acceptsJSON reports whether a client that sent these Accept headers reads problem
+// documents. A client that sent none reads anything.
+func acceptsJSON(accept []string) bool {
 	if len(accept) == 0 {
 		return true
 	}
@@ -64,4 +112,24 @@ func accepted(accept []string) bool {
 		}
 	}
 	return false
+}
+
+// maxShown bounds the bytes that a problem repeats of a request.
+const maxShown = 80
+
+// Shorten cuts a part of a request to a length that a problem may repeat.
+func Shorten(text string) string {
+	if len(text) > maxShown {
+		return strings.ToValidUTF8(text[:maxShown], "") + "…"
+	}
+	return text
+}
+
+// Invalid returns the error of a field of a request. It shortens the field, which the
+// request may have named itself, and the value.
+func Invalid(field, value, want string) *weir.InvalidError {
+	if field == "" {
+		field = `""`
+	}
+	return &weir.InvalidError{Field: Shorten(field), Value: Shorten(value), Want: want}
 }

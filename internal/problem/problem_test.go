@@ -2,7 +2,7 @@ package problem
 
 import "testing"
 
-func TestAccepted(t *testing.T) {
+func TestAcceptsJSON(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]bool{
 		"*/*":                                true,
@@ -15,11 +15,11 @@ func TestAccepted(t *testing.T) {
 		"image/png, application/xhtml+xml":   false,
 		"; nonsense, application/json;q=0.1": true,
 	} {
-		if got := accepted([]string{accept}); got != want {
+		if got := acceptsJSON([]string{accept}); got != want {
 			t.Errorf("%q: got %t, want %t", accept, got, want)
 		}
 	}
-	if !accepted(nil) {
+	if !acceptsJSON(nil) {
 		t.Error("no Accept: got false, want true")
 	}
 }

@@ -1,36 +1,79 @@
-// Package ratelimitheader puts limits and decisions into the words of response
-// headers: those of draft-ietf-httpapi-ratelimit-headers-11, and the older
-// X-RateLimit.
+// Package ratelimitheader writes limits and decisions into response headers: RateLimit
+// and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, their predecessors of
+// draft 03, and the older X-RateLimit.
 package ratelimitheader
 
 import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 )
 
-// An Answer is what the headers of one response tell.
-type Answer struct {
-	Limits   []*weir.Limit // all that hold for the request; a name is told once
-	Speaker  *weir.Limit   // the strictest of them
-	Decision weir.Decision // the speaker's
+// A Style selects the headers. The zero value is [Draft11].
+type Style uint8
+
+// The styles. All of them send Retry-After with a refusal.
+const (
+	// Draft11 sends RateLimit-Policy, RateLimit and the headers of XRateLimit.
+	Draft11 Style = iota
+	// XRateLimit sends X-RateLimit-Limit, -Remaining and -Reset, in seconds from now.
+	XRateLimit
+	// None sends nothing about the limits.
+	None
+	// Draft03 sends RateLimit-Limit, -Remaining and -Reset, in seconds from now.
+	Draft03
+	// XRateLimitEpoch is XRateLimit with the reset in seconds since 1970.
+	XRateLimitEpoch
+	styles
+)
+
+var styleNames = [styles]string{"draft-11", "x-ratelimit", "none", "draft-03", "x-ratelimit-epoch"}
+
+// Valid reports whether there is such a style.
+func (s Style) Valid() bool { return s < styles }
+
+// String returns the style's name.
+func (s Style) String() string {
+	if s.Valid() {
+		return styleNames[s]
+	}
+	return "Style(" + strconv.Itoa(int(s)) + ")"
 }
 
-// AnswerOf is the answer of a decided act.
+// ParseStyle returns the style with that name. The error is a [*weir.InvalidError].
+func ParseStyle(name string) (Style, error) {
+	if i := slices.Index(styleNames[:], name); i >= 0 {
+		return Style(i), nil
+	}
+	return 0, problem.Invalid("headers", strconv.Quote(name), "one of "+StyleNames())
+}
+
+// StyleNames lists the names of all styles, for messages.
+func StyleNames() string { return strings.Join(styleNames[:], ", ") }
+
+// An Answer is what the headers of one response say.
+type Answer struct {
+	Limits    []*weir.Limit // all that hold for the request; each name is sent once
+	Strictest *weir.Limit   // one of them
+	Decision  weir.Decision // of the strictest
+}
+
+// AnswerOf returns the answer of a decided act.
 func AnswerOf(a *weir.Act) Answer {
-	speaker := weir.Strictest(a.Charges, a.Decisions)
-	answer := Answer{Speaker: a.Charges[speaker].Limit, Decision: a.Decisions[speaker]}
+	strictest := weir.Strictest(a.Charges, a.Decisions)
+	answer := Answer{Strictest: a.Charges[strictest].Limit, Decision: a.Decisions[strictest]}
 	for i := range a.Charges {
 		answer.Limits = append(answer.Limits, a.Charges[i].Limit)
 	}
 	return answer
 }
 
-// Names of headers as net/http keys them, which spares it from spelling them so
-// each time.
+// Names of headers in their canonical form, which need no conversion.
 const (
 	keyPolicy     = "Ratelimit-Policy"
 	keyRateLimit  = "Ratelimit"
@@ -40,67 +83,103 @@ const (
 	keyRetryAfter = "Retry-After"
 )
 
-// WriteAll adds to RateLimit-Policy and RateLimit, which are lists: limits that
-// hold further out have told theirs already. It sets what WriteXRateLimit sets.
-func (a *Answer) WriteAll(h http.Header) {
-	var l lines
-	text := a.appendPolicies(make([]byte, 0, 192))
-	l.end(keyPolicy, text)
-	text = a.appendAvailable(text)
-	l.end(keyRateLimit, text)
-	text = a.appendXRateLimit(text, &l)
-	l.write(h, string(text))
-}
-
-// WriteXRateLimit sets X-RateLimit-Limit, -Remaining and -Reset, in seconds from
-// now.
-func (a *Answer) WriteXRateLimit(h http.Header) {
-	var l lines
-	text := a.appendXRateLimit(make([]byte, 0, 64), &l)
-	l.write(h, string(text))
-}
-
-func (a *Answer) appendXRateLimit(text []byte, l *lines) []byte {
-	text = strconv.AppendInt(text, a.Speaker.Count, 10)
-	l.end(keyLimit, text)
-	text = strconv.AppendInt(text, a.Decision.Remaining, 10)
-	l.end(keyRemaining, text)
-	text = strconv.AppendInt(text, Seconds(a.Decision.ResetAfter), 10)
-	l.end(keyReset, text)
-	return text
-}
-
-// WriteRetryAfter sets Retry-After if the decision is a refusal that waiting can
-// turn.
-func (a *Answer) WriteRetryAfter(h http.Header) {
+// Write writes the headers of a style, and Retry-After if waiting can turn the refusal
+// into a grant. It adds to RateLimit-Policy and RateLimit, which are lists that an outer
+// middleware may have begun, and sets all others.
+func (a *Answer) Write(h http.Header, style Style) {
+	var v values
+	text := make([]byte, 0, 192)
+	switch style {
+	case Draft11:
+		text = a.appendPolicies(text)
+		v.end(keyPolicy, text)
+		text = a.appendAvailable(text)
+		v.end(keyRateLimit, text)
+		text = a.appendThree(text, &v, keyLimit, keyRemaining, keyReset)
+	case XRateLimit, XRateLimitEpoch:
+		text = a.appendThree(text, &v, keyLimit, keyRemaining, keyReset)
+	case Draft03:
+		text = a.appendThree(text, &v, "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset")
+	}
+	if v.n > 0 {
+		v.write(h, string(text))
+	}
+	if style == XRateLimitEpoch {
+		h[keyReset] = []string{strconv.FormatInt(a.resetTime().Unix(), 10)}
+	}
 	if wait := a.Decision.RetryAfter; a.Decision.Outcome == weir.Refused && wait != weir.Never {
 		h[keyRetryAfter] = []string{strconv.FormatInt(max(1, Seconds(wait)), 10)}
 	}
 }
 
-// Policies is the value of RateLimit-Policy.
+// appendThree appends the values of the three headers of older styles.
+func (a *Answer) appendThree(text []byte, v *values, limit, remaining, reset string) []byte {
+	text = strconv.AppendInt(text, a.Strictest.Count, 10)
+	v.end(limit, text)
+	text = strconv.AppendInt(text, a.Decision.Remaining, 10)
+	v.end(remaining, text)
+	text = strconv.AppendInt(text, Seconds(a.Decision.ResetAfter), 10)
+	v.end(reset, text)
+	return text
+}
+
+// resetTime returns the reset by the store's clock, rounded up to a second. Decisions
+// that were made without the store use this machine's clock.
+func (a *Answer) resetTime() time.Time {
+	at := time.UnixMicro(a.Decision.At)
+	if a.Decision.At == 0 {
+		at = time.Now()
+	}
+	return at.Add(a.Decision.ResetAfter + time.Second - time.Microsecond)
+}
+
+// maxValues is the number of headers that Write writes together.
+const maxValues = 5
+
+// values are the values of headers, cut from one text to save allocations.
+type values struct {
+	keys [maxValues]string
+	ends [maxValues]int
+	n    int
+}
+
+// end makes the text since the last end the value of a header.
+func (v *values) end(key string, text []byte) {
+	v.keys[v.n], v.ends[v.n] = key, len(text)
+	v.n++
+}
+
+func (v *values) write(h http.Header, text string) {
+	all, from := make([]string, v.n), 0
+	for i, key := range v.keys[:v.n] {
+		all[i] = text[from:v.ends[i]]
+		from = v.ends[i]
+		value := all[i : i+1 : i+1]
+		if list := key == keyPolicy || key == keyRateLimit; list && h[key] != nil {
+			value = append(h[key], value...)
+		}
+		h[key] = value
+	}
+}
+
+// Policies returns the value of RateLimit-Policy.
 func (a *Answer) Policies() string { return string(a.appendPolicies(make([]byte, 0, 128))) }
 
 func (a *Answer) appendPolicies(text []byte) []byte {
 	for i, limit := range a.Limits {
-		if a.told(i) {
+		name := nameOf(limit)
+		if slices.ContainsFunc(a.Limits[:i], func(l *weir.Limit) bool { return nameOf(l) == name }) {
 			continue
 		}
 		if i > 0 {
 			text = append(text, ", "...)
 		}
-		text = appendPolicy(appendQuoted(text, nameOf(limit)), limit)
+		text = appendPolicy(appendQuoted(text, name), limit)
 	}
 	return text
 }
 
-// told reports whether a limit has the name of an earlier one.
-func (a *Answer) told(i int) bool {
-	name := nameOf(a.Limits[i])
-	return slices.ContainsFunc(a.Limits[:i], func(l *weir.Limit) bool { return nameOf(l) == name })
-}
-
-// appendPolicy says how much a limit grants. Places have no window: they are free
+// appendPolicy appends how much a limit grants. Slots have no window: they are free
 // again when their holders leave.
 func appendPolicy(text []byte, l *weir.Limit) []byte {
 	text = append(text, ";q="...)
@@ -112,8 +191,8 @@ func appendPolicy(text []byte, l *weir.Limit) []byte {
 	return strconv.AppendInt(text, seconds, 10)
 }
 
-// quotaOf states a limit as a quota in a window of whole seconds, since the
-// header knows no others: at the limit's rate, over the next whole second.
+// quotaOf returns a limit as a quota in a window of whole seconds, which is all that the
+// header can express: at the limit's rate, up to the next whole second.
 func quotaOf(l *weir.Limit) (quota, seconds int64) {
 	seconds = max(1, Seconds(l.Period))
 	rest := time.Duration(seconds)*time.Second - l.Period
@@ -121,9 +200,9 @@ func quotaOf(l *weir.Limit) (quota, seconds int64) {
 	return l.Count + l.Count*rest.Milliseconds()/max(1, l.Period.Milliseconds()), seconds
 }
 
-// Available is the value of RateLimit: what the speaker has left, and for how
-// long that is all. Retry-After must not point earlier, so a refusal names the
-// same moment.
+// Available returns the value of RateLimit: how much the strictest limit has left, and
+// for how long. The time of a refusal is its RetryAfter, because Retry-After must not
+// point earlier.
 func (a *Answer) Available() string { return string(a.appendAvailable(make([]byte, 0, 64))) }
 
 func (a *Answer) appendAvailable(text []byte) []byte {
@@ -132,10 +211,10 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	switch {
 	case d.Outcome == weir.Refused && d.RetryAfter != weir.Never:
 		wait = d.RetryAfter
-	case a.Speaker.Algorithm == weir.Concurrency:
+	case a.Strictest.Algorithm == weir.Concurrency:
 		wait = 0
 	}
-	text = append(appendQuoted(text, nameOf(a.Speaker)), ";r="...)
+	text = append(appendQuoted(text, nameOf(a.Strictest)), ";r="...)
 	text = strconv.AppendInt(text, d.Remaining, 10)
 	if wait > 0 {
 		text = strconv.AppendInt(append(text, ";t="...), Seconds(wait), 10)
@@ -143,11 +222,53 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	return text
 }
 
-// Seconds returns d in whole seconds, no shorter than d.
+// Seconds returns d in whole seconds, rounded up.
 func Seconds(d time.Duration) int64 {
 	n := int64(d / time.Second)
 	if d%time.Second > 0 {
 		n++
 	}
 	return n
+}
+
+// nameOf returns the limit's name, or its text form if it has none.
+func nameOf(l *weir.Limit) string {
+	if l.Name != "" {
+		return l.Name
+	}
+	return l.String()
+}
+
+// PolicyName returns the limit's name in the characters that the string of a header may
+// hold.
+func PolicyName(l *weir.Limit) string { return policyName(nameOf(l)) }
+
+// policyName replaces the percent sign and all characters that are not printable ASCII
+// by %XX, so that different names stay different.
+func policyName(name string) string {
+	const hex = "0123456789ABCDEF"
+	if strings.IndexFunc(name, func(c rune) bool { return c < ' ' || c > '~' || c == '%' }) < 0 {
+		return name
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' || c == '%' {
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// appendQuoted appends a name as a string of a structured field.
+func appendQuoted(text []byte, name string) []byte {
+	text = append(text, '"')
+	for _, c := range []byte(policyName(name)) {
+		if c == '"' || c == '\\' {
+			text = append(text, '\\')
+		}
+		text = append(text, c)
+	}
+	return append(text, '"')
 }

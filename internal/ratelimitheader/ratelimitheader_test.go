@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -79,15 +80,15 @@ func TestAnswerOfSeveral(t *testing.T) {
 	}
 }
 
-func TestWriteAll(t *testing.T) {
+func TestWrite(t *testing.T) {
 	t.Parallel()
 	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
 	answer := Answer{
-		Limits: []*weir.Limit{limit}, Speaker: limit,
+		Limits: []*weir.Limit{limit}, Strictest: limit,
 		Decision: weir.Decision{Outcome: weir.Granted, Remaining: 998, ResetAfter: 120 * time.Millisecond},
 	}
 	h := http.Header{}
-	answer.WriteAll(h)
+	answer.Write(h, Draft11)
 	want := http.Header{
 		keyPolicy: {`"user";q=1000;w=60`}, keyRateLimit: {`"user";r=998;t=1`},
 		keyLimit: {"1000"}, keyRemaining: {"998"}, keyReset: {"1"},
@@ -98,7 +99,7 @@ func TestWriteAll(t *testing.T) {
 	// What an inner limit writes stands behind the outer one's, and overrules it
 	// where there is room for one only.
 	answer.Decision.Remaining = 5
-	answer.WriteAll(h)
+	answer.Write(h, Draft11)
 	want[keyPolicy] = append(want[keyPolicy], want[keyPolicy][0])
 	want[keyRateLimit] = append(want[keyRateLimit], `"user";r=5;t=1`)
 	want[keyRemaining] = []string{"5"}
@@ -107,12 +108,24 @@ func TestWriteAll(t *testing.T) {
 	}
 }
 
-// TestWriteAllAllocates not more than the text and its pieces.
-func TestWriteAllAllocates(t *testing.T) {
+// TestWriteAllocates not more than the text and its pieces.
+func TestWriteAllocates(t *testing.T) {
 	limit := (&weir.Limit{Name: "user", Count: 1000, Period: time.Minute}).MustCompile()
-	answer := Answer{Limits: []*weir.Limit{limit}, Speaker: limit}
+	answer := Answer{Limits: []*weir.Limit{limit}, Strictest: limit}
 	h := http.Header{}
-	if got := testing.AllocsPerRun(100, func() { clear(h); answer.WriteAll(h) }); got > 2 {
+	if got := testing.AllocsPerRun(100, func() { clear(h); answer.Write(h, Draft11) }); got > 2 {
 		t.Errorf("%v allocations, want 2", got)
+	}
+}
+
+func TestStyleNames(t *testing.T) {
+	t.Parallel()
+	for style := range styles {
+		if got, err := ParseStyle(style.String()); err != nil || got != style {
+			t.Errorf("%s: got %s, %v", style, got, err)
+		}
+	}
+	if _, err := ParseStyle("draft-3"); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("draft-3: got %v, want an error", err)
 	}
 }

@@ -6,16 +6,21 @@ package admin
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/browsers"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -102,13 +107,13 @@ type api struct{ Options }
 func New(o Options) (http.Handler, error) {
 	switch {
 	case o.Rules == nil:
-		return nil, invalid("Rules", "nil", "a function that returns the rules")
+		return nil, problem.Invalid("Rules", "nil", "a function that returns the rules")
 	case o.Taker == nil:
-		return nil, invalid("Taker", "nil", "a store")
+		return nil, problem.Invalid("Taker", "nil", "a store")
 	case o.Overrides == nil:
-		return nil, invalid("Overrides", "nil", "an override.Taker")
+		return nil, problem.Invalid("Overrides", "nil", "an override.Taker")
 	case o.Timeout < 0:
-		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
+		return nil, problem.Invalid("Timeout", o.Timeout.String(), "a positive duration")
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -138,7 +143,7 @@ func brief(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		seconds := r.FormValue("seconds")
 		if n, err := strconv.ParseFloat(seconds, 64); seconds != "" && (err != nil || !(n >= 0 && n <= maxProfile)) {
-			fail(w, r, invalid("seconds", seconds, "0 … "+strconv.Itoa(maxProfile)))
+			fail(w, r, problem.Invalid("seconds", seconds, "0 … "+strconv.Itoa(maxProfile)))
 			return
 		}
 		next(w, r)
@@ -168,4 +173,112 @@ func (a *api) routes() http.Handler {
 		mux.Handle(pattern, handler)
 	}
 	return mux
+}
+
+// fail answers a call that was not carried out.
+func fail(w http.ResponseWriter, r *http.Request, err error) { problemOf(err).Write(w, r) }
+
+// problemOf returns the problem that describes an error to an administrator, who may
+// see the store's own words.
+func problemOf(err error) *problem.Document {
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) && mistake.Field == "overrides" {
+		return full(mistake.Want)
+	}
+	if p := problem.Of(err); p != nil {
+		return p
+	}
+	return &problem.Document{
+		Status: http.StatusServiceUnavailable, Code: "store",
+		Detail: "the store reached no decision: " + err.Error(),
+	}
+}
+
+func full(want string) *problem.Document {
+	return &problem.Document{
+		Status: http.StatusConflict, Code: "full", Field: "overrides",
+		Detail: "there are as many overrides as there may be, " + want + ": clear some, or wait until they end",
+	}
+}
+
+// guard lets in who may call. Whether the process lives is for everybody to know.
+func (a *api) guard(next http.Handler) http.Handler {
+	next, strangers := browsers.Protect(next), browsers.Protect(http.HandlerFunc(a.stranger))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch {
+		case a.Loopback && !browsers.Local(r.Host, a.Hosts):
+			fail(w, r, browsers.Misdirected(r.Host))
+		case browsers.Embedded(r) || browsers.Foreign(r) && strings.HasPrefix(r.URL.Path, profiles):
+			fail(w, r, browsers.CrossSite())
+		case a.Callers == nil || r.URL.Path == "/healthz":
+			next.ServeHTTP(w, r)
+		default:
+			who, known := a.admits(r)
+			if !known {
+				strangers.ServeHTTP(w, r)
+				return
+			}
+			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))
+		}
+	})
+}
+
+// stranger answers who is not let in: with what it takes to log in, where there is
+// such a thing and the call is for it.
+func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
+	if a.Login != nil && a.Login.Ask(w, r) {
+		return
+	}
+	callers.FromRequest(r).HangUp(w)
+	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
+	fail(w, r, &problem.Document{
+		Status: http.StatusUnauthorized, Field: "authorization",
+		Detail: `a token is needed, as "Authorization: Bearer …"`,
+	})
+}
+
+// admits returns whose a call is, and whether it shows what is a caller's or comes from a
+// browser whose user has logged in with that.
+func (a *api) admits(r *http.Request) (*callers.Identity, bool) {
+	shown := callers.FromRequest(r)
+	if !shown.Shown && a.Login != nil {
+		if who, known := a.Login.Admits(r); known {
+			return who, true
+		}
+	}
+	return a.Callers.Authenticate(shown)
+}
+
+// reading serves callers that may read what is about every domain.
+func reading(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
+			fail(w, r, err)
+			return
+		}
+		next(w, r)
+	}
+}
+
+// caller says who made a call, as far as is known.
+func (a *api) caller(r *http.Request) string {
+	who := callers.FromContext(r.Context())
+	switch {
+	case who.Name() != "":
+		return "caller " + who.Name()
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()
+	case a.Callers != nil && !callers.FromRequest(r).Shown:
+		return "login"
+	case a.Callers != nil:
+		return "token"
+	}
+	return "anybody on this machine"
+}
+
+// bounded returns a context that ends after Timeout, but not with the client's
+// connection.
+func (a *api) bounded(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), a.Timeout)
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
 // An action does something to the limits of a key.
@@ -84,20 +86,20 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 			return
 		}
 		answer.Action, answer.Domain = name, req.domain
-		respond(w, answer)
+		jsonbody.WriteIndented(w, answer)
 	}
 }
 
 // allow refuses what an action would ignore.
 func (r *request) allow(action string) error {
 	if r.limit == nil && action == "override" {
-		return invalid("limit", "missing", `what holds instead, such as "100/min burst 20"`)
+		return problem.Invalid("limit", "missing", `what holds instead, such as "100/min burst 20"`)
 	}
 	if r.limit != nil && action != "override" {
-		return invalid("limit", "given", "none: "+action+" has none")
+		return problem.Invalid("limit", "given", "none: "+action+" has none")
 	}
 	if r.timed && (action == "reset" || action == "clear") {
-		return invalid("for", "given", "none: "+action+" is done at once")
+		return problem.Invalid("for", "given", "none: "+action+" is done at once")
 	}
 	return nil
 }
@@ -122,16 +124,16 @@ func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeA
 // limit puts another limit in the place of one.
 func (a *api) limit(ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
 	if len(targets) > 1 {
-		return nil, invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
+		return nil, problem.Invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
 	}
 	own := targets[0].limit
 	for word := range strings.FieldsSeq(req.text) {
 		if algorithm, err := weir.ParseAlgorithm(word); err == nil && algorithm != own.Algorithm {
-			return nil, invalid("limit", strconv.Quote(req.text), "none but "+own.Algorithm.String()+", or no algorithm: an override keeps the rule's")
+			return nil, problem.Invalid("limit", strconv.Quote(req.text), "none but "+own.Algorithm.String()+", or no algorithm: an override keeps the rule's")
 		}
 	}
 	if own.Burst == 0 && own.Count > 0 && req.limit.Burst > 0 {
-		return nil, invalid("limit", strconv.Quote(req.text), "no burst: "+own.Algorithm.String()+" grants at most its count at once")
+		return nil, problem.Invalid("limit", strconv.Quote(req.text), "no burst: "+own.Algorithm.String()+" grants at most its count at once")
 	}
 	return a.override(ctx, req, targets, req.limit)
 }
@@ -214,7 +216,7 @@ func (a *api) list(w http.ResponseWriter, _ *http.Request) {
 	for _, o := range a.Overrides.List() {
 		answer.Overrides = append(answer.Overrides, overrideOf(o, now))
 	}
-	respond(w, &answer)
+	jsonbody.WriteIndented(w, &answer)
 }
 
 // outcome is what came of a change.
@@ -230,7 +232,7 @@ type outcome struct {
 // found but not read.
 func (a *api) audit(r *http.Request, o *outcome) {
 	attrs := []any{
-		"audit", "key " + o.action, "by", a.caller(r), "remote", r.RemoteAddr, "domain", short(o.req.domain),
+		"audit", "key " + o.action, "by", a.caller(r), "remote", r.RemoteAddr, "domain", problem.Shorten(o.req.domain),
 	}
 	if o.answer != nil {
 		attrs = append(attrs, "keys", digests(o.answer.Keys), "spread", o.answer.Spread)

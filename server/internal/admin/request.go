@@ -1,41 +1,39 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // maxBody is the largest body read.
 const maxBody = 64 << 10
 
-// A request names a key, and says what is to become of it.
+// A request names a key, and for a change the override.
 type request struct {
 	domain  string
 	entries []rules.Entry
-	name    string // of one limit; empty for all
+	name    string // of one limit; empty: all
 	cost    int64
 	until   time.Time
-	timed   bool        // it says until when
+	timed   bool        // the request states until
 	limit   *weir.Limit // of an override
 	text    string      // the limit as it was written
 }
 
-// changeBody is the body of a change. Pointers tell what is absent.
+// changeBody is the body of a change. Pointers are nil for absent fields.
 type changeBody struct {
 	Domain  string      `json:"domain"`
 	Entries []entryBody `json:"entries"`
@@ -50,48 +48,35 @@ type entryBody struct {
 	Value *string `json:"value"`
 }
 
-// readChange reads the request of a POST. The error is a [*problem.Document] or a
-// [*weir.InvalidError].
+// readChange reads the request of a POST. It accepts no content type that the form of a
+// web page can send.
 func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request, error) {
-	// What a form of a web page can send is none of these.
-	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return nil, &problem.Document{
-			Status: http.StatusUnsupportedMediaType, Field: "content-type",
-			Detail: fmt.Sprintf("content-type is %q: want application/json", r.Header.Get("Content-Type")),
-		}
+	header := r.Header.Get("Content-Type")
+	if mediaType, _, err := mime.ParseMediaType(header); err != nil || mediaType != "application/json" {
+		return nil, jsonbody.UnsupportedType(header)
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		return nil, &problem.Document{
-			Status: http.StatusRequestEntityTooLarge, Field: "body",
-			Detail: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit),
-		}
+	switch {
+	case err == nil:
+		return parseChange(text, now)
+	case problem.Of(err) != nil:
+		return nil, err
 	}
-	if err != nil {
-		return nil, invalid("body", "cut short", "a whole JSON object")
-	}
-	return parseChange(text, now)
+	return nil, jsonbody.CutShort()
 }
 
-// parseChange reads a body. The error is a [*weir.InvalidError].
+const changeFields = "domain, entries, key, value, name, for, until or limit"
+
+// parseChange parses a body. The error is a [*weir.InvalidError].
 func parseChange(text []byte, now time.Time) (*request, error) {
-	// The decoder would replace what is not UTF-8, and another key be meant.
-	if !utf8.Valid(text) {
-		return nil, invalid("body", "not UTF-8", "a JSON object")
-	}
 	var body changeBody
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		return nil, decodeError(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, invalid("body", "followed by more", "one JSON object")
+	if err := jsonbody.Decode(text, &body, changeFields); err != nil {
+		return nil, err
 	}
 	req := &request{domain: body.Domain, name: body.Name, cost: 1}
 	for i, e := range body.Entries {
 		if e.Key == nil || e.Value == nil {
-			return nil, invalid(fmt.Sprintf("entries[%d]", i), "incomplete", "a key and a value")
+			return nil, problem.Invalid(fmt.Sprintf("entries[%d]", i), "incomplete", "a key and a value")
 		}
 		req.entries = append(req.entries, rules.Entry{Key: *e.Key, Value: *e.Value})
 	}
@@ -101,51 +86,33 @@ func parseChange(text []byte, now time.Time) (*request, error) {
 	return req, body.terms(req, now)
 }
 
-// decodeError names the field that a JSON error is about.
-func decodeError(err error) error {
-	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) && wrong.Field != "" {
-		want := "a string"
-		if wrong.Type.Kind() == reflect.Slice {
-			want = "an array"
-		}
-		return invalid(wrong.Field, wrong.Value, want)
-	}
-	// The decoder tells unknown fields by their message only.
-	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
-		if field, unquoteErr := strconv.Unquote(name); unquoteErr == nil {
-			return invalid(field, "unknown", "domain, entries, key, value, name, for, until or limit")
-		}
-	}
-	return invalid("body", "not understood ("+err.Error()+")", "one JSON object")
-}
-
 func (r *request) check() error {
 	switch {
 	case r.domain == "":
-		return invalid("domain", "missing", "the domain of the rules")
+		return problem.Invalid("domain", "missing", "the domain of the rules")
 	case len(r.entries) == 0:
-		return invalid("entries", "missing", "at least one entry, with a key and a value")
+		return problem.Invalid("entries", "missing", "at least one entry, with a key and a value")
 	}
 	return nil
 }
 
-// terms reads until when, and what, is to hold.
+// terms reads the end and the limit of an override.
 func (b *changeBody) terms(req *request, now time.Time) error {
 	if b.For != nil && b.Until != nil {
-		return invalid("until", "given", `none beside "for"`)
+		return problem.Invalid("until", "given", `none beside "for"`)
 	}
 	lasts := DefaultFor
 	switch {
 	case b.For != nil:
 		d, err := time.ParseDuration(*b.For)
 		if err != nil || d < time.Millisecond || d > MaxFor {
-			return invalid("for", strconv.Quote(*b.For), "a duration of 1ms … 720h (30 days), such as 1h30m")
+			return problem.Invalid("for", strconv.Quote(*b.For), "1ms … 720h (30 days), such as 1h30m")
 		}
 		lasts = d
 	case b.Until != nil:
 		at, err := time.Parse(time.RFC3339, *b.Until)
 		if err != nil || !now.Before(at) || at.Sub(now) > MaxFor {
-			return invalid("until", strconv.Quote(*b.Until), "an instant of the next 30 days, such as "+now.Add(DefaultFor).UTC().Format(time.RFC3339))
+			return problem.Invalid("until", strconv.Quote(*b.Until), "a time within the next 30 days, such as "+now.Add(DefaultFor).UTC().Format(time.RFC3339))
 		}
 		lasts = at.Sub(now)
 	}
@@ -165,46 +132,136 @@ func (b *changeBody) terms(req *request, now time.Time) error {
 func parseQuery(raw string) (*request, error) {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, invalid("query", "not understood", "percent-encoded text")
+		return nil, problem.Invalid("query", "malformed", "percent-encoded text")
 	}
 	req := &request{domain: query.Get("domain"), name: query.Get("name"), cost: 1}
 	for parameter, values := range query {
 		switch parameter {
 		case "domain", "name", "cost":
 			if len(values) > 1 {
-				return nil, invalid(parameter, "repeated", "one "+parameter)
+				return nil, problem.Invalid(parameter, "repeated", "one "+parameter)
 			}
 		case "entry":
 		default:
-			return nil, invalid(parameter, "unknown", "domain, entry, name or cost")
+			return nil, problem.Invalid(parameter, "unknown", "domain, entry, name or cost")
 		}
 	}
 	for _, entry := range query["entry"] {
 		key, value, found := strings.Cut(entry, "=")
 		if !found {
-			return nil, invalid("entry", strconv.Quote(entry), "KEY=VALUE")
+			return nil, problem.Invalid("entry", strconv.Quote(entry), "KEY=VALUE")
 		}
 		req.entries = append(req.entries, rules.Entry{Key: key, Value: value})
 	}
 	if cost := query.Get("cost"); cost != "" {
 		req.cost, err = strconv.ParseInt(cost, 10, 64)
 		if err != nil || req.cost < 1 || req.cost > weir.MaxCost {
-			return nil, invalid("cost", strconv.Quote(cost), fmt.Sprintf("1 … %d", weir.MaxCost))
+			return nil, problem.Invalid("cost", strconv.Quote(cost), fmt.Sprintf("1 … %d", weir.MaxCost))
 		}
 	}
 	return req, req.check()
 }
 
-// shownBytes bounds what a problem repeats of the request.
-const shownBytes = 80
-
-func invalid(field, value, want string) *weir.InvalidError {
-	return &weir.InvalidError{Field: short(field), Value: short(value), Want: want}
+// A target is one limit of a key that was named.
+type target struct {
+	rule      *rules.Rule // nil for what CL.THROTTLE charges
+	limit     *weir.Limit // nil where the rule is unlimited
+	key, slot string
+	failure   config.StoreFailure
 }
 
-func short(text string) string {
-	if len(text) > shownBytes {
-		return strings.ToValidUTF8(text[:shownBytes], "") + "…"
+// throttled stands for the limit that comes with each CL.THROTTLE.
+var throttled = weir.Limit{Name: ThrottleDomain, Count: 1, Period: 1e9}.MustCompile()
+
+// find returns what the request names. The error is a [*problem.Document] or a
+// [*weir.InvalidError].
+func (a *api) find(req *request) ([]target, error) {
+	set := a.Rules()
+	known := slices.Contains(set.Domains(), req.domain)
+	if !known && req.domain == ThrottleDomain && a.ThrottleKey != nil {
+		return a.throttleTarget(req)
 	}
-	return text
+	if !known {
+		return nil, &problem.Document{
+			Status: http.StatusNotFound, Code: "unknown_domain", Field: "domain",
+			Detail: fmt.Sprintf("there are no rules for the domain %s: want one of %s", strconv.Quote(problem.Shorten(req.domain)), problem.Shorten(strings.Join(set.Domains(), ", "))),
+		}
+	}
+	plan, err := set.Plan(&rules.Request{Domain: req.domain, Descriptors: [][]rules.Entry{req.entries}})
+	if err != nil {
+		return nil, err
+	}
+	all := targetsOf(plan)
+	if len(all) == 0 {
+		return nil, &problem.Document{
+			Status: http.StatusNotFound, Code: "no_rule", Field: "entries",
+			Detail: fmt.Sprintf("no rule of the domain %s is for these entries: they are not limited", strconv.Quote(req.domain)),
+		}
+	}
+	return named(all, req.name)
+}
+
+func targetsOf(plan *rules.Plan) []target {
+	var all []target
+	for i := range plan.Applied {
+		applied := &plan.Applied[i]
+		t := target{rule: applied.Rule, limit: applied.Limit}
+		if applied.Act != nil {
+			charge := &applied.Act.Charges[applied.Charge]
+			t.key, t.slot = charge.Key, charge.HashTag
+			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// named keeps the targets of that name, all if it is empty.
+func named(all []target, name string) ([]target, error) {
+	if name == "" {
+		return all, nil
+	}
+	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool { return t.limit == nil || t.limit.Name != name })
+	if len(kept) == 0 {
+		return nil, problem.Invalid("name", strconv.Quote(name), "one of "+namesOf(all))
+	}
+	return kept, nil
+}
+
+func namesOf(all []target) string {
+	var names []string
+	for _, t := range all {
+		if t.limit != nil {
+			names = append(names, strconv.Quote(t.limit.Name))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// throttleTarget is the key of a CL.THROTTLE, whose limit nobody knows beforehand.
+func (a *api) throttleTarget(req *request) ([]target, error) {
+	if len(req.entries) != 1 || req.entries[0].Key != "key" {
+		return nil, problem.Invalid("entries", "others", `one entry "key", with the key of CL.THROTTLE as its value`)
+	}
+	return []target{{limit: throttled, key: a.ThrottleKey(req.entries[0].Value)}}, nil
+}
+
+// limited returns the targets that the store knows, those on trial only if they are
+// wanted. The error says that there are none.
+func limited(all []target, trials bool) ([]target, error) {
+	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool {
+		return t.limit == nil || !trials && t.rule != nil && t.rule.OnTrial
+	})
+	if len(kept) == 0 {
+		return nil, &problem.Document{
+			Status: http.StatusConflict, Code: "unlimited",
+			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, place(all[0].rule)),
+		}
+	}
+	return kept, nil
+}
+
+// place is where a rule stands in its file.
+func place(r *rules.Rule) string {
+	return fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -57,7 +58,7 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range set.Rules() {
 		answer.Rules = append(answer.Rules, ruleOf(r))
 	}
-	respond(w, &answer)
+	jsonbody.WriteIndented(w, &answer)
 }
 
 func ruleOf(r *rules.Rule) ruleAnswer {

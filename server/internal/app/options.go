@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/resp"
@@ -133,7 +134,7 @@ type Options struct {
 	// one.
 	Telemetry TelemetryOptions
 	// Headers is how limits are told in headers. Zero: draft-11.
-	Headers httpapi.HeaderStyle
+	Headers ratelimitheader.Style
 	// Timeout is how long a call may wait for its decision, below 5 s. Zero:
 	// [httpapi.DefaultTimeout].
 	Timeout time.Duration

@@ -91,7 +91,7 @@ func requireRead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
 			w.Header().Set("Cache-Control", "no-store")
-			(&problem.Document{Status: http.StatusForbidden, Code: "forbidden", Detail: err.Error()}).Write(w, r)
+			problem.Of(err).Write(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"strings"
 
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -77,19 +79,14 @@ type ForbiddenError struct {
 func (e *ForbiddenError) Error() string {
 	where := "in every domain"
 	if e.Domain != AllDomains {
-		where = fmt.Sprintf("in the domain %q", short(e.Domain))
+		where = fmt.Sprintf("in the domain %q", problem.Shorten(e.Domain))
 	}
 	return fmt.Sprintf("caller %q may not %s %s", e.Caller, e.Verbs, where)
 }
 
-// shownBytes bounds what an error repeats of a request.
-const shownBytes = 80
-
-func short(text string) string {
-	if len(text) > shownBytes {
-		return strings.ToValidUTF8(text[:shownBytes], "") + "…"
-	}
-	return text
+// Problem describes the error to the caller.
+func (e *ForbiddenError) Problem() *problem.Document {
+	return &problem.Document{Status: http.StatusForbidden, Code: "forbidden", Detail: e.Error()}
 }
 
 // An Identity is a caller at one listener. A nil *Identity is everybody, at a listener

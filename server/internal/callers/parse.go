@@ -16,6 +16,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -136,7 +137,7 @@ func (p *parser) caller(n *yaml.Node) {
 		if v := slices.Index(verbNames[:], p.text(item, "a verb")); v >= 0 {
 			c.verbs |= 1 << v
 		} else {
-			p.report(item, fmt.Sprintf("a verb is %q", short(item.Value)), "one of "+everything.String())
+			p.report(item, fmt.Sprintf("a verb is %q", problem.Shorten(item.Value)), "one of "+everything.String())
 		}
 	}
 	p.required(n, fields, "domains", `a list of domains, or "*" for every one`)
@@ -166,7 +167,7 @@ func (p *parser) name(at, n *yaml.Node, c *Caller) {
 	c.Name = p.text(n, "name")
 	switch {
 	case len(c.Name) > maxName || !nameForm.MatchString(c.Name) || c.Name == Other || c.Name == DefaultUser:
-		p.report(n, fmt.Sprintf("name is %q", short(c.Name)),
+		p.report(n, fmt.Sprintf("name is %q", problem.Shorten(c.Name)),
 			fmt.Sprintf("at most %d letters, digits, dots, hyphens and underscores, and neither %q nor %q", maxName, Other, DefaultUser))
 	case p.set.byName[c.Name] != nil:
 		p.report(n, fmt.Sprintf("a second caller is called %q", c.Name), "a name of its own")
@@ -194,9 +195,9 @@ func (p *parser) certificate(n *yaml.Node, c *Caller) {
 	name := strings.ToLower(p.text(n, "a certificate"))
 	switch {
 	case name == "" || strings.ContainsAny(name, "* "):
-		p.report(n, fmt.Sprintf("a certificate is %q", short(name)), "a DNS name or a URI of its subject alternative names, without wildcards")
+		p.report(n, fmt.Sprintf("a certificate is %q", problem.Shorten(name)), "a DNS name or a URI of its subject alternative names, without wildcards")
 	case p.set.byCertificate[name] != nil:
-		p.report(n, fmt.Sprintf("the certificate %q is there twice", short(name)), "each name once")
+		p.report(n, fmt.Sprintf("the certificate %q is there twice", problem.Shorten(name)), "each name once")
 	default:
 		p.set.byCertificate[name] = c
 	}
@@ -212,7 +213,7 @@ func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		switch key := n.Content[i]; {
 		case !slices.Contains(known, key.Value):
-			p.report(key, fmt.Sprintf("unknown key %q", short(key.Value)), "one of "+strings.Join(known, ", "))
+			p.report(key, fmt.Sprintf("unknown key %q", problem.Shorten(key.Value)), "one of "+strings.Join(known, ", "))
 		case fields[key.Value] != nil:
 			p.report(key, fmt.Sprintf("%q again in the same map", key.Value), "each key once")
 		default:

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
-	"github.com/weirlimit/weir/server/internal/httpapi"
 )
 
 // completeFiles completes arguments with folders and with files of these
@@ -35,7 +35,7 @@ func completeServe(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"config":           completeFiles("yaml", "yml"),
 		"store":            completeWords("memory", "redis://", "rediss://", "unix:///"),
-		"headers":          completeWords(strings.Split(httpapi.HeaderStyleNames(), ", ")...),
+		"headers":          completeWords(strings.Split(ratelimitheader.StyleNames(), ", ")...),
 		"log-format":       completeWords("auto", "text", "json"),
 		"on-store-failure": completeWords(strings.Split(config.StoreFailureNames(), ", ")...),
 		"log-level":        completeWords("debug", "info", "warn", "error"),

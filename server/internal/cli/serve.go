@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -94,7 +95,7 @@ the variables of envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL.`,
 	defineTLS(flags, "resp", &f.respTLS)
 	flags.StringVar(&f.respPassword, "resp-password-file", "", "file of passwords, one on each line; Redis clients have to give one of them")
 	defineAdmin(flags, &f.admin)
-	flags.StringVar(&f.headers, "headers", httpapi.HeadersDraft11.String(), "headers that tell the limits: "+httpapi.HeaderStyleNames())
+	flags.StringVar(&f.headers, "headers", ratelimitheader.Draft11.String(), "headers that tell the limits: "+ratelimitheader.StyleNames())
 	flags.DurationVar(&f.timeout, "timeout", httpapi.DefaultTimeout, "how long a call may wait for its decision")
 	flags.DurationVar(&f.drainDelay, "drain-delay", defaultDrainDelay, "how long to accept connections after /readyz says no; then clients have as long again, at most 1s, to leave")
 	flags.DurationVar(&f.drainMax, "drain-timeout", app.DefaultDrainTimeout, "how long stopping may take in all")
@@ -191,7 +192,7 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (app.Options, error
 	if err != nil {
 		return app.Options{}, err
 	}
-	headers, err := httpapi.ParseHeaderStyle(f.headers)
+	headers, err := ratelimitheader.ParseStyle(f.headers)
 	if err != nil {
 		return app.Options{}, err
 	}

@@ -48,7 +48,7 @@ type chart struct {
 	Points        int      `json:"points"` // that the whole span has
 	Granted       []uint32 `json:"granted"`
 	Refused       []uint32 `json:"refused"`
-	NotCharged        []uint32 `json:"not_charged"`
+	NotCharged    []uint32 `json:"not_charged"`
 	ShadowRefused []uint32 `json:"shadow_refused"`
 	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
 	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge

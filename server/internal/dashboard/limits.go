@@ -24,7 +24,7 @@ type limitState struct {
 	Mode          string   `json:"mode,omitempty"` // how it refuses, if not everybody
 	Granted       uint64   `json:"granted"`
 	Refused       uint64   `json:"refused"`
-	NotCharged        uint64   `json:"not_charged"`
+	NotCharged    uint64   `json:"not_charged"`
 	ShadowRefused uint64   `json:"shadow_refused"`
 	Failed        uint64   `json:"failed"`
 	Passed        []uint32 `json:"passed"`  // granted and spared a second

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -56,10 +57,10 @@ type step struct {
 func told(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	if w.Header().Get("Content-Type") == "application/problem+json" {
-		p := decode[problem](t, w)
+		p := decode[problem.Document](t, w)
 		return strings.Join(strings.Fields(fmt.Sprint(p.Status, " ", p.Code, " ", p.Field)), " ")
 	}
-	answer := decode[takeAnswer](t, w)
+	answer := decode[actAnswer](t, w)
 	if answer.Allowed != (w.Code == http.StatusOK) {
 		t.Errorf("status %d with %+v", w.Code, answer)
 	}

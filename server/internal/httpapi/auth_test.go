@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 )
 
 func TestAuth(t *testing.T) {
@@ -33,12 +36,12 @@ func TestAuth(t *testing.T) {
 		"Retry-After":  "6",
 		"Content-Type": "application/problem+json",
 	})
-	want := problem{
+	want := problem.Document{
 		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
 		Detail:   `limit "per-user" (10/min burst 5) is used up; it has room in 6 s`,
 		Violated: []string{"per-user"},
 	}
-	if diff := cmp.Diff(want, decode[problem](t, w)); diff != "" {
+	if diff := cmp.Diff(want, decode[problem.Document](t, w)); diff != "" {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
 	wantStatus(t, auth(h, "domain=shop&user=bob"), http.StatusNoContent)
@@ -73,15 +76,15 @@ func TestAuthVariants(t *testing.T) {
 // body of a refusal.
 func TestNoHeadersNoLimit(t *testing.T) {
 	t.Parallel()
-	h := handler(t, Options{Taker: frozen(), Headers: HeadersNone})
+	h := handler(t, Options{Taker: frozen(), Headers: ratelimitheader.None})
 	for query, retry := range map[string]string{"domain=shop&closed=1": "", "domain=shop&user=x&cost=6": ""} {
 		w := auth(h, query)
 		wantStatus(t, w, http.StatusTooManyRequests)
 		wantHeaders(t, w, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Limit": "", "Retry-After": retry})
-		want := problem{
+		want := problem.Document{
 			Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429, Detail: "too many requests",
 		}
-		if diff := cmp.Diff(want, decode[problem](t, w)); diff != "" {
+		if diff := cmp.Diff(want, decode[problem.Document](t, w)); diff != "" {
 			t.Errorf("%s: problem (-want +got):\n%s", query, diff)
 		}
 	}
@@ -93,7 +96,7 @@ func TestNeverHasNoRetryAfter(t *testing.T) {
 	w := auth(h, "domain=shop&user=x&cost=6")
 	wantStatus(t, w, http.StatusTooManyRequests)
 	wantHeaders(t, w, map[string]string{"Retry-After": "", "RateLimit": `"per-user";r=5`})
-	if detail := decode[problem](t, w).Detail; !strings.Contains(detail, "never") {
+	if detail := decode[problem.Document](t, w).Detail; !strings.Contains(detail, "never") {
 		t.Errorf("detail: %s", detail)
 	}
 }

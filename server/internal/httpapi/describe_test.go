@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/openapitest"
 )
 
@@ -88,7 +89,7 @@ func TestDescriptionFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, body := range map[string]any{
-		"Take": actBody{}, "Answer": takeAnswer{}, "Limit": limitAnswer{}, "Problem": problem{}, "Readiness": readiness{}, "Check": checkOutcome{},
+		"Take": actBody{}, "Answer": actAnswer{}, "Limit": limitAnswer{}, "Problem": problem.Document{}, "Readiness": readiness{}, "Check": checkOutcome{},
 	} {
 		all, always := fieldsOf(body)
 		var described []string
@@ -167,7 +168,7 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("%s %s: got %d, want 405", method, path, w.Code)
 				continue
 			}
-			if p := decode[problem](t, w); p.Field != "method" || !strings.Contains(p.Detail, w.Header().Get("Allow")) {
+			if p := decode[problem.Document](t, w); p.Field != "method" || !strings.Contains(p.Detail, w.Header().Get("Allow")) {
 				t.Errorf("%s %s: %+v", method, path, p)
 			}
 		}
@@ -176,7 +177,7 @@ func TestRoutes(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		wantStatus(t, w, http.StatusNotFound)
-		if p := decode[problem](t, w); p.Field != "path" {
+		if p := decode[problem.Document](t, w); p.Field != "path" {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}

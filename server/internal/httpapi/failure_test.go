@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -42,7 +43,7 @@ func TestStoreFailure(t *testing.T) {
 					retry = "1"
 				}
 				wantHeaders(t, w, map[string]string{"Retry-After": retry, "Content-Type": "application/problem+json", "RateLimit": ""})
-				if p := decode[problem](t, w); p.Status != test.status {
+				if p := decode[problem.Document](t, w); p.Status != test.status {
 					t.Errorf("problem: %+v", p)
 				}
 			}

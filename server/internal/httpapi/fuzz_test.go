@@ -11,14 +11,15 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/fuzztest"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // wantBlamed demands that a mistake is one of the request's, and told in short.
 func wantBlamed(t *testing.T, err error) {
 	t.Helper()
-	p, failed := problemOf(err)
-	if !errors.Is(err, weir.ErrInvalid) || failed || p.Status != http.StatusBadRequest || p.Field == "" || len(p.Detail) > 1000 {
+	p := problem.Of(err)
+	if !errors.Is(err, weir.ErrInvalid) || p == nil || p.Status != http.StatusBadRequest || p.Field == "" || len(p.Detail) > 1000 {
 		t.Errorf("%d, field %q: %.200s (%T)", p.Status, p.Field, p.Detail, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -17,7 +18,7 @@ func verdictOn(d weir.Decision) *verdict {
 	limit := weir.Limit{Name: "m", Count: 10, Period: time.Minute}.MustCompile()
 	act := &weir.Act{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Decisions: []weir.Decision{d}}
 	v := new(verdict)
-	v.judge(&rules.Request{Cost: 1}, &rules.Plan{
+	v.read(&rules.Request{Cost: 1}, &rules.Plan{
 		Acts:    []*weir.Act{act},
 		Applied: []rules.Applied{{Rule: &rules.Rule{}, Limit: limit, Act: act}},
 	})
@@ -31,36 +32,36 @@ func TestWriteHeaders(t *testing.T) {
 	never := weir.Decision{Outcome: weir.Refused, Remaining: 10, RetryAfter: weir.Never}
 	soon := weir.Decision{Outcome: weir.Refused, RetryAfter: time.Microsecond, ResetAfter: time.Second}
 	for name, test := range map[string]struct {
-		style    HeaderStyle
+		style    ratelimitheader.Style
 		decision weir.Decision
 		want     map[string]string
 	}{
-		"draft-11, granted": {HeadersDraft11, granted, map[string]string{
+		"draft-11, granted": {ratelimitheader.Draft11, granted, map[string]string{
 			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=9;t=6`,
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "9", "X-Ratelimit-Reset": "6",
 		}},
-		"draft-11, refused": {HeadersDraft11, refused, map[string]string{
+		"draft-11, refused": {ratelimitheader.Draft11, refused, map[string]string{
 			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=0;t=3`, "Retry-After": "3",
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "60",
 		}},
-		"draft-11, never": {HeadersDraft11, never, map[string]string{
+		"draft-11, never": {ratelimitheader.Draft11, never, map[string]string{
 			"Ratelimit-Policy": `"m";q=10;w=60`, "Ratelimit": `"m";r=10`,
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "10", "X-Ratelimit-Reset": "0",
 		}},
-		"x-ratelimit, at once": {HeadersXRateLimit, soon, map[string]string{
+		"x-ratelimit, at once": {ratelimitheader.XRateLimit, soon, map[string]string{
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1", "Retry-After": "1",
 		}},
-		"draft-03, refused": {HeadersDraft03, refused, map[string]string{
+		"draft-03, refused": {ratelimitheader.Draft03, refused, map[string]string{
 			"Ratelimit-Limit": "10", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "60", "Retry-After": "3",
 		}},
-		"x-ratelimit-epoch, granted": {HeadersXRateLimitEpoch, at(granted, 1_700_000_000_000_001), map[string]string{
+		"x-ratelimit-epoch, granted": {ratelimitheader.XRateLimitEpoch, at(granted, 1_700_000_000_000_001), map[string]string{
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "9", "X-Ratelimit-Reset": "1700000006",
 		}},
-		"x-ratelimit-epoch, on the second": {HeadersXRateLimitEpoch, at(refused, 1_700_000_000_000_000), map[string]string{
+		"x-ratelimit-epoch, on the second": {ratelimitheader.XRateLimitEpoch, at(refused, 1_700_000_000_000_000), map[string]string{
 			"X-Ratelimit-Limit": "10", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1700000060", "Retry-After": "3",
 		}},
-		"none, granted": {HeadersNone, granted, map[string]string{}},
-		"none, refused": {HeadersNone, refused, map[string]string{"Retry-After": "3"}},
+		"none, granted": {ratelimitheader.None, granted, map[string]string{}},
+		"none, refused": {ratelimitheader.None, refused, map[string]string{"Retry-After": "3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,18 +85,9 @@ func at(d weir.Decision, us int64) weir.Decision {
 	return d
 }
 
-func TestHeaderStyleNames(t *testing.T) {
+func TestHeadersAreChecked(t *testing.T) {
 	t.Parallel()
-	for i := range headerStyles {
-		style := HeaderStyle(i)
-		if got, err := ParseHeaderStyle(style.String()); err != nil || got != style {
-			t.Errorf("%s: got %s, %v", style, got, err)
-		}
-	}
-	if _, err := ParseHeaderStyle("draft-3"); !errors.Is(err, weir.ErrInvalid) {
-		t.Errorf("draft-3: got %v, want an error", err)
-	}
-	if _, err := New(Options{Headers: HeaderStyle(9), Rules: func() *rules.Set { return nil }, Taker: answering{}}); !errors.Is(err, weir.ErrInvalid) {
+	if _, err := New(Options{Headers: ratelimitheader.Style(9), Rules: func() *rules.Set { return nil }, Taker: answering{}}); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("style 9: got %v, want an error", err)
 	}
 }

@@ -6,22 +6,25 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
-// A Check is one thing that must be well for the server to be ready.
+// A Check is the state of one part of the server.
 type Check struct {
-	// Name says what was checked: "store".
+	// Name names the part: "store".
 	Name string
-	// Err says what is wrong, nil if nothing is.
+	// Err is nil if the part is healthy.
 	Err error
-	// Brief says what is wrong without names of files and hosts: for everybody.
+	// Brief describes Err without names of files and hosts, for callers without a
+	// token.
 	Brief string
 	// Bearable errors leave the server ready, but degraded: policies answer, or the
 	// last good rules.
 	Bearable bool
 }
 
-// healthz says that the process lives, whatever else is wrong.
+// healthz answers as long as the process is alive, whatever else is wrong.
 func healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
@@ -34,8 +37,8 @@ const (
 	StateNotReady = "not ready"
 )
 
-// StateOf returns what the checks say of the server: healthy if all are well, degraded
-// if all errors are bearable, else not ready.
+// StateOf returns the state of the server: healthy if no check has an error, degraded if
+// all errors are bearable, else not ready.
 func StateOf(checks []Check) string {
 	state := StateHealthy
 	for _, c := range checks {
@@ -62,14 +65,14 @@ type checkOutcome struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// readyz says whether calls should be sent here. Details may name files and hosts:
-// only callers that showed a token read them.
+// readyz says whether to send calls here. Details may name files and hosts: only callers
+// with a token see them.
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	writeReadiness(w, r, &a.Options, a.Trusted != nil && a.Trusted(r))
 }
 
-// Readiness answers as /readyz of [New], with the details of each check: for a listener
-// that only lets administrators in. It uses Ready and Timeout.
+// Readiness returns a handler that answers like /readyz of [New], with all details, for
+// listeners that only administrators reach. It uses Ready and Timeout.
 func Readiness(o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, r, &o, true) })
@@ -98,6 +101,6 @@ func writeReadiness(w http.ResponseWriter, r *http.Request, o *Options, details 
 	if !answer.Ready {
 		status = http.StatusServiceUnavailable
 	}
-	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, "application/json", status, &answer)
+	w.Header()["Cache-Control"] = noStore
+	jsonbody.Write(w, status, &answer)
 }

@@ -1,23 +1,31 @@
-// Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of
-// proxies, POST /v1/take for programs, with /v1/refund, /v1/settle, /v1/release and
-// /v1/renew for what they took, /healthz and /readyz for whoever watches the
-// process. It turns a call into a [rules.Request], has the plan of it taken,
-// and turns the decisions into a status, headers and a body. What it does not
-// know, it does not decide.
+// Package httpapi answers over HTTP: GET /v1/auth for the sub-requests of proxies, POST
+// /v1/take for programs, /v1/refund, /v1/settle, /v1/release and /v1/renew for what they
+// took, and /healthz and /readyz for probes. It turns a call into a [rules.Request],
+// takes its plan, and turns the decisions into a status, headers and a body. All limits
+// and policies come from the rules.
 package httpapi
 
 import (
 	"cmp"
 	"context"
+	_ "embed" // the description of the interface
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -37,8 +45,9 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision, or up to a sixteenth
 	// less: calls that begin together end together. Zero: [DefaultTimeout].
 	Timeout time.Duration
-	// Headers is how the limits are told in headers. Zero: [HeadersDraft11].
-	Headers HeaderStyle
+	// Headers selects the headers that describe the limits. With
+	// [ratelimitheader.None] the bodies of refusals of /v1/auth name no limit either.
+	Headers ratelimitheader.Style
 	// ClientIP finds the address that from=KEY=client_ip stands for. Zero:
 	// [clientip.RemoteAddr].
 	ClientIP clientip.Strategy
@@ -48,14 +57,15 @@ type Options struct {
 	// Trusted reports whether a caller may read the details of /readyz. Nil: nobody
 	// may.
 	Trusted func(r *http.Request) bool
-	// Bounds are how large a request may be.
+	// Bounds limit the size of a request.
 	Bounds rules.Bounds
-	// Budget bounds what bodies hold while they are read and decoded. Nil: nothing
-	// does.
+	// Budget bounds the memory of bodies that are being read and decoded. Nil: no
+	// bound.
 	Budget *admission.Budget
-	// Rejected, if not nil, is told of requests that found no room in the budget.
+	// Rejected, if not nil, is called for each request that found no room in the
+	// budget.
 	Rejected func(admission.Reason)
-	// Logger is told, at most once a second, that the store fails. Nil:
+	// Logger gets a line, at most once a second, when the store fails. Nil:
 	// nothing is logged.
 	Logger *slog.Logger
 }
@@ -72,31 +82,68 @@ type api struct {
 func New(o Options) (http.Handler, error) {
 	switch {
 	case o.Rules == nil:
-		return nil, invalid("Rules", "nil", "a function that returns the rules")
+		return nil, problem.Invalid("Rules", "nil", "a function that returns the rules")
 	case o.Taker == nil:
-		return nil, invalid("Taker", "nil", "a store")
+		return nil, problem.Invalid("Taker", "nil", "a store")
 	case o.Timeout < 0:
-		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
-	case int(o.Headers) >= len(headerStyles):
-		return nil, invalid("Headers", o.Headers.String(), "one of "+HeaderStyleNames())
+		return nil, problem.Invalid("Timeout", o.Timeout.String(), "a positive duration")
+	case !o.Headers.Valid():
+		return nil, problem.Invalid("Headers", o.Headers.String(), "one of "+ratelimitheader.StyleNames())
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	a := &api{Options: o, ends: deadline.NewGroup(o.Timeout)}
-
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/auth", a.auth)
-	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
-		mux.HandleFunc("POST /v1/"+kind.String(), a.act(kind))
+	paths := routes{
+		"/v1/auth":      {http.MethodGet, a.auth},
+		"/healthz":      {http.MethodGet, healthz},
+		"/readyz":       {http.MethodGet, a.readyz},
+		DescriptionJSON: {http.MethodGet, describe("application/json", Description)},
+		DescriptionYAML: {http.MethodGet, describe("application/yaml", func() []byte { return description })},
 	}
-	mux.HandleFunc("GET /healthz", healthz)
-	mux.HandleFunc("GET /readyz", a.readyz)
-	describe(mux)
-	return quick(map[string]http.HandlerFunc{"/v1/auth": a.auth}, found(mux)), nil
+	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+		paths["/v1/"+kind.String()] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) { a.act(w, r, kind) }}
+	}
+	return paths, nil
 }
 
-// decide has the request decided, if its caller may ask for that, and judges the answer, the plan of which is the
-// caller's to free. An error means that no decision was reached.
+// routes are the handlers by path.
+type routes map[string]route
+
+// A route answers one method of a path; GET includes HEAD.
+type route struct {
+	method string
+	serve  http.HandlerFunc
+}
+
+// ServeHTTP answers unknown paths with 404 and other methods with 405. It never answers
+// them with 2xx, not even OPTIONS: to a proxy that would be a grant.
+func (rs routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	found, known := rs[r.URL.Path]
+	if known && (r.Method == found.method || r.Method == http.MethodHead && found.method == http.MethodGet) {
+		found.serve(w, r)
+		return
+	}
+	w.Header()["Cache-Control"] = noStore
+	if !known {
+		(&problem.Document{Status: http.StatusNotFound, Field: "path", Detail: "unknown path: " + DescriptionJSON + " lists all paths"}).Write(w, r)
+		return
+	}
+	allow := found.method
+	if allow == http.MethodGet {
+		allow = "GET, HEAD"
+	}
+	w.Header().Set("Allow", allow)
+	(&problem.Document{
+		Status: http.StatusMethodNotAllowed, Field: "method",
+		Detail: fmt.Sprintf("method is %s: want %s", problem.Shorten(r.Method), allow),
+	}).Write(w, r)
+}
+
+// noStore is the value of Cache-Control in every answer.
+var noStore = []string{"no-store"}
+
+// decide decides a request if its caller is permitted to make it. The error says why
+// there is no decision. Without one, the caller must free the verdict's plan.
 func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	if err := callers.MayAsk(r.Context(), req); err != nil {
 		return err
@@ -104,21 +151,43 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 	req.Bounds = a.Bounds
 	plan, err := a.Rules().Plan(req)
 	if err != nil {
-		if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
-			return spelled(mistake, req)
-		}
-		return err
+		return rename(err, req)
 	}
 	if len(plan.Acts) > 0 {
-		// A caller who hangs up must not leave a charge half known; the wait is
-		// bounded anyway.
+		// The decision does not depend on the client's connection: a charge whose
+		// client hangs up must not stay half known.
 		plan.Take(a.ends.Context(r.Context()), a.Taker)
 	}
 	if err := plan.Err(); err != nil {
 		return err
 	}
-	v.judge(req, plan)
+	v.read(req, plan)
 	return nil
+}
+
+// rename gives an error of the rules the field names of this interface.
+func rename(err error, req *rules.Request) error {
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
+		switch mistake.Field {
+		case "up_to":
+			return problem.Invalid("mode", `"up_to"`, mistake.Want)
+		case "max_wait":
+			return problem.Invalid("max_wait_ms", strconv.FormatInt(req.MaxWait.Milliseconds(), 10), mistake.Want)
+		}
+	}
+	return err
+}
+
+// fail answers a call that got no decision.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := problem.Of(err)
+	if p == nil {
+		a.report(r, err)
+		p = &problem.Document{Status: http.StatusServiceUnavailable, Detail: "the store reached no decision"}
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header()["Cache-Control"] = noStore
+	p.Write(w, r)
 }
 
 // report logs a failure of the store, unless one was logged this second.
@@ -126,5 +195,35 @@ func (a *api) report(r *http.Request, err error) {
 	now := time.Now().Unix()
 	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
 		a.Logger.WarnContext(r.Context(), "the store reached no decision", "path", r.URL.Path, "error", err)
+	}
+}
+
+// Paths of the OpenAPI document of everything that the server answers over HTTP.
+const (
+	DescriptionJSON = "/openapi.json"
+	DescriptionYAML = "/openapi.yaml"
+)
+
+//go:embed openapi.yaml
+var description []byte
+
+// Description returns the OpenAPI document as JSON. The caller must not change the bytes.
+var Description = sync.OnceValue(func() []byte {
+	var document any
+	err := yaml.Unmarshal(description, &document)
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: openapi.yaml: %v", err))
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: openapi.yaml: %v", err))
+	}
+	return append(text, '\n')
+})
+
+func describe(contentType string, text func() []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(text())
 	}
 }

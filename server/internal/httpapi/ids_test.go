@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -24,7 +25,7 @@ func TestMadeIDs(t *testing.T) {
 	} {
 		w := take(h, takeOf(c.rest, c.entry))
 		wantStatus(t, w, http.StatusOK)
-		id := decode[takeAnswer](t, w).ID
+		id := decode[actAnswer](t, w).ID
 		if seen[id] || len(id) < 26 || w.Header().Get("Weir-Id") != id {
 			t.Errorf("%+v: id %q, header %q", c, id, w.Header().Get("Weir-Id"))
 		}
@@ -35,7 +36,7 @@ func TestMadeIDs(t *testing.T) {
 		w := take(h, body)
 		wantStatus(t, w, http.StatusOK)
 		wantHeaders(t, w, map[string]string{"Weir-Id": ""})
-		if id := decode[takeAnswer](t, w).ID; id != "" {
+		if id := decode[actAnswer](t, w).ID; id != "" {
 			t.Errorf("%s: id %q", body, id)
 		}
 	}
@@ -54,7 +55,7 @@ func TestIDHeader(t *testing.T) {
 		w := take(h, takeOf(`,"id":`+string(quoted), "tokens=1"))
 		wantStatus(t, w, http.StatusOK)
 		wantHeaders(t, w, map[string]string{"Weir-Id": header})
-		if got := decode[takeAnswer](t, w).ID; got != id {
+		if got := decode[actAnswer](t, w).ID; got != id {
 			t.Errorf("got %q, want %q", got, id)
 		}
 	}
@@ -101,7 +102,7 @@ func TestAuthDoesNotWait(t *testing.T) {
 	wantStatus(t, auth(h, "domain=shop&tokens=1&id=x"), http.StatusNoContent)
 	long := auth(h, "domain=shop&tokens=1&id="+fmt.Sprintf("%0129d", 1))
 	wantStatus(t, long, http.StatusBadRequest)
-	if p := decode[problem](t, long); p.Field != "id" {
+	if p := decode[problem.Document](t, long); p.Field != "id" {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -129,7 +130,7 @@ func TestIDProblems(t *testing.T) {
 		for _, w := range answers {
 			wantStatus(t, w, want.status)
 			wantHeaders(t, w, map[string]string{"Retry-After": "", "Content-Type": "application/problem+json"})
-			if p := decode[problem](t, w); p.Code != want.code || p.Detail == "" || p.Title == "" || p.Status != want.status {
+			if p := decode[problem.Document](t, w); p.Code != want.code || p.Detail == "" || p.Title == "" || p.Status != want.status {
 				t.Errorf("%v: got %+v", err, p)
 			}
 		}

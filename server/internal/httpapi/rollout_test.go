@@ -19,7 +19,7 @@ descriptors:
 `
 
 // marks are what the list of limits says of each: its name, source and marks.
-func marks(answer takeAnswer) []string {
+func marks(answer actAnswer) []string {
 	var all []string
 	for _, l := range answer.Limits {
 		all = append(all, fmt.Sprintf("%s %s shadow %t trial %t", l.Name, l.Source, l.Shadow, l.Trial))
@@ -35,7 +35,7 @@ func TestTakeMarksWhatOnlyWatches(t *testing.T) {
 	wantStatus(t, w, http.StatusOK)
 	wantHeaders(t, w, map[string]string{"RateLimit": `"now";r=0;t=86400`, "RateLimit-Policy": `"now";q=2;w=86400`})
 	want := []string{"now store shadow false trial false", "next shadow shadow true trial true", "none shadow shadow true trial false"}
-	if diff := cmp.Diff(want, marks(decode[takeAnswer](t, w))); diff != "" {
+	if diff := cmp.Diff(want, marks(decode[actAnswer](t, w))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	w = take(h, takeOf("", "user=1"))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 )
 
 func TestTake(t *testing.T) {
@@ -30,8 +31,8 @@ func TestTake(t *testing.T) {
 
 	w := take(h, takeOf(`,"cost":2`, "user=1", "free=x", "path=/login", "other=y"))
 	wantStatus(t, w, http.StatusOK)
-	want := takeAnswer{Allowed: true, Granted: 2, Limits: []limitAnswer{user, login}}
-	if diff := cmp.Diff(want, decode[takeAnswer](t, w)); diff != "" {
+	want := actAnswer{Allowed: true, Granted: 2, Limits: []limitAnswer{user, login}}
+	if diff := cmp.Diff(want, decode[actAnswer](t, w)); diff != "" {
 		t.Fatalf("first (-want +got):\n%s", diff)
 	}
 	wantHeaders(t, w, map[string]string{
@@ -43,8 +44,8 @@ func TestTake(t *testing.T) {
 	w = take(h, takeOf(`,"cost":2`, "user=1", "path=/login"))
 	wantStatus(t, w, http.StatusTooManyRequests)
 	user.Granted, login.Granted, login.RetryAfterMS = 0, 0, 10000
-	want = takeAnswer{Limits: []limitAnswer{user, login}}
-	if diff := cmp.Diff(want, decode[takeAnswer](t, w)); diff != "" {
+	want = actAnswer{Limits: []limitAnswer{user, login}}
+	if diff := cmp.Diff(want, decode[actAnswer](t, w)); diff != "" {
 		t.Fatalf("second (-want +got):\n%s", diff)
 	}
 	wantHeaders(t, w, map[string]string{
@@ -72,7 +73,7 @@ func TestTakeModes(t *testing.T) {
 	} {
 		w := take(h, step.body)
 		wantStatus(t, w, step.status)
-		answer := decode[takeAnswer](t, w)
+		answer := decode[actAnswer](t, w)
 		if answer.Granted != step.granted || answer.Limits[0].Remaining != step.remaining {
 			t.Errorf("%s: got %+v, want granted %d, remaining %d", step.name, answer, step.granted, step.remaining)
 		}
@@ -96,7 +97,7 @@ func TestTakeNever(t *testing.T) {
 	h := handler(t, Options{Taker: frozen()})
 	w := take(h, takeOf(`,"cost":6`, "user=1"))
 	wantStatus(t, w, http.StatusTooManyRequests)
-	if got := decode[takeAnswer](t, w).Limits[0].RetryAfterMS; got != -1 {
+	if got := decode[actAnswer](t, w).Limits[0].RetryAfterMS; got != -1 {
 		t.Errorf("retry_after_ms: got %d, want -1", got)
 	}
 }
@@ -107,7 +108,7 @@ func TestTakeShadow(t *testing.T) {
 	wantStatus(t, take(h, takeOf(``, "watched=1")), http.StatusOK)
 	w := take(h, takeOf(``, "watched=1", "user=1"))
 	wantStatus(t, w, http.StatusOK)
-	answer := decode[takeAnswer](t, w)
+	answer := decode[actAnswer](t, w)
 	if !answer.Allowed || answer.Granted != 1 || answer.Limits[0].Source != "shadow" || answer.Limits[1].Source != "store" {
 		t.Errorf("got %+v", answer)
 	}
@@ -123,7 +124,7 @@ func TestRoundsUp(t *testing.T) {
 	}}})
 	w := take(h, takeOf(``, "user=1"))
 	wantStatus(t, w, http.StatusTooManyRequests)
-	got := decode[takeAnswer](t, w).Limits[0]
+	got := decode[actAnswer](t, w).Limits[0]
 	if got.RetryAfterMS != 2 || got.ResetAfterMS != 2 || got.DelayMS != 1 || got.AtUS != 7 {
 		t.Errorf("got %+v", got)
 	}
@@ -164,7 +165,7 @@ func TestTakeTransport(t *testing.T) {
 				return
 			}
 			wantHeaders(t, w, map[string]string{"Content-Type": "application/problem+json"})
-			if p := decode[problem](t, w); p.Field != test.field || p.Status != test.status || p.Type != "about:blank" || p.Title == "" {
+			if p := decode[problem.Document](t, w); p.Field != test.field || p.Status != test.status || p.Type != "about:blank" || p.Title == "" {
 				t.Errorf("got %+v, want field %s", p, test.field)
 			}
 		})
@@ -177,7 +178,7 @@ func TestTakeCutShort(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", iotest.ErrReader(io.ErrUnexpectedEOF)))
 	wantStatus(t, w, http.StatusBadRequest)
-	if p := decode[problem](t, w); p.Field != "body" {
+	if p := decode[problem.Document](t, w); p.Field != "body" {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -194,7 +195,7 @@ func TestWithoutAlgorithm(t *testing.T) {
 			status = http.StatusTooManyRequests
 		}
 		wantStatus(t, w, status)
-		answer := decode[takeAnswer](t, w)
+		answer := decode[actAnswer](t, w)
 		if len(answer.Limits) != 2 || answer.Limits[1].Granted != 1 || answer.Allowed != (i < 2) {
 			t.Errorf("call %d: got %+v", i, answer)
 		}

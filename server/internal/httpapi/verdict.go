@@ -2,70 +2,88 @@ package httpapi
 
 import (
 	"math"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// A verdict is the answer to a request, before it is put into words. It is not
-// copied: it points into itself.
+// few is the number of limits that most requests have at most.
+const few = 4
+
+// A verdict is the decision about a request, before it becomes a response. It must not
+// be copied: it points into itself.
 type verdict struct {
 	request *rules.Request
-	id      string // of the request, or made for it; empty if it has none
+	plan    *rules.Plan
+	id      string // the request's or a generated one; empty: none
 	allowed bool
 	granted int64
 	limits  []ruling
-	// speaker is the limit that speaks for the request in the headers, nil if
-	// none does.
-	speaker *ruling
+	// enforced are the indexes, in limits, of those that may refuse: clients do not
+	// see shadow limits in headers.
+	enforced []int
+	// strictest is the enforced limit that the headers describe; nil without one.
+	strictest *ruling
 
-	plan *rules.Plan
-	// few is where the limits of most requests find room, and live that of the
-	// answer's.
-	few  [4]ruling
-	live [4]*weir.Limit
+	// Memory for most requests.
+	fewLimits    [few]ruling
+	fewEnforced  [few]int
+	fewCharges   [few]weir.Charge
+	fewDecisions [few]weir.Decision
+	fewHeaders   [few]*weir.Limit
 }
 
-// A ruling is what one limit said.
+// A ruling is the decision of one limit.
 type ruling struct {
 	applied  *rules.Applied
 	decision weir.Decision
 }
 
-// judge reads the decisions of a plan that was taken.
-func (v *verdict) judge(req *rules.Request, plan *rules.Plan) {
+// read reads the decisions of a plan that was taken.
+func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 	v.request, v.id, v.allowed, v.plan = req, plan.ID, true, plan
-	v.limits = v.few[:0]
+	v.limits, v.enforced = v.fewLimits[:0], v.fewEnforced[:0]
+	charges, decisions := v.fewCharges[:0], v.fewDecisions[:0]
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Limit == nil {
 			continue
 		}
-		r := ruling{applied: a, decision: a.Decision()}
-		v.limits = append(v.limits, r)
-		if req.Kind == weir.KindTake && !a.Rule.Shadow {
-			v.allowed = v.allowed && r.decision.Allowed()
+		d := a.Decision()
+		v.limits = append(v.limits, ruling{applied: a, decision: d})
+		if a.Rule.Shadow {
+			continue
+		}
+		v.enforced = append(v.enforced, len(v.limits)-1)
+		charges, decisions = append(charges, a.Act.Charges[a.Charge]), append(decisions, d)
+		if req.Kind == weir.KindTake {
+			v.allowed = v.allowed && d.Allowed()
 		}
 	}
 	if v.allowed {
 		v.granted = v.least()
 	}
-	v.speaker = v.strictest()
+	if i := weir.Strictest(charges, decisions); i >= 0 {
+		v.strictest = &v.limits[v.enforced[i]]
+	}
 }
 
-// least is what the limits granted the request, all of them: units, of which a
-// place is none unless nothing else is counted.
+// least returns how many units all enforced limits granted. Slots are not units; they
+// count only where no limit counts units.
 func (v *verdict) least() int64 {
-	units, places := int64(math.MaxInt64), int64(math.MaxInt64)
-	for i := range v.limits {
-		r := &v.limits[i]
-		switch {
-		case r.applied.Rule.Shadow || r.applied.Act.Err != nil:
+	units, slots := int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, i := range v.enforced {
+		switch r := &v.limits[i]; {
+		case r.applied.Act.Err != nil:
 		case r.applied.Limit.Algorithm == weir.Concurrency:
-			places = min(places, r.decision.Granted)
+			slots = min(slots, r.decision.Granted)
 		default:
 			units = min(units, r.decision.Granted)
 		}
@@ -73,35 +91,54 @@ func (v *verdict) least() int64 {
 	switch {
 	case units < math.MaxInt64:
 		return units
-	case places < math.MaxInt64 && v.request.Kind != weir.KindTake && v.request.Kind != weir.KindSettle:
-		return places
+	case slots < math.MaxInt64 && v.request.Kind != weir.KindTake && v.request.Kind != weir.KindSettle:
+		return slots
 	}
 	return max(v.request.Cost, v.request.UpTo)
 }
 
-// strictest finds the limit that speaks for the request. A limit that is only
-// being watched does not: its clients are not to notice it.
-func (v *verdict) strictest() *ruling {
-	var best *ruling
-	for i := range v.limits {
-		if r := &v.limits[i]; !r.applied.Rule.Shadow && (best == nil || r.speaksBefore(best)) {
-			best = r
-		}
+// writeHeaders writes the verdict into the headers of a response.
+func (a *api) writeHeaders(h http.Header, v *verdict) {
+	h["Cache-Control"] = noStore
+	if v.id != "" && strings.IndexFunc(v.id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		h["Weir-Id"] = []string{v.id}
 	}
-	return best
+	if v.strictest == nil {
+		return
+	}
+	answer := ratelimitheader.Answer{
+		Limits: v.fewHeaders[:0], Strictest: v.strictest.applied.Limit, Decision: v.strictest.decision,
+	}
+	for _, i := range v.enforced {
+		answer.Limits = append(answer.Limits, v.limits[i].applied.Limit)
+	}
+	answer.Write(h, a.Headers)
 }
 
-// speaksBefore reports whether a limit, and not an earlier one, speaks for both.
-func (r *ruling) speaksBefore(earlier *ruling) bool {
-	return weir.Strictest(
-		[]weir.Charge{{Limit: earlier.limit()}, {Limit: r.limit()}}, []weir.Decision{earlier.decision, r.decision},
-	) == 1
+// refusal returns the problem of a refused request. It describes the limits only where
+// the headers do.
+func (a *api) refusal(v *verdict, status int) *problem.Document {
+	p := &problem.Document{Type: problem.QuotaExceeded, Title: "Quota exceeded", Status: status, Detail: "too many requests"}
+	if a.Headers != ratelimitheader.None {
+		p.Detail, p.Violated = v.strictest.explain(), v.violated()
+	}
+	return p
 }
 
-// limit is the one that decided.
-func (r *ruling) limit() *weir.Limit { return r.applied.Act.Charges[r.applied.Charge].Limit }
+// explain says which limit refused, and until when.
+func (r *ruling) explain() string {
+	limit := "limit " + strconv.Quote(r.applied.Limit.Name) + " (" + r.applied.Limit.String() + ")"
+	if r.decision.Source == weir.SourceFailClosed {
+		return limit + " refuses everything while the store is unreachable"
+	}
+	if r.decision.RetryAfter == weir.Never {
+		return limit + " can never grant this cost"
+	}
+	seconds := max(1, ratelimitheader.Seconds(r.decision.RetryAfter))
+	return limit + " is used up; it has room in " + strconv.FormatInt(seconds, 10) + " s"
+}
 
-// violated names the limits that refused, as the headers name them.
+// violated returns the names, as in the headers, of the limits that refused.
 func (v *verdict) violated() []string {
 	var names []string
 	for i := range v.limits {
@@ -116,11 +153,67 @@ func (v *verdict) violated() []string {
 	return names
 }
 
-// roundUp returns d in whole units, no shorter than d.
-func roundUp(d, unit time.Duration) int64 {
-	n := int64(d / unit)
-	if d%unit > 0 {
-		n++
+// actAnswer is the body of an answer to a POST.
+type actAnswer struct {
+	Allowed bool          `json:"allowed"`
+	Granted int64         `json:"granted"`
+	ID      string        `json:"id"`
+	Limits  []limitAnswer `json:"limits"`
+}
+
+type limitAnswer struct {
+	Name         string `json:"name"`
+	Key          string `json:"key"`
+	Algorithm    string `json:"algorithm"`
+	Limit        int64  `json:"limit"`
+	Granted      int64  `json:"granted"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS int64  `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	DelayMS      int64  `json:"delay_ms"`
+	AtUS         int64  `json:"at_us"`
+	Source       string `json:"source"`
+	// Shadow limits never refuse; Trial limits are shadow limits beside another one.
+	Shadow bool `json:"shadow,omitempty"`
+	Trial  bool `json:"trial,omitempty"`
+}
+
+func (v *verdict) answer() *actAnswer {
+	answer := &actAnswer{Allowed: v.allowed, Granted: v.granted, ID: v.id, Limits: make([]limitAnswer, len(v.limits))}
+	for i := range v.limits {
+		a, d := v.limits[i].applied, &v.limits[i].decision
+		answer.Limits[i] = limitAnswer{
+			Name:         a.Limit.Name,
+			Key:          keysOf(v.request.Descriptors[a.Descriptor]),
+			Algorithm:    a.Limit.Algorithm.String(),
+			Limit:        a.Limit.Count,
+			Granted:      d.Granted,
+			Remaining:    d.Remaining,
+			RetryAfterMS: millis(d.RetryAfter),
+			ResetAfterMS: millis(d.ResetAfter),
+			DelayMS:      millis(d.Delay),
+			AtUS:         d.At,
+			Source:       d.Source.String(),
+			Shadow:       a.Rule.Shadow,
+			Trial:        a.Rule.OnTrial,
+		}
 	}
-	return n
+	return answer
+}
+
+// keysOf names a descriptor by the keys of its entries; the caller knows the values.
+func keysOf(descriptor []rules.Entry) string {
+	keys := make([]string, len(descriptor))
+	for i, e := range descriptor {
+		keys[i] = e.Key
+	}
+	return strings.Join(keys, ",")
+}
+
+// millis returns d in milliseconds, rounded up, or -1 for [weir.Never].
+func millis(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/internal/recorder"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
@@ -28,9 +29,9 @@ func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
 		if counted == nil {
 			counted = known[otherPath]
 		}
-		answer := &answer{ResponseWriter: w, status: http.StatusOK}
-		next.ServeHTTP(answer, r)
-		counted.of(answer.status).Inc()
+		rec := recorder.New(w)
+		next.ServeHTTP(rec, r)
+		counted.of(rec.Status()).Inc()
 	})
 }
 
@@ -51,21 +52,6 @@ func (a *answers) of(status int) prometheus.Counter {
 	a.known.Store(status, counter)
 	return counter
 }
-
-// answer notes the status of an answer.
-type answer struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
-	a.status = status
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for [http.ResponseController].
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Unary counts the calls of a gRPC server, whose methods are those that it has:
 // others never come here.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/recorder"
 )
 
 const (
@@ -62,7 +63,7 @@ func (r *Reporter) Report(ctx context.Context, call string, cause any) {
 // up if an answer has begun.
 func (r *Reporter) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		answer := &answer{ResponseWriter: w}
+		rec := recorder.New(w)
 		defer func() {
 			cause := recover()
 			if cause == nil {
@@ -72,37 +73,16 @@ func (r *Reporter) HTTP(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler)
 			}
 			r.Report(req.Context(), req.URL.Path, cause)
-			if answer.begun {
+			if rec.Begun() {
 				panic(http.ErrAbortHandler)
 			}
 			clear(w.Header())
 			w.Header().Set("Cache-Control", "no-store")
 			(&problem.Document{Status: http.StatusInternalServerError, Detail: Told}).Write(w, req)
 		}()
-		next.ServeHTTP(answer, req)
+		next.ServeHTTP(rec, req)
 	})
 }
-
-// answer notes whether an answer has begun.
-type answer struct {
-	http.ResponseWriter
-	begun bool
-}
-
-// WriteHeader begins the answer.
-func (a *answer) WriteHeader(status int) {
-	a.begun = true
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Write begins the answer, too.
-func (a *answer) Write(text []byte) (int, error) {
-	a.begun = true
-	return a.ResponseWriter.Write(text)
-}
-
-// Unwrap is for [http.ResponseController].
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Unary answers unary gRPC calls that panic with INTERNAL.
 func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/recorder"
 )
 
 const (
@@ -103,10 +105,10 @@ func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
 		ctx, span := t.tracer.Start(ctx, method(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)), attribute.String("http.route", r.URL.Path)))
 		defer span.End()
-		answer := &answer{ResponseWriter: w, status: http.StatusOK}
-		next.ServeHTTP(answer, r.WithContext(ctx))
-		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
-		if answer.status >= http.StatusInternalServerError {
+		rec := recorder.New(w)
+		next.ServeHTTP(rec, r.WithContext(ctx))
+		span.SetAttributes(attribute.Int("http.response.status_code", rec.Status()))
+		if rec.Status() >= http.StatusInternalServerError {
 			span.SetStatus(otelcodes.Error, "")
 		}
 	})
@@ -121,21 +123,6 @@ func method(name string) string {
 	}
 	return "_OTHER"
 }
-
-// answer notes the status of an answer.
-type answer struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
-	a.status = status
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for [http.ResponseController].
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Unary makes a span of each gRPC call below the caller's, which the call's metadata
 // names.

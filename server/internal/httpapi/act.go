@@ -1,0 +1,262 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// maxBody is the size of the largest body, in bytes.
+const maxBody = 256 << 10
+
+// act answers a POST for one kind of act.
+func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
+	req, err := a.readAct(w, r, kind)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	v := new(verdict)
+	if err := a.decide(r, req, v); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer v.plan.Free()
+	a.writeHeaders(w.Header(), v)
+	status := http.StatusOK
+	if !v.allowed {
+		status = http.StatusTooManyRequests
+	}
+	jsonbody.Write(w, status, v.answer())
+}
+
+// readAct reads the request of a POST, within the bounds and the budget.
+func (a *api) readAct(w http.ResponseWriter, r *http.Request, kind weir.Kind) (*rules.Request, error) {
+	if header := r.Header.Get("Content-Type"); !acceptable(header) {
+		return nil, jsonbody.UnsupportedType(header)
+	}
+	body, err := a.Budget.ReadBody(w, r, maxBody)
+	if err != nil {
+		return nil, a.bodyError(w, err)
+	}
+	defer body.Close()
+	outline := admission.OutlineOf(body.Text)
+	switch {
+	case outline.Deep:
+		return nil, problem.Invalid("body", "nested too deeply", "one JSON object")
+	case outline.Descriptors > a.Bounds.MostDescriptors():
+		return nil, a.Bounds.CheckDescriptors(outline.Descriptors)
+	case outline.Entries > rules.MaxEntries:
+		return nil, rules.TooManyEntries(outline.Largest, outline.Entries)
+	}
+	if err := body.Take(&outline); err != nil {
+		return nil, a.bodyError(w, err)
+	}
+	return parseAct(body.Text, kind)
+}
+
+// acceptable accepts JSON, no content type, and the form type that curl -d claims.
+func acceptable(contentType string) bool {
+	if contentType == "" || contentType == "application/json" {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json") || mediaType == "application/x-www-form-urlencoded")
+}
+
+// bodyError describes why a body was not read.
+func (a *api) bodyError(w http.ResponseWriter, err error) error {
+	switch {
+	case errors.Is(err, admission.ErrFull):
+		if a.Rejected != nil {
+			a.Rejected(admission.Memory)
+		}
+		w.Header().Set("Retry-After", "1")
+		return &problem.Document{
+			Status: http.StatusServiceUnavailable, Code: "request_memory",
+			Detail: "requests that are being received use too much memory",
+		}
+	case problem.Of(err) != nil:
+		return err
+	}
+	return jsonbody.CutShort()
+}
+
+// actBody is the body of a POST. Pointers are nil for absent fields.
+type actBody struct {
+	Domain      string           `json:"domain"`
+	Descriptors []descriptorBody `json:"descriptors"`
+	Cost        *int64           `json:"cost"`
+	Mode        *string          `json:"mode"`
+	MaxWaitMS   *int64           `json:"max_wait_ms"`
+	ID          string           `json:"id"`
+	HoldMS      *int64           `json:"hold_ms"`
+}
+
+const actFields = "domain, descriptors, entries, key, value, cost, mode, max_wait_ms, id or hold_ms"
+
+type descriptorBody struct {
+	Entries []entryBody `json:"entries"`
+}
+
+type entryBody struct {
+	Key   *string `json:"key"`
+	Value *string `json:"value"`
+}
+
+// parseAct parses a body. The error is a [*weir.InvalidError].
+func parseAct(text []byte, kind weir.Kind) (*rules.Request, error) {
+	var body actBody
+	if err := jsonbody.Decode(text, &body, actFields); err != nil {
+		return nil, err
+	}
+	if body.Domain == "" {
+		return nil, problem.Invalid("domain", "missing", "the domain of the rules")
+	}
+	if len(body.Descriptors) == 0 {
+		return nil, problem.Invalid("descriptors", "missing", "at least one descriptor")
+	}
+	req := &rules.Request{Kind: kind, Domain: body.Domain, ID: body.ID, Descriptors: make([][]rules.Entry, len(body.Descriptors))}
+	for i, d := range body.Descriptors {
+		entries, err := parseEntries(d.Entries, i)
+		if err != nil {
+			return nil, err
+		}
+		req.Descriptors[i] = entries
+	}
+	return req, body.setTerms(req)
+}
+
+// parseEntries parses the entries of the i-th descriptor. Absent keys and values are
+// errors: with a default, all callers that forget one would share a budget.
+func parseEntries(body []entryBody, i int) ([]rules.Entry, error) {
+	if len(body) == 0 {
+		return nil, problem.Invalid(fmt.Sprintf("descriptors[%d].entries", i), "missing", "at least one entry")
+	}
+	entries := make([]rules.Entry, len(body))
+	for j, e := range body {
+		switch {
+		case e.Key == nil:
+			return nil, problem.Invalid(fmt.Sprintf("descriptors[%d].entries[%d].key", i, j), "missing", "a string")
+		case e.Value == nil:
+			return nil, problem.Invalid(fmt.Sprintf("descriptors[%d].entries[%d].value", i, j), "missing", "a string")
+		}
+		entries[j] = rules.Entry{Key: *e.Key, Value: *e.Value}
+	}
+	return entries, nil
+}
+
+// setTerms sets the cost, the mode and the hold of a request.
+func (b *actBody) setTerms(req *rules.Request) error {
+	if err := b.checkGiven(req.Kind); err != nil {
+		return err
+	}
+	if err := b.setCost(req); err != nil {
+		return err
+	}
+	if err := b.setMode(req); err != nil {
+		return err
+	}
+	var err error
+	req.Hold, err = parseMillis("hold_ms", b.HoldMS, 0)
+	return err
+}
+
+// checkGiven refuses fields that a kind of act would ignore.
+func (b *actBody) checkGiven(kind weir.Kind) error {
+	for _, f := range []struct {
+		name  string
+		given bool
+		kinds []weir.Kind
+	}{
+		{"cost", b.Cost != nil, []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle}},
+		{"mode", b.Mode != nil, []weir.Kind{weir.KindTake}},
+		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{weir.KindTake}},
+		{"hold_ms", b.HoldMS != nil, []weir.Kind{weir.KindTake, weir.KindRenew}},
+	} {
+		if f.given && !slices.Contains(f.kinds, kind) {
+			return problem.Invalid(f.name, "given", "none: "+kind.String()+" has none")
+		}
+	}
+	if kind != weir.KindTake && b.ID == "" {
+		return problem.Invalid("id", "missing", "the id of the take to "+kind.String())
+	}
+	return nil
+}
+
+// setCost sets the cost: 1 unless a take states it; refunds and settlements must state it.
+func (b *actBody) setCost(req *rules.Request) error {
+	least := int64(0)
+	switch req.Kind {
+	case weir.KindTake:
+		req.Cost = 1
+	case weir.KindRefund:
+		least = 1
+	case weir.KindRelease, weir.KindRenew:
+		return nil
+	}
+	if b.Cost == nil && req.Kind != weir.KindTake {
+		return problem.Invalid("cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
+	}
+	if b.Cost != nil {
+		req.Cost = *b.Cost
+	}
+	if req.Cost < least || req.Cost > weir.MaxCost {
+		return problem.Invalid("cost", strconv.FormatInt(req.Cost, 10), fmt.Sprintf("%d … %d", least, weir.MaxCost))
+	}
+	return nil
+}
+
+// setMode sets the mode of a take.
+func (b *actBody) setMode(req *rules.Request) error {
+	if req.Kind != weir.KindTake {
+		return nil
+	}
+	mode := "all"
+	if b.Mode != nil && *b.Mode != "" {
+		mode = *b.Mode
+	}
+	switch mode {
+	case "reserve":
+		if b.MaxWaitMS == nil {
+			return problem.Invalid("max_wait_ms", "missing", "how long a reserved charge may wait")
+		}
+		var err error
+		req.MaxWait, err = parseMillis("max_wait_ms", b.MaxWaitMS, 1)
+		return err
+	case "up_to":
+		if req.Cost > 0 {
+			req.Cost, req.UpTo = 1, req.Cost
+		}
+	case "all":
+	default:
+		return problem.Invalid("mode", strconv.Quote(mode), "all, up_to or reserve")
+	}
+	if b.MaxWaitMS != nil && *b.MaxWaitMS != 0 {
+		return problem.Invalid("max_wait_ms", strconv.FormatInt(*b.MaxWaitMS, 10), `0, or "mode":"reserve" beside it`)
+	}
+	req.Immediate = true
+	return nil
+}
+
+// parseMillis returns a number of milliseconds; nil is 0.
+func parseMillis(field string, ms *int64, least int64) (time.Duration, error) {
+	if ms == nil {
+		return 0, nil
+	}
+	if *ms < least || *ms > weir.MaxWait.Milliseconds() {
+		return 0, problem.Invalid(field, strconv.FormatInt(*ms, 10), fmt.Sprintf("%d … %d", least, weir.MaxWait.Milliseconds()))
+	}
+	return time.Duration(*ms) * time.Millisecond, nil
+}

@@ -1,0 +1,96 @@
+// Package jsonbody decodes the JSON bodies of requests strictly, and writes the JSON
+// bodies of answers.
+package jsonbody
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weirlimit/weir/internal/problem"
+)
+
+// Decode decodes one JSON object. It accepts nothing but UTF-8, known fields and the
+// right types: a request that is misread would be charged to somebody else's budget.
+// The error is a [*weir.InvalidError] that names the field; fields lists the known ones.
+func Decode(text []byte, into any, fields string) error {
+	// The decoder would replace what is not UTF-8, and make one key of two.
+	if !utf8.Valid(text) {
+		return problem.Invalid("body", "not UTF-8", "a JSON object")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return decodeError(err, fields)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return problem.Invalid("body", "followed by more", "one JSON object")
+	}
+	return nil
+}
+
+// decodeError names the field that an error of the decoder is about.
+func decodeError(err error, fields string) error {
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) && wrong.Field != "" {
+		return problem.Invalid(wrong.Field, wrong.Value, describe(wrong.Type))
+	}
+	// Only the decoder's message names an unknown field.
+	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
+		if field, unquoteErr := strconv.Unquote(name); unquoteErr == nil {
+			return problem.Invalid(field, "unknown", fields)
+		}
+	}
+	return problem.Invalid("body", "malformed ("+err.Error()+")", "one JSON object")
+}
+
+func describe(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int64:
+		return "a whole number"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// CutShort is the error of a body whose connection ended first.
+func CutShort() error { return problem.Invalid("body", "cut short", "a whole JSON object") }
+
+// UnsupportedType is the problem of a request with another content type.
+func UnsupportedType(contentType string) *problem.Document {
+	return &problem.Document{
+		Status: http.StatusUnsupportedMediaType, Field: "content-type",
+		Detail: fmt.Sprintf("content-type is %q: want application/json", contentType),
+	}
+}
+
+// Write sends v as JSON on one line.
+func Write(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	write(w, status, body, err)
+}
+
+// WriteIndented sends v as JSON for people, with status 200.
+func WriteIndented(w http.ResponseWriter, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	write(w, http.StatusOK, body, err)
+}
+
+func write(w http.ResponseWriter, status int, body []byte, err error) {
+	if err != nil {
+		panic(fmt.Sprintf("jsonbody: write: %v", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
