@@ -31,7 +31,7 @@ func NewExtension(name, lua string) *Extension {
 	if !found || !closed {
 		panic("redisstore: the extension " + name + " lacks a section before or after")
 	}
-	return &Extension{name: name, script: weave(clockLua, extendLua+opening, before, after)}
+	return &Extension{name: name, script: weave(section("clock"), section("extend")+opening, before, after)}
 }
 
 // HashTag returns the part of a key that places it in a Redis Cluster: what

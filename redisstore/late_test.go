@@ -202,7 +202,7 @@ func TestLateAfterUndone(t *testing.T) {
 		}
 	}
 	mutant := newLatecomers(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
-		return redisstore.NewMutated(client, redisstore.Options{Prefix: "mutant", Timeout: 10 * time.Second}, "if kind == 7 and code == 0 then", "if false then")
+		return redisstore.NewMutated(client, redisstore.Options{Prefix: "mutant", Timeout: 10 * time.Second}, "if kind == AMEND and code == 0 then", "if false then")
 	})
 	if got := mutant.late(perDay, "", false); got != 1 {
 		t.Errorf("without a trace of what was undone, a late part charged %d: not noticed", got)

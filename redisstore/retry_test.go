@@ -391,7 +391,7 @@ func TestCallersWithoutIDsPayTwice(t *testing.T) {
 		"takes are forgotten":  {takes: true, open: careless(read, "known, answered = 0, record > 0 and kind > 0 and EXT[record]")},
 		"records are not kept": {takes: true, open: careless("call('SET', key, ext, 'PX', used)", "")},
 		"closings are forgotten": {
-			open: careless("known = known .. pack('>Bc8I7', kind, what, now) .. table.concat(reply, '', top + 1, answers)", ""),
+			open: careless("known = known .. pack('>Bc8I7', kind, content, now) .. table.concat(reply, '', top + 1, answers)", ""),
 		},
 	} {
 		s.calls, s.callers, s.seed = 600, 16, 1

@@ -2,27 +2,32 @@ package redisstore
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-var (
-	//go:embed lua/head.lua
-	headLua string
-	//go:embed lua/clock.lua
-	clockLua string
-	//go:embed lua/run.lua
-	runLua string
-	//go:embed lua/plain.lua
-	plainLua string
-	//go:embed lua/act.lua
-	actLua string
-	//go:embed lua/extend.lua
-	extendLua string
-)
+//go:embed lua
+var sections embed.FS
+
+// section returns a file of the folder lua, with the sections that it includes by lines
+// "-- @section NAME".
+func section(name string) string {
+	text, err := sections.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("redisstore: the script has no section " + name)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if included, found := strings.CutPrefix(strings.TrimSpace(line), "-- @section "); found {
+			line = section(included)
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
 
 // A script is a text and the name under which Redis caches it.
 type script struct{ text, sha string }
@@ -32,12 +37,12 @@ type script struct{ text, sha string }
 type scripts struct{ plain, whole script }
 
 // shipped are the scripts in use: everything in them is constant.
-var shipped = assemble(clockLua)
+var shipped = assemble(section("clock"))
 
 // assemble builds the scripts around a clock.
 func assemble(clock string) scripts {
-	text := headLua + clock + strings.Replace(plainLua, "-- @run\n", runLua, 1)
-	return scripts{plain: named(algo.Assemble(text, stringIDs...)), whole: weave(clock, "", "", "")}
+	plain := algo.Assemble(section("head")+clock+section("plain"), stringIDs...)
+	return scripts{plain: named(plain), whole: weave(clock, "", "", "")}
 }
 
 // stringIDs are the algorithms whose state is one string.
@@ -46,8 +51,8 @@ var stringIDs = []algo.ID{algo.GCRA, algo.FixedWindow, algo.RollingWindow, algo.
 // weave builds the script for all acts around a clock, with what an extension
 // wants done before the acts are decided, before anything is written, and after.
 func weave(clock, opening, before, after string) script {
-	act := strings.NewReplacer("-- @run\n", runLua, "-- @before\n", before, "-- @after\n", after).Replace(actLua)
-	return named(algo.Assemble(headLua + clock + opening + act))
+	act := strings.NewReplacer("-- @before\n", before, "-- @after\n", after).Replace(section("act"))
+	return named(algo.Assemble(section("head") + clock + opening + act))
 }
 
 func named(text string) script {

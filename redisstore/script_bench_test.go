@@ -64,6 +64,14 @@ func BenchmarkScript(b *testing.B) {
 		}
 		run(fmt.Sprint("gcra, one key ", n, " times"), n, redisstore.Packed(acts...)...)
 	}
+	var three []weir.Charge
+	for i := range 3 {
+		three = append(three, weir.Charge{Key: fmt.Sprint("three", i), Limit: large(0), Cost: 1})
+	}
+	run("gcra, three limits", 1, redisstore.Packed(storetest.NewAct(three...))...)
+	repeated := storetest.NewAct(three...)
+	repeated.ID = "id"
+	run("gcra, three limits, repeated", 1, redisstore.Packed(repeated)...)
 	full := weir.PerDay(1).MustCompile()
 	run("gcra, refused", 1, redisstore.Packed(storetest.NewAct(weir.Charge{Key: "full", Limit: full, Cost: 1}))...)
 }

@@ -162,7 +162,9 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 }
 
 // remembered reports whether the act's id has a record.
-func remembered(a *weir.Act) bool { return a.ID != "" && a.Kind != weir.KindReset && a.Kind != weir.KindRecord }
+func remembered(a *weir.Act) bool {
+	return a.ID != "" && a.Kind != weir.KindReset && a.Kind != weir.KindRecord
+}
 
 // An identity is what an id is to the store.
 type identity struct {

@@ -53,7 +53,7 @@ for r = 1, rules do
     -- @age
     local dirty, aged = clamped, used
     repeat
-      -- @run
+      -- @section run
       if not reply and how >= 4 then
         reply, told = {}, 0
       end

@@ -1,0 +1,151 @@
+-- Does an act that is no take: it changes what earlier acts have charged. Such an act
+-- comes in a call of its own.
+-- Uses kind, n, KEY, COST, first (where the charges begin in the request), immediate,
+-- elsewhere, holder, lease and the act's record. Changes the keys' state, sets code where
+-- the act cannot be done, and appends the decisions to reply.
+
+-- give takes up to so many units of a whole grant back from key k and returns how much
+-- room that makes.
+local function give(k, units, whole, since, delay)
+  local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+  local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
+  local back = 0
+  if id == CONCURRENCY then
+    if units > 0 and holds(k, holder) then
+      ext[holder], used, back = 0, used - 1, 1
+    end
+  elseif units > 0 then
+    -- @back
+  end
+  AT[k], USED[k], REM[k], AGED[k], EXT[k] = at, used, rem, aged - back, ext
+  return back
+end
+
+-- force charges units to key k even if they do not fit, up to its debt, and returns how
+-- many.
+local function force(k, units)
+  local used = USED[k]
+  if RULE[k][1] ~= CONCURRENCY then
+    USED[k] = max(used, min(used + units, RULE[k][5]))
+  end
+  return USED[k] - used
+end
+
+-- put is force, but gives the holder a slot of a concurrency limit.
+local function put(k, units)
+  if RULE[k][1] ~= CONCURRENCY then
+    return force(k, units)
+  end
+  if not holds(k, holder) then
+    USED[k] = USED[k] + 1
+  end
+  EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
+  return 1
+end
+
+-- What is charged for each charge, since when, and from how much later on: by the record,
+-- or else by the act itself.
+local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 10)
+for i = 1, n do
+  local k, was = KEY[i], COST[i]
+  held[i], since[i], delay[i] = kind ~= AMEND and was or 0, now, 0
+  if known then
+    local _, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
+    was, held[i], since[i], delay[i] = granted, granted, answer, late
+    if tail > size then
+      held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
+    end
+  end
+  if kind == REFUND and COST[i] > was then
+    code = OVER_REFUND
+  elseif kind == RENEW and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
+    code = UNKNOWN
+  end
+end
+
+-- Change the charges, the last first: what an act has booked twice waits behind itself.
+for i = code == 0 and n or 0, 1, -1 do
+  local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
+  DIRTY[k] = DIRTY[k] or kind ~= AMEND
+  if kind == REFUND then
+    if not known then
+      at, late = unpack('>I7I7', request, first + 30 * i - 14)
+    end
+    granted = give(k, min(cost, was), was, at, late)
+  elseif kind == SETTLE and cost < was then
+    give(k, was - cost, was, at, late)
+    granted = cost
+  elseif kind == SETTLE then
+    granted = was + force(k, cost - was)
+  elseif kind == RELEASE then
+    granted = give(k, was, was, at, late)
+  elseif kind == RENEW and RULE[k][1] == CONCURRENCY and was > 0 then
+    EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
+  elseif kind == RESET then
+    AT[k], USED[k], REM[k], AGED[k], EXT[k], DIRTY[k] = now, 0, 0, 0, false, 'reset'
+  elseif kind == RECORD then
+    granted = force(k, cost)
+  elseif kind == AMEND then
+    -- due is what has to be charged after what the caller was told.
+    local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
+    if outcome ~= 1 then
+      due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0
+    end
+    if due < was then
+      give(k, was - due, was, at, late)
+      DIRTY[k], held[i] = true, due
+    elseif due > was then
+      if was == 0 then
+        since[i], delay[i] = now, later
+      end
+      held[i] = was + put(k, due - was)
+    end
+    granted = outcome == 1 and held[i] or 0
+  end
+  COST[i] = granted
+end
+
+-- Answer. An amended take's record holds what the caller was told (told).
+local told, status = {}, elsewhere and 5 or 13
+for i = 1, code == 0 and n or 0 do
+  local k, fresh = KEY[i], 0
+  local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+  local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+  if used > 0 then
+    -- @fresh
+  elseif DIRTY[k] then
+    -- A key that is as good as new need not be kept.
+    DIRTY[k] = 'reset'
+  end
+  answers = answers + 1
+  local outcome, room, wait, late = 1, max(0, burst - used), 0, 0
+  if kind == AMEND then
+    local units
+    outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
+    if immediate and id == LEAKY and used > 0 then
+      room = 0
+    end
+    if outcome ~= 1 then
+      status = status - status % 4 + 2
+    end
+    told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
+  end
+  reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
+end
+
+-- Remember what has become of the take.
+if kind == AMEND and code == 0 then
+  known = pack('>Bc8I7', status, content, answer or now) .. table.concat(told) .. charges(held, since, delay, n)
+end
+if known and code == 0 then
+  if kind == REFUND or kind == SETTLE or kind == RELEASE then
+    known = known .. pack('>Bc8I7', kind, content, now) .. table.concat(reply, '', top + 1, answers)
+  end
+  if status % 4 == 1 then
+    -- A hold outlives what is done to it meanwhile.
+    life = max(life, call('PTTL', KEYS[record]))
+  else
+    life = refused_life
+  end
+  EXT[record], DIRTY[record], USED[record] = known, life > 0 or 'reset', life
+end

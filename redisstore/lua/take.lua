@@ -1,0 +1,98 @@
+-- Decides a take: all of its charges are granted, or none is.
+-- Uses n, KEY, COST and most (the least that any charge may be granted in part; 0: all or
+-- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
+-- and DIRTY, and appends the decisions to reply.
+--
+-- A refusal in one charge refuses the act; a charge of a key that an earlier one charges
+-- too needs room for both (pending). SUM, REFUSED and DELAY are what each charge found.
+local fits, charged = not elsewhere, nil
+for i = 1, n do
+  local k = KEY[i]
+  local cost = (pending[k] or 0) + COST[i]
+  pending[k] = cost
+  local rule, used = RULE[k], USED[k]
+  local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
+  if rule[1] == LEAKY and not refused and COST[i] > 0 then
+    delay = queued(k, cost - COST[i])
+    refused = delay > 0 and (immediate or longest > 0 and delay > longest)
+  elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= rule[3] and used + cost <= rule[4] then
+    delay = waits(k, cost)
+    refused = delay > longest
+  end
+  SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
+  fits = fits and not refused
+end
+if fits and most > 0 then
+  for i = 1, n do
+    local k = KEY[i]
+    most = min(most, floor((RULE[k][3] - USED[k]) / (pending[k] / COST[i])))
+  end
+end
+
+-- Charge what is granted, or the refusals under limits that charge them.
+for i = 1, n do
+  local k, cost = KEY[i], COST[i]
+  if fits then
+    if most > 0 then
+      cost = most
+      COST[i] = most
+    end
+    if RULE[k][1] == CONCURRENCY and cost > 0 then
+      if holds(k, holder) then
+        cost = 0
+      end
+      EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
+    end
+    USED[k] = USED[k] + cost
+  elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
+    local was = USED[k]
+    USED[k] = max(was, min(was + cost, RULE[k][5]))
+    charged = charged or {}
+    charged[i] = USED[k] - was
+  end
+  pending[k] = 0
+end
+
+-- Answer: outcome 1 granted, 2 refused, 3 not charged, 4 refused for ever.
+for i = 1, n do
+  local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
+  local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+  local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+  if fits then
+    outcome, granted, delay = 1, COST[i], DELAY[i]
+  elseif REFUSED[i] then
+    outcome = cost > burst and 4 or 2
+    local before = cost - COST[i]
+    if before > 0 and id == LEAKY and (immediate or longest > 0 and -floor(-before * q / p) * x - x + 1 > longest) then
+      -- The act's own charges before this one fill the queue for longer than it can wait.
+      outcome = 4
+    end
+    if outcome == 2 and used + cost > burst then
+      wait = waits(k, cost)
+    end
+    if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
+      wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
+    elseif outcome == 2 and longest > 0 then
+      wait = wait - longest
+      if used + cost > rule[4] then
+        wait = max(wait, waits(k, cost + burst - rule[4]))
+      end
+    end
+  end
+  -- @fresh
+  local room = max(0, burst - used)
+  if immediate and id == LEAKY and used > 0 then
+    room = 0
+  end
+  answers = answers + 1
+  reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
+end
+
+-- Remember the decisions.
+if record > 0 and (fits or refused_life > 0) then
+  known = pack('>Bc8I7', fits and 1 or charged and 6 or 2, content, now) .. table.concat(reply, '', top + 1, answers)
+  if charged then
+    known = known .. charges(charged, {}, {}, n)
+  end
+  EXT[record], DIRTY[record], USED[record] = known, true, fits and life or refused_life
+end
