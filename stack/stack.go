@@ -59,7 +59,7 @@ type Stack struct {
 	distinct  *keylimit.Taker
 	lease     *lease.Leaser
 	denyCache *denycache.Cache
-	fallback  *fallback.Taker
+	fallback  *fallback.Layer
 	coalesce  *coalesce.Coalescer
 }
 
@@ -109,13 +109,13 @@ func (s *Stack) policies(o *Options) fallback.Options {
 		f = *o.Fallback
 	}
 	f.Logger = cmp.Or(f.Logger, o.Logger)
-	settled := f.Settled
-	f.Settled = func(c *weir.Charge) {
+	reconciled := f.Reconciled
+	f.Reconciled = func(c *weir.Charge) {
 		if s.denyCache != nil {
 			s.denyCache.Forget(c.Key)
 		}
-		if settled != nil {
-			settled(c)
+		if reconciled != nil {
+			reconciled(c)
 		}
 	}
 	return f
@@ -197,4 +197,4 @@ func (s *Stack) Coalesce() *coalesce.Coalescer { return s.coalesce }
 
 // Fallback is what answers while the store does not, to be stopped before the
 // store is closed; nil if nothing does.
-func (s *Stack) Fallback() *fallback.Taker { return s.fallback }
+func (s *Stack) Fallback() *fallback.Layer { return s.fallback }

@@ -204,7 +204,7 @@ func BenchmarkHungRedis(b *testing.B) {
 		}
 		later = append(later, time.Since(begun).Seconds())
 		server.Resume()
-		for len(limits.Outages()) > 0 || limits.Fallback().Stats().Owed > 0 {
+		for len(limits.Outages()) > 0 || limits.Fallback().Stats().Outstanding > 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -1,10 +1,10 @@
-// Package fallback answers while a store does not. It wraps any [weir.Taker]: what the
-// store did not decide in time is decided by a policy for each limit: grant this
-// instance's share, let everything pass, refuse everything, or return the error.
+// Package fallback answers for a store that reaches no decision. Each charge names a
+// policy: grant from this instance's local share, grant everything, refuse everything, or
+// return the store's error.
 //
-// A caller waits as long as its context lasts, or as long as [Options.Patience]. The
-// store learns of the answers that callers got without it: of the difference to its own
-// if its reply comes late, and of the whole if it was never asked.
+// A call waits as long as its context lasts, at most [Options.Patience]. The store learns
+// of the answers that callers got without it: of the difference to its own answer if its
+// reply comes late, and of the whole if it was never asked.
 package fallback
 
 import (
@@ -22,160 +22,150 @@ import (
 	"github.com/weirlimit/weir/memstore"
 )
 
-// What the fields of [Options] are if they are zero.
+// Defaults of the fields of [Options] that are zero.
 const (
-	// DefaultPatience is how long a call waits whose caller names no end.
 	DefaultPatience = 250 * time.Millisecond
-	// DefaultMaxKeys is for how many keys memory is kept.
-	DefaultMaxKeys = 1 << 17
-	// DefaultMaxBytes bounds the memory of what is decided here.
+	DefaultMaxKeys  = 1 << 17
 	DefaultMaxBytes = 64 << 20
 )
 
-// RetryAfter is what a refusal says where nobody knows when there will be room:
-// by then the store may be reachable.
+// RetryAfter is the wait in refusals that cannot know when there will be room: by then the
+// store may be reachable.
 const RetryAfter = time.Second
 
-// Policy is what is answered to a charge that the store did not decide.
+// Policy says how a charge is answered that the store did not decide.
 type Policy uint8
 
 // The policies, named as in rules files.
 const (
-	// Local grants this instance's share of the limit. The zero value.
-	Local Policy = iota
-	// Allow grants everything.
-	Allow
-	// Deny refuses everything but looks.
-	Deny
-	// Error returns the error of the store.
-	Error
+	Local Policy = iota // grant this instance's local share of the limit
+	Allow               // grant everything
+	Deny                // refuse everything but peeks
+	Error               // return the store's error
 )
 
-// Options are the settings of a [Taker]. The zero value is a good one for a store
-// that one instance uses.
+// Options configure a [Layer]. The zero value is good for a store that one instance uses.
 type Options struct {
-	// Patience is how long a call waits for the store, or up to a sixteenth less: calls
-	// that begin together end together. A call whose context ends sooner leaves a
-	// little of that for the answer. Zero: [DefaultPatience].
-	Patience time.Duration
-	// Policy says how a charge is answered that the store did not decide. It
-	// is called for every charge, from many goroutines. Nil: [Local] for all.
+	// Policy returns the policy of a charge. It is called for every charge, from many
+	// goroutines. Nil: [Local] for all.
 	Policy func(*weir.Charge) Policy
-	// Instances is how many instances share the limits: a share is a limit
-	// divided by it, at least 1. It is called for every charge that is decided
-	// here. Nil: 1.
+	// Patience is how long a call waits for the store, or up to a sixteenth less: calls
+	// that begin together end together. A call whose context ends sooner keeps a little
+	// of that time for the answer. Zero: [DefaultPatience].
+	Patience time.Duration
+	// Instances returns how many instances share the limits: a local share is a limit
+	// divided by it, at least 1. It is called for every charge decided locally. Nil: 1.
 	Instances func() int
-	// Settled is called with the charges whose state in the store a settlement has
-	// changed, so that what was remembered of them can be forgotten. Nil: nobody is told.
-	Settled func(*weir.Charge)
-	// MaxKeys bounds for how many keys the last known state is remembered, and, apart
-	// from them, what is to be settled: units of keys, ids, and units to give back.
-	// Beyond it limits hold all the same, by whole shares, but nothing is settled. A key
-	// takes 40 bytes, or about 300 while it is to be settled. Zero: [DefaultMaxKeys].
+	// Reconciled is called with each charge whose state in the store was changed to agree
+	// with earlier answers, so that caches can forget it. Nil: not called.
+	Reconciled func(*weir.Charge)
+	// MaxKeys bounds the keys whose last known state is remembered and, separately, the
+	// keys, IDs and refunds that are outstanding. Beyond it, limits still hold by whole
+	// local shares, but nothing is reconciled. A key takes 40 bytes, about 300 while
+	// charges of it are outstanding. Zero: [DefaultMaxKeys].
 	MaxKeys int
-	// MaxBytes bounds the memory of what is decided here, see
-	// [memstore.Options]. Zero: [DefaultMaxBytes].
+	// MaxBytes bounds the memory of local decisions, see [memstore.Options]. Zero:
+	// [DefaultMaxBytes].
 	MaxBytes int64
-	// Now is the clock of what is decided here. Nil: the machine's, whose steps
-	// do not count.
-	Now func() time.Time
-	// Logger receives a line when everything is settled after an outage. Nil: none.
+	// Logger receives a line when everything is reconciled after an outage. Nil: none.
 	Logger *slog.Logger
+	// Now is the clock of local decisions. Nil: the monotonic clock.
+	Now func() time.Time
 }
 
-// A Taker asks another one, and answers for it where it reached no decision. It is safe
-// for concurrent use. Create it with Wrap; it works in the background only while there
-// is something to settle, and Stop waits for that.
+// A Layer asks the next Taker and answers for it where it reached no decision. It is safe
+// for concurrent use. Create it with Wrap; it works in the background only while charges
+// are outstanding, and Stop waits for that.
 //
-// A decision that a policy made has the source [weir.SourceFallback],
-// [weir.SourceFailOpen] or [weir.SourceFailClosed]. Errors of the class
-// [weir.ErrInvalid] are answers, and pass through.
+// A decision by policy has the source [weir.SourceFallback], [weir.SourceFailOpen] or
+// [weir.SourceFailClosed]. Errors of the class [weir.ErrInvalid] are answers and pass
+// through.
 //
-// An act is decided by the policies of all its charges: if any is Error, it is an
-// error; else if any is Deny, it is refused; else the Local ones decide. A refund
-// or a record without an id is done here if all its charges are Local. A take with an
-// id that was decided here stays here, with everything that is done to it, until the
-// store has recorded it; other ids cannot be settled, released, renewed or refunded while
-// the store is unreachable, and nothing can be reset.
+// The policies of all charges decide an act: if any is Error, it is an error; else if any
+// is Deny, it is refused; else the Local ones decide. A refund or a record without an ID is
+// decided locally if all its charges are Local. A take with an ID that was decided locally
+// stays local, with everything that is done to it, until the store has recorded it; other
+// IDs cannot be settled, released, renewed or refunded while the store is unreachable, and
+// nothing can be reset.
 //
-// A Local share begins with the last known state: the units that were left when the store
-// last replied, less those that waiting callers ask for, divided by the instances. So in any interval, an algorithm
-// grants at most its bound and, for each of K instances, the smallest of what that
-// instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where R is what it last knew to be
-// left, r the rate of the limit and D the length of the outage. With one instance that
-// loses no reply, that is nothing.
+// A local share begins with the last known state: the units that were left when the store
+// last replied, less those that waiting callers ask for, divided by the instances. So in
+// any interval, an algorithm grants at most its bound and, for each of K instances, the
+// smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where
+// R is what it last knew to be left, r the rate of the limit and D the length of the
+// outage. With one instance that loses no reply, that is nothing.
 //
-// Once the store replies, the Taker settles the difference: it charges units that were
-// granted here and not there, even if they do not fit, and gives back units that were
-// granted there and not here. A charge without an id whose reply is lost counts as not
-// made, so that it may be recorded twice; with an id it never is.
-type Taker struct {
-	next      weir.Taker
-	flight    inFlight  // nil: nobody knows what is in flight
-	reachable reachable // nil: that is not known
-	policy    func(*weir.Charge) Policy
-	patience  time.Duration
-	usual     *deadline.Group // of calls that end after it
-	instances func() int
-	changed   func(*weir.Charge)
-	logger    *slog.Logger
+// Once the store replies, the Layer reconciles the difference: it charges units that were
+// granted here and not there, even if they do not fit, and refunds units that were granted
+// there and not here. A charge without an ID whose reply is lost counts as not made, so
+// that it may be recorded twice; with an ID it never is.
+type Layer struct {
+	next       weir.Taker
+	remote     remote // nil: calls in flight are not known
+	policy     func(*weir.Charge) Policy
+	patience   time.Duration
+	deadlines  *deadline.Group // of calls that end after patience
+	instances  func() int
+	reconciled func(*weir.Charge)
+	logger     *slog.Logger
+	now        func() int64 // µs
 
-	known     *known
-	local     *memstore.Store
-	now       func() int64 // µs
-	shares    shares
-	ids       *ids
-	debts     *debts
-	returns   returns
-	following following
-	deciding  deciding
-	counts    counts
-	scratch   sync.Pool
-	mending   mending
+	lastKnown   *lastKnown
+	shares      shares
+	local       *memstore.Store // decides under the local shares
+	scratch     sync.Pool       // of *localPart
+	outstanding *outstanding
+	refunds     refunds
+	ids         *ids
+	deciding    deciding
+	awaited     awaited
+	reconciler  reconciler
+	counts      counts
 }
 
-// An inFlight is a Taker that knows what it was asked and has not answered.
-type inFlight interface {
-	// InFlight returns how many units of a key callers wait for.
+// A remote Taker knows its calls in flight and which nodes are unreachable.
+type remote interface {
+	// InFlight returns how many units of a key waiting callers ask for.
 	InFlight(key string, algorithm weir.Algorithm) int64
+	// Reachable reports whether the store would be asked for an act.
+	Reachable(act *weir.Act) bool
 }
 
-// Wrap returns a Taker that asks next, which has to return when its context ends.
-// It starts nothing.
-func Wrap(next weir.Taker, o Options) *Taker {
+// Wrap returns a Layer that asks next, which has to return when its context ends. It
+// starts nothing.
+func Wrap(next weir.Taker, o Options) *Layer {
 	maxKeys := cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
-	t := &Taker{
-		next: next, policy: o.Policy, instances: o.Instances, changed: o.Settled, now: clock(o.Now),
-		patience: cmp.Or(max(o.Patience, 0), DefaultPatience),
-		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		known:    newKnown(maxKeys),
-		ids:      newIDs(maxKeys),
-		debts:    newDebts(maxKeys),
-		returns:  returns{most: maxKeys},
+	l := &Layer{
+		next: next, policy: o.Policy, instances: o.Instances, reconciled: o.Reconciled, now: clock(o.Now),
+		patience:    cmp.Or(max(o.Patience, 0), DefaultPatience),
+		logger:      cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		lastKnown:   newLastKnown(maxKeys),
+		ids:         newIDs(maxKeys),
+		outstanding: newOutstanding(maxKeys),
+		refunds:     refunds{most: maxKeys},
 	}
-	if t.policy == nil {
-		t.policy = func(*weir.Charge) Policy { return Local }
+	if l.policy == nil {
+		l.policy = func(*weir.Charge) Policy { return Local }
 	}
-	if t.instances == nil {
-		t.instances = func() int { return 1 }
+	if l.instances == nil {
+		l.instances = func() int { return 1 }
 	}
-	if t.changed == nil {
-		t.changed = func(*weir.Charge) {}
+	if l.reconciled == nil {
+		l.reconciled = func(*weir.Charge) {}
 	}
-	t.flight, _ = weir.As[inFlight](next)
-	t.reachable, _ = weir.As[reachable](next)
-	t.local = memstore.New(memstore.Options{
+	l.remote, _ = weir.As[remote](next)
+	l.local = memstore.New(memstore.Options{
 		MaxBytes: cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes),
-		Now:      func() time.Time { return time.UnixMicro(t.now()) }, Logger: o.Logger,
+		Now:      func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
 	})
-	t.scratch.New = func() any { return new(scratch) }
-	t.usual = deadline.NewPatience(t.patience)
-	t.mending.init()
-	return t
+	l.scratch.New = func() any { return new(localPart) }
+	l.deadlines = deadline.NewPatience(l.patience)
+	l.reconciler.init()
+	return l
 }
 
-// Unwrap returns the Taker that t asks.
-func (t *Taker) Unwrap() weir.Taker { return t.next }
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
 
 // clock returns a clock in µs since 1970 that no step of the machine's moves.
 func clock(now func() time.Time) func() int64 {
@@ -186,71 +176,93 @@ func clock(now func() time.Time) func() int64 {
 	return func() int64 { return start.UnixMicro() + time.Since(start).Microseconds() }
 }
 
-// Take asks the wrapped Taker and decides by policy what that did not.
-func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
-	within, cancel := t.bound(ctx)
+// Take asks the next Taker and decides by policy the acts that it did not decide.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+	bounded, cancel := l.bound(ctx)
 	defer cancel()
-	if t.ids.used.Load() {
-		acts = t.keep(within, acts)
+	if l.ids.used.Load() {
+		acts = l.answerKnownIDs(bounded, acts)
 	}
 	if len(acts) == 0 {
 		return
 	}
-	t.ask(within, acts)
-	if again := t.answer(ctx, acts, true); len(again) > 0 {
-		t.ask(within, again)
-		t.answer(ctx, again, false)
+	l.ask(bounded, acts)
+	if again := l.answer(ctx, acts, true); len(again) > 0 {
+		l.ask(bounded, again)
+		l.answer(ctx, again, false)
 	}
 }
 
-// answer decides by policy what the store did not. It returns the acts that were not sent
-// because of an outage which is over, if they may be asked for again.
-func (t *Taker) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (again []*weir.Act) {
+// ask has the store decide acts, after the outstanding charges and amendments of their keys.
+func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
+	first := l.claimBefore(ctx, acts)
+	if first == nil {
+		l.next.Take(ctx, acts)
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned { // next panicked
+			l.unclaim(first)
+		}
+	}()
+	l.next.Take(ctx, first.and(acts))
+	returned = true
+	if l.recorded(first.records) != nil || l.amended(first.amendments) != nil {
+		l.wake()
+	}
+}
+
+// answer decides by policy the acts that the store did not. It returns the acts that were
+// not sent because of an outage that has ended, if they may be sent now.
+func (l *Layer) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (again []*weir.Act) {
 	for _, a := range acts {
 		switch {
-		case !failed(a):
+		case !undecided(a):
 			if a.Err == nil {
-				t.learn(a)
+				l.learn(a)
 			}
-		case gone(ctx):
-			// Nobody reads an answer any more.
-			t.counts.left.Add(1)
-			t.abandoned(a)
-		case !t.decide(a, mayAsk):
+		case callerLeft(ctx):
+			// An answer would not be read.
+			l.counts.left.Add(1)
+			var late weir.Pending
+			if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.KindTake {
+				l.await(a, late, a.Err)
+			}
+		case !l.decide(a, mayAsk):
 			again = append(again, a)
 		}
 	}
 	return again
 }
 
-// decide decides an act by policy, and reports whether it did: not if the store can be
-// asked again.
-func (t *Taker) decide(a *weir.Act, mayAsk bool) bool {
-	defer t.deciding.end(t.deciding.begin(a, t.debts))
+// decide decides an act by policy, unless its reply has just come. It returns false if the
+// store can be asked again.
+func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
+	defer l.deciding.end(l.deciding.begin(a, l.outstanding))
 	var out *outage.Error
-	if mayAsk && t.reachable != nil && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && t.reachable.Reachable(a) {
+	if mayAsk && l.remote != nil && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && l.remote.Reachable(a) {
 		a.Err = nil
 		return false
 	}
 	var late weir.Pending
-	if errors.As(a.Err, &late) && landed(a, late) && !failed(a) {
-		t.learn(a)
+	if errors.As(a.Err, &late) && arrived(a, late) && !undecided(a) {
+		l.learn(a)
 		return true
 	}
-	t.counts.reason(a.Err)
-	t.instead(a, a.Err)
+	l.counts.reason(a.Err)
+	l.decideByPolicy(a, a.Err)
 	return true
 }
 
-// landed reports whether the late reply to an act has come by now, and hands its answers
-// over.
-func landed(a *weir.Act, late weir.Pending) bool {
-	const waiting, come, left = 0, 1, 2
+// arrived reports whether the late reply to an act has come by now, and copies it to the act.
+func arrived(a *weir.Act, late weir.Pending) bool {
+	const waiting, came, left = 0, 1, 2
 	var state atomic.Int32
 	var reply *weir.Act
 	late.Then(func(r *weir.Act) {
 		reply = copyOf(r)
-		state.CompareAndSwap(waiting, come)
+		state.CompareAndSwap(waiting, came)
 	})
 	if state.CompareAndSwap(waiting, left) {
 		return false
@@ -260,113 +272,30 @@ func landed(a *weir.Act, late weir.Pending) bool {
 	return true
 }
 
-// ask has the store decide acts, after the debts and amendments of their keys.
-func (t *Taker) ask(ctx context.Context, acts []*weir.Act) {
-	first := t.ahead(ctx, acts)
-	if first == nil {
-		t.next.Take(ctx, acts)
-		return
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			t.release(first)
+// bound returns the context of a call to the store: it ends a little before the caller's,
+// or after our patience. A caller that announced when it leaves is waited for until then.
+func (l *Layer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if theirs, bounded := ctx.Deadline(); bounded {
+		if _, announced := deadline.Leaves(ctx); announced {
+			return ctx, func() {}
 		}
-	}()
-	t.next.Take(ctx, first.before(acts))
-	returned = true
-	if t.recorded(first.records) != nil || t.amended(first.amends) != nil {
-		t.wake()
+		if left := deadline.Within(time.Until(theirs)); left < l.patience {
+			return context.WithTimeout(ctx, left)
+		}
 	}
+	if deadline.Fixed(ctx) {
+		return l.deadlines.Context(ctx), func() {}
+	}
+	return deadline.WithPatience(ctx, l.patience)
 }
 
-// gone reports whether the caller has left.
-func gone(ctx context.Context) bool {
-	if when, said := deadline.Leaves(ctx); said {
+// callerLeft reports whether the caller has stopped waiting.
+func callerLeft(ctx context.Context) bool {
+	if when, announced := deadline.Leaves(ctx); announced {
 		return time.Now().After(when)
 	}
 	return ctx.Err() != nil
 }
 
-// bound gives a call its end: the caller's less a reserve, or that of our patience. A
-// caller who says with its request when it leaves is waited for as long as it waits.
-func (t *Taker) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if theirs, bounded := ctx.Deadline(); bounded {
-		if _, said := deadline.Leaves(ctx); said {
-			return ctx, func() {}
-		}
-		if left := deadline.Within(time.Until(theirs)); left < t.patience {
-			return context.WithTimeout(ctx, left)
-		}
-	}
-	if deadline.Fixed(ctx) {
-		return t.usual.Context(ctx), func() {}
-	}
-	return deadline.WithPatience(ctx, t.patience)
-}
-
-// failed reports whether the store reached no decision.
-func failed(a *weir.Act) bool { return a.Err != nil && !errors.Is(a.Err, weir.ErrInvalid) }
-
-// counts are the figures of Stats.
-type counts struct {
-	local, allowed, denied, errors       atomic.Int64
-	deadline, silence, refusal, left     atomic.Int64
-	late, settled, refunded, overgranted atomic.Int64
-	chargedBack, doubtful                atomic.Int64
-}
-
-// reason counts why a call was not decided by the store.
-func (c *counts) reason(err error) {
-	var out *outage.Error
-	switch {
-	case errors.As(err, &out) && out.Silent():
-		c.silence.Add(1)
-	case errors.Is(err, context.DeadlineExceeded):
-		c.deadline.Add(1)
-	default:
-		c.refusal.Add(1)
-	}
-}
-
-// Stats is what a [Taker] has done since it was made.
-type Stats struct {
-	// Local, Allowed, Denied and Errors are how many acts were decided by each
-	// policy.
-	Local, Allowed, Denied, Errors int64
-	// Deadline, Silence and Refusal are why: because the call's time had passed, because
-	// the store was silent, or because it said that it cannot decide or broke the
-	// connection.
-	Deadline, Silence, Refusal int64
-	// Left is how many acts had no decision when their callers had left.
-	Left int64
-	// Late is how many of these acts the store replied to afterwards, and Settled how
-	// many of those needed nothing more, or were amended.
-	Late, Settled int64
-	// Refunded is how many units were given back that the store had charged and the
-	// caller had not been granted.
-	Refunded int64
-	// Overgranted is how many units were granted here that the store refused.
-	Overgranted int64
-	// ChargedBack is how many units were recorded in the store that were granted here.
-	ChargedBack int64
-	// Doubtful is how many units the store may have charged twice or not at all, because
-	// a reply was lost or MaxKeys reached.
-	Doubtful int64
-	// Owed is how many keys, ids and refunds are to be settled.
-	Owed int
-}
-
-// Stats returns the counts.
-func (t *Taker) Stats() Stats {
-	c := &t.counts
-	return Stats{
-		Local: c.local.Load(), Allowed: c.allowed.Load(), Denied: c.denied.Load(), Errors: c.errors.Load(),
-		Deadline: c.deadline.Load(), Silence: c.silence.Load(), Refusal: c.refusal.Load(), Left: c.left.Load(),
-		Late: c.late.Load(), Settled: c.settled.Load(), Refunded: c.refunded.Load(), Overgranted: c.overgranted.Load(),
-		ChargedBack: c.chargedBack.Load(), Doubtful: c.doubtful.Load(), Owed: t.owed(),
-	}
-}
-
-// owed is how much there is to settle.
-func (t *Taker) owed() int { return t.debts.len() + t.ids.toAmend() + t.returns.len() }
+// undecided reports whether the store reached no decision.
+func undecided(a *weir.Act) bool { return a.Err != nil && !errors.Is(a.Err, weir.ErrInvalid) }

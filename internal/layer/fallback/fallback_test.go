@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 const patience = 20 * time.Second
 
 // stop waits for what a Taker does in the background.
-func stop(t testing.TB, taker *fallback.Taker) {
+func stop(t testing.TB, taker *fallback.Layer) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -37,7 +37,7 @@ func stop(t testing.TB, taker *fallback.Taker) {
 	})
 }
 
-func wrap(t testing.TB, next weir.Taker, o fallback.Options) *fallback.Taker {
+func wrap(t testing.TB, next weir.Taker, o fallback.Options) *fallback.Layer {
 	t.Helper()
 	taker := fallback.Wrap(next, o)
 	stop(t, taker)
@@ -105,7 +105,7 @@ func (f *flaky) recorded(key string) int64 {
 }
 
 // unreachable reports whether a node of the store below is out.
-func unreachable(taker *fallback.Taker) bool {
+func unreachable(taker *fallback.Layer) bool {
 	c, ok := weir.As[*coalesce.Coalescer](taker)
 	return ok && len(c.Outages()) > 0
 }
@@ -117,7 +117,7 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 }
 
 // openUp makes the store unreachable.
-func openUp(t testing.TB, _ *fallback.Taker, store *flaky, err error) {
+func openUp(t testing.TB, _ *fallback.Layer, store *flaky, err error) {
 	t.Helper()
 	store.fail(err)
 }
@@ -259,8 +259,8 @@ func TestChargesBack(t *testing.T) {
 		}
 		charge("other", 1)
 		store.fail(nil)
-		eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
-		if store.recorded("k") != 12 || store.recorded("other") != 1 || taker.Stats().ChargedBack != 13 || taker.Stats().Doubtful != 0 {
+		eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+		if store.recorded("k") != 12 || store.recorded("other") != 1 || taker.Stats().Recorded != 13 || taker.Stats().Doubtful != 0 {
 			t.Errorf("%v: %d and %d recorded, %+v", limit, store.recorded("k"), store.recorded("other"), taker.Stats())
 		}
 		if d := charge("k", 0).Decisions[0]; d.Remaining != 58 || d.Source != weir.SourceStore {
@@ -269,7 +269,7 @@ func TestChargesBack(t *testing.T) {
 		openUp(t, taker, store, weir.ErrNotApplied)
 		charge("k", 1)
 		clock.Advance(3 * time.Hour)
-		eventually(t, "forgotten", func() bool { return taker.Stats().Owed == 0 })
+		eventually(t, "forgotten", func() bool { return taker.Stats().Outstanding == 0 })
 		store.fail(nil)
 		if store.recorded("k") != 12 {
 			t.Errorf("%v: charged what counts no more: %d", limit, store.recorded("k"))
@@ -288,7 +288,7 @@ func TestSingleFailures(t *testing.T) {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "charged back", func() bool { s := taker.Stats(); return s.Owed == 0 && s.ChargedBack+s.Doubtful == 3 })
+	eventually(t, "charged back", func() bool { s := taker.Stats(); return s.Outstanding == 0 && s.Recorded+s.Doubtful == 3 })
 }
 
 // TestShare: K instances grant no more than K shares, at least 1 each, whatever
@@ -428,7 +428,7 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", limit); n != 7 || panics.Load() != 3 {
 		t.Errorf("%d charged after %d panics", n, panics.Load()-1)
 	}

@@ -9,43 +9,42 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// sweptIDs is how many ids are looked at when one is added.
+// sweptIDs is how many IDs are checked for expiry when one is added.
 const sweptIDs = 4
 
-// ids are the takes with an id whose outcome in the store is not what their callers
-// were told, or may not be.
+// ids are the takes with an ID whose outcome in the store is not the answer that their
+// callers got, or may not be.
 type ids struct {
 	used atomic.Bool // there is or was one
 	most int
 
-	dues atomic.Int64 // how many are to be amended
+	toAmend atomic.Int64 // takes that the store has to amend
 
 	mu    sync.Mutex // guards what follows
-	all   map[idName]*taken
-	byKey map[string]map[*taken]struct{} // those that are to be amended
+	all   map[idName]*localTake
+	byKey map[string]map[*localTake]struct{} // the takes to amend
 }
 
-// An idName is an id beside the key that it was taken with first, as stores keep
-// them.
+// An idName is an ID and the key that it was first taken with, as stores keep them.
 type idName struct{ key, id string }
 
-// A taken is what is known of a take with an id.
-type taken struct {
-	act   weir.Act // the take, with what its caller was told last; without, if told is not set
+// A localTake is a take with an ID that was not decided by the store alone.
+type localTake struct {
+	act   weir.Act // the take, with its caller's last answer if answered is set
 	until int64    // µs
-	// told: the caller got decisions, so that the id is answered here.
-	told bool
-	// out is closed once the reply to the take has come; nil if it was never sent.
-	out chan struct{}
-	due bool // the store is to be amended
-	// busy is closed once the amendment that is in flight has its reply; nil if none is.
-	// A later one must not overtake it.
-	busy    chan struct{}
-	changes int // to what the caller was told
+	// answered: the caller got decisions, so that the ID is answered here.
+	answered bool
+	// reply is closed once the reply to the take has come; nil if none is awaited.
+	reply chan struct{}
+	amend bool // the store has to amend it
+	// amending is closed once the amendment in flight has its reply; nil if none is in
+	// flight. A later one must not overtake it.
+	amending chan struct{}
+	changes  int // of the answer
 }
 
 func newIDs(most int) *ids {
-	return &ids{most: most, all: map[idName]*taken{}, byKey: map[string]map[*taken]struct{}{}}
+	return &ids{most: most, all: map[idName]*localTake{}, byKey: map[string]map[*localTake]struct{}{}}
 }
 
 func idOf(a *weir.Act) idName {
@@ -55,8 +54,8 @@ func idOf(a *weir.Act) idName {
 	return idName{a.Charges[0].Key, a.ID}
 }
 
-// find returns what is known of an act's id; nil if that is nothing.
-func (s *ids) find(a *weir.Act, now int64) *taken {
+// find returns the take with an act's ID, nil if it is not here.
+func (s *ids) find(a *weir.Act, now int64) *localTake {
 	name := idOf(a)
 	if name.id == "" {
 		return nil
@@ -69,14 +68,14 @@ func (s *ids) find(a *weir.Act, now int64) *taken {
 	return nil
 }
 
-// add remembers a take, and returns nil if there is no room for it.
-func (s *ids) add(t *taken, now int64) *taken {
+// add remembers a take. It returns nil if there is no room.
+func (s *ids) add(t *localTake, now int64) *localTake {
 	t.until = now + life(&t.act)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	looked := 0
+	checked := 0
 	for name, old := range s.all {
-		if looked++; looked > sweptIDs {
+		if checked++; checked > sweptIDs {
 			break
 		}
 		if now >= old.until {
@@ -94,14 +93,14 @@ func (s *ids) add(t *taken, now int64) *taken {
 	return t
 }
 
-func (s *ids) remove(name idName, t *taken) {
+func (s *ids) remove(name idName, t *localTake) {
 	s.unmark(t)
 	delete(s.all, name)
 }
 
-// drop forgets an id, which is the store's from now on, unless its caller was told
-// something else since.
-func (s *ids) drop(t *taken, changes int) bool {
+// drop forgets a take, whose ID the store answers from now on. It returns false if the
+// answer has changed since there were so many changes.
+func (s *ids) drop(t *localTake, changes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.changes != changes {
@@ -113,39 +112,38 @@ func (s *ids) drop(t *taken, changes int) bool {
 	return true
 }
 
-// change changes what the caller of a take was told, and has the store amended once the
-// reply to the take has come.
-func (s *ids) change(t *taken, how func(a *weir.Act)) {
+// change changes the answer to a take and has the store amend it once its reply has come.
+func (s *ids) change(t *localTake, how func(a *weir.Act)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	how(&t.act)
 	t.changes++
-	if t.out == nil {
+	if t.reply == nil {
 		s.mark(t)
 	}
 }
 
-func (s *ids) mark(t *taken) {
-	if t.due || s.all[idOf(&t.act)] != t {
+func (s *ids) mark(t *localTake) {
+	if t.amend || s.all[idOf(&t.act)] != t {
 		return
 	}
-	t.due = true
-	s.dues.Add(1)
+	t.amend = true
+	s.toAmend.Add(1)
 	for i := range t.act.Charges {
 		key := t.act.Charges[i].Key
 		if s.byKey[key] == nil {
-			s.byKey[key] = map[*taken]struct{}{}
+			s.byKey[key] = map[*localTake]struct{}{}
 		}
 		s.byKey[key][t] = struct{}{}
 	}
 }
 
-func (s *ids) unmark(t *taken) {
-	if !t.due {
+func (s *ids) unmark(t *localTake) {
+	if !t.amend {
 		return
 	}
-	t.due = false
-	s.dues.Add(-1)
+	t.amend = false
+	s.toAmend.Add(-1)
 	for i := range t.act.Charges {
 		key := t.act.Charges[i].Key
 		if delete(s.byKey[key], t); len(s.byKey[key]) == 0 {
@@ -154,91 +152,79 @@ func (s *ids) unmark(t *taken) {
 	}
 }
 
-// owes reports whether anything is to be amended.
-func (s *ids) owes() bool { return s.dues.Load() > 0 }
+// requireAmend has the store amend a take.
+func (s *ids) requireAmend(t *localTake) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mark(t)
+}
 
-// under takes out the amendments that concern a key, and adds them to those that its
-// caller has. If others have some, busy is closed once one of these is over.
-func (s *ids) under(key string, now int64, kept func(*weir.Act) bool, own map[*taken]bool) (all []amendment, busy <-chan struct{}) {
-	if !s.owes() {
+// amendable is how many takes the store has to amend.
+func (s *ids) amendable() int { return int(s.toAmend.Load()) }
+
+func (s *ids) anyAmendable() bool { return s.amendable() > 0 }
+
+// An amendment is an act that makes the store agree with the last answer to a take.
+type amendment struct {
+	*weir.Act
+	of      *localTake
+	changes int // of the answer that it carries
+}
+
+// amendment returns the amendment of a take. It is in flight until replyTo.
+func (t *localTake) amendment() amendment {
+	t.amending = make(chan struct{})
+	a := copyOf(&t.act)
+	a.Kind = weir.KindAmend
+	return amendment{a, t, t.changes}
+}
+
+// replyTo notes that the amendment of a take has its reply.
+func (s *ids) replyTo(t *localTake) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(t.amending)
+	t.amending = nil
+}
+
+// claim returns the amendments of takes under a key and adds the takes to those that the
+// caller has claimed. If some are in flight, busy is closed once one of them has ended.
+func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed map[*localTake]bool) (all []amendment, busy <-chan struct{}) {
+	if !s.anyAmendable() {
 		return nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for t := range s.byKey[key] {
 		switch {
-		case own[t]:
-		case t.busy != nil:
-			busy = t.busy
-		case now < t.until && (t.act.Allowed() || !kept(&t.act)):
-			own[t] = true
+		case claimed[t]:
+		case t.amending != nil:
+			busy = t.amending
+		case now < t.until && (t.act.Allowed() || !wait(&t.act)):
+			claimed[t] = true
 			all = append(all, t.amendment())
 		}
 	}
 	return all, busy
 }
 
-// over notes that an amendment has its reply.
-func (s *ids) over(t *taken) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(t.busy)
-	t.busy = nil
-}
-
-// amend has the store amended.
-func (s *ids) amend(t *taken) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mark(t)
-}
-
-// replied notes that the reply to a take has come.
-func (s *ids) replied(t *taken) (changes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.out != nil {
-		close(t.out)
-		t.out = nil
+// collect returns up to so many amendments. Those of refused takes, which return units to
+// the limit, may have to wait.
+func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendment {
+	if !s.anyAmendable() {
+		return nil
 	}
-	return t.changes
-}
-
-// toAmend is how many takes are to be amended.
-func (s *ids) toAmend() int { return int(s.dues.Load()) }
-
-// An amendment is an act that amends a take, and which state of it.
-type amendment struct {
-	*weir.Act
-	of      *taken
-	changes int
-}
-
-// amendment is the act that makes the store agree with what the caller was told last. It
-// is in flight until over.
-func (t *taken) amendment() amendment {
-	t.busy = make(chan struct{})
-	a := copyOf(&t.act)
-	a.Kind = weir.KindAmend
-	return amendment{a, t, t.changes}
-}
-
-// collect returns up to so many amendments. Those that give something back may be kept.
-func (s *ids) collect(most int, now int64, kept func(*weir.Act) bool) []amendment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []amendment
-	if !s.owes() {
-		return nil
-	}
 	for name, t := range s.all {
 		switch {
 		case len(all) == most:
 			return all
-		case !t.due || t.busy != nil:
+		case !t.amend || t.amending != nil:
 		case now >= t.until:
 			s.remove(name, t)
-		case !t.act.Allowed() && kept(&t.act):
+		case !t.act.Allowed() && wait(&t.act):
 		default:
 			all = append(all, t.amendment())
 		}
@@ -246,90 +232,102 @@ func (s *ids) collect(most int, now int64, kept func(*weir.Act) bool) []amendmen
 	return all
 }
 
-// copyOf is an act in memory of its own.
+// replied notes that the reply to a take has come, and returns how often its answer has
+// changed.
+func (s *ids) replied(t *localTake) (changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.reply != nil {
+		close(t.reply)
+		t.reply = nil
+	}
+	return t.changes
+}
+
+// extend makes an ID live as long as the lease of its holder.
+func (s *ids) extend(t *localTake, until int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.until = max(t.until, until)
+}
+
+// copyOf returns an act with charges and decisions of its own.
 func copyOf(a *weir.Act) *weir.Act {
 	own := *a
 	own.Charges, own.Decisions = slices.Clone(a.Charges), slices.Clone(a.Decisions)
 	return &own
 }
 
-// life is how long an act's id is remembered, in µs.
+// life is how long an act's ID is remembered, in µs.
 func life(a *weir.Act) int64 {
 	granted, _ := a.Lives()
 	return granted.Microseconds()
 }
 
-// keep answers the acts whose ids are answered here, waits for the replies to those
-// that are out, and returns the acts that the store has to decide.
-func (t *Taker) keep(ctx context.Context, acts []*weir.Act) []*weir.Act {
-	var others []*weir.Act
+// answerKnownIDs answers the acts whose IDs are answered here, waits for the replies to
+// takes with the IDs of others, and returns the acts that the store has to decide.
+func (l *Layer) answerKnownIDs(ctx context.Context, acts []*weir.Act) []*weir.Act {
+	var rest []*weir.Act
 	for i, a := range acts {
-		known := t.ids.find(a, t.now())
-		if known != nil && !known.told {
-			t.waitFor(ctx, known)
-			known = nil
+		take := l.ids.find(a, l.now())
+		if take != nil && !take.answered {
+			l.waitForReply(ctx, take)
+			take = nil
 		}
 		switch {
-		case known != nil:
-			if others == nil {
-				others = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
+		case take != nil:
+			if rest == nil {
+				rest = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
 			if !a.Prepare() {
-				t.again(a, known)
+				l.decideAboutTake(a, take)
 			}
-		case others != nil:
-			others = append(others, a)
+		case rest != nil:
+			rest = append(rest, a)
 		}
 	}
-	if others == nil {
+	if rest == nil {
 		return acts
 	}
-	return others
+	return rest
 }
 
-// waitFor waits until the reply to a take has come, or ctx ends.
-func (t *Taker) waitFor(ctx context.Context, known *taken) {
-	t.ids.mu.Lock()
-	out := known.out
-	t.ids.mu.Unlock()
-	if out == nil {
+func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
+	l.ids.mu.Lock()
+	reply := take.reply
+	l.ids.mu.Unlock()
+	if reply == nil {
 		return
 	}
 	select {
-	case <-out:
+	case <-reply:
 	case <-ctx.Done():
 	}
 }
 
-// again does what is asked of a take that was decided here, and has the store amended.
-func (t *Taker) again(a *weir.Act, known *taken) {
-	t.here(a)
-	t.counts.local.Add(1)
+// decideAboutTake decides an act about a take that was decided here, and has the store
+// amend the take.
+func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) {
+	l.decideLocally(a)
+	l.counts.local.Add(1)
 	if a.Err != nil || a.Kind == weir.KindTake {
 		return
 	}
-	t.ids.change(known, func(take *weir.Act) {
+	l.ids.change(take, func(take *weir.Act) {
 		for i := range take.Decisions {
-			d, now := &take.Decisions[i], a.Decisions[i].Granted
+			d, granted := &take.Decisions[i], a.Decisions[i].Granted
 			switch a.Kind {
 			case weir.KindSettle:
-				d.Granted = now
+				d.Granted = granted
 			case weir.KindRelease, weir.KindRefund:
-				d.Granted = max(0, d.Granted-now)
+				d.Granted = max(0, d.Granted-granted)
 			case weir.KindRenew:
 				take.Hold = a.Hold
 			}
 		}
 	})
 	if a.Kind == weir.KindRenew {
-		t.ids.extend(known, life(a)+t.now())
+		l.ids.extend(take, life(a)+l.now())
 	}
-	t.wake()
-}
-
-// extend makes an id live as long as the lease of its holder.
-func (s *ids) extend(t *taken, until int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.until = max(t.until, until)
+	l.wake()
 }

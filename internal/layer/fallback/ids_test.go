@@ -64,7 +64,7 @@ func TestIDsInAnOutage(t *testing.T) {
 		t.Errorf("released: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", limit); n != 10+20+23 {
 		t.Errorf("%d charged, want 53", n)
 	}
@@ -89,7 +89,7 @@ func TestSlots(t *testing.T) {
 	store := newFlaky(clock)
 	const instances, n = 2, 4
 	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: n, Period: time.Minute}.MustCompile(), Cost: 1}
-	var fleet []*fallback.Taker
+	var fleet []*fallback.Layer
 	for range instances {
 		fleet = append(fleet, wrap(t, store, fallback.Options{Now: clock.Now, Instances: func() int { return instances }}))
 	}
@@ -117,7 +117,7 @@ func TestSlots(t *testing.T) {
 	}
 	store.fail(nil)
 	for _, taker := range fleet {
-		eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+		eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	}
 	for _, id := range []string{"before", "here00", "here10"} {
 		for i := range fleet {
@@ -158,7 +158,7 @@ func TestSlotsBesideUnits(t *testing.T) {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "u", units.Limit); n != 10 {
 		t.Errorf("%d charged", n)
 	}
@@ -188,7 +188,7 @@ func TestRefundsAndRecords(t *testing.T) {
 		t.Errorf("recorded under allow: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
-	eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 	if store.recorded("k") != 5 {
 		t.Errorf("%d charged back, want 6 - 4 + 3", store.recorded("k"))
 	}

@@ -90,7 +90,7 @@ type timed struct {
 	source weir.Source
 }
 
-func call(taker *fallback.Taker, key string, limit *weir.Limit, end chan struct{}) []timed {
+func call(taker *fallback.Layer, key string, limit *weir.Limit, end chan struct{}) []timed {
 	var calls []timed
 	for {
 		select {

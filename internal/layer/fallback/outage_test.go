@@ -141,7 +141,7 @@ func TestCrashAndPause(t *testing.T) {
 			}
 			cancel()
 			callers.Wait()
-			eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
+			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestBound(t *testing.T) {
 		server := testserver.StartRedis(t)
 		limit := weir.Limit{Algorithm: weir.FixedWindow, Count: n, Period: 24 * time.Hour, Anchor: weir.AnchorFirst}.MustCompile()
 		charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
-		var fleet []*fallback.Taker
+		var fleet []*fallback.Layer
 		for range instances {
 			fleet = append(fleet, wrap(t, remote(t, server.Addr()), fallback.Options{
 				Patience: short, Instances: func() int { return instances },
@@ -187,7 +187,7 @@ func TestBound(t *testing.T) {
 		}
 		server.Resume()
 		for _, taker := range fleet {
-			eventually(t, "charged back", func() bool { return taker.Stats().Owed == 0 })
+			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 		}
 		after := granted(3 * n)
 		if all := before + during + after; all > 2*n || after != max(0, n-before-during) {

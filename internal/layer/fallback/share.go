@@ -1,25 +1,78 @@
 package fallback
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 )
 
-// maxShares is how many limits' shares are kept before all are forgotten: more
-// than a server has rules, fewer than limits that come with requests can fill
-// memory with.
-const maxShares = 4096
-
-// shares are the limits that hold for one of several instances. Those of all limits
-// may be asked for at once, when the store goes away.
-type shares struct {
-	known sync.Map // of share by *weir.Limit
-	size  atomic.Int64
+// localLimit returns the limit that holds for a charge here: its local share. The first
+// charge of a key since everything was reconciled seeds the share from the last known state.
+func (l *Layer) localLimit(c *weir.Charge) *weir.Limit {
+	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm == weir.FixedWindow {
+		// A peek at such a counter asks for the whole count.
+		return c.Limit
+	}
+	n := max(1, l.instances())
+	share := l.shares.of(c.Limit, n)
+	own := l.outstanding.begin(c, func() *weir.Limit {
+		left := l.left(c, n)
+		if c.Limit.Algorithm == weir.Concurrency {
+			return freeSlots(share, left)
+		}
+		l.seedFromLastKnown(c, share, left)
+		return nil
+	})
+	if own != nil {
+		return own
+	}
+	return share
 }
 
-// A share is what one of so many instances may grant.
+// left is this instance's part of the units that are left of a key's limit by the last
+// known state, less those that waiting callers ask for.
+func (l *Layer) left(c *weir.Charge, instances int) int64 {
+	left := l.lastKnown.remaining(c, l.now())
+	if l.remote != nil {
+		left = max(0, left-l.remote.InFlight(c.Key, c.Limit.Algorithm))
+	}
+	return max(left/int64(instances), min(1, left))
+}
+
+// seedFromLastKnown charges the share with what the store had already spent when it last
+// answered.
+func (l *Layer) seedFromLastKnown(c *weir.Charge, share *weir.Limit, left int64) {
+	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, HashTag: c.HashTag, Limit: share}}, Decisions: make([]weir.Decision, 1)}
+	l.local.Take(context.Background(), []*weir.Act{&a})
+	if spent := a.Decisions[0].Remaining - min(left, share.Capacity()); a.Err == nil && spent > 0 {
+		a.Kind, a.Charges[0].Cost = weir.KindRecord, spent
+		l.local.Take(context.Background(), []*weir.Act{&a})
+	}
+}
+
+// freeSlots returns a concurrency limit of the slots that are left.
+func freeSlots(share *weir.Limit, left int64) *weir.Limit {
+	if left >= share.Count {
+		return share
+	}
+	part := *share
+	part.Count = left
+	return part.MustCompile()
+}
+
+// maxShares is how many limits' shares are kept before all are dropped: more than a server
+// has rules, and a bound on the memory of limits that come with requests.
+const maxShares = 4096
+
+// shares are the local shares of limits. At the begin of an outage all may be needed at once.
+type shares struct {
+	all  sync.Map // of share by *weir.Limit
+	size atomic.Int64
+}
+
+// A share is a limit divided by a number of instances.
 type share struct {
 	limit     *weir.Limit
 	instances int
@@ -27,16 +80,16 @@ type share struct {
 
 // of returns the share of one of n instances.
 func (s *shares) of(limit *weir.Limit, n int) *weir.Limit {
-	found, known := s.known.Load(limit)
+	found, known := s.all.Load(limit)
 	if known && found.(share).instances == n {
 		return found.(share).limit
 	}
 	part := divide(limit, n)
 	if !known && s.size.Add(1) > maxShares {
-		s.known.Clear()
+		s.all.Clear()
 		s.size.Store(1)
 	}
-	s.known.Store(limit, share{part, n})
+	s.all.Store(limit, share{part, n})
 	return part
 }
 
@@ -55,7 +108,7 @@ func divide(limit *weir.Limit, n int) *weir.Limit {
 		if part.Count == 1 && part.Burst <= 1 {
 			panic("fallback: no part of a compiled limit is valid: " + err.Error())
 		}
-		// Its numbers have become too odd for its period.
+		// The period has no exact resolution for these numbers.
 		part.Count, part.Burst = max(1, part.Count/2), max(min(1, part.Burst), part.Burst/2)
 	}
 }

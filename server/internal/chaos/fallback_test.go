@@ -39,7 +39,7 @@ var policies = map[string]fallback.Policy{"allow": fallback.Allow, "deny": fallb
 // policy.
 type outage struct {
 	*world
-	all    []*fallback.Taker
+	all    []*fallback.Layer
 	away   span
 	late   time.Duration // how late this machine was
 	opened time.Duration // until all instances knew
@@ -48,7 +48,7 @@ type outage struct {
 }
 
 // unreachable reports whether a node of the store below is out.
-func unreachable(f *fallback.Taker) bool {
+func unreachable(f *fallback.Layer) bool {
 	c, ok := weir.As[*coalesce.Coalescer](f)
 	return ok && len(c.Outages()) > 0
 }
@@ -81,12 +81,12 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 		return top
 	}})
 	o.world.settled = func() bool {
-		return !slices.ContainsFunc(o.all, func(f *fallback.Taker) bool { return unreachable(f) || f.Stats().Owed > 0 })
+		return !slices.ContainsFunc(o.all, func(f *fallback.Layer) bool { return unreachable(f) || f.Stats().Outstanding > 0 })
 	}
 	c, before := startControl(), runtime.NumGoroutine()
 	var watching sync.WaitGroup
 	o.load(1, func(w *world) {
-		o.until(5*time.Second, func(f *fallback.Taker) bool { return !unreachable(f) }) // a busy machine
+		o.until(5*time.Second, func(f *fallback.Layer) bool { return !unreachable(f) }) // a busy machine
 		o.away.from = w.history.now()
 		watching.Go(o.watch)
 		strike(w)
@@ -102,13 +102,13 @@ func (f fleet) outage(t *testing.T, strike func(*world)) *outage {
 
 // watch waits until all instances know that the store is away.
 func (o *outage) watch() {
-	o.until(gone(), func(f *fallback.Taker) bool { return unreachable(f) })
+	o.until(gone(), func(f *fallback.Layer) bool { return unreachable(f) })
 	o.opened = time.Duration(o.history.now() - o.away.from)
 }
 
 // until waits until something is so for all instances that are asked; the others are
 // for chains.
-func (o *outage) until(most time.Duration, so func(*fallback.Taker) bool) {
+func (o *outage) until(most time.Duration, so func(*fallback.Layer) bool) {
 	for end := time.Now().Add(most); !(so(o.all[0]) && so(o.all[2])) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

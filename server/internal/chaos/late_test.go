@@ -177,7 +177,7 @@ func more[N int | time.Duration](short, times N) N {
 
 // A front is the layers above a store, as a server has them.
 type front struct {
-	*fallback.Taker
+	*fallback.Layer
 	coalescer *coalesce.Coalescer
 }
 
@@ -197,7 +197,7 @@ func (l *layers) open(t *testing.T, url string) *front {
 	if l.between != nil {
 		next = l.between(next)
 	}
-	f.Taker = fallback.Wrap(next, l.fallback)
+	f.Layer = fallback.Wrap(next, l.fallback)
 	t.Cleanup(func() {
 		// Errors are judged by the counts; a mutant has some.
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -210,7 +210,7 @@ func (l *layers) open(t *testing.T, url string) *front {
 // settle waits until the store was told all there is to tell. Takes go on.
 func (f *front) settle(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(startTimeout); f.Stats().Owed > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(startTimeout); f.Stats().Outstanding > 0 && time.Now().Before(deadline); {
 		time.Sleep(think)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

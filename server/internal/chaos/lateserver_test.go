@@ -64,12 +64,12 @@ type change struct{ file, old, with string }
 
 // unsettledSource has nobody wait for late replies.
 var unsettledSource = mutation{
-	{"fallback/fallback.go", "landed(a, late)", "false"},
-	{"fallback/decide.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
+	{"internal/layer/fallback/fallback.go", "arrived(a, late)", "false"},
+	{"internal/layer/fallback/policy.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
 }
 
 // wallClockPatience does not look for replies that came while nothing could be heard.
-var wallClockPatience = change{"coalesce/ticket.go", "if !t.lastLook(ctx) {", "if !t.lastLook(ctx) || true {"}
+var wallClockPatience = change{"internal/layer/coalesce/ticket.go", "if !t.lastLook(ctx) {", "if !t.lastLook(ctx) || true {"}
 
 // wallClockSource counts the time between two ticks, however long that was.
 var wallClockSource = mutation{

@@ -77,7 +77,7 @@ type virtual struct {
 	untold   bool // a mutant: what is charged back does not reach the store
 	history  *history
 	troubles int
-	all      []*fallback.Taker
+	all      []*fallback.Layer
 	used     int64 // in the end
 
 	mu    sync.Mutex

@@ -208,12 +208,12 @@ var fallbackFigures = []figure[Fallback]{
 	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(f *Fallback) float64 { return float64(f.Refusal) }),
 	counter("weir_fallback_left_total", "Acts without a decision when their callers had left.", func(f *Fallback) float64 { return float64(f.Left) }),
 	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(f *Fallback) float64 { return float64(f.Late) }),
-	counter("weir_fallback_settled_total", "Acts whose late replies are settled.", func(f *Fallback) float64 { return float64(f.Settled) }),
-	counter("weir_fallback_refunded_units_total", "Units given back that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
+	counter("weir_fallback_reconciled_total", "Acts whose late replies agreed with the answer or were reconciled.", func(f *Fallback) float64 { return float64(f.Reconciled) }),
+	counter("weir_fallback_refunded_units_total", "Units refunded that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
 	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(f *Fallback) float64 { return float64(f.Overgranted) }),
-	counter("weir_fallback_charged_back_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.ChargedBack) }),
+	counter("weir_fallback_recorded_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.Recorded) }),
 	counter("weir_fallback_doubtful_units_total", "Units that the store may have recorded twice or not at all.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
-	gauge("weir_fallback_owed_keys", "Keys, ids and refunds to be settled.", func(f *Fallback) float64 { return float64(f.Owed) }),
+	gauge("weir_fallback_outstanding", "Keys, IDs and refunds that the store has not recorded yet.", func(f *Fallback) float64 { return float64(f.Outstanding) }),
 }
 
 var overrideFigures = []figure[int]{

@@ -198,7 +198,7 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 		t.Fatalf("told %+v, %v", a.Decisions, a.Err)
 	}
 	store.land(there.err, there.applied)
-	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := taker.Stop(ctx); err != nil {
@@ -264,7 +264,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 				others := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 85})
 				store.Taker.Take(t.Context(), []*weir.Act{others})
 				store.land(there.err, there.applied)
-				eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+				eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 				if n := used(t, store, "recorded", limit); n != 4 {
 					t.Errorf("%d recorded", n)
 				}
@@ -303,7 +303,7 @@ func TestAmendmentsKeepTheirOrder(t *testing.T) {
 		t.Errorf("%d amendments in flight", out())
 	}
 	store.land(nil, true)
-	eventually(t, "settled", func() bool { return taker.Stats().Owed == 0 })
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
 	if n := used(t, store, "k", room.Limit); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}

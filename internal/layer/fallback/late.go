@@ -1,0 +1,211 @@
+package fallback
+
+import (
+	"errors"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/outage"
+)
+
+// note remembers the local grants of an act that was never sent.
+func (l *Layer) note(a *weir.Act) {
+	if a.ID != "" && a.Kind == weir.KindTake && l.anyLocalGrant(a) {
+		if take := l.remember(a, nil); take != nil {
+			l.ids.requireAmend(take)
+			l.wake()
+			return
+		}
+	}
+	for i := range a.Charges {
+		units := localGrant(a, i)
+		if a.Kind == weir.KindRefund {
+			units = -units
+		}
+		l.addOutstanding(&a.Charges[i], units, a.Decisions[i].ResetAfter)
+	}
+}
+
+// localGrant is how many units of a charge were granted from a local share.
+func localGrant(a *weir.Act, i int) int64 {
+	if a.Err != nil || a.Decisions[i].Source != weir.SourceFallback {
+		return 0
+	}
+	return a.Decisions[i].Granted
+}
+
+func (l *Layer) anyLocalGrant(a *weir.Act) bool {
+	for i := range a.Charges {
+		if localGrant(a, i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// remember keeps a take whose ID is answered here from now on. reply is closed once its
+// reply has come; nil if it was never sent. It returns nil if there is no room.
+func (l *Layer) remember(a *weir.Act, reply chan struct{}) *localTake {
+	own := copyOf(a)
+	for i := range own.Decisions {
+		if l.policy(&own.Charges[i]) == Allow {
+			// Units granted without limit are not charged.
+			own.Decisions[i].Granted = 0
+		}
+	}
+	return l.ids.add(&localTake{act: *own, answered: a.Err == nil, reply: reply}, l.now())
+}
+
+// await reconciles an act once the reply to it has come.
+func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
+	answer := copyOf(a)
+	var take *localTake
+	if a.ID != "" && a.Kind == weir.KindTake && (a.Err == nil || !a.NewID) {
+		take = l.remember(a, make(chan struct{}))
+	}
+	l.reconciler.begin()
+	var out *outage.Error
+	cutOff := errors.As(reason, &out)
+	l.awaited.begin(answer, cutOff)
+	late.Then(func(reply *weir.Act) {
+		defer l.reconciler.end()
+		l.compare(answer, reply, take)
+		l.awaited.end(answer, cutOff)
+		l.wake()
+	})
+}
+
+// compare reconciles the answer that a caller got with the store's reply, which may be an
+// error.
+func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
+	l.counts.late.Add(1)
+	if reply.Err == nil {
+		l.learn(reply)
+		if answer.Kind == weir.KindTake {
+			for i := range answer.Decisions {
+				l.counts.overgrants.Add(max(0, localGrant(answer, i)-reply.Decisions[i].Granted))
+			}
+		}
+	}
+	lost := undecided(reply) && !notApplied(reply.Err)
+	switch {
+	case answer.Kind != weir.KindTake && answer.ID != "" || answer.Kind == weir.KindReset:
+		// A repeat by the caller completes it.
+	case answer.ID != "":
+		l.compareTake(answer, reply, take, lost)
+	default:
+		for i := range answer.Charges {
+			l.compareCharge(answer, reply, i, lost)
+		}
+	}
+}
+
+// compareTake reconciles a take with an ID.
+func (l *Layer) compareTake(answer, reply *weir.Act, take *localTake, lost bool) {
+	if take == nil {
+		switch {
+		case answer.Err == nil:
+			// There was no room to remember it.
+			for i := range answer.Decisions {
+				l.counts.doubtful.Add(localGrant(answer, i))
+			}
+		case answer.NewID && (lost || reply.Err == nil && charged(reply)):
+			// The caller never got the ID: nothing may stay charged under it.
+			l.withdraw(answer)
+		}
+		return
+	}
+	changes := l.ids.replied(take)
+	switch {
+	case !take.answered:
+		// The ID is the client's, which may repeat it.
+		l.ids.drop(take, changes)
+	case changes == 0 && !lost && agree(answer, reply):
+		l.counts.reconciled.Add(1)
+		l.release(take, changes)
+	default:
+		l.ids.requireAmend(take)
+	}
+}
+
+// charged reports whether the store charged anything for a take.
+func charged(a *weir.Act) bool {
+	for i := range a.Decisions {
+		if a.Decisions[i].Granted > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// withdraw has the store amend a take to nothing.
+func (l *Layer) withdraw(a *weir.Act) {
+	none := copyOf(a)
+	none.Err = nil
+	for i := range none.Decisions {
+		none.Decisions[i] = weir.Decision{Outcome: weir.Refused, Source: weir.SourceFallback, RetryAfter: RetryAfter}
+	}
+	if take := l.ids.add(&localTake{act: *none, answered: true}, l.now()); take != nil {
+		l.ids.requireAmend(take)
+	}
+}
+
+// agree reports whether the store granted what the caller's answer says.
+func agree(answer, reply *weir.Act) bool {
+	if reply.Err != nil {
+		return false
+	}
+	for i := range answer.Decisions {
+		a, b := &answer.Decisions[i], &reply.Decisions[i]
+		if (a.Outcome == weir.Granted) != (b.Outcome == weir.Granted) || a.Source == weir.SourceFallback && a.Granted != b.Granted {
+			return false
+		}
+	}
+	return true
+}
+
+// compareCharge reconciles one charge of an act without an ID.
+func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
+	c := &answer.Charges[i]
+	if answer.Kind == weir.KindTake && l.policy(c) == Allow {
+		return
+	}
+	here, there := localGrant(answer, i), int64(0)
+	if reply.Err == nil {
+		there = reply.Decisions[i].Granted
+	}
+	if lost {
+		l.counts.doubtful.Add(here)
+	}
+	missing := here - there
+	if answer.Kind == weir.KindRefund {
+		if lost {
+			return
+		}
+		missing = -missing
+	}
+	switch {
+	case missing == 0:
+		l.counts.reconciled.Add(1)
+	case missing > 0 || answer.Kind != weir.KindTake:
+		l.addOutstanding(c, missing, answer.Decisions[i].ResetAfter)
+	case !c.Limit.ChargeRefused:
+		l.addRefund(c, &reply.Decisions[i], -missing)
+	}
+}
+
+// release leaves a take to the store, unless its answer has changed since, and frees the
+// slots that it holds here.
+func (l *Layer) release(take *localTake, changes int) {
+	if !l.ids.drop(take, changes) {
+		l.ids.requireAmend(take)
+		return
+	}
+	for i := range take.act.Charges {
+		if take.act.Charges[i].Limit.Algorithm == weir.Concurrency {
+			a := copyOf(&take.act)
+			a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
+			l.decideLocally(a)
+			return
+		}
+	}
+}

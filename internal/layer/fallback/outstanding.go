@@ -1,0 +1,306 @@
+package fallback
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const outstandingShards = 64
+
+// outstanding are the charges without an ID that were granted from local shares and that
+// the store has not recorded.
+type outstanding struct {
+	seed     maphash.Seed
+	perShard int
+	size     atomic.Int64
+	shards   [outstandingShards]struct {
+		mu       sync.Mutex
+		balances map[budget]*balance
+		// inFlight are the balances that are being recorded; each channel is closed once
+		// that has ended.
+		inFlight map[budget]chan struct{}
+	}
+}
+
+// A budget is a key under an algorithm.
+type budget struct {
+	key       string
+	algorithm weir.Algorithm
+}
+
+func budgetOf(c *weir.Charge) budget { return budget{c.Key, c.Limit.Algorithm} }
+
+// A balance is the outstanding units of one budget. There is one, of 0 units, for each
+// budget that has a local share.
+type balance struct {
+	hashTag string
+	limit   *weir.Limit
+	units   int64
+	until   int64 // µs; all units have drained by then
+	// local is the limit that holds here, if it is not the local share.
+	local *weir.Limit
+}
+
+func newOutstanding(most int) *outstanding {
+	o := &outstanding{seed: maphash.MakeSeed(), perShard: max(1, most/outstandingShards)}
+	for i := range o.shards {
+		o.shards[i].balances, o.shards[i].inFlight = map[budget]*balance{}, map[budget]chan struct{}{}
+	}
+	return o
+}
+
+func (o *outstanding) shard(key string) int {
+	return int(maphash.String(o.seed, key) % outstandingShards)
+}
+
+// begin returns the limit of a budget that holds here, nil for its local share. If the
+// budget has no balance, it calls first, once, to begin with.
+func (o *outstanding) begin(c *weir.Charge, first func() *weir.Limit) *weir.Limit {
+	sh := &o.shards[o.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if b := sh.balances[budgetOf(c)]; b != nil {
+		return b.local
+	}
+	if len(sh.balances) >= o.perShard {
+		return nil
+	}
+	b := &balance{hashTag: strings.Clone(c.HashTag), limit: c.Limit, local: first()}
+	sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
+	o.size.Add(1)
+	return b.local
+}
+
+// add adds units that drain by until, or removes some. It returns false if there is no
+// room for another budget.
+func (o *outstanding) add(c *weir.Charge, units, now, until int64) bool {
+	sh := &o.shards[o.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.balances[budgetOf(c)]
+	if b == nil {
+		if units < 0 || len(sh.balances) >= o.perShard {
+			return units < 0
+		}
+		b = &balance{hashTag: strings.Clone(c.HashTag)}
+		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
+		o.size.Add(1)
+	}
+	if now >= b.until {
+		b.units = 0
+	}
+	b.limit = c.Limit
+	b.units = max(0, b.units+units)
+	b.until = max(b.until, until)
+	return true
+}
+
+// cancel removes up to so many units that the store has charged by now, and returns how many.
+func (o *outstanding) cancel(c *weir.Charge, units int64) int64 {
+	sh := &o.shards[o.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.balances[budgetOf(c)]
+	if b == nil {
+		return 0
+	}
+	n := min(b.units, units)
+	b.units -= n
+	return n
+}
+
+// collect removes up to so many balances and returns acts that record them, which count
+// until done. It drops balances that have drained.
+func (o *outstanding) collect(most int, now int64) []*weir.Act {
+	var acts []*weir.Act
+	// Balances of an unreachable node return here: they must not block the others.
+	first := rand.IntN(outstandingShards)
+	for i := range o.shards {
+		sh := &o.shards[(first+i)%outstandingShards]
+		sh.mu.Lock()
+		for key, b := range sh.balances {
+			if len(acts) == most {
+				break
+			}
+			if sh.inFlight[key] != nil {
+				continue
+			}
+			delete(sh.balances, key)
+			if b.units > 0 && now < b.until {
+				acts, sh.inFlight[key] = append(acts, b.record(key)), make(chan struct{})
+			} else {
+				o.size.Add(-1)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return acts
+}
+
+// claim removes the balance of a charge's budget and returns an act that records it, which
+// counts until done; nil if there is nothing to record. If the budget is being recorded,
+// busy is closed once that has ended.
+func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <-chan struct{}) {
+	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if busy := sh.inFlight[key]; busy != nil {
+		return nil, busy
+	}
+	b := sh.balances[key]
+	if b == nil || b.units == 0 || now >= b.until {
+		return nil, nil
+	}
+	key.key = strings.Clone(key.key) // the caller's may be in memory that is used again
+	delete(sh.balances, key)
+	sh.inFlight[key] = make(chan struct{})
+	return b.record(key), nil
+}
+
+// record returns the act that charges the store, with no more than the limit's capacity.
+func (b *balance) record(key budget) *weir.Act {
+	units := min(b.units, b.limit.Capacity())
+	return &weir.Act{
+		Kind:      weir.KindRecord,
+		Charges:   []weir.Charge{{Key: key.key, HashTag: b.hashTag, Limit: b.limit, Cost: units, At: b.until}},
+		Decisions: make([]weir.Decision, 1),
+	}
+}
+
+// restore adds the units of an act that was not recorded.
+func (o *outstanding) restore(a *weir.Act, now int64) bool {
+	c := &a.Charges[0]
+	return o.add(c, c.Cost, now, c.At)
+}
+
+// done ends the recording of a budget.
+func (o *outstanding) done(c *weir.Charge) {
+	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	close(sh.inFlight[key])
+	delete(sh.inFlight, key)
+	o.size.Add(-1)
+}
+
+// positive is how many balances have units that have not drained.
+func (o *outstanding) positive(now int64) int {
+	n := 0
+	for i := range o.shards {
+		sh := &o.shards[i]
+		sh.mu.Lock()
+		for _, b := range sh.balances {
+			if b.units > 0 && now < b.until {
+				n++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// len is how many balances there are, those of 0 units and those in flight included.
+func (o *outstanding) len() int { return int(o.size.Load()) }
+
+// refunds are acts that refund units which the store charged and no caller was granted.
+type refunds struct {
+	most     int
+	mu       sync.Mutex // guards what follows
+	acts     []*weir.Act
+	inFlight int
+}
+
+func (r *refunds) add(a *weir.Act) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.acts) >= r.most {
+		return false
+	}
+	r.acts = append(r.acts, a)
+	return true
+}
+
+// cancel removes up to so many units of a budget that are to be charged again, and returns
+// how many.
+func (r *refunds) cancel(c *weir.Charge, units int64) (cancelled int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.acts[:0]
+	for _, a := range r.acts {
+		own := &a.Charges[0]
+		if n := min(own.Cost, units-cancelled); budgetOf(own) == budgetOf(c) && n > 0 {
+			cancelled += n
+			if own.Cost -= n; own.Cost == 0 {
+				continue
+			}
+		}
+		left = append(left, a)
+	}
+	clear(r.acts[len(left):])
+	r.acts = left
+	return cancelled
+}
+
+// collect removes up to so many refunds that need not wait; they count until done.
+func (r *refunds) collect(most int, wait func(*weir.Act) bool) []*weir.Act {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var collected, left []*weir.Act
+	for _, a := range r.acts {
+		if len(collected) < most && !wait(a) {
+			collected = append(collected, a)
+		} else {
+			left = append(left, a)
+		}
+	}
+	r.acts = left
+	r.inFlight += len(collected)
+	return collected
+}
+
+func (r *refunds) done() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inFlight--
+}
+
+func (r *refunds) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.acts) + r.inFlight
+}
+
+// addOutstanding notes units that the store has to record, or a negative number that it
+// need not record any more. The key is fresh again after the given time.
+func (l *Layer) addOutstanding(c *weir.Charge, units int64, fresh time.Duration) {
+	if units == 0 || c.Limit.Algorithm == weir.Concurrency {
+		return
+	}
+	if units > 0 {
+		units -= l.refunds.cancel(c, units)
+	}
+	now := l.now()
+	if !l.outstanding.add(c, units, now, now+fresh.Microseconds()) {
+		l.counts.doubtful.Add(max(0, units))
+	}
+	l.wake()
+}
+
+// addRefund notes units of a decision of the store that it has to refund.
+func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
+	if units -= l.outstanding.cancel(c, units); units == 0 {
+		l.counts.reconciled.Add(1)
+		return
+	}
+	own := *c
+	own.Cost, own.UpTo, own.At, own.Delay = units, 0, d.At, d.Delay
+	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
+		l.counts.doubtful.Add(units)
+	}
+}

@@ -1,0 +1,158 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirlimit/weir"
+)
+
+// decideByPolicy decides an act that the store did not, for a reason, and sees to it that
+// the store learns of it.
+func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
+	a.Err = nil
+	if a.Prepare() {
+		return
+	}
+	policy := l.strictest(a)
+	if a.Kind != weir.KindTake && (policy != Local || a.ID != "" || a.Kind == weir.KindReset) {
+		// Only the store has the state that the act is about.
+		policy = Error
+	}
+	switch policy {
+	case Error:
+		l.counts.errors.Add(1)
+		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, reason)
+	case Deny:
+		l.counts.denied.Add(1)
+		l.deny(a)
+	case Allow:
+		l.counts.allowed.Add(1)
+		l.decideLocally(a)
+	default:
+		l.counts.local.Add(1)
+		l.decideLocally(a)
+		l.wake()
+	}
+	var late weir.Pending
+	if errors.As(reason, &late) {
+		l.await(a, late, reason)
+	} else if a.Err == nil {
+		l.note(a)
+	}
+}
+
+// strictest returns the policy that decides an act.
+func (l *Layer) strictest(a *weir.Act) Policy {
+	strictest := Allow
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		switch p := l.policy(c); {
+		case p == Error:
+			return Error
+		case p == Deny && (c.Cost > 0 || a.Kind != weir.KindTake):
+			strictest = Deny
+		case p == Local && strictest == Allow:
+			strictest = Local
+		}
+	}
+	return strictest
+}
+
+// deny refuses an act.
+func (l *Layer) deny(a *weir.Act) {
+	for i := range a.Charges {
+		a.Decisions[i] = weir.Decision{}
+		if l.policy(&a.Charges[i]) == Deny {
+			a.Decisions[i] = failClosed(&a.Charges[i])
+		}
+	}
+}
+
+// failClosed is the decision under the policy Deny: it refuses everything but peeks.
+func failClosed(c *weir.Charge) weir.Decision {
+	if c.Cost == 0 {
+		return weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailClosed}
+	}
+	return weir.Decision{Outcome: weir.Refused, Source: weir.SourceFailClosed, RetryAfter: RetryAfter}
+}
+
+// failOpen is the decision of a charge that is not Local, beside Local ones that were
+// granted or refused.
+func (l *Layer) failOpen(c *weir.Charge, granted bool) weir.Decision {
+	if l.policy(c) == Deny {
+		return failClosed(c)
+	}
+	d := weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
+	if !granted {
+		d.Outcome, d.Granted = weir.NotCharged, 0
+	}
+	return d
+}
+
+// A localPart is the part of an act that the local store decides: its Local charges, under
+// their local shares.
+type localPart struct {
+	act     weir.Act
+	acts    [1]*weir.Act
+	indices []int // of each charge in the whole act
+}
+
+// decideLocally decides the act's Local charges from memory. Charges under other policies
+// follow the result.
+func (l *Layer) decideLocally(a *weir.Act) {
+	part := l.scratch.Get().(*localPart)
+	defer l.recycle(part)
+	l.split(part, a)
+	if len(part.indices) > 0 {
+		l.local.Take(context.Background(), part.acts[:])
+	}
+	if a.Err = part.act.Err; a.Err != nil {
+		return
+	}
+	granted := part.act.Allowed()
+	for i := range a.Charges {
+		a.Decisions[i] = l.failOpen(&a.Charges[i], granted)
+		if upTo := a.Charges[i].UpTo; granted && upTo > 0 {
+			a.Decisions[i].Granted = upTo
+			if len(part.indices) > 0 {
+				a.Decisions[i].Granted = part.act.Decisions[0].Granted
+			}
+		}
+	}
+	for j, i := range part.indices {
+		c, d := &a.Charges[i], part.act.Decisions[j]
+		d.Source = weir.SourceFallback
+		if d.RetryAfter == weir.Never && c.Cost <= c.Limit.Capacity() {
+			// It does not fit the local share, but will fit the limit.
+			d.RetryAfter = RetryAfter
+		}
+		a.Decisions[i] = d
+	}
+}
+
+// split copies an act's Local charges to part.
+func (l *Layer) split(part *localPart, a *weir.Act) {
+	charges, decisions := part.act.Charges[:0], part.act.Decisions[:0]
+	part.act, part.indices = *a, part.indices[:0]
+	part.act.Err = nil
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if l.policy(c) != Local {
+			continue
+		}
+		own := *c
+		own.Limit = l.localLimit(c)
+		charges, decisions = append(charges, own), append(decisions, weir.Decision{})
+		part.indices = append(part.indices, i)
+	}
+	part.act.Charges, part.act.Decisions, part.acts[0] = charges, decisions, &part.act
+}
+
+// recycle keeps the memory of part for later acts.
+func (l *Layer) recycle(part *localPart) {
+	clear(part.act.Charges)
+	part.act = weir.Act{Charges: part.act.Charges[:0], Decisions: part.act.Decisions[:0]}
+	l.scratch.Put(part)
+}

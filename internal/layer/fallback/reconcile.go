@@ -1,0 +1,296 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const (
+	// actsPerCall and callTimeout bound a call that reconciles.
+	actsPerCall = 64
+	callTimeout = 10 * time.Second
+	// A pause after a call is pauseFactor times as long as the call, at least minPause, so
+	// that reconciling takes a small part of the store's time.
+	pauseFactor, minPause = 4, 2 * time.Millisecond
+	// firstRetry is the pause after a call that failed, maxRetry the longest.
+	firstRetry, maxRetry = 20 * time.Millisecond, 200 * time.Millisecond
+	// failuresAtStop is how many calls in a row may fail once Stop was called: a short
+	// outage is waited for.
+	failuresAtStop = 4
+)
+
+// A reconciler is the state of the background work.
+type reconciler struct {
+	mu       sync.Mutex // guards what follows
+	running  bool
+	stopped  bool
+	awaited  int                // acts whose replies are awaited
+	idle     chan struct{}      // closed when none are; nil if Stop does not wait
+	done     chan struct{}      // closed when nothing runs
+	ctx      context.Context    // of the calls of the store
+	cancel   context.CancelFunc // ends ctx
+	stopping chan struct{}      // closed by Stop
+}
+
+func (r *reconciler) init() {
+	r.done, r.stopping = make(chan struct{}), make(chan struct{})
+	close(r.done)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+}
+
+// begin counts an act whose reply is awaited, until end.
+func (r *reconciler) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaited++
+}
+
+func (r *reconciler) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.awaited--; r.awaited == 0 && r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
+}
+
+// waitIdle returns a channel that is closed when no reply is awaited.
+func (r *reconciler) waitIdle() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.awaited == 0 {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	if r.idle == nil {
+		r.idle = make(chan struct{})
+	}
+	return r.idle
+}
+
+// wake starts reconciling in the background, unless it runs.
+func (l *Layer) wake() {
+	r := &l.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running || r.ctx.Err() != nil {
+		return
+	}
+	r.running, r.done = true, make(chan struct{})
+	done := r.done
+	go func() {
+		defer close(done)
+		l.reconcile()
+	}()
+}
+
+// reconcile works until nothing is outstanding.
+func (l *Layer) reconcile() {
+	pause, before := minPause, l.counts.recorded.Load()
+	// Outcomes of one batch come together and may cancel each other.
+	l.pause(minPause)
+	for failures := 0; !l.finished(); {
+		began := time.Now()
+		if err := l.reconcileSome(); err != nil {
+			pause = min(maxRetry, firstRetry<<failures)
+			failures = min(failures+1, 10)
+		} else {
+			pause, failures = max(minPause, pauseFactor*time.Since(began)), 0
+		}
+		if !l.pause(pause) && failures > failuresAtStop {
+			l.reconciler.cancel()
+		}
+	}
+	if units := l.counts.recorded.Load() - before; units > 0 {
+		l.logger.Info("the store has recorded units granted without it", "units", units, "doubtful_total", l.counts.doubtful.Load())
+	}
+}
+
+// finished reports whether nothing is outstanding; then the work is over.
+func (l *Layer) finished() bool {
+	r := &l.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.unreconciled() > 0 && r.ctx.Err() == nil {
+		return false
+	}
+	r.running = false
+	return true
+}
+
+// pause waits. It returns false if Stop was called.
+func (l *Layer) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.reconciler.ctx.Done():
+	}
+	select {
+	case <-l.reconciler.stopping:
+		return false
+	default:
+		return true
+	}
+}
+
+// reconcileSome reconciles some takes, charges and refunds, the refunds last, so that no
+// other caller takes the units in between. Acts that were certainly not applied are tried
+// again later, and amendments always.
+func (l *Layer) reconcileSome() error {
+	ctx, cancel := context.WithTimeout(l.reconciler.ctx, callTimeout)
+	defer cancel()
+	return errors.Join(l.amendTakes(ctx), l.recordOutstanding(ctx), l.sendRefunds(ctx))
+}
+
+// takeAndRecover asks the store in the background, where a panic would end the process.
+func (l *Layer) takeAndRecover(ctx context.Context, acts []*weir.Act) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			l.logger.Error("the store panicked while units granted without it were recorded", "panic", cause)
+			for _, a := range acts {
+				a.Err = fmt.Errorf("weir: %v: %w: the store panicked", a.Kind, weir.ErrAmbiguous)
+			}
+		}
+	}()
+	l.next.Take(ctx, acts)
+}
+
+// notApplied reports whether the store has certainly not applied an act.
+func notApplied(err error) bool {
+	return errors.Is(err, weir.ErrNotApplied) || errors.Is(err, weir.ErrMisconfigured)
+}
+
+func (l *Layer) recordOutstanding(ctx context.Context) error {
+	acts := l.outstanding.collect(actsPerCall, l.now())
+	if len(acts) == 0 {
+		return nil
+	}
+	l.takeAndRecover(ctx, acts)
+	return l.recorded(acts)
+}
+
+// recorded handles the outcomes of acts that record outstanding charges.
+func (l *Layer) recorded(acts []*weir.Act) error {
+	return l.conclude(acts, func(_ int, a *weir.Act) {
+		c := &a.Charges[0]
+		switch {
+		case a.Err == nil:
+			l.counts.recorded.Add(c.Cost)
+			l.reconciled(c)
+		case notApplied(a.Err):
+			l.outstanding.restore(a, l.now())
+		default:
+			l.counts.doubtful.Add(c.Cost)
+		}
+		l.outstanding.done(c)
+	})
+}
+
+func (l *Layer) sendRefunds(ctx context.Context) error {
+	acts := l.refunds.collect(actsPerCall, l.awaited.any)
+	if len(acts) == 0 {
+		return nil
+	}
+	l.takeAndRecover(ctx, acts)
+	return l.conclude(acts, func(_ int, a *weir.Act) {
+		c := &a.Charges[0]
+		switch {
+		case a.Err == nil:
+			l.counts.refunded.Add(a.Decisions[0].Granted)
+			l.reconciled(c)
+		case notApplied(a.Err) && l.refunds.add(a):
+		default:
+			l.counts.doubtful.Add(c.Cost)
+		}
+		l.refunds.done()
+	})
+}
+
+func (l *Layer) amendTakes(ctx context.Context) error {
+	all := l.ids.collect(actsPerCall, l.now(), l.awaited.any)
+	if len(all) == 0 {
+		return nil
+	}
+	l.takeAndRecover(ctx, actsOf(all))
+	return l.amended(all)
+}
+
+func actsOf(all []amendment) []*weir.Act {
+	acts := make([]*weir.Act, len(all))
+	for i := range all {
+		acts[i] = all[i].Act
+	}
+	return acts
+}
+
+// amended handles the outcomes of amendments.
+func (l *Layer) amended(all []amendment) error {
+	return l.conclude(actsOf(all), func(i int, reply *weir.Act) {
+		a := all[i]
+		l.ids.replyTo(a.of)
+		if undecided(reply) {
+			return
+		}
+		l.counts.reconciled.Add(1)
+		l.release(a.of, a.changes)
+		for j := range a.Charges {
+			l.reconciled(&a.Charges[j])
+		}
+	})
+}
+
+// conclude calls f with each act and its index once its outcome is known, which may be
+// later. It returns the errors of the acts.
+func (l *Layer) conclude(acts []*weir.Act, f func(i int, outcome *weir.Act)) error {
+	var failure error
+	for i, a := range acts {
+		failure = errors.Join(failure, a.Err)
+		var late weir.Pending
+		if !errors.As(a.Err, &late) {
+			f(i, a)
+			continue
+		}
+		l.reconciler.begin()
+		late.Then(func(reply *weir.Act) {
+			defer l.reconciler.end()
+			f(i, reply)
+			l.wake()
+		})
+	}
+	return failure
+}
+
+// Stop waits for late replies and reconciles what is outstanding, until ctx ends. The error
+// says how much the store has not recorded. Takes are still answered. Stop may be called
+// again.
+func (l *Layer) Stop(ctx context.Context) error {
+	r := &l.reconciler
+	select {
+	case <-r.waitIdle():
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	if !r.stopped {
+		r.stopped = true
+		close(r.stopping)
+	}
+	done := r.done
+	r.mu.Unlock()
+	defer context.AfterFunc(ctx, r.cancel)()
+	<-done
+	r.cancel()
+	r.mu.Lock()
+	awaited := r.awaited
+	r.mu.Unlock()
+	if n := l.outstanding.positive(l.now()) + l.ids.amendable() + l.refunds.len(); n > 0 || awaited > 0 {
+		return fmt.Errorf("weir: stop fallback: charges under %d keys and IDs are not recorded in the store, and %d replies are missing", n, awaited)
+	}
+	return nil
+}
