@@ -16,10 +16,11 @@ require (
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirlimit/weir v0.0.0
 	go.uber.org/ratelimit v0.3.1
-	golang.org/x/net v0.60.0
 	golang.org/x/time v0.16.0
 	google.golang.org/grpc v1.85.0
 )
+
+require golang.org/x/net v0.60.0 // indirect
 
 require (
 	github.com/benbjohnson/clock v1.3.0 // indirect

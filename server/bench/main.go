@@ -30,10 +30,7 @@ func main() {
 
 var errUsage = errors.New(`usage:
   bench run [flags]      measure; -help lists the flags
-  bench report [flags]   write the tables of a run into a document
-  bench rls [flags]      drive any rate limit service of Envoy's protocol
-  bench frames [flags]   drive one as fast as it answers, from bare HTTP/2 frames
-  bench http [flags]     drive any HTTP endpoint`)
+  bench report [flags]   write the tables of a run into a document`)
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -44,12 +41,6 @@ func command(ctx context.Context, args []string) error {
 		return run(ctx, args[1:])
 	case "report":
 		return report(args[1:])
-	case "rls":
-		return driveRLS(ctx, args[1:])
-	case "frames":
-		return driveFrames(ctx, args[1:])
-	case "http":
-		return driveHTTP(ctx, args[1:])
 	case "empty": // what run starts beside weir serve
 		return remote.ServeEmpty(ctx)
 	}

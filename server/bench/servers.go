@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/server/bench/contest"
 	"github.com/weirlimit/weir/server/bench/measure"
 	"github.com/weirlimit/weir/server/bench/remote"
-	"github.com/weirlimit/weir/server/internal/client"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // serverRules has a limit that nobody reaches and one that everybody does.
@@ -106,9 +106,9 @@ func startServers(ctx context.Context, folder string, redis *measure.Redis) (wei
 func server(name, transport, entry string, p *remote.Process) contest.Contestant {
 	return contest.Contestant{Name: name, Kind: contest.Redis, Open: func(e contest.Env) (contest.Limiter, error) {
 		if transport == "HTTP" {
-			return hosted{client.DialHTTP("http://"+p.Addrs["http"]+"/v1/auth?domain=bench&"+entry+"=", client.Options{Connections: e.Callers}), p}, nil
+			return hosted{loadtest.DialHTTP("http://"+p.Addrs["http"]+"/v1/auth?domain=bench&"+entry+"=", loadtest.ClientOptions{Connections: e.Callers}), p}, nil
 		}
-		l, err := client.DialRLS(p.Addrs["grpc"], client.Options{Domain: "bench", Entry: entry, Connections: 4})
+		l, err := loadtest.DialRLS(p.Addrs["grpc"], loadtest.ClientOptions{Domain: "bench", Entry: entry, Connections: 4})
 		return hosted{l, p}, err
 	}}
 }

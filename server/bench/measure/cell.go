@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weirlimit/weir/server/bench/contest"
-	"github.com/weirlimit/weir/server/internal/cputime"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // A Cell is one contestant in one scenario with so many callers, for a moment.
@@ -121,13 +121,13 @@ func (r Run) meter() (meter, error) {
 		}
 	}
 	if r.PID != 0 {
-		if m.server, err = cputime.Of(r.PID); err != nil {
+		if m.server, err = loadtest.CPUOf(r.PID); err != nil {
 			return m, fmt.Errorf("bench: cpu of process %d: %w", r.PID, err)
 		}
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	m.mallocs, m.cpu, m.at = mem.Mallocs, cputime.Own(), time.Now()
+	m.mallocs, m.cpu, m.at = mem.Mallocs, loadtest.OwnCPU(), time.Now()
 	return m, nil
 }
 

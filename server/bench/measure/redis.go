@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,14 @@ func StartRedis() (*Redis, error) {
 	}
 	r.Stop()
 	return nil, fmt.Errorf("bench: redis-server on port %d does not answer", port)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // Stop ends the server and removes its folder.

@@ -17,8 +17,6 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-
-	"github.com/weirlimit/weir/server/internal/frames"
 )
 
 // empty says yes to everything: what is left is the transport.
@@ -29,8 +27,8 @@ func (empty) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rlsv3.R
 	return &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK}, nil
 }
 
-// ServeEmpty serves empty handlers over gRPC, on grpc-go and on bare frames, and
-// HTTP on free ports until ctx ends, and prints their addresses as weir serve does.
+// ServeEmpty serves empty handlers over gRPC and HTTP on free ports until ctx ends. It
+// prints their addresses as weir serve does.
 func ServeEmpty(ctx context.Context) error {
 	rpc, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,40 +38,23 @@ func ServeEmpty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	framed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
 	service := grpc.NewServer()
 	rlsv3.RegisterRateLimitServiceServer(service, empty{})
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		ReadHeaderTimeout: time.Second,
 	}
-	bare, err := frames.New(frames.Options{Methods: map[string]frames.Handler{
-		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: func(c *frames.Call) {
-			// OverallCode: OK
-			c.Reply(append(c.Buffer(), 0x08, 0x01))
-		},
-	}})
-	if err != nil {
-		return err
-	}
-	failed := make(chan error, 3)
-	go func() { failed <- bare.Serve(framed) }()
+	failed := make(chan error, 2)
 	go func() { failed <- service.Serve(rpc) }()
 	go func() { failed <- server.Serve(web) }()
 	fmt.Println("http", web.Addr())
 	fmt.Println("grpc", rpc.Addr())
-	fmt.Println("frames", framed.Addr())
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
 	}
 	service.Stop()
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	return errors.Join(err, server.Close(), bare.Stop(stopping))
+	return errors.Join(err, server.Close())
 }
 
 // A Process is a server that the benchmark has started.

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/server/internal/cputime"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // What is promised of answers while a store is away.
@@ -127,7 +127,7 @@ func (o *outage) count() {
 		return n
 	}
 	busy := func() time.Duration {
-		d, err := cputime.Of(o.server.Pid())
+		d, err := loadtest.CPUOf(o.server.Pid())
 		if err != nil {
 			o.t.Error(err)
 		}

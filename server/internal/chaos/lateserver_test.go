@@ -25,7 +25,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/client"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 var lateProcesses = []lateness{
@@ -307,10 +307,10 @@ func (v verdict) frozen(t *testing.T, i *instance, times int, c *control) verdic
 func frozenRLS(t *testing.T, l layers) verdict {
 	t.Helper()
 	i := l.serve(t, testserver.StartRedis(t).Addr())
-	clients, limits := map[string]*client.RLS{}, maps.Clone(exactly)
+	clients, limits := map[string]loadtest.Client{}, maps.Clone(exactly)
 	delete(limits, "late_concurrency") // whose holders have no names here
 	for key := range limits {
-		c, err := client.DialRLS(i.grpc, client.Options{Connections: 4, Domain: "chaos", Entry: key})
+		c, err := loadtest.DialRLS(i.grpc, loadtest.ClientOptions{Connections: 4, Domain: "chaos", Entry: key})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/openloop"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 const (
@@ -66,8 +66,8 @@ func TestRollingRestart(t *testing.T) {
 	ctx, enough := context.WithCancel(t.Context())
 	heard := new(answered)
 	loads := []*load{
-		{Load: openloop.Load{Ask: asksRPC(t, conn, heard), Rate: size.rpcs}},
-		{Load: openloop.Load{Ask: asksHTTP(t, client, url), Rate: size.calls}},
+		{Load: loadtest.Load{Ask: asksRPC(t, conn, heard), Rate: size.rpcs}},
+		{Load: loadtest.Load{Ask: asksHTTP(t, client, url), Rate: size.calls}},
 	}
 	var running sync.WaitGroup
 	for _, l := range loads {
@@ -155,8 +155,8 @@ func (i *instance) profile(t *testing.T) int {
 
 // A load runs until it is told that it is enough.
 type load struct {
-	openloop.Load
-	report openloop.Report
+	loadtest.Load
+	report loadtest.Report
 }
 
 func (l *load) run(ctx context.Context, t *testing.T) {
@@ -189,9 +189,9 @@ func (a *answered) note(address string) {
 }
 
 // asksRPC asks as Envoy does. What is on its way is waited for also at the end.
-func asksRPC(t *testing.T, conn *grpc.ClientConn, heard *answered) func(context.Context, int) openloop.Outcome {
+func asksRPC(t *testing.T, conn *grpc.ClientConn, heard *answered) func(context.Context, int) loadtest.Outcome {
 	service := rlsv3.NewRateLimitServiceClient(conn)
-	return func(_ context.Context, i int) openloop.Outcome {
+	return func(_ context.Context, i int) loadtest.Outcome {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		var who peer.Peer
@@ -202,21 +202,21 @@ func asksRPC(t *testing.T, conn *grpc.ClientConn, heard *answered) func(context.
 		}, grpc.Peer(&who))
 		if err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 			t.Logf("rpc %d: %v %v", i, m, err)
-			return openloop.Failed
+			return loadtest.Failed
 		}
 		heard.note(who.Addr.String())
-		return openloop.Granted
+		return loadtest.Granted
 	}
 }
 
-func asksHTTP(t *testing.T, client *http.Client, url string) func(context.Context, int) openloop.Outcome {
-	return func(_ context.Context, i int) openloop.Outcome {
+func asksHTTP(t *testing.T, client *http.Client, url string) func(context.Context, int) loadtest.Outcome {
+	return func(_ context.Context, i int) loadtest.Outcome {
 		status, body, err := get(context.Background(), client, fmt.Sprintf("%s/v1/auth?domain=chaos&open=%d", url, i%100))
 		if err != nil || status != http.StatusNoContent {
 			t.Logf("call %d: %d %s %v", i, status, body, err)
-			return openloop.Failed
+			return loadtest.Failed
 		}
-		return openloop.Granted
+		return loadtest.Granted
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/openloop"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -41,7 +41,7 @@ func TestScriptLoss(t *testing.T) {
 				Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
 				Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
 			}))
-			load := openloop.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
+			load := loadtest.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
 			if *full {
 				load.Rate, load.Duration = 5000, 10*time.Second
 			}
@@ -61,25 +61,25 @@ func TestScriptLoss(t *testing.T) {
 }
 
 // asksKeys asks for one unit of one key of a thousand.
-func asksKeys(t *testing.T, taker weir.Taker) func(context.Context, int) openloop.Outcome {
+func asksKeys(t *testing.T, taker weir.Taker) func(context.Context, int) loadtest.Outcome {
 	plenty := limit(ledger)
-	return func(_ context.Context, i int) openloop.Outcome {
+	return func(_ context.Context, i int) loadtest.Outcome {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i%1000), Limit: plenty, Cost: 1})
 		taker.Take(context.Background(), []*weir.Act{a})
 		switch {
 		case a.Err != nil:
 			t.Log(a.Err)
-			return openloop.Failed
+			return loadtest.Failed
 		case a.Allowed():
-			return openloop.Granted
+			return loadtest.Granted
 		}
-		return openloop.Refused
+		return loadtest.Refused
 	}
 }
 
 // forgetScripts has all nodes forget while a load lasts, and returns what its callers
 // were told, how often that was, and how many texts came.
-func (w *world) forgetScripts(load *openloop.Load) (heard openloop.Report, flushes, texts int) {
+func (w *world) forgetScripts(load *loadtest.Load) (heard loadtest.Report, flushes, texts int) {
 	w.t.Helper()
 	var ended atomic.Bool
 	var flushing sync.WaitGroup

@@ -15,19 +15,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/openloop"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
-// The most that can be asked for: what lies beyond measures the machine.
-const (
-	mostBenchRate    = 1_000_000
-	mostBenchCallers = 10_000
-	mostBenchKeys    = 1_000_000_000
-)
+const maxBenchKeys = 1_000_000_000
 
 // benchFlags are the flags of weir bench.
 type benchFlags struct {
-	load openloop.Load
+	load loadtest.Load
 	keys int
 	json bool
 	aim  benchAim
@@ -37,26 +32,26 @@ func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Load a store or a server, and tell latencies and what a decision costs",
+		Short: "Load a store or a server, and measure latency and CPU time per decision",
 		Long: `Bench asks a store or a server for decisions at a steady rate, whether or not it
 answers in time. A latency counts from the instant at which a request was due, so
-that a target that stalls cannot hide how long its callers waited; how late this
-machine wakes up is part of it.
+that a target that stalls cannot hide how long its callers waited. It includes the
+delay with which this machine wakes up.
 
   --target memory             the store in memory, in this process
-  --target redis://HOST:PORT  a store in Redis, without a server before it; keys
-                              begin with weir-bench: and end by themselves
+  --target redis://HOST:PORT  a store in Redis, without a server in front of it;
+                              keys start with weir-bench: and expire
   --target http://HOST:PORT   the HTTP listener of a server, GET /v1/auth
   --target grpc://HOST:PORT   Envoy's rate limit service
   --target https://HOST:PORT, grpcs://HOST:PORT
                               the same over TLS, see --ca, --cert and --key
 
-Stores are asked under --limit, servers under their own rules, as --domain and
---entry with one of --keys values, drawn uniformly. A first request is not counted:
-where it fails the bench does not begin.
+A store applies --limit to each key. A server applies its own rules to --domain and
+--entry, with one of --keys values drawn uniformly. Bench starts with one request
+that is not counted; if it fails, bench stops.
 
-Exit codes: 0 all was answered, 1 it was interrupted or requests failed, 2 it could
-not begin.`,
+Exit codes: 0 all requests were answered, 1 requests failed or bench was interrupted,
+2 bench could not start.`,
 		Example: `  weir bench --rate 50000 --duration 5s
   weir bench --target redis://127.0.0.1:6379 --rate 5000 --keys 100000
   weir bench --target grpc://127.0.0.1:8081 --pid "$(pidof weir)"
@@ -65,21 +60,21 @@ not begin.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.aim.target, "target", "memory", "what to load: "+benchTargets)
-	flags.Float64Var(&f.load.Rate, "rate", 1000, "requests due a second")
-	flags.DurationVar(&f.load.Duration, "duration", 10*time.Second, "how long requests come")
-	flags.IntVar(&f.load.Callers, "callers", 256, "how many requests are under way at most; others wait, which counts")
-	flags.IntVar(&f.keys, "keys", 10_000, "how many keys there are")
-	flags.StringVar(&f.aim.limit, "limit", "1000/s", "of a store: the limit of each key")
-	flags.StringVar(&f.aim.domain, "domain", "demo", "of a server: the domain of the requests")
-	flags.StringVar(&f.aim.entry, "entry", "user", "of a server: the key of the entry whose values are the keys")
+	flags.StringVar(&f.aim.target, "target", "memory", "target to load: "+benchTargets)
+	flags.Float64Var(&f.load.Rate, "rate", 1000, "requests due per second")
+	flags.DurationVar(&f.load.Duration, "duration", 10*time.Second, "time during which requests are sent")
+	flags.IntVar(&f.load.Callers, "callers", 256, "maximum number of requests in flight; others wait, and their latency includes the wait")
+	flags.IntVar(&f.keys, "keys", 10_000, "number of keys")
+	flags.StringVar(&f.aim.limit, "limit", "1000/s", "for a store: limit of each key")
+	flags.StringVar(&f.aim.domain, "domain", "demo", "for a server: domain of the requests")
+	flags.StringVar(&f.aim.entry, "entry", "user", "for a server: descriptor entry whose values are the keys")
 	defineInsecureToken(flags, &f.aim.clear)
-	flags.StringVar(&f.aim.tokenFile, "token-file", "", "of a server: file with the token that it asks for")
-	flags.StringVar(&f.aim.tls.ca, "ca", "", "of a server over TLS: who signs its certificate, PEM (default: the system's)")
-	flags.StringVar(&f.aim.tls.cert, "cert", "", "of a server over TLS: certificate to show, PEM")
-	flags.StringVar(&f.aim.tls.key, "key", "", "of a server over TLS: the key to the certificate, PEM")
-	flags.IntVar(&f.aim.pid, "pid", 0, "of a server on this machine: its process, to tell what a decision costs there")
-	flags.BoolVar(&f.json, "json", false, "print the figures as JSON")
+	flags.StringVar(&f.aim.tokenFile, "token-file", "", "for a server: file with its token")
+	flags.StringVar(&f.aim.tls.ca, "ca", "", "for a server over TLS: CA certificates, PEM (default: the system's)")
+	flags.StringVar(&f.aim.tls.cert, "cert", "", "for a server over TLS: client certificate, PEM")
+	flags.StringVar(&f.aim.tls.key, "key", "", "for a server over TLS: key of the client certificate, PEM")
+	flags.IntVar(&f.aim.pid, "pid", 0, "for a server on this machine: its process ID, to report its CPU time per decision")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
 	mustComplete(cmd.RegisterFlagCompletionFunc("target", completeWords("memory", "redis://", "http://", "https://", "grpc://", "grpcs://")))
 	return cmd
 }
@@ -95,61 +90,56 @@ func (f *benchFlags) run(cmd *cobra.Command) error {
 	defer target.Close()
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if _, err := target.allow(ctx, keyOf(0)); err != nil {
+	if _, err := target.Allow(ctx, keyOf(0)); err != nil {
 		return fmt.Errorf("%s answers no request: %w", f.aim.name(), err)
 	}
 	line := newProgress(cmd.ErrOrStderr())
-	f.load.Progress = func(r openloop.Report) { line.show(func() string { return answered(&r) }) }
+	f.load.Progress = func(r loadtest.Report) { line.show(func() string { return benchProgress(&r) }) }
 	var failure atomic.Pointer[error]
-	f.load.Ask = func(_ context.Context, _ int) openloop.Outcome {
-		// What was sent is waited for, also when the bench is interrupted.
-		granted, err := target.allow(context.WithoutCancel(ctx), keyOf(rand.IntN(f.keys)))
+	f.load.Ask = func(_ context.Context, _ int) loadtest.Outcome {
+		// An interrupt does not cancel requests in flight.
+		granted, err := target.Allow(context.WithoutCancel(ctx), keyOf(rand.IntN(f.keys)))
 		switch {
 		case err != nil:
 			failure.CompareAndSwap(nil, &err)
-			return openloop.Failed
+			return loadtest.Failed
 		case granted:
-			return openloop.Granted
+			return loadtest.Granted
 		}
-		return openloop.Refused
+		return loadtest.Refused
 	}
-	before := target.spent(ctx)
+	before := target.cpu(ctx)
 	report, err := f.load.Run(ctx)
 	line.end()
 	if err != nil {
 		return err
 	}
-	if err := f.print(cmd.OutOrStdout(), &report, target.spent(context.WithoutCancel(ctx)).since(before)); err != nil {
+	if err := f.print(cmd.OutOrStdout(), f.report(&report, target.cpu(context.WithoutCancel(ctx)).since(before))); err != nil {
 		return err
 	}
 	return f.verdict(ctx, failure.Load())
 }
 
-// verdict says what was wrong with a bench that was made.
+// verdict returns an error for a bench with failed requests, or an interrupted one.
 func (f *benchFlags) verdict(ctx context.Context, failure *error) error {
 	switch {
 	case failure != nil:
 		return &problemsFound{fmt.Errorf("requests failed; the first: %w", *failure)}
 	case ctx.Err() != nil:
-		return &problemsFound{errors.New("interrupted; the figures are of what was asked until then")}
+		return &problemsFound{errors.New("interrupted; the figures cover the requests until then")}
 	}
 	return nil
 }
 
-// check refuses what cannot be measured, before anything is asked.
+// check validates the flags before any request is sent.
 func (f *benchFlags) check(cmd *cobra.Command) error {
-	switch {
-	case !(f.load.Rate > 0) || f.load.Rate > mostBenchRate:
-		return &weir.InvalidError{Field: "rate", Value: strconv.FormatFloat(f.load.Rate, 'g', -1, 64), Want: fmt.Sprintf("more than 0 and at most %d a second", mostBenchRate)}
-	case f.load.Duration <= 0 || f.load.Duration > 24*time.Hour:
-		return &weir.InvalidError{Field: "duration", Value: f.load.Duration.String(), Want: "more than 0 and at most 24h"}
-	case f.load.Callers < 1 || f.load.Callers > mostBenchCallers:
-		return &weir.InvalidError{Field: "callers", Value: strconv.Itoa(f.load.Callers), Want: fmt.Sprintf("1 … %d", mostBenchCallers)}
-	case f.keys < 1 || f.keys > mostBenchKeys:
-		return &weir.InvalidError{Field: "keys", Value: strconv.Itoa(f.keys), Want: fmt.Sprintf("1 … %d", mostBenchKeys)}
+	if err := f.load.Validate(); err != nil {
+		return err
+	}
+	if f.keys < 1 || f.keys > maxBenchKeys {
+		return &weir.InvalidError{Field: "keys", Value: strconv.Itoa(f.keys), Want: fmt.Sprintf("1 … %d", maxBenchKeys)}
 	}
 	return f.aim.check(cmd.Flags().Changed)
 }
 
-// keyOf is the n-th key.
 func keyOf(n int) string { return "k" + strconv.Itoa(n) }

@@ -1,117 +1,142 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/bits"
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/cputime"
-	"github.com/weirlimit/weir/server/internal/openloop"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
-// A cpuAccount is what processes have used of processors.
-type cpuAccount struct {
-	own, others time.Duration
-	told        bool // others is known
+// A benchReport has the figures of a bench, as --json prints them.
+type benchReport struct {
+	Target string `json:"target"`
+	// Domain and Entry describe a server's requests, Limit a store's.
+	Domain     string  `json:"domain,omitempty"`
+	Entry      string  `json:"entry,omitempty"`
+	Limit      string  `json:"limit,omitempty"`
+	Rate       float64 `json:"rate"` // requests per second
+	DurationMS int64   `json:"duration_ms"`
+	Callers    int     `json:"callers"`
+	Keys       int     `json:"keys"`
+
+	ElapsedMS int64 `json:"elapsed_ms"`
+	Requests  int   `json:"requests"`
+	Granted   int   `json:"granted"`
+	Refused   int   `json:"refused"`
+	Failed    int   `json:"failed"`
+	// The following fields are absent if there was no request.
+	LatencyNS   map[string]int64 `json:"latency_ns,omitempty"`
+	HistogramNS []bar            `json:"histogram_ns,omitempty"`
+	// CPUNS is the CPU time per decision: "own" in this process, "target" in the target's.
+	CPUNS map[string]int64 `json:"cpu_ns,omitempty"`
 }
 
-// spent is the account until now.
-func (t *benchTarget) spent(ctx context.Context) cpuAccount {
-	account := cpuAccount{own: cputime.Own()}
-	if t.others != nil {
-		account.others, account.told = t.others(ctx)
+// benchQuantiles are the latencies that a report has.
+var benchQuantiles = []struct {
+	name    string
+	percent float64
+}{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
+
+func (f *benchFlags) report(r *loadtest.Report, cpu cpuTimes) *benchReport {
+	n := r.Requests()
+	report := &benchReport{
+		Target: f.aim.name(), Limit: f.aim.limit,
+		Rate: f.load.Rate, DurationMS: f.load.Duration.Milliseconds(), Callers: f.load.Callers, Keys: f.keys,
+		ElapsedMS: r.Elapsed.Milliseconds(), Requests: n, Granted: r.Granted, Refused: r.Refused, Failed: r.Failed,
 	}
-	return account
+	if f.aim.isServer() {
+		report.Domain, report.Entry, report.Limit = f.aim.domain, f.aim.entry, ""
+	}
+	if n == 0 {
+		return report
+	}
+	report.HistogramNS, report.LatencyNS = bars(r), map[string]int64{}
+	for _, q := range benchQuantiles {
+		report.LatencyNS[q.name] = r.Latency.ValueAtQuantile(q.percent)
+	}
+	report.CPUNS = map[string]int64{"own": int64(cpu.own / time.Duration(n))}
+	if cpu.known {
+		report.CPUNS["target"] = int64(cpu.target / time.Duration(n))
+	}
+	return report
 }
 
-// since is what has come to an account.
-func (a cpuAccount) since(before cpuAccount) cpuAccount {
-	return cpuAccount{a.own - before.own, a.others - before.others, a.told && before.told}
+// print writes a report, as JSON or as text.
+func (f *benchFlags) print(w io.Writer, report *benchReport) error {
+	if f.json {
+		return marshal(w, report)
+	}
+	fmt.Fprintf(w, "target    %s\n", f.aim.described())
+	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, counted(f.load.Callers, "caller"), counted(f.keys, "key"))
+	seconds := float64(report.ElapsedMS) / 1000
+	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",
+		report.Requests, seconds, float64(report.Requests)/max(seconds, 0.001), report.Granted, report.Refused, report.Failed)
+	if report.Requests == 0 {
+		return nil
+	}
+	var latencies []string
+	for _, q := range benchQuantiles {
+		latencies = append(latencies, fmt.Sprint(q.name, " ", brief(report.LatencyNS[q.name])))
+	}
+	fmt.Fprintf(w, "latency   %s\n", strings.Join(latencies, ", "))
+	for _, b := range report.HistogramNS {
+		const width = 50
+		share := float64(b.Count) / float64(report.Requests)
+		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(b.Below), share*100, strings.Repeat("█", int(share*width+0.5)))
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(report.CPUNS["own"]))
+	if target, known := report.CPUNS["target"]; known {
+		where := "in the server"
+		if !f.aim.isServer() {
+			where = "in Redis, of all its clients"
+		}
+		fmt.Fprintf(w, "; %v %s", brief(target), where)
+	}
+	fmt.Fprintln(w)
+	return nil
 }
 
-// answered says how a load goes, on one line.
-func answered(r *openloop.Report) string {
+// benchProgress describes a load in flight on one line.
+func benchProgress(r *loadtest.Report) string {
+	at := func(percent float64) time.Duration { return brief(r.Latency.ValueAtQuantile(percent)) }
 	return fmt.Sprintf("%.1fs  %.0f/s  granted %d  refused %d  failed %d  p50 %v  p99 %v  max %v",
-		r.Elapsed.Seconds(), float64(r.Requests())/r.Elapsed.Seconds(), r.Granted, r.Refused, r.Failed,
-		quantile(r, 50), quantile(r, 99), quantile(r, 100))
+		r.Elapsed.Seconds(), float64(r.Requests())/r.Elapsed.Seconds(), r.Granted, r.Refused, r.Failed, at(50), at(99), at(100))
 }
 
-// quantile is the latency that so many percent of the requests do not exceed.
-func quantile(r *openloop.Report, percent float64) time.Duration {
-	return brief(time.Duration(r.Latency.ValueAtQuantile(percent)))
-}
-
-// brief rounds to three digits, which is what the histogram tells apart.
-func brief(d time.Duration) time.Duration {
-	unit := time.Duration(1)
+// brief rounds nanoseconds to three digits, the precision of the histogram.
+func brief(ns int64) time.Duration {
+	d, unit := time.Duration(ns), time.Duration(1)
 	for d/unit >= 1000 {
 		unit *= 10
 	}
 	return d.Round(unit)
 }
 
-// print tells the figures.
-func (f *benchFlags) print(w io.Writer, r *openloop.Report, cpu cpuAccount) error {
-	if f.json {
-		return marshal(w, f.figures(r, cpu))
-	}
-	fmt.Fprintf(w, "target    %s\n", f.aim.described())
-	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, counted(f.load.Callers, "caller"), counted(f.keys, "key"))
-	n := r.Requests()
-	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",
-		n, r.Elapsed.Seconds(), float64(n)/r.Elapsed.Seconds(), r.Granted, r.Refused, r.Failed)
-	if n == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "latency   p50 %v, p90 %v, p99 %v, p99.9 %v, p99.99 %v, max %v\n",
-		quantile(r, 50), quantile(r, 90), quantile(r, 99), quantile(r, 99.9), quantile(r, 99.99), quantile(r, 100))
-	printBars(w, r)
-	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(cpu.own/time.Duration(n)))
-	if cpu.told {
-		who := "in the server"
-		if !f.aim.isServer() {
-			who = "in Redis, of all its clients"
-		}
-		fmt.Fprintf(w, "; %v %s", brief(cpu.others/time.Duration(n)), who)
-	}
-	fmt.Fprintln(w)
-	return nil
-}
-
-// printBars draws the latencies, a line each time they double.
-func printBars(w io.Writer, r *openloop.Report) {
-	const width = 50
-	for _, b := range barsOf(r) {
-		share := float64(b.Count) / float64(r.Requests())
-		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(time.Duration(b.Below)), share*100, strings.Repeat("█", int(share*width+0.5)))
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
-	}
-}
-
-// A bar is how many latencies lie below a power of two, and not below the one before.
+// A bar counts the latencies below a power of two, and at or above the one before.
 type bar struct {
 	Below int64 `json:"below"` // ns
 	Count int64 `json:"count"`
 }
 
-// barsOf counts the latencies, from the shortest to the longest.
-func barsOf(r *openloop.Report) []bar {
-	bars := []bar{}
+// bars counts the latencies, shortest first. Bars between others may be empty.
+func bars(r *loadtest.Report) []bar {
+	all := []bar{}
 	for _, from := range r.Latency.Distribution() {
 		if from.Count == 0 {
 			continue
 		}
 		below := int64(1) << bits.Len64(uint64(from.To))
-		for n := len(bars); n > 0 && bars[n-1].Below < below/2; n++ {
-			bars = append(bars, bar{Below: 2 * bars[n-1].Below})
+		for n := len(all); n > 0 && all[n-1].Below < below/2; n++ {
+			all = append(all, bar{Below: 2 * all[n-1].Below})
 		}
-		if n := len(bars); n == 0 || bars[n-1].Below < below {
-			bars = append(bars, bar{Below: below})
+		if n := len(all); n == 0 || all[n-1].Below < below {
+			all = append(all, bar{Below: below})
 		}
-		bars[len(bars)-1].Count += from.Count
+		all[len(all)-1].Count += from.Count
 	}
-	return bars
+	return all
 }

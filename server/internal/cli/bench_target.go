@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"strconv"
@@ -15,44 +13,57 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/app"
-	"github.com/weirlimit/weir/server/internal/client"
-	"github.com/weirlimit/weir/server/internal/cputime"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/stack"
 )
 
 const (
-	// benchPatience is how long a server has for an answer.
-	benchPatience = 10 * time.Second
-	// benchConnections are those of gRPC, each of which carries many calls.
-	benchConnections = 4
+	benchTimeout     = 10 * time.Second // of a request
+	benchConnections = 4                // of gRPC; each carries many calls
 	benchPrefix      = "weir-bench:"
 )
 
-// benchTargets are what can be loaded.
 const benchTargets = "memory, redis://…, http://HOST:PORT, https://HOST:PORT, grpc://HOST:PORT or grpcs://HOST:PORT"
 
-// benchAim is what to load, and as whom.
+// benchAim has the flags that describe the target.
 type benchAim struct {
 	target, limit    string
 	domain, entry    string
 	tokenFile, token string
-	clear            bool // the token may go in plain text
+	clear            bool // the token may be sent in plain text
 	tls              clientTLS
 	pid              int
 
 	scheme string
 }
 
-// A benchTarget answers one key a call.
+// A benchTarget is a store or a server under load.
 type benchTarget struct {
-	io.Closer
-	allow func(ctx context.Context, key string) (granted bool, err error)
-	// others is what the target's own process has used of processors, false where
-	// nobody tells; nil where it has none of its own.
-	others func(ctx context.Context) (time.Duration, bool)
+	loadtest.Client
+	// targetCPU returns the CPU time of the target's process, or false if it is unknown.
+	// It is nil if the target is this process.
+	targetCPU func(ctx context.Context) (time.Duration, bool)
 }
 
-// check reads the target and refuses flags that mean nothing to it.
+// cpuTimes has the CPU time of this process, and of the target's if that is known.
+type cpuTimes struct {
+	own, target time.Duration
+	known       bool
+}
+
+func (t *benchTarget) cpu(ctx context.Context) cpuTimes {
+	times := cpuTimes{own: loadtest.OwnCPU()}
+	if t.targetCPU != nil {
+		times.target, times.known = t.targetCPU(ctx)
+	}
+	return times
+}
+
+func (c cpuTimes) since(before cpuTimes) cpuTimes {
+	return cpuTimes{c.own - before.own, c.target - before.target, c.known && before.known}
+}
+
+// check parses the target and rejects flags that do not apply to it.
 func (a *benchAim) check(given func(flag string) bool) error {
 	a.scheme, _, _ = strings.Cut(a.target, ":")
 	var foreign []string
@@ -93,21 +104,21 @@ func (a *benchAim) checkPID(given bool) error {
 	if !given {
 		return nil
 	}
-	if _, err := cputime.Of(a.pid); a.pid < 1 || err != nil {
+	if _, err := loadtest.CPUOf(a.pid); a.pid < 1 || err != nil {
 		return &weir.InvalidError{Field: "pid", Value: strconv.Itoa(a.pid), Want: "a process on this machine, which has to be Linux"}
 	}
 	return nil
 }
 
-// isServer reports whether a server is asked, under its own rules.
+// isServer reports whether the target is a server, which applies its own rules.
 func (a *benchAim) isServer() bool { return strings.HasPrefix(a.scheme, "http") || a.isRLS() }
 
 func (a *benchAim) isRLS() bool { return strings.HasPrefix(a.scheme, "grpc") }
 
-// secured reports whether it is asked over TLS.
+// secured reports whether the target uses TLS.
 func (a *benchAim) secured() bool { return a.scheme == "https" || a.scheme == "grpcs" }
 
-// name is what the target is called where a password must not be seen.
+// name returns the target without a password.
 func (a *benchAim) name() string {
 	u, err := url.Parse(a.target)
 	if err != nil || u.Host == "" {
@@ -116,7 +127,7 @@ func (a *benchAim) name() string {
 	return a.scheme + "://" + u.Host
 }
 
-// described is the target and what it is asked.
+// described returns the target and the limit or the rules that apply.
 func (a *benchAim) described() string {
 	if a.isServer() {
 		return fmt.Sprintf("%s, domain %s, entry %s", a.name(), plainly(a.domain), plainly(a.entry))
@@ -124,7 +135,7 @@ func (a *benchAim) described() string {
 	return fmt.Sprintf("%s, %s a key", a.name(), a.limit)
 }
 
-// open makes the target ready for so many callers. It may connect to nothing yet.
+// open returns the target for a number of callers. It need not connect yet.
 func (a *benchAim) open(callers int) (*benchTarget, error) {
 	if a.isServer() {
 		return a.openServer(callers)
@@ -138,30 +149,46 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 		return nil, err
 	}
 	if limit.Algorithm == weir.Concurrency {
-		return nil, &weir.InvalidError{Field: "limit", Value: strconv.Quote(a.limit), Want: "one that counts units: nobody would give places back"}
+		return nil, &weir.InvalidError{Field: "limit", Value: strconv.Quote(a.limit), Want: "one that counts units: nothing would release the slots"}
 	}
 	store, client, err := app.OpenStore(app.Options{Store: a.target, StorePrefix: benchPrefix})
 	if err != nil {
 		return nil, named("target", err)
 	}
-	t := &benchTarget{Closer: io.NopCloser(nil)}
 	if client != nil {
-		t.Closer, t.others = client, func(ctx context.Context) (time.Duration, bool) { return redisCPU(ctx, client) }
-		// As in a server, but for what it would answer without Redis.
+		// The layers of a server, without its fallback.
 		store = stack.New(store, stack.Options{AskAlways: true})
 	}
 	limiter, err := weir.NewLimiter(store, limit)
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return nil, err
 	}
-	t.allow = func(ctx context.Context, key string) (bool, error) {
-		d, err := limiter.Allow(ctx, key)
-		return d.Allowed(), err
+	t := &benchTarget{Client: storeClient{limiter, client}}
+	if client != nil {
+		t.targetCPU = func(ctx context.Context) (time.Duration, bool) { return redisCPU(ctx, client) }
 	}
 	return t, nil
 }
 
-// redisCPU is what Redis says of itself, where it may be asked.
+// A storeClient asks a store as if it were a server.
+type storeClient struct {
+	limiter *weir.Limiter
+	redis   redis.UniversalClient // nil for memory
+}
+
+func (s storeClient) Allow(ctx context.Context, key string) (bool, error) {
+	d, err := s.limiter.Allow(ctx, key)
+	return d.Allowed(), err
+}
+
+func (s storeClient) Close() error {
+	if s.redis == nil {
+		return nil
+	}
+	return s.redis.Close()
+}
+
+// redisCPU returns the CPU time that Redis reports, or false if the command is not allowed.
 func redisCPU(ctx context.Context, client redis.UniversalClient) (time.Duration, bool) {
 	text, err := client.Info(ctx, "cpu").Result()
 	if err != nil {
@@ -190,32 +217,22 @@ func (a *benchAim) openServer(callers int) (*benchTarget, error) {
 		a.token, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n")
 		a.token = strings.TrimSpace(a.token)
 	}
-	asks, err := a.dial(callers)
+	server, err := a.dial(callers)
 	if err != nil {
 		return nil, err
 	}
-	t := &benchTarget{Closer: asks, allow: func(ctx context.Context, key string) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, benchPatience)
-		defer cancel()
-		return asks.Allow(ctx, key)
-	}}
+	t := &benchTarget{Client: server}
 	if a.pid > 0 {
-		t.others = func(context.Context) (time.Duration, bool) {
-			used, err := cputime.Of(a.pid)
+		t.targetCPU = func(context.Context) (time.Duration, bool) {
+			used, err := loadtest.CPUOf(a.pid)
 			return used, err == nil
 		}
 	}
 	return t, nil
 }
 
-// asker is a client of a server.
-type asker interface {
-	io.Closer
-	Allow(ctx context.Context, key string) (bool, error)
-}
-
-func (a *benchAim) dial(callers int) (asker, error) {
-	o := client.Options{Domain: a.domain, Entry: a.entry, Connections: callers, Token: a.token}
+func (a *benchAim) dial(callers int) (loadtest.Client, error) {
+	o := loadtest.ClientOptions{Timeout: benchTimeout, Domain: a.domain, Entry: a.entry, Connections: callers, Token: a.token}
 	if a.secured() {
 		var err error
 		if o.TLS, err = a.tls.config(""); err != nil {
@@ -225,7 +242,7 @@ func (a *benchAim) dial(callers int) (asker, error) {
 	target := strings.TrimRight(a.target, "/")
 	if a.isRLS() {
 		o.Connections = benchConnections
-		return client.DialRLS(strings.TrimPrefix(target, a.scheme+"://"), o)
+		return loadtest.DialRLS(strings.TrimPrefix(target, a.scheme+"://"), o)
 	}
-	return client.DialHTTP(target+"/v1/auth?"+url.Values{"domain": {a.domain}}.Encode()+"&entry="+url.QueryEscape(a.entry+"="), o), nil
+	return loadtest.DialHTTP(target+"/v1/auth?"+url.Values{"domain": {a.domain}}.Encode()+"&entry="+url.QueryEscape(a.entry+"="), o), nil
 }

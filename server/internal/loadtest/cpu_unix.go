@@ -1,14 +1,14 @@
 //go:build unix
 
-package cputime
+package loadtest
 
 import (
 	"syscall"
 	"time"
 )
 
-// Own is what this process has used so far; 0 where the system does not tell.
-func Own() time.Duration {
+// OwnCPU returns the CPU time of this process, or 0 if the system does not report it.
+func OwnCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

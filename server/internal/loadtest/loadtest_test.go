@@ -1,4 +1,4 @@
-package openloop_test
+package loadtest_test
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/openloop"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 func TestEveryRequestIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	var seen [200]atomic.Int32
-	load := openloop.Load{Rate: 2000, Duration: 100 * time.Millisecond, Callers: 8}
-	load.Ask = func(_ context.Context, i int) openloop.Outcome {
+	load := loadtest.Load{Rate: 2000, Duration: 100 * time.Millisecond, Callers: 8}
+	load.Ask = func(_ context.Context, i int) loadtest.Outcome {
 		seen[i].Add(1)
-		return openloop.Outcome(i % 3)
+		return loadtest.Outcome(i % 3)
 	}
 	got, err := load.Run(t.Context())
 	if err != nil {
@@ -38,12 +38,12 @@ func TestEveryRequestIsAskedOnce(t *testing.T) {
 func TestStallCountsForAllThatWereDue(t *testing.T) {
 	t.Parallel()
 	const stall = 300 * time.Millisecond
-	load := openloop.Load{Rate: 1000, Duration: 200 * time.Millisecond, Callers: 1}
-	load.Ask = func(_ context.Context, i int) openloop.Outcome {
+	load := loadtest.Load{Rate: 1000, Duration: 200 * time.Millisecond, Callers: 1}
+	load.Ask = func(_ context.Context, i int) loadtest.Outcome {
 		if i == 0 {
 			time.Sleep(stall)
 		}
-		return openloop.Granted
+		return loadtest.Granted
 	}
 	got, err := load.Run(t.Context())
 	if err != nil {
@@ -58,8 +58,8 @@ func TestStallCountsForAllThatWereDue(t *testing.T) {
 func TestAnEndOfContextEndsTheLoad(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	load := openloop.Load{Rate: 10, Duration: time.Hour, Callers: 2}
-	load.Ask = func(context.Context, int) openloop.Outcome { cancel(); return openloop.Granted }
+	load := loadtest.Load{Rate: 10, Duration: time.Hour, Callers: 2}
+	load.Ask = func(context.Context, int) loadtest.Outcome { cancel(); return loadtest.Granted }
 	got, err := load.Run(ctx)
 	if err != nil || got.Requests() < 1 || got.Requests() > 2 {
 		t.Errorf("got %d requests, %v", got.Requests(), err)
@@ -68,7 +68,7 @@ func TestAnEndOfContextEndsTheLoad(t *testing.T) {
 
 func TestAbsurdLoads(t *testing.T) {
 	t.Parallel()
-	for field, load := range map[string]openloop.Load{
+	for field, load := range map[string]loadtest.Load{
 		"rate":     {Duration: time.Second, Callers: 1},
 		"duration": {Rate: 1, Callers: 1},
 		"callers":  {Rate: 1, Duration: time.Second},

@@ -1,5 +1,4 @@
-// Package cputime tells how long processes have had a processor.
-package cputime
+package loadtest
 
 import (
 	"fmt"
@@ -9,12 +8,12 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc/PID/stat: USER_HZ, which is 100 on every platform of
-// Linux that Go runs on.
+// tick is the unit of CPU time in /proc/PID/stat: USER_HZ, which is 100 on every Linux
+// platform that Go supports.
 const tick = time.Second / 100
 
-// Of is what another process has used so far, in steps of 10 ms. Linux alone tells.
-func Of(pid int) (time.Duration, error) {
+// CPUOf returns the CPU time of another process, in steps of 10 ms. It needs Linux.
+func CPUOf(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, err
