@@ -83,14 +83,14 @@ func (p *explainer) level(c rules.Choice) {
 	if c.Chosen == nil {
 		p.printf("  %s  nothing is for it; keys here: %s\n", entryText(c.Entry), listed(c.Keys))
 	} else {
-		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), place(c.Chosen.At), entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
+		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), c.Chosen.At, entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
 	}
 	for i, other := range c.Others {
 		if i == shownOthers {
 			p.printf("    and %d more\n", len(c.Others)-i)
 			break
 		}
-		p.printf("    not %s %s: %s\n", place(other.At), entryText(other.Entry), whyNot(c, other))
+		p.printf("    not %s %s: %s\n", other.At, entryText(other.Entry), whyNot(c, other))
 	}
 }
 
@@ -138,6 +138,9 @@ func (p *explainer) limit(a *rules.Applied) {
 		return
 	}
 	p.printf("  limit %s: %s\n", plainly(a.Limit.Name), limitText(a.Limit))
+	if a.Rule.Overlay != (config.Position{}) && !a.Rule.OnTrial {
+		p.printf("    overlay  %s changes it; the rule says %s\n", a.Rule.Overlay, a.Rule.Sent)
+	}
 	p.printf("    kind     %s\n", p.kind(a))
 	if !a.Rule.OnTrial {
 		p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))

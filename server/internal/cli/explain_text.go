@@ -7,7 +7,6 @@ import (
 	"unicode"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -81,10 +80,6 @@ func relative(l *weir.Limit) bool {
 		return false
 	}
 	return true
-}
-
-func place(at config.Position) string {
-	return fmt.Sprintf("%s:%d:%d", at.File, at.Line, at.Column)
 }
 
 // entryText is an entry as a request is written; one without value has no "=".

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,12 +16,10 @@ import (
 // cost more time or memory than a large honest one.
 const (
 	// MaxFileBytes is the size of the largest file.
-	MaxFileBytes = 1 << 20
+	MaxFileBytes = 8 << 20
 	// MaxDepth is how deep descriptors nest, and how many entries a
 	// request's descriptor may have.
 	MaxDepth = 16
-	// MaxRules is how many descriptors all files together may hold.
-	MaxRules = 10_000
 	// MaxTextBytes is the length of the longest domain, key, value or name.
 	MaxTextBytes = 1 << 10
 	// MaxProblems is how many mistakes of one file are listed.
@@ -28,18 +27,35 @@ const (
 
 	maxFiles = 1000
 	// maxBytes is the size of all files together, which are held at once.
-	maxBytes = 16 << 20
-	// maxNodes is how many YAML nodes are looked at, each as often as aliases
-	// repeat it: enough for MaxRules ordinary rules.
+	maxBytes = 32 << 20
+	// maxNodes is the number of YAML nodes that a small file may come to once its
+	// aliases are replaced. A larger file may have two for each of its bytes.
 	maxNodes = 400_000
 	// maxNesting is how deep metadata and merges nest.
 	maxNesting = 64
 )
 
-// A Position is a place in a rules file. Line and Column count from 1.
+// A Position is a place in a rules file. Line and Column count from 1. They are 0
+// for a rule that is not in a file: File then names its source and its place there.
 type Position struct {
 	File         string
 	Line, Column int
+}
+
+// String returns file:line:column, or the file alone where there is no line.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// line is the position without its column.
+func (p Position) line() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
 // A Domain is one rules file, or several that were merged.
@@ -47,6 +63,8 @@ type Domain struct {
 	At          Position
 	Name        string
 	Descriptors []*Descriptor // in file order
+
+	overlay Problems // lines of the overlay that fit a rule and cannot change it
 }
 
 // A Descriptor is one entry of a list of descriptors. In Key and Value each "*"
@@ -94,6 +112,10 @@ type RateLimit struct {
 	// it can still be given a name.
 	Limit          weir.Limit
 	OnStoreFailure StoreFailure
+	// Overlay is the place of the overlay's line that changed this limit; zero if
+	// none did. Sent is the limit as it was without that line.
+	Overlay Position
+	Sent    string
 	// Lease lets instances spend shares of the budget from memory.
 	Lease bool
 	// MaxKeys is how many keys an instance keeps apart; 0: any number.
@@ -143,7 +165,8 @@ func (f StoreFailure) String() string {
 // Parse reads one rules file from memory. The name stands in problems and
 // positions. The error is of type [Problems].
 func Parse(name string, text []byte) (*Domain, error) {
-	domain, problems, _ := parse(name, text)
+	p := &parser{file: name}
+	domain, problems := p.parse(text)
 	if len(problems) > 0 {
 		return nil, problems
 	}

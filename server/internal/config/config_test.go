@@ -114,7 +114,7 @@ func TestAllFiles(t *testing.T) {
 		{File: empty, What: "no rules file in this folder", Want: "at least one *.yaml or *.yml file"},
 		{File: b, Line: 2, Column: 1, What: `domain "d" again`, Want: "one file a domain; " + a + ":1 has it too"},
 		{File: c, Line: 1, Column: 1, What: "domain is empty", Want: "the name of the domain"},
-		{File: large, What: "the file is too large", Want: "at most 1048576 bytes"},
+		{File: large, What: "the file is too large", Want: "at most 8388608 bytes"},
 		{File: filepath.Join(dir, "e.yaml"), What: "no such file or directory", Want: "a file that can be read"},
 	}
 	if diff := cmp.Diff(error(want), err); diff != "" {

@@ -16,9 +16,9 @@ func (p *parser) descriptors(o object, above []string) []*Descriptor {
 		p.report(o.place("descriptors"), "descriptors nest too deep", fmt.Sprintf("at most %d levels", MaxDepth))
 		return nil
 	}
-	list := make([]*Descriptor, 0, min(len(items), MaxRules))
+	var list []*Descriptor
 	for _, item := range items {
-		if p.rules > MaxRules || p.exhausted() {
+		if p.exhausted() {
 			break
 		}
 		if d := p.descriptor(item, above); d != nil {
@@ -32,10 +32,6 @@ func (p *parser) descriptors(o object, above []string) []*Descriptor {
 func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	o, ok := p.object(n, inDescriptor)
 	if !ok {
-		return nil
-	}
-	if p.rules++; p.rules > MaxRules {
-		p.report(n, "too many descriptors", fmt.Sprintf("at most %d", MaxRules))
 		return nil
 	}
 	d := &Descriptor{
@@ -53,6 +49,7 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	if d.ShareThreshold && !strings.Contains(d.Key+d.Value, "*") {
 		p.report(o.place("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
 	}
+	p.path = append(p.path[:len(above)], entryPath(d))
 	d.Limits = p.limits(o)
 	d.Trial = p.trial(o, d)
 	d.Unenforced = p.unenforced(o, d)
@@ -72,10 +69,14 @@ func (p *parser) unique(list []*Descriptor) {
 			first[entry] = d
 			continue
 		}
+		other := before.At.File
+		if before.At.Line > 0 {
+			other = fmt.Sprintf("line %d", before.At.Line)
+		}
 		p.note(Problem{
-			Line: d.At.Line, Column: d.At.Column,
+			File: d.At.File, Line: d.At.Line, Column: d.At.Column,
 			What: entryText(d) + " again in the same list",
-			Want: fmt.Sprintf("each pair once; line %d has it too", before.At.Line),
+			Want: "each pair once; " + other + " has it too",
 		})
 	}
 }
@@ -125,7 +126,11 @@ func (p *parser) limits(o object) []RateLimit {
 	for _, n := range nodes {
 		if l, ok := p.object(n, inLimit); ok {
 			objects = append(objects, l)
-			limits = append(limits, p.limit(l, len(several) > 0))
+			if limit, ok := p.overlaid(l); ok && len(nodes) == 1 {
+				limits = append(limits, limit)
+			} else {
+				limits = append(limits, p.limit(l, len(several) > 0))
+			}
 		}
 	}
 	p.names(limits, objects)

@@ -23,7 +23,6 @@ type loader struct {
 	seen     map[string]bool
 	loaded   []*Domain
 	domains  map[string]*Domain
-	rules    int
 	problems Problems
 }
 
@@ -150,8 +149,12 @@ func (l *loader) load(name string, t text) {
 		l.fail(name, t.reason, "a file that can be read")
 		return
 	}
-	domain, problems, rules := parse(name, []byte(t.content))
-	l.rules += rules
+	p := &parser{file: name, overlay: l.source.Overlay}
+	l.take(p.parse([]byte(t.content)))
+}
+
+// take accepts a domain, unless it has mistakes.
+func (l *loader) take(domain *Domain, problems Problems) {
 	l.problems = append(l.problems, problems...)
 	if len(problems) == 0 {
 		l.accept(domain)
@@ -183,6 +186,7 @@ func (l *loader) merge(first, d *Domain) {
 		}
 	}
 	first.Descriptors = append(first.Descriptors, d.Descriptors...)
+	first.overlay = append(first.overlay, d.overlay...)
 }
 
 // again notes what another file has already.
@@ -190,7 +194,7 @@ func (l *loader) again(at Position, what, want string, first Position) {
 	l.problems = append(l.problems, Problem{
 		File: at.File, Line: at.Line, Column: at.Column,
 		What: what,
-		Want: fmt.Sprintf("%s; %s:%d has it too", want, first.File, first.Line),
+		Want: fmt.Sprintf("%s; %s has it too", want, first.line()),
 	})
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,20 +18,48 @@ type parser struct {
 	problems Problems
 	told     map[Problem]bool
 	nodes    int
-	rules    int
+	most     int // nodes that may be visited; 0: maxNodes
+	// place describes the node that has a line, for rules that are not in a file;
+	// nil for those that are.
+	place   func(line int) string
+	overlay *Overlay // nil for none
+	refused Problems // lines of the overlay that fit a rule and cannot change it
+	// name and path are the domain and the descriptors on the way to the one that is
+	// read, for the overlay.
+	name string
+	path []string
 }
 
-// parse returns the file's domain, its mistakes and how many rules it holds.
-func parse(file string, text []byte) (*Domain, Problems, int) {
-	p := &parser{file: file, told: map[Problem]bool{}}
-	var domain *Domain
+// parse returns the domain in a file's text, and its mistakes.
+func (p *parser) parse(text []byte) (*Domain, Problems) {
 	if len(text) > MaxFileBytes {
 		p.note(Problem{What: "the file is too large", Want: fmt.Sprintf("at most %d bytes", MaxFileBytes)})
-	} else if root, ok := p.document(text); ok {
-		domain = p.domain(root)
+		return nil, p.problems
 	}
+	p.most = max(maxNodes, 2*len(text))
+	root, ok := p.document(text)
+	if !ok {
+		return nil, p.problems
+	}
+	return p.read(root)
+}
+
+// read returns the domain that a node holds, and its mistakes in the order of their
+// places.
+func (p *parser) read(root *yaml.Node) (*Domain, Problems) {
+	domain := p.domain(root)
 	p.problems.sort()
-	return domain, p.problems, p.rules
+	if p.place == nil {
+		return domain, p.problems
+	}
+	for i := range p.problems {
+		at := &p.problems[i]
+		if at.Line > 0 {
+			at.File += " " + p.place(at.Line)
+			at.Line, at.Column = 0, 0
+		}
+	}
+	return domain, p.problems
 }
 
 // document returns the root of the file's only document; nil if it is empty.
@@ -104,7 +133,10 @@ func (p *parser) suggest(n *yaml.Node, what, want, suggestion string) {
 
 // note keeps a mistake, once however often aliases repeat its place.
 func (p *parser) note(problem Problem) {
-	problem.File = p.file
+	problem.File = cmp.Or(problem.File, p.file)
+	if p.told == nil {
+		p.told = map[Problem]bool{}
+	}
 	if p.told[problem] || len(p.problems) > MaxProblems {
 		return
 	}
@@ -117,7 +149,7 @@ func (p *parser) note(problem Problem) {
 
 // exhausted reports whether the walk has done all the work that a file is worth.
 func (p *parser) exhausted() bool {
-	return p.nodes > maxNodes || len(p.problems) > MaxProblems
+	return p.nodes > cmp.Or(p.most, maxNodes) || len(p.problems) > MaxProblems
 }
 
 // visit returns what a node stands for, nil for nothing: an absent or null node,
@@ -126,8 +158,8 @@ func (p *parser) visit(n *yaml.Node) *yaml.Node {
 	if n == nil || p.exhausted() {
 		return nil
 	}
-	if p.nodes++; p.nodes > maxNodes {
-		p.report(n, "the file is too large once its aliases are replaced", fmt.Sprintf("at most %d nodes", maxNodes))
+	if p.nodes++; p.exhausted() {
+		p.report(n, "the file is too large once its aliases are replaced", fmt.Sprintf("at most %d nodes", cmp.Or(p.most, maxNodes)))
 		return nil
 	}
 	if n.Kind == yaml.AliasNode {
@@ -155,7 +187,12 @@ func kind(n *yaml.Node) string {
 	}
 }
 
-func (p *parser) position(n *yaml.Node) Position { return Position{p.file, n.Line, n.Column} }
+func (p *parser) position(n *yaml.Node) Position {
+	if p.place != nil {
+		return Position{File: p.file + " " + p.place(n.Line)}
+	}
+	return Position{p.file, n.Line, n.Column}
+}
 
 func (p *parser) domain(root *yaml.Node) *Domain {
 	if root == nil {
@@ -168,7 +205,9 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	}
 	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.place("domain"))}
 	p.required(o, "domain", d.Name, "the name of the domain")
+	p.name = d.Name
 	d.Descriptors = p.descriptors(o, nil)
+	d.overlay = p.refused
 	return d
 }
 

@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -21,6 +20,8 @@ type Source struct {
 	// Merge lets several files name one domain, whose top-level entries are then
 	// those of all of them; no key and value may stand in two.
 	Merge bool
+	// Overlay changes limits as they are read. Nil: it changes none.
+	Overlay *Overlay
 }
 
 // Files says which files of a folder are rules files.
@@ -92,10 +93,7 @@ func (s Source) Load() ([]*Domain, error) { return s.Read().Domains() }
 func (r *Reading) Domains() ([]*Domain, error) {
 	l := &loader{source: r.found.source, domains: map[string]*Domain{}, problems: slices.Clone(r.found.problems)}
 	for i, f := range r.found.files {
-		if l.load(f.name, r.found.texts[i]); l.rules > MaxRules {
-			l.fail(f.name, "too many rules", fmt.Sprintf("at most %d descriptors in all files together", MaxRules))
-			break
-		}
+		l.load(f.name, r.found.texts[i])
 	}
 	if len(l.problems) > 0 {
 		return nil, l.problems

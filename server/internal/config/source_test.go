@@ -210,10 +210,10 @@ func TestFingerprint(t *testing.T) {
 func TestFilesTogether(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
-	for n := range 17 {
+	for n := range 5 {
 		files[string(rune('a'+n))+".yaml"] = "domain: " + string(rune('a'+n)) + "\n#" + strings.Repeat("x", config.MaxFileBytes-100)
 	}
-	if _, err := config.Load(put(t, files)); err == nil || !strings.Contains(err.Error(), "q.yaml: the files are too large; want at most 16777216 bytes") {
+	if _, err := config.Load(put(t, files)); err == nil || !strings.Contains(err.Error(), "e.yaml: the files are too large; want at most 33554432 bytes") {
 		t.Errorf("got %v", err)
 	}
 }

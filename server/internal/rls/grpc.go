@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // Register puts the service on a gRPC server, which needs [ServerOption]. Its
@@ -76,6 +77,9 @@ func statusOf(err error) error {
 	}
 	if errors.Is(err, admission.ErrFull) {
 		return status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
+	}
+	if errors.Is(err, rules.ErrNotLoaded) {
+		return status.Error(codes.Unavailable, err.Error())
 	}
 	if !isInvalid(err) {
 		return status.Error(codes.Unavailable, "the store reached no decision"+classOf(err))

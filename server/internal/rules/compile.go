@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ type Set struct {
 	watched map[*weir.Limit]*Rule
 	keys    map[*weir.Limit]keyBudget
 	bounded bool // some rule says how many keys it has
+	missing bool // there are no rules yet
 	onFail  failures
 }
 
@@ -56,6 +58,13 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	}
 	return s, nil
 }
+
+// ErrNotLoaded is the error of requests before the first rules have arrived.
+var ErrNotLoaded = errors.New("no rate limit configuration loaded")
+
+// NotLoaded returns the set to use until the first rules arrive. It answers every
+// request with [ErrNotLoaded], so that the caller's own policy decides.
+func NotLoaded() *Set { return &Set{missing: true} }
 
 // note notes which of the rule's limits may be spent from memory, and which only
 // watch.
@@ -152,6 +161,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 	}
 	if len(d.Limits) == 1 {
 		r.Name = d.Limits[0].Name
+		r.Overlay, r.Sent = d.Limits[0].Overlay, d.Limits[0].Sent
 	}
 	for i := range d.Limits {
 		if err := r.add(&d.Limits[i], i+1, path, len(d.Limits)); err != nil {

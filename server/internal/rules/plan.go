@@ -20,6 +20,9 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
+	if s.missing {
+		return nil, ErrNotLoaded
+	}
 	b := newBuilder(req)
 	if req.ID == "" && req.Hold > 0 {
 		b.plan.ID = rand.Text()

@@ -104,6 +104,10 @@ type Rule struct {
 	DetailedMetric, ValueToMetric bool
 	// Levels say of each of the Entries what its descriptor asks of metrics.
 	Levels []Level
+	// Overlay is the place of the overlay's line that changed the rule; zero if none
+	// did. Sent is the limit without that line.
+	Overlay config.Position
+	Sent    string
 	// Metadata is what the file says about the rule; not to be changed.
 	Metadata map[string]any
 

@@ -1,0 +1,243 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// An Overlay adds Weir's own keys to limits that name no algorithm: an algorithm, a
+// burst, a time zone. It is for rules whose source cannot express them. It is
+// immutable and safe for concurrent use.
+type Overlay struct {
+	file  string
+	lines []overlayLine
+}
+
+// An overlayLine changes the limits of the rules that it fits.
+type overlayLine struct {
+	at           Position
+	domain, path string // patterns; empty for any
+	unit         string // empty for any
+	fields       map[string]field
+}
+
+var (
+	inOverlayFile = newScope("in the overlay", "overlay",
+		"Changes rules that are not in a file.",
+		property{name: "overlay", form: asMaps, of: "line", required: true, doc: "The lines. The first one that fits a rule counts."},
+	)
+	inOverlay = newScope("in a line of the overlay", "line",
+		"Changes the rules that it fits.",
+		append([]property{
+			{name: "domain", absent: "any", doc: "The domain of the rules. Each * stands for any text."},
+			{name: "path", absent: "any", doc: "The keys and values on the way to the rules, as user=premium,path=/login. Each * stands for any text."},
+			{name: "unit", form: asWord, words: unitNames, absent: "any", doc: "The unit of the rules."},
+		}, overlayKeys()...)...,
+	)
+)
+
+// overlayKeys are the keys of a limit that a line can add.
+func overlayKeys() []property {
+	return slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool { return !k.ours && k.name != "algorithm" })
+}
+
+// LoadOverlay reads an overlay from a file. The error is of type [Problems].
+func LoadOverlay(file string) (*Overlay, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, Problems{{File: file, What: reason(err), Want: "a file that can be read"}}
+	}
+	return ParseOverlay(file, text)
+}
+
+// ParseOverlay is LoadOverlay for a file in memory. The name stands in problems and
+// positions.
+func ParseOverlay(name string, text []byte) (*Overlay, error) {
+	p := &parser{file: name, most: max(maxNodes, 2*len(text))}
+	overlay := &Overlay{file: name}
+	root, ok := p.document(text)
+	if ok && root == nil {
+		p.note(Problem{Line: 1, Column: 1, What: "the file is empty", Want: "overlay and a list of lines"})
+	} else if ok {
+		if o, ok := p.object(root, inOverlayFile); ok {
+			for _, item := range p.items(o, "overlay") {
+				overlay.lines = append(overlay.lines, p.overlayLine(item))
+			}
+		}
+	}
+	if p.problems.sort(); len(p.problems) > 0 {
+		return nil, p.problems
+	}
+	return overlay, nil
+}
+
+// overlayLine reads a line and checks it against a limit that every algorithm takes.
+func (p *parser) overlayLine(n *yaml.Node) overlayLine {
+	o, ok := p.object(n, inOverlay)
+	if !ok {
+		return overlayLine{}
+	}
+	line := overlayLine{at: p.position(o.node), domain: p.text(o, "domain"), path: p.text(o, "path")}
+	if p.get(o, "unit") != nil {
+		line.unit, _ = p.unit(o)
+	}
+	if !o.has("algorithm") {
+		p.report(o.node, "a line without algorithm", "an algorithm: "+oneOf(algorithms()))
+		return line
+	}
+	line.fields = maps.Clone(o.fields)
+	for _, key := range []string{"domain", "path", "unit"} {
+		delete(line.fields, key)
+	}
+	p.limit(line.onto(object{o.node, map[string]field{
+		"requests_per_unit": fieldAt(o.node, "requests_per_unit", "1"), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
+	}}), false)
+	return line
+}
+
+// fieldAt is a field that stands where a node does.
+func fieldAt(n *yaml.Node, key, value string) field {
+	scalar := func(text string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: n.Line, Column: n.Column}
+	}
+	return field{scalar(key), scalar(value)}
+}
+
+// onto returns a limit with the keys that the line adds.
+func (l *overlayLine) onto(o object) object {
+	changed := object{o.node, maps.Clone(o.fields)}
+	maps.Copy(changed.fields, l.fields)
+	if changed.has("period") {
+		delete(changed.fields, "unit")
+	}
+	return changed
+}
+
+// overlaid returns the limit of an object as the first fitting line of the overlay
+// changes it; false if it stays as it is. A line that would make the limit invalid
+// leaves it alone and is noted.
+func (p *parser) overlaid(o object) (RateLimit, bool) {
+	line := p.overlay.line(p.name, strings.Join(p.path, ","), o, p)
+	if line == nil {
+		return RateLimit{}, false
+	}
+	trial := &parser{file: p.file, place: p.place}
+	limit := trial.limit(line.onto(o), false)
+	if len(trial.problems) > 0 {
+		mistake := trial.problems[0]
+		p.refuse(Problem{
+			File: line.at.File, Line: line.at.Line, Column: line.at.Column,
+			What: fmt.Sprintf("the rule %s of domain %s cannot have this: %s", strings.Join(p.path, ","), quote(p.name), mistake.What), Want: mistake.Want,
+		})
+		return RateLimit{}, false
+	}
+	limit.Overlay = line.at
+	limit.Sent = fmt.Sprintf("%d per %s", p.number(o, "requests_per_unit"), strings.ToLower(p.get(o, "unit").Value))
+	return limit, true
+}
+
+// refuse notes a line of the overlay that fits a rule and cannot change it.
+func (p *parser) refuse(problem Problem) {
+	if len(p.refused) < MaxProblems {
+		p.refused = append(p.refused, problem)
+	}
+}
+
+// line returns the first line that fits a limit; nil for none, and for limits that
+// name an algorithm or are none.
+func (o *Overlay) line(domain, path string, limit object, p *parser) *overlayLine {
+	unit := p.scalarOf(limit, "unit")
+	if o == nil || limit.has("algorithm") || unit == "" || !plainFalse(p.scalarOf(limit, "unlimited")) {
+		return nil
+	}
+	for i := range o.lines {
+		l := &o.lines[i]
+		if fitsPattern(l.domain, domain) && fitsPattern(l.path, path) && (l.unit == "" || strings.EqualFold(l.unit, unit)) {
+			return l
+		}
+	}
+	return nil
+}
+
+// scalarOf is the text of a key's scalar, or empty.
+func (p *parser) scalarOf(o object, key string) string {
+	if n := p.get(o, key); n != nil && n.Kind == yaml.ScalarNode {
+		return n.Value
+	}
+	return ""
+}
+
+func plainFalse(word string) bool { return word == "" || !truths[strings.ToLower(word)] }
+
+// fitsPattern reports whether a pattern fits a text. An empty pattern fits any.
+func fitsPattern(pattern, text string) bool {
+	if pattern == "" {
+		return true
+	}
+	pieces := strings.Split(pattern, "*")
+	last := len(pieces) - 1
+	if last == 0 {
+		return pattern == text
+	}
+	rest, ok := strings.CutPrefix(text, pieces[0])
+	if ok {
+		rest, ok = strings.CutSuffix(rest, pieces[last])
+	}
+	for _, piece := range pieces[1:last] {
+		if ok {
+			_, rest, ok = strings.Cut(rest, piece)
+		}
+	}
+	return ok
+}
+
+// entryPath is a descriptor's entry in the path that lines of the overlay fit.
+func entryPath(d *Descriptor) string {
+	if d.Value == "" {
+		return d.Key
+	}
+	return d.Key + "=" + d.Value
+}
+
+// Check returns what keeps lines of the overlay from changing the domains that were
+// read with it: lines that fit no rule, and lines that a rule cannot have. The error
+// is of type [Problems], or nil.
+func (o *Overlay) Check(domains []*Domain) error {
+	if o == nil {
+		return nil
+	}
+	used := map[Position]bool{}
+	var problems Problems
+	for _, d := range domains {
+		markOverlay(d.Descriptors, used)
+		problems = append(problems, d.overlay...)
+	}
+	for _, p := range problems {
+		used[Position{p.File, p.Line, p.Column}] = true
+	}
+	for i := range o.lines {
+		if at := o.lines[i].at; !used[at] {
+			problems = append(problems, Problem{File: at.File, Line: at.Line, Column: at.Column, What: "the line fits no rule", Want: "the domain and path of a rule without algorithm"})
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	problems.sort()
+	return problems
+}
+
+func markOverlay(list []*Descriptor, used map[Position]bool) {
+	for _, d := range list {
+		for i := range d.Limits {
+			used[d.Limits[i].Overlay] = true
+		}
+		markOverlay(d.Descriptors, used)
+	}
+}

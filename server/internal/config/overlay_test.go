@@ -1,0 +1,145 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+const overlaidRules = `
+domain: default/eg/http
+descriptors:
+  - key: route
+    value: a
+    descriptors:
+      - {key: rule-0-match-0, value: x, rate_limit: {unit: MINUTE, requests_per_unit: 100}}
+      - {key: rule-1-match-0, value: x, rate_limit: {unit: month, requests_per_unit: 1000}}
+      - {key: free, rate_limit: {unlimited: true}}
+      - {key: ours, rate_limit: {unit: minute, requests_per_unit: 7, algorithm: sliding_log}}
+  - {key: other, rate_limit: {unit: second, requests_per_unit: 5}}
+`
+
+// resource is a text of YAML as a domain that is in no file.
+func resource(t *testing.T, text string) config.Resource {
+	t.Helper()
+	var document yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		t.Fatal(err)
+	}
+	return config.Resource{Name: "source", Root: document.Content[0], Place: func(line int) string { return "line " + string(rune('0'+line%10)) }}
+}
+
+func overlay(t *testing.T, text string) *config.Overlay {
+	t.Helper()
+	o, err := config.ParseOverlay("o.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestOverlayChangesLimits(t *testing.T) {
+	t.Parallel()
+	o := overlay(t, `overlay:
+  - {domain: "*/eg/*", path: "route=a,rule-*-match-*", unit: minute, algorithm: gcra, burst: 20, lease: true}
+  - {domain: "*/eg/*", unit: month, algorithm: fixed_window, time_zone: Europe/Paris, anchor_day: 5, on_store_failure: deny}
+  - {path: other, algorithm: sliding_log, period: 10s}
+`)
+	domains, err := config.Resources([]config.Resource{resource(t, overlaidRules)}, false, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Check(domains); err != nil {
+		t.Error(err)
+	}
+	nested := domains[0].Descriptors[0].Descriptors
+	got := []config.RateLimit{nested[0].Limits[0], nested[1].Limits[0], nested[2].Limits[0], nested[3].Limits[0], domains[0].Descriptors[1].Limits[0]}
+	at := func(line int) config.Position { return config.Position{File: "o.yaml", Line: line, Column: 5} }
+	want := []config.RateLimit{
+		{Grouped: true, Lease: true, Unit: "minute", Overlay: at(2), Sent: "100 per minute", Limit: weir.Limit{Algorithm: weir.GCRA, Count: 100, Burst: 20, Period: time.Minute}},
+		{
+			Grouped: true, Unit: "month", OnStoreFailure: config.FailDeny, Overlay: at(3), Sent: "1000 per month",
+			Limit: weir.Limit{Algorithm: weir.FixedWindow, Count: 1000, Period: 720 * time.Hour, TimeZone: "Europe/Paris", AnchorDay: 5},
+		},
+		{Unlimited: true},
+		{Grouped: true, Unit: "minute", Limit: weir.Limit{Algorithm: weir.SlidingLog, Count: 7, Period: time.Minute}},
+		{Grouped: true, Overlay: at(4), Sent: "5 per second", Limit: weir.Limit{Algorithm: weir.SlidingLog, Count: 5, Period: 10 * time.Second}},
+	}
+	for i := range got {
+		got[i].At = config.Position{}
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(weir.Limit{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestOverlayCheck: a line that fits nothing is named, and one that a rule cannot have
+// leaves the rule as it was sent.
+func TestOverlayCheck(t *testing.T) {
+	t.Parallel()
+	o := overlay(t, `overlay:
+  - {domain: nowhere, algorithm: gcra}
+  - {unit: month, algorithm: sliding_log}
+  - {path: "*-0=x", algorithm: fixed_window, time_zone: UTC}
+  - {algorithm: gcra}
+`)
+	domains, err := config.Resources([]config.Resource{resource(t, overlaidRules)}, false, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := domains[0].Descriptors[0].Descriptors[0].Limits[0]
+	if first.Grouped || first.Overlay != (config.Position{}) {
+		t.Errorf("a wrong line changed %+v", first)
+	}
+	err = o.Check(domains)
+	if err == nil {
+		t.Fatal("no mistake was told")
+	}
+	want := `o.yaml:2:5: the line fits no rule; want the domain and path of a rule without algorithm
+o.yaml:4:5: the rule route=a,rule-0-match-0=x of domain "default/eg/http" cannot have this: unit is "MINUTE"; want day, week, month or year beside time_zone`
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOverlayMistakes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                             "o.yaml:1:1: the file is empty",
+		"overlays: []":                 `did you mean "overlay"?`,
+		"overlay: [{domain: a}]":       "o.yaml:1:11: a line without algorithm",
+		"overlay: [{algorithm: grca}]": `did you mean "gcra"?`,
+		"overlay: [{algorithm: gcra, requests_per_unit: 5}]":                 `"requests_per_unit" stands in a line of the overlay`,
+		"overlay: [{algorithm: sliding_log, burst: 2}]":                      "o.yaml:1:43: burst is 2",
+		"overlay: [{algorithm: fixed_window, time_zone: Nowhere/At_All}]":    "time_zone is",
+		"overlay: [{algorithm: fixed_window, time_zone: UTC, unit: minute}]": "o.yaml:1:11: unit is",
+		"overlay: [{algorithm: gcra, unit: fortnight}]":                      `unit is "fortnight"`,
+	} {
+		if _, err := config.ParseOverlay("o.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestResourceProblems: the place of a mistake is that of the resource.
+func TestResourceProblems(t *testing.T) {
+	t.Parallel()
+	_, err := config.Resources([]config.Resource{
+		resource(t, "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: fortnight, requests_per_unit: 1}}\n  - {key: a}\n"),
+		resource(t, "domain: e\ndescriptors: [{key: a}]\n"),
+		resource(t, "domain: e\n"),
+	}, false, nil)
+	want := `source line 4: key "a" without value again in the same list; want each pair once; source line 3 has it too
+source line 3: unit is "fortnight"; want one of second, minute, hour, day, week, month, year
+source line 1: domain "e" again; want one file a domain; source line 1 has it too`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v, want\n%s", err, want)
+	}
+}
