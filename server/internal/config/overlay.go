@@ -127,7 +127,7 @@ func (p *parser) overlaid(o object) (RateLimit, bool) {
 	if line == nil {
 		return RateLimit{}, false
 	}
-	trial := &parser{file: p.file, place: p.place}
+	trial := &parser{file: p.file, pathOf: p.pathOf}
 	limit := trial.limit(line.onto(o), false)
 	if len(trial.problems) > 0 {
 		mistake := trial.problems[0]

@@ -33,7 +33,7 @@ func resource(t *testing.T, text string) config.Resource {
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		t.Fatal(err)
 	}
-	return config.Resource{Name: "source", Root: document.Content[0], Place: func(line int) string { return "line " + string(rune('0'+line%10)) }}
+	return config.Resource{Name: "source", Root: document.Content[0], Path: func(line int) string { return "line " + string(rune('0'+line%10)) }}
 }
 
 func overlay(t *testing.T, text string) *config.Overlay {

@@ -19,9 +19,9 @@ type parser struct {
 	told     map[Problem]bool
 	nodes    int
 	most     int // nodes that may be visited; 0: maxNodes
-	// place describes the node that has a line, for rules that are not in a file;
+	// pathOf describes the node that has a line, for rules that are not in a file;
 	// nil for those that are.
-	place   func(line int) string
+	pathOf  func(line int) string
 	overlay *Overlay // nil for none
 	refused Problems // lines of the overlay that fit a rule and cannot change it
 	// name and path are the domain and the descriptors on the way to the one that is
@@ -49,13 +49,13 @@ func (p *parser) parse(text []byte) (*Domain, Problems) {
 func (p *parser) read(root *yaml.Node) (*Domain, Problems) {
 	domain := p.domain(root)
 	p.problems.sort()
-	if p.place == nil {
+	if p.pathOf == nil {
 		return domain, p.problems
 	}
 	for i := range p.problems {
 		at := &p.problems[i]
 		if at.Line > 0 {
-			at.File += " " + p.place(at.Line)
+			at.File += " " + p.pathOf(at.Line)
 			at.Line, at.Column = 0, 0
 		}
 	}
@@ -188,8 +188,8 @@ func kind(n *yaml.Node) string {
 }
 
 func (p *parser) position(n *yaml.Node) Position {
-	if p.place != nil {
-		return Position{File: p.file + " " + p.place(n.Line)}
+	if p.pathOf != nil {
+		return Position{File: p.file + " " + p.pathOf(n.Line)}
 	}
 	return Position{p.file, n.Line, n.Column}
 }

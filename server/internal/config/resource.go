@@ -12,8 +12,8 @@ type Resource struct {
 	Name string
 	// Root holds the domain as a rules file would.
 	Root *yaml.Node
-	// Place describes the node with that Line, as "descriptors[0].key".
-	Place func(line int) string
+	// Path describes the node with that Line, as "descriptors[0].key".
+	Path func(line int) string
 }
 
 // Resources checks domains that were not read from files, as [Source.Load] checks
@@ -23,7 +23,7 @@ func Resources(list []Resource, merge bool, overlay *Overlay) ([]*Domain, error)
 	l := &loader{source: Source{Merge: merge}, domains: map[string]*Domain{}}
 	for _, r := range list {
 		// No alias repeats a node, so that the work is bounded by the tree.
-		p := &parser{file: r.Name, place: r.Place, most: math.MaxInt, overlay: overlay}
+		p := &parser{file: r.Name, pathOf: r.Path, most: math.MaxInt, overlay: overlay}
 		l.take(p.read(r.Root))
 	}
 	if len(l.problems) > 0 {

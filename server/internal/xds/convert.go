@@ -79,7 +79,7 @@ func resource(i int, c *ratelimitv3.RateLimitConfig) config.Resource {
 	root := t.object(t.step(0, "", -1))
 	t.put(root, "domain", t.text(root, "domain", c.GetDomain()))
 	t.descriptors(root, c.GetDescriptors())
-	return config.Resource{Name: "xds:" + name, Root: root, Place: t.place}
+	return config.Resource{Name: "xds:" + name, Root: root, Path: t.path}
 }
 
 // A tree makes nodes as the reader of rules files wants them. The Line of each is a
@@ -97,8 +97,8 @@ func (t *tree) step(above int, name string, index int) int {
 	return len(t.steps)
 }
 
-// place returns the way to a node, as "descriptors[0].rate_limit.unit".
-func (t *tree) place(line int) string {
+// path returns the way to a node, as "descriptors[0].rate_limit.unit".
+func (t *tree) path(line int) string {
 	var names []string
 	for line > 0 && line <= len(t.steps) {
 		s := t.steps[line-1]
