@@ -125,6 +125,9 @@ type Act struct {
 	// Err is set where no decision was reached for this act; the decisions mean
 	// nothing then.
 	Err error
+
+	// checked acts were validated by a Limiter or at the top of a stack.
+	checked bool
 }
 
 // A Charge asks to spend Cost units of the budget that Key has under Limit.
@@ -165,26 +168,30 @@ func (a *Act) Buckets() int {
 // the contract gets its Err, one that a limit with a count of 0 refuses its
 // decisions. It reports whether the act is done. Stores call it first.
 func (a *Act) Prepare() bool {
-	a.Err = a.check()
+	if a.Err = nil; !a.checked {
+		a.Err = a.check()
+	}
 	return a.Err != nil || a.Kind == KindTake && a.denied()
 }
 
 // denied refuses the act if it charges a limit whose count is 0.
 func (a *Act) denied() bool {
-	denied := false
 	for i := range a.Charges {
-		denied = denied || a.Charges[i].denied()
-	}
-	for i := range a.Charges {
-		if !denied {
-			break
+		if a.Charges[i].denied() {
+			a.deny()
+			return true
 		}
+	}
+	return false
+}
+
+func (a *Act) deny() {
+	for i := range a.Charges {
 		a.Decisions[i] = Decision{}
 		if a.Charges[i].denied() {
 			a.Decisions[i] = Decision{Outcome: Refused, Source: SourceLimit, RetryAfter: Never}
 		}
 	}
-	return denied
 }
 
 func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }

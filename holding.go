@@ -32,18 +32,18 @@ type Holding struct {
 // estimate may have been charged.
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
 	c := l.begin(KindTake, key, estimate)
-	defer l.calls.Put(c)
+	defer l.end(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
 			charge.Cost = min(charge.Cost, 1)
 		}
 	}
-	decision, err := l.ask(ctx, c)
-	if err != nil {
+	h := &Holding{limiter: l, key: key, id: c.act.ID}
+	if err := l.ask(ctx, c, &h.decision); err != nil {
 		return nil, err
 	}
-	return &Holding{limiter: l, key: key, id: c.act.ID, decision: decision}, nil
+	return h, nil
 }
 
 // OK reports whether the estimate was charged and the places were taken.
@@ -65,7 +65,7 @@ func (h *Holding) ID() string { return h.id }
 // [ErrReleased]; for a holding that was refused or forgotten an [ErrUnknownID].
 func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, actual)
-	defer h.limiter.calls.Put(c)
+	defer h.limiter.end(c)
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
 			charge.Cost = 0
@@ -83,7 +83,7 @@ func (h *Holding) Release(ctx context.Context) error {
 		return nil
 	}
 	c := h.limiter.begin(KindRelease, h.key, 0)
-	defer h.limiter.calls.Put(c)
+	defer h.limiter.end(c)
 	_, err := h.ask(ctx, c)
 	return err
 }
@@ -93,19 +93,19 @@ func (h *Holding) Release(ctx context.Context) error {
 // [ErrUnknownID] if a lease has ended.
 func (h *Holding) Renew(ctx context.Context, d time.Duration) error {
 	c := h.limiter.begin(KindRenew, h.key, 0)
-	defer h.limiter.calls.Put(c)
+	defer h.limiter.end(c)
 	c.act.Hold = d
 	_, err := h.ask(ctx, c)
 	return err
 }
 
 // ask puts a question about the holding, and notes what closes it.
-func (h *Holding) ask(ctx context.Context, c *call) (Decision, error) {
+func (h *Holding) ask(ctx context.Context, c *call) (d Decision, err error) {
 	if !h.OK() {
 		return Decision{}, fmt.Errorf("weir: %v: %w", c.act.Kind, ErrUnknownID)
 	}
 	c.act.ID = h.id
-	d, err := h.limiter.ask(ctx, c)
+	err = h.limiter.ask(ctx, c, &d)
 	if c.act.Kind == KindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == KindRelease && err == nil {
 		h.closed.Store(true)
 	}

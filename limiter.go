@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // A Limiter applies one or several limits to keys: what a program holds. It is
@@ -16,16 +15,10 @@ type Limiter struct {
 	suffix []string // what tells the limits' keys apart
 	// suffixes is how many bytes those have together.
 	suffixes int
-	calls    sync.Pool
-	one      oneTaker // nil if only acts will do
-}
-
-// A oneTaker decides a take of one key without an act around it, as internal/quick
-// says. It answers NotEvaluated where only Take can. A Decision is more than fits into
-// registers with ease: its parts are quicker.
-type oneTaker interface {
-	TakeOne(limit *Limit, key string, cost int64) (
-		outcome Outcome, source Source, remaining int64, wait, reset time.Duration, at int64)
+	// maxCost is the largest cost that needs no validation: of all limits; -1 if one is
+	// a concurrency limit.
+	maxCost int64
+	calls   sync.Pool
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -39,7 +32,7 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 	if len(limits) == 0 || len(limits) > MaxCharges {
 		return nil, invalid("limits", len(limits), "1 … "+strconv.Itoa(MaxCharges)+" limits")
 	}
-	l := &Limiter{taker: taker}
+	l := &Limiter{taker: taker, maxCost: MaxCost}
 	names := make(map[string]bool)
 	for i, limit := range limits {
 		compiled, err := limit.Compile()
@@ -55,40 +48,54 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		}
 		names[name] = true
 		l.limits = append(l.limits, compiled)
+		if limit.Algorithm == Concurrency {
+			l.maxCost = -1
+		}
 		l.suffix = append(l.suffix, "#"+name)
 		l.suffixes += len(name) + 1
 	}
-	if len(limits) == 1 {
-		l.one, _ = taker.(oneTaker)
-	}
-	l.calls.New = func() any { return l.newCall() }
+	l.calls.New = func() any { return newCall(len(limits)) }
 	return l, nil
 }
 
-// call is the memory of one question.
+// A call is the reusable memory of one act, with room for one charge inline.
 type call struct {
-	act  Act
-	acts [1]*Act
+	act      Act
+	acts     [1]*Act // the act, as Take wants it
+	charge   [1]Charge
+	decision [1]Decision
 }
 
-func (l *Limiter) newCall() *call {
-	c := &call{act: Act{Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}}
+func newCall(limits int) *call {
+	c := new(call)
 	c.acts[0] = &c.act
+	c.act.Charges, c.act.Decisions = c.charge[:], c.decision[:]
+	if limits > 1 {
+		c.act.Charges, c.act.Decisions = make([]Charge, limits), make([]Decision, limits)
+	}
 	return c
 }
 
-// begin prepares a question about a key. Its memory goes back to l.calls.
+// begin returns an act about a key. end takes it back.
 func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 	c := l.calls.Get().(*call)
-	c.act = Act{Kind: kind, Charges: c.act.Charges, Decisions: c.act.Decisions}
+	c.act.Kind, c.act.checked = kind, false
 	l.charge(c.act.Charges, key, cost)
 	return c
+}
+
+func (l *Limiter) end(c *call) {
+	a := &c.act
+	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
+	l.calls.Put(c)
 }
 
 // charge fills in a charge for each limit.
 func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
-		charges[i] = Charge{Key: key, HashTag: key, Limit: limit, Cost: cost}
+		c := &charges[i]
+		c.Key, c.HashTag, c.Limit, c.Cost = key, key, limit, cost
+		c.UpTo, c.At, c.Delay = 0, 0, 0
 	}
 	if len(l.limits) > 1 {
 		l.tellApart(charges, key)
@@ -110,49 +117,48 @@ func (l *Limiter) tellApart(charges []Charge, key string) {
 	}
 }
 
-// ask puts the question. The strictest limit answers, with the longest delay of
-// all.
-func (l *Limiter) ask(ctx context.Context, c *call) (Decision, error) {
+// ask has the act decided and copies the strictest limit's decision, with the longest
+// delay of all, to d.
+func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	l.taker.Take(ctx, c.acts[:])
 	if c.act.Err != nil {
-		return Decision{}, c.act.Err
+		return c.act.Err
 	}
-	d := c.act.Decisions[Strictest(c.act.Charges, c.act.Decisions)]
-	for i := range c.act.Decisions {
-		d.Delay = max(d.Delay, c.act.Decisions[i].Delay)
+	decisions := c.act.Decisions
+	if len(decisions) == 1 {
+		*d = decisions[0]
+		return nil
 	}
-	return d, nil
+	*d = decisions[Strictest(c.act.Charges, decisions)]
+	for i := range decisions {
+		d.Delay = max(d.Delay, decisions[i].Delay)
+	}
+	return nil
 }
 
-// give asks a question that gives back, and returns how much was given back
+// askBack has an act decided that gives units back, and returns how many went back
 // under every limit.
-func (l *Limiter) give(ctx context.Context, c *call) (int64, error) {
-	if _, err := l.ask(ctx, c); err != nil {
+func (l *Limiter) askBack(ctx context.Context, c *call) (int64, error) {
+	var d Decision
+	if err := l.ask(ctx, c, &d); err != nil {
 		return 0, err
 	}
-	given := c.act.Decisions[0].Granted
 	for i := range c.act.Decisions {
-		given = min(given, c.act.Decisions[i].Granted)
+		d.Granted = min(d.Granted, c.act.Decisions[i].Granted)
 	}
-	return given, nil
+	return d.Granted, nil
 }
 
 // Allow charges one unit and returns the decision of the strictest limit; its
 // Delay is the longest of all limits'. A refusal is a decision; the error says
 // that none was reached.
-func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	if !l.takeOne(key, 1, &d) {
-		d, err = l.takeUpTo(ctx, key, 1, 0)
-	}
-	return d, err
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.takeUpTo(ctx, key, 1, 0)
 }
 
 // AllowN charges n units, all or none; 0 looks.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
-	if !l.takeOne(key, n, &d) {
-		d, err = l.takeUpTo(ctx, key, n, 0)
-	}
-	return d, err
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	return l.takeUpTo(ctx, key, n, 0)
 }
 
 // AllowUpTo charges as many units as fit, at most n; Granted says how many. It
@@ -165,14 +171,15 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision,
 // [ErrAmbiguous]: it happens once for each id. A repeat gets the first answer,
 // granted or refused, and charges nothing. The id, 1 … [MaxIDBytes] bytes, is
 // remembered for [IDLife]; a repeat with another n is an [ErrIDReused].
-func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (Decision, error) {
+func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (d Decision, err error) {
 	if id == "" {
 		return Decision{}, invalid("id", "missing", "an id that a repeat has too")
 	}
 	c := l.begin(KindTake, key, n)
-	defer l.calls.Put(c)
+	defer l.end(c)
 	c.act.ID = id
-	return l.ask(ctx, c)
+	err = l.ask(ctx, c, &d)
+	return d, err
 }
 
 // Peek charges nothing and says what remains.
@@ -180,31 +187,21 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 0)
 }
 
-// takeOne asks the store without an act, if it can be asked so.
-func (l *Limiter) takeOne(key string, cost int64, d *Decision) bool {
-	if l.one == nil {
-		return false
-	}
-	outcome, source, remaining, wait, reset, at := l.one.TakeOne(l.limits[0], key, cost)
-	if outcome == NotEvaluated {
-		return false
-	}
-	d.Outcome, d.Source, d.Remaining, d.ResetAfter, d.At = outcome, source, remaining, reset, at
-	if outcome == Granted {
-		d.Granted, d.Delay = cost, wait
-	} else {
-		d.RetryAfter = wait
-	}
-	return true
-}
-
-func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (Decision, error) {
+func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d Decision, err error) {
 	c := l.begin(KindTake, key, cost)
-	defer l.calls.Put(c)
-	for i := range c.act.Charges {
-		c.act.Charges[i].UpTo = upTo
+	if upTo != 0 {
+		for i := range c.act.Charges {
+			c.act.Charges[i].UpTo = upTo
+		}
+	} else {
+		c.act.checked = cost >= 0 && cost <= l.maxCost && len(key) <= MaxKeyBytes-l.suffixes
 	}
-	return l.ask(ctx, c)
+	if err = l.ask(ctx, c, &d); err != nil {
+		l.end(c)
+	} else {
+		l.calls.Put(c) // without end: no option was set
+	}
+	return d, err
 }
 
 // Refund gives back n of the units that an Allow, AllowN or AllowUpTo granted,
@@ -218,7 +215,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
 	c := l.begin(KindRefund, key, n)
-	defer l.calls.Put(c)
+	defer l.end(c)
 	for i := range c.act.Charges {
 		charge := &c.act.Charges[i]
 		charge.At = d.At
@@ -227,13 +224,13 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 			charge.Delay = d.Delay
 		}
 	}
-	return l.give(ctx, c)
+	return l.askBack(ctx, c)
 }
 
 // Reset makes the key as fresh as one never used, under every limit.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := l.begin(KindReset, key, 0)
-	defer l.calls.Put(c)
-	_, err := l.ask(ctx, c)
-	return err
+	defer l.end(c)
+	var d Decision
+	return l.ask(ctx, c, &d)
 }

@@ -30,17 +30,17 @@ type Reservation struct {
 // Hold.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
 	c := l.begin(KindTake, key, n)
-	defer l.calls.Put(c)
+	defer l.end(c)
 	c.act.MaxWait = maxWait
 	if maxWait >= 0 && maxWait < time.Microsecond {
 		// Stores count microseconds.
 		c.act.MaxWait, c.act.Immediate = 0, true
 	}
-	d, err := l.ask(ctx, c)
-	if err != nil {
+	r := &Reservation{limiter: l, key: key}
+	if err := l.ask(ctx, c, &r.decision); err != nil {
 		return nil, err
 	}
-	r := &Reservation{limiter: l, key: key, decision: d, due: time.Now().Add(d.Delay)}
+	r.due = time.Now().Add(r.decision.Delay)
 	if r.OK() {
 		r.decisions = append(r.decisions, c.act.Decisions...)
 	} else {
@@ -96,12 +96,12 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 		return 0, nil
 	}
 	c := r.limiter.begin(KindRefund, r.key, 0)
-	defer r.limiter.calls.Put(c)
+	defer r.limiter.end(c)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]
 		charge.Cost, charge.At, charge.Delay = d.Granted, d.At, d.Delay
 	}
-	given, err = r.limiter.give(ctx, c)
+	given, err = r.limiter.askBack(ctx, c)
 	if errors.Is(err, ErrNotApplied) {
 		r.cancelled.Store(false)
 	}

@@ -20,7 +20,7 @@ func large(id int) *weir.Limit {
 	return l.MustCompile()
 }
 
-func BenchmarkTakeOneKey(b *testing.B) {
+func BenchmarkTakeSameKey(b *testing.B) {
 	for id, step := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
 			continue // each take is another holder

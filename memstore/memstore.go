@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/clock"
 )
 
 // DefaultMaxBytes is the memory that a store keeps its keys within by default.
@@ -44,9 +43,9 @@ type Options struct {
 type Store struct {
 	shards   [shardCount]shard
 	seeds    [2]maphash.Seed
-	clock    func() time.Time // nil: epoch and what the monotonic clock has measured since
-	passed   clock.Clock
-	epoch    int64 // ns since 1970
+	clock    func() time.Time // nil: the machine's monotonic clock, from start on
+	start    time.Time
+	epoch    int64 // start in µs since 1970
 	maxBytes int64
 	bytes    atomic.Int64
 	overflow overflow
@@ -61,9 +60,9 @@ type Store struct {
 func New(o Options) *Store {
 	s := &Store{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		clock: o.Now, passed: clock.New(), maxBytes: o.MaxBytes,
+		clock: o.Now, start: time.Now(), maxBytes: o.MaxBytes,
 	}
-	s.epoch = s.passed.Start().UnixNano()
+	s.epoch = s.start.UnixMicro()
 	if s.maxBytes <= 0 {
 		s.maxBytes = DefaultMaxBytes
 	}
@@ -87,7 +86,7 @@ func (s *Store) read() int64 {
 	if s.clock != nil {
 		return 0
 	}
-	return (s.epoch + s.passed.Nanos()) / 1000
+	return s.epoch + time.Since(s.start).Microseconds()
 }
 
 // now is the instant of an act that holds its locks: when it read the clock, or when

@@ -4,30 +4,10 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/algo"
 )
 
-// TakeOne decides a take of cost units of one key, as Take decides an act that
-// charges nothing else and has no options. It returns what a [weir.Decision] says:
-// wait is its Delay or, where it is refused, its RetryAfter. It returns
-// [weir.NotEvaluated], and has done nothing, where only Take can decide: outside the
-// contract, for limits of concurrency and those with a count of 0, and for new keys
-// while the store is full or was a moment ago. A [weir.Limiter] asks it first. A type
-// that embeds a Store and changes Take has to change TakeOne too.
-func (s *Store) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
-) {
-	rule := limit.Rule()
-	if rule == nil || rule.ID == algo.Concurrency || limit.Count == 0 ||
-		cost < 0 || cost > weir.MaxCost || len(key) > weir.MaxKeyBytes {
-		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
-	}
-	var d weir.Decision // NotEvaluated, until it is decided
-	s.one(limit, key, &want{cost: cost, asked: cost}, &d)
-	return d.Outcome, d.Source, d.Remaining, d.Delay + d.RetryAfter, d.ResetAfter, d.At
-}
-
-// single decides a take of one key, if that is what the act is.
+// single decides an act that takes of one key and has no id, as take would, unless the
+// key may have to share the overflow's budget. It needs no memory but the stack.
 func (s *Store) single(a *weir.Act) bool {
 	if a.Kind != weir.KindTake || len(a.Charges) != 1 || a.ID != "" {
 		return false
@@ -36,15 +16,9 @@ func (s *Store) single(a *weir.Act) bool {
 	if c.UpTo != 0 {
 		return false
 	}
-	w := want{cost: c.Cost, asked: c.Cost, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
-	return s.one(c.Limit, c.Key, &w, &a.Decisions[0])
-}
-
-// one is what take does for an act with one charge and no id, unless the key may
-// have to share the overflow's budget. It needs no memory but the stack.
-func (s *Store) one(limit *weir.Limit, key string, w *want, d *weir.Decision) bool {
-	rule := limit.Rule()
-	named := s.name(rule.ID, key)
+	w := &want{cost: c.Cost, asked: c.Cost, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
+	limit, rule, d := c.Limit, c.Limit.Rule(), &a.Decisions[0]
+	named := s.name(rule.ID, c.Key)
 	sh := &s.shards[named.shard()]
 	now := s.read()
 	sh.mu.Lock()

@@ -16,9 +16,9 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-// TestTakeOneDecidesAsTakeDoes compares the short way with the long one, which
-// acts with ids take.
-func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
+// TestSingleDecidesAsTakeDoes compares the short way of a single charge with the long
+// way that acts with ids take.
+func TestSingleDecidesAsTakeDoes(t *testing.T) {
 	t.Parallel()
 	for id, step := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
@@ -60,33 +60,6 @@ func compareWays(t *rapid.T, limit *weir.Limit) {
 		if got != a.Decisions[0] {
 			t.Fatalf("take %d of %d\n got %+v\nwant %+v", i, cost, got, a.Decisions[0])
 		}
-	}
-}
-
-// TestTakeOneLeavesTheRest: what TakeOne cannot decide it must not touch.
-func TestTakeOneLeavesTheRest(t *testing.T) {
-	t.Parallel()
-	store := memstore.New(memstore.Options{})
-	limit, none := weir.PerHour(3).MustCompile(), weir.PerHour(0).MustCompile()
-	places := weir.Limit{Algorithm: weir.Concurrency, Count: 3, Period: time.Hour}.MustCompile()
-	take(t, store, "k", limit, 1)
-	plain := weir.PerHour(3)
-	for name, limit := range map[string]*weir.Limit{"not compiled": &plain, "count 0": none, "concurrency": places} {
-		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", 1); outcome != weir.NotEvaluated {
-			t.Errorf("%s: %v", name, outcome)
-		}
-	}
-	for _, cost := range []int64{-1, weir.MaxCost + 1} {
-		if outcome, _, _, _, _, _ := store.TakeOne(limit, "k", cost); outcome != weir.NotEvaluated {
-			t.Errorf("cost %d: %v", cost, outcome)
-		}
-	}
-	full := memstore.New(memstore.Options{MaxBytes: 1})
-	if outcome, _, _, _, _, _ := full.TakeOne(limit, "new", 1); outcome != weir.NotEvaluated || full.Stats().Overflowed > 0 {
-		t.Errorf("a new key in a full store: %v, %+v", outcome, full.Stats())
-	}
-	if outcome, _, remaining, _, _, _ := store.TakeOne(limit, "k", 0); outcome != weir.Granted || remaining != 2 {
-		t.Errorf("%v, %d remain", outcome, remaining)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
@@ -168,14 +167,6 @@ func (s *Stack) Outages() []error {
 
 // Take decides the acts.
 func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
-
-// TakeOne decides a take of one key where that takes nothing but memory, and leaves
-// all else to Take. A [weir.Limiter] asks it first.
-func (s *Stack) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
-) {
-	return s.override.TakeOne(limit, key, cost)
-}
 
 // Override is where single keys are given other limits.
 func (s *Stack) Override() *override.Taker { return s.override }

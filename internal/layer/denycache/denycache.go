@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/clock"
 )
 
 // What the fields of [Options] are if they are zero.
@@ -87,8 +86,8 @@ func Wrap(next weir.Taker, o Options) *Cache {
 
 // monotonic begins above zero, the instant at which nothing was forgotten yet.
 func monotonic() func() int64 {
-	passed := clock.New()
-	return func() int64 { return passed.Nanos() + 1 }
+	start := time.Now()
+	return func() int64 { return time.Since(start).Nanoseconds() + 1 }
 }
 
 // Take refuses what it knows to be refused and asks the wrapped Taker for the
@@ -112,27 +111,6 @@ func (c *Cache) Take(ctx context.Context, acts []*weir.Act) {
 			c.learn(a, before)
 		}
 	}
-}
-
-// TakeOne refuses a take of one key that it knows to be refused, and leaves all else
-// to Take. A [weir.Limiter] asks it first.
-func (c *Cache) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
-) {
-	ch := weir.Charge{Key: key, Limit: limit, Cost: cost}
-	if !cacheable(&ch) {
-		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
-	}
-	now := c.now()
-	e, set := c.table.find(&ch, false, now)
-	if e == nil {
-		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
-	}
-	set.touch(e)
-	c.counters.hit()
-	var d weir.Decision
-	e.answer(&ch, now, &d)
-	return d.Outcome, d.Source, d.Remaining, d.RetryAfter, d.ResetAfter, d.At
 }
 
 // prolonged ends the refusals of the keys that an act was granted units of: they

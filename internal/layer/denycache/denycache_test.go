@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/memstore"
@@ -385,54 +383,7 @@ func TestAHitAllocatesNothing(t *testing.T) {
 	}
 }
 
-// acts is a Taker that has to be asked with acts.
-type acts struct{ weir.Taker }
-
-// TestTakeOneDecidesAsTakeDoes compares the quick way with the other one: two Caches
-// with a store each have the same history.
-func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
-	t.Parallel()
-	refused := 0
-	for algorithm := weir.GCRA; algorithm < weir.Concurrency; algorithm++ {
-		rapid.Check(t, func(t *rapid.T) {
-			clock := storetest.NewClock()
-			limit := weir.Limit{
-				Algorithm: algorithm, Count: rapid.Int64Range(1, 20).Draw(t, "count"), Period: time.Second,
-				ChargeRefused: rapid.Bool().Draw(t, "charge refused"),
-			}
-			// One cost: which of several refusals answers a larger one is left to chance.
-			charged := rapid.Int64Range(1, 22).Draw(t, "cost")
-			var ways [2]*weir.Limiter
-			for i := range ways {
-				var taker weir.Taker = denycache.Wrap(memstore.New(memstore.Options{Now: clock.Now}), denycache.Options{Now: clock.Now})
-				if i > 0 {
-					taker = acts{taker}
-				}
-				var err error
-				if ways[i], err = weir.NewLimiter(taker, limit); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for range rapid.IntRange(1, 40).Draw(t, "takes") {
-				clock.Advance(time.Duration(rapid.IntRange(0, 300_000).Draw(t, "µs")) * time.Microsecond)
-				cost := charged * rapid.Int64Range(0, 1).Draw(t, "charge or look")
-				got, err := ways[0].AllowN(context.Background(), "k", cost)
-				want, wantErr := ways[1].AllowN(context.Background(), "k", cost)
-				if got != want || err != nil || wantErr != nil {
-					t.Fatalf("got %+v, %v\nwant %+v, %v", got, err, want, wantErr)
-				}
-				if got.Source == weir.SourceDenyCache {
-					refused++
-				}
-			}
-		})
-	}
-	if refused == 0 {
-		t.Error("the caches refused nothing")
-	}
-}
-
-func TestTakeOneAllocatesNothing(t *testing.T) {
+func TestHitsAllocateNothing(t *testing.T) {
 	limiter, err := weir.NewLimiter(denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour}), weir.PerDay(1))
 	if err != nil {
 		t.Fatal(err)

@@ -111,12 +111,6 @@ func (c *cell) matches(a *weir.Act) bool {
 	return true
 }
 
-// only reports whether the cell is for charges of one key under a limit, whose place
-// is the key's.
-func (c *cell) only(limit *weir.Limit, key string) bool {
-	return len(c.charges) == 1 && c.charges[0].Limit == limit && c.charges[0].HashTag == key
-}
-
 // spend takes from what is left, if that suffices.
 func (c *cell) spend(cost, now int64) bool {
 	if c.left < cost || now >= c.end || now < c.taken {

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/clock"
-	"github.com/weirlimit/weir/internal/quick"
 	"github.com/weirlimit/weir/internal/spin"
 )
 
@@ -71,7 +69,6 @@ type Options struct {
 // is left of the share here to Remaining.
 type Leaser struct {
 	next     weir.Taker
-	quick    quick.Taker
 	leased   func(*weir.Limit) bool
 	ahead    int64 // ns
 	part     float64
@@ -94,7 +91,7 @@ type shard struct {
 
 // Wrap returns a Leaser that asks next. It starts nothing.
 func Wrap(next weir.Taker, o Options) *Leaser {
-	l := &Leaser{next: next, quick: quick.Of(next), leased: o.Leased, ahead: o.Ahead.Nanoseconds(), part: o.Part, perShard: o.MaxKeys / shardCount, seed: maphash.MakeSeed()}
+	l := &Leaser{next: next, leased: o.Leased, ahead: o.Ahead.Nanoseconds(), part: o.Part, perShard: o.MaxKeys / shardCount, seed: maphash.MakeSeed()}
 	if l.leased == nil {
 		l.leased = func(*weir.Limit) bool { return false }
 	}
@@ -107,8 +104,8 @@ func Wrap(next weir.Taker, o Options) *Leaser {
 	if l.perShard <= 0 {
 		l.perShard = DefaultMaxKeys / shardCount
 	}
-	passed := clock.New()
-	l.now = passed.Nanos
+	start := time.Now()
+	l.now = func() int64 { return time.Since(start).Nanoseconds() }
 	if o.Now != nil {
 		l.now = func() int64 { return o.Now().UnixNano() }
 	}
@@ -163,30 +160,6 @@ func (l *Leaser) leases(limit *weir.Limit) bool {
 	all[limit] = limit.Count > 1 && Check(limit) == nil && l.leased(limit)
 	l.limits.known.Store(&all)
 	return all[limit]
-}
-
-// TakeOne pays a take of one key from its share. Where the limit is not leased, or the
-// store had no share to give, it decides as the wrapped Taker does. It leaves all else
-// to Take. A [weir.Limiter] asks it first.
-func (l *Leaser) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
-) {
-	now := l.now()
-	s := l.shard(key)
-	s.mu.Lock()
-	c := s.cells[key]
-	switch {
-	case c == nil && !l.leases(limit), c != nil && c.left == 0 && c.short && c.ready == nil:
-		s.mu.Unlock()
-		return l.quick.TakeOne(limit, key, cost)
-	case c != nil && cost > 0 && c.only(limit, key) && c.spend(cost, now):
-		c.touched = now
-		s.spent++
-		outcome, source, at = weir.Granted, weir.SourceLease, c.at
-		remaining, reset = c.remains(0, now)
-	}
-	s.mu.Unlock()
-	return outcome, source, remaining, 0, reset, at
 }
 
 // leasable reports whether an act can be paid from shares.

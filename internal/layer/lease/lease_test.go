@@ -428,45 +428,7 @@ func TestSpendingAllocatesNothing(t *testing.T) {
 // acts is a store that has to be asked with acts.
 type acts struct{ weir.Taker }
 
-// TestTakeOneDecidesAsTakeDoes compares the quick way with the other one: two Leasers
-// with a store each have the same history.
-func TestTakeOneDecidesAsTakeDoes(t *testing.T) {
-	t.Parallel()
-	paid := 0
-	rapid.Check(t, func(t *rapid.T) {
-		clock := storetest.NewClock()
-		var ways [2]*weir.Limiter
-		limit := weir.Limit{Algorithm: rapid.SampledFrom(leasable).Draw(t, "algorithm"), Count: 100, Period: 10 * time.Second}
-		for i := range ways {
-			store := acts{memstore.New(memstore.Options{Now: clock.Now})}
-			var taker weir.Taker = lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now, Part: 0.5})
-			if i > 0 {
-				taker = acts{taker}
-			}
-			var err error
-			if ways[i], err = weir.NewLimiter(taker, limit); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range rapid.IntRange(1, 100).Draw(t, "takes") {
-			clock.Advance(time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond)
-			cost := rapid.Int64Range(0, 5).Draw(t, "cost")
-			got, err := ways[0].AllowN(context.Background(), "k", cost)
-			want, wantErr := ways[1].AllowN(context.Background(), "k", cost)
-			if got != want || err != nil || wantErr != nil {
-				t.Fatalf("got %+v, %v\nwant %+v, %v", got, err, want, wantErr)
-			}
-			if got.Source == weir.SourceLease {
-				paid++
-			}
-		}
-	})
-	if paid == 0 {
-		t.Error("nothing was paid from a share")
-	}
-}
-
-func TestTakeOneAllocatesNothing(t *testing.T) {
+func TestLeasedTakesAllocateNothing(t *testing.T) {
 	l := lease.Wrap(acts{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
 	limiter, err := weir.NewLimiter(l, weir.PerHour(1_000_000_000))
 	if err != nil {

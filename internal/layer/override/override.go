@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/quick"
 )
 
 // DefaultMax is how many overrides a Taker keeps by default.
@@ -67,10 +66,9 @@ type Announcer interface {
 // Where a charge came under an override, its Limit afterwards is the one that
 // decided.
 type Taker struct {
-	next  weir.Taker
-	quick quick.Taker
-	max   int
-	now   func() time.Time
+	next weir.Taker
+	max  int
+	now  func() time.Time
 
 	mu sync.Mutex // held by writers
 	// current is replaced and never written to; nil if there is none.
@@ -82,7 +80,7 @@ type overrides map[string]*entry
 
 // Wrap returns a Taker that asks next. The zero Options are good ones.
 func Wrap(next weir.Taker, o Options) *Taker {
-	t := &Taker{next: next, quick: quick.Of(next), max: o.Max, now: o.Now}
+	t := &Taker{next: next, max: o.Max, now: o.Now}
 	if t.max <= 0 {
 		t.max = DefaultMax
 	}

@@ -462,8 +462,8 @@ func ExampleTaker_Set() {
 	// true 1000000000 <nil>
 }
 
-// TestTakeOne: keys with overrides are left to Take.
-func TestTakeOne(t *testing.T) {
+// TestLimiter: a limiter over overrides meets them.
+func TestLimiter(t *testing.T) {
 	t.Parallel()
 	o := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
 	limiter, err := weir.NewLimiter(o, weir.PerHour(5))

@@ -34,17 +34,6 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 	}
 }
 
-// TakeOne decides as the wrapped Taker does, and leaves keys that have overrides to
-// Take. A [weir.Limiter] asks it first.
-func (t *Taker) TakeOne(limit *weir.Limit, key string, cost int64) (
-	outcome weir.Outcome, source weir.Source, remaining int64, wait, reset time.Duration, at int64,
-) {
-	if all := t.snapshot(); all != nil && all[key] != nil {
-		return weir.NotEvaluated, weir.SourceNone, 0, 0, 0, 0
-	}
-	return t.quick.TakeOne(limit, key, cost)
-}
-
 // A call is the state of one Take.
 type call struct {
 	all   overrides
