@@ -88,6 +88,8 @@ var Register = []Claim{
 	{Page: "docs/install.md", Has: "docker ", Because: "needs Docker; deploy/check reads the Dockerfile and the compose file and runs what they run"},
 	{Page: "docs/install.md", Has: "kubectl ", Because: "needs a cluster; deploy/check reads the manifests strictly and runs what they run"},
 	{Page: "docs/nginx.md", Language: "sh", Because: "TestOpenResty runs both commands, with limits of its own"},
+	{Page: "docs/nginx.md", File: "login.conf", Test: "server/internal/e2e.TestNginxLogin"},
+	{Page: "docs/nginx.md", File: "login.yaml", Test: "server/internal/e2e.TestNginxLogin"},
 	{Page: "docs/nginx.md", Has: "events {}", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Has: "@unlimited", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "yaml", Test: "server/internal/e2e.TestNginxDocs"},

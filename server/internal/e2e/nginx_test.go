@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -172,6 +173,13 @@ func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) strin
 		}
 		conf = strings.ReplaceAll(conf, old, replacement)
 	}
+	runNginx(t, program, prefix, addr, conf)
+	return addr
+}
+
+// runNginx starts nginx in a folder and waits until it listens.
+func runNginx(t *testing.T, program, prefix, addr, conf string) {
+	t.Helper()
 	path := filepath.Join(prefix, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
@@ -179,7 +187,52 @@ func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) strin
 	p := start(t, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
 	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
 	await(t, p, addr)
-	return addr
+}
+
+// TestNginxLogin: the limit for logins of docs/nginx.md has headers and a budget of its
+// own, and lets requests pass when Weir is stopped.
+func TestNginxLogin(t *testing.T) {
+	t.Parallel()
+	program := testserver.Require(t, "nginx")
+	files := map[string]string{}
+	for _, b := range pages.Blocks(t, "docs/nginx.md") {
+		files[b.File] = b.Text
+	}
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte(files["login.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, app, prefix, addr := serve(t, rules, "memory"), newApplication(t), t.TempDir(), freeAddr(t)
+	server := strings.TrimSuffix(strings.TrimSpace(files["weir.conf"]), "}") + files["login.conf"] + "}\n"
+	conf := strings.Replace(files["nginx.conf"], "include weir.conf;", server, 1)
+	conf = strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", w.addr, "127.0.0.1:3000", app.addr, "timeout 1s;", "timeout 10s;", "timeout    1s;", "timeout 10s;").Replace(conf)
+	runNginx(t, program, prefix, addr, conf)
+	get := func(path string) *http.Response {
+		answer, err := http.Get("http://" + addr + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer
+	}
+	for i, want := range []int{200, 200, 200, 429, 429} {
+		answer := get("/login")
+		if policy := answer.Header.Get("RateLimit-Policy"); answer.StatusCode != want || policy != `"login";q=3;w=60` {
+			t.Errorf("login %d: %s, %s: want %d", i, answer.Status, policy, want)
+		}
+		if refused := want == 429; refused != (answer.Header.Get("Retry-After") != "") {
+			t.Errorf("login %d: Retry-After %q", i, answer.Header.Get("Retry-After"))
+		}
+	}
+	if left := get("/").Header.Get("RateLimit"); !strings.HasPrefix(left, `"remote_address";r=29;`) {
+		t.Errorf("the address has %s left: want 29", left)
+	}
+	w.stop(syscall.SIGTERM)
+	for i := range 5 {
+		if answer := get("/login"); answer.StatusCode != http.StatusOK || answer.Header.Get("RateLimit") != "" {
+			t.Errorf("login %d without Weir: %s", i, answer.Status)
+		}
+	}
 }
 
 // await returns once the process listens at the address.
