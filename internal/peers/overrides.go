@@ -66,8 +66,8 @@ func newOverrides(o Options, layer *override.Taker) *overrides {
 	}
 }
 
-// lookSoon makes the follower look at Redis. It does nothing on a nil receiver.
-func (s *overrides) lookSoon() {
+// refreshSoon makes the follower look at Redis. It does nothing on a nil receiver.
+func (s *overrides) refreshSoon() {
 	if s != nil {
 		signal(s.wake)
 	}
@@ -207,7 +207,7 @@ func (s *overrides) adopt(ctx context.Context) error {
 	case s.replace(fields, before):
 		s.known = fields["version"]
 	default:
-		s.lookSoon()
+		s.refreshSoon()
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (s *overrides) restore(fields map[string]string) {
 	s.generation = ""
 	s.mu.Unlock()
 	s.known = ""
-	s.lookSoon()
+	s.refreshSoon()
 }
 
 // generationOf returns the part of a version that stays the same until Redis loses all

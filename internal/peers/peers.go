@@ -196,18 +196,18 @@ func (g *Group) receive(message []byte) {
 	case kindForget:
 		g.denials.forget(payload)
 	case kindOverrides:
-		g.overrides.lookSoon()
+		g.overrides.refreshSoon()
 	default:
 		// A newer version may have meant any of them.
 		g.denials.flushSeldom()
-		g.overrides.lookSoon()
+		g.overrides.refreshSoon()
 	}
 }
 
 // joined is called when messages begin to arrive: earlier ones may have been missed.
 func (g *Group) joined() {
 	g.denials.flush()
-	g.overrides.lookSoon()
+	g.overrides.refreshSoon()
 }
 
 // Announce shares a change of this instance's overrides with the others. On an error it is
