@@ -53,7 +53,6 @@ func (a *App) build() error {
 		Bounds:   o.Limits.Bounds,
 		Budget:   a.budget,
 		Rejected: rejected.add,
-		Panics:   reporter,
 		Logger:   a.seldom,
 	})
 	if err != nil {

@@ -1,16 +1,19 @@
-// Package resp answers Redis clients: it serves the protocol of Redis, RESP2 and
-// RESP3, and in it the CL.THROTTLE of redis-cell. A limit comes with each
-// command, so that there are no rules here; gcra decides. Everything that a
-// client can make the server keep is bounded, see docs/resp.md.
+// Package resp serves the protocol of Redis, RESP2 and RESP3, with the command
+// CL.THROTTLE of redis-cell. The limit comes with each command, so there are no rules;
+// gcra decides. All memory that a client can occupy is bounded; see docs/resp.md.
 package resp
 
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -18,20 +21,20 @@ import (
 	"github.com/weirlimit/weir/server/internal/panics"
 )
 
-// What the fields of [Options] are if they are zero.
+// Defaults of [Options].
 const (
 	DefaultTimeout        = time.Second
 	DefaultMaxConnections = 4096
 )
 
-// The bounds of one connection.
+// Bounds of one connection.
 const (
 	idleTimeout  = 300 * time.Second
-	authTimeout  = 10 * time.Second // from the first byte to AUTH, whatever is said
+	authTimeout  = 10 * time.Second // from the first byte to AUTH, whatever commands come
 	authDelay    = 250 * time.Millisecond
 	writeTimeout = 5 * time.Second
-	maxUnsent    = 16 << 10 // bytes of answers that wait to be written
-	maxPipeline  = 1024     // answers that wait to be written
+	maxUnsent    = 16 << 10 // bytes of replies that wait to be written
+	maxPipeline  = 1024     // replies that wait to be written
 )
 
 // Options are what [New] needs. Taker is required.
@@ -43,18 +46,18 @@ type Options struct {
 	// Timeout is how long a command may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
-	// MaxConnections is how many clients can be connected; further ones are
-	// told so and hung up on. Zero: [DefaultMaxConnections].
+	// MaxConnections is the number of clients that may be connected; further ones get an
+	// error and are disconnected. Zero: [DefaultMaxConnections].
 	MaxConnections int
 	// Panics reports commands that panic; their connections end. Nil: they are logged.
 	Panics *panics.Reporter
-	// Logger is told, at most once a second, that the store fails or that there
-	// are too many clients. Nil: nothing is logged.
+	// Logger gets a line, at most once a second, when the store fails or too many clients
+	// connect. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Server answers the clients of any number of listeners. It is safe for
-// concurrent use. Create it with New.
+// Server serves the clients of any number of listeners. It is safe for concurrent use.
+// Create it with New.
 type Server struct {
 	taker          weir.Taker
 	callers        *callers.Authenticator // nil: no password is needed
@@ -80,8 +83,7 @@ type Server struct {
 	sessions  map[*session]struct{}
 }
 
-// New returns a server that listens to nothing yet. The error is a
-// [*weir.InvalidError].
+// New returns a server without listeners. The error is a [*weir.InvalidError].
 func New(o Options) (*Server, error) {
 	switch {
 	case o.Taker == nil:
@@ -116,5 +118,151 @@ func (s *Server) warn(what string, args ...any) {
 	now := time.Now().Unix()
 	if last := s.lastLogged.Load(); last != now && s.lastLogged.CompareAndSwap(last, now) {
 		s.logger.Warn(what, args...)
+	}
+}
+
+const (
+	// refuseTimeout bounds how long one client too many delays accepting others.
+	refuseTimeout = 100 * time.Millisecond
+	// firstPause and lastPause bound how long accepting pauses while the process has no
+	// room for another connection.
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// Serve serves the listener's clients until Shutdown, and then returns nil. It owns the
+// listener.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.open(l) {
+		return nil
+	}
+	pause := firstPause
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = firstPause
+			s.accept(conn)
+		case s.draining.Load():
+			return nil
+		case !exhausted(err):
+			return fmt.Errorf("resp: accept: %w", err)
+		default:
+			s.warn("clients wait to be accepted", "error", err)
+			s.pause(pause)
+			pause = min(2*pause, lastPause)
+		}
+	}
+}
+
+// open registers a listener, unless the server is shut down.
+func (s *Server) open(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+// exhausted reports whether accepting can succeed later.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+}
+
+func (s *Server) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.base.Done():
+	}
+}
+
+// accept begins a session if there is room for one.
+func (s *Server) accept(conn net.Conn) {
+	s.mu.Lock()
+	full := len(s.sessions) >= s.maxConnections
+	if full || s.draining.Load() {
+		s.mu.Unlock()
+		s.refuse(conn, full)
+		return
+	}
+	c := newSession(s, conn)
+	s.sessions[c] = struct{}{}
+	s.running.Go(c.run)
+	s.mu.Unlock()
+}
+
+func (s *Server) refuse(conn net.Conn, full bool) {
+	defer conn.Close()
+	if !full {
+		return
+	}
+	s.warn("too many clients", "most", s.maxConnections)
+	// For reading too, because TLS begins with a read.
+	if conn.SetDeadline(time.Now().Add(refuseTimeout)) == nil {
+		// A client that misses the error sees the connection close.
+		_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n")
+	}
+}
+
+func (s *Server) forget(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, c)
+}
+
+// Clients returns how many clients are connected.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+// Shutdown stops accepting clients, answers the commands that were read, and closes the
+// connections. When ctx ends first it cuts off the rest and returns an error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.drain()
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	defer s.cut()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.cut()
+	s.hangUp()
+	<-done
+	return fmt.Errorf("resp: shutdown: clients were cut off: %w", ctx.Err())
+}
+
+// drain wakes the goroutines that wait for clients.
+func (s *Server) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining.Store(true)
+	for l := range s.listeners {
+		// Serve closes it again and ignores the error.
+		_ = l.Close()
+	}
+	for c := range s.sessions {
+		// A connection without deadlines is broken already.
+		_ = c.conn.SetReadDeadline(time.Now())
+	}
+}
+
+func (s *Server) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.sessions {
+		_ = c.conn.Close()
 	}
 }

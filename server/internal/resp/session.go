@@ -12,15 +12,14 @@ import (
 const (
 	inputBytes = 8 << 10 // of an ordinary connection's buffer
 
-	// lingerTimeout and lingerBytes bound how much of what a client goes on
-	// sending is read after the last reply: a connection that is closed with
-	// unread input may take the reply with it.
+	// lingerTimeout and lingerBytes bound how much input is read after the last reply: a
+	// connection that is closed with unread input may lose the reply.
 	lingerTimeout = 500 * time.Millisecond
 	lingerBytes   = 1 << 20
 )
 
-// A session is one client's connection and what it has agreed on. It belongs to
-// one goroutine; only its conn is touched by others.
+// A session is one client's connection and its settings. It belongs to one goroutine;
+// others only use its conn.
 type session struct {
 	writer
 	server *Server
@@ -29,16 +28,16 @@ type session struct {
 	name   string
 	authed bool
 	who    *callers.Identity
-	// recognized says that the client's certificate was looked at.
+	// recognized says that the client's certificate was checked.
 	recognized bool
 
-	// stranger is since when the client has not been authenticated.
+	// stranger is the time since which the client has not been authenticated.
 	stranger time.Time
 	attempts callers.Connection
 
-	in     []byte // has arrived and is not answered yet
+	in     []byte // input that is not answered yet
 	args   [maxArgs][]byte
-	batch  *batch // nil if nothing waits to be decided
+	batch  *batch // nil if no decision is pending
 	whole  int    // bytes of out that are whole replies
 	unsent int    // replies that are not written yet, undecided ones included
 
@@ -53,7 +52,8 @@ func newSession(s *Server, conn net.Conn) *session {
 	return c
 }
 
-// reset makes the session a new one. A client that RESETs before AUTH gains no time.
+// reset returns the session to its first state. A client that sends RESET before AUTH
+// gains no time.
 func (c *session) reset() {
 	if c.authed || c.stranger.IsZero() {
 		c.stranger = time.Now()
@@ -61,7 +61,7 @@ func (c *session) reset() {
 	c.proto, c.name, c.authed, c.who = 2, "", c.server.callers == nil, nil
 }
 
-// run answers requests until the client or the server has had enough.
+// run answers requests until the client or the server ends the session.
 func (c *session) run() {
 	defer c.server.forget(c)
 	defer c.conn.Close()
@@ -74,9 +74,9 @@ func (c *session) run() {
 	}
 }
 
-// await waits for more input and reports whether there is any. A client has the
-// idle time for each whole command: single bytes gain it nothing. Before AUTH its
-// commands gain it nothing either.
+// await waits for more input and reports whether there is any. A client has the idle time
+// for each whole command, so that single bytes gain it nothing. Before AUTH, commands
+// gain it nothing either.
 func (c *session) await() bool {
 	if c.ending || c.broken {
 		return false
@@ -87,8 +87,8 @@ func (c *session) await() bool {
 			return false
 		}
 	}
-	// After the deadline was set, so that either this sees that the server
-	// drains, or the server's own deadline stands.
+	// The order matters: either this sees that the server drains, or the server's
+	// deadline replaces the one above.
 	if c.server.draining.Load() {
 		c.ending = true
 		return false
@@ -106,8 +106,8 @@ func (c *session) deadline() time.Time {
 	return time.Now().Add(idleTimeout)
 }
 
-// makeRoom grows the buffer by what has arrived, never by what is announced, and
-// gives back what a long request needed.
+// makeRoom grows the buffer by what has arrived, never by what is announced, and frees
+// the memory of a long request.
 func (c *session) makeRoom() {
 	switch {
 	case len(c.in) == 0 && cap(c.in) != inputBytes:
@@ -119,8 +119,8 @@ func (c *session) makeRoom() {
 	}
 }
 
-// survive answers, and ends the connection with an error if that panics: which of the
-// commands that came together were done, nobody knows.
+// survive answers, and ends the connection with an error if that panics: it is unknown
+// which of the batched commands were executed.
 func (c *session) survive() {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -135,7 +135,7 @@ func (c *session) survive() {
 	c.answer()
 }
 
-// answer answers every whole request that has arrived, in order.
+// answer answers every complete request, in order.
 func (c *session) answer() {
 	rest := c.in
 	for !c.ending && !c.broken {
@@ -158,7 +158,7 @@ func (c *session) answer() {
 	c.in = c.in[:copy(c.in, rest)]
 }
 
-// dispatch does one command.
+// dispatch executes one command.
 func (c *session) dispatch(args [][]byte) {
 	c.whole = len(c.out)
 	if c.unsent++; c.unsent > maxPipeline || len(c.out) > maxUnsent {
@@ -185,7 +185,7 @@ func (c *session) dispatch(args [][]byte) {
 	}
 }
 
-// flush writes what has been answered, all of it at once.
+// flush writes all replies at once.
 func (c *session) flush() {
 	c.unsent, c.whole = 0, 0
 	if len(c.out) == 0 || c.broken {
@@ -207,6 +207,5 @@ func (c *session) linger() {
 	if !ok || half.CloseWrite() != nil || c.conn.SetReadDeadline(time.Now().Add(lingerTimeout)) != nil {
 		return
 	}
-	// What comes now is for nobody.
 	_, _ = io.CopyN(io.Discard, c.conn, lingerBytes)
 }

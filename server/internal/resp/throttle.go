@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -12,29 +13,29 @@ import (
 
 const (
 	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
-	// Domain is where callers need leave for CL.THROTTLE.
+	// Domain is the domain in which callers need permissions for CL.THROTTLE.
 	Domain = "cl.throttle"
-	// prefix keeps the keys apart from those of rules, which escape the
-	// semicolon in their first part.
+	// prefix separates the keys from those of rules, whose first part escapes the
+	// semicolon.
 	prefix = "cl.throttle;"
-	// maxBatch is how many decisions are asked for in one call.
+	// maxBatch is the number of decisions in one call.
 	maxBatch = 64
 
 	maxUnits   = 1_000_000_000      // of a burst, a count or a quantity
 	maxSeconds = 366 * 24 * 60 * 60 // of a period
 )
 
-// Key is what CL.THROTTLE charges for a key of its clients.
+// Key returns the key that CL.THROTTLE charges for the key of a client.
 func Key(key string) string { return prefix + key }
 
-// A batch is what a client has asked for and was not decided yet.
+// A batch is a client's commands that are not decided yet.
 type batch struct {
 	n    int
 	asks [maxBatch]ask
 	acts [maxBatch]*weir.Act
 }
 
-// An ask is an act with room for its charge and its decision.
+// An ask is an act with memory for its charge and its decision.
 type ask struct {
 	act      weir.Act
 	charge   [1]weir.Charge
@@ -51,7 +52,7 @@ func newBatch() *batch {
 	return b
 }
 
-// throttle is CL.THROTTLE key max_burst count period [quantity].
+// throttle executes CL.THROTTLE key max_burst count period [quantity].
 func (c *session) throttle(args [][]byte) {
 	if len(args) != 4 && len(args) != 5 {
 		c.settle()
@@ -83,7 +84,7 @@ func (c *session) throttle(args [][]byte) {
 	}
 }
 
-// charge reads the arguments. Nothing that is out of range is mended.
+// charge parses the arguments. It does not clamp values that are out of range.
 func (s *Server) charge(args [][]byte) (weir.Charge, error) {
 	fields := [...]struct {
 		name        string
@@ -107,7 +108,7 @@ func (s *Server) charge(args [][]byte) (weir.Charge, error) {
 	return weir.Charge{Key: Key(string(args[0])), Limit: limit, Cost: fields[3].value}, err
 }
 
-// settle has everything decided that waits for it, and appends the replies.
+// settle decides the pending commands and appends the replies.
 func (c *session) settle() {
 	b := c.batch
 	if b == nil {
@@ -161,7 +162,7 @@ func seconds(d time.Duration) int64 {
 	return int64(whole)
 }
 
-// inWords tells an error to the client. What the store said is for the log.
+// inWords describes an error to the client. The store's own words are for the log.
 func inWords(err error) string {
 	var invalid *weir.InvalidError
 	switch {
@@ -177,4 +178,44 @@ func inWords(err error) string {
 		return "no decision: outcome unknown, the charge may have been made"
 	}
 	return "no decision: unexpected answer of the store"
+}
+
+// maxLimits is the number of compiled limits that are cached. Clients use few; a client
+// that invents many has them compiled each time.
+const maxLimits = 1024
+
+// params are the arguments of CL.THROTTLE that make a limit.
+type params struct{ burst, count, seconds int64 }
+
+// limits caches compiled limits.
+type limits struct {
+	mu       sync.RWMutex
+	compiled map[params]*weir.Limit
+}
+
+// get returns the limit. Each parameter is within its bounds, but not every combination
+// is valid.
+func (l *limits) get(p params) (*weir.Limit, error) {
+	l.mu.RLock()
+	limit := l.compiled[p]
+	l.mu.RUnlock()
+	if limit != nil {
+		return limit, nil
+	}
+	limit, err := weir.Limit{
+		Name:   "cl.throttle",
+		Count:  p.count,
+		Period: time.Duration(p.seconds) * time.Second,
+		Burst:  p.burst,
+	}.Compile()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.compiled == nil || len(l.compiled) >= maxLimits {
+		l.compiled = make(map[params]*weir.Limit)
+	}
+	l.compiled[p] = limit
+	return limit, nil
 }

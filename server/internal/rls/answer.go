@@ -1,12 +1,18 @@
 package rls
 
 import (
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// An Answer is what Envoy is told.
+// An Answer is the answer to Envoy.
 type Answer struct {
 	Over     bool     // the request is over its limits
 	Statuses []Status // one for each descriptor, in their order
@@ -18,19 +24,19 @@ type Answer struct {
 // A Header is the name and value of a response header.
 type Header struct{ Name, Value string }
 
-// A Status is what one descriptor was told.
+// A Status is the result of one descriptor.
 type Status struct {
 	Over bool
-	// Limit is nil where no limit applied.
+	// Limit is nil if no limit applied.
 	Limit     *CurrentLimit
 	Remaining uint32
-	// Reset is how long until the window ends, in whole seconds; of rules with
-	// an algorithm, how long until the request could pass, or else until the
-	// limit is as new. It means nothing without a Limit.
+	// Reset is the time until the window ends, in whole seconds; for rules with an
+	// algorithm, until the request could pass, or else until the limit is full again. It
+	// is 0 without a Limit.
 	Reset time.Duration
 }
 
-// A CurrentLimit is a limit as answers tell it: Requests in so many units.
+// A CurrentLimit is a limit as answers describe it: Requests per Multiplier units.
 type CurrentLimit struct {
 	Name       string
 	Requests   uint32
@@ -38,20 +44,20 @@ type CurrentLimit struct {
 	Multiplier uint32
 }
 
-// judgement is an answer while it is put together.
+// judgement is an answer under construction.
 type judgement struct {
 	*Answer
 	*call
-	limits []CurrentLimit // one for each descriptor, whether it is told or not
+	limits []CurrentLimit // one for each descriptor, used or not
 }
 
-// quota says how a descriptor counts for the whole.
+// quota says how a descriptor contributes to the overall result.
 type quota uint8
 
 const (
 	always   quota = iota // it refuses by itself
 	together              // it refuses if all of its kind do
-	never                 // it has no say
+	never                 // it never refuses
 )
 
 // judge puts the decisions of a plan into an answer.
@@ -67,7 +73,7 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 		r := s.rule(a, c.asked.Each[d].Cost)
 		if j.rules[d] == nil || r.stricterThan(&j.rulings[d]) {
 			j.rulings[d] = r
-			r.tell(a, &j.Statuses[d], &j.limits[d])
+			r.write(a, &j.Statuses[d], &j.limits[d])
 		}
 		j.rules[d] = a.Rule
 	}
@@ -84,7 +90,7 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	return j.Answer
 }
 
-// quotaOf says how a descriptor of a rule counts; nil is none.
+// quotaOf returns how a descriptor of a rule contributes; nil is no rule.
 func (o *Options) quotaOf(r *rules.Rule) quota {
 	switch {
 	case r != nil && r.Unlimited:
@@ -95,8 +101,8 @@ func (o *Options) quotaOf(r *rules.Rule) quota {
 	return always
 }
 
-// refused reports whether descriptors refuse the whole request: one that is over its
-// limits and refuses by itself, or all that refuse together.
+// refused reports whether the descriptors refuse the whole request: one that is over its
+// limits and refuses alone, or all that refuse together.
 func (c *call) refused() bool {
 	refused, asked := 0, 0
 	for i, q := range c.quota {
@@ -111,4 +117,223 @@ func (c *call) refused() bool {
 		}
 	}
 	return asked > 0 && refused == asked
+}
+
+// A ruling is the result of one limit for a descriptor.
+type ruling struct {
+	over      bool
+	remaining int64
+	wait      time.Duration // until the cost would be granted, or the window ends
+	count     int64         // of the limit
+}
+
+// rule reads a decision. The cost may be more than what was charged.
+func (s *Service) rule(a *rules.Applied, cost int64) ruling {
+	if a.Act == nil {
+		return ruling{remaining: math.MaxUint32, count: math.MaxUint32}
+	}
+	d := &a.Act.Decisions[a.Charge]
+	r := ruling{remaining: room(a, d), wait: d.ResetAfter, count: a.Limit.Count, over: d.Outcome == weir.Refused}
+	if r.over && d.RetryAfter > 0 && d.RetryAfter != weir.Never {
+		r.wait = d.RetryAfter
+	}
+	if counted(a) {
+		r.wait = s.untilWindowEnds(a.Limit, d.At)
+	}
+	if peeks(a) {
+		r.over = refuses(&r, a, cost)
+	}
+	if r.over {
+		r.remaining = 0
+	}
+	r.remaining = max(0, r.remaining)
+	r.over = r.over && !a.Rule.Shadow
+	return r
+}
+
+// counted reports whether a limit counts like envoyproxy/ratelimit, beyond its limit.
+// Overrides of single keys do not.
+func counted(a *rules.Applied) bool { return a.Rule.Counter() != nil && !a.Overridden }
+
+// room returns how many units would be granted now; where it is known, a limit that is
+// exceeded has negative room.
+func room(a *rules.Applied, d *weir.Decision) int64 {
+	switch {
+	case a.Limit.Algorithm == weir.LeakyBucket && d.ResetAfter > 0:
+		// A unit would have to wait until the bucket has drained.
+		return 0
+	case peeks(a) && counted(a):
+		return a.Limit.Count - (a.Rule.Counter().Count - d.Remaining)
+	}
+	return d.Remaining
+}
+
+// refuses reports whether a peek finds the limit exceeded: the cost, or one unit, would
+// be refused. Rules without an algorithm refuse only once they are exceeded.
+func refuses(r *ruling, a *rules.Applied, cost int64) bool {
+	if counted(a) {
+		return r.remaining < 0 || cost > mostHits(a.Limit)
+	}
+	return max(1, cost) > r.remaining
+}
+
+// untilWindowEnds returns the time until the window ends, in whole seconds, from the
+// store's second or, if no store decided, from this machine's.
+func (s *Service) untilWindowEnds(l *weir.Limit, at int64) time.Duration {
+	now := at / 1_000_000
+	if at == 0 {
+		now = s.options.Now().Unix()
+	}
+	window := int64(l.Period / time.Second)
+	return time.Duration(window-now%window) * time.Second
+}
+
+// stricterThan reports whether a limit, rather than another one of its descriptor,
+// determines the status.
+func (r *ruling) stricterThan(other *ruling) bool {
+	charges := []weir.Charge{{Limit: &weir.Limit{Count: other.count}}, {Limit: &weir.Limit{Count: r.count}}}
+	return weir.Strictest(charges, []weir.Decision{other.decision(), r.decision()}) == 1
+}
+
+// decision returns the ruling as a decision that [weir.Strictest] compares.
+func (r *ruling) decision() weir.Decision {
+	d := weir.Decision{Outcome: weir.Granted, Remaining: r.remaining}
+	if r.over {
+		d.Outcome, d.RetryAfter = weir.Refused, r.wait
+	}
+	return d
+}
+
+// write writes the ruling into a status. current is the memory for its limit.
+func (r *ruling) write(a *rules.Applied, s *Status, current *CurrentLimit) {
+	*s = Status{Over: r.over, Remaining: uint32(min(r.remaining, math.MaxUint32))}
+	if a.Limit == nil {
+		return
+	}
+	*current = currentLimit(a)
+	s.Limit, s.Reset = current, r.wait.Truncate(time.Second)
+	if s.Reset < r.wait {
+		// Rounded up: a client that waits this long must not come too early.
+		s.Reset += time.Second
+	}
+}
+
+var lengths = [...]struct {
+	unit   Unit
+	length time.Duration
+}{
+	{Year, 365 * 24 * time.Hour},
+	{Month, 30 * 24 * time.Hour},
+	{Week, 7 * 24 * time.Hour},
+	{Day, 24 * time.Hour},
+	{Hour, time.Hour},
+	{Minute, time.Minute},
+	{Second, time.Second},
+}
+
+// currentLimit returns a limit in the units of answers. A period that is not a whole
+// number of seconds becomes the count of the next whole second.
+func currentLimit(a *rules.Applied) CurrentLimit {
+	current := CurrentLimit{Name: a.Rule.Name}
+	if a.Rule.Grouped {
+		current.Name = a.Limit.Name
+	}
+	count, period := a.Limit.Count, a.Limit.Period
+	if rest := period % time.Second; rest > 0 {
+		rest = time.Second - rest
+		// A count is below 2³² and a rest below 1000 ms, so the product fits.
+		count += count * rest.Milliseconds() / period.Milliseconds()
+		period += rest
+	}
+	current.Requests = uint32(min(count, math.MaxUint32))
+	for _, l := range lengths {
+		if period%l.length == 0 {
+			current.Unit, current.Multiplier = l.unit, uint32(period/l.length)
+			break
+		}
+	}
+	return current
+}
+
+// headers describes the limit with the least remaining, the first of several; if
+// descriptors that refuse alone are over their limits, the last of those. This is what
+// envoyproxy/ratelimit does.
+func (j *judgement) headers(names *HeaderNames) []Header {
+	var strictest *Status
+	refused := false
+	for i := range j.Statuses {
+		s := &j.Statuses[i]
+		switch {
+		case s.Limit == nil:
+		case s.Over && j.quota[i] == always:
+			strictest, refused = s, true
+		case !refused && (strictest == nil || s.Remaining < strictest.Remaining):
+			strictest = s
+		}
+	}
+	if strictest == nil {
+		return nil
+	}
+	return []Header{
+		{names.Limit, strconv.FormatUint(uint64(strictest.Limit.Requests), 10)},
+		{names.Remaining, strconv.FormatUint(uint64(strictest.Remaining), 10)},
+		{names.Reset, strconv.FormatInt(int64(strictest.Reset/time.Second), 10)},
+	}
+}
+
+// metadata returns the request, and the metadata of the rules that let it pass.
+func (j *judgement) metadata(req *Request) map[string]any {
+	descriptors := make([]any, len(req.Descriptors))
+	for i := range req.Descriptors {
+		descriptors[i] = describe(&req.Descriptors[i])
+	}
+	m := map[string]any{"domain": req.Domain, "descriptors": descriptors}
+	if req.HitsAddend > 0 {
+		m["hitsAddend"] = int64(req.HitsAddend)
+	}
+	merged := map[string]any{}
+	for i, r := range j.rules {
+		if r != nil && !j.Statuses[i].Over {
+			merge(merged, r.Metadata)
+		}
+	}
+	if len(merged) > 0 {
+		m["metadata"] = merged
+	}
+	return m
+}
+
+func describe(d *Descriptor) map[string]any {
+	entries := make([]any, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = e.Key + "=" + e.Value
+	}
+	m := map[string]any{"entries": entries}
+	if l := d.Limit; l != nil {
+		text := fmt.Sprintf("requests_per_unit:%d unit:%s", l.Requests, strings.ToUpper(unitNames[l.Unit]))
+		if l.Multiplier != 1 {
+			text += fmt.Sprintf(" unit_multiplier:{value:%d}", l.Multiplier)
+		}
+		m["limit"] = text
+	}
+	if d.HitsAddend != nil {
+		m["hitsAddend"] = *d.HitsAddend
+	}
+	return m
+}
+
+// merge adds what is missing. It never writes to the maps of the rules.
+func merge(to, from map[string]any) {
+	for key, value := range from {
+		inner, isMap := value.(map[string]any)
+		known, taken := to[key]
+		switch knownMap, both := known.(map[string]any); {
+		case taken && isMap && both:
+			knownMap = maps.Clone(knownMap)
+			merge(knownMap, inner)
+			to[key] = knownMap
+		case !taken:
+			to[key] = value
+		}
+	}
 }

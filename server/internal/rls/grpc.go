@@ -28,7 +28,7 @@ func (s *Service) Register(registrar grpc.ServiceRegistrar) {
 
 var shouldRateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
 
-// shouldRateLimit is what Envoy calls.
+// shouldRateLimit is the method that Envoy calls.
 func shouldRateLimit(service any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	handle := func(ctx context.Context, _ any) (any, error) { return service.(*Service).shouldRateLimit(ctx, read) }
 	if intercept == nil {
@@ -41,7 +41,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (an
 	m := messages.Get().(*message)
 	m.bounds, m.call = s.options.Bounds, admission.CallOf(ctx)
 	answer, err := s.answer(ctx, m, read)
-	// Not where the store panics: nobody knows what it still works on.
+	// Not deferred: a store that panics may still use the memory.
 	m.free()
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (an
 	return response, nil
 }
 
-// answer reads and decides a message. The error is a status.
+// answer reads a message and decides it. The error is a status.
 func (s *Service) answer(ctx context.Context, m *message, read func(any) error) (*Answer, error) {
 	if err := read(m); err != nil {
 		return nil, err
@@ -69,14 +69,14 @@ func (s *Service) answer(ctx context.Context, m *message, read func(any) error) 
 	return answer, nil
 }
 
-// statusOf is an error as gRPC tells it. What a store's driver says stays in the
-// log; the class says what became of the charge.
+// statusOf returns the status of an error. The words of a store's driver stay in the
+// log; the class says whether the charge was applied.
 func statusOf(err error) error {
 	if forbidden(err) {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if errors.Is(err, admission.ErrFull) {
-		return status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
+		return status.Error(codes.ResourceExhausted, "requests that are being received use too much memory: retry later")
 	}
 	if errors.Is(err, rules.ErrNotLoaded) {
 		return status.Error(codes.Unavailable, err.Error())
@@ -97,7 +97,7 @@ func statusOf(err error) error {
 	return s.Err()
 }
 
-// forbidden reports whether an error says that a caller may not ask for something.
+// forbidden reports whether an error says that the caller lacks a permission.
 func forbidden(err error) bool {
 	var e *callers.ForbiddenError
 	return errors.As(err, &e)

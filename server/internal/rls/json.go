@@ -14,19 +14,10 @@ import (
 // MaxRequestBytes is the size of the largest request.
 const MaxRequestBytes = 256 << 10
 
-// JSON answers requests in proto3's JSON: 200 within the limits, 429 over them,
-// 400 for what is no request, 403 for what its caller may not ask, 503 while the store fails.
-func (s *Service) JSON() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if cause := recover(); cause != nil {
-				s.options.Panics.Report(r.Context(), r.URL.Path, cause)
-				plain(w, http.StatusInternalServerError)
-			}
-		}()
-		s.serveJSON(w, r)
-	})
-}
+// JSON answers requests in proto3's JSON: 200 within the limits, 429 over them, 400 for a
+// malformed request, 403 if the caller lacks the permission, 503 if the store fails. Other
+// answers have plain text, as those of envoyproxy/ratelimit.
+func (s *Service) JSON() http.Handler { return http.HandlerFunc(s.serveJSON) }
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := s.options.Budget.ReadBody(w, r, MaxRequestBytes)
@@ -63,7 +54,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseBody answers a request whose body was not read.
+// refuseBody answers a request whose body could not be read.
 func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 	switch tooLarge := new(http.MaxBytesError); {
 	case errors.As(err, &tooLarge):
@@ -94,9 +85,8 @@ func writeJSON(w http.ResponseWriter, a *Answer) {
 	if a.Over {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	// What cannot be sent any more is lost: the client is gone.
 	_, _ = w.Write(body)
 }
 
-// plain answers with nothing but a status.
+// plain answers with the text of a status.
 func plain(w http.ResponseWriter, status int) { http.Error(w, http.StatusText(status), status) }

@@ -94,8 +94,4 @@ func TestJSONFailure(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("a store that fails: %d %v %s", w.Code, w.Header(), w.Body)
 	}
-	w = post(newService(t, theirs, rls.Options{Taker: taker(func(context.Context, *weir.Act) { panic("odd") })}), body)
-	if w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "odd") {
-		t.Errorf("a panic: %d %s", w.Code, w.Body)
-	}
 }

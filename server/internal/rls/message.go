@@ -16,11 +16,11 @@ import (
 )
 
 // ServerOption returns the option that a gRPC server needs for [Service.Register]: a
-// codec that decodes requests once they have been counted and admitted.
+// codec that counts and admits requests before it decodes them.
 func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) }
 
-// Codec returns the codec of [ServerOption]. It encodes and decodes all other messages
-// as gRPC does.
+// Codec returns the codec of [ServerOption]. It handles all other messages like gRPC's
+// own.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
@@ -36,22 +36,21 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	return m.unmarshal(raw.ReadOnlyData())
 }
 
-// A message is a request that is read from the wire. Its memory is kept for further
-// ones.
+// A message decodes one request from the wire. Its memory is reused by later ones.
 type message struct {
 	request Request
 	bounds  rules.Bounds
-	call    *admission.Call // to be charged; nil for nobody
+	call    *admission.Call // to be charged; nil: none
 	size    int             // bytes
-	// refused says why the message was not decoded, though it is one.
+	// refused says why a well-formed message was not decoded.
 	refused error
 
-	text    string // of the whole message, which all texts are parts of
+	text    string // of the whole message; all strings are parts of it
 	entries []rules.Entry
 	own     []own
 }
 
-// own is what a descriptor says for itself.
+// own is the memory of what a descriptor has of its own.
 type own struct {
 	limit      Override
 	addend     uint64
@@ -60,29 +59,29 @@ type own struct {
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-// free gives the memory to further messages.
+// free lets later messages reuse the memory.
 func (m *message) free() {
 	m.reset()
 	messages.Put(m)
 }
 
-// reset forgets the message and what it refers to, and keeps the memory.
+// reset clears the message and keeps the memory.
 func (m *message) reset() {
 	clear(m.request.Descriptors)
 	clear(m.entries)
 	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
 }
 
-var errMalformed = errors.New("rls: no RateLimitRequest")
+var errMalformed = errors.New("rls: malformed RateLimitRequest")
 
-// What decoding takes, about, beside the text.
+// Approximate memory of decoded parts, in addition to the text.
 const (
 	descriptorBytes = 512
 	entryBytes      = 64
 )
 
-// unmarshal counts what a message holds, and decodes it if it is within the bounds
-// and the call is admitted. The error says that it is no message.
+// unmarshal counts the parts of a message, and decodes it if it is within the bounds and
+// the call is admitted. The error says that the message is malformed.
 func (m *message) unmarshal(raw []byte) error {
 	raw, m.size = raw[:len(raw):len(raw)], len(raw)
 	descriptors, entries, err := m.count(raw)
@@ -108,7 +107,7 @@ func grown[E any](s []E, n int) []E {
 	return s[:0]
 }
 
-// count counts the descriptors and their entries; more than there may be set refused.
+// count counts the descriptors and their entries. It sets refused if there are too many.
 func (m *message) count(raw []byte) (descriptors, entries int, err error) {
 	for rest := raw; len(rest) > 0; {
 		f, ok := consume(&rest)
@@ -143,7 +142,7 @@ func (m *message) count(raw []byte) (descriptors, entries int, err error) {
 	return descriptors, entries, nil
 }
 
-// decode reads a message, whose bytes are those of its text.
+// decode decodes a message whose bytes are those of its text.
 func (m *message) decode(raw []byte) error {
 	ok := true
 	for len(raw) > 0 && ok {
@@ -166,7 +165,7 @@ func (m *message) decode(raw []byte) error {
 	return nil
 }
 
-// descriptor reads a descriptor.
+// descriptor decodes a descriptor.
 func (m *message) descriptor(raw []byte) bool {
 	m.own = append(m.own, own{limit: Override{Multiplier: 1}})
 	m.request.Descriptors = append(m.request.Descriptors, Descriptor{})
@@ -195,7 +194,7 @@ func (m *message) descriptor(raw []byte) bool {
 	return true
 }
 
-// entry reads an entry.
+// entry decodes an entry.
 func (m *message) entry(raw []byte) bool {
 	m.entries = append(m.entries, rules.Entry{})
 	e := &m.entries[len(m.entries)-1]
@@ -216,7 +215,7 @@ func (m *message) entry(raw []byte) bool {
 	return true
 }
 
-// string returns the part of the text that some bytes of the message are.
+// string returns the part of the text that corresponds to a part of the message.
 func (m *message) string(part []byte) (string, bool) {
 	if !utf8.Valid(part) {
 		return "", false
@@ -226,7 +225,7 @@ func (m *message) string(part []byte) (string, bool) {
 	return m.text[from : from+len(part)], true
 }
 
-// override reads a limit, or more of it: fields that are there again replace others.
+// override decodes a limit, or more of it: repeated fields replace earlier ones.
 func (o *own) override(raw []byte) bool {
 	for len(raw) > 0 {
 		f, ok := consume(&raw)
@@ -252,7 +251,7 @@ func (o *own) override(raw []byte) bool {
 	return true
 }
 
-// wrapped reads a number that is in a message of its own, if it says one.
+// wrapped decodes a number that has a message of its own.
 func wrapped(raw []byte, into *uint64) bool {
 	for len(raw) > 0 {
 		f, ok := consume(&raw)
@@ -266,7 +265,7 @@ func wrapped(raw []byte, into *uint64) bool {
 	return true
 }
 
-// A field is one of a message.
+// A field is a field of a message.
 type field struct {
 	protowire.Number
 	protowire.Type
@@ -276,7 +275,7 @@ type field struct {
 
 func (f *field) is(n protowire.Number, t protowire.Type) bool { return f.Number == n && f.Type == t }
 
-// consume reads the field that a message begins with.
+// consume decodes the first field of a message and removes it.
 func consume(raw *[]byte) (f field, ok bool) {
 	number, kind, n := protowire.ConsumeTag(*raw)
 	if n < 0 || number > protowire.MaxValidNumber {

@@ -5,28 +5,28 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// A Request is what Envoy asks.
+// A Request is a request of Envoy.
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
-	// HitsAddend is how many units each descriptor is charged that says nothing
-	// else; 0 is 1.
+	// HitsAddend is the number of units that descriptors without one are charged; 0 is 1.
 	HitsAddend uint32
 }
 
 // A Descriptor is one thing to be limited.
 type Descriptor struct {
 	Entries []rules.Entry
-	// Limit, if not nil, holds instead of the rules.
+	// Limit, if not nil, replaces the rules.
 	Limit *Override
-	// HitsAddend, if not nil, is how many units to charge; 0 looks.
+	// HitsAddend, if not nil, is the number of units to charge; 0 peeks.
 	HitsAddend *uint64
-	// Refund gives the units back instead.
+	// Refund refunds the units instead.
 	Refund bool
 }
 
@@ -47,15 +47,15 @@ const (
 
 var unitNames = [units]string{"", "second", "minute", "hour", "day", "month", "year", "week"}
 
-// An Override is a limit that a descriptor brings along.
+// An Override is a limit that comes with a descriptor.
 type Override struct {
 	Requests uint32
 	Unit     Unit
-	// Multiplier is how many units a window is long.
+	// Multiplier is the length of a window in units.
 	Multiplier uint32
 }
 
-// read checks a request and puts it as the rules want it.
+// read checks a request and translates it for the rules.
 func (s *Service) read(req *Request, asked *rules.Request) error {
 	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
 	for i := range req.Descriptors {
@@ -78,7 +78,7 @@ func (s *Service) read(req *Request, asked *rules.Request) error {
 	return nil
 }
 
-// prepare fits the acts to what this service promises.
+// prepare fits the acts of a plan to Envoy's semantics.
 func prepare(asked *rules.Request, plan *rules.Plan) error {
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
@@ -91,27 +91,28 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 			return err
 		}
 		if ask.Cost > mostHits(a.Limit) {
-			// What can never be granted is over its limit without being asked for.
+			// A cost that can never be granted is over its limit without asking the
+			// store.
 			a.Act.Charges[a.Charge].Cost = 0
 		}
 	}
 	for i := range plan.Applied {
-		if a := &plan.Applied[i]; looks(a) && a.Rule.Counter() != nil {
+		if a := &plan.Applied[i]; peeks(a) && a.Rule.Counter() != nil {
 			a.Act.Charges[a.Charge].Limit = a.Rule.Counter()
 		}
 	}
 	return nil
 }
 
-// checkHits refuses what only the limit can tell is wrong.
+// checkHits refuses costs that this limit cannot take.
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	field := "descriptors[" + strconv.Itoa(a.Descriptor) + "].hits_addend"
 	switch {
 	case a.Limit.Algorithm == weir.Concurrency && ask.Cost > 0:
 		return invalid(field, strconv.FormatInt(ask.Cost, 10),
-			"0: the limit "+strconv.Quote(a.Limit.Name)+" counts holders, and nobody could give a place back here")
+			"0: the limit "+strconv.Quote(a.Limit.Name)+" counts holders, and this interface cannot release a slot")
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
-		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d to give back", mostHits(a.Limit)))
+		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d to refund", mostHits(a.Limit)))
 	}
 	return nil
 }
@@ -124,8 +125,8 @@ func mostHits(l *weir.Limit) int64 {
 	return weir.MaxCost
 }
 
-// looks reports whether an applied limit is asked without being charged.
-func looks(a *rules.Applied) bool {
+// peeks reports whether an applied limit is evaluated without being charged.
+func peeks(a *rules.Applied) bool {
 	return a.Act != nil && a.Act.Kind == weir.KindTake && a.Act.Charges[a.Charge].Cost == 0
 }
 
@@ -133,7 +134,7 @@ func invalid(field, value, want string) error {
 	return &weir.InvalidError{Field: field, Value: value, Want: want}
 }
 
-// within puts what comes before the field into an error that names one.
+// within prefixes the field of an error.
 func within(prefix string, err error) error {
 	if e := new(weir.InvalidError); errors.As(err, &e) {
 		return invalid(prefix+e.Field, e.Value, e.Want)
@@ -142,3 +143,38 @@ func within(prefix string, err error) error {
 }
 
 func isInvalid(err error) bool { return errors.Is(err, weir.ErrInvalid) }
+
+// maxOverrides bounds the cache. Most callers send few limits; a caller that sends many
+// pays for compiling them.
+const maxOverrides = 1024
+
+// overrides caches the compiled limits that came with descriptors. The zero value is
+// ready for use.
+type overrides struct {
+	mu    sync.RWMutex
+	rules map[Override]*rules.Rule
+}
+
+// rule returns the rule of an override.
+func (c *overrides) rule(o Override) (*rules.Rule, error) {
+	c.mu.RLock()
+	rule := c.rules[o]
+	c.mu.RUnlock()
+	if rule != nil {
+		return rule, nil
+	}
+	if o.Unit < Second || o.Unit >= units {
+		return nil, invalid("unit", strconv.Itoa(int(o.Unit)), "1 … 7: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or WEEK")
+	}
+	rule, err := rules.Override(int64(o.Requests), unitNames[o.Unit], o.Multiplier)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rules == nil || len(c.rules) >= maxOverrides {
+		c.rules = make(map[Override]*rules.Rule)
+	}
+	c.rules[o] = rule
+	return rule, nil
+}

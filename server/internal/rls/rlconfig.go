@@ -8,9 +8,9 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// Config answers with the rules in force, a limit a line, in the order of the
-// files and as envoyproxy/ratelimit writes them at /rlconfig; limits that name
-// an algorithm say so behind it.
+// Config answers with the rules in force, one limit per line, in the order of the files
+// and in the format of envoyproxy/ratelimit at /rlconfig. Limits that name an algorithm
+// add it at the end.
 func (s *Service) Config() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
@@ -19,7 +19,6 @@ func (s *Service) Config() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		// What cannot be sent any more is lost: the client is gone.
 		_, _ = w.Write([]byte(text.String()))
 	})
 }
@@ -45,10 +44,10 @@ func writeRule(text *strings.Builder, r *rules.Rule) {
 	}
 }
 
-// oneLine keeps the texts of a rule on its line.
+// oneLine keeps the names of a rule on its line.
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ")
 
-// writeLimit writes what envoyproxy/ratelimit says of a limit.
+// writeLimit writes the part that envoyproxy/ratelimit writes.
 func writeLimit(text *strings.Builder, r *rules.Rule, l *CurrentLimit) {
 	text.WriteString(oneLine.Replace(r.Domain))
 	for _, e := range r.Entries {

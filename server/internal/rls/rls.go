@@ -1,13 +1,15 @@
-// Package rls answers Envoy's rate limit service, as envoyproxy/ratelimit does
-// where a rule names no algorithm. [Service.Decide] turns a request into an
-// answer and knows no transport; [Service.Register] and [Service.JSON] put gRPC
-// and HTTP in front of it.
+// Package rls answers Envoy's rate limit service. For rules without an algorithm it
+// answers exactly like envoyproxy/ratelimit. [Service.Decide] turns a request into an
+// answer, independent of the transport; [Service.Register] serves gRPC and [Service.JSON]
+// serves HTTP.
 package rls
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +17,6 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
-	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -23,22 +24,22 @@ import (
 // [Options.Timeout] says otherwise.
 const DefaultTimeout = time.Second
 
-// HeaderNames are the names of the response headers that tell the limit.
+// HeaderNames are the names of the response headers that describe the limit.
 type HeaderNames struct{ Limit, Remaining, Reset string }
 
-// DefaultHeaders are the names that envoyproxy/ratelimit gives them.
+// DefaultHeaders are the names that envoyproxy/ratelimit uses.
 var DefaultHeaders = HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 
-// A Mode is what may be switched on for all rules.
+// A Mode has the settings that apply to all rules.
 type Mode struct {
-	// Shadow lets every request pass; the statuses stay as they are.
+	// Shadow lets every request pass; the statuses are not changed.
 	Shadow bool
 	// Quota treats every rule as one in quota mode.
 	Quota bool
-	// Headers, if not nil, tells the strictest limit in response headers.
+	// Headers, if not nil, adds response headers that describe the strictest limit.
 	Headers *HeaderNames
-	// Metadata tells the request, and the metadata of the rules that let it
-	// pass, as dynamic metadata.
+	// Metadata adds dynamic metadata: the request, and the metadata of the rules that
+	// let it pass.
 	Metadata bool
 }
 
@@ -53,23 +54,21 @@ type Options struct {
 	// Timeout is how long a call may wait for its decision, or up to a sixteenth
 	// less: calls that begin together end together. Zero: [DefaultTimeout].
 	Timeout time.Duration
-	// Decided, if not nil, is told of every request that was decided, before it
+	// Decided, if not nil, is called for every request that was decided, before it
 	// is answered.
 	Decided func(*rules.Request, *rules.Plan)
-	// Bounds are how large a request may be.
+	// Bounds limit the size of a request.
 	Bounds rules.Bounds
-	// Budget bounds what requests over HTTP hold while they are decoded. Nil: nothing
-	// does.
+	// Budget bounds the memory of requests over HTTP that are being decoded. Nil: no
+	// bound.
 	Budget *admission.Budget
-	// Rejected, if not nil, is told of requests over HTTP that found no room in the
+	// Rejected, if not nil, is called for requests over HTTP that found no room in the
 	// budget.
 	Rejected func(admission.Reason)
-	// Now is the clock for what no store was asked about: when the window of a
-	// limit that refuses everything ends. Nil: time.Now.
+	// Now is the clock for decisions that were made without a store: it tells when the
+	// window of a limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
-	// Panics reports requests over HTTP that panic. Nil: they are logged.
-	Panics *panics.Reporter
-	// Logger is told, at most once a second, that the store fails. Nil: nothing is
+	// Logger gets a line, at most once a second, when the store fails. Nil: nothing is
 	// logged.
 	Logger *slog.Logger
 }
@@ -95,16 +94,15 @@ func New(o Options) (*Service, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.Panics == nil {
-		o.Panics = &panics.Reporter{Listener: "http", Logger: o.Logger}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}, nil
 }
 
-// Decide answers a request. An error means that no decision was reached.
+// Decide answers a request. An error means that no decision was reached. It reads the
+// request into [rules.Request], plans it, fits the acts to Envoy's semantics, takes them
+// and judges the decisions.
 func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
 		return nil, err
@@ -131,7 +129,7 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 		s.options.Decided(&c.asked, plan)
 	}
 	answer := s.judge(req, plan, c)
-	// Not where the store panics: nobody knows what it still works on.
+	// Not deferred: a store that panics may still use the memory.
 	plan.Free()
 	return answer, nil
 }
@@ -144,4 +142,58 @@ func (s *Service) report(ctx context.Context, err error) error {
 		s.options.Logger.WarnContext(ctx, "the store reached no decision", "protocol", "rls", "error", err)
 	}
 	return err
+}
+
+// few is how many descriptors most requests have at most.
+const few = 4
+
+// A call is the memory of one decision, reused by later ones. Its slices have an element
+// for each descriptor.
+type call struct {
+	asked   rules.Request
+	rulings []ruling
+	quota   []quota
+	over    []bool        // the descriptor is known to be over its limits
+	rules   []*rules.Rule // nil for a descriptor without a rule
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func newCall(descriptors int) *call {
+	c := calls.Get().(*call)
+	c.asked.Descriptors = slices.Grow(c.asked.Descriptors, descriptors)[:descriptors]
+	c.asked.Each = slices.Grow(c.asked.Each, descriptors)[:descriptors]
+	c.rulings = slices.Grow(c.rulings, descriptors)[:descriptors]
+	c.quota = slices.Grow(c.quota, descriptors)[:descriptors]
+	c.over = slices.Grow(c.over, descriptors)[:descriptors]
+	c.rules = slices.Grow(c.rules, descriptors)[:descriptors]
+	return c
+}
+
+// free lets later calls reuse the memory.
+func (c *call) free() {
+	clear(c.asked.Descriptors)
+	clear(c.asked.Each)
+	clear(c.rulings)
+	clear(c.over)
+	clear(c.rules)
+	*c = call{
+		asked:   rules.Request{Descriptors: c.asked.Descriptors[:0], Each: c.asked.Each[:0]},
+		rulings: c.rulings[:0], quota: c.quota[:0], over: c.over[:0], rules: c.rules[:0],
+	}
+	calls.Put(c)
+}
+
+// newAnswer allocates an answer and the limits that it may describe at once.
+func newAnswer(descriptors int) (*Answer, []CurrentLimit) {
+	if descriptors > few {
+		return &Answer{Statuses: make([]Status, descriptors)}, make([]CurrentLimit, descriptors)
+	}
+	whole := new(struct {
+		Answer
+		statuses [few]Status
+		limits   [few]CurrentLimit
+	})
+	whole.Statuses = whole.statuses[:descriptors:descriptors]
+	return &whole.Answer, whole.limits[:descriptors]
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// take has the plan decided. Limits that share an act are charged last, and only
-// if no look and no other limit refuses the request.
+// take decides the plan. Limits that share an act are charged last, and only if no peek
+// and no other limit refuses the request.
 func (s *Service) take(ctx context.Context, plan *rules.Plan, c *call) error {
 	for i := range c.quota {
 		c.quota[i] = s.options.quotaOf(nil)
@@ -22,23 +22,23 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan, c *call) error {
 	if len(plan.Acts) == 0 {
 		return nil
 	}
-	// A caller who hangs up must not leave a charge half known; the wait is
-	// bounded anyway, for callers who say when they leave by that.
-	if leaves, said := ctx.Deadline(); said {
-		ctx = s.clock.Before(ctx, leaves)
+	// The decision does not depend on the client's connection, so that no charge stays
+	// half known. Its deadline, if it has one, is when the client stops waiting.
+	if end, ok := ctx.Deadline(); ok {
+		ctx = s.clock.Before(ctx, end)
 	} else {
 		ctx = s.ends.Context(ctx)
 	}
 	if err := s.date(ctx, plan); err != nil {
 		return s.report(ctx, err)
 	}
-	if sh := share(plan, c); sh != nil {
+	if sh := stepsFor(plan, c); sh != nil {
 		return s.takeInSteps(ctx, sh)
 	}
 	return s.takeActs(ctx, plan, plan.Acts)
 }
 
-// takeActs has acts decided that elements of the plan's Applied point to.
+// takeActs decides acts that elements of the plan's Applied refer to.
 func (s *Service) takeActs(ctx context.Context, plan *rules.Plan, acts []*weir.Act) error {
 	plan.TakeActs(ctx, s.options.Taker, acts)
 	for i := range plan.Applied {
@@ -50,42 +50,42 @@ func (s *Service) takeActs(ctx context.Context, plan *rules.Plan, acts []*weir.A
 	return nil
 }
 
-// sharing is a shared act that one step cannot decide: it comes with looks or with
-// limits that are decided by themselves, either of which may refuse the request,
-// or with descriptors in quota mode, which a refused limit does not always refuse.
-type sharing struct {
+// steps decide a shared act that one call cannot decide: it has peeks, or comes with
+// limits that are decided alone, either of which may refuse the request, or it has
+// descriptors in quota mode, whose refusal does not always refuse the request.
+type steps struct {
 	plan *rules.Plan
 	*call
 	act *weir.Act
-	// applied are whom the charges of act are for.
+	// applied are the owners of act's charges.
 	applied []*rules.Applied
-	// first says that the shared act is looked at before it is charged.
+	// first says that the next act peeks at all charges.
 	first bool
-	// made is the last act that was to charge, nil before the first one.
+	// made is the last act that charged, nil before the first one.
 	made *weir.Act
 }
 
-// share returns how to decide the shared act; nil if all acts can be taken at once.
-func share(plan *rules.Plan, c *call) *sharing {
+// stepsFor returns how to decide the shared act; nil if one call can take all acts.
+func stepsFor(plan *rules.Plan, c *call) *steps {
 	if plan.Shared == nil {
 		return nil
 	}
-	charges, looked, others, quotas := false, false, false, false
+	charges, peeked, alone, quotas := false, false, false, false
 	for i := range plan.Applied {
 		switch a := &plan.Applied[i]; {
 		case a.Act == nil:
 		case a.Act == plan.Shared:
 			cost := a.Act.Charges[a.Charge].Cost
-			charges, looked = charges || cost > 0, looked || cost == 0
+			charges, peeked = charges || cost > 0, peeked || cost == 0
 			quotas = quotas || c.quota[a.Descriptor] == together
 		case a.Act.Kind == weir.KindTake && !a.Rule.Shadow:
-			others = true
+			alone = true
 		}
 	}
-	if !charges || !looked && !others && !quotas {
+	if !charges || !peeked && !alone && !quotas {
 		return nil
 	}
-	sh := &sharing{plan: plan, call: c, act: plan.Shared, first: looked || others}
+	sh := &steps{plan: plan, call: c, act: plan.Shared, first: peeked || alone}
 	for i := range plan.Applied {
 		if a := &plan.Applied[i]; a.Act == sh.act {
 			sh.applied = append(sh.applied, a)
@@ -94,11 +94,11 @@ func share(plan *rules.Plan, c *call) *sharing {
 	return sh
 }
 
-// takeInSteps decides every act but the shared one, which it looks at meanwhile.
-// Then it charges the shared act. As long as only descriptors in quota mode refuse
-// it, and others are left that may let the request pass, it does so again without
-// those. A refused act charges nothing, so only what lets the request pass is charged.
-func (s *Service) takeInSteps(ctx context.Context, sh *sharing) error {
+// takeInSteps decides every act but the shared one, at which it peeks. Then it charges
+// the shared act. If only descriptors in quota mode refuse it, and others remain that may
+// let the request pass, it charges it again without those. A refused act charges nothing,
+// so only the act that lets the request pass is charged.
+func (s *Service) takeInSteps(ctx context.Context, sh *steps) error {
 	acts := slices.Clone(sh.plan.Acts)
 	acts[slices.Index(acts, sh.act)] = sh.next()
 	for acts != nil {
@@ -117,9 +117,9 @@ func (s *Service) takeInSteps(ctx context.Context, sh *sharing) error {
 	return nil
 }
 
-// next returns the next act for the charges whose descriptors do not refuse, nil if
-// there is none: a look at all of them first, where that is wanted, then a charge.
-func (sh *sharing) next() *weir.Act {
+// next returns the next act for the charges whose descriptors do not refuse, nil if there
+// is none: first a peek at all of them, if needed, then charges.
+func (sh *steps) next() *weir.Act {
 	act := *sh.act
 	act.Charges, act.Decisions = nil, nil
 	for i, a := range sh.applied {
@@ -144,9 +144,9 @@ func (sh *sharing) next() *weir.Act {
 	return &act
 }
 
-// note notes which descriptors refuse by now, and reports whether there are more of
-// them. Charges that were only looked at so far have not refused yet.
-func (s *Service) note(sh *sharing) (more bool) {
+// note records which descriptors refuse by now, and reports whether there are more of
+// them. Charges that were only peeked at have not refused yet.
+func (s *Service) note(sh *steps) (more bool) {
 	for i := range sh.plan.Applied {
 		a := &sh.plan.Applied[i]
 		if a.Rule.OnTrial || sh.over[a.Descriptor] || sh.made == nil && sh.charges(a) {
@@ -159,8 +159,34 @@ func (s *Service) note(sh *sharing) (more bool) {
 	return more
 }
 
-// charges reports whether an applied limit is one that the shared act is to charge.
-func (sh *sharing) charges(a *rules.Applied) bool {
+// charges reports whether the shared act is to charge an applied limit.
+func (sh *steps) charges(a *rules.Applied) bool {
 	i := slices.Index(sh.applied, a)
 	return i >= 0 && sh.act.Charges[i].Cost > 0
+}
+
+// date sets the time of refunds to now by the store's clock, which alone determines the
+// window. A peek returns that clock.
+func (s *Service) date(ctx context.Context, plan *rules.Plan) error {
+	var refunds, clocks []*weir.Act
+	for _, act := range plan.Acts {
+		if act.Kind != weir.KindRefund {
+			continue
+		}
+		charge := act.Charges[0]
+		charge.Cost = 0
+		refunds = append(refunds, act)
+		clocks = append(clocks, &weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)})
+	}
+	if len(refunds) == 0 {
+		return nil
+	}
+	s.options.Taker.Take(ctx, clocks)
+	for i, act := range refunds {
+		if clocks[i].Err != nil {
+			return clocks[i].Err
+		}
+		act.Charges[0].At = clocks[i].Decisions[0].At
+	}
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// decode reads a message.
+// decode translates a message into a request.
 func decode(m *rlsv3.RateLimitRequest) *Request {
 	req := &Request{
 		Domain:      m.GetDomain(),
@@ -51,13 +51,14 @@ func decodeLimit(m *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Override
 	return o
 }
 
-// encode writes an answer. The error says that some metadata fits no message.
+// encode translates an answer into a message. The error says that metadata does not fit
+// into a message.
 func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
 	m := &rlsv3.RateLimitResponse{
 		OverallCode: code(a.Over),
 		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
 	}
-	statuses := make([]told, len(a.Statuses))
+	statuses := make([]statusMemory, len(a.Statuses))
 	for i := range a.Statuses {
 		m.Statuses[i] = statuses[i].encode(&a.Statuses[i])
 	}
@@ -72,14 +73,14 @@ func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
 	return m, err
 }
 
-// told is the messages that a status is made of, in one piece.
-type told struct {
+// statusMemory holds the messages of one status, allocated at once.
+type statusMemory struct {
 	whole rlsv3.RateLimitResponse_DescriptorStatus
 	limit rlsv3.RateLimitResponse_RateLimit
 	reset durationpb.Duration
 }
 
-func (m *told) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
+func (m *statusMemory) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
 	m.whole.Code, m.whole.LimitRemaining = code(s.Over), s.Remaining
 	if s.Limit == nil {
 		return &m.whole
@@ -89,7 +90,7 @@ func (m *told) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
 	if s.Limit.Multiplier != 1 {
 		m.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
 	}
-	// It is whole seconds.
+	// Reset is in whole seconds.
 	m.reset.Seconds = int64(s.Reset / time.Second)
 	m.whole.CurrentLimit, m.whole.DurationUntilReset = &m.limit, &m.reset
 	return &m.whole

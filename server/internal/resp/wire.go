@@ -4,28 +4,28 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
-// The bounds of a request, arrays and lines alike.
+// Bounds of a request.
 const (
 	maxArgs   = 16
 	maxBulk   = 4 << 10 // bytes of an argument
 	maxLine   = 4 << 10 // bytes of a command on a line, its end included
 	maxLength = 32      // bytes of a line that announces a length, its end included
-	// maxRequest is what the longest request needs.
+	// maxRequest is the size of the largest request.
 	maxRequest = maxLength + maxArgs*(maxLength+maxBulk+2)
 )
 
-// A protocolError is a request that has no end to wait for. The connection ends
-// with it.
+// A protocolError is a request without a known end. It ends the connection.
 type protocolError string
 
-// Error says it as Redis does.
+// Error returns the text in the words of Redis.
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// parse reads the request that input begins with, appends its arguments, which
-// are parts of the input, and returns its size; 0 if it has not arrived yet. It
-// allocates nothing if args has room for maxArgs.
+// parse parses the request at the beginning of input, appends its arguments, which are
+// parts of the input, and returns its size; 0 if it is incomplete. It does not allocate
+// if args has room for maxArgs.
 func parse(input []byte, args [][]byte) ([][]byte, int, error) {
 	if len(input) == 0 {
 		return args, 0, nil
@@ -66,7 +66,7 @@ func parseBulk(input []byte) (bulk []byte, size int, err error) {
 	return input[start:end:end], end + 2, nil
 }
 
-// parseLength reads a line of a sign and a length.
+// parseLength parses a line of a sign and a length.
 func parseLength(input []byte, most int, wrong protocolError) (length, size int, err error) {
 	end := bytes.IndexByte(input[:min(len(input), maxLength)], '\n')
 	if end < 0 && len(input) < maxLength {
@@ -83,8 +83,8 @@ func parseLength(input []byte, most int, wrong protocolError) (length, size int,
 	return int(n), end + 1, nil
 }
 
-// parseLine reads a command as people type it. Quotes are refused rather than
-// taken for a part of a key, which other clients would spell without them.
+// parseLine parses a command as people type it. It refuses quotes: as a part of a key
+// they would make another key than other clients do.
 func parseLine(input []byte, args [][]byte) ([][]byte, int, error) {
 	end := bytes.IndexByte(input[:min(len(input), maxLine)], '\n')
 	if end < 0 {
@@ -114,14 +114,83 @@ func parseLine(input []byte, args [][]byte) ([][]byte, int, error) {
 	}
 }
 
-// maxDigits is the length of the longest number that is looked at.
+// maxDigits is the length of the longest number that is parsed.
 const maxDigits = 20
 
-// integer reads a decimal number.
+// integer parses a decimal number.
 func integer(text []byte) (int64, bool) {
 	if len(text) > maxDigits {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	return n, err == nil
+}
+
+// A writer collects replies in the protocol version of the client.
+type writer struct {
+	out   []byte
+	proto int // 2 or 3
+}
+
+func (w *writer) line(kind byte, text string) {
+	w.out = append(w.out, kind)
+	w.out = append(w.out, text...)
+	w.out = append(w.out, '\r', '\n')
+}
+
+func (w *writer) count(kind byte, n int64) {
+	w.out = append(w.out, kind)
+	w.out = strconv.AppendInt(w.out, n, 10)
+	w.out = append(w.out, '\r', '\n')
+}
+
+func (w *writer) simple(text string) { w.line('+', text) }
+
+// fail writes an error, whose first word is its class.
+func (w *writer) fail(text string) { w.line('-', strings.Map(printable, text)) }
+
+func (w *writer) integer(n int64) { w.count(':', n) }
+
+func (w *writer) array(n int) { w.count('*', int64(n)) }
+
+func (w *writer) bulk(text string) {
+	w.count('$', int64(len(text)))
+	w.out = append(w.out, text...)
+	w.out = append(w.out, '\r', '\n')
+}
+
+// pairs begins a map of n pairs.
+func (w *writer) pairs(n int) {
+	if w.proto == 3 {
+		w.count('%', int64(n))
+		return
+	}
+	w.array(2 * n)
+}
+
+func (w *writer) null() {
+	if w.proto == 3 {
+		w.line('_', "")
+		return
+	}
+	w.line('$', "-1")
+}
+
+// printable replaces control characters, which would end the line.
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return ' '
+	}
+	return r
+}
+
+// shownBytes bounds what an error repeats of the request.
+const shownBytes = 40
+
+// shown returns a part of the request for an error.
+func shown(text []byte) string {
+	if len(text) > shownBytes {
+		return strconv.QuoteToASCII(string(text[:shownBytes])) + "…"
+	}
+	return strconv.QuoteToASCII(string(text))
 }
