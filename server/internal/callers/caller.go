@@ -41,6 +41,9 @@ type Set struct {
 	byCertificate map[string]*Caller // names in lower case
 }
 
+// Len returns how many callers the set has.
+func (s *Set) Len() int { return len(s.byName) }
+
 // token returns whose a token is; nil if it is nobody's. Digests are looked up, so that
 // the time says nothing about the token.
 func (s *Set) token(token string) *Caller {

@@ -3,16 +3,19 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 func newCheck() *cobra.Command {
 	var requests []string
+	var callersFile string
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
 		Short: "Check rules files, and say which rules a request finds",
@@ -24,27 +27,49 @@ With --explain it says which rules a request finds in them and why, which ones i
 nearly found, and what each limit does with a key that was never used. A request
 is ` + requestSyntax + `
 
-Exit codes: 0 the rules are good, 1 they are not, 2 a request or the command cannot
+With --callers it reads a file of callers as "weir serve --callers" does, too; rules
+may then be left out. Its mistakes are listed without the lines of the file, which
+can hold secrets.
+
+Exit codes: 0 the files are good, 1 they are not, 2 a request or the command cannot
 be read.`,
 		Example: `  weir check rules.yaml
-  weir check /etc/weir
+  weir check /etc/weir --callers /etc/weir-callers.yaml
   weir check rules.yaml --explain 'shop user=alice,path=/login'
   weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'`,
-		Args:              needsPaths,
 		ValidArgsFunction: completeFiles("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
+			if len(paths) == 0 && (callersFile == "" || len(requests) > 0) {
+				return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
+			}
+			if callersFile != "" {
+				if err := checkCallers(cmd, callersFile); err != nil {
+					return err
+				}
+			}
+			if len(paths) == 0 {
+				return nil
+			}
 			return check(cmd, paths, requests)
 		},
 	}
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
+	cmd.Flags().StringVar(&callersFile, "callers", "", "check a `file` of callers")
+	_ = cmd.MarkFlagFilename("callers", "yaml", "yml")
 	return cmd
 }
 
-func needsPaths(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
+func checkCallers(cmd *cobra.Command, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
-	return nil
+	set, err := callers.Parse(file, text)
+	if err != nil {
+		return &problemsFound{err}
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", counted(set.Len(), "caller"))
+	return err
 }
 
 func check(cmd *cobra.Command, paths, texts []string) error {
