@@ -2,181 +2,130 @@ package app
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
-	"strconv"
-	"sync/atomic"
+	"strings"
 	"time"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
+	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/resp"
 )
 
-const (
-	// DefaultAdmin is where administrators expect to find a server.
-	DefaultAdmin = "127.0.0.1:6070"
-	// AdminOff is the address of a server that has no such listener.
-	AdminOff = "off"
-)
-
-// AdminOptions are about the listener for administrators. The zero value is valid:
-// there is none.
-type AdminOptions struct {
-	// Address is host:port, or [AdminOff]; one that others can reach needs a
-	// token or client certificates. Empty: [AdminOff].
-	Address string
-	// TokenFile holds what callers have to say, one a line; each is right. It is
-	// read again when it changes. Empty: nothing.
-	TokenFile string
-	// TLS is how the listener proves who it is, and whom it lets in.
-	TLS TLS
-}
-
-// validate names what keeps administrators from being served; callers says that there is
-// a file of them.
-func (o *AdminOptions) validate(callers bool) error {
-	if o.Address == AdminOff {
-		return nil
-	}
-	if err := checkAddress("admin", o.Address, DefaultAdmin+", or off"); err != nil {
-		return err
-	}
-	if !o.loopback() && o.TokenFile == "" && o.TLS.ClientCA == "" && !callers {
-		return &weir.InvalidError{
-			Field: "admin", Value: strconv.Quote(o.Address),
-			Want: "a loopback address, or a token file or client certificates: others can reach this one",
-		}
-	}
-	return nil
-}
-
-func (o *AdminOptions) loopback() bool {
-	host, _, _ := net.SplitHostPort(o.Address)
-	return loopback(host)
-}
-
-// newAdmin returns the server of administrators, or nil where there is none. The
-// handler of everybody's listener answers for its health.
-func (a *App) newAdmin(health http.Handler) (*http.Server, error) {
-	o := &a.options.Admin
-	if o.Address == AdminOff {
+// newAdmin returns the listener of administrators, with the dashboard; nil if it is off.
+// The public interface answers its health checks.
+func (a *App) newAdmin(api http.Handler) (*listener, error) {
+	o, t := &a.options, a.telemetry
+	if o.Admin.Address == Off {
 		return nil, nil
 	}
 	by, err := a.authenticator("admin")
 	if err != nil {
 		return nil, err
 	}
-	secured, err := a.options.serverTLS("admin tls", o.TLS, "h2", "http/1.1")
+	options := admin.Options{
+		Rules:       a.rules.Load,
+		Loaded:      a.rules.loaded,
+		Taker:       a.engine,
+		Overrides:   a.engine.Override(),
+		ThrottleKey: resp.Key,
+		Mounts: map[string]http.Handler{
+			"GET /healthz": api,
+			"GET /readyz":  httpapi.Readiness(httpapi.Options{Ready: a.health.checks, Timeout: o.Timeout}),
+			"GET /metrics": t.metrics.Handler(),
+		},
+		Free:     map[string]http.Handler{},
+		Callers:  by,
+		Loopback: onLoopback(o.Admin.Address),
+		Hosts:    o.Hosts,
+		Timeout:  o.Timeout,
+		Logger:   o.Logger,
+	}
+	if a.engine.peers != nil {
+		options.Announcer = a.engine.peers
+	}
+	pages, err := dashboard.New(dashboard.Options{
+		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key,
+		Checks: a.health.checks, Store: a.engine.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
-	options := admin.Options{
-		Rules:       a.rules.Load,
-		Loaded:      func() admin.Loaded { return a.loaded.tell(a.reload) },
-		Taker:       a.stack,
-		Overrides:   a.stack.Override(),
-		ThrottleKey: resp.Key,
-		Mounts:      map[string]http.Handler{"GET /healthz": health, "GET /readyz": httpapi.Readiness(httpapi.Options{Ready: a.checks, Timeout: a.options.Timeout}), "GET /metrics": a.metrics.Handler()},
-		Callers:     by,
-		Loopback:    o.loopback(),
-		Hosts:       a.options.Hosts,
-		Timeout:     a.options.Timeout,
-		Logger:      a.logger,
-	}
-	if a.peers != nil {
-		options.Announcer = a.peers
-	}
-	options.Free = map[string]http.Handler{}
-	if err := a.mountDashboard(&options, secured != nil); err != nil {
-		return nil, err
-	}
+	maps.Copy(options.Mounts, pages.Mounts())
+	maps.Copy(options.Free, pages.Free())
+	options.Login = pages
 	handler, err := admin.New(options)
 	if err != nil {
 		return nil, err
 	}
-	server := newHTTPServer(a.panics("admin").HTTP(handler), a.logger)
-	server.TLSConfig = secured
+	s := newHTTPServer(o.Logger, 0)
+	s.Handler = t.panics("admin").HTTP(handler)
 	// A profile that is being made ends when the server stops.
 	base, cut := context.WithCancel(context.Background())
-	server.BaseContext = func(net.Listener) context.Context { return base }
-	server.RegisterOnShutdown(cut)
-	return server, nil
+	s.BaseContext = func(net.Listener) context.Context { return base }
+	s.RegisterOnShutdown(cut)
+	return s.listener(o, "admin", o.Admin.Address, o.Admin.TLS, o.Limits.AdminMaxConnections, t)
 }
 
-// listenAdmin begins to listen for administrators; the listener is nil where there
-// are none.
-func (a *App) listenAdmin(ctx context.Context) (net.Listener, error) {
-	if a.admin == nil {
-		return nil, nil
+// describe returns the store and its layers for the dashboard.
+func (e *engine) describe(ctx context.Context) dashboard.Store {
+	fact := func(name string, value any) dashboard.Fact {
+		return dashboard.Fact{Name: name, Value: fmt.Sprint(value)}
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", a.options.Admin.Address)
-	if err != nil {
-		return nil, fmt.Errorf("server: start: admin: %w", err)
-	}
-	return listener, nil
-}
-
-// serveAdmin answers administrators in the background.
-func (a *App) serveAdmin(listener net.Listener) {
-	a.serving.Go(func() {
-		err := error(nil)
-		if a.admin.TLSConfig != nil {
-			err = a.admin.ServeTLS(listener, "", "")
-		} else {
-			err = a.admin.Serve(listener)
+	d := dashboard.Store{Facts: []dashboard.Fact{fact("Store", strings.ReplaceAll(e.store.Describe(), ",", ", "))}}
+	switch s := e.store.Taker.(type) {
+	case *memstore.Store:
+		stats := s.Stats()
+		d.Facts = append(d.Facts,
+			fact("Shared by", "this process alone"),
+			fact("Keys", stats.Keys),
+			fact("Memory of keys", fmt.Sprintf("%.1f MiB", float64(stats.Bytes)/(1<<20))),
+			dashboard.Fact{Name: "Charges that shared a budget", Value: fmt.Sprint(stats.Overflowed), Bad: stats.Overflowed > 0},
+		)
+	case *redisstore.Store:
+		d.Nodes = e.store.Nodes(ctx)
+		pool := e.store.Client.PoolStats()
+		answers := dashboard.Fact{Name: "Answers", Value: "no", Bad: true}
+		begun := time.Now()
+		if d.Err = e.probe(ctx); d.Err == nil {
+			answers = fact("Answers", "in "+time.Since(begun).Round(10*time.Microsecond).String())
 		}
-		if !errors.Is(err, http.ErrServerClosed) {
-			a.fail(fmt.Errorf("server: serve admin: %w", err))
+		d.Facts = append(d.Facts, answers,
+			fact("Instances", e.instancesText()),
+			fact("Connections", fmt.Sprintf("%d, %d idle", pool.TotalConns, pool.IdleConns)),
+			dashboard.Fact{Name: "Waits for a connection that timed out", Value: fmt.Sprint(pool.Timeouts), Bad: pool.Timeouts > 0},
+			dashboard.Fact{Name: "Foreign values under our keys", Value: fmt.Sprint(s.Foreign()), Bad: s.Foreign() > 0},
+		)
+	}
+	if c := e.Coalesce(); c != nil {
+		if s := c.Stats(); s.Batches > 0 {
+			d.Facts = append(d.Facts, fact("Acts a call", fmt.Sprintf("%.2f, at most %d", float64(s.Acts)/float64(s.Batches), s.Largest)))
 		}
-	})
-}
-
-// stopAdmin is for when everything else has stopped, which administrators may want
-// to watch.
-func (a *App) stopAdmin(ctx context.Context) error {
-	if a.admin == nil {
-		return nil
 	}
-	if err := a.admin.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("server: stop: admin: %w", err), a.admin.Close())
+	if c := e.DenyCache(); c != nil {
+		d.Facts = append(d.Facts, fact("Refusals remembered", c.Stats().Entries))
 	}
-	return nil
-}
-
-// loaded is since when which set of rules is in force.
-type loaded struct {
-	path  string
-	last  atomic.Pointer[revision]
-	times atomic.Int64
-}
-
-type revision struct {
-	digest string
-	at     time.Time
-}
-
-// note says that rules came into force whose files had that fingerprint.
-func (l *loaded) note(fingerprint []byte) {
-	r := &revision{at: time.Now()}
-	if l.path != "" {
-		r.digest = hex.EncodeToString(fingerprint[:8])
+	if l := e.Lease(); l != nil {
+		if s := l.Stats(); s.Keys > 0 {
+			d.Facts = append(d.Facts, fact("Leased keys", fmt.Sprintf("%d, %d units leased", s.Keys, s.Left)))
+		}
 	}
-	l.last.Store(r)
-	l.times.Add(1)
+	return d
 }
 
-// tell says it to administrators.
-func (l *loaded) tell(r *reloader) admin.Loaded {
-	last := l.last.Load()
-	told := admin.Loaded{Path: l.path, Revision: last.digest, At: last.at}
-	if r != nil {
-		told.Err = r.err()
+// instancesText says how many instances share the store, and who says so.
+func (e *engine) instancesText() string {
+	n := e.instances()
+	switch {
+	case e.options.Fallback.Instances > 0:
+		return fmt.Sprintf("%d, as --instances says", n)
+	case n == 1:
+		return "this one alone"
 	}
-	return told
+	return fmt.Sprintf("%d share this store", n)
 }

@@ -1,199 +1,261 @@
+// Package app runs the server: it loads the rules, opens the store, listens, and stops in
+// order. It knows nothing of signals, so that a program can embed it and a test can run
+// several.
 package app
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"log/slog"
-	"net"
-	"net/http"
+	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
-	"github.com/weirlimit/weir/server/internal/httpapi"
-	"github.com/weirlimit/weir/server/internal/metrics"
-	"github.com/weirlimit/weir/server/internal/resp"
-	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/server/internal/traffic"
-	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/server/internal/store"
 )
 
-// The bounds of one HTTP connection: calls are small and answered at once.
-const (
-	readHeaderTimeout = 2 * time.Second
-	readTimeout       = 5 * time.Second
-	writeTimeout      = 5 * time.Second
-	idleTimeout       = 60 * time.Second
-	maxHeaderBytes    = 16 << 10
-	http2Streams      = 100       // of a connection
-	http2Buffer       = 256 << 10 // bytes that a connection may send without being read
-)
+var errStarted = errors.New("server: start: already started or stopped")
 
-// App is a server that was put together. Its methods are safe for concurrent
-// use; it can be started once.
+// An App is a server. Its methods are safe for concurrent use; it can be started once.
 type App struct {
-	options Options
-	logger  *slog.Logger
-	seldom  *slog.Logger // for warnings that come again and again
-	rules   atomic.Pointer[rules.Set]
-	store   *store
-	http    *http.Server
-	rpc     *rpc
-	callers *callers.File // nil where there is none
-	resp    *resp.Server  // nil where it is off
-	respTLS *tls.Config   // nil without TLS
-	admin   *http.Server  // nil where it is off
-	reload  *reloader     // nil for the demonstration rules
-	loaded  loaded
-	// findings is about the servers of the store; nil where there are none.
-	findings *findings
+	options   Options
+	rules     *ruleFiles
+	store     *store.Store
+	telemetry *telemetry
+	engine    *engine
+	health    *health
+	callers   *callers.File // nil without one
+	budget    *admission.Budget
 
-	stack   *stack.Stack // the store with its decorators
-	peers   *peers.Group // nil where the store is this process's own
-	traffic *traffic.Recorder
-	metrics *metrics.Metrics
-	open    struct{ http, grpc, admin atomic.Int64 } // connections
-	budget  *admission.Budget
+	fronts  []*listener // of clients; they drain together
+	admin   []*listener // of administrators, who may watch the others drain; at most one
+	closers closers
+	failed  chan error // why serving ended, if nobody stopped it
+	serving sync.WaitGroup
 
-	reached  atomic.Bool // the store has answered once
-	draining atomic.Bool
-	// dismissing is set once HTTP clients are told to leave their connections.
-	dismissing atomic.Bool
-	failed     chan error // why serving ended, if nobody stopped it
-	serving    sync.WaitGroup
-
-	mu       sync.Mutex // guards what follows; never held while waiting
+	mu       sync.Mutex // guards the fields below; never held while waiting
 	started  bool
-	addrs    []Addr
 	stopping bool
-	stopped  chan struct{} // closed when Stop is through
-	unwatch  context.CancelFunc
-	// httpListener is nil before Start.
-	httpListener net.Listener
-	stopErr      error // read after stopped
+	addrs    []Addr
+	stopped  chan struct{} // closed at the end of Stop
+	stopErr  error         // read after stopped
 }
 
-// New puts a server together. It starts nothing, connects to nothing and listens
-// to nothing. The error names the option that cannot be, or lists every mistake
-// in the rules.
+// New puts a server together. It starts nothing, connects to nothing and listens to
+// nothing. The error names the option that is wrong, or lists every mistake in the rules.
 func New(o Options) (*App, error) {
-	o = o.withDefaults()
-	if err := o.validate(); err != nil {
+	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	set, seen, err := o.loadRules()
-	if err != nil {
-		return nil, err
-	}
-	s, err := o.openStore()
-	if err != nil {
-		return nil, err
-	}
-	a := &App{
-		options: o,
-		logger:  o.Logger,
-		seldom:  withoutRepeats(o.Logger, time.Now),
-		store:   s,
-		budget:  admission.NewBudget(int64(o.Limits.RequestMemory) << 20),
-		failed:  make(chan error, 1),
-		stopped: make(chan struct{}),
-	}
-	if s.check != nil {
-		a.findings = &findings{ask: s.check, logger: o.Logger}
-	}
-	a.rules.Store(set)
-	a.loaded.path = o.Config
-	a.loaded.note(seen[:])
-	if o.Config != "" {
-		a.reload = newReloader(o.source(), &a.rules, o.Logger)
-		a.reload.seen, a.reload.loaded = seen, a.loaded.note
-		a.reload.looked = o.Reloaded
-	}
-	if err := a.measure(set); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	if err := a.assemble(); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
+	a := &App{options: o, failed: make(chan error, 1), stopped: make(chan struct{})}
+	a.budget = admission.NewBudget(int64(o.Limits.RequestMemory) << 20)
 	if err := a.build(); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, a.closers.close(context.Background()))
 	}
 	return a, nil
 }
 
-// checkPatience is how long /readyz waits for the store: less than the second after
-// which Kubernetes gives a probe up.
-const checkPatience = 500 * time.Millisecond
-
-// checks is what /readyz reports. A store that has answered once does not make the
-// server unready from then on: during an outage each rule's policy answers, and a
-// balancer that took every instance out at once would help nobody.
-func (a *App) checks(ctx context.Context) []httpapi.Check {
-	ctx, cancel := context.WithTimeout(ctx, checkPatience)
-	defer cancel()
-	store := a.storeCheck(ctx)
-	checks := []httpapi.Check{{Name: "serving", Err: a.drainingError(), Brief: "draining"}, store}
-	if err := a.keysError(); err != nil {
-		checks = append(checks, httpapi.Check{Name: "keys", Err: err, Bearable: true})
+// build opens the parts, each with the closer that ends it.
+func (a *App) build() error {
+	o := &a.options
+	var err error
+	if a.rules, err = loadRules(o); err != nil {
+		return err
 	}
-	if a.findings != nil && a.reached.Load() {
-		if c, known := a.findings.check(ctx, store.Err); known {
-			checks = append(checks, c)
-		}
+	if a.store, err = store.Open(o.storeOptions()); err != nil {
+		return err
 	}
-	if a.reload != nil {
-		// The last good rules serve as well as ever.
-		checks = append(checks, httpapi.Check{Name: "rules", Err: a.reload.err(), Brief: "the last good rules are in force", Bearable: true})
+	a.closers.add("store", a.closeStore)
+	if a.telemetry, err = newTelemetry(o, a.rules); err != nil {
+		return err
 	}
-	return checks
+	a.closers.add("traffic", a.telemetry.traffic.Stop)
+	a.closers.add("rules", a.rules.stop)
+	if a.engine, err = newEngine(o, a.store, a.rules.Load, a.telemetry); err != nil {
+		return err
+	}
+	a.closers.add("engine", a.engine.stop)
+	a.health = newHealth(o, a.engine, a.rules)
+	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
+		return err
+	}
+	return a.listeners()
 }
 
-// storeCheck says whether the store decides. Before it has answered once, calls should
-// not be sent here; from then on its outages are for policies to answer.
-func (a *App) storeCheck(ctx context.Context) httpapi.Check {
-	if !a.reached.Load() {
-		return httpapi.Check{Name: "store", Err: a.reach(ctx), Brief: "the store has not answered yet"}
+// listeners puts the listeners together.
+func (a *App) listeners() error {
+	by, err := a.authenticator("http")
+	if err != nil {
+		return err
 	}
-	return httpapi.Check{Name: "store", Err: a.storeTrouble(ctx), Brief: a.briefly(), Bearable: true}
+	api, service, err := a.frontEnds(by)
+	if err != nil {
+		return err
+	}
+	http, err := a.newHTTP(api, service, by)
+	if err != nil {
+		return err
+	}
+	rpc, err := a.newGRPC(service)
+	if err != nil {
+		return err
+	}
+	redis, err := a.newRESP()
+	if err != nil {
+		return err
+	}
+	a.telemetry.watch(a)
+	admin, err := a.newAdmin(api)
+	if err != nil {
+		return err
+	}
+	off := func(l *listener) bool { return l == nil }
+	a.fronts = slices.DeleteFunc([]*listener{http, rpc, redis}, off)
+	a.admin = slices.DeleteFunc([]*listener{admin}, off)
+	a.closers.add("admin", func(ctx context.Context) error { return drainAll(ctx, a.admin) })
+	a.closers.add("listeners", func(ctx context.Context) error { return drainAll(ctx, a.fronts) })
+	return nil
 }
 
-// briefly says since when the store is unreachable, without its address.
-func (a *App) briefly() string {
-	brief := "unreachable"
-	if c := a.stack.Coalesce(); c != nil {
-		for _, out := range c.Outages() {
-			brief = "unreachable since " + out.Since.UTC().Format(time.TimeOnly)
-		}
-	}
-	return brief + "; limits are decided by their on_store_failure"
-}
-
-// Reload makes the server look at its rules files now. It returns at once; what
-// came of it is logged, told by /readyz and to [Options.Reloaded]. The files are
-// watched anyway.
-func (a *App) Reload() {
-	if a.reload == nil {
-		a.options.Reloaded(nil)
-		return
-	}
-	a.reload.ask()
-}
-
-// reach asks the store for a sign of life until it has given one.
-func (a *App) reach(ctx context.Context) error {
-	if a.reached.Load() {
-		return nil
-	}
-	if err := a.store.ping(ctx); err != nil {
-		return a.options.blame(err)
-	}
-	if !a.reached.Swap(true) {
-		a.rpc.ready()
-		a.logger.Info("the store answers", "store", describe(a.options.Store))
+// closeStore closes the store. Every call has been answered: a connection that the store
+// closed first is no failure.
+func (a *App) closeStore(context.Context) error {
+	if err := a.store.Close(); err != nil {
+		a.options.Logger.Debug("a connection to the store was not closed in order", "error", err)
 	}
 	return nil
+}
+
+// Start listens and serves in the background until Stop. It returns once calls are
+// accepted. A store that does not answer yet is no error: the server is not ready until
+// it does.
+func (a *App) Start(ctx context.Context) error {
+	a.mu.Lock()
+	if a.started || a.stopping {
+		a.mu.Unlock()
+		return errStarted
+	}
+	a.started = true
+	a.mu.Unlock()
+
+	o := &a.options
+	o.warnOfOpenFiles(ctx)
+	o.warnOfOpenListeners(ctx)
+	a.health.greet(ctx)
+	sockets, err := openAll(ctx, slices.Concat(a.fronts, a.admin))
+	if err != nil {
+		return err
+	}
+	if err := a.serve(sockets); err != nil {
+		return errors.Join(err, closeAll(sockets))
+	}
+	attrs := []any{"store", a.store.Describe()}
+	for _, addr := range a.Addrs() {
+		attrs = append(attrs, addr.Protocol, addr.Address)
+	}
+	o.Logger.Info("serving", attrs...)
+	if o.Serving != nil {
+		o.Serving(a.Addrs())
+	}
+	return nil
+}
+
+// serve accepts calls in the background, unless Stop came first.
+func (a *App) serve(sockets []*socket) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopping {
+		return errStarted
+	}
+	for _, s := range sockets {
+		a.addrs = append(a.addrs, s.addr())
+		a.serving.Go(func() {
+			if err := s.serve(s.Listener); err != nil {
+				a.fail(fmt.Errorf("server: serve %s: %w", s.name, err))
+			}
+		})
+	}
+	a.engine.start()
+	a.telemetry.traffic.Start()
+	a.rules.start()
+	return nil
+}
+
+// fail ends serving for a reason; the first one counts.
+func (a *App) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
+}
+
+// Addrs returns the addresses in use; none before Start.
+func (a *App) Addrs() []Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.addrs)
+}
+
+// Reload makes the server read its rules files now. It returns at once; the log,
+// /readyz and [Options].Reloaded tell the result. The files are watched anyway.
+func (a *App) Reload() { a.rules.ask() }
+
+// Run starts the server and stops it when ctx ends. It returns nil if every call in
+// flight was answered.
+func (a *App) Run(ctx context.Context) error {
+	err := a.Start(ctx)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-a.failed:
+		}
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.options.DrainTimeout)
+	defer cancel()
+	return errors.Join(err, a.Stop(stopCtx))
+}
+
+// Stop makes the server not ready at once, answers the calls in flight and closes
+// everything. When ctx ends first, it cuts the rest off and the error says so. Further
+// calls wait for the first one, or for their ctx, and return the same.
+func (a *App) Stop(ctx context.Context) error {
+	a.mu.Lock()
+	first := !a.stopping
+	a.stopping = true
+	a.mu.Unlock()
+	if first {
+		a.stopErr = a.stop(ctx)
+		close(a.stopped)
+	}
+	select {
+	case <-a.stopped:
+		return a.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("server: stop: %w", ctx.Err())
+	}
+}
+
+func (a *App) stop(ctx context.Context) error {
+	a.health.drain()
+	if len(a.Addrs()) > 0 {
+		a.options.Logger.Info("draining")
+		// Balancers take this long to notice that the server is not ready.
+		wait(ctx, a.options.DrainDelay)
+	}
+	err := a.closers.close(ctx)
+	a.serving.Wait()
+	a.options.Logger.Info("stopped")
+	return err
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

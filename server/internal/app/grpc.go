@@ -2,58 +2,64 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"os"
-	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/encoding"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
-const (
-	// grpcPing is how often clients may ask whether the connection lives.
-	grpcPing = 10 * time.Second
-	// off is the address that disables a protocol.
-	off = "off"
-	// healthName is the service that Envoy's health checks ask for, as
-	// envoyproxy/ratelimit calls it.
-	healthName = "ratelimit"
-)
+// grpcPing is how often clients may ask whether the connection lives.
+const grpcPing = 10 * time.Second
 
-// rpc is the gRPC side of an App.
-type rpc struct {
-	server   *grpc.Server
-	frames   *frames.Server // nil: server has the listener
-	gate     *admission.Gate
-	rejected func(admission.Reason)
-	health   *health.Server
-	unwatch  context.CancelFunc // ends the calls that watch the health
+// grpcServer serves gRPC on one listener.
+type grpcServer struct {
+	server  *grpc.Server
+	frames  *frames.Server // nil: server has the listener
+	unwatch context.CancelFunc
 }
 
-// newRPC returns the gRPC side, whose calls pass the interceptors before their messages
-// are read.
-func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterceptor) (*rpc, error) {
-	o := &a.options
-	rejected := a.rejections("grpc").add
+// newGRPC returns the listener of Envoy's rate limit service, of health checks and of
+// reflection; nil if it is off.
+func (a *App) newGRPC(service *rls.Service) (*listener, error) {
+	o, t := &a.options, a.telemetry
+	if o.GRPC == Off {
+		return nil, nil
+	}
+	by, err := a.authenticator("grpc")
+	if err != nil {
+		return nil, err
+	}
+	secured, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
+	if err != nil {
+		return nil, err
+	}
+	rejected := t.rejections("grpc")
+	interceptors := t.interceptors(by)
 	gate := admission.NewGate(admission.GateOptions{
 		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: rls.MaxRequestBytes, Rejected: rejected,
 	})
 	options := append(gate.ServerOptions(), rls.ServerOption(),
 		grpc.ChainUnaryInterceptor(append(interceptors, gate.Unary)...),
-		grpc.ChainStreamInterceptor(a.panics("grpc").Stream, gate.Stream),
+		grpc.ChainStreamInterceptor(t.panics("grpc").Stream, gate.Stream),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.GRPCMaxStreams)),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
@@ -64,180 +70,196 @@ func (a *App) newRPC(service *rls.Service, interceptors []grpc.UnaryServerInterc
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPing, PermitWithoutStream: true}),
 	)
-	config, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
-	if err != nil {
-		return nil, err
+	if secured != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secured)))
 	}
-	if config != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	s := &grpcServer{server: grpc.NewServer(options...), unwatch: a.health.unwatch}
+	service.Register(s.server)
+	s.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &healthService{a.health.rpc, a.health})
+	reflection.Register(s.server)
+	if o.GRPCTransport == TransportFrames {
+		frameOptions := o.frameOptions(rejected)
+		frameOptions.TLS, frameOptions.Relay = secured, s.server
+		frameOptions.Methods = o.frameMethods(service, interceptors, by)
+		if s.frames, err = frames.New(frameOptions); err != nil {
+			return nil, err
+		}
 	}
-	watching, unwatch := context.WithCancel(context.Background())
-	r := &rpc{gate: gate, rejected: rejected, unwatch: unwatch, server: grpc.NewServer(options...), health: health.NewServer()}
-	r.health.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
-	service.Register(r.server)
-	r.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &asking{r.health, a.healthy, watching})
-	reflection.Register(r.server)
-	return r, nil
+	var open atomic.Int64
+	t.connections["grpc"] = func() int { return int(open.Load()) }
+	return &listener{
+		name: "grpc", address: o.GRPC, serve: s.serve, drain: s.drain,
+		wrap: func(l net.Listener) net.Listener {
+			l = &attemptsListener{&bounded{Listener: l, most: o.Limits.GRPCMaxConnections, open: &open, rejected: rejected}}
+			if s.frames == nil { // which charges its connections by itself
+				l = gate.Listener(l)
+			}
+			return l
+		},
+	}, nil
 }
 
-// asking is a health service that looks whether the store has come up.
-type asking struct {
-	*health.Server
-	reach    func(context.Context) error
-	watching context.Context // ends when watchers are to leave
-}
-
-// Watch tells a client how a service does, until either side leaves.
-func (a *asking) Watch(req *healthv1.HealthCheckRequest, stream grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(a.watching, cancel)()
-	return a.Server.Watch(req, &watcher{stream, ctx})
-}
-
-// watcher is a stream that the server can end too.
-type watcher struct {
-	grpc.ServerStreamingServer[healthv1.HealthCheckResponse]
-	ctx context.Context
-}
-
-// Context ends with the stream or with the server.
-func (w *watcher) Context() context.Context { return w.ctx }
-
-// Check answers for a service by name.
-func (a *asking) Check(ctx context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
-	if req.GetService() == healthName {
-		// What is wrong is told by the status that this leaves.
-		_ = a.reach(ctx)
+func (s *grpcServer) serve(l net.Listener) error {
+	serve := s.server.Serve
+	if s.frames != nil {
+		serve = s.frames.Serve
 	}
-	return a.Server.Check(ctx, req)
+	if err := serve(l); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, frames.ErrStopped) {
+		return err
+	}
+	return nil
 }
 
-// ready says that the store has answered.
-func (r *rpc) ready() { r.health.SetServingStatus(healthName, healthv1.HealthCheckResponse_SERVING) }
-
-// stop answers what is in flight, or cuts it off when ctx ends.
-func (r *rpc) stop(ctx context.Context) error {
-	r.unwatch()
-	cut := r.stopFrames(ctx)
+// drain answers the calls in flight, or cuts them off when ctx ends.
+func (s *grpcServer) drain(ctx context.Context) error {
+	s.unwatch()
+	var cut error
+	if s.frames != nil {
+		// grpc-go may have some of its calls, so it stops afterwards.
+		cut = s.frames.Stop(ctx)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.server.GracefulStop()
+		s.server.GracefulStop()
 	}()
 	select {
 	case <-done:
 		return cut
 	case <-ctx.Done():
-		r.server.Stop()
+		s.server.Stop()
 		<-done
-		return fmt.Errorf("server: stop: calls were cut off: %w", ctx.Err())
+		return fmt.Errorf("calls were cut off: %w", ctx.Err())
 	}
 }
 
-// serveRPC accepts gRPC calls in the background.
-func (a *App) serveRPC(listener net.Listener) {
-	a.serving.Go(func() {
-		if err := a.rpc.serve(listener); err != nil {
-			a.fail(fmt.Errorf("server: serve grpc: %w", err))
+// frameReasons are the reasons for which frames rejects connections and calls.
+var frameReasons = map[frames.Reason]admission.Reason{
+	frames.ReasonConnections: admission.Connections, frames.ReasonBuffered: admission.Memory,
+	frames.ReasonRelayed: admission.Watches, frames.ReasonSlow: admission.Slow, frames.ReasonWrite: admission.Slow,
+}
+
+func (o *Options) frameOptions(rejected func(admission.Reason)) frames.Options {
+	return frames.Options{
+		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections,
+		MaxMessage: rls.MaxRequestBytes, MaxHeaderList: maxHeaderBytes, HandshakeTimeout: readTimeout,
+		MaxBuffered: o.Limits.RequestMemory << 20, MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
+		Limited: func(why frames.Reason) {
+			if reason, known := frameReasons[why]; known {
+				rejected(reason)
+			}
+		},
+	}
+}
+
+// frameMethods returns the methods of the rate limit service for frames. Interceptors see
+// the headers and the peer that they need.
+func (o *Options) frameMethods(service *rls.Service, interceptors []grpc.UnaryServerInterceptor, by *callers.Authenticator) map[string]frames.Handler {
+	u := unary{methods: map[string]frames.Handler{}, intercept: chain(interceptors), codec: rls.Codec(), peers: by != nil}
+	if by != nil {
+		u.headers = append(u.headers, "authorization")
+	}
+	if o.Telemetry.Tracing.On() {
+		u.headers = append(u.headers, "traceparent", "tracestate")
+	}
+	service.Register(&u)
+	return u.methods
+}
+
+// unary makes handlers for frames of the unary methods of a service that is written for
+// grpc-go. Interceptors run before a message is decoded, with a nil request.
+type unary struct {
+	methods   map[string]frames.Handler
+	intercept grpc.UnaryServerInterceptor
+	codec     encoding.CodecV2
+	headers   []string // that interceptors read
+	peers     bool     // interceptors read the client's address and certificate
+}
+
+// RegisterService adds the unary methods of a service.
+func (u *unary) RegisterService(desc *grpc.ServiceDesc, service any) {
+	for _, method := range desc.Methods {
+		info := &grpc.UnaryServerInfo{Server: service, FullMethod: "/" + desc.ServiceName + "/" + method.MethodName}
+		u.methods[info.FullMethod] = func(c *frames.Call) {
+			read := func(into any) error { return u.decode(c, into) }
+			handle := func(ctx context.Context, _ any) (any, error) { return method.Handler(service, ctx, read, nil) }
+			u.answer(c, info, handle)
 		}
-	})
-}
-
-// fail ends serving for a reason; the first one counts.
-func (a *App) fail(err error) {
-	select {
-	case a.failed <- err:
-	default:
 	}
 }
 
-// listenRPC listens where the options say; nil if they say nowhere.
-func (o *Options) listenRPC(ctx context.Context) (net.Listener, error) {
-	if o.GRPC == off {
-		return nil, nil
-	}
-	network, address := "tcp", o.GRPC
-	if path, ok := strings.CutPrefix(o.GRPC, "unix:"); ok {
-		network, address = "unix", path
-		removeStale(ctx, path)
-	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, network, address)
+func (u *unary) answer(c *frames.Call, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) {
+	answer, err := u.intercept(u.context(c), nil, info, handle)
 	if err != nil {
-		return nil, fmt.Errorf("server: start: %w", err)
-	}
-	return listener, nil
-}
-
-// removeStale removes a socket that a process left behind when it was killed. If
-// it cannot, listening will fail and say so.
-func removeStale(ctx context.Context, path string) {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != os.ModeSocket {
+		fail(c, err)
 		return
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", path)
+	b, err := proto.MarshalOptions{}.MarshalAppend(c.Buffer(), answer.(proto.Message))
 	if err != nil {
-		_ = os.Remove(path)
+		fail(c, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err))
 		return
 	}
-	_ = conn.Close()
+	c.Reply(b)
 }
 
-// checkAddress checks where a protocol is to be served.
-func checkAddress(field, address, standard string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+// context returns the context of a call as grpc-go makes it, with the headers that
+// interceptors read.
+func (u *unary) context(c *frames.Call) context.Context {
+	var md metadata.MD
+	for _, name := range u.headers {
+		for header, value := range c.Headers() {
+			if header != name {
+				continue
+			}
+			if md == nil {
+				md = metadata.MD{}
+			}
+			md[name] = append(md[name], value)
+		}
 	}
-	if err != nil {
-		return &weir.InvalidError{Field: field, Value: strconv.Quote(address), Want: "host:port, such as " + standard}
+	ctx := c.Context()
+	if md != nil {
+		ctx = metadata.NewIncomingContext(ctx, md)
+	}
+	if !u.peers {
+		return ctx
+	}
+	p := &peer.Peer{Addr: c.RemoteAddr()}
+	if state := c.TLS(); state != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return peer.NewContext(ctx, p)
+}
+
+func (u *unary) decode(c *frames.Call, into any) error {
+	if err := u.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.Message())}, into); err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	return nil
 }
 
-func checkGRPC(address string) error {
-	path, isPath := strings.CutPrefix(address, "unix:")
-	switch {
-	case address == off, isPath && path != "":
-		return nil
-	case checkAddress("grpc", address, DefaultGRPC) != nil:
-		return &weir.InvalidError{Field: "grpc", Value: strconv.Quote(address), Want: "host:port, such as " + DefaultGRPC + ", unix:/path, or off"}
+// fail answers a call with an error, as grpc-go does.
+func fail(c *frames.Call, err error) {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
 	}
-	return nil
+	var details []byte
+	if p := s.Proto(); len(p.GetDetails()) > 0 {
+		// It was a message, so it can be marshaled.
+		details, _ = proto.Marshal(p)
+	}
+	c.FailWith(uint32(s.Code()), s.Message(), details)
 }
 
-// withJSON adds what envoyproxy/ratelimit serves over HTTP.
-func withJSON(api http.Handler, service *rls.Service, healthy func(context.Context) error) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", api)
-	mux.Handle("/json", service.JSON())
-	mux.Handle("GET /rlconfig", requireRead(service.Config()))
-	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
-		if healthy(r.Context()) != nil {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
+// chain returns several interceptors as one, the first outermost.
+func chain(interceptors []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		for i := len(interceptors) - 1; i >= 0; i-- {
+			next, around := handle, interceptors[i]
+			handle = func(ctx context.Context, req any) (any, error) { return around(ctx, req, info, next) }
 		}
-		_, _ = w.Write([]byte("OK"))
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			// Most calls are; the search would end there.
-			api.ServeHTTP(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
-// healthy says what keeps the server from answering for its rules.
-func (a *App) healthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.options.Timeout)
-	defer cancel()
-	if err := a.drainingError(); err != nil {
-		return err
+		return handle(ctx, req)
 	}
-	return a.reach(ctx)
 }

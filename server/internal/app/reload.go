@@ -4,70 +4,153 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const (
-	// settle is how long the files have to be left alone before they are read:
-	// editors and mounts change them in several steps.
+	// settle is how long the files have to be left alone before they are read: editors
+	// and mounts change them in several steps.
 	settle = 200 * time.Millisecond
-	// poll is how often the files are read without being told to, for file
-	// systems that tell nothing.
-	poll = 30 * time.Second
-	// settleMost is how long files that are never left alone go unread.
+	// settleMost bounds that wait for files that are never left alone.
 	settleMost = 10 * settle
+	// poll is how often the files are read without a notice, for file systems that send
+	// none.
+	poll = 30 * time.Second
 )
 
-// A reloader keeps the last good rules of the files in force. What it builds is
-// whole before it is seen: a call takes one set and never sees two.
-type reloader struct {
-	source   config.Source
-	set      *atomic.Pointer[rules.Set]
-	logger   *slog.Logger
+// ruleFiles keeps the last good rules of the files in force, or the demonstration rules
+// if there are no files. New rules are built whole before they are seen: a call takes one
+// set and never sees two.
+type ruleFiles struct {
+	atomic.Pointer[rules.Set]
+	source config.Source // without paths: the demonstration rules
+	logger *slog.Logger
+	// follow is called with new rules before they come into force.
+	follow func(*rules.Set)
+	// reloaded is called with the result of a reading that ask asked for.
+	reloaded func(error)
+
 	seen     [sha256.Size]byte // fingerprint of the files last read
-	failed   atomic.Pointer[error]
 	wake     chan struct{}
-	loaded   func(fingerprint []byte) // told of rules that came into force
-	follow   func(*rules.Set)         // told of them before they do
-	looked   func(error)              // told what came of a look that was asked for
+	running  sync.WaitGroup
+	cancel   context.CancelFunc
+	failed   atomic.Pointer[error]
+	revision atomic.Pointer[revision]
+	loads    atomic.Int64
 	failures atomic.Int64
 }
 
-func newReloader(source config.Source, set *atomic.Pointer[rules.Set], logger *slog.Logger) *reloader {
-	return &reloader{
-		source: source, set: set, logger: logger, wake: make(chan struct{}, 1),
-		loaded: func([]byte) {}, follow: func(*rules.Set) {}, looked: func(error) {},
-	}
+// A revision names the rules in force.
+type revision struct {
+	digest string // empty for the demonstration rules
+	at     time.Time
 }
 
-// err is what keeps the files' rules from being in force, or nil.
-func (r *reloader) err() error {
+// loadRules reads the rules that the options name. The error lists every mistake in them.
+func loadRules(o *Options) (*ruleFiles, error) {
+	r := &ruleFiles{logger: o.Logger, follow: func(*rules.Set) {}, reloaded: o.Reloaded, wake: make(chan struct{}, 1), cancel: func() {}}
+	if o.Config == "" {
+		r.use(rules.Demo())
+		return r, nil
+	}
+	r.source = config.Source{Paths: []string{o.Config}, Files: o.ConfigFiles, Merge: o.ConfigMerge}
+	reading := r.source.Read()
+	set, err := rules.LoadFrom(reading)
+	if err != nil {
+		return nil, err
+	}
+	r.seen = reading.Fingerprint()
+	r.use(set)
+	return r, nil
+}
+
+// use puts rules in force.
+func (r *ruleFiles) use(set *rules.Set) {
+	r.follow(set)
+	r.Store(set)
+	next := &revision{at: time.Now()}
+	if r.watched() {
+		next.digest = hex.EncodeToString(r.seen[:8])
+	}
+	r.revision.Store(next)
+	r.loads.Add(1)
+	r.failed.Store(nil)
+}
+
+// watched reports whether there are files to watch.
+func (r *ruleFiles) watched() bool { return len(r.source.Paths) > 0 }
+
+// err returns what keeps the files' rules from being in force, or nil.
+func (r *ruleFiles) err() error {
 	if err := r.failed.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// ask makes run look at the files soon.
-func (r *reloader) ask() {
+// loaded describes the rules in force to administrators.
+func (r *ruleFiles) loaded() admin.Loaded {
+	now := r.revision.Load()
+	l := admin.Loaded{Revision: now.digest, At: now.at, Err: r.err()}
+	if r.watched() {
+		l.Path = r.source.Paths[0]
+	}
+	return l
+}
+
+// state describes them to the metrics.
+func (r *ruleFiles) state() metrics.Config {
+	set, now := r.Load(), r.revision.Load()
+	return metrics.Config{
+		Revision: now.digest, Loaded: now.at, Stale: r.err() != nil, Successes: r.loads.Load(), Failures: r.failures.Load(),
+		Domains: len(set.Domains()), Rules: len(set.Rules()),
+	}
+}
+
+// ask makes run read the files soon.
+func (r *ruleFiles) ask() {
+	if !r.watched() {
+		r.reloaded(nil)
+		return
+	}
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
+// start watches the files until stop.
+func (r *ruleFiles) start() {
+	if !r.watched() {
+		return
+	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.running.Go(func() { r.run(ctx) })
+}
+
+func (r *ruleFiles) stop(context.Context) error {
+	r.cancel()
+	r.running.Wait()
+	return nil
+}
+
 // run reads the files when they change, until ctx ends.
-func (r *reloader) run(ctx context.Context) {
+func (r *ruleFiles) run(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		r.logger.Warn("files cannot be watched; reading them from time to time", "every", poll, "error", err)
@@ -78,7 +161,7 @@ func (r *reloader) run(ctx context.Context) {
 	// At once, for what changed before the watch began.
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var since time.Time // of the first change that was not looked at
+	var since time.Time // the first change that was not read yet
 	for {
 		asked := false
 		select {
@@ -89,18 +172,18 @@ func (r *reloader) run(ctx context.Context) {
 			timer.Reset(min(settle, time.Until(since.Add(settleMost))))
 			continue
 		case err := <-watcher.Errors:
-			r.logger.Warn("watching the rules files", "error", err)
+			r.logger.Warn("cannot watch the rules files", "error", err)
 			timer.Reset(settle)
 			continue
 		case <-r.wake:
 			asked = true
 		case <-timer.C:
 		}
-		// Watched before they are read, so that no change between is missed.
+		// Watching begins before reading, so that no change is missed.
 		r.watch(watcher)
 		r.load(asked)
 		if asked {
-			r.looked(r.err())
+			r.reloaded(r.err())
 		}
 		since = time.Time{}
 		timer.Reset(poll)
@@ -109,7 +192,7 @@ func (r *reloader) run(ctx context.Context) {
 
 // watch watches the folders that the files are in: a file's own watch ends when
 // it is replaced. Folders that are watched already stay so.
-func (r *reloader) watch(watcher *fsnotify.Watcher) {
+func (r *ruleFiles) watch(watcher *fsnotify.Watcher) {
 	if watcher.Events == nil {
 		return
 	}
@@ -123,8 +206,8 @@ func (r *reloader) watch(watcher *fsnotify.Watcher) {
 	}
 }
 
-// above returns the folders that tell when a path leads elsewhere: the one that
-// it is in, and those with a symbolic link on the way to it.
+// above returns the folders in which a change can make a path lead elsewhere: its own,
+// and those of symbolic links on the way.
 func above(path string) []string {
 	path = filepath.Clean(path)
 	folders := []string{filepath.Dir(path)}
@@ -136,10 +219,9 @@ func above(path string) []string {
 	return folders
 }
 
-// load puts the files' rules in force if they have changed and are good, and
-// otherwise leaves those in force that are. Who has asked is told that nothing
-// has changed.
-func (r *reloader) load(asked bool) {
+// load puts the files' rules in force if they have changed and are good. If they were
+// asked for, it also logs that nothing has changed.
+func (r *ruleFiles) load(asked bool) {
 	reading := r.source.Read()
 	seen := reading.Fingerprint()
 	if seen == r.seen {
@@ -156,9 +238,6 @@ func (r *reloader) load(asked bool) {
 		r.logger.Error("the rules files changed and are wrong; the rules in force stay", "config", r.source.Paths, "error", err)
 		return
 	}
-	r.follow(set)
-	r.set.Store(set)
-	r.loaded(seen[:])
-	r.failed.Store(nil)
+	r.use(set)
 	r.logger.Info("the rules files changed and are in force", "config", r.source.Paths, "domains", len(set.Domains()), "rules", len(set.Rules()))
 }

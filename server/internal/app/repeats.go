@@ -10,18 +10,18 @@ import (
 // repeatsPause is how long a warning that was logged is not logged again.
 const repeatsPause = time.Minute
 
-// repeats is a [slog.Handler] for warnings that come with every call or attempt
-// while something is wrong. It logs each message once a minute, with the number of
-// those left out. Other levels pass. Messages are the program's own and few.
+// repeats is a [slog.Handler] for warnings that come with every call while something is
+// wrong. It logs each message once a minute, with the number of those left out. Other
+// levels pass. Messages are the program's own and few.
 type repeats struct {
 	slog.Handler
 	shared *repeated
-	// outage, if not nil, reports that the store is known to be unreachable. That
-	// was logged, and what follows from it is not worth a warning.
+	// outage, if not nil, reports whether the store is known to be unreachable. That was
+	// logged, and its consequences are not worth a warning.
 	outage func() bool
 }
 
-// repeated is what the handlers made of one have in common.
+// repeated is the state of a handler and of those derived from it.
 type repeated struct {
 	now func() time.Time
 
@@ -29,7 +29,7 @@ type repeated struct {
 	messages map[string]*repetition
 }
 
-// A repetition is what became of one message.
+// A repetition counts one message.
 type repetition struct {
 	logged  time.Time
 	leftOut int
@@ -40,8 +40,8 @@ func withoutRepeats(logger *slog.Logger, now func() time.Time) *slog.Logger {
 	return slog.New(&repeats{Handler: logger.Handler(), shared: &repeated{now: now, messages: map[string]*repetition{}}})
 }
 
-// duringOutages returns a logger for what fails only because the store does. It has
-// the warnings at level debug as long as outage reports one.
+// duringOutages returns a logger for failures that follow from the store's. It logs
+// warnings at level debug while outage reports one.
 func duringOutages(logger *slog.Logger, outage func() bool) *slog.Logger {
 	if h, ok := logger.Handler().(*repeats); ok {
 		return slog.New(&repeats{h.Handler, h.shared, outage})

@@ -3,194 +3,187 @@ package app
 import (
 	"log/slog"
 	"net/http"
-	"slices"
+	"sync"
+	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/metrics"
-	"github.com/weirlimit/weir/server/internal/rls"
+	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/tracing"
 	"github.com/weirlimit/weir/server/internal/traffic"
 	"github.com/weirlimit/weir/trace"
 )
 
-// TelemetryOptions say what the server tells about itself, beside the metrics that
-// it always has at /metrics. The zero value is valid.
-type TelemetryOptions struct {
-	// EnvoyproxyMetrics adds the metrics of envoyproxy/ratelimit.
-	EnvoyproxyMetrics bool
-	// NearLimitRatio is the share of a limit, above 0 and at most 1, from which
-	// on a grant counts as near the limit. Zero:
-	// [traffic.DefaultNearLimitRatio].
-	NearLimitRatio float64
-	// LogRefusals logs refusals, for each limit at most one in its period.
-	LogRefusals bool
-	// Tracing makes spans of calls; its caller stops it. Nil: there are none.
-	Tracing *tracing.Tracing
-}
-
-// decisionPaths are the paths that decide, which spans are made for.
+// decisionPaths are the paths that decide, and are traced.
 var decisionPaths = []string{"/v1/auth", "/v1/take", "/v1/refund", "/v1/settle", "/v1/release", "/v1/renew", "/json"}
 
-// countedPaths are those that answers are counted for, one by one.
+// countedPaths are the paths whose answers are counted one by one.
 var countedPaths = append([]string{
 	"/healthcheck", "/healthz", "/metrics", "/readyz", "/rlconfig", httpapi.DescriptionJSON, httpapi.DescriptionYAML,
 }, decisionPaths...)
 
-// measure makes what observes the server.
-func (a *App) measure(set *rules.Set) error {
-	o := &a.options.Telemetry
+// telemetry observes the server: metrics, traffic, traces and logs.
+type telemetry struct {
+	traffic *traffic.Recorder
+	metrics *metrics.Metrics
+	tracing *tracing.Tracing // nil without spans
+	logger  *slog.Logger
+	seldom  *slog.Logger // for warnings that repeat
+	rules   func() *rules.Set
+	shadow  bool // the rate limit service lets every request pass
+	envoy   bool // the metrics of envoyproxy/ratelimit are wanted
+	// connections returns the open connections by listener. It is filled before the
+	// server starts.
+	connections map[string]func() int
+}
+
+func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 	var refusals *slog.Logger
-	if o.LogRefusals {
-		refusals = a.logger
+	if o.Telemetry.LogRefusals {
+		refusals = o.Logger
+	}
+	t := &telemetry{
+		tracing: o.Telemetry.Tracing, logger: o.Logger, seldom: withoutRepeats(o.Logger, time.Now),
+		rules: r.Load, shadow: o.RLS.Shadow, envoy: o.Telemetry.EnvoyproxyMetrics, connections: map[string]func() int{},
 	}
 	var err error
-	a.traffic, err = traffic.New(set, traffic.Options{NearLimitRatio: o.NearLimitRatio, Refusals: refusals})
+	t.traffic, err = traffic.New(r.Load(), traffic.Options{NearLimitRatio: o.Telemetry.NearLimitRatio, Refusals: refusals})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.metrics, err = metrics.New(metrics.Options{
-		Traffic: a.traffic, Envoyproxy: o.EnvoyproxyMetrics, NearLimitRatio: o.NearLimitRatio, Logger: a.logger,
+	t.metrics, err = metrics.New(metrics.Options{
+		Traffic: t.traffic, Envoyproxy: t.envoy, NearLimitRatio: o.Telemetry.NearLimitRatio, Logger: o.Logger,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if a.reload != nil {
-		a.reload.follow = func(set *rules.Set) {
-			a.traffic.Follow(set)
-			a.metrics.Follow(set)
-		}
+	r.follow = func(set *rules.Set) {
+		t.traffic.Follow(set)
+		t.metrics.Follow(set)
 	}
-	return nil
+	return t, nil
 }
 
-// frontEnd is the stack as one front-end asks it.
-func (a *App) frontEnd(name string) weir.Taker {
-	taker := weir.Taker(a.stack)
-	if a.options.Telemetry.Tracing.On() {
-		taker = trace.Wrap(taker, trace.Options{Standing: a.standing(name)})
+// frontEnd returns the engine as one front end asks it.
+func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
+	taker := weir.Taker(e)
+	if t.tracing.On() {
+		taker = trace.Wrap(taker, trace.Options{Standing: t.standing(name == "rls" && t.shadow)})
 	}
-	return observe.Wrap(taker, observe.Options{Observer: a.metrics.FrontEnd(name)})
+	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
 }
 
-// standing says how much the callers of a front-end are told of a limit.
-func (a *App) standing(frontEnd string) func(*weir.Limit) trace.Standing {
-	whole := frontEnd == "rls" && a.options.RLS.Shadow
+// standing returns how far a limit is enforced, for spans; shadow is for a front end
+// that enforces none.
+func (t *telemetry) standing(shadow bool) func(*weir.Limit) trace.Standing {
 	return func(l *weir.Limit) trace.Standing {
-		switch r := a.rules.Load().Watched(l); {
+		switch r := t.rules().Watched(l); {
 		case r != nil && r.OnTrial:
 			return trace.Trial
-		case r != nil || whole:
+		case r != nil || shadow:
 			return trace.Shadow
 		}
 		return trace.Enforced
 	}
 }
 
-// decided is who is told of the requests of Envoy's service.
-func (a *App) decided() func(*rules.Request, *rules.Plan) {
-	if !a.options.Telemetry.EnvoyproxyMetrics {
+// decided returns what observes the requests of Envoy's service; nil if nothing does.
+func (t *telemetry) decided() func(*rules.Request, *rules.Plan) {
+	if !t.envoy {
 		return nil
 	}
-	return a.metrics.Decided
+	return t.metrics.Decided
 }
 
-// withMetrics adds GET /metrics to what is served over HTTP.
-func (a *App) withMetrics(next http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", next)
-	mux.Handle("GET /metrics", requireRead(a.metrics.Handler()))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(decisionPaths, r.URL.Path) {
-			// Most calls are for one; the search would end there.
-			next.ServeHTTP(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
+// http counts the requests of a handler, and traces those that decide.
+func (t *telemetry) http(next http.Handler) http.Handler {
+	return t.metrics.HTTP(t.tracing.HTTP(next, decisionPaths...), countedPaths...)
 }
 
-// measured counts the calls of a handler, and traces those that decide.
-func (a *App) measured(next http.Handler) http.Handler {
-	return a.metrics.HTTP(a.options.Telemetry.Tracing.HTTP(next, decisionPaths...), countedPaths...)
-}
-
-// interceptors are around each unary gRPC call, the first outermost.
-func (a *App) interceptors(service *rls.Service, by *callers.Authenticator) []grpc.UnaryServerInterceptor {
-	around := []grpc.UnaryServerInterceptor{a.metrics.Unary}
-	if a.options.Telemetry.Tracing.On() {
-		around = append(around, a.options.Telemetry.Tracing.Unary)
+// interceptors returns what is around each unary gRPC call, the first outermost.
+func (t *telemetry) interceptors(by *callers.Authenticator) []grpc.UnaryServerInterceptor {
+	around := []grpc.UnaryServerInterceptor{t.metrics.Unary}
+	if t.tracing.On() {
+		around = append(around, t.tracing.Unary)
 	}
-	around = append(around, a.panics("grpc").Unary)
+	around = append(around, t.panics("grpc").Unary)
 	if by != nil {
-		around = append(around, unaryToken(by))
+		around = append(around, requireTokenRPC(by))
 	}
 	return around
 }
 
-// watch has the metrics ask all parts how they do.
-func (a *App) watch() {
+// panics returns what reports the panics of a listener's calls.
+func (t *telemetry) panics(listener string) *panics.Reporter {
+	return &panics.Reporter{Listener: listener, Logger: t.logger, Count: t.metrics.Panicked(listener)}
+}
+
+// rejections returns what counts the connections and calls that a listener rejects
+// before it has read them, and logs each reason at most once a second.
+func (t *telemetry) rejections(listener string) func(admission.Reason) {
+	var mu sync.Mutex
+	logged := map[admission.Reason]time.Time{}
+	due := func(reason admission.Reason, now time.Time) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if now.Sub(logged[reason]) < time.Second {
+			return false
+		}
+		logged[reason] = now
+		return true
+	}
+	return func(reason admission.Reason) {
+		t.metrics.Rejected(listener, string(reason))
+		if due(reason, time.Now()) {
+			t.logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
+		}
+	}
+}
+
+// watch makes the metrics read the state of all parts.
+func (t *telemetry) watch(a *App) {
+	e := a.engine
 	s := metrics.Sources{
-		Config:       a.configState,
-		Distinct:     a.stack.Distinct().Stats,
-		Overrides:    func() int { return len(a.stack.Override().List()) },
+		Config:       a.rules.state,
+		Distinct:     e.Distinct().Stats,
+		Overrides:    func() int { return len(e.Override().List()) },
 		RequestBytes: a.budget.Held,
-		Connections: map[string]func() int{
-			"http":  func() int { return int(a.open.http.Load()) },
-			"grpc":  func() int { return int(a.open.grpc.Load()) },
-			"admin": func() int { return int(a.open.admin.Load()) },
-		},
+		Connections:  t.connections,
 	}
-	if a.resp != nil {
-		s.Connections["resp"] = a.resp.Clients
-	}
-	if c := a.stack.Coalesce(); c != nil {
+	if c := e.Coalesce(); c != nil {
 		s.Coalesce = c.Stats
 	}
-	if c := a.stack.DenyCache(); c != nil {
+	if c := e.DenyCache(); c != nil {
 		s.DenyCache = c.Stats
 	}
-	if l := a.stack.Lease(); l != nil {
+	if l := e.Lease(); l != nil {
 		s.Lease = l.Stats
 	}
-	if f := a.stack.Fallback(); f != nil {
+	if f := e.Fallback(); f != nil {
 		s.Fallback = func() metrics.Fallback {
-			m := metrics.Fallback{Stats: f.Stats(), Unreachable: len(a.stack.Outages())}
-			if c := a.stack.Coalesce(); c != nil {
+			m := metrics.Fallback{Stats: f.Stats(), Unreachable: len(e.Outages())}
+			if c := e.Coalesce(); c != nil {
 				m.Outages = c.Stats().Outages
 			}
 			return m
 		}
 	}
-	switch store := a.store.Taker.(type) {
+	switch store := e.store.Taker.(type) {
 	case *memstore.Store:
 		s.Memory = store.Stats
 	case *redisstore.Store:
 		s.Redis = func() metrics.Redis {
-			return metrics.Redis{PoolStats: poolOf(a.store.client), Foreign: store.Foreign()}
+			return metrics.Redis{PoolStats: *e.store.Client.PoolStats(), Foreign: store.Foreign()}
 		}
 	}
-	a.metrics.Watch(s)
-}
-
-func poolOf(client redis.UniversalClient) redis.PoolStats { return *client.PoolStats() }
-
-func (a *App) configState() metrics.Config {
-	set, told := a.rules.Load(), a.loaded.tell(a.reload)
-	c := metrics.Config{
-		Revision: told.Revision, Loaded: told.At, Stale: told.Err != nil, Successes: a.loaded.times.Load(),
-		Domains: len(set.Domains()), Rules: len(set.Rules()),
-	}
-	if a.reload != nil {
-		c.Failures = a.reload.failures.Load()
-	}
-	return c
+	t.metrics.Watch(s)
 }

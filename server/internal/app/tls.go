@@ -14,29 +14,29 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// TLS is how a listener proves who it is, and whom it lets in. The zero value is
-// no TLS. The files are PEM; they are looked at with each handshake, so that new
-// ones need no restart, and while they are wrong the last good ones hold.
+// TLS are the files for a listener that speaks TLS, in PEM. The zero value is no TLS. They
+// are read at each handshake, so that new ones need no restart; while they are wrong the
+// last good ones hold.
 type TLS struct {
 	// Cert and Key are files with the listener's certificate, and those between
 	// it and its authority, and the key to it. Both, or neither for no TLS.
 	Cert, Key string
-	// ClientCA is a file with the authorities one of which must have signed a
-	// client's certificate; those that the host trusts do not count. Empty:
-	// clients need no certificate.
+	// ClientCA is a file with authorities; one of them must have signed a client's
+	// certificate. The host's authorities do not count. Empty: clients need no
+	// certificate.
 	ClientCA string
 	// ClientSAN is the DNS name that a client's certificate must be for. Empty:
 	// any. It needs ClientCA.
 	ClientSAN string
 }
 
-// identity is the files of a TLS, read.
+// identity is the content of the files of a TLS.
 type identity struct {
 	cert, key, clientCA string
 	config              *tls.Config
 }
 
-// certificates has what a listener needs for handshakes, as new as its files.
+// certificates configures the handshakes of a listener by its files.
 type certificates struct {
 	TLS
 	field      string
@@ -46,8 +46,8 @@ type certificates struct {
 	lastLogged atomic.Int64 // unix seconds
 }
 
-// serverTLS returns the configuration of a listener that speaks some protocols;
-// nil where there is no TLS. The field begins the names in errors.
+// serverTLS returns the configuration of a listener for protocols; nil without TLS. The
+// field begins the names in errors.
 func (o *Options) serverTLS(field string, t TLS, protocols ...string) (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -63,7 +63,7 @@ func (o *Options) serverTLS(field string, t TLS, protocols ...string) (*tls.Conf
 	}, nil
 }
 
-// latest is the configuration for one handshake.
+// latest returns the configuration for one handshake.
 func (c *certificates) latest(*tls.ClientHelloInfo) (*tls.Config, error) {
 	if err := c.refresh(); err != nil {
 		now := time.Now().Unix()
@@ -100,7 +100,7 @@ func (c *certificates) refresh() error {
 	return nil
 }
 
-// read reads the files that there should be.
+// read reads the files.
 func (c *certificates) read() (*identity, error) {
 	next := new(identity)
 	for _, f := range []struct {
@@ -123,7 +123,7 @@ func (c *certificates) read() (*identity, error) {
 	return next, nil
 }
 
-// admit checks for whom a client's certificate is, once it was found genuine.
+// admit checks the name of a client's certificate that was found valid.
 func (c *certificates) admit(state tls.ConnectionState) error {
 	if c.ClientSAN == "" {
 		return nil
@@ -135,71 +135,10 @@ func tlsError(field, file, want string) error {
 	return &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: want}
 }
 
-// why is an error without the path, which its message names already.
+// why returns an error of reading a file without the path, which the message names.
 func why(err error) string {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return path.Err.Error()
 	}
 	return err.Error()
-}
-
-// StoreTLS is what connections to a store by TLS need besides the URL. The zero
-// value trusts whom the host trusts and shows no certificate.
-type StoreTLS struct {
-	// CA is a file with authorities to trust besides the host's. Empty: none.
-	CA string
-	// Cert and Key are files with the certificate to show, and the key to it;
-	// read with each connection. Both or neither.
-	Cert, Key string
-	// AnyHost takes a certificate that is genuine but for another host.
-	AnyHost bool
-}
-
-// apply puts the settings into the configuration of a client; nil where the URL
-// does not ask for TLS.
-func (t *StoreTLS) apply(to *tls.Config) error {
-	if *t == (StoreTLS{}) {
-		return nil
-	}
-	if to == nil {
-		return storeError("reached without TLS", "rediss://…, for there are files for TLS")
-	}
-	if t.CA != "" {
-		text, err := os.ReadFile(t.CA)
-		if err != nil {
-			return tlsError("store tls ca", t.CA, "a file with certificates in PEM: "+why(err))
-		}
-		if to.RootCAs, err = x509.SystemCertPool(); err != nil {
-			to.RootCAs = x509.NewCertPool()
-		}
-		if !to.RootCAs.AppendCertsFromPEM(text) {
-			return tlsError("store tls ca", t.CA, "a file with certificates in PEM")
-		}
-	}
-	if t.Cert != "" || t.Key != "" {
-		load := func() (tls.Certificate, error) { return tls.LoadX509KeyPair(t.Cert, t.Key) }
-		if _, err := load(); err != nil {
-			return tlsError("store tls cert", t.Cert, "a certificate in PEM, with the key to it in "+strconv.Quote(t.Key)+": "+err.Error())
-		}
-		to.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := load()
-			return &pair, err
-		}
-	}
-	if t.AnyHost {
-		// Everything else about the certificate is checked here instead.
-		to.InsecureSkipVerify = true
-		to.VerifyConnection = func(state tls.ConnectionState) error { return genuine(state.PeerCertificates, to.RootCAs) }
-	}
-	return nil
-}
-
-// genuine checks a server's certificate for everything but its name.
-func genuine(chain []*x509.Certificate, roots *x509.CertPool) error {
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-	for _, between := range chain[1:] {
-		options.Intermediates.AddCert(between)
-	}
-	_, err := chain[0].Verify(options)
-	return err
 }

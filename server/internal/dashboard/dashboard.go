@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -56,20 +57,9 @@ type Options struct {
 type Store struct {
 	Facts []Fact
 	// Nodes are its servers, as far as they are known.
-	Nodes []Node
+	Nodes []store.Node
 	// Err says why it reaches no decision; nil while it does.
 	Err error
-}
-
-// A Node is one server of the store.
-type Node struct {
-	Address string `json:"address"`
-	// Role is what it is to the others: master, replica or sentinel.
-	Role string `json:"role"`
-	// Detail says how it does.
-	Detail string `json:"detail,omitempty"`
-	// Bad says that it is away, or in doubt.
-	Bad bool `json:"bad,omitempty"`
 }
 
 // A Fact is something worth knowing about a part of the server.

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -26,11 +27,11 @@ const (
 type state struct {
 	At int64 `json:"at"` // in Unix milliseconds
 	// State is that of /readyz; Reason is the check that it is due to.
-	State  string  `json:"state"`
-	Reason string  `json:"reason,omitempty"`
-	Checks []check `json:"checks"`
-	Facts  []Fact  `json:"facts"`
-	Nodes  []Node  `json:"nodes"`
+	State  string       `json:"state"`
+	Reason string       `json:"reason,omitempty"`
+	Checks []check      `json:"checks"`
+	Facts  []Fact       `json:"facts"`
+	Nodes  []store.Node `json:"nodes"`
 	// StoreError says why the store reaches no decision.
 	StoreError string `json:"store_error,omitempty"`
 	Loaded     int64  `json:"loaded"` // when the rules came into force, in Unix microseconds

@@ -1,17 +1,13 @@
-package app
+package store
 
 import (
-	"context"
-	"fmt"
+	"errors"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weirlimit/weir"
 )
 
 const (
@@ -25,7 +21,7 @@ type target struct {
 	kind   string   // "", "cluster" or "sentinel"
 	addrs  []string // of a cluster's nodes, or of sentinels
 	master string   // as sentinels know it
-	// What sentinels want to hear.
+	// The user and password of the sentinels.
 	sentinelUser, sentinelPassword string
 }
 
@@ -39,12 +35,12 @@ var wanted = map[string]string{
 // parseTarget reads the URL of a store in Redis.
 func parseTarget(raw string) (*target, error) {
 	scheme, rest, begun := strings.Cut(raw, "://")
-	// What has these is no scheme, and may be a user and a password.
+	// A prefix with one of these is no scheme, and may be a user and a password.
 	begun = begun && !strings.ContainsAny(scheme, ":/?#@")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	t := &target{kind: kind}
-	refuse := func(value string) (*target, error) { return nil, storeError(value, wanted[kind]) }
-	// Below this some of the URL is told, which must not be half a password.
+	refuse := func(value string) (*target, error) { return nil, invalidURL(value, wanted[kind]) }
+	// The errors below quote parts of the URL, which must not be half a password.
 	if !begun {
 		return refuse("without :// behind its first word")
 	}
@@ -65,7 +61,7 @@ func parseTarget(raw string) (*target, error) {
 	}
 	options, err := redis.ParseURL(raw)
 	if err != nil && secretive {
-		// An option that there is not may be the rest of the password.
+		// An unknown option may be the rest of the password.
 		return refuse("with options that it does not have")
 	}
 	if err != nil {
@@ -82,15 +78,15 @@ func parseTarget(raw string) (*target, error) {
 	return t, nil
 }
 
-// cutShort reports whether a user's part may go on behind what looks like the end of
+// cutShort reports whether the user and password may go on behind the apparent end of
 // the hosts, as with a password that has a slash.
 func cutShort(rest string) bool {
 	end := strings.IndexAny(rest, "/?#")
 	return end >= 0 && strings.Contains(rest[end:], "@")
 }
 
-// readHosts takes several hosts, and a master's name, out of what comes after the
-// scheme, and leaves one host. Without them it says what is wrong.
+// readHosts takes the hosts, and the master's name, out of the text after the scheme
+// and leaves one host there. If they cannot be read, it says what is wrong.
 func (t *target) readHosts(rest string) (left, wrong string) {
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
@@ -135,7 +131,7 @@ func withPort(host, port string) (string, bool) {
 	return net.JoinHostPort(name, given), true
 }
 
-// readSentinel takes what sentinels want to hear out of the options in a URL.
+// readSentinel takes the user and password of the sentinels out of the URL's options.
 func (t *target) readSentinel(raw string) (left, wrong string) {
 	before, query, _ := strings.Cut(raw, "?")
 	values, err := url.ParseQuery(query)
@@ -146,7 +142,7 @@ func (t *target) readSentinel(raw string) (left, wrong string) {
 		return raw, ""
 	}
 	if t.kind != "sentinel" {
-		return "", "without sentinels, and with what they want to hear"
+		return "", "without sentinels, and with a user or password for them"
 	}
 	t.sentinelUser, t.sentinelPassword = values.Get("sentinel_username"), values.Get("sentinel_password")
 	values.Del("sentinel_username")
@@ -165,9 +161,8 @@ func (t *target) client() redis.UniversalClient {
 	return redis.NewClient(t.Options)
 }
 
-// cluster is the options for each node of a cluster. The client follows a slot that
-// moves as often as it does by itself; a charge is not repeated by that, because a
-// server that does not have the slot has not run anything.
+// cluster returns the options for the nodes of a cluster. The client follows hash slots
+// that move. That repeats no charge, because a node without the slot runs nothing.
 func (t *target) cluster() *redis.ClusterOptions {
 	o := t.Options
 	return &redis.ClusterOptions{
@@ -183,7 +178,7 @@ func (t *target) cluster() *redis.ClusterOptions {
 	}
 }
 
-// failover is the options for the master that sentinels name, and for them.
+// failover returns the options for the sentinels and the master that they name.
 func (t *target) failover() *redis.FailoverOptions {
 	o := t.Options
 	return &redis.FailoverOptions{
@@ -200,54 +195,29 @@ func (t *target) failover() *redis.FailoverOptions {
 	}
 }
 
-// StorePasswords are files with passwords, each on its file's only line, for URLs that
-// have none. The zero value has none.
-type StorePasswords struct {
-	// File is read with each connection, so that a new password needs no restart.
-	File string
-	// SentinelFile is for the sentinels; it is read once.
-	SentinelFile string
+// misread returns why a URL was not understood. [url.Parse] may quote a part of the
+// password, so its text is left out.
+func misread(err error) string {
+	if parse := new(url.Error); errors.As(err, &parse) {
+		return "not a URL"
+	}
+	return strings.TrimPrefix(err.Error(), "redis: ")
 }
 
-// apply puts the passwords into a target.
-func (p *StorePasswords) apply(t *target) error {
-	if p.File != "" {
-		if t.Password != "" {
-			return storeError("with a password", "none, for there is a store password file")
-		}
-		if _, err := readLine("store password file", p.File); err != nil {
-			return err
-		}
-		user := t.Username
-		t.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := readLine("store password file", p.File)
-			return user, password, err
-		}
-	}
-	if p.SentinelFile == "" {
-		return nil
-	}
-	if t.kind != "sentinel" || t.sentinelPassword != "" {
-		return storeError("without sentinels, or with their password", "redis+sentinel://… without sentinel_password, for there is a store sentinel password file")
-	}
-	var err error
-	t.sentinelPassword, err = readLine("store sentinel password file", p.SentinelFile)
-	return err
-}
+// Describe returns the URL without its passwords, for logs.
+func (s *Store) Describe() string { return describe(s.url) }
 
-// readLine returns the only line of a file with something secret; nothing if
-// there is no file.
-func readLine(field, file string) (string, error) {
-	if file == "" {
-		return "", nil
+func describe(raw string) string {
+	scheme, _, _ := strings.Cut(raw, ":")
+	if strings.Contains(scheme, "+") {
+		if to, err := parseTarget(raw); err == nil {
+			return scheme + "://" + strings.TrimPrefix(to.master+"@", "@") + strings.Join(to.addrs, ",")
+		}
+		return scheme
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("server: %s: %w", field, err)
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme == "" || u.Host+u.Path == "" {
+		return scheme
 	}
-	line := strings.TrimRight(string(text), "\r\n")
-	if line == "" || strings.ContainsAny(line, "\r\n") {
-		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
-	}
-	return line, nil
+	return u.Scheme + "://" + u.Host + u.Path
 }

@@ -1,22 +1,22 @@
-package app
+package store
 
 import (
 	"fmt"
 	"strings"
 )
 
-// A cause is what an error of a store's servers is due to: it has all of the texts,
-// and some field wants something else.
+// A cause is a setting that an error of the servers is due to: the error has all of the
+// texts.
 type cause struct {
 	texts       []string
 	field, want string
 }
 
-// ofSentinels stands in what a client says that no sentinel has answered.
+// ofSentinels is part of the client's error when no sentinel answered.
 const ofSentinels = "all sentinels specified in configuration are unreachable"
 
-// causes are those that can be told, the first one that fits first. What the servers
-// say are the words of Redis and of crypto/tls.
+// causes are the known causes; the first one that fits counts. The texts are those of
+// Redis and of crypto/tls.
 var causes = []cause{
 	{[]string{"x509: certificate signed by unknown authority"}, "store tls ca", "a file with the authority that signed the servers' certificates"},
 	{[]string{"x509: cannot validate certificate for"}, "store", "the host that the servers' certificates are for, or store tls any host"},
@@ -33,8 +33,8 @@ var causes = []cause{
 	{[]string{ofSentinels + ": redis: nil"}, "store", "another name before its hosts, for the sentinels know no master of this one"},
 }
 
-// blame says which option an error of the store is due to, as far as that can be told.
-func (o *Options) blame(err error) error {
+// Blame adds to an error of the store the option that it is due to, if that can be told.
+func (s *Store) Blame(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (o *Options) blame(err error) error {
 			return fmt.Errorf("%s: want %s: %w", c.field, c.want, err)
 		}
 	}
-	if strings.HasPrefix(o.Store, "redis:") && err.Error() == "EOF" {
+	if strings.HasPrefix(s.url, "redis:") && err.Error() == "EOF" {
 		return fmt.Errorf("store: want rediss://… where the server speaks TLS: it hung up: %w", err)
 	}
 	return err

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/admission"
+)
+
+const (
+	// refuseTimeout is how long one client too many may delay the next accept.
+	refuseTimeout = 100 * time.Millisecond
+	tooMany       = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+// A bounded listener holds no more connections open than it may. It refuses further
+// ones instead of letting them wait behind clients that send nothing.
+type bounded struct {
+	net.Listener
+	most     int
+	open     *atomic.Int64 // connections
+	refusal  string        // sent to one client too many; empty: nothing
+	rejected func(admission.Reason)
+}
+
+// Accept returns the next connection for which there is room.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if b.open.Add(1) <= int64(b.most) {
+			leave := sync.OnceFunc(func() { b.open.Add(-1) })
+			return newLazyConn(&counted{Conn: conn, leave: leave}), nil
+		}
+		b.open.Add(-1)
+		b.refuse(conn)
+	}
+}
+
+func (b *bounded) refuse(conn net.Conn) {
+	defer conn.Close()
+	b.rejected(admission.Connections)
+	if b.refusal != "" && conn.SetWriteDeadline(time.Now().Add(refuseTimeout)) == nil {
+		// A client that does not read it sees the connection end.
+		_, _ = io.WriteString(conn, b.refusal)
+	}
+}
+
+// counted is a connection that makes room when it is closed.
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+// CloseWrite ends the answer and leaves the connection readable, so that an answer to a
+// request that is still being sent is not lost.
+func (c *counted) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// Close closes the connection, once or more often.
+func (c *counted) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
+
+// A lazyConn moves its deadlines seldom. net/http moves them seven times a request,
+// nearly always further away, and each move costs a timer. A deadline that is too early
+// stays in place and is moved when it passes.
+type lazyConn struct {
+	*counted
+	read, write deadline
+}
+
+func newLazyConn(c *counted) *lazyConn {
+	return &lazyConn{counted: c, read: deadline{arm: c.SetReadDeadline}, write: deadline{arm: c.SetWriteDeadline}}
+}
+
+// Read reads until the deadline that was set last.
+func (c *lazyConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.counted.Read(p)
+		if err == nil || n > 0 || !c.read.early(err) {
+			return n, err
+		}
+	}
+}
+
+// Write writes until the deadline that was set last.
+func (c *lazyConn) Write(p []byte) (int, error) {
+	written := 0
+	for {
+		n, err := c.counted.Write(p[written:])
+		written += n
+		if err == nil || !c.write.early(err) {
+			return written, err
+		}
+	}
+}
+
+// SetReadDeadline moves the deadline of Read.
+func (c *lazyConn) SetReadDeadline(t time.Time) error { return c.read.set(t) }
+
+// SetWriteDeadline moves the deadline of Write.
+func (c *lazyConn) SetWriteDeadline(t time.Time) error { return c.write.set(t) }
+
+// SetDeadline moves both.
+func (c *lazyConn) SetDeadline(t time.Time) error {
+	if err := c.read.set(t); err != nil {
+		return err
+	}
+	return c.write.set(t)
+}
+
+// A deadline is when a connection gives up.
+type deadline struct {
+	arm func(time.Time) error
+
+	mu     sync.Mutex
+	wanted time.Time // zero: never
+	armed  time.Time // no later than wanted
+}
+
+// longAgo is after the deadlines that interrupt a pending read, and before all others.
+var longAgo = time.Unix(1e9, 0)
+
+// set moves the deadline.
+func (d *deadline) set(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wanted = t
+	switch {
+	case !d.armed.IsZero() && d.armed.Before(longAgo):
+		// After an interruption: no deadline of the next request is earlier than this.
+		return d.put(earlier(t, time.Now().Add(readHeaderTimeout)))
+	case t.IsZero() || !d.armed.IsZero() && !t.Before(d.armed):
+		return nil
+	}
+	return d.put(t)
+}
+
+// early reports whether an error is due to a deadline that has been moved since, and
+// puts the connection right.
+func (d *deadline) early(err error) bool {
+	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.wanted.IsZero() && !time.Now().Before(d.wanted) {
+		return false
+	}
+	return d.put(d.wanted) == nil
+}
+
+func (d *deadline) put(t time.Time) error {
+	d.armed = t
+	return d.arm(t)
+}
+
+// earlier returns the earlier one of a deadline, zero for none, and an instant.
+func earlier(deadline, instant time.Time) time.Time {
+	if deadline.IsZero() || instant.Before(deadline) {
+		return instant
+	}
+	return deadline
+}

@@ -1,0 +1,199 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/peers"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/resp"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/store"
+	"github.com/weirlimit/weir/stack"
+)
+
+// An engine decides: it is the store with its layers, and the channels to other
+// instances on the same store.
+type engine struct {
+	*stack.Stack
+	options *Options
+	store   *store.Store
+	rules   func() *rules.Set
+	logger  *slog.Logger
+	peers   *peers.Group // nil for a store in memory
+}
+
+// newEngine puts the layers around a store. It starts nothing.
+func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemetry) (*engine, error) {
+	e := &engine{options: o, store: s, rules: current, logger: o.Logger}
+	cache := denycache.Options{Entries: o.DenyCacheEntries}
+	if s.Client != nil {
+		var err error
+		e.peers, err = peers.New(peers.Options{
+			Client: s.Client, Prefix: o.StorePrefix, Secret: s.Secret, Timeout: o.Timeout,
+			Logger: duringOutages(t.seldom, func() bool { return e.outage() != nil }),
+		})
+		if err != nil {
+			return nil, err
+		}
+		cache.Returned = e.peers.Forget
+	}
+	taker := s.Taker
+	if o.wrapStore != nil {
+		taker = o.wrapStore(taker)
+	}
+	background := t.panics("background")
+	e.Stack = stack.New(taker, stack.Options{
+		Distinct: keylimit.Options{Budget: e.keyBudget, Logger: o.Logger},
+		Lease: lease.Options{
+			Leased: func(l *weir.Limit) bool { return current().Leased(l) },
+			Around: func(work func()) { background.Background("lease", work) },
+		},
+		DenyCache: cache,
+		AskAlways: o.DenyCacheEntries < 0,
+		Fallback:  e.fallback(),
+		Coalesce:  coalesce.Options{Silence: o.Fallback.StoreSilence},
+		Logger:    o.Logger,
+		Store:     observe.Options{Observer: t.metrics.Store()},
+	})
+	if e.peers != nil {
+		e.peers.Follow(e.Override(), e.DenyCache())
+	}
+	return e, nil
+}
+
+// keyBudget bounds the keys of the limits in the rules. Limits that come with requests
+// have any number of keys.
+func (e *engine) keyBudget(l *weir.Limit) keylimit.Budget {
+	maxKeys, overflow := e.rules().MaxKeys(l, e.options.MaxKeys)
+	return keylimit.Budget{MaxKeys: maxKeys, Overflow: overflow}
+}
+
+// policies are the policies of rules files as the fallback names them.
+var policies = [...]fallback.Policy{
+	config.FailLocal: fallback.Local,
+	config.FailAllow: fallback.Allow,
+	config.FailDeny:  fallback.Deny,
+	config.FailError: fallback.Error,
+}
+
+// fallback returns the options of the fallback; nil for a store in memory, which needs
+// none.
+func (e *engine) fallback() *fallback.Options {
+	if e.peers == nil {
+		return nil
+	}
+	word, _ := config.ParseStoreFailure(e.options.Fallback.OnStoreFailure)
+	throttled := resp.Key("")
+	return &fallback.Options{
+		Patience:  e.options.Fallback.StoreTimeout,
+		Instances: e.instances,
+		Logger:    e.logger,
+		Policy: func(c *weir.Charge) fallback.Policy {
+			failure, named := e.rules().OnStoreFailure(c)
+			switch {
+			case named:
+				return policies[failure]
+			case strings.HasPrefix(c.Key, throttled):
+				return fallback.Local
+			}
+			return policies[word]
+		},
+	}
+}
+
+// instances returns the number of instances on the store, as far as this one knows.
+func (e *engine) instances() int {
+	if n := e.options.Fallback.Instances; n > 0 || e.peers == nil {
+		return max(1, n)
+	}
+	return e.peers.Count()
+}
+
+// start starts the background work of the layers and the channels to other instances.
+func (e *engine) start() {
+	e.Start()
+	if e.peers != nil {
+		e.peers.Start()
+	}
+}
+
+// stop ends it. Leased units return, and grants of an outage are recorded in the store,
+// while other instances can still be notified.
+func (e *engine) stop(ctx context.Context) error {
+	if err := e.Stop(ctx); err != nil {
+		e.logger.Warn("the store does not know every grant and return of this instance", "error", err)
+	}
+	if e.peers == nil {
+		return nil
+	}
+	return e.peers.Stop(ctx)
+}
+
+// outage returns since when and why the store is unreachable; nil if it is not.
+func (e *engine) outage() error { return errors.Join(e.Outages()...) }
+
+// probeKeys is the number of keys that probe charges. They live for a second or two.
+const probeKeys = 64
+
+var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
+
+// probe returns why the store does not decide; nil if it does. It asks the store for a
+// decision unless the store is known to be unreachable, so that an outage is found
+// without calls. It returns when ctx ends, and earlier if the store is silent.
+func (e *engine) probe(ctx context.Context) error {
+	coalescer := e.Coalesce()
+	if coalescer == nil {
+		return nil
+	}
+	if out := e.outage(); out != nil {
+		return out
+	}
+	// In a cluster, different keys ask different nodes.
+	charge := weir.Charge{Key: "probe" + strconv.Itoa(rand.N(probeKeys)), Limit: probeLimit, Cost: 1}
+	act := weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)}
+	coalescer.Take(ctx, []*weir.Act{&act})
+	if act.Err == nil {
+		return nil
+	}
+	return cmp.Or(e.outage(), e.store.Blame(act.Err))
+}
+
+// maxShownLimits is the number of limits that keysError names.
+const maxShownLimits = 10
+
+// keysError names the limits that track as many keys as they may.
+func (e *engine) keysError() error {
+	var full []string
+	more := 0
+	for _, s := range e.Distinct().Stats() {
+		switch {
+		case !s.Full():
+		case len(full) == maxShownLimits:
+			more++
+		default:
+			full = append(full, fmt.Sprintf("%s has %d keys of %d", s.Overflow, s.Keys, s.MaxKeys))
+		}
+	}
+	if len(full) == 0 {
+		return nil
+	}
+	if more > 0 {
+		full = append(full, fmt.Sprintf("so have %d more limits", more))
+	}
+	return errors.New("new keys share one budget: " + strings.Join(full, "; "))
+}

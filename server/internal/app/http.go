@@ -1,0 +1,228 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir/server/internal/browsers"
+	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/rls"
+)
+
+// The bounds of one HTTP connection: calls are small and answered at once.
+const (
+	readHeaderTimeout = 2 * time.Second
+	readTimeout       = 5 * time.Second
+	writeTimeout      = 5 * time.Second
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+	http2Streams      = 100       // of a connection
+	http2Buffer       = 256 << 10 // bytes that a connection may send without being read
+)
+
+const (
+	// maxDismissal is the most that HTTP clients have to use their connections once more
+	// before these are closed.
+	maxDismissal  = time.Second
+	dismissalTick = 10 * time.Millisecond
+)
+
+// public are the paths that need no token: health, and the description of the interface.
+var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.DescriptionJSON, httpapi.DescriptionYAML}
+
+// frontEnds returns the HTTP interface and Envoy's rate limit service.
+func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, error) {
+	o, t := &a.options, a.telemetry
+	rejected := t.rejections("http")
+	api, err := httpapi.New(httpapi.Options{
+		Rules:    a.rules.Load,
+		Taker:    t.frontEnd("http", a.engine),
+		Timeout:  o.Timeout,
+		Headers:  o.Headers,
+		ClientIP: o.ClientIP,
+		Ready:    a.health.checks,
+		Trusted:  isKnown(by),
+		Bounds:   o.Limits.Bounds,
+		Budget:   a.budget,
+		Rejected: rejected,
+		Logger:   t.seldom,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	service, err := rls.New(rls.Options{
+		Mode:     o.RLS,
+		Rules:    a.rules.Load,
+		Taker:    t.frontEnd("rls", a.engine),
+		Timeout:  o.Timeout,
+		Decided:  t.decided(),
+		Bounds:   o.Limits.Bounds,
+		Budget:   a.budget,
+		Rejected: rejected,
+		Logger:   t.seldom,
+	})
+	return api, service, err
+}
+
+// newHTTP returns the listener of HTTP clients. Most requests are decisions; the handlers
+// around the interface look at the path once before they search a mux.
+func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authenticator) (*listener, error) {
+	o, t := &a.options, a.telemetry
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/json", service.JSON())
+	mux.Handle("GET /rlconfig", requireRead(service.Config()))
+	mux.Handle("GET /metrics", requireRead(t.metrics.Handler()))
+	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
+		if a.health.healthy(r.Context()) != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write([]byte("OK"))
+	})
+	routed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			// Most calls are; the search in mux would end there.
+			api.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	guarded := fromPages(o, publicOr(routed, requireToken(routed, by)))
+	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
+	s.Handler = s.dismissed(t.http(t.panics("http").HTTP(guarded)))
+	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
+}
+
+// publicOr serves public paths from one handler and all others from another.
+func publicOr(free, guarded http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(public, r.URL.Path) {
+			free.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// fromPages refuses what web pages of others make a browser on this host send. Where
+// other machines reach the listener, or it proves its name by TLS, any name may be right.
+func fromPages(o *Options, next http.Handler) http.Handler {
+	next = browsers.Protect(next)
+	if !onLoopback(o.HTTP) || o.HTTPTLS != (TLS{}) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !browsers.Local(r.Host, o.Hosts) && !browsers.Short(r.Host) {
+			w.Header().Set("Cache-Control", "no-store")
+			browsers.Misdirected(r.Host).Write(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// An httpServer serves HTTP on one listener.
+type httpServer struct {
+	*http.Server
+	open       atomic.Int64 // connections
+	dismissal  time.Duration
+	dismissing atomic.Bool
+	socket     atomic.Pointer[net.Listener] // nil until served
+}
+
+// newHTTPServer returns a server without a handler. When it drains, clients have the time
+// dismissal to leave their connections.
+func newHTTPServer(logger *slog.Logger, dismissal time.Duration) *httpServer {
+	return &httpServer{dismissal: dismissal, Server: &http.Server{
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       callers.ConnContext,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2Buffer},
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}}
+}
+
+// listener returns the listener of the server.
+func (s *httpServer) listener(o *Options, name, address string, t TLS, most int, telemetry *telemetry) (*listener, error) {
+	var err error
+	if s.TLSConfig, err = o.serverTLS(name+" tls", t, "h2", "http/1.1"); err != nil {
+		return nil, err
+	}
+	refusal := tooMany
+	if s.TLSConfig != nil {
+		refusal = ""
+	}
+	telemetry.connections[name] = func() int { return int(s.open.Load()) }
+	rejected := telemetry.rejections(name)
+	return &listener{
+		name: name, address: address, serve: s.serve, drain: s.drain,
+		wrap: func(l net.Listener) net.Listener {
+			return &bounded{Listener: l, most: most, open: &s.open, refusal: refusal, rejected: rejected}
+		},
+	}, nil
+}
+
+func (s *httpServer) serve(l net.Listener) error {
+	s.socket.Store(&l)
+	serve := s.Serve
+	if s.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) && !s.dismissing.Load() {
+		return err
+	}
+	return nil
+}
+
+// drain dismisses the clients and answers the calls in flight, or cuts them off when ctx
+// ends.
+func (s *httpServer) drain(ctx context.Context) error {
+	s.dismiss(ctx)
+	err := s.Shutdown(ctx)
+	if err == nil || errors.Is(err, net.ErrClosed) { // closed by dismiss
+		return nil
+	}
+	return errors.Join(fmt.Errorf("calls were cut off: %w", err), s.Close())
+}
+
+// dismiss accepts no more connections and waits until the clients have left those that
+// are open. Every answer asks its client to leave. Closing a connection on which a client
+// sends at that moment loses a request, so only connections that stay idle this long are
+// closed by the server.
+func (s *httpServer) dismiss(ctx context.Context) {
+	l := s.socket.Load()
+	if l == nil || s.dismissal == 0 {
+		return
+	}
+	s.dismissing.Store(true)
+	_ = (*l).Close()
+	ctx, cancel := context.WithTimeout(ctx, s.dismissal)
+	defer cancel()
+	for s.open.Load() > 0 && ctx.Err() == nil {
+		wait(ctx, dismissalTick)
+	}
+}
+
+// dismissed closes connections with their next answer once the server dismisses its
+// clients.
+func (s *httpServer) dismissed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.dismissing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

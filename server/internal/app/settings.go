@@ -1,0 +1,463 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/resp"
+	"github.com/weirlimit/weir/server/internal/rls"
+	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/traffic"
+)
+
+// A Setting is one field of [Options] with all that belongs to it. The environment
+// variable is named after the flag.
+type Setting struct {
+	// Group is the heading of the setting in help texts.
+	Group string
+	// Flag is the flag's name without dashes.
+	Flag string
+	// Field points at the field, or is a [Value].
+	Field any
+	// Default is the value of the field if the flag is not given; nil for a Value.
+	Default any
+	// Help says in the imperative what the setting does.
+	Help string
+	// Words are the values that shells propose.
+	Words []string
+	// Secret reports whether the setting names a file with a secret.
+	Secret bool
+
+	complete func() error // gives a zero field its default, and checks the field
+}
+
+// A Value is a field that is written as text.
+type Value interface {
+	Set(text string) error
+	String() string
+	Type() string
+}
+
+// Settings returns the settings, bound to the fields of o, in the order of help texts.
+// To add a setting, add a field to [Options] and a line here.
+func (o *Options) Settings() []Setting {
+	const (
+		minMemory   = 4 // MiB
+		maxInstance = 1_000_000
+	)
+	l := &o.Limits
+	return slices.Concat(
+		group("Rules",
+			setting("config", &o.Config, "",
+				"Read the rules from this file or folder (default: demonstration rules)."),
+			parsed("config-files", "string", &o.ConfigFiles, config.FilesYAML.String(), config.ParseFiles,
+				"Read these files of a folder: yaml; all; or hidden, to add files that begin with a dot."),
+			toggle("config-merge", &o.ConfigMerge, false,
+				"Let several files define the same domain."),
+			setting("max-keys", &o.MaxKeys, 0,
+				"Track this many keys of a limit whose rule has no max_keys; further keys share one\n"+
+					"budget (default: any number).",
+				within(0, keylimit.MaxKeys, fmt.Sprintf("1 … %d; 0 for any number", keylimit.MaxKeys))),
+			setting("max-descriptors", &l.Descriptors, rules.MaxDescriptors,
+				"Refuse requests with more descriptors.",
+				within(1, rules.MaxDescriptors, fmt.Sprintf("1 … %d", rules.MaxDescriptors))),
+			setting("max-value-bytes", &l.ValueBytes, rules.MaxValueBytes,
+				"Refuse requests with a longer value in a descriptor.",
+				within(1, rules.MaxValueBytes, fmt.Sprintf("1 … %d", rules.MaxValueBytes))),
+		),
+		group("Listeners",
+			setting("http", &o.HTTP, DefaultHTTP,
+				"Listen for HTTP at this address; port 0 picks a free one.",
+				address("host:port, such as "+DefaultHTTP)),
+			setting("grpc", &o.GRPC, DefaultGRPC,
+				"Listen for Envoy's rate limit service at host:port or unix:/path; off for no listener.",
+				orOff(orSocket(address("host:port, such as "+DefaultGRPC+", unix:/path, or off")))),
+			settingUnset("admin", &o.Admin.Address, DefaultAdmin, Off,
+				"Listen for administrators at this address, or off. An address that other machines reach\n"+
+					"needs a token or client certificates.",
+				orOff(address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
+			setting("resp", &o.RESP, Off,
+				"Listen for Redis clients (CL.THROTTLE) at this address, or off. An address that other\n"+
+					"machines reach needs a password or client certificates.",
+				orOff(address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
+			setting("timeout", &o.Timeout, httpapi.DefaultTimeout,
+				"Answer each call within this time, decided or not.",
+				notNegative, below(writeTimeout, "which bounds the whole call")),
+			settingUnset("drain-delay", &o.DrainDelay, time.Second, 0,
+				"Keep accepting connections for this long after /readyz refuses; clients then have as\n"+
+					"long again, at most 1s, to leave.",
+				notNegative),
+			setting("drain-timeout", &o.DrainTimeout, 15*time.Second,
+				"Stop within this time, the drain delay included.", notNegative),
+			setting("http-max-connections", &o.HTTPMaxConnections, 4096,
+				"Keep at most this many HTTP connections open.", positive),
+			setting("grpc-max-connections", &l.GRPCMaxConnections, 2048,
+				"Keep at most this many gRPC connections open.", positive),
+			setting("admin-max-connections", &l.AdminMaxConnections, 256,
+				"Keep at most this many connections of administrators open.", positive),
+			setting("resp-max-connections", &o.RESPMaxConnections, resp.DefaultMaxConnections,
+				"Keep at most this many Redis clients connected.", positive),
+			setting("grpc-max-streams", &l.GRPCMaxStreams, 1000,
+				"Accept at most this many calls at once on one gRPC connection.", positive),
+			setting("grpc-max-watches", &l.GRPCMaxWatches, 256,
+				"Keep at most this many gRPC streams of health checks and reflection open, of all\n"+
+					"connections.", positive),
+			setting("grpc-idle-timeout", &l.GRPCIdleTimeout, 5*time.Minute,
+				"Close a gRPC connection after this time without a call.", notNegative),
+			setting("grpc-connection-age", &o.GRPCConnectionAge, 24*time.Hour,
+				"Ask clients to open another gRPC connection after this time, so that calls spread over\n"+
+					"new instances.", notNegative),
+			setting("grpc-connection-grace", &o.GRPCConnectionGrace, time.Hour,
+				"Let calls of an aged gRPC connection go on for this long.", notNegative),
+			setting("grpc-transport", &o.GRPCTransport, TransportGRPCGo,
+				"Serve gRPC with grpc-go; or the rate limit service with frames, bare HTTP/2 frames that\n"+
+					"cost a fraction.",
+				oneOf(TransportGRPCGo, TransportFrames)),
+			setting("request-memory", &l.RequestMemory, 32,
+				"Hold at most this many MiB of requests that are being received and decoded, of all\n"+
+					"connections.",
+				positive, atLeast(minMemory, strconv.Itoa(minMemory)+" MiB")),
+		),
+		group("Answers",
+			parsed("client-ip", "string", &o.ClientIP, "remote_addr", clientip.Parse,
+				"Take a client's address from here: "+strings.ReplaceAll(clientip.Spellings(), ", ", ",\n")+"."),
+			parsed("client-ip-v6-prefix", "int", &o.ClientIPBits, strconv.Itoa(clientip.DefaultIPv6Bits), ipv6Bits,
+				"Count IPv6 addresses with this many common bits as one client, 48 … 128."),
+			parsed("headers", "string", &o.Headers, ratelimitheader.Draft11.String(), ratelimitheader.ParseStyle,
+				"Describe the limits in these headers: "+ratelimitheader.StyleNames()+".").
+				words(strings.Split(ratelimitheader.StyleNames(), ", ")...),
+		),
+		group("Envoy's rate limit service",
+			toggle("rls-shadow", &o.RLS.Shadow, false,
+				"Let every request pass; the statuses stay as they are."),
+			toggle("rls-quota", &o.RLS.Quota, false,
+				"Treat every rule as one with quota_mode."),
+			toggle("rls-metadata", &o.RLS.Metadata, false,
+				"Answer with dynamic metadata."),
+			parsed("rls-headers", "string", &o.RLS.Headers, "", rlsHeaders,
+				"Answer with response headers: on, or three names: limit,remaining,reset."),
+		),
+		group("Store",
+			setting("store", &o.Store, "memory",
+				"Keep the limits here: memory, redis://…, rediss://…, unix://…,\n"+
+					"redis+cluster://host,host… or redis+sentinel://master@host,host….").
+				words("memory", "redis://", "rediss://", "unix:///"),
+			setting("store-prefix", &o.StorePrefix, "",
+				"Begin every key in Redis with this prefix (default \"weir:\")."),
+			parsed("deny-cache-entries", "int", &o.DenyCacheEntries, strconv.Itoa(denycache.DefaultEntries), denyCacheEntries,
+				"Remember this many refusals of a store in Redis, which is not asked again before they\n"+
+					"end; 0 for none."),
+			secretFile("store-password-file", &o.StorePasswords.File,
+				"Read the password of the store from this file, for a URL without one. A new password\n"+
+					"holds from the next connection on."),
+			secretFile("store-sentinel-password-file", &o.StorePasswords.SentinelFile,
+				"Read the password of the sentinels from this file, at the start."),
+			secretFile("store-secret-file", &o.StoreSecretFile,
+				"Read from this file the secret that all instances share. It makes hash slots\n"+
+					"unpredictable and authenticates messages between instances."),
+			setting("store-tls-ca", &o.StoreTLS.CA, "",
+				"Trust the authorities in this file besides the host's, for rediss://…."),
+			setting("store-tls-cert", &o.StoreTLS.Cert, "",
+				"Show the certificate in this file to the store."),
+			secretFile("store-tls-key", &o.StoreTLS.Key,
+				"Read the key of that certificate from this file."),
+			toggle("store-tls-any-host", &o.StoreTLS.AnyHost, false,
+				"Accept a valid certificate of the store that is for another host."),
+		),
+		group("Store outages",
+			parsed("store-timeout", "duration", &o.Fallback.StoreTimeout, DefaultStoreTimeout.String(), positiveDuration,
+				"Let a call wait for Redis this long unless it has a deadline of its own, as Envoy's do.").
+				checked(func() error { return check("store-timeout", o.Fallback.StoreTimeout, notNegative) }),
+			parsed("store-silence", "duration", &o.Fallback.StoreSilence, DefaultStoreSilence.String(), positiveDuration,
+				"Treat a Redis that sends no reply for this long as unreachable: on_store_failure then\n"+
+					"answers its calls.").
+				checked(func() error { return check("store-silence", o.Fallback.StoreSilence, notNegative) }),
+			setting("on-store-failure", &o.Fallback.OnStoreFailure, config.FailError.String(),
+				"Answer so for rules without algorithm while Redis is unreachable: "+config.StoreFailureNames()+".",
+				func(word string) string {
+					if _, err := config.ParseStoreFailure(word); err != nil {
+						return "one of " + config.StoreFailureNames()
+					}
+					return ""
+				}).words(strings.Split(config.StoreFailureNames(), ", ")...),
+			setting("instances", &o.Fallback.Instances, 0,
+				"Assume this number of instances while Redis is unreachable (default: they count\nthemselves).",
+				within(0, maxInstance, fmt.Sprintf("1 … %d; 0 to count them", maxInstance))),
+		),
+		group("Security",
+			secretFile("http-token-file", &o.HTTPTokenFile,
+				"Require of HTTP callers one of the tokens in this file, one a line; health checks need\nnone."),
+			secretFile("grpc-token-file", &o.GRPCTokenFile,
+				"Require of callers of Envoy's rate limit service one of the tokens in this file."),
+			secretFile("admin-token-file", &o.Admin.TokenFile,
+				"Require of administrators one of the tokens in this file."),
+			secretFile("resp-password-file", &o.RESPPasswordFile,
+				"Require of Redis clients one of the passwords in this file, one a line."),
+			setting("callers", &o.Callers, "",
+				"Read from this YAML file the callers, their digests of tokens or names of certificates,\n"+
+					"and what each may do in which domains."),
+			toggle("insecure-token", &o.InsecureToken, false,
+				"Accept tokens and passwords without TLS from other machines, where a mesh or a tunnel\nencrypts them."),
+			Setting{Flag: "allow-host", Field: &o.Hosts, Help: "Accept these host names, besides localhost, at listeners on loopback addresses.", complete: func() error { return nil }},
+			tlsSettings("http", &o.HTTPTLS), tlsSettings("grpc", &o.GRPCTLS),
+			tlsSettings("admin", &o.Admin.TLS), tlsSettings("resp", &o.RESPTLS),
+		),
+		group("Telemetry",
+			toggle("envoyproxy-metrics", &o.Telemetry.EnvoyproxyMetrics, false,
+				"Add the metrics of envoyproxy/ratelimit to /metrics."),
+			setting("near-limit-ratio", &o.Telemetry.NearLimitRatio, traffic.DefaultNearLimitRatio,
+				"Count a grant as near the limit from this share of it on."),
+			toggle("log-refusals", &o.Telemetry.LogRefusals, true,
+				"Log refusals with a hash of the key, for each limit at most one in its period."),
+		),
+	)
+}
+
+// settings is one setting, or several.
+type settings interface{ all() []Setting }
+
+func (s Setting) all() []Setting { return []Setting{s} }
+
+type several []Setting
+
+func (s several) all() []Setting { return s }
+
+func group(name string, lines ...settings) []Setting {
+	var all []Setting
+	for _, line := range lines {
+		for _, s := range line.all() {
+			s.Group = name
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func tlsSettings(listener string, t *TLS) several {
+	prefix := listener + "-tls-"
+	return several{
+		setting(prefix+"cert", &t.Cert, "",
+			"Serve "+listener+" by TLS alone, with the certificate in this file. New files hold from the\n"+
+				"next connection on."),
+		secretFile(prefix+"key", &t.Key, "Read the key of that certificate from this file."),
+		setting(prefix+"client-ca", &t.ClientCA, "",
+			"Require client certificates that an authority in this file has signed."),
+		setting(prefix+"client-san", &t.ClientSAN, "", "Require client certificates for this DNS name."),
+	}
+}
+
+// setting binds a flag to a field. The zero value of the field stands for the default.
+// Each check returns what it wants of a value that is wrong.
+func setting[T any](flag string, field *T, standard T, help string, checks ...func(T) string) Setting {
+	return settingUnset(flag, field, standard, standard, help, checks...)
+}
+
+// settingUnset is setting with another default for programs that embed the server.
+func settingUnset[T any](flag string, field *T, standard, unset T, help string, checks ...func(T) string) Setting {
+	return Setting{Flag: flag, Field: field, Default: standard, Help: help, complete: func() error {
+		if reflect.ValueOf(*field).IsZero() {
+			*field = unset
+		}
+		return check(flag, *field, checks...)
+	}}
+}
+
+// secretFile binds a flag to the name of a file with a secret.
+func secretFile(flag string, field *string, help string) Setting {
+	s := setting(flag, field, "", help)
+	s.Secret = true
+	return s
+}
+
+// toggle binds a flag to a field that is true or false; false stands for itself.
+func toggle(flag string, field *bool, standard bool, help string) Setting {
+	return Setting{Flag: flag, Field: field, Default: standard, Help: help, complete: func() error { return nil }}
+}
+
+// parsed binds a flag to a field that a function reads from text. Its zero value
+// stands for the default, if there is one.
+func parsed[T any](flag, kind string, field *T, standard string, parse func(string) (T, error), help string) Setting {
+	v := &value[T]{field: field, flag: flag, kind: kind, text: standard, parse: parse}
+	return Setting{Flag: flag, Field: v, Help: help, complete: func() error {
+		if standard == "" || !reflect.ValueOf(field).Elem().IsZero() {
+			return nil
+		}
+		return v.Set(standard)
+	}}
+}
+
+// value is the Value of a setting.
+type value[T any] struct {
+	field            *T
+	flag, kind, text string
+	parse            func(string) (T, error)
+}
+
+// Set parses text into the field. An error that does not name the flag gets its name.
+func (v *value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if invalid := new(weir.InvalidError); errors.As(err, &invalid) && strings.ReplaceAll(invalid.Field, " ", "-") != v.flag {
+		return &weir.InvalidError{Field: v.flag + ", " + invalid.Field, Value: invalid.Value, Want: invalid.Want}
+	}
+	if err == nil {
+		*v.field, v.text = parsed, text
+	}
+	return err
+}
+
+// String returns the text that the field was parsed from.
+func (v *value[T]) String() string { return v.text }
+
+// Type names the kind of value in help texts.
+func (v *value[T]) Type() string { return v.kind }
+
+// words sets the values that shells propose.
+func (s Setting) words(words ...string) Setting {
+	s.Words = words
+	return s
+}
+
+// checked adds a check.
+func (s Setting) checked(more func() error) Setting {
+	complete := s.complete
+	s.complete = func() error {
+		if err := complete(); err != nil {
+			return err
+		}
+		return more()
+	}
+	return s
+}
+
+// check returns the first objection to a value as an error.
+func check[T any](flag string, v T, checks ...func(T) string) error {
+	for _, objection := range checks {
+		if want := objection(v); want != "" {
+			text := fmt.Sprint(v)
+			if s, ok := any(v).(string); ok {
+				text = strconv.Quote(s)
+			}
+			return &weir.InvalidError{Field: strings.ReplaceAll(flag, "-", " "), Value: text, Want: want}
+		}
+	}
+	return nil
+}
+
+func within(least, most int, want string) func(int) string {
+	return func(n int) string { return unless(n >= least && n <= most, want) }
+}
+
+func atLeast(least int, want string) func(int) string {
+	return func(n int) string { return unless(n >= least, "at least "+want) }
+}
+
+func positive(n int) string { return unless(n > 0, "at least 1; 0 for the default") }
+
+func notNegative(d time.Duration) string { return unless(d >= 0, "no negative duration") }
+
+func below(most time.Duration, why string) func(time.Duration) string {
+	return func(d time.Duration) string { return unless(d < most, "less than "+most.String()+", "+why) }
+}
+
+func oneOf(words ...string) func(string) string {
+	return func(word string) string { return unless(slices.Contains(words, word), strings.Join(words, " or ")) }
+}
+
+func unless(good bool, want string) string {
+	if good {
+		return ""
+	}
+	return want
+}
+
+// address wants host:port.
+func address(want string) func(string) string {
+	return func(text string) string {
+		_, port, err := net.SplitHostPort(text)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		return unless(err == nil, want)
+	}
+}
+
+func orOff(next func(string) string) func(string) string {
+	return func(text string) string {
+		if text == Off {
+			return ""
+		}
+		return next(text)
+	}
+}
+
+func orSocket(next func(string) string) func(string) string {
+	return func(text string) string {
+		if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
+			return ""
+		}
+		return next(text)
+	}
+}
+
+// closed wants a listener that other machines reach to ask its callers for something.
+func (o *Options) closed(listener string) func(string) string {
+	return func(string) string {
+		a := o.accessOf(listener)
+		return unless(!a.exposed() || !a.open(),
+			"a loopback address, or a "+strings.TrimPrefix(a.setting, listener+" ")+" or client certificates: others can reach this one")
+	}
+}
+
+func ipv6Bits(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err == nil {
+		_, err = clientip.Strategy{}.WithIPv6Bits(n)
+	}
+	return n, err
+}
+
+// denyCacheEntries reads a number of entries, of which none is -1.
+func denyCacheEntries(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil || n < 0:
+		return 0, &weir.InvalidError{Field: "deny cache entries", Value: text, Want: "0 or more"}
+	case n == 0:
+		return -1, nil
+	}
+	return n, nil
+}
+
+func positiveDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("want a duration above 0, such as 250ms")
+	}
+	return d, err
+}
+
+func rlsHeaders(text string) (*rls.HeaderNames, error) {
+	names := strings.Split(text, ",")
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "on":
+		return &rls.DefaultHeaders, nil
+	case len(names) != 3 || slices.Contains(names, ""):
+		return nil, &weir.InvalidError{Field: "rls-headers", Value: text, Want: "on, or three names: limit,remaining,reset"}
+	}
+	return &rls.HeaderNames{Limit: names[0], Remaining: names[1], Reset: names[2]}, nil
+}

@@ -1,0 +1,236 @@
+// Package store opens the store that a URL names: memory, or Redis as one server, a
+// cluster or behind sentinels.
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+)
+
+// Settings of connections to Redis unless the URL has others. A reply is awaited for
+// much longer than a caller waits, because a late one is settled.
+const (
+	dialTimeout     = 100 * time.Millisecond
+	replyTimeout    = 10 * time.Second
+	socketTimeout   = 500 * time.Millisecond
+	connectionsACPU = 16
+	// redirectPause is the first wait of a command whose hash slot moved twice.
+	redirectPause = time.Millisecond
+)
+
+// Options say how to open a store. The zero value is a store in memory.
+type Options struct {
+	// URL is memory, redis://…, rediss://…, unix://…, redis+cluster://… or
+	// redis+sentinel://…. Empty: memory.
+	URL string
+	// Prefix begins every key in Redis; no braces. Empty: "weir:".
+	Prefix string
+	// SecretFile holds, on its only line, the secret that all instances share. It
+	// makes hash slots unpredictable and authenticates messages between instances.
+	// Empty: anybody can compute hash slots, and every message is believed.
+	SecretFile string
+	// Passwords are files with the passwords that the URL lacks.
+	Passwords Passwords
+	// TLS are the files for a store that is reached by TLS.
+	TLS TLS
+	// Logger receives the store's own log lines. Nil: none.
+	Logger *slog.Logger
+}
+
+// Passwords are files with one password each, on the only line, for a URL that has none.
+type Passwords struct {
+	// File is read for each connection, so that a new password needs no restart.
+	File string
+	// SentinelFile holds the sentinels' password; it is read once.
+	SentinelFile string
+}
+
+// A Store is a Taker with what a process needs besides decisions. Its methods are safe
+// for concurrent use.
+type Store struct {
+	weir.Taker
+	// Client is the connection to Redis; nil for a store in memory.
+	Client redis.UniversalClient
+	// Secret is the content of [Options.SecretFile].
+	Secret string
+
+	url      string
+	topology *topology // nil for a store in memory
+	closers  []func() error
+}
+
+// Open opens the store that the options name. It connects to nothing. The error is a
+// [*weir.InvalidError] or about a file, and never repeats the URL, which may hold a
+// password.
+func Open(o Options) (*Store, error) {
+	if strings.ContainsAny(o.Prefix, "{}") {
+		return nil, &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.Prefix), Want: "no braces"}
+	}
+	secret, err := readLine("store secret file", o.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Secret: secret, url: cmp.Or(o.URL, "memory")}
+	scheme, _, _ := strings.Cut(s.url, ":")
+	switch scheme {
+	case "memory":
+		err = s.openMemory(&o)
+	case "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel":
+		err = s.openRedis(&o)
+	default:
+		err = invalidURL("of no known kind", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func invalidURL(value, want string) error {
+	return &weir.InvalidError{Field: "store", Value: value, Want: want}
+}
+
+func (s *Store) openMemory(o *Options) error {
+	if s.url != "memory" && s.url != "memory://" {
+		return invalidURL("memory with more behind it", "memory alone")
+	}
+	if o.Passwords != (Passwords{}) {
+		return invalidURL("memory", "redis://…, for there are files with passwords")
+	}
+	s.Taker = memstore.New(memstore.Options{Logger: o.Logger})
+	return o.TLS.apply(nil)
+}
+
+func (s *Store) openRedis(o *Options) error {
+	to, err := parseTarget(s.url)
+	if err != nil {
+		return err
+	}
+	tune(to.Options)
+	if err := errors.Join(o.TLS.apply(to.TLSConfig), o.Passwords.apply(to)); err != nil {
+		return err
+	}
+	options := redisstore.Options{Prefix: o.Prefix, Secret: s.Secret, Logger: o.Logger}
+	if to.kind != "cluster" && to.kind != "sentinel" {
+		options.Keeper = redisstore.NewKeeper()
+		to.Dialer = options.Keeper.Dial(redis.NewDialer(to.Options))
+	}
+	s.Client = to.client()
+	s.closers = append(s.closers, s.Client.Close)
+	if s.Taker, err = redisstore.New(s.Client, options); err != nil {
+		return err
+	}
+	s.topology = newTopology(to, s.Client)
+	s.closers = append(s.closers, s.topology.close)
+	return nil
+}
+
+// Ping reports whether the store answers, with the option that keeps it from
+// answering where that can be told.
+func (s *Store) Ping(ctx context.Context) error {
+	if s.Client == nil {
+		return nil
+	}
+	return s.Blame(s.Client.Ping(ctx).Err())
+}
+
+// Check returns what is wrong with the settings of the servers.
+func (s *Store) Check(ctx context.Context) ([]redisstore.Finding, error) {
+	if store, ok := s.Taker.(*redisstore.Store); ok {
+		return store.Check(ctx)
+	}
+	return nil, nil
+}
+
+// Nodes returns the servers of the store, as they were at most two seconds ago; none
+// for a store in memory.
+func (s *Store) Nodes(ctx context.Context) []Node {
+	if s.topology == nil {
+		return nil
+	}
+	return s.topology.nodes(ctx)
+}
+
+// Close closes the connections.
+func (s *Store) Close() error {
+	var err error
+	for _, closeOne := range s.closers {
+		err = errors.Join(err, closeOne())
+	}
+	return err
+}
+
+// tune makes a client's options fit for decisions. Timeouts and the size of the pool
+// are the URL's to choose.
+func tune(o *redis.Options) {
+	// A charge that is sent again may be made twice.
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, replyTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, socketTimeout)
+	o.PoolTimeout = cmp.Or(o.PoolTimeout, socketTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, connectionsACPU*runtime.GOMAXPROCS(0))
+	o.MaxActiveConns = cmp.Or(o.MaxActiveConns, o.PoolSize)
+	// Old servers and some proxies do not know the commands behind these.
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// apply puts the passwords into a target.
+func (p *Passwords) apply(t *target) error {
+	if p.File != "" {
+		if t.Password != "" {
+			return invalidURL("with a password", "none, for there is a store password file")
+		}
+		if _, err := readLine("store password file", p.File); err != nil {
+			return err
+		}
+		user := t.Username
+		t.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			password, err := readLine("store password file", p.File)
+			return user, password, err
+		}
+	}
+	if p.SentinelFile == "" {
+		return nil
+	}
+	if t.kind != "sentinel" || t.sentinelPassword != "" {
+		return invalidURL("without sentinels, or with their password", "redis+sentinel://… without sentinel_password, for there is a store sentinel password file")
+	}
+	var err error
+	t.sentinelPassword, err = readLine("store sentinel password file", p.SentinelFile)
+	return err
+}
+
+// readLine returns the only line of a file with a secret; nothing if there is no file.
+func readLine(field, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("server: %s: %w", field, err)
+	}
+	line := strings.TrimRight(string(text), "\r\n")
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
+	}
+	return line, nil
+}
