@@ -78,7 +78,7 @@ const alice = `"domain":"demo","entries":[{"key":"user","value":"alice"}]`
 
 func TestAdminIsOffUnlessAskedFor(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"", AdminOff} {
+	for _, address := range []string{"", Off} {
 		if app := start(t, Options{Admin: AdminOptions{Address: address}}); addrOf(app, "admin") != "" {
 			t.Errorf("serves at %v", app.Addrs())
 		}

@@ -245,7 +245,7 @@ func TestAdminConnectionsAreBounded(t *testing.T) {
 func TestRequestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	// Bare frames have a budget of their own.
-	app := start(t, Options{Limits: Limits{RequestMemory: minRequestMemory}, GRPCTransport: TransportGRPCGo})
+	app := start(t, Options{Limits: Limits{RequestMemory: 4}, GRPCTransport: TransportGRPCGo})
 	var others []*admission.Share
 	for range 100 {
 		s := app.budget.Share(nil)

@@ -106,11 +106,11 @@ func (a *App) listeners() error {
 	if err != nil {
 		return err
 	}
-	a.telemetry.watch(a)
 	admin, err := a.newAdmin(api)
 	if err != nil {
 		return err
 	}
+	a.telemetry.watch(a)
 	off := func(l *listener) bool { return l == nil }
 	a.fronts = slices.DeleteFunc([]*listener{http, rpc, redis}, off)
 	a.admin = slices.DeleteFunc([]*listener{admin}, off)

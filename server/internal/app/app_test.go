@@ -75,7 +75,7 @@ func get(t *testing.T, app *App, path string) (int, string) {
 func details(t *testing.T, app *App) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	httpapi.Readiness(httpapi.Options{Ready: app.checks, Timeout: 10 * time.Second}).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	httpapi.Readiness(httpapi.Options{Ready: app.health.checks, Timeout: 10 * time.Second}).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 	return w.Code, w.Body.String()
 }
 
@@ -116,11 +116,7 @@ func TestInstancesShareNothing(t *testing.T) {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := app.http
+	s := newHTTPServer(slog.New(slog.DiscardHandler), 0)
 	for name, got := range map[string]time.Duration{
 		"read header": s.ReadHeaderTimeout, "read": s.ReadTimeout, "write": s.WriteTimeout, "idle": s.IdleTimeout,
 	} {
@@ -369,7 +365,7 @@ func (l *lines) await(t *testing.T, text string) {
 func TestStopsThoughTheStoreHungUp(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	app.store.close = func() error { return errors.New("tls: failed to send closeNotify alert") }
+	app.store.Close() // a second time, it fails
 	if err := app.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -53,7 +53,7 @@ func askRLS(t *testing.T, app *App, key string) string {
 	return answer.OverallCode.String()
 }
 
-// TestOnStoreFailure takes the store away and asks at every door.
+// TestOnStoreFailure takes the store away and asks at every listener.
 func TestOnStoreFailure(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -130,7 +130,7 @@ func TestPolicyOfOverriddenKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer app.Stop(t.Context())
-	policy := app.fallback().Policy
+	policy := app.engine.fallback().Policy
 	for _, r := range app.rules.Load().Rules() {
 		own := r.Limits[0]
 		other := *own
@@ -159,8 +159,8 @@ func TestForgedInstances(t *testing.T) {
 	defer listening.Close()
 	known := func(n int) func() error {
 		return func() error {
-			if one.instances() != n || two.instances() != n {
-				return fmt.Errorf("%d and %d instances, want %d", one.instances(), two.instances(), n)
+			if one.engine.instances() != n || two.engine.instances() != n {
+				return fmt.Errorf("%d and %d instances, want %d", one.engine.instances(), two.engine.instances(), n)
 			}
 			return nil
 		}
@@ -184,7 +184,7 @@ func TestForgedInstances(t *testing.T) {
 	// A message of an instance arrives after those that were forged before it.
 	three := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
 	eventually(t, known(3))
-	if n := three.instances(); n > 3 {
+	if n := three.engine.instances(); n > 3 {
 		t.Errorf("%d instances", n)
 	}
 	// Without the secret they are believed, up to a bound.
@@ -193,7 +193,7 @@ func TestForgedInstances(t *testing.T) {
 		if err := client.Publish(t.Context(), "weir:peers", "aforged").Err(); err != nil {
 			return err
 		}
-		if n := trusting.instances(); n != 2 {
+		if n := trusting.engine.instances(); n != 2 {
 			return fmt.Errorf("%d instances without a secret, want 2", n)
 		}
 		return nil

@@ -232,7 +232,7 @@ func TestLargeRequestsHoldRedisShortly(t *testing.T) {
 // scriptCalls is how often Redis was asked to run a script.
 func scriptCalls(t *testing.T, app *App) (calls int) {
 	t.Helper()
-	text, err := app.store.client.Info(t.Context(), "commandstats").Result()
+	text, err := app.store.Client.Info(t.Context(), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func (odd) Watch(*healthv1.HealthCheckRequest, grpc.ServerStreamingServer[health
 func TestGRPCStreamsSurvivePanics(t *testing.T) {
 	t.Parallel()
 	app, log := poisoned(t)
-	reporter := app.panics("grpc")
+	reporter := app.telemetry.panics("grpc")
 	err := reporter.Stream(nil, stream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"},
 		func(any, grpc.ServerStream) error { return odd{}.Watch(nil, nil) })
 	if status.Code(err) != codes.Internal {
@@ -192,7 +192,7 @@ func TestAdminSurvivesPanics(t *testing.T) {
 func TestBackgroundSurvivesPanics(t *testing.T) {
 	t.Parallel()
 	app, log := poisoned(t)
-	app.panics("background").Background("lease", func() { panic("lost") })
+	app.telemetry.panics("background").Background("lease", func() { panic("lost") })
 	wantPanic(t, app, log, "background")
 }
 
@@ -200,7 +200,7 @@ func TestBackgroundSurvivesPanics(t *testing.T) {
 func TestPanicsCutAnswersOff(t *testing.T) {
 	t.Parallel()
 	app, _ := poisoned(t)
-	server := httptest.NewServer(app.panics("http").HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(app.telemetry.panics("http").HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "begun")
 		_ = http.NewResponseController(w).Flush()
 		panic("lost")

@@ -40,13 +40,15 @@ func TestEverySecretFileIsLookedAt(t *testing.T) {
 	t.Parallel()
 	var o Options
 	want := fill(reflect.ValueOf(&o).Elem(), "")
-	files := o.secretFiles()
-	seen := map[string]bool{}
-	for _, f := range files {
-		seen[f.name] = true
+	files, seen := 0, map[string]bool{}
+	for _, s := range o.Settings() {
+		if s.Secret {
+			files++
+			seen[*s.Field.(*string)] = true
+		}
 	}
-	if len(files) != len(want) || len(seen) != len(want) {
-		t.Errorf("looks at %v, want %q", files, want)
+	if files != len(want) || len(seen) != len(want) {
+		t.Errorf("looks at %v, want %q", seen, want)
 	}
 	for _, name := range want {
 		if !seen[name] {
@@ -63,7 +65,7 @@ func fill(v reflect.Value, path string) []string {
 		field, name := v.Field(i), v.Type().Field(i).Name
 		at := path + "." + name
 		switch {
-		case field.Kind() == reflect.Struct && strings.HasPrefix(field.Type().PkgPath(), "github.com/weirlimit/weir/server/internal/app") && field.CanSet():
+		case field.Kind() == reflect.Struct && strings.HasPrefix(field.Type().PkgPath(), "github.com/weirlimit/weir/server/internal/") && field.CanSet():
 			filled = append(filled, fill(field, at)...)
 		case field.Kind() == reflect.String && field.CanSet() && (name == "Key" || strings.HasSuffix(name, "File")):
 			field.SetString(at)

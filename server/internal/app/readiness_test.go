@@ -18,7 +18,7 @@ func TestReadinessKeepsDetails(t *testing.T) {
 		t.Fatal(err)
 	}
 	app.Reload()
-	for deadline := time.Now().Add(10 * time.Second); app.reload.err() == nil; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); app.rules.err() == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the wrong rules were not noticed")
 		}

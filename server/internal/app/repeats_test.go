@@ -47,7 +47,7 @@ WARN msg="fails too" left_out=2`
 }
 
 // TestAnOutageIsLoggedOnce asks for a rule that has no answer of its own while the
-// store is away, at several doors, for longer than a second.
+// store is away, at several listeners, for longer than a second.
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log lines

@@ -54,7 +54,7 @@ func say(t *testing.T, app *App, commands string) string {
 
 func TestRESPIsOffUnlessAskedFor(t *testing.T) {
 	t.Parallel()
-	for _, o := range []Options{{}, {RESP: RESPOff}} {
+	for _, o := range []Options{{}, {RESP: Off}} {
 		if app := start(t, o); respOf(app) != (Addr{}) {
 			t.Errorf("serves at %v", app.Addrs())
 		}
@@ -139,7 +139,7 @@ func TestRESPIsRefused(t *testing.T) {
 func TestRESPAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken := respOf(start(t, Options{RESP: "127.0.0.1:0"})).Address
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: off, RESP: taken})
+	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: Off, RESP: taken})
 	if err != nil {
 		t.Fatal(err)
 	}

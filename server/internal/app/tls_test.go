@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/store"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -253,11 +255,11 @@ func TestRefusesWrongTLS(t *testing.T) {
 		"no PEM":           {Options{HTTPTLS: TLS{Cert: garbage, Key: key}}, "http tls cert", "PEM"},
 		"no authorities":   {Options{HTTPTLS: TLS{Cert: cert, Key: key, ClientCA: garbage}}, "http tls client ca", "PEM"},
 		"a name alone":     {Options{HTTPTLS: TLS{Cert: cert, Key: key, ClientSAN: "x"}}, "http tls client ca", "no such file"},
-		"store's no PEM":   {Options{Store: "rediss://h", StoreTLS: StoreTLS{CA: garbage}}, "store tls ca", "PEM"},
-		"store's absent":   {Options{Store: "rediss://h", StoreTLS: StoreTLS{CA: "absent"}}, "store tls ca", "no such file"},
-		"store's key":      {Options{Store: "rediss://h", StoreTLS: StoreTLS{Cert: cert, Key: otherKey}}, "store tls cert", "does not match"},
-		"store by no TLS":  {Options{Store: "redis://h", StoreTLS: StoreTLS{AnyHost: true}}, "store", "rediss://"},
-		"store in memory":  {Options{StoreTLS: StoreTLS{CA: cert}}, "store", "rediss://"},
+		"store's no PEM":   {Options{Store: "rediss://h", StoreTLS: store.TLS{CA: garbage}}, "store tls ca", "PEM"},
+		"store's absent":   {Options{Store: "rediss://h", StoreTLS: store.TLS{CA: "absent"}}, "store tls ca", "no such file"},
+		"store's key":      {Options{Store: "rediss://h", StoreTLS: store.TLS{Cert: cert, Key: otherKey}}, "store tls cert", "does not match"},
+		"store by no TLS":  {Options{Store: "redis://h", StoreTLS: store.TLS{AnyHost: true}}, "store", "rediss://"},
+		"store in memory":  {Options{StoreTLS: store.TLS{CA: cert}}, "store", "rediss://"},
 		"braces in prefix": {Options{StorePrefix: "{a}"}, "store prefix", "no braces"},
 	} {
 		_, err := New(test.options)
@@ -324,13 +326,13 @@ func TestStoreByTLS(t *testing.T) {
 	cert, key := i.pair("weir.test")
 	address := redisByTLS(t, i, "redis.test")
 	for name, test := range map[string]struct {
-		tls    StoreTLS
+		tls    store.TLS
 		served bool
 	}{
-		"all it takes":  {StoreTLS{CA: i.file, Cert: cert, Key: key, AnyHost: true}, true},
-		"another host":  {StoreTLS{CA: i.file, Cert: cert, Key: key}, false},
-		"unknown to us": {StoreTLS{Cert: cert, Key: key, AnyHost: true}, false},
-		"unknown to it": {StoreTLS{CA: i.file, AnyHost: true}, false},
+		"all it takes":  {store.TLS{CA: i.file, Cert: cert, Key: key, AnyHost: true}, true},
+		"another host":  {store.TLS{CA: i.file, Cert: cert, Key: key}, false},
+		"unknown to us": {store.TLS{Cert: cert, Key: key, AnyHost: true}, false},
+		"unknown to it": {store.TLS{CA: i.file, AnyHost: true}, false},
 	} {
 		app := start(t, Options{Store: "rediss://" + address, StoreTLS: test.tls, StorePrefix: "p_"})
 		if status, body := get(t, app, "/readyz"); (status == http.StatusOK) != test.served {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/store"
+
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -74,7 +76,7 @@ func TestStorePasswordFile(t *testing.T) {
 	}
 	change("first")
 	url := strings.Replace(server.URL(), "://", "://weir@", 1)
-	app := start(t, Options{Store: url, StorePasswords: StorePasswords{File: file}})
+	app := start(t, Options{Store: url, StorePasswords: store.Passwords{File: file}})
 	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 204 {
 		t.Errorf("the first password: %d %s", status, body)
 	}
@@ -89,10 +91,10 @@ func TestStorePasswordFile(t *testing.T) {
 		return nil
 	})
 	for _, o := range []Options{
-		{Store: strings.Replace(server.URL(), "://", "://weir:hunter2@", 1), StorePasswords: StorePasswords{File: file}},
-		{Store: url, StorePasswords: StorePasswords{File: file + "?"}},
-		{Store: url, StorePasswords: StorePasswords{SentinelFile: file}},
-		{Store: "memory", StorePasswords: StorePasswords{File: file}},
+		{Store: strings.Replace(server.URL(), "://", "://weir:hunter2@", 1), StorePasswords: store.Passwords{File: file}},
+		{Store: url, StorePasswords: store.Passwords{File: file + "?"}},
+		{Store: url, StorePasswords: store.Passwords{SentinelFile: file}},
+		{Store: "memory", StorePasswords: store.Passwords{File: file}},
 	} {
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%+v: %v", o.StorePasswords, err)

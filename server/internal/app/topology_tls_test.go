@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/store"
+
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -45,9 +47,9 @@ func (s *secured) guard(t *testing.T) {
 // options are those that it takes.
 func (s *secured) options(t *testing.T, i *issuer, certs [2]string) Options {
 	t.Helper()
-	o := Options{Timeout: patientTimeout, Store: strings.Replace(s.url, "://", "://"+storeUser+"@", 1) + patientClient, StorePasswords: StorePasswords{File: secret(t, storePassword)}}
+	o := Options{Timeout: patientTimeout, Store: strings.Replace(s.url, "://", "://"+storeUser+"@", 1) + patientClient, StorePasswords: store.Passwords{File: secret(t, storePassword)}}
 	if s.byTLS {
-		o.StoreTLS = StoreTLS{CA: i.file, Cert: certs[0], Key: certs[1]}
+		o.StoreTLS = store.TLS{CA: i.file, Cert: certs[0], Key: certs[1]}
 	}
 	if s.sentinels != nil {
 		o.Store += "&sentinel_username=" + storeUser

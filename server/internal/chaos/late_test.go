@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/app"
+	storeurl "github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -184,11 +184,12 @@ type front struct {
 // open returns layers above the Redis at an address.
 func (l *layers) open(t *testing.T, url string) *front {
 	t.Helper()
-	raw, client, err := app.OpenStore(app.Options{Store: url})
+	opened, err := storeurl.Open(storeurl.Options{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.Close() })
+	t.Cleanup(func() { _ = opened.Close() })
+	raw := opened.Taker
 	if l.below != nil {
 		raw = l.below(raw)
 	}

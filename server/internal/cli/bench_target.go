@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/loadtest"
+	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/stack"
 )
 
@@ -151,15 +151,16 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	if limit.Algorithm == weir.Concurrency {
 		return nil, &weir.InvalidError{Field: "limit", Value: strconv.Quote(a.limit), Want: "one that counts units: nothing would release the slots"}
 	}
-	store, client, err := app.OpenStore(app.Options{Store: a.target, StorePrefix: benchPrefix})
+	opened, err := store.Open(store.Options{URL: a.target, Prefix: benchPrefix})
 	if err != nil {
 		return nil, named("target", err)
 	}
+	taker, client := opened.Taker, opened.Client
 	if client != nil {
 		// The layers of a server, without its fallback.
-		store = stack.New(store, stack.Options{AskAlways: true})
+		taker = stack.New(taker, stack.Options{AskAlways: true})
 	}
-	limiter, err := weir.NewLimiter(store, limit)
+	limiter, err := weir.NewLimiter(taker, limit)
 	if err != nil {
 		return nil, err
 	}

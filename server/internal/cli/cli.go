@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -65,9 +66,11 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 	root.Version = versionLine()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	cobra.AddTemplateFunc("printFlags", printFlags)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
 	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion())
 	for _, cmd := range everyCommand(root) {
-		nameVariables(cmd)
 		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())

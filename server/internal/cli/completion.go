@@ -4,9 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weirlimit/weir/internal/ratelimitheader"
-	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // completeFiles completes arguments with folders and with files of these
@@ -27,20 +24,6 @@ func completeWords(words ...string) cobra.CompletionFunc {
 			}
 		}
 		return words, directive
-	}
-}
-
-// completeServe completes the flags of weir serve.
-func completeServe(cmd *cobra.Command) {
-	for flag, complete := range map[string]cobra.CompletionFunc{
-		"config":           completeFiles("yaml", "yml"),
-		"store":            completeWords("memory", "redis://", "rediss://", "unix:///"),
-		"headers":          completeWords(strings.Split(ratelimitheader.StyleNames(), ", ")...),
-		"log-format":       completeWords("auto", "text", "json"),
-		"on-store-failure": completeWords(strings.Split(config.StoreFailureNames(), ", ")...),
-		"log-level":        completeWords("debug", "info", "warn", "error"),
-	} {
-		mustComplete(cmd.RegisterFlagCompletionFunc(flag, complete))
 	}
 }
 

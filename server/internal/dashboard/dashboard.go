@@ -1,7 +1,7 @@
 // Package dashboard shows people, in a browser, what a server does: what became of
 // requests now and in the last hours, the keys that come most, refusals as they
 // happen, the rules in force and the health of the store. What it changes, it
-// changes through the administrators' interface, behind whose door it stands.
+// changes through the administrators' interface, behind the same listener.
 package dashboard
 
 import (

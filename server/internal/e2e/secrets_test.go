@@ -103,7 +103,7 @@ func (v *vault) silent(where, text string) {
 	}
 }
 
-// call calls a door and looks through what it answers.
+// call calls a listener and looks through what it answers.
 func (v *vault) call(client *http.Client, r *http.Request) *http.Response {
 	v.t.Helper()
 	got, err := client.Do(r)
@@ -217,7 +217,7 @@ func (g *guarded) await(protocols ...string) {
 	}
 }
 
-// askAll asks at every door, as callers with the right secret, another one, and none.
+// askAll asks at every listener, as callers with the right secret, another one, and none.
 func (g *guarded) askAll(when string) {
 	g.vault.t.Helper()
 	before := g.heard
@@ -235,10 +235,10 @@ func (g *guarded) askAll(when string) {
 	}
 }
 
-// credential is what a caller says at a door: the door's secret if it is to be right.
-func credential(said, door string) string {
+// credential is what a caller says at a listener: the listener's secret if it is to be right.
+func credential(said, listener string) string {
 	if said == "right" {
-		return secret(door)
+		return secret(listener)
 	}
 	return said
 }

@@ -48,7 +48,7 @@ func TestOpenListeners(t *testing.T) {
 		var log bytes.Buffer
 		o := test.options
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o = o.withDefaults()
+		_ = o.complete()
 		o.warnOfOpenListeners(t.Context())
 		said := log.String()
 		if n := strings.Count(said, "\n"); n != len(test.want) {

@@ -13,7 +13,7 @@ import (
 
 // pairOf is a connection that sets deadlines seldom, the other end of it, and how
 // often a deadline was really set.
-func pairOf(t testing.TB) (conn *unhurried, far net.Conn, moves *atomic.Int64) {
+func pairOf(t testing.TB) (conn *lazyConn, far net.Conn, moves *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,7 +28,7 @@ func pairOf(t testing.TB) (conn *unhurried, far net.Conn, moves *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, moves = newUnhurried(newCounted(accepted, new(atomic.Int64))), new(atomic.Int64)
+	conn, moves = newLazyConn(&counted{Conn: accepted, leave: func() {}}), new(atomic.Int64)
 	for _, d := range []*deadline{&conn.read, &conn.write} {
 		arm := d.arm
 		d.arm = func(t time.Time) error {

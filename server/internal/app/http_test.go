@@ -77,7 +77,7 @@ func (d *described) call(method, target, body string) (*http.Response, string) {
 	return got, string(text)
 }
 
-// TestTokens: every door but those of whoever watches the process asks for one of
+// TestTokens: every path but those of whoever watches the process asks for one of
 // the file's tokens, and for the next ones once the file has changed.
 func TestTokens(t *testing.T) {
 	t.Parallel()
@@ -226,9 +226,9 @@ func ask(conn net.Conn) int {
 	return got.StatusCode
 }
 
-// TestAnswersOfAllDoors gets every answer of the document that the tests of httpapi
+// TestAnswersOfAllListeners gets every answer of the document that the tests of httpapi
 // do not see: those of the rate limit service, and 401.
-func TestAnswersOfAllDoors(t *testing.T) {
+func TestAnswersOfAllListeners(t *testing.T) {
 	t.Parallel()
 	d := newDescribed(t, start(t, Options{}))
 	const body = `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
@@ -277,7 +277,7 @@ func TestAnswersOfAllDoors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := httptest.NewServer(withJSON(http.NotFoundHandler(), service, nil))
+	broken := httptest.NewServer(service.JSON())
 	defer broken.Close()
 	d.url = broken.URL
 	d.call("POST", "/json", body)

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirlimit/weir/server/internal/app"
+)
+
+// groupOf is the annotation of a flag with its heading in help texts.
+const groupOf = "weir_group"
+
+// bind defines the flag of a setting.
+func bind(cmd *cobra.Command, s *app.Setting) {
+	flags, help := cmd.Flags(), strings.ReplaceAll(s.Help, "\n", " ")
+	switch field := s.Field.(type) {
+	case *string:
+		flags.StringVar(field, s.Flag, s.Default.(string), help)
+	case *bool:
+		flags.BoolVar(field, s.Flag, s.Default.(bool), help)
+	case *int:
+		flags.IntVar(field, s.Flag, s.Default.(int), help)
+	case *float64:
+		flags.Float64Var(field, s.Flag, s.Default.(float64), help)
+	case *time.Duration:
+		flags.DurationVar(field, s.Flag, s.Default.(time.Duration), help)
+	case *[]string:
+		flags.StringSliceVar(field, s.Flag, nil, help)
+	case app.Value:
+		flags.Var(field, s.Flag, help)
+	default:
+		panic(fmt.Sprintf("the setting %s has a field of type %T", s.Flag, field))
+	}
+	flags.Lookup(s.Flag).Annotations = map[string][]string{groupOf: {s.Group}}
+	if len(s.Words) > 0 {
+		mustComplete(cmd.RegisterFlagCompletionFunc(s.Flag, completeWords(s.Words...)))
+	}
+}
+
+// variableOf names the environment variable of a flag: WEIR_LOG_FORMAT for log-format.
+func variableOf(flag string) string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// applyEnvironment sets the flags that were not given from their variables, which counts
+// as giving them. An empty variable counts as unset.
+func applyEnvironment(cmd *cobra.Command) error {
+	var firstErr error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		value := os.Getenv(variableOf(f.Name))
+		if f.Changed || value == "" || f.Name == "help" || firstErr != nil {
+			return
+		}
+		if err := f.Value.Set(value); err != nil {
+			firstErr = fmt.Errorf("invalid value %q in $%s: %w", value, variableOf(f.Name), err)
+		}
+		f.Changed = true
+	})
+	return firstErr
+}
+
+// maxHelpWidth bounds the lines of help texts, which are hard to read beyond it.
+const maxHelpWidth = 100
+
+// printFlags prints the help of a command's flags under their headings, in the order in
+// which these first appear, wrapped to the terminal.
+func printFlags(cmd *cobra.Command) string {
+	width := maxHelpWidth
+	if columns := cmp.Or(terminalWidth(cmd.OutOrStdout()), atoi(os.Getenv("COLUMNS"))); columns > 0 {
+		width = min(width, max(columns, 40))
+	}
+	var order []string
+	groups := map[string]*strings.Builder{}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		name := "Flags"
+		if under := f.Annotations[groupOf]; len(under) > 0 {
+			name = under[0]
+		}
+		if groups[name] == nil {
+			groups[name] = new(strings.Builder)
+			order = append(order, name)
+		}
+		writeFlag(groups[name], f, width)
+	})
+	var all strings.Builder
+	for _, name := range order {
+		fmt.Fprintf(&all, "\n%s:\n%s", name, groups[name])
+	}
+	return all.String()
+}
+
+// writeFlag writes the help of one flag.
+func writeFlag(w io.Writer, f *pflag.Flag, width int) {
+	kind, usage := pflag.UnquoteUsage(f)
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	fmt.Fprintln(w, "  "+strings.TrimSpace(name+" "+kind))
+	words := strings.Fields(usage)
+	switch f.DefValue {
+	case "", "0", "false", "[]", "0s":
+	default:
+		words = append(words, "(default "+f.DefValue+")")
+	}
+	if f.Name != "help" {
+		words = append(words, "[$"+variableOf(f.Name)+"]")
+	}
+	const indent = "      "
+	line := ""
+	for _, word := range words {
+		if line != "" && len(indent+line)+1+len([]rune(word)) > width {
+			fmt.Fprintln(w, indent+line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	fmt.Fprintln(w, indent+line)
+}
+
+func atoi(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// terminalWidth returns the columns of a terminal; 0 if w is none.
+func terminalWidth(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	return columnsOf(file)
+}
