@@ -17,14 +17,24 @@ import (
 // examples, which run.
 func TestLibraryGuide(t *testing.T) {
 	t.Parallel()
+	const guide = "docs/library.md"
 	examples := examplesOf(t, "example_verbs_test.go")
 	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
 	maps.Copy(examples, examplesOf(t, "redisstore/example_test.go"))
-	for name, code := range examples {
-		pages.Section(t, "docs/library.md", name, code)
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(examples) < 6 {
-		t.Errorf("found %d examples", len(examples))
+	marks := regexp.MustCompile(`(?m)^<!-- (Example\w+) -->$`).FindAllStringSubmatch(string(text), -1)
+	for _, mark := range marks {
+		if examples[mark[1]] == "" {
+			t.Errorf("there is no %s", mark[1])
+			continue
+		}
+		pages.Section(t, guide, mark[1], examples[mark[1]])
+	}
+	if len(marks) < 6 {
+		t.Errorf("found %d examples", len(marks))
 	}
 }
 
