@@ -22,19 +22,19 @@ func (once) NoRetry() bool { return true }
 // the command and the script.
 func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
 	args[0], args[1] = "evalsha", &run.sha
-	told := s.tellings.done.Load()
+	uploads := s.uploads.done.Load()
 	reply, err := s.await(ctx, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		s.unknown.tell("")
-		reply, err = s.tell(ctx, &run.text, args, told)
+		s.unknown.report("")
+		reply, err = s.upload(ctx, &run.text, args, uploads)
 	}
 	return reply, err
 }
 
-// tell runs a script that Redis did not know when so many had been told: by its text,
-// unless somebody else has sent that meanwhile.
-func (s *Store) tell(ctx context.Context, text *string, args []any, told int64) (string, error) {
-	end := s.tellings.begin(ctx, nil, told)
+// upload runs a script that Redis did not know after so many uploads: by its text, unless
+// another caller has sent that meanwhile.
+func (s *Store) upload(ctx context.Context, text *string, args []any, since int64) (string, error) {
+	end := s.uploads.begin(ctx, nil, since)
 	if end == nil {
 		if reply, err := s.await(ctx, args); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 			return reply, err

@@ -29,7 +29,7 @@ import (
 type Keeper struct {
 	dial Dialer // of connections that are not kept
 
-	greeted signs
+	greeted greetings
 
 	mu    sync.Mutex // guards what follows
 	conns map[*keptConn]struct{}
@@ -114,7 +114,7 @@ func (c *keptConn) Read(p []byte) (int, error) {
 		c.waiting.Store(false)
 		if !c.greeted {
 			c.greeted = true
-			c.keeper.greeted.tell("")
+			c.keeper.greeted.report("")
 		}
 	} else if c.waiting.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
 		late := &lateReply{}

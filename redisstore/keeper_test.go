@@ -239,7 +239,7 @@ func TestSigns(t *testing.T) {
 	r := testserver.StartRedis(t)
 	store := kept(t, r.Addr(), nil)
 	var signs atomic.Int64
-	store.OnSign(func(node string) {
+	store.OnGreeting(func(node string) {
 		if node != "" {
 			t.Errorf("a sign of %q", node)
 		}

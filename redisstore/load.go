@@ -110,33 +110,26 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 	nodes.Wait()
 }
 
-// attempts are how often loads are sent to a node that does not know their scripts: by
-// their names, twice by the texts of some unless somebody else tells the node, then
-// whether or not, and last by the texts of all.
+// attempts is how often loads are sent to a node that does not know their scripts: first
+// by their names; then twice by the texts, unless another caller uploads these; then by
+// the texts in any case; and last with a text for each load.
 const attempts = 5
-
-// An attempt is one of them, and how many nodes had been told before the last one.
-type attempt struct {
-	number int
-	told   int64
-}
 
 // sendSome runs scripts of one node by their names, and by their texts where they are
 // not known.
 func (s *Store) sendSome(ctx context.Context, loads []*load) {
-	if trace := outage.Of(ctx); trace != nil {
+	if trace := outage.TraceOf(ctx); trace != nil {
 		node := s.address(ctx, loads[0])
 		trace.Asked(node)
 		defer func() { trace.Answered(node, verdict(loads)) }()
 	}
 	unknown, since := loads, int64(0)
-	for number := range attempts {
-		before := s.tellings.done.Load()
-		unknown, since = s.attempt(ctx, unknown, attempt{number, since}), before
-		if len(unknown) == 0 {
-			break
+	for number := 0; len(unknown) > 0 && number < attempts; number++ {
+		before := s.uploads.done.Load()
+		if unknown = s.attempt(ctx, unknown, number, since); len(unknown) > 0 {
+			s.unknown.report(s.address(ctx, unknown[0]))
 		}
-		s.unknown.tell(s.address(ctx, unknown[0]))
+		since = before
 	}
 	for _, l := range loads {
 		if l.err != nil {
@@ -166,25 +159,23 @@ func (s *Store) address(ctx context.Context, l *load) string {
 	return ""
 }
 
-// attempt sends loads and returns those whose scripts the node does not know. What one
-// load sends as text the others behind it send by name, but for the last attempt.
-func (s *Store) attempt(ctx context.Context, loads []*load, n attempt) (unknown []*load) {
-	last := n.number == attempts-1
-	telling := n.number >= attempts-2
-	if n.number > 0 && !telling {
-		if end := s.tellings.begin(ctx, s.nodeOf(ctx, loads[0]), n.told); end != nil {
+// attempt sends loads and returns those whose scripts the node does not know. Since is the
+// number of uploads before the attempt before. A script that one load sends as text the
+// loads behind it send by name, except in the last attempt.
+func (s *Store) attempt(ctx context.Context, loads []*load, number int, since int64) (unknown []*load) {
+	last := number == attempts-1
+	upload := number >= attempts-2
+	if number > 0 && !upload {
+		if end := s.uploads.begin(ctx, s.nodeOf(ctx, loads[0]), since); end != nil {
 			defer end()
-			telling = true
+			upload = true
 		}
 	}
-	var told map[*script]bool
-	if telling {
-		told = make(map[*script]bool)
-	}
+	uploaded := make(map[*script]bool, 2)
 	for _, l := range loads {
 		l.args[0], l.args[1] = "evalsha", &l.run.sha
-		if telling && (last || !told[l.run]) {
-			l.args[0], l.args[1], told[l.run] = "eval", &l.run.text, true
+		if upload && (last || !uploaded[l.run]) {
+			l.args[0], l.args[1], uploaded[l.run] = "eval", &l.run.text, true
 		}
 	}
 	s.together(ctx, loads)

@@ -49,8 +49,8 @@ type Store struct {
 	placed   func(tag uint32) uint32 // see placer
 	keeper   *Keeper                 // nil if the client's connections are not kept
 	scripts  scripts
-	unknown  signs // a node does not know a script
-	tellings tellings
+	unknown  greetings // replies that a script is unknown
+	uploads  uploads
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64

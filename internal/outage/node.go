@@ -7,173 +7,176 @@ import (
 	"time"
 )
 
-// When a node that refuses to decide, or breaks connections, counts as out: after so
-// many calls in a row, or after half of so many within a second.
+// A node that answers, but refuses to decide or breaks connections, is unreachable after
+// so many failures in a row, or if half of so many calls within a second failed.
 const (
 	failuresInARow = 5
 	callsToJudge   = 20
 	judgedFor      = time.Second
 )
 
-// A Node is a server of a store, as far as its replies tell. It is safe for
-// concurrent use.
+// A Node is a server of a store, as far as its replies show. It is safe for concurrent
+// use.
 type Node struct {
 	Name  string
 	watch *Watch
 
-	// inFlight is how many calls have no reply, in the lower half, and in the upper
-	// half the era: calls of an earlier one are written off.
+	// inFlight is the number of calls without a reply, in the lower half, and the
+	// generation in the upper half.
 	inFlight atomic.Uint64
-	beats    atomic.Uint64 // replies, and calls before which nothing was in flight
-	out      atomic.Pointer[Error]
-	// signs is how many signs of life there were since the last reply.
-	signs atomic.Int32
-	// unheard: a call that ended unanswered is the last that is known.
-	unheard atomic.Bool
+	// activity counts replies, and calls before which nothing was in flight: the silence
+	// begins anew with each.
+	activity atomic.Uint64
+	// greetings counts the calls of Alive since the last reply.
+	greetings atomic.Int32
+	// unanswered is set while the last call that ended has ended without a reply.
+	unanswered atomic.Bool
+	outage     atomic.Pointer[Error] // nil while the node is reachable
 
-	// The watching goroutine's own.
-	seen   uint64
-	silent int     // ticks
-	usual  float64 // ticks between two of its last replies
+	// These belong to the watching goroutine.
+	seen   uint64  // activity at the last tick
+	silent int     // ticks without activity
+	usual  float64 // ticks that its last replies took
 
-	troubled atomic.Bool // successes are counted too
-	mu       sync.Mutex  // guards what follows
-	until    time.Time   // the end of the second that is counted
-	calls    int         // in that second, since the first failure
-	bad      int
+	troubled atomic.Bool // a call has failed lately: successes are counted too
+
+	mu       sync.Mutex // guards what follows
+	until    time.Time  // when the second that is counted ends
+	calls    int        // in that second, since the first failure
+	failed   int
 	inARow   int
-	failure  error
-	logged   time.Time // when a line was last written
+	logged   time.Time // when an outage was last logged
 	unlogged int       // outages since then
 }
 
-// An Era is the time between two outages of a node.
-type Era uint32
+// A Generation is the time between two outages of a node. Calls of an earlier generation
+// are written off: whether they end says nothing about the node any more.
+type Generation uint32
 
-const eraBits = 32
+const generationBits = 32
 
-// Begin notes that a call is sent to the node. The era is for what ends it.
-func (n *Node) Begin() Era {
+// Begin notes that a call is sent to the node. The generation is for the method that
+// notes its end.
+func (n *Node) Begin() Generation {
 	state := n.inFlight.Add(1)
-	if uint32(state) == 1 && !n.unheard.Load() {
-		n.beats.Add(1)
+	if uint32(state) == 1 && !n.unanswered.Load() {
+		n.activity.Add(1)
 	}
 	if n.watch.asleep.Load() {
 		n.watch.wake()
 	}
-	return Era(state >> eraBits)
+	return Generation(state >> generationBits)
 }
 
 // end takes a call out of those in flight, unless it was written off.
-func (n *Node) end(era Era) {
+func (n *Node) end(g Generation) {
 	for {
 		state := n.inFlight.Load()
-		if Era(state>>eraBits) != era || n.inFlight.CompareAndSwap(state, state-1) {
+		if Generation(state>>generationBits) != g || n.inFlight.CompareAndSwap(state, state-1) {
 			return
 		}
 	}
 }
 
-// Heard notes a reply that decided: it ends an outage.
-func (n *Node) Heard(era Era) {
-	n.hear()
-	n.end(era)
-	if n.out.Load() != nil {
-		n.back("a late reply came")
+// Decided notes a reply with a decision, which ends an outage.
+func (n *Node) Decided(g Generation) {
+	n.replied()
+	n.end(g)
+	if n.outage.Load() != nil {
+		n.recover("a late reply came")
 	}
 	if n.troubled.Load() {
-		n.succeeded()
+		n.succeed()
 	}
 }
 
-// Refused notes a reply that says that the node cannot decide now. Several of them
-// begin an outage.
-func (n *Node) Refused(era Era, cause error) {
-	n.hear()
-	n.end(era)
-	n.failed(cause)
+// Refused notes a reply that says that the node cannot decide now. Several of them begin
+// an outage.
+func (n *Node) Refused(g Generation, cause error) {
+	n.replied()
+	n.end(g)
+	n.fail(cause)
 }
 
 // Lost notes that no reply will come. Several of them begin an outage.
-func (n *Node) Lost(era Era, cause error) {
-	n.end(era)
-	n.failed(cause)
+func (n *Node) Lost(g Generation, cause error) {
+	n.end(g)
+	n.fail(cause)
 }
 
-// Left notes that a call ended because its own time was over, before it was sent or
-// answered. It is no failure, but the silence goes on with the next call.
-func (n *Node) Left(era Era) {
-	n.unheard.Store(true)
-	n.end(era)
+// TimedOut notes that a call ended because its own time was over, before it was sent or
+// answered. That is no failure, but the silence goes on with the next call.
+func (n *Node) TimedOut(g Generation) {
+	n.unanswered.Store(true)
+	n.end(g)
 }
 
-// hear notes a reply.
-func (n *Node) hear() {
-	n.beats.Add(1)
-	if n.unheard.Load() {
-		n.unheard.Store(false)
+func (n *Node) replied() {
+	n.activity.Add(1)
+	if n.unanswered.Load() {
+		n.unanswered.Store(false)
 	}
-	if n.signs.Load() != 0 {
-		n.signs.Store(0)
-	}
-}
-
-// maxSigns is how many signs of life count between two replies: enough for a call that
-// has to connect and to send its script first, and not enough for a node that does
-// nothing but greet.
-const maxSigns = 3
-
-// Sign notes something that the node said which is no reply to a call: it greeted a
-// connection, or does not know a script. The silence begins anew.
-func (n *Node) Sign() {
-	if n.signs.Add(1) <= maxSigns {
-		n.beats.Add(1)
+	if n.greetings.Load() != 0 {
+		n.greetings.Store(0)
 	}
 }
 
-// Out says since when and why the node is out; nil if it is not.
-func (n *Node) Out() *Error { return n.out.Load() }
+// maxGreetings is how often Alive counts between two replies: enough for a call that has
+// to connect and to upload its script first, and too little for a node that does nothing
+// but greet.
+const maxGreetings = 3
 
-// look judges the node by the replies since the last tick, and reports whether
-// anything is in flight.
-func (n *Node) look(heard bool, limit int) bool {
+// Alive notes a message of the node that is no reply to a call: it greeted a connection,
+// or does not know a script. The silence begins anew.
+func (n *Node) Alive() {
+	if n.greetings.Add(1) <= maxGreetings {
+		n.activity.Add(1)
+	}
+}
+
+// Outage returns since when and why the node is unreachable; nil if it is reachable.
+func (n *Node) Outage() *Error { return n.outage.Load() }
+
+// tick judges the node by the replies since the last tick, and reports whether anything
+// is in flight. Limit is the number of ticks for which a node may be silent.
+func (n *Node) tick(responsive bool, limit int) bool {
 	if uint32(n.inFlight.Load()) == 0 {
-		if !n.unheard.Load() {
+		if !n.unanswered.Load() {
 			n.silent = 0
 		}
 		return false
 	}
-	if beats := n.beats.Load(); beats != n.seen {
-		if n.signs.Load() == 0 {
+	if activity := n.activity.Load(); activity != n.seen {
+		if n.greetings.Load() == 0 {
 			n.usual = max(float64(n.silent), n.usual*forgetting)
 		}
-		n.seen, n.silent = beats, 0
+		n.seen, n.silent = activity, 0
 		return true
 	}
-	if heard {
+	if responsive {
 		n.silent++
 	}
-	if limit = n.mayBeSilent(limit); n.silent >= limit && n.out.Load() == nil {
-		n.gone(fmt.Errorf("%w for %v", ErrSilent, time.Duration(limit)*Tick))
+	if limit = n.allowance(limit); n.silent >= limit && n.outage.Load() == nil {
+		n.begin(fmt.Errorf("%w for %v", ErrSilent, time.Duration(limit)*Tick))
 	}
 	return true
 }
 
-// What a node that is slow, or gets little processor time, may be silent for: so many
-// times as long as it was between two of its last replies, and at most so many times as
-// long as others. It is forgotten within a second of many replies.
+// A node whose last replies were slow may be silent for three times as long as the
+// slowest of them took, and at most for five times the limit. A slow reply is forgotten
+// by and by: half of it after 177 more replies.
 const (
-	slower     = 3
-	slowest    = 5
+	slowFactor = 3
+	maxFactor  = 5
 	forgetting = 1 - 1.0/256
 )
 
-// mayBeSilent is for how many ticks the node may be silent, where others may for limit.
-func (n *Node) mayBeSilent(limit int) int {
-	return min(max(limit, int(slower*n.usual)), slowest*limit)
+// allowance returns for how many ticks the node may be silent.
+func (n *Node) allowance(limit int) int {
+	return min(max(limit, int(slowFactor*n.usual)), maxFactor*limit)
 }
 
-func (n *Node) succeeded() {
+func (n *Node) succeed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inARow = 0
@@ -182,79 +185,70 @@ func (n *Node) succeeded() {
 	}
 }
 
-func (n *Node) failed(cause error) {
+func (n *Node) fail(cause error) {
 	n.mu.Lock()
 	now := time.Now()
 	if !n.troubled.Load() || now.After(n.until) {
 		n.troubled.Store(true)
-		n.until, n.calls, n.bad = now.Add(judgedFor), 0, 0
+		n.until, n.calls, n.failed = now.Add(judgedFor), 0, 0
 	}
 	n.calls++
-	n.bad++
+	n.failed++
 	n.inARow++
-	n.failure = cause
-	enough := n.inARow >= failuresInARow || n.calls >= callsToJudge && 2*n.bad >= n.calls
+	enough := n.inARow >= failuresInARow || n.calls >= callsToJudge && 2*n.failed >= n.calls
 	n.mu.Unlock()
-	if enough && n.out.Load() == nil {
-		n.gone(cause)
+	if enough && n.outage.Load() == nil {
+		n.begin(cause)
 	}
 }
 
-// logPause is for how long outages that follow one that was logged are counted
-// instead.
-const logPause = 10 * time.Second
-
-// gone begins an outage.
-func (n *Node) gone(cause error) {
+// begin begins an outage.
+func (n *Node) begin(cause error) {
 	w := n.watch
-	e := &Error{Node: n.Name, Since: time.Now(), Cause: cause}
 	w.mu.Lock()
-	if w.stopped || !n.out.CompareAndSwap(nil, e) {
-		w.mu.Unlock()
+	defer w.mu.Unlock()
+	if w.stopped || !n.outage.CompareAndSwap(nil, &Error{Node: n.Name, Since: time.Now(), Cause: cause}) {
 		return
 	}
-	w.out.Add(1)
-	w.begun.Add(1)
+	w.unreachable.Add(1)
+	w.outages.Add(1)
 	w.work.Go(func() {
-		// Not by the caller who found out: it would wait for whoever takes the line.
-		n.report(cause)
+		// The caller who found out must not wait for the logger.
+		if earlier, due := n.logDue(); due {
+			w.Logger.Warn("the store is unreachable", "node", n.Name, "error", cause, "outages_not_logged", earlier)
+		}
 		if w.Probe != nil {
 			w.probe(n)
 		}
 	})
-	w.mu.Unlock()
 }
 
-func (n *Node) report(cause error) {
-	if earlier, worth := n.tell(); worth {
-		n.watch.Logger.Warn("the store is unreachable", "node", n.Name, "error", cause, "outages_not_logged", earlier)
-	}
-}
-
-// back ends an outage. Calls that are still without a reply are written off: they say
-// nothing of what comes now.
-func (n *Node) back(why string) {
-	e := n.out.Load()
-	if e == nil || !n.out.CompareAndSwap(e, nil) {
+// recover ends an outage. Calls without a reply are written off.
+func (n *Node) recover(reason string) {
+	e := n.outage.Load()
+	if e == nil || !n.outage.CompareAndSwap(e, nil) {
 		return
 	}
-	for state := n.inFlight.Load(); !n.inFlight.CompareAndSwap(state, (state>>eraBits+1)<<eraBits); {
+	for state := n.inFlight.Load(); !n.inFlight.CompareAndSwap(state, (state>>generationBits+1)<<generationBits); {
 		state = n.inFlight.Load()
 	}
-	n.hear()
-	n.watch.out.Add(-1)
+	n.replied()
+	n.watch.unreachable.Add(-1)
 	n.mu.Lock()
-	n.inARow, n.calls, n.bad = 0, 0, 0
+	n.inARow, n.calls, n.failed = 0, 0, 0
 	n.troubled.Store(false)
-	tell := n.unlogged == 0
+	logged := n.unlogged == 0
 	n.mu.Unlock()
-	if tell {
-		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "after", time.Since(e.Since).Round(time.Millisecond), "reason", why)
+	if logged {
+		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "after", time.Since(e.Since).Round(time.Millisecond), "reason", reason)
 	}
 }
 
-// tell reports whether an outage is worth a line, and how many had none before it.
-func (n *Node) tell() (unlogged int, worth bool) {
+// logPause is for how long after a logged outage others are counted instead.
+const logPause = 10 * time.Second
+
+// logDue reports whether an outage is to be logged, and how many were not before it.
+func (n *Node) logDue() (unlogged int, due bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if now := time.Now(); now.Sub(n.logged) > logPause {

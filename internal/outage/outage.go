@@ -1,11 +1,10 @@
-// Package outage tells an outage of a store's node from lateness.
+// Package outage tells an outage of a store's node from a late reply.
 //
 // A node is silent when a call was sent to it and no reply has come from it for a
-// while in which this process was running and able to hear. A busy machine, a
-// garbage collection or a frozen process delays replies, but it delays the process's
-// own clock with them, so it is not taken for an outage. A node that has been slow to
-// reply, because it is far away or gets little processor time, may be silent for longer
-// than others.
+// while in which this process was responsive. A busy machine, a garbage collection or a
+// frozen process delays replies, but it also stops the clock of the silence, so that none
+// of them is taken for an outage. A node that has been slow to reply, because it is far
+// away or gets little processor time, may be silent for longer than others.
 package outage
 
 import (
@@ -14,7 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,88 +35,80 @@ const (
 	maxNodes = 1024
 )
 
-// An Error says that a node is out: since when, and why. It has no class: calls that had
-// left when the node went out may have been applied, and later ones were not.
+// An Error says that a node is unreachable, since when and why. It has no class: calls
+// that were in flight when the outage began may have been applied, and later ones were
+// not.
 type Error struct {
 	Node  string
 	Since time.Time
-	// Cause is the last error before the verdict, or [ErrSilent].
+	// Cause is the last error before the outage, or wraps [ErrSilent].
 	Cause error
 }
 
-// ErrSilent says that a node sent no reply for as long as it may be silent.
+// ErrSilent says that a node sent no reply for longer than it may be silent.
 var ErrSilent = errors.New("no reply")
 
-// Error names the node, the time and the cause.
+// Error names the node, the time and the cause, without the class of the call that met
+// the cause.
 func (e *Error) Error() string {
-	return fmt.Sprintf("the store%s is unreachable since %s: %v", named(" ", e.Node), e.Since.UTC().Format(time.RFC3339), plain(e.Cause))
-}
-
-// plain is the text of a cause without the class of the call that met it.
-func plain(cause error) string {
-	text := cause.Error()
+	node, cause := "", e.Cause.Error()
+	if e.Node != "" {
+		node = " " + e.Node
+	}
 	for _, class := range []error{weir.ErrNotApplied, weir.ErrAmbiguous, weir.ErrMisconfigured} {
-		if _, after, found := strings.Cut(text, class.Error()+": "); found {
-			return after
+		if _, after, found := strings.Cut(cause, class.Error()+": "); found {
+			cause = after
+			break
 		}
 	}
-	return text
+	return fmt.Sprintf("the store%s is unreachable since %s: %s", node, e.Since.UTC().Format(time.RFC3339), cause)
 }
 
-// Silent reports whether the node was silent, and not refusing.
+// Silent reports whether the node was silent; else it refused calls or lost them.
 func (e *Error) Silent() bool { return errors.Is(e.Cause, ErrSilent) }
-
-func named(before, node string) string {
-	if node == "" {
-		return ""
-	}
-	return before + node
-}
 
 // Options are the settings of a [Watch].
 type Options struct {
-	// Silence is how long a node may be silent; one whose last replies were slow, three
-	// times as long as these took, and at most five times Silence. Zero: [DefaultSilence].
+	// Silence is how long a node may be silent. A node whose last replies were slow may
+	// be silent for three times as long as these took, and at most for five times
+	// Silence. Zero: [DefaultSilence].
 	Silence time.Duration
-	// Probe asks a node to write something, and returns an error unless it did. It
-	// is called while a node is out, by one goroutine for each node.
+	// Probe has a node write something, and returns an error unless it did. During an
+	// outage one goroutine for each node calls it. Nil: only late replies end an outage.
 	Probe func(ctx context.Context, node string) error
-	// Hears reports whether this process was able to hear since it was last asked. It is
-	// called at every tick. Nil: a pipe tells.
-	Hears func() bool
-	// Looked is called by the watching goroutine at every tick, after the nodes were
-	// judged, and must not wait. Heard reports whether the process was able to hear
-	// since the last tick.
-	Looked func(heard bool)
-	// Rest is called when the watch goes to sleep because nothing is in flight.
-	Rest func()
-	// Logger receives a line when a node goes out and one when it is back. Nil: none.
+	// Responsive reports whether this process was able to receive replies since the last
+	// call. It is called at every tick. Nil: a pipe shows it.
+	Responsive func() bool
+	// OnTick is called by the watching goroutine at every tick, after the nodes were
+	// judged, and must not wait. Responsive is as above.
+	OnTick func(responsive bool)
+	// Logger receives a line when an outage begins and one when it ends. Nil: none.
 	Logger *slog.Logger
 }
 
 // A Watch judges the nodes of one store. It is safe for concurrent use. New starts
-// nothing: one goroutine watches while calls are in flight, and one for each node
-// that is out probes it. Stop waits for them.
+// nothing: one goroutine watches while calls are in flight, and one probes each
+// unreachable node. Stop waits for them.
 type Watch struct {
 	Options
 	limit int // ticks of silence
 
-	nodes  atomic.Pointer[map[string]*Node]
-	out    atomic.Int32 // how many nodes are out
-	begun  atomic.Int64 // outages since the start
-	asleep atomic.Bool
-	echo   echo
+	nodes       atomic.Pointer[map[string]*Node]
+	unreachable atomic.Int32 // nodes
+	outages     atomic.Int64 // since the start
+	asleep      atomic.Bool  // nobody watches
+	echo        echo
 
-	mu      sync.Mutex // guards what follows; never held while waiting
-	stopped bool
-	ctx     context.Context
-	cancel  context.CancelFunc
-	work    sync.WaitGroup
-	next    chan struct{} // closed at the next tick but one that heard
-	later   chan struct{}
+	mu        sync.Mutex // guards what follows; never held while waiting
+	stopped   bool
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	nextTick  chan struct{} // closed at the next tick at which the process was responsive
+	afterNext chan struct{} // closed at the one after that
 }
 
-// New returns a watch that knows no node.
+// New returns a watch without nodes.
 func New(o Options) *Watch {
 	o.Silence = cmp.Or(max(o.Silence, 0), DefaultSilence)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -125,15 +119,12 @@ func New(o Options) *Watch {
 	return w
 }
 
-// Node returns the node of a name. Names beyond a bound share one node.
+// Node returns the node of a name, which it adds if need be. Names beyond a bound share
+// one node.
 func (w *Watch) Node(name string) *Node {
 	if n := (*w.nodes.Load())[name]; n != nil {
 		return n
 	}
-	return w.add(name)
-}
-
-func (w *Watch) add(name string) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := *w.nodes.Load()
@@ -143,31 +134,21 @@ func (w *Watch) add(name string) *Node {
 	if n := known[name]; n != nil {
 		return n
 	}
-	more := make(map[string]*Node, len(known)+1)
-	for key, n := range known {
-		more[key] = n
-	}
 	n := &Node{Name: name, watch: w}
+	more := maps.Clone(known)
 	more[name] = n
 	w.nodes.Store(&more)
 	return n
 }
 
-// Nodes returns all nodes that were asked for.
-func (w *Watch) Nodes() []*Node {
-	known := *w.nodes.Load()
-	all := make([]*Node, 0, len(known))
-	for _, n := range known {
-		all = append(all, n)
-	}
-	return all
-}
+// Nodes returns all nodes, in no order.
+func (w *Watch) Nodes() []*Node { return slices.Collect(maps.Values(*w.nodes.Load())) }
 
-// Any reports whether any node is out.
-func (w *Watch) Any() bool { return w.out.Load() > 0 }
+// Any reports whether any node is unreachable.
+func (w *Watch) Any() bool { return w.unreachable.Load() > 0 }
 
-// Begun is how many outages there were since the start.
-func (w *Watch) Begun() int64 { return w.begun.Load() }
+// Outages returns the number of outages since the start.
+func (w *Watch) Outages() int64 { return w.outages.Load() }
 
 // wake starts the watching goroutine unless it runs.
 func (w *Watch) wake() {
@@ -176,8 +157,8 @@ func (w *Watch) wake() {
 	if w.stopped || !w.asleep.Load() {
 		return
 	}
-	if w.Hears == nil && !w.echo.open() {
-		// Without a pipe nothing tells whether this process hears: judge nothing.
+	if w.Responsive == nil && !w.echo.open() {
+		// Without a pipe nothing shows whether this process is responsive: judge nothing.
 		return
 	}
 	w.asleep.Store(false)
@@ -187,14 +168,6 @@ func (w *Watch) wake() {
 // idleTicks is for how many ticks nothing is in flight before the watch sleeps, so
 // that calls that come one by one do not wake it each time.
 const idleTicks = 20
-
-// hears reports whether this process was able to hear since the last tick.
-func (w *Watch) hears() bool {
-	if w.Hears != nil {
-		return w.Hears()
-	}
-	return w.echo.returned()
-}
 
 func (w *Watch) run() {
 	ticker := time.NewTicker(Tick)
@@ -206,17 +179,18 @@ func (w *Watch) run() {
 			w.sleep(true)
 			return
 		}
-		heard := w.hears()
-		if w.look(heard) {
-			idle = 0
-		} else {
-			idle++
+		responsive := w.responsive()
+		idle++
+		for _, n := range *w.nodes.Load() {
+			if n.tick(responsive, w.limit) {
+				idle = 0
+			}
 		}
-		if w.Looked != nil {
-			w.Looked(heard)
+		if w.OnTick != nil {
+			w.OnTick(responsive)
 		}
-		if heard {
-			w.listened()
+		if responsive {
+			w.ticked()
 		}
 		if idle > idleTicks && w.sleep(false) {
 			return
@@ -224,13 +198,13 @@ func (w *Watch) run() {
 	}
 }
 
-// look judges all nodes and reports whether anything is in flight.
-func (w *Watch) look(heard bool) bool {
-	busy := false
-	for _, n := range *w.nodes.Load() {
-		busy = n.look(heard, w.limit) || busy
+// responsive reports whether this process was able to receive replies since the last
+// tick.
+func (w *Watch) responsive() bool {
+	if w.Responsive != nil {
+		return w.Responsive()
 	}
-	return busy
+	return w.echo.returned()
 }
 
 // sleep ends the watching, unless something is in flight again.
@@ -244,54 +218,46 @@ func (w *Watch) sleep(always bool) bool {
 			return false
 		}
 	}
-	if w.Hears == nil {
+	if w.Responsive == nil {
 		w.echo.close()
 	}
-	w.release()
-	if w.Rest != nil {
-		w.Rest()
-	}
-	return true
-}
-
-// Heard returns a channel that is closed once this process was able to hear for a
-// whole tick from now, or at once if nobody watches.
-func (w *Watch) Heard() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.asleep.Load() {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	if w.later == nil {
-		w.later = make(chan struct{})
-	}
-	return w.later
-}
-
-// listened ends the waits of those who have been here for a whole tick.
-func (w *Watch) listened() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.next != nil {
-		close(w.next)
-	}
-	w.next, w.later = w.later, nil
-}
-
-// release ends all waits.
-func (w *Watch) release() {
-	for _, c := range []chan struct{}{w.next, w.later} {
+	for _, c := range []chan struct{}{w.nextTick, w.afterNext} {
 		if c != nil {
 			close(c)
 		}
 	}
-	w.next, w.later = nil, nil
+	w.nextTick, w.afterNext = nil, nil
+	return true
 }
 
-// Stop ends watching and probing: nodes that are out count as back, so that every
-// call asks the store. It returns when nothing runs any more. It may be called again.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// WholeTick returns a channel that is closed once this process was responsive for a whole
+// tick from now, or at once if nobody watches: replies that came before are read by then.
+func (w *Watch) WholeTick() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asleep.Load() {
+		return closed
+	}
+	if w.afterNext == nil {
+		w.afterNext = make(chan struct{})
+	}
+	return w.afterNext
+}
+
+// ticked ends the waits of those who have waited for a whole tick.
+func (w *Watch) ticked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.nextTick != nil {
+		close(w.nextTick)
+	}
+	w.nextTick, w.afterNext = w.afterNext, nil
+}
+
+// Stop ends watching and probing, and waits for both. All outages end, so that every
+// later call asks the store. It may be called again.
 func (w *Watch) Stop() {
 	w.mu.Lock()
 	w.stopped = true
@@ -299,34 +265,35 @@ func (w *Watch) Stop() {
 	w.cancel()
 	w.work.Wait()
 	for _, n := range w.Nodes() {
-		n.back("stopped")
+		n.recover("stopped")
 	}
 }
 
-// What a probe may take, and how long it is until the next one: at first, and once
-// an outage lasts, so that many instances do not keep a node busy that is coming back.
+// A probe may take probeTimeout. The next one follows after probePause on average, and
+// after probeLater once probeSoon have failed, so that many instances do not keep a
+// recovering node busy; or after probeBarred if the node does not let us in.
 const (
 	probeTimeout = 200 * time.Millisecond
 	probePause   = 20 * time.Millisecond
 	probeLater   = 150 * time.Millisecond
 	probeBarred  = time.Second
-	probeSoon    = 50 // probes
+	probeSoon    = 50
 )
 
-// probe asks a node until it answers or is back by a late reply.
+// probe probes a node until it answers or a late reply ends the outage.
 func (w *Watch) probe(n *Node) {
-	for tried := 0; n.out.Load() != nil; tried++ {
+	for tries := 0; n.outage.Load() != nil; tries++ {
 		ctx, cancel := context.WithTimeout(w.ctx, probeTimeout)
 		err := w.Probe(ctx, n.Name)
 		cancel()
 		pause := probePause
 		switch {
 		case err == nil:
-			n.back("a probe was answered")
+			n.recover("a probe was answered")
 			return
 		case errors.Is(err, weir.ErrMisconfigured):
 			pause = probeBarred
-		case tried >= probeSoon:
+		case tries >= probeSoon:
 			pause = probeLater
 		}
 		select {
@@ -335,4 +302,72 @@ func (w *Watch) probe(n *Node) {
 			return
 		}
 	}
+}
+
+// An echo is a byte that this process sends to itself through the poller and the run
+// queue that replies come through: until it has come back, no reply could have been
+// received either.
+type echo struct {
+	in       *os.File
+	received *atomic.Int64
+	sent     int64
+}
+
+// open makes the pipe, and reports whether it could.
+func (e *echo) open() bool {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return false
+	}
+	*e = echo{in: in, received: new(atomic.Int64)}
+	go receive(out, e.received) // ends when the pipe is closed
+	return true
+}
+
+func receive(out *os.File, received *atomic.Int64) {
+	defer out.Close()
+	buffer := make([]byte, 16)
+	for {
+		n, err := out.Read(buffer)
+		if err != nil {
+			return
+		}
+		received.Add(int64(n))
+	}
+}
+
+// returned reports whether the last byte has come back, and sends the next one if so.
+func (e *echo) returned() bool {
+	if e.received.Load() < e.sent {
+		return false
+	}
+	returned := e.sent > 0
+	if n, err := e.in.Write([]byte{0}); err == nil {
+		e.sent += int64(n)
+	}
+	return returned
+}
+
+func (e *echo) close() { _ = e.in.Close() }
+
+// A Trace is told which nodes a call of a store asks, where these may be several.
+type Trace interface {
+	// Asked is called when a script call is about to be sent to a node.
+	Asked(node string)
+	// Answered is called when it has returned: with nil if the node decided, or with
+	// an error as a [weir.Taker] has it.
+	Answered(node string, err error)
+}
+
+type traceKey struct{}
+
+// WithTrace returns a context under which a store reports to a trace.
+func WithTrace(ctx context.Context, t Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// TraceOf returns the trace of a context; nil if it has none.
+func TraceOf(ctx context.Context) Trace {
+	t, _ := ctx.Value(traceKey{}).(Trace)
+	return t
 }

@@ -36,9 +36,9 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 // ticks has a node looked at so many times.
-func (n *Node) ticks(times int, heard bool) {
+func (n *Node) ticks(times int, responsive bool) {
 	for range times {
-		n.look(heard, n.watch.limit)
+		n.tick(responsive, n.watch.limit)
 	}
 }
 
@@ -63,20 +63,20 @@ func TestSilence(t *testing.T) {
 		{"no reply for longer than from a slow node", func(n *Node, limit int) {
 			n.Begin()
 			n.ticks(6, true)
-			n.Heard(n.Begin())
+			n.Decided(n.Begin())
 			n.ticks(3*6+2, true)
 		}, true},
 		{"slow as before", func(n *Node, limit int) {
 			n.Begin()
 			n.ticks(6, true)
-			n.Heard(n.Begin())
+			n.Decided(n.Begin())
 			n.ticks(3*5, true)
 		}, false},
 		{"slow once, long ago", func(n *Node, limit int) {
 			n.Begin()
 			n.ticks(limit-1, true)
 			for range 1000 {
-				n.Heard(n.Begin())
+				n.Decided(n.Begin())
 				n.ticks(1, true)
 			}
 			n.ticks(limit, true)
@@ -84,7 +84,7 @@ func TestSilence(t *testing.T) {
 		{"no reply ever from a node that was very slow", func(n *Node, limit int) {
 			n.Begin()
 			n.usual = 1000
-			n.ticks(slowest*limit+1, true)
+			n.ticks(maxFactor*limit+1, true)
 		}, true},
 		{"not for long enough", func(n *Node, limit int) { n.Begin(); n.ticks(limit, true) }, false},
 		{"nothing could be heard", func(n *Node, limit int) { n.Begin(); n.ticks(10*limit, false) }, false},
@@ -99,14 +99,14 @@ func TestSilence(t *testing.T) {
 			n.Begin()
 			for range 10 {
 				n.ticks(limit-1, true)
-				n.Heard(n.Begin())
+				n.Decided(n.Begin())
 			}
 		}, false},
 		{"one call after the other, each answered", func(n *Node, limit int) {
 			for range 10 {
-				era := n.Begin()
+				call := n.Begin()
 				n.ticks(limit-1, true)
-				n.Heard(era)
+				n.Decided(call)
 			}
 		}, false},
 		{"calls that come do not end the silence", func(n *Node, limit int) {
@@ -117,50 +117,50 @@ func TestSilence(t *testing.T) {
 		}, true},
 		{"calls whose own time is over do not end it", func(n *Node, limit int) {
 			for range limit + 1 {
-				era := n.Begin()
+				call := n.Begin()
 				n.ticks(1, true)
-				n.Left(era)
+				n.TimedOut(call)
 				n.ticks(3, true)
 			}
 		}, true},
 		{"calls whose own time is over are no failures", func(n *Node, _ int) {
 			for range 100 {
-				n.Left(n.Begin())
+				n.TimedOut(n.Begin())
 			}
 		}, false},
 		{"a few signs of life", func(n *Node, limit int) {
 			n.Begin()
-			for range maxSigns {
+			for range maxGreetings {
 				n.ticks(limit-1, true)
-				n.Sign()
+				n.Alive()
 			}
 			n.ticks(limit-1, true)
 		}, false},
 		{"nothing but signs of life", func(n *Node, limit int) {
 			n.Begin()
-			for range maxSigns + 2 {
+			for range maxGreetings + 2 {
 				n.ticks(limit-1, true)
-				n.Sign()
+				n.Alive()
 			}
 		}, true},
 		{"five refusals in a row", func(n *Node, _ int) { n.refuses(failuresInARow) }, true},
 		{"four of them, a decision, four again", func(n *Node, _ int) {
 			n.refuses(failuresInARow - 1)
-			n.Heard(n.Begin())
+			n.Decided(n.Begin())
 			n.refuses(failuresInARow - 1)
 		}, false},
 		{"half of twenty lost", func(n *Node, _ int) {
 			for range callsToJudge / 2 {
 				n.Lost(n.Begin(), errors.New("reset"))
-				n.Heard(n.Begin())
+				n.Decided(n.Begin())
 			}
 			n.Lost(n.Begin(), errors.New("reset"))
 		}, true},
 		{"a third of them", func(n *Node, _ int) {
 			for range callsToJudge {
 				n.Lost(n.Begin(), errors.New("reset"))
-				n.Heard(n.Begin())
-				n.Heard(n.Begin())
+				n.Decided(n.Begin())
+				n.Decided(n.Begin())
 			}
 		}, false},
 	} {
@@ -168,7 +168,7 @@ func TestSilence(t *testing.T) {
 			t.Parallel()
 			n := unwatched(t)
 			tc.do(n, n.watch.limit)
-			if out := n.Out(); (out != nil) != tc.out || n.watch.Any() != tc.out {
+			if out := n.Outage(); (out != nil) != tc.out || n.watch.Any() != tc.out {
 				t.Errorf("out: %v, any: %v", out, n.watch.Any())
 			}
 		})
@@ -187,27 +187,27 @@ func TestErrorsHaveNoClass(t *testing.T) {
 	t.Parallel()
 	n := unwatched(t)
 	n.refuses(failuresInARow)
-	if out := n.Out(); out == nil || errors.Is(out, weir.ErrNotApplied) || out.Silent() || out.Error() == "" {
+	if out := n.Outage(); out == nil || errors.Is(out, weir.ErrNotApplied) || out.Silent() || out.Error() == "" {
 		t.Errorf("%v", out)
 	}
 }
 
-// TestEras: what was in flight when an outage ended counts no more, whatever becomes of
+// TestGenerations: what was in flight when an outage ended counts no more, whatever becomes of
 // it.
-func TestEras(t *testing.T) {
+func TestGenerations(t *testing.T) {
 	t.Parallel()
 	n := unwatched(t)
 	early := n.Begin()
 	lost := n.Begin()
 	n.ticks(n.watch.limit+1, true)
-	if n.Out() == nil {
+	if n.Outage() == nil {
 		t.Fatal("not out")
 	}
-	n.Heard(early)
-	if n.Out() != nil {
+	n.Decided(early)
+	if n.Outage() != nil {
 		t.Fatal("a late reply did not end it")
 	}
-	if n.ticks(10*n.watch.limit, true); n.Out() != nil {
+	if n.ticks(10*n.watch.limit, true); n.Outage() != nil {
 		t.Error("a call of before is waited for")
 	}
 	now := n.Begin()
@@ -215,9 +215,9 @@ func TestEras(t *testing.T) {
 	if uint32(n.inFlight.Load()) != 1 {
 		t.Errorf("in flight: %d", uint32(n.inFlight.Load()))
 	}
-	n.Heard(now)
-	if uint32(n.inFlight.Load()) != 0 || n.watch.Begun() != 1 {
-		t.Errorf("in flight: %d, outages: %d", uint32(n.inFlight.Load()), n.watch.Begun())
+	n.Decided(now)
+	if uint32(n.inFlight.Load()) != 0 || n.watch.Outages() != 1 {
+		t.Errorf("in flight: %d, outages: %d", uint32(n.inFlight.Load()), n.watch.Outages())
 	}
 }
 
@@ -226,7 +226,7 @@ func TestEras(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var well atomic.Bool
-	var probes, rests atomic.Int64
+	var probes atomic.Int64
 	w := newWatch(t, Options{
 		Silence: 2 * Tick,
 		Probe: func(_ context.Context, node string) error {
@@ -238,22 +238,20 @@ func TestWatch(t *testing.T) {
 			}
 			return weir.ErrAmbiguous
 		},
-		Rest: func() { rests.Add(1) },
 	})
 	n := w.Node("n")
 	for range 2 {
 		well.Store(false)
 		n.Begin()
-		eventually(t, "out", func() bool { return n.Out() != nil && n.Out().Silent() })
+		eventually(t, "out", func() bool { return n.Outage() != nil && n.Outage().Silent() })
 		before := probes.Load()
 		eventually(t, "probed", func() bool { return probes.Load() > before+1 })
 		well.Store(true)
-		eventually(t, "back", func() bool { return n.Out() == nil && !w.Any() })
-		slept := rests.Load()
-		eventually(t, "asleep", func() bool { return rests.Load() > slept })
+		eventually(t, "back", func() bool { return n.Outage() == nil && !w.Any() })
+		eventually(t, "asleep", func() bool { return w.asleep.Load() })
 	}
-	if w.Begun() != 2 {
-		t.Errorf("%d outages", w.Begun())
+	if w.Outages() != 2 {
+		t.Errorf("%d outages", w.Outages())
 	}
 }
 
@@ -263,9 +261,9 @@ func TestNodesFailByThemselves(t *testing.T) {
 	w := newWatch(t, Options{Silence: 2 * Tick})
 	bad, good := w.Node("bad"), w.Node("good")
 	bad.Begin()
-	eventually(t, "out", func() bool { good.Heard(good.Begin()); return bad.Out() != nil })
-	if good.Out() != nil {
-		t.Error(good.Out())
+	eventually(t, "out", func() bool { good.Decided(good.Begin()); return bad.Outage() != nil })
+	if good.Outage() != nil {
+		t.Error(good.Outage())
 	}
 	for i := range 2 * maxNodes {
 		w.Node(fmt.Sprint(i))
@@ -275,21 +273,21 @@ func TestNodesFailByThemselves(t *testing.T) {
 	}
 }
 
-// TestHeard returns once this process was able to hear for a tick.
-func TestHeard(t *testing.T) {
+// TestWholeTick returns once this process was able to hear for a tick.
+func TestWholeTick(t *testing.T) {
 	t.Parallel()
 	w := newWatch(t, Options{})
-	<-w.Heard() // nobody watches
-	era := w.Node("n").Begin()
+	<-w.WholeTick() // nobody watches
+	call := w.Node("n").Begin()
 	for range 3 {
 		began := time.Now()
-		<-w.Heard()
+		<-w.WholeTick()
 		if d := time.Since(began); d < Tick/2 {
 			t.Errorf("after %v", d)
 		}
 	}
-	w.Node("n").Heard(era)
-	waiting := w.Heard()
+	w.Node("n").Decided(call)
+	waiting := w.WholeTick()
 	w.Stop()
 	<-waiting
 }
@@ -300,13 +298,13 @@ func TestStop(t *testing.T) {
 	w := New(Options{Probe: func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }})
 	n := w.Node("n")
 	n.refuses(failuresInARow)
-	if n.Out() == nil {
+	if n.Outage() == nil {
 		t.Fatal("not out")
 	}
 	w.Stop()
 	w.Stop()
-	if n.refuses(failuresInARow); n.Out() != nil || w.Any() {
-		t.Error(n.Out())
+	if n.refuses(failuresInARow); n.Outage() != nil || w.Any() {
+		t.Error(n.Outage())
 	}
 	n.Begin()
 	if !w.asleep.Load() {
@@ -317,7 +315,7 @@ func TestStop(t *testing.T) {
 // TestRace has everything done at once.
 func TestRace(t *testing.T) {
 	t.Parallel()
-	w := newWatch(t, Options{Silence: Tick, Probe: func(context.Context, string) error { return nil }, Looked: func(bool) {}})
+	w := newWatch(t, Options{Silence: Tick, Probe: func(context.Context, string) error { return nil }, OnTick: func(bool) {}})
 	var doing sync.WaitGroup
 	end := time.Now().Add(200 * time.Millisecond)
 	for i := range 8 {
@@ -330,11 +328,11 @@ func TestRace(t *testing.T) {
 				case 1:
 					n.Refused(first, weir.ErrNotApplied)
 				case 2:
-					n.Left(first)
+					n.TimedOut(first)
 				}
-				n.Sign()
-				n.Heard(second)
-				_, _ = n.Out(), w.Nodes()
+				n.Alive()
+				n.Decided(second)
+				_, _ = n.Outage(), w.Nodes()
 			}
 		})
 	}

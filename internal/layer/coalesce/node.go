@@ -9,16 +9,13 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// several is the name under which the lanes stand of acts that more than one node has
-// a part in.
+// several is the name of the node for acts that more than one node has a part in.
 const several = "\x00several"
 
 // A node is a server of the store with its lanes.
 type node struct {
-	*outage.Node
-	lanes []lane
-	// several: its calls go to more than one node, and the store says to which.
-	several bool
+	*outage.Node // nil: its calls go to several nodes, and the store reports to which
+	lanes        []lane
 
 	mu       sync.Mutex // guards what follows
 	inFlight map[*batch]struct{}
@@ -30,8 +27,8 @@ func (c *Coalescer) node(name string) *node {
 	if n, found := c.nodes.Load(name); found {
 		return n.(*node)
 	}
-	n := &node{lanes: make([]lane, c.MaxLanes), several: name == several, inFlight: map[*batch]struct{}{}}
-	if !n.several {
+	n := &node{lanes: make([]lane, c.MaxLanes), inFlight: map[*batch]struct{}{}}
+	if name != several {
 		n.Node = c.watch.Node(name)
 		if n.Name != name {
 			// There are too many nodes: the rest share one.
@@ -43,6 +40,14 @@ func (c *Coalescer) node(name string) *node {
 	}
 	first, _ := c.nodes.LoadOrStore(name, n)
 	return first.(*node)
+}
+
+// each calls f for every node.
+func (c *Coalescer) each(f func(*node)) {
+	c.nodes.Range(func(_, n any) bool {
+		f(n.(*node))
+		return true
+	})
 }
 
 // lane returns the lane of an act.
@@ -61,56 +66,51 @@ func (c *Coalescer) lane(a *weir.Act) *lane {
 	return &n.lanes[uint(c.laner.Lane(a))%uint(len(n.lanes))]
 }
 
-// send notes that a batch leaves, and returns the context of its call.
-func (c *Coalescer) send(ctx context.Context, n *node, b *batch) context.Context {
-	c.out.Add(1)
-	if n.several {
+// send notes that a batch is sent, and returns the context of its call.
+func (c *Coalescer) send(ctx context.Context, b *batch) context.Context {
+	n := b.lane.node
+	if n.Node == nil {
 		// Before the watch can see the batch.
-		b.trace = &trace{coalescer: c, waiting: map[*node]outage.Era{}}
-		ctx = outage.With(ctx, b.trace)
+		b.trace = &trace{coalescer: c, waiting: map[*node]outage.Generation{}}
+		ctx = outage.WithTrace(ctx, b.trace)
 	}
 	n.mu.Lock()
 	n.inFlight[b] = struct{}{}
 	n.mu.Unlock()
-	if !n.several {
-		b.era = n.Begin()
+	if n.Node != nil {
+		b.generation = n.Begin()
 	}
 	return ctx
 }
 
-// returned notes that a batch is back, and what that says of its node.
-func (c *Coalescer) returned(n *node, b *batch) {
+// received notes that a batch is no longer in flight, and what that says of the node.
+func (n *node) received(b *batch) {
 	n.mu.Lock()
 	delete(n.inFlight, b)
-	if b.late {
-		n.late--
-	}
+	n.setLate(b, false)
 	n.mu.Unlock()
-	switch err := verdict(b.acts); {
-	case n.several:
-	case err != nil && b.ended, b.outage() != nil && errors.Is(err, weir.ErrNotApplied):
-		// Its caller's time was over before it left, or the outage interrupted it: that is
+	if n.Node == nil {
+		return
+	}
+	err := verdict(b.acts)
+	if err != nil && b.expired || b.outageOf() != nil && errors.Is(err, weir.ErrNotApplied) {
+		// Its own time was over before it was sent, or the outage interrupted it: that is
 		// no refusal.
-		n.Left(b.era)
-	default:
-		conclude(n.Node, b.era, err)
+		n.TimedOut(b.generation)
+		return
 	}
-	if c.out.Add(-1) == 0 {
-		if none := c.none.Swap(nil); none != nil {
-			close(*none)
-		}
-	}
+	n.conclude(b.generation, err)
 }
 
-// conclude tells a node what became of a call.
-func conclude(n *outage.Node, era outage.Era, err error) {
+// conclude reports the result of a call to the watch.
+func (n *node) conclude(g outage.Generation, err error) {
 	switch {
 	case err == nil:
-		n.Heard(era)
+		n.Decided(g)
 	case errors.Is(err, weir.ErrNotApplied) || errors.Is(err, weir.ErrMisconfigured):
-		n.Refused(era, err)
+		n.Refused(g, err)
 	default:
-		n.Lost(era, err)
+		n.Lost(g, err)
 	}
 }
 
@@ -128,11 +128,11 @@ func verdict(acts []*weir.Act) error {
 	return first
 }
 
-// A trace hears which nodes a call of several asks.
+// A trace notes which nodes a call asks.
 type trace struct {
 	coalescer *Coalescer
 	mu        sync.Mutex
-	waiting   map[*node]outage.Era
+	waiting   map[*node]outage.Generation
 }
 
 // Asked implements [outage.Trace].
@@ -147,134 +147,84 @@ func (t *trace) Asked(name string) {
 func (t *trace) Answered(name string, err error) {
 	n := t.coalescer.node(name)
 	t.mu.Lock()
-	era, asked := t.waiting[n]
+	g, asked := t.waiting[n]
 	delete(t.waiting, n)
 	t.mu.Unlock()
 	if asked {
-		conclude(n.Node, era, err)
+		n.conclude(g, err)
 	}
 }
 
-// out returns the outage of a node whose reply is missing; nil if there is none.
-func (t *trace) out() *outage.Error {
+// outage returns the outage of a node whose reply is missing; nil if there is none.
+func (t *trace) outage() *outage.Error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n := range t.waiting {
-		if out := n.Out(); out != nil {
+		if out := n.Outage(); out != nil {
 			return out
 		}
 	}
 	return nil
 }
 
-// sign notes that a node said something that is no reply to a call.
-func (c *Coalescer) sign(name string) {
-	if n, found := c.nodes.Load(name); found {
-		n.(*node).Sign()
-	}
-}
-
-// look answers those who wait for nodes that are out, and makes way for others where a
-// call is late. The watch calls it at every tick.
-func (c *Coalescer) look(heard bool) {
-	c.nodes.Range(func(_, v any) bool {
-		n := v.(*node)
-		if n.several {
-			for _, b := range n.tell(func(b *batch) *outage.Error { return b.trace.out() }) {
-				c.letGo(n, b)
+// tick answers the callers of unreachable nodes, and frees the lanes of late calls. The
+// watch calls it at every tick.
+func (c *Coalescer) tick(responsive bool) {
+	c.each(func(n *node) {
+		var out *outage.Error
+		if n.Node != nil {
+			out = n.Outage()
+		}
+		if out != nil {
+			for i := range n.lanes {
+				n.lanes[i].dismiss(out)
 			}
-		} else if out := n.Out(); out != nil {
-			n.tell(func(*batch) *outage.Error { return out })
-			n.dismiss(out)
 			if c.keeper != nil {
 				c.keeper.Interrupt()
 			}
 		}
-		if heard {
-			c.makeWay(n)
+		for _, b := range n.judge(out, responsive, int((c.Late+outage.Tick-1)/outage.Tick)) {
+			c.free(b)
 		}
-		return true
 	})
 }
 
-// tell answers the callers of batches in flight for which there is an outage, and
-// returns these batches.
-func (n *node) tell(of func(*batch) *outage.Error) []*batch {
+// judge answers the callers of calls in flight that an outage concerns, counts as late
+// the calls that last for longer than so many ticks, as far as there may be more, and
+// returns the batches that no longer keep their lanes. During an outage no call is late:
+// its lane is kept until the outage is over, unless what comes next goes to other nodes.
+func (n *node) judge(out *outage.Error, responsive bool, ticks int) (free []*batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var told []*batch
 	for b := range n.inFlight {
-		if out := of(b); out != nil {
-			b.release(out)
-			told = append(told, b)
+		if b.trace != nil {
+			out = b.trace.outage()
+		}
+		switch {
+		case out != nil:
+			b.answer(out)
+			b.ticks = 0
+			n.setLate(b, false)
+			if b.trace != nil {
+				free = append(free, b)
+			}
+		case responsive && !b.late:
+			if b.ticks++; b.ticks > ticks && n.late < maxLate {
+				n.setLate(b, true)
+				free = append(free, b)
+			}
 		}
 	}
-	return told
+	return free
 }
 
-// letGo frees the lane of a batch whose callers are answered: what comes behind it goes
-// to nodes that are not out. It does not count as late any more.
-func (c *Coalescer) letGo(n *node, b *batch) {
-	n.uncount(b)
-	for i := range n.lanes {
-		c.giveUp(&n.lanes[i], b)
+func (n *node) setLate(b *batch, late bool) {
+	if b.late == late {
+		return
 	}
-}
-
-// dismiss answers the callers of batches that have not left. Those that have do not count
-// as late.
-func (n *node) dismiss(out *outage.Error) {
-	for i := range n.lanes {
-		l := &n.lanes[i]
-		for _, b := range l.clear() {
-			b.release(out)
-		}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.late = 0
-	for b := range n.inFlight {
-		b.late = false
-	}
-}
-
-// makeWay frees the lanes whose calls are late, for as many calls as may be.
-func (c *Coalescer) makeWay(n *node) {
-	ticks := int((c.Late + outage.Tick - 1) / outage.Tick)
-	for i := range n.lanes {
-		l := &n.lanes[i]
-		b := l.overdue(ticks)
-		if b == nil || !n.count(b) {
-			continue
-		}
-		freed, start := l.free(b)
-		if !freed {
-			n.uncount(b)
-		}
-		if start {
-			c.start(l)
-		}
-	}
-}
-
-// count counts one more late call, unless there are too many, or the reply has come.
-func (n *node) count(b *batch) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, out := n.inFlight[b]; !out || n.late >= maxLate {
-		return false
-	}
-	n.late++
-	b.late = true
-	return true
-}
-
-// uncount takes a late call out of the count.
-func (n *node) uncount(b *batch) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if b.late {
+	if b.late = late; late {
+		n.late++
+	} else {
 		n.late--
-		b.late = false
 	}
 }

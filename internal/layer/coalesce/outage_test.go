@@ -62,7 +62,7 @@ func (h *hanging) Probe(ctx context.Context, node string) error {
 
 func (h *hanging) Take(ctx context.Context, acts []*weir.Act) {
 	h.calls.Add(1)
-	trace := outage.Of(ctx)
+	trace := outage.TraceOf(ctx)
 	for _, a := range acts {
 		for _, node := range h.Nodes(a) {
 			if trace != nil {
@@ -164,7 +164,7 @@ func TestOutage(t *testing.T) {
 	if !errors.Is(later.Err, weir.ErrNotApplied) || !errors.Is(both.Err, weir.ErrNotApplied) || other.Err != nil || !other.Allowed() {
 		t.Errorf("later: %v; of another node: %v; of both: %v", later.Err, other.Err, both.Err)
 	}
-	if c.Reachable(later) || !c.Reachable(other) || c.Reachable(both) || c.Stats().Out != 1 {
+	if c.Reachable(later) || !c.Reachable(other) || c.Reachable(both) || c.Stats().Unreachable != 1 {
 		t.Errorf("%+v", c.Stats())
 	}
 	var late weir.Pending
@@ -181,7 +181,7 @@ func TestOutage(t *testing.T) {
 	if a := <-landed; !a.Allowed() {
 		t.Error("it is not told again")
 	}
-	eventually(t, "back", func() bool { return c.Stats().Out == 0 })
+	eventually(t, "back", func() bool { return c.Stats().Unreachable == 0 })
 	if again := act("bad:k", 1); true {
 		if c.Take(t.Context(), []*weir.Act{again}); again.Err != nil || again.Decisions[0].Remaining != perDay.Capacity()-2 {
 			t.Errorf("afterwards: %+v, %v", again.Decisions, again.Err)
@@ -421,7 +421,7 @@ func (s *connecting) Take(ctx context.Context, acts []*weir.Act) {
 func TestInterruptedCalls(t *testing.T) {
 	t.Parallel()
 	s := &connecting{Taker: memstore.New(memstore.Options{})}
-	c := coalesce.Wrap(s, coalesce.Options{Hears: func() bool { return true }})
+	c := coalesce.Wrap(s, coalesce.Options{Responsive: func() bool { return true }})
 	t.Cleanup(func() {
 		if err := c.Stop(context.Background()); err != nil {
 			t.Error(err)

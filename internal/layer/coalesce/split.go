@@ -20,9 +20,9 @@ func (c *Coalescer) sameLane(l *lane, acts []*weir.Act) bool {
 	return true
 }
 
-// shared returns the lane for acts that leave in one batch although their lanes
-// differ: because they have keys in common and have to be decided in their order, or
-// are too many to tell. It returns nil if they need not.
+// shared returns the lane for acts that have to be in one batch although their lanes
+// differ: they have keys in common, so that their order counts, or are too many to
+// compare. It returns nil if each can use its own lane.
 func (c *Coalescer) shared(acts []*weir.Act) *lane {
 	charges, n := 0, c.lane(acts[0]).node
 	for _, a := range acts {
@@ -63,10 +63,10 @@ func meet(a, b *weir.Act) bool {
 	return false
 }
 
-// split decides acts of several lanes: all leave as soon as their lanes let them,
-// and the call returns when all are decided.
+// split decides acts of several lanes. Each lane sends its acts as soon as it can, and
+// split returns when all are decided.
 func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
-	var tickets []ticket
+	var tickets []*ticket
 	for len(acts) > 0 {
 		l := c.lane(acts[0])
 		var same, others []*weir.Act
@@ -77,12 +77,12 @@ func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
 				others = append(others, a)
 			}
 		}
-		if t := c.board(ctx, l, same, false); t.batch != nil {
+		if t := c.ticket(ctx, l, same); t.board() {
 			tickets = append(tickets, t)
 		}
 		acts = others
 	}
-	for i := range tickets {
-		tickets[i].await(ctx)
+	for _, t := range tickets {
+		t.await()
 	}
 }

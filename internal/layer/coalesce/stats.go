@@ -13,12 +13,12 @@ type Stats struct {
 	Batches, Acts int64
 	// Largest is how many acts the largest of them carried.
 	Largest int64
-	// Waiting is how many acts wait to leave.
+	// Waiting is how many acts wait to be sent.
 	Waiting int64
-	// Withdrawn is how many acts were taken back before they left, because
-	// their callers had given up: nothing was charged.
+	// Withdrawn is how many acts were not sent, because their callers had left or
+	// their node had become unreachable: nothing was charged.
 	Withdrawn int64
-	// Abandoned is how many acts had left when their callers gave up.
+	// Abandoned is how many acts were in flight when their callers left.
 	Abandoned int64
 	// Rejected is how many acts were answered with [ErrFull].
 	Rejected int64
@@ -26,48 +26,38 @@ type Stats struct {
 	Late int64
 	// InFlight is how many calls of the store have not returned.
 	InFlight int64
-	// Outages is how often a node went out; Out how many nodes are out now.
-	Outages, Out int64
+	// Outages is how many outages of nodes have begun, Unreachable how many nodes are
+	// unreachable now.
+	Outages, Unreachable int64
 }
 
 // Stats returns the counts of all lanes.
 func (c *Coalescer) Stats() Stats {
-	sum := Stats{Late: c.late.Load(), InFlight: c.out.Load(), Outages: c.watch.Begun(), Out: int64(len(c.Outages()))}
-	for l := range c.lanes {
-		s := l.snapshot()
-		sum.Batches += s.Batches
-		sum.Acts += s.Acts
-		sum.Largest = max(sum.Largest, s.Largest)
-		sum.Waiting += s.Waiting
-		sum.Withdrawn += s.Withdrawn
-		sum.Abandoned += s.Abandoned
-		sum.Rejected += s.Rejected
-	}
+	sum := Stats{Late: c.late.Load(), Outages: c.watch.Outages(), Unreachable: int64(len(c.Outages()))}
+	c.each(func(n *node) {
+		n.mu.Lock()
+		sum.InFlight += int64(len(n.inFlight))
+		n.mu.Unlock()
+		for i := range n.lanes {
+			s := n.lanes[i].snapshot()
+			sum.Batches += s.Batches
+			sum.Acts += s.Acts
+			sum.Largest = max(sum.Largest, s.Largest)
+			sum.Waiting += s.Waiting
+			sum.Withdrawn += s.Withdrawn
+			sum.Abandoned += s.Abandoned
+			sum.Rejected += s.Rejected
+		}
+	})
 	return sum
 }
 
-// lanes calls yield for every lane.
-func (c *Coalescer) lanes(yield func(*lane) bool) {
-	c.nodes.Range(func(_, v any) bool {
-		n := v.(*node)
-		for i := range n.lanes {
-			if !yield(&n.lanes[i]) {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// InFlight is how many units of a key the store is being asked for, under an algorithm,
-// by callers that still wait for its reply. It looks at every act that is in flight, so
-// it is for the rare moment in which a decision has to be made without the store.
+// InFlight returns how many units of a key, under an algorithm, callers ask for that still
+// wait for the store's reply. It looks at every act in flight, so it is for the rare
+// decision that has to be made without the store.
 func (c *Coalescer) InFlight(key string, algorithm weir.Algorithm) int64 {
 	units := int64(0)
-	c.nodes.Range(func(_, v any) bool {
-		units += v.(*node).units(key, algorithm)
-		return true
-	})
+	c.each(func(n *node) { units += n.units(key, algorithm) })
 	return units
 }
 
@@ -85,12 +75,12 @@ func (n *node) units(key string, algorithm weir.Algorithm) int64 {
 func (b *batch) units(key string, algorithm weir.Algorithm) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.answered {
+	if b.returned || b.outage != nil {
 		return 0
 	}
 	units := int64(0)
 	for _, a := range b.acts {
-		if a.Kind != weir.KindTake || slices.Contains(b.gone, a) {
+		if a.Kind != weir.KindTake || slices.Contains(b.abandoned, a) {
 			continue
 		}
 		for i := range a.Charges {
@@ -117,7 +107,7 @@ func (s *Stats) count(acts int) {
 	s.Largest = max(s.Largest, int64(acts))
 }
 
-func (l *lane) abandon(acts int) {
+func (l *lane) abandoned(acts int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Abandoned += int64(acts)

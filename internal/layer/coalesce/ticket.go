@@ -11,86 +11,87 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
-// A ticket is a call's place in a batch.
+// A ticket is a caller's place in a batch.
 type ticket struct {
 	coalescer *Coalescer
 	ctx       context.Context
 	lane      *lane
-	batch     *batch // nil if there is no place
+	batch     *batch
 	acts      []*weir.Act
-	// own is what the batch works on: the caller may leave before it is back.
-	own    *copies
-	counts bool // among the batch's callers
+	own       *copies // the batch's, because the caller may leave first
+	sole      bool    // the caller waits for this batch and for nothing else
 }
 
-// board takes a place for the acts in a lane's next batch. Acts for which there
-// is none are answered. Only a caller that waits for nothing else may count among
-// those for whom the batch after it waits.
-func (c *Coalescer) board(ctx context.Context, l *lane, acts []*weir.Act, counts bool) ticket {
-	t := ticket{coalescer: c, ctx: ctx, lane: l, acts: acts, own: copyOf(acts), counts: counts}
-	b, start, err := l.join(&t)
+func (c *Coalescer) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
+	return &ticket{coalescer: c, ctx: ctx, lane: l, acts: acts, own: copyOf(acts)}
+}
+
+// board puts the acts into the lane's next batch, and reports whether it has room. Acts
+// for which it has none are answered.
+func (t *ticket) board() bool {
+	idle, err := t.lane.join(t)
 	if err != nil {
 		t.own.free()
-		for _, a := range acts {
+		for _, a := range t.acts {
 			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
 		}
-		return t
+		return false
 	}
-	t.batch = b
-	if start {
-		c.start(l)
+	if idle {
+		t.coalescer.start(t.lane)
 	}
-	return t
+	return true
 }
 
-// await returns when the batch is answered, or ctx ends.
-func (t *ticket) await(ctx context.Context) {
-	if t.counts {
-		defer t.batch.callers.Done()
+// await waits until the batch is answered or the caller's context ends, and answers the
+// caller's acts.
+func (t *ticket) await() {
+	b := t.batch
+	if t.sole {
+		defer b.callers.Done()
 	}
 	select {
-	case <-t.batch.wake:
-	case <-ctx.Done():
-		if !t.lastLook(ctx) {
-			t.giveUp(ctx.Err())
+	case <-b.answered:
+	case <-t.ctx.Done():
+		if !b.isAnswered() && !t.lastLook() {
+			if t.lane.withdraw(t) {
+				t.own.free()
+				fail(t.acts, weir.ErrNotApplied, t.ctx.Err())
+			} else {
+				t.leave(t.ctx.Err())
+			}
 			return
 		}
 	}
-	t.wake()
+	switch {
+	case b.outage == nil:
+		t.collect()
+	case b.dismissed:
+		t.own.free()
+		fail(t.acts, weir.ErrNotApplied, b.outage)
+	default:
+		t.leave(b.outage)
+	}
 }
 
-// lastLook reports whether the batch is answered after all: a patience of our own is
-// measured in time in which this process was able to hear, so that replies which came
+// lastLook reports whether the batch is answered after all: a timeout of our own is
+// measured in time in which this process was responsive, so that replies which came
 // while it was frozen are read first.
-func (t *ticket) lastLook(ctx context.Context) bool {
-	if !deadline.Ours(ctx) {
+func (t *ticket) lastLook() bool {
+	if !deadline.Ours(t.ctx) {
 		return false
 	}
 	select {
-	case <-t.batch.wake:
-	case <-t.coalescer.watch.Heard():
+	case <-t.batch.answered:
+	case <-t.coalescer.watch.WholeTick():
 	}
-	return t.batch.isBack()
+	return t.batch.isAnswered()
 }
 
-// wake takes home what the batch was answered with.
-func (t *ticket) wake() {
-	b := t.batch
-	switch {
-	case b.out == nil:
-		t.collect()
-	case b.unsent:
-		t.own.free()
-		fail(t.acts, weir.ErrNotApplied, b.out)
-	default:
-		t.leave(b.out)
-	}
-}
-
-// collect takes the answers home.
+// collect copies the answers to the caller's acts.
 func (t *ticket) collect() {
 	t.own.answer(t.acts)
-	if out := t.batch.outage(); out != nil {
+	if out := t.batch.outageOf(); out != nil {
 		for _, a := range t.acts {
 			if errors.Is(a.Err, weir.ErrNotApplied) {
 				a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
@@ -103,24 +104,10 @@ func (t *ticket) collect() {
 	t.own.free()
 }
 
-// giveUp takes the acts out of the batch, or lets it go on without their caller.
-func (t *ticket) giveUp(err error) {
-	if t.lane.withdraw(t) {
-		t.own.free()
-		fail(t.acts, weir.ErrNotApplied, err)
-		return
-	}
-	select {
-	case <-t.batch.wake:
-		t.wake()
-	default:
-		t.leave(err)
-	}
-}
-
-// leave lets the batch go on without its caller: the copies are the batch's.
+// leave answers the caller without the reply, unless that has just come. The batch goes
+// on with the copies.
 func (t *ticket) leave(cause error) {
-	t.lane.abandon(len(t.acts))
+	t.lane.abandoned(len(t.acts))
 	if !t.batch.abandon(t.own.acts) {
 		t.collect()
 		return
@@ -149,7 +136,7 @@ func (p *pending) Unwrap() []error { return []error{weir.ErrAmbiguous, p.cause} 
 // Then implements [weir.Pending].
 func (p *pending) Then(f func(*weir.Act)) { p.batch.then(func() { f(p.act) }) }
 
-// copies are acts in memory of our own.
+// copies are copies of a caller's acts.
 type copies struct {
 	acts      []*weir.Act
 	own       []weir.Act
@@ -189,7 +176,7 @@ func (c *copies) add(a *weir.Act) {
 	c.acts = append(c.acts, own)
 }
 
-// answer hands the answers over.
+// answer copies the answers to acts.
 func (c *copies) answer(acts []*weir.Act) {
 	for i, a := range acts {
 		a.Err = c.own[i].Err
@@ -197,7 +184,7 @@ func (c *copies) answer(acts []*weir.Act) {
 	}
 }
 
-// free keeps the memory for later, without what it refers to.
+// free keeps the memory for later copies.
 func (c *copies) free() {
 	if cap(c.charges) > maxPooled {
 		return

@@ -69,15 +69,15 @@ var unsettledSource = mutation{
 }
 
 // wallClockPatience does not look for replies that came while nothing could be heard.
-var wallClockPatience = change{"internal/layer/coalesce/ticket.go", "if !t.lastLook(ctx) {", "if !t.lastLook(ctx) || true {"}
+var wallClockPatience = change{"internal/layer/coalesce/ticket.go", "!t.lastLook() {", "(!t.lastLook() || true) {"}
 
 // wallClockSource counts the time between two ticks, however long that was.
 var wallClockSource = mutation{
 	{"internal/outage/outage.go", "func (w *Watch) run() {", "var last time.Time\n\nfunc (w *Watch) run() {\n\tlast = time.Now()"},
-	{"internal/outage/outage.go", "		heard := w.hears()", `		heard := w.hears()
+	{"internal/outage/outage.go", "		responsive := w.responsive()", `		responsive := w.responsive()
 		if time.Since(last) > w.Silence {
 			for _, n := range w.Nodes() {
-				n.gone(ErrSilent)
+				n.begin(ErrSilent)
 			}
 		}
 		last = time.Now()`},

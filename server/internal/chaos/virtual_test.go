@@ -103,7 +103,7 @@ func (v *virtual) live(t *testing.T) {
 	ctx, enough := context.WithCancel(context.Background())
 	var living sync.WaitGroup
 	for range instances {
-		v.all = append(v.all, fallback.Wrap(coalesce.Wrap(taker(v.take), coalesce.Options{Hears: func() bool { return true }}), fallback.Options{
+		v.all = append(v.all, fallback.Wrap(coalesce.Wrap(taker(v.take), coalesce.Options{Responsive: func() bool { return true }}), fallback.Options{
 			Instances: func() int { return instances },
 		}))
 	}

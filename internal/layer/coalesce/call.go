@@ -1,0 +1,115 @@
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+)
+
+// takeDirectly calls the store on the caller's goroutine, if the lane is idle, and reports
+// whether it did. Waking another goroutine for the call, and being woken by it, costs half
+// as much again as a round trip to a near server.
+func (c *Coalescer) takeDirectly(t *ticket) bool {
+	if !t.lane.claim(t) {
+		return false
+	}
+	within := t.ctx
+	if _, bounded := within.Deadline(); !bounded {
+		within = c.ends.Context(within)
+	}
+	defer t.await() // also if the store ends this goroutine
+	c.call(within, t.batch)
+	return true
+}
+
+// free takes the lane from a batch and has the batches that wait sent.
+func (c *Coalescer) free(b *batch) {
+	if b.lane.free(b) {
+		c.start(b.lane)
+	}
+}
+
+func (c *Coalescer) start(l *lane) {
+	c.work.Add(1)
+	go c.run(l)
+}
+
+// run sends the batches of a lane, until none waits or a batch has lost the lane.
+func (c *Coalescer) run(l *lane) {
+	defer c.work.Add(-1)
+	for b := l.next(); b != nil; b = l.next() {
+		c.call(c.ends.Context(b.values()), b)
+		if b.pending || !l.keeps(b) {
+			return
+		}
+		if !l.full() {
+			// The callers just answered run first, so that what they ask next is in the
+			// next batch instead of behind it.
+			b.callers.Wait()
+		}
+	}
+}
+
+// call calls the store with a batch and answers its callers, however the call ends. If
+// the call ends before the reply comes, the batch keeps its lane until the reply comes or
+// the batch is late, so that later ones do not overtake it.
+func (c *Coalescer) call(ctx context.Context, b *batch) {
+	c.work.Add(1)
+	returned := false
+	defer func() {
+		panicked := recover()
+		if !returned {
+			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
+		}
+		expired := ctx.Err() != nil
+		replies := pendingOf(b.acts)
+		if b.pending = returned && len(replies) > 0; !b.pending {
+			b.expired = expired
+			c.finish(b, panicked)
+			if b.direct || !returned {
+				c.free(b)
+			}
+			return
+		}
+		var missing atomic.Int64
+		missing.Store(int64(len(replies)))
+		for _, p := range replies {
+			p.Then(func(*weir.Act) {
+				if missing.Add(-1) == 0 {
+					c.finish(b, nil)
+					c.free(b)
+				}
+			})
+		}
+	}()
+	c.next.Take(c.send(ctx, b), b.acts)
+	returned = true
+}
+
+// pendingOf returns the late replies to acts. They may have left in several calls, whose
+// replies come by themselves.
+func pendingOf(acts []*weir.Act) []weir.Pending {
+	var all []weir.Pending
+	for _, a := range acts {
+		var late weir.Pending
+		if a.Err != nil && errors.As(a.Err, &late) {
+			all = append(all, late)
+		}
+	}
+	return all
+}
+
+// finish ends a call whose reply has come or never will.
+func (c *Coalescer) finish(b *batch, panicked any) {
+	defer c.work.Add(-1)
+	b.lane.node.received(b)
+	late, onReturn := b.complete(panicked)
+	if late || len(onReturn) > 0 {
+		c.late.Add(1)
+	}
+	for _, f := range onReturn {
+		f()
+	}
+}
