@@ -183,7 +183,8 @@ func (o *Options) Settings() []Setting {
 				checked(func() error { return check("store-timeout", o.Fallback.StoreTimeout, notNegative) }),
 			parsed("store-silence", "duration", &o.Fallback.StoreSilence, DefaultStoreSilence.String(), positiveDuration,
 				"Treat a Redis that sends no reply for this long as unreachable: on_store_failure then\n"+
-					"answers its calls.").
+					"answers its calls. One whose last replies were slow may be silent for three times as\n"+
+					"long as they took, and at most for five times this duration.").
 				checked(func() error { return check("store-silence", o.Fallback.StoreSilence, notNegative) }),
 			setting("on-store-failure", &o.Fallback.OnStoreFailure, config.FailError.String(),
 				"Answer so for rules without algorithm while Redis is unreachable: "+config.StoreFailureNames()+".",
