@@ -46,8 +46,8 @@ func (i *instances) alive(id string) {
 	i.count.Store(int64(len(i.seen)))
 }
 
-// gone drops an instance that has stopped.
-func (i *instances) gone(id string) {
+// stopped drops an instance that has stopped.
+func (i *instances) stopped(id string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.seen, id)

@@ -21,9 +21,9 @@ import (
 const (
 	// keep is how much longer the keys in Redis live than the overrides in them.
 	keep = 24 * time.Hour
-	// lookPause is the least time between two looks at Redis: messages must not be able to
-	// make every instance look without end.
-	lookPause = 50 * time.Millisecond
+	// readPause is the least time between two reads of Redis: messages must not be able to
+	// make every instance read without end.
+	readPause = 50 * time.Millisecond
 )
 
 //go:embed override.lua
@@ -41,8 +41,8 @@ type overrides struct {
 	keys         []string
 	maxOverrides int
 	poll         time.Duration
-	wake         chan struct{} // asks follow to look at Redis
-	changed      chan struct{} // asks the group to tell the others to look
+	wake         chan struct{} // asks follow to read Redis
+	changed      chan struct{} // asks the group to notify the others
 
 	mu      sync.Mutex // guards what follows; never held while waiting
 	pending map[string]override.Change
@@ -66,8 +66,8 @@ func newOverrides(o Options, layer *override.Taker) *overrides {
 	}
 }
 
-// refreshSoon makes the follower look at Redis. It does nothing on a nil receiver.
-func (s *overrides) refreshSoon() {
+// readSoon makes the follower read Redis. It does nothing on a nil receiver.
+func (s *overrides) readSoon() {
 	if s != nil {
 		signal(s.wake)
 	}
@@ -135,7 +135,7 @@ func (s *overrides) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(lookPause):
+		case <-time.After(readPause):
 		}
 		select {
 		case <-ctx.Done():
@@ -207,7 +207,7 @@ func (s *overrides) adopt(ctx context.Context) error {
 	case s.replace(fields, before):
 		s.known = fields["version"]
 	default:
-		s.refreshSoon()
+		s.readSoon()
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (s *overrides) restore(fields map[string]string) {
 	s.generation = ""
 	s.mu.Unlock()
 	s.known = ""
-	s.refreshSoon()
+	s.readSoon()
 }
 
 // generationOf returns the part of a version that stays the same until Redis loses all

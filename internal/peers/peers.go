@@ -30,7 +30,7 @@ const DefaultPrefix = "weir:"
 const (
 	defaultTimeout = time.Second
 	heartbeat      = 2 * time.Second // between two messages that say that this instance is alive
-	poll           = 5 * time.Second // between two looks at the overrides in Redis
+	poll           = 5 * time.Second // between two reads of the overrides in Redis
 )
 
 // The first byte of a message is its kind; the payload follows.
@@ -192,22 +192,22 @@ func (g *Group) receive(message []byte) {
 	case kindAlive:
 		g.instances.alive(string(payload))
 	case kindStopped:
-		g.instances.gone(string(payload))
+		g.instances.stopped(string(payload))
 	case kindForget:
 		g.denials.forget(payload)
 	case kindOverrides:
-		g.overrides.refreshSoon()
+		g.overrides.readSoon()
 	default:
 		// A newer version may have meant any of them.
 		g.denials.flushSeldom()
-		g.overrides.refreshSoon()
+		g.overrides.readSoon()
 	}
 }
 
 // joined is called when messages begin to arrive: earlier ones may have been missed.
 func (g *Group) joined() {
 	g.denials.flush()
-	g.overrides.refreshSoon()
+	g.overrides.readSoon()
 }
 
 // Announce shares a change of this instance's overrides with the others. On an error it is
