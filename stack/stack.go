@@ -54,10 +54,10 @@ type Options struct {
 // with New.
 type Stack struct {
 	top       weir.Taker
-	override  *override.Taker
-	distinct  *keylimit.Taker
-	lease     *lease.Leaser
-	denyCache *denycache.Cache
+	override  *override.Layer
+	distinct  *keylimit.Layer
+	lease     *lease.Layer
+	denyCache *denycache.Layer
 	fallback  *fallback.Layer
 	coalesce  *coalesce.Coalescer
 }
@@ -169,18 +169,18 @@ func (s *Stack) Outages() []error {
 func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
 
 // Override is where single keys are given other limits.
-func (s *Stack) Override() *override.Taker { return s.override }
+func (s *Stack) Override() *override.Layer { return s.override }
 
 // Distinct is what bounds how many keys limits have, to be asked for its counts; nil
 // if nothing does.
-func (s *Stack) Distinct() *keylimit.Taker { return s.distinct }
+func (s *Stack) Distinct() *keylimit.Layer { return s.distinct }
 
 // Lease is what spends shares, to be asked for its counts; nil if there is none.
-func (s *Stack) Lease() *lease.Leaser { return s.lease }
+func (s *Stack) Lease() *lease.Layer { return s.lease }
 
 // DenyCache is what remembers refusals, to be told what to forget; nil if there is
 // none.
-func (s *Stack) DenyCache() *denycache.Cache { return s.denyCache }
+func (s *Stack) DenyCache() *denycache.Layer { return s.denyCache }
 
 // Coalesce is what has calls leave together, to be asked for its counts; nil if
 // each call goes by itself.

@@ -19,7 +19,7 @@ const (
 
 // denials keeps deny caches from refusing a key that was given units back elsewhere.
 type denials struct {
-	cache   *denycache.Cache // nil if this instance has none
+	cache   *denycache.Layer // nil if this instance has none
 	queue   chan []string
 	flushed atomic.Int64 // when an unknown message last emptied the cache, in Unix nanoseconds
 }

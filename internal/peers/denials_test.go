@@ -17,7 +17,7 @@ import (
 
 // A cached is a deny cache on a Redis in a group.
 type cached struct {
-	cache  *denycache.Cache
+	cache  *denycache.Layer
 	client *redis.Client
 }
 

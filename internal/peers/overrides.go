@@ -37,7 +37,7 @@ var overrideScript = redis.NewScript(overrideText)
 // key, the last one to reach Redis wins.
 type overrides struct {
 	Options
-	layer        *override.Taker
+	layer        *override.Layer
 	keys         []string
 	maxOverrides int
 	poll         time.Duration
@@ -55,7 +55,7 @@ type overrides struct {
 	quiet bool   // a failure was logged; the follower's own
 }
 
-func newOverrides(o Options, layer *override.Taker) *overrides {
+func newOverrides(o Options, layer *override.Layer) *overrides {
 	return &overrides{
 		Options: o, layer: layer, maxOverrides: override.DefaultMax, poll: poll,
 		// Both keys are in one hash slot, which no limit's key has by its own choice.

@@ -21,7 +21,7 @@ const seldom = time.Hour
 
 // An instance is one of several that share a Redis.
 type instance struct {
-	*override.Taker
+	*override.Layer
 	group  *Group
 	client redis.UniversalClient
 }

@@ -94,7 +94,7 @@ func New(o Options) (*Group, error) {
 
 // Follow makes the other instances' messages act on this one's overrides and deny cache;
 // either may be nil. Call it before Start.
-func (g *Group) Follow(layer *override.Taker, cache *denycache.Cache) {
+func (g *Group) Follow(layer *override.Layer, cache *denycache.Layer) {
 	g.denials.cache = cache
 	if layer != nil {
 		g.overrides = newOverrides(g.Options, layer)

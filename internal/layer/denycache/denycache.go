@@ -1,6 +1,5 @@
-// Package denycache remembers refusals. A refusal says how long nothing of its
-// cost will fit; until then the same question is refused here, and costs the
-// store nothing. It wraps any [weir.Taker].
+// Package denycache remembers refusals. A refusal says how long nothing of its cost will
+// fit; until then the same take is refused from memory, and costs the store nothing.
 package denycache
 
 import (
@@ -10,57 +9,51 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// What the fields of [Options] are if they are zero.
+// Defaults of the fields of [Options] that are zero.
 const (
-	// DefaultEntries is how many refusals are remembered.
 	DefaultEntries = 1 << 16
-	// DefaultMaxAge is how long one is believed.
-	DefaultMaxAge = time.Second
+	DefaultMaxAge  = time.Second
 )
 
-// maxKeyBytes is the length of the longest key that is remembered, so that a
-// number of entries is a bound of memory.
-const maxKeyBytes = 1 << 10
+const (
+	// maxKeyBytes is the length of the longest key that is remembered, so that the number
+	// of entries bounds the memory.
+	maxKeyBytes = 1 << 10
+	maxEntries  = 1 << 26
+)
 
-const maxEntries = 1 << 26
-
-// Options are the settings of a [Cache]. The zero value is a good one.
+// Options configure a [Layer]. The zero value is good.
 type Options struct {
-	// Entries bounds how many refusals are remembered; it is rounded up to a
-	// power of two. One takes about 200 bytes and its key, at most 1 KiB. Zero:
-	// [DefaultEntries]; at most 2²⁶.
+	// Entries bounds the refusals remembered, rounded up to a power of two, at most 2²⁶.
+	// One takes about 200 bytes and its key, at most 1 KiB. Zero: [DefaultEntries].
 	Entries int
-	// MaxAge is how long a refusal is believed before the store is asked again,
-	// and so how long another process's refund or reset may go unnoticed where
-	// nobody calls Forget. Zero: [DefaultMaxAge].
+	// MaxAge is how long a refusal is believed before the store is asked again, and so how
+	// long another process's refund or reset may go unnoticed unless Forget is called.
+	// Zero: [DefaultMaxAge].
 	MaxAge time.Duration
-	// Returned, if not nil, is called with the keys that a refund, a settling, a
-	// release or a reset has given units back to, for the caches of other
-	// processes to Forget them. It is called by the caller of Take, after the
-	// store has answered, and must not wait.
+	// Returned is called with the keys that a refund, settle, release or reset has returned
+	// units to, so that the caches of other processes can Forget them. The goroutine that
+	// called Take calls it, after the store has answered; it must not wait. Nil: not called.
 	Returned func(keys []string)
-	// Now is the clock by which refusals end. Nil: the machine's, whose steps do
-	// not count.
+	// Now is the clock by which refusals end. Nil: the monotonic clock.
 	Now func() time.Time
 }
 
-// A Cache is a [weir.Taker] that asks another one, except for takes that it knows
-// would be refused. It is safe for concurrent use and starts nothing. Create it
-// with Wrap.
+// A Layer asks the next Taker, except for takes that it knows would be refused. It is safe
+// for concurrent use and starts nothing. Create it with Wrap.
 //
-// What it refuses, the store would refuse: without a charge, with the source
-// [weir.SourceDenyCache], and with the RetryAfter and ResetAfter that the store
-// would tell, as far as this process knows: where charges of a smaller cost are
-// granted to other processes meanwhile, the wait has become longer. Remaining is
-// what there was when the store refused; where the cost is above one it may have
-// grown since. Where a larger cost than the refused one is asked of gcra or
-// leaky_bucket, RetryAfter may be one unit of the limit's resolution too long.
-// The other charges of the act are [weir.NotEvaluated].
+// It refuses only what the store would refuse: without a charge, with the source
+// [weir.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
+// process knows them: if charges of a smaller cost were granted to other processes since,
+// the wait has become longer. Remaining is what there was when the store refused; if the
+// cost is above one, it may have grown since. If the cost is larger than the one refused,
+// under gcra or leaky_bucket, RetryAfter may be one unit of the limit's resolution too
+// long. The other charges of the act are [weir.NotEvaluated].
 //
-// Acts with an id, a hold or a MaxWait and looks go to the store, as do
-// concurrency limits, whose places come back at any time, and those of
-// ChargeRefused but fixed_window.
-type Cache struct {
+// Acts with an ID, a hold or a MaxWait and peeks go to the store, as do concurrency limits,
+// whose slots may be released at any time, and limits with ChargeRefused except fixed
+// windows.
+type Layer struct {
 	next     weir.Taker
 	table    table
 	maxAge   int64 // ns
@@ -69,62 +62,65 @@ type Cache struct {
 	counters counters
 }
 
-// Wrap returns a Cache that asks next.
-func Wrap(next weir.Taker, o Options) *Cache {
+// Wrap returns a Layer that asks next.
+func Wrap(next weir.Taker, o Options) *Layer {
 	if o.Entries <= 0 {
 		o.Entries = DefaultEntries
 	}
 	if o.MaxAge <= 0 {
 		o.MaxAge = DefaultMaxAge
 	}
-	c := &Cache{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
+	l := &Layer{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
 	if o.Now != nil {
-		c.now = func() int64 { return o.Now().UnixNano() }
+		l.now = func() int64 { return o.Now().UnixNano() }
 	}
-	return c
+	return l
 }
 
-// monotonic begins above zero, the instant at which nothing was forgotten yet.
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
+
+// monotonic returns a clock that begins above zero, when nothing was forgotten yet.
 func monotonic() func() int64 {
 	start := time.Now()
 	return func() int64 { return time.Since(start).Nanoseconds() + 1 }
 }
 
-// Take refuses what it knows to be refused and asks the wrapped Taker for the
+// Take refuses the acts that it knows would be refused and asks the next Taker for the
 // rest, in one call.
-func (c *Cache) Take(ctx context.Context, acts []*weir.Act) {
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	if !plain(acts) {
-		c.next.Take(ctx, acts)
-		c.forgetChanged(acts)
+		l.next.Take(ctx, acts)
+		l.forgetChanged(acts)
 		return
 	}
-	before := c.now()
-	left := c.refuse(acts, before)
+	before := l.now()
+	left := l.refuse(acts, before)
 	if len(left) == 0 {
 		return
 	}
-	c.next.Take(ctx, left)
+	l.next.Take(ctx, left)
 	for _, a := range left {
 		if a.Allowed() {
-			c.prolonged(a)
+			l.dropGranted(a)
 		} else if a.Err == nil {
-			c.learn(a, before)
+			l.learn(a, before)
 		}
 	}
 }
 
-// prolonged ends the refusals of the keys that an act was granted units of: they
-// last longer now than they said.
-func (c *Cache) prolonged(a *weir.Act) {
+// dropGranted drops the refusals of keys that an act was granted units of: their waits are
+// longer now.
+func (l *Layer) dropGranted(a *weir.Act) {
 	for i := range a.Charges {
 		if a.Decisions[i].Granted > 0 {
-			c.table.drop(a.Charges[i].Key)
+			l.table.drop(a.Charges[i].Key)
 		}
 	}
 }
 
-// plain reports whether all acts are takes of which a refusal can be told in
-// advance. If any is not, what comes after it must not be answered before it.
+// plain reports whether all acts are takes whose refusal can be known in advance. If any is
+// not, the acts after it must not be decided before it.
 func plain(acts []*weir.Act) bool {
 	for _, a := range acts {
 		if a.Kind != weir.KindTake || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
@@ -134,12 +130,11 @@ func plain(acts []*weir.Act) bool {
 	return true
 }
 
-// refuse answers the acts that are known to be refused and returns the others.
-// Those before a refused one can only take, so that it would be refused after
-// them as well.
-func (c *Cache) refuse(acts []*weir.Act, now int64) []*weir.Act {
+// refuse refuses the acts that are known to be refused and returns the others. The acts
+// before a refused one can only take, so it would be refused after them as well.
+func (l *Layer) refuse(acts []*weir.Act, now int64) []*weir.Act {
 	if len(acts) == 1 {
-		if c.refused(acts[0], now) {
+		if l.refused(acts[0], now) {
 			return nil
 		}
 		return acts
@@ -147,7 +142,7 @@ func (c *Cache) refuse(acts []*weir.Act, now int64) []*weir.Act {
 	var left []*weir.Act
 	for i, a := range acts {
 		switch {
-		case c.refused(a, now):
+		case l.refused(a, now):
 			if left == nil {
 				left = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
@@ -161,22 +156,22 @@ func (c *Cache) refuse(acts []*weir.Act, now int64) []*weir.Act {
 	return left
 }
 
-// refused answers an act if one of its charges is known to be refused.
-func (c *Cache) refused(a *weir.Act, now int64) bool {
+// refused refuses an act if one of its charges is known to be refused.
+func (l *Layer) refused(a *weir.Act, now int64) bool {
 	known := false
 	for i := range a.Charges {
 		ch := &a.Charges[i]
 		if !cacheable(ch) {
 			continue
 		}
-		e, set := c.table.find(ch, a.Immediate, now)
+		e, set := l.table.find(ch, a.Immediate, now)
 		if e == nil {
 			continue
 		}
 		if !known {
 			known = true
 			if len(a.Decisions) != len(a.Charges) || a.Prepare() {
-				// It is for the store to say what is wrong.
+				// The store reports what is invalid.
 				return false
 			}
 			clear(a.Decisions)
@@ -185,12 +180,12 @@ func (c *Cache) refused(a *weir.Act, now int64) bool {
 		e.answer(ch, now, &a.Decisions[i])
 	}
 	if known {
-		c.counters.hit()
+		l.counters.hit()
 	}
 	return known
 }
 
-// cacheable reports whether a refusal of the charge can be told in advance.
+// cacheable reports whether a refusal of the charge can be known in advance.
 func cacheable(ch *weir.Charge) bool {
 	l := ch.Limit
 	return l != nil && ch.Cost > 0 && len(ch.Key) <= maxKeyBytes && l.Algorithm != weir.Concurrency &&
@@ -198,23 +193,23 @@ func cacheable(ch *weir.Charge) bool {
 }
 
 // learn remembers the refusals of an act that was sent at an instant.
-func (c *Cache) learn(a *weir.Act, sent int64) {
-	answered := c.now()
+func (l *Layer) learn(a *weir.Act, sent int64) {
+	answered := l.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		if d.Outcome != weir.Refused || d.Source != weir.SourceStore || !cacheable(&a.Charges[i]) || again(a.Charges, i) {
+		if d.Outcome != weir.Refused || d.Source != weir.SourceStore || !cacheable(&a.Charges[i]) || repeated(a.Charges, i) {
 			continue
 		}
 		e := newEntry(&a.Charges[i], d, a.Immediate)
-		e.answered, e.until = answered, sent+min(c.maxAge, d.RetryAfter.Nanoseconds())
-		c.table.add(e, sent)
-		c.counters.learned.Add(1)
+		e.answered, e.until = answered, sent+min(l.maxAge, d.RetryAfter.Nanoseconds())
+		l.table.add(e, sent)
+		l.counters.learned.Add(1)
 	}
 }
 
-// again reports whether an earlier charge of the act has the key of the i-th one,
-// which then was refused after something else was taken from it.
-func again(charges []weir.Charge, i int) bool {
+// repeated reports whether an earlier charge of the act has the key of the i-th one, which
+// then was refused after that charge was made.
+func repeated(charges []weir.Charge, i int) bool {
 	for j := range i {
 		if charges[j].Key == charges[i].Key {
 			return true
@@ -223,35 +218,35 @@ func again(charges []weir.Charge, i int) bool {
 	return false
 }
 
-// forgetChanged ends the refusals of all keys whose state acts may have changed,
-// and tells of those that they may have given back to.
-func (c *Cache) forgetChanged(acts []*weir.Act) {
+// forgetChanged drops the refusals of all keys whose state acts may have changed, and calls
+// Returned with those that they may have returned units to.
+func (l *Layer) forgetChanged(acts []*weir.Act) {
 	var returned []string
 	for _, a := range acts {
 		for i := range a.Charges {
 			key := a.Charges[i].Key
 			switch a.Kind {
 			case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindReset, weir.KindAmend:
-				c.table.forget(key, c.now())
+				l.table.forget(key, l.now())
 				returned = append(returned, key)
 			default:
-				c.table.drop(key)
+				l.table.drop(key)
 			}
 		}
 	}
-	if len(returned) > 0 && c.returned != nil {
-		c.returned(returned)
+	if len(returned) > 0 && l.returned != nil {
+		l.returned(returned)
 	}
 }
 
-// Forget ends the refusals of keys, whatever their limits: to be called when
-// units were given back elsewhere.
-func (c *Cache) Forget(keys ...string) {
+// Forget drops the refusals of keys under all limits. Call it when another process has
+// returned units to them.
+func (l *Layer) Forget(keys ...string) {
 	for _, key := range keys {
-		c.table.forget(key, c.now())
+		l.table.forget(key, l.now())
 	}
-	c.counters.forgotten.Add(uint64(len(keys)))
+	l.counters.forgotten.Add(uint64(len(keys)))
 }
 
-// Flush ends all refusals: to be called when Forget may have been missed.
-func (c *Cache) Flush() { c.table.flush(c.now()) }
+// Flush drops all refusals. Call it when calls of Forget may have been missed.
+func (l *Layer) Flush() { l.table.flush(l.now()) }

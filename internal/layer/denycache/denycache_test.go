@@ -21,7 +21,7 @@ import (
 // answers what the store does, so that each history goes on as without a cache.
 type checked struct {
 	t     testing.TB
-	cache *denycache.Cache
+	cache *denycache.Layer
 	store weir.Taker
 	hits  *atomic.Int64
 }
@@ -84,7 +84,7 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 	return a
 }
 
-func open(o denycache.Options) (*denycache.Cache, *counting, *storetest.Clock) {
+func open(o denycache.Options) (*denycache.Layer, *counting, *storetest.Clock) {
 	clock := storetest.NewClock()
 	o.Now = clock.Now
 	store := &counting{next: memstore.New(memstore.Options{Now: clock.Now})}

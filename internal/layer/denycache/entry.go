@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// An entry is one refusal. Once it is in the table only hits changes.
+// An entry is one refusal. Once it is in the table, only hits changes.
 type entry struct {
 	hash      uint64
 	key       string
@@ -17,26 +17,25 @@ type entry struct {
 	cost      int64
 	immediate bool
 	// rising entries refuse larger costs as well.
-	rising bool
-	said   weir.Decision
-	// answered is when it was said, by our clock, in ns: not before the store
-	// has decided, so that no wait is told too short.
+	rising   bool
+	decision weir.Decision // the refusal
+	// answered is when the reply came, in ns of our clock: not before the store decided, so
+	// that no wait is too short.
 	answered int64
-	// until is when the store must be asked again. It counts from when the
-	// question was sent, which was before the store decided, so that an entry
-	// never lasts longer than the refusal.
+	// until is when the store must be asked again. It counts from when the act was sent,
+	// which was before the store decided, so that an entry never outlives the refusal.
 	until int64
 	hits  atomic.Int32
 }
 
-// newEntry makes an entry of a refusal.
+// newEntry returns the entry of a refusal.
 func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
-	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, cost: ch.Cost, immediate: immediate, said: *d}
+	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, cost: ch.Cost, immediate: immediate, decision: *d}
 	switch ch.Limit.Algorithm {
 	case weir.FixedWindow:
 		e.rising = d.RetryAfter != weir.Never
 		if ch.Limit.ChargeRefused && e.rising {
-			// The counter is past the limit now: whatever the cost, it is refused.
+			// The counter exceeds the limit now: any cost is refused.
 			e.cost = 1
 		}
 	case weir.GCRA, weir.LeakyBucket:
@@ -45,21 +44,18 @@ func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
 	return e
 }
 
-// refuses reports whether the entry answers a charge.
+// refuses reports whether the entry refuses a charge.
 func (e *entry) refuses(ch *weir.Charge, immediate bool, now int64) bool {
 	if e.limit != ch.Limit || e.immediate != immediate || now >= e.until || now < e.answered {
 		return false
 	}
-	return e.cost == ch.Cost || e.rising && e.cost < ch.Cost && ch.Cost <= fits(e.limit)
+	return e.cost == ch.Cost || e.rising && e.cost < ch.Cost && ch.Cost <= e.limit.Capacity()
 }
 
-// fits is the largest cost that a limit can ever grant.
-func fits(l *weir.Limit) int64 { return l.Capacity() }
-
-// answer gives the refusal as the store would give it now. It writes in place: a
-// copy of what was written just before would have to wait for that.
+// answer fills in the refusal as the store would give it now. It writes in place, because
+// copying a decision that was just written stalls the processor.
 func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
-	*d = e.said
+	*d = e.decision
 	elapsed := time.Duration(now - e.answered).Truncate(time.Microsecond)
 	d.Source = weir.SourceDenyCache
 	d.At += elapsed.Microseconds()

@@ -5,21 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// Stats is what a [Cache] has done since it was made.
+// Stats are counts since the Layer was created.
 type Stats struct {
-	// Hits is how many acts were refused here.
+	// Hits counts the acts refused from memory.
 	Hits uint64
-	// Learned is how many refusals of the store were offered to the table.
+	// Learned counts the refusals of the store that were offered to the table.
 	Learned uint64
-	// Forgotten is how many keys Forget was called with.
+	// Forgotten counts the keys that Forget was called with.
 	Forgotten uint64
-	// Entries is how many refusals are remembered, those that have ended
-	// included.
+	// Entries is how many refusals are remembered now, those that have ended included.
 	Entries int
 }
 
-// counters spreads the hits, so that cores which refuse at once do not wait for
-// one another.
+// counters spreads the hits, so that processors that refuse at once do not contend.
 type counters struct {
 	hits [8]struct {
 		atomic.Uint64
@@ -30,15 +28,16 @@ type counters struct {
 
 func (c *counters) hit() { c.hits[rand.Uint32()&7].Add(1) }
 
-// Stats counts the entries one by one: not for every request.
-func (c *Cache) Stats() Stats {
-	s := Stats{Learned: c.counters.learned.Load(), Forgotten: c.counters.forgotten.Load()}
-	for i := range c.counters.hits {
-		s.Hits += c.counters.hits[i].Load()
+// Stats returns the counts. It counts the entries one by one: do not call it for every
+// request.
+func (l *Layer) Stats() Stats {
+	s := Stats{Learned: l.counters.learned.Load(), Forgotten: l.counters.forgotten.Load()}
+	for i := range l.counters.hits {
+		s.Hits += l.counters.hits[i].Load()
 	}
-	for i := range c.table.sets {
-		for j := range c.table.sets[i].places {
-			if c.table.sets[i].places[j].Load() != nil {
+	for i := range l.table.sets {
+		for j := range l.table.sets[i].cells {
+			if l.table.sets[i].cells[j].Load() != nil {
 				s.Entries++
 			}
 		}

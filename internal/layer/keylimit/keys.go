@@ -12,18 +12,18 @@ import (
 
 const (
 	shards = 16
-	// slack is how much longer than its state a key is known: stores keep states
-	// for up to a second longer than they mean anything.
+	// slack is how much longer than its limit drains a key is tracked: stores keep states
+	// for up to a second longer than that.
 	slack = 2 * time.Second
 )
 
-// limits are the keys of each budget.
+// limits are the keys of each budget, by its Overflow.
 type limits struct {
-	known atomic.Pointer[map[string]*keys] // replaced and never written to
-	mu    sync.Mutex                       // held by writers
+	all atomic.Pointer[map[string]*keys] // replaced and never written to
+	mu  sync.Mutex                       // held by writers
 }
 
-// of returns the keys of a budget, without those that are forgotten by now.
+// of returns the keys of a budget, without expired ones.
 func (l *limits) of(overflow string, limit *weir.Limit, now int64) *keys {
 	k := l.list()[overflow]
 	if k == nil {
@@ -34,8 +34,7 @@ func (l *limits) of(overflow string, limit *weir.Limit, now int64) *keys {
 	return k
 }
 
-// add makes room for the keys of one more budget, and drops those that nobody has
-// asked for since all of their keys were forgotten.
+// add adds a budget, and drops those that were not used since all their keys expired.
 func (l *limits) add(overflow, limit string, now int64) *keys {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,31 +45,30 @@ func (l *limits) add(overflow, limit string, now int64) *keys {
 	if all[overflow] == nil {
 		maps.DeleteFunc(all, func(_ string, k *keys) bool { return now >= k.until.Load()+k.span.Load() })
 		all[overflow] = &keys{limit: limit, seed: maphash.MakeSeed()}
-		l.known.Store(&all)
+		l.all.Store(&all)
 	}
 	return all[overflow]
 }
 
-// list returns all of them.
 func (l *limits) list() map[string]*keys {
-	if known := l.known.Load(); known != nil {
-		return *known
+	if all := l.all.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
 
-// keys are those of one budget that were asked for lately, as hashes of 64 bits: two
-// keys with one hash, of ten million one in a hundred thousand times, count as one.
+// keys are the tracked keys of one budget, as hashes of 64 bits. Two keys with one hash
+// count as one; among ten million keys, that happens once in 100 000 times.
 type keys struct {
 	limit      string // a limit's name
 	seed       maphash.Seed
-	most       atomic.Int64 // as last asked for
+	most       atomic.Int64 // MaxKeys, as last asked for
 	size       atomic.Int64
 	overflowed atomic.Uint64
-	told       atomic.Bool // that there are as many as there may be
+	logged     atomic.Bool // that MaxKeys was reached
 
 	span  atomic.Int64 // µs for which a state lasts
-	until atomic.Int64 // µs; when the old ones are forgotten and the recent ones old
+	until atomic.Int64 // µs; when old keys expire and recent ones become old
 	aging sync.Mutex
 
 	shards [shards]struct {
@@ -79,14 +77,14 @@ type keys struct {
 	}
 }
 
-// lasts notes how long a state under the limit lasts, as a reload may change it.
+// lasts sets how long a state under the limit lasts, which a reload may change.
 func (k *keys) lasts(limit *weir.Limit) {
 	if span := limit.Rule().Drain + slack.Microseconds(); k.span.Load() != span {
 		k.span.Store(span)
 	}
 }
 
-// age forgets what is to be forgotten by now.
+// age drops expired keys.
 func (k *keys) age(now int64) {
 	if now < k.until.Load() {
 		return
@@ -100,23 +98,22 @@ func (k *keys) age(now int64) {
 	for i := range k.shards {
 		s := &k.shards[i]
 		s.mu.Lock()
-		forgotten := len(s.old)
+		expired := len(s.old)
 		if s.old = s.recent; now >= until+span {
-			forgotten, s.old = forgotten+len(s.old), nil
+			expired, s.old = expired+len(s.old), nil
 		}
 		s.recent = nil
 		s.mu.Unlock()
-		k.size.Add(-int64(forgotten))
+		k.size.Add(-int64(expired))
 	}
 	if k.size.Load() < k.most.Load() {
-		k.told.Store(false)
+		k.logged.Store(false)
 	}
 	k.until.Store(now + span)
 }
 
-// admit reports whether a key may be itself: because it is known, or because there
-// is room, which it takes if it charges.
-func (k *keys) admit(key string, most int, charges bool) bool {
+// admit reports whether a key is or may be tracked. It tracks the key if makesState is set.
+func (k *keys) admit(key string, most int, makesState bool) bool {
 	if k.most.Load() != int64(most) {
 		k.most.Store(int64(most))
 	}
@@ -129,7 +126,7 @@ func (k *keys) admit(key string, most int, charges bool) bool {
 	switch {
 	case recent:
 		return true
-	case !charges:
+	case !makesState:
 		return old || k.size.Load() < int64(most)
 	}
 	s.mu.Lock()

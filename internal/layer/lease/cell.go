@@ -10,56 +10,56 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A cell is what this instance holds for the charges of one kind of act: as many
-// units of each as left says. Its shard's lock guards it.
+// A cell has the units leased for the charges of one kind of act, as many of each. Its
+// shard's lock guards it.
 type cell struct {
 	charges []weir.Charge // without costs
 	left    int64
-	at      int64           // the store's clock when the share was charged
-	said    []weir.Decision // of that charge
-	taken   int64           // ns, our clock: when the share was asked for
-	end     int64           // ns: from when on it must not be spent
-	// window says that a window ends then: what is left is worth nothing.
+	at      int64           // the store's clock when they were charged
+	granted []weir.Decision // of that charge
+	taken   int64           // when they were asked for, in ns of our clock
+	end     int64           // when they expire, in ns
+	// window: they expire with their window, so there is nothing to return.
 	window bool
 	demand
-	// short says that the store gave less than it was asked for.
+	// short: the store granted less than it was asked for.
 	short bool
-	// waiting is what those who wait for the refill will spend.
+	// waiting is how many units the callers ask for that wait for the refill.
 	waiting int64
-	ready   chan struct{} // closed by the refill; nil: none is under way
-	asked   int64         // ns: when the refill was claimed, and the share found wanting
+	ready   chan struct{} // closed by the refill; nil: none is in flight
+	asked   int64         // when the refill was claimed, in ns
 	touched int64
-	gone    bool // no longer among the cells
+	removed bool // from the shard
 }
 
-// state is what became of an attempt to spend.
+// state is the outcome of an attempt to spend.
 type state int
 
 const (
 	unwatched state = iota // ask the store as if there were no leases
 	paid
 	claimed // this caller refills the cell
-	busy    // another caller does
+	busy    // another caller refills it
 )
 
-func (l *Leaser) shard(key string) *shard {
+func (l *Layer) shard(key string) *shard {
 	return &l.shards[maphash.String(l.seed, key)%shardCount]
 }
 
-// spend pays the act from its share, or claims the refill.
-func (l *Leaser) spend(a *weir.Act) (*cell, state) {
+// spend pays the act with leased units, or claims the refill.
+func (l *Layer) spend(a *weir.Act) (*cell, state) {
 	key, now := a.Charges[0].Key, l.now()
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.cells[key]
 	if c != nil && !c.matches(a) {
-		// Another limit for the key. What is left under the old one goes back, or is
-		// over, before there are shares of the new one.
+		// Another limit for the key. The units leased under the old one are returned or
+		// expire before units of the new one are leased.
 		if c.ready != nil || c.left > 0 && now < c.end {
 			return nil, unwatched
 		}
-		c.gone, c = true, nil
+		c.removed, c = true, nil
 	}
 	if c == nil {
 		if c = l.watch(s, a, now); c == nil {
@@ -85,12 +85,12 @@ func (l *Leaser) spend(a *weir.Act) (*cell, state) {
 	return c, claimed
 }
 
-// watch makes a cell for an act, if there is room and the act is sound.
-func (l *Leaser) watch(s *shard, a *weir.Act, now int64) *cell {
-	if len(s.cells) >= l.perShard || l.keeping.stopped.Load() || a.Prepare() {
+// watch returns a new cell for an act, nil if there is no room or the act is invalid.
+func (l *Layer) watch(s *shard, a *weir.Act, now int64) *cell {
+	if len(s.cells) >= l.perShard || l.returner.stopped.Load() || a.Prepare() {
 		return nil
 	}
-	c := &cell{charges: make([]weir.Charge, len(a.Charges)), said: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
+	c := &cell{charges: make([]weir.Charge, len(a.Charges)), granted: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}
 	for i := range a.Charges {
 		ch := &a.Charges[i]
 		c.charges[i] = weir.Charge{Key: strings.Clone(ch.Key), HashTag: strings.Clone(ch.HashTag), Limit: ch.Limit}
@@ -111,7 +111,7 @@ func (c *cell) matches(a *weir.Act) bool {
 	return true
 }
 
-// spend takes from what is left, if that suffices.
+// spend takes units, if enough are left.
 func (c *cell) spend(cost, now int64) bool {
 	if c.left < cost || now >= c.end || now < c.taken {
 		return false
@@ -121,13 +121,13 @@ func (c *cell) spend(cost, now int64) bool {
 	return true
 }
 
-// remains is what the i-th limit has room for now, as far as this instance knows, and
-// how long until it is fresh.
+// remains returns the room of the i-th limit, as far as this instance knows, and the time
+// until it is fresh.
 func (c *cell) remains(i int, now int64) (int64, time.Duration) {
-	return c.said[i].Remaining + c.left, since(c.said[i].ResetAfter, now-c.taken)
+	return c.granted[i].Remaining + c.left, since(c.granted[i].ResetAfter, now-c.taken)
 }
 
-// pay answers the act from what is left, if that suffices.
+// pay grants the act if enough units are left.
 func (c *cell) pay(a *weir.Act, now int64) bool {
 	cost := a.Charges[0].Cost
 	if !c.spend(cost, now) {
@@ -135,7 +135,7 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 	}
 	a.Err = nil
 	for i := range a.Decisions {
-		// In place: a copy of what was written just before would have to wait for that.
+		// In place: copying a decision that was just written stalls the processor.
 		d := &a.Decisions[i]
 		*d = weir.Decision{}
 		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, weir.SourceLease, cost, c.at
@@ -144,9 +144,9 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 	return true
 }
 
-// wait waits for another caller's refill, once, and spends of it. What it does not
-// suffice for goes to the store by itself: there it meets others.
-func (l *Leaser) wait(ctx context.Context, c *cell, a *weir.Act) state {
+// wait waits for another caller's refill, once, and spends of it. If that does not suffice,
+// the act goes to the store by itself, where it is batched.
+func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	s := l.shard(a.Charges[0].Key)
 	s.mu.Lock()
 	ready := c.ready
@@ -168,8 +168,8 @@ func (l *Leaser) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	return unwatched
 }
 
-// aside ends the shares of keys that an act resets: what was charged is forgotten.
-func (l *Leaser) aside(a *weir.Act) {
+// expire drops the leases of keys that an act resets: the store forgets their charges.
+func (l *Layer) expire(a *weir.Act) {
 	if a.Kind != weir.KindReset {
 		return
 	}
@@ -177,15 +177,15 @@ func (l *Leaser) aside(a *weir.Act) {
 		s := l.shard(a.Charges[i].Key)
 		s.mu.Lock()
 		if c := s.cells[a.Charges[i].Key]; c != nil {
-			c.left, c.gone = 0, true
+			c.left, c.removed = 0, true
 			delete(s.cells, a.Charges[i].Key)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// look adds what is left here to what a look has found in the store.
-func (l *Leaser) look(a *weir.Act) {
+// addLeased adds the units leased here to the result of a peek.
+func (l *Layer) addLeased(a *weir.Act) {
 	if a.Kind != weir.KindTake || a.Err != nil {
 		return
 	}
@@ -201,4 +201,43 @@ func (l *Leaser) look(a *weir.Act) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// minActs is how many acts a lease has to suffice for. Leasing units and returning those not
+// spent in time is work for the store too: for fewer acts, more than it saves.
+const minActs = 2
+
+// A demand is how many units a cell was asked for since an instant, one to two lifetimes of
+// a lease ago.
+type demand struct {
+	spent int64
+	from  int64 // ns
+}
+
+// growth bounds a lease: so many times the units asked for so far.
+const growth = 4
+
+// during returns the demand during one lifetime of a lease.
+func (d *demand) during(now, ahead int64) float64 {
+	return float64(d.spent) * float64(ahead) / float64(max(now-d.from, ahead))
+}
+
+// next returns the size of the next lease: half of the demand during its lifetime, so that
+// few units have to be returned. A demand seen for a shorter time is extrapolated.
+func (d *demand) next(now, ahead int64) float64 {
+	return min(float64(d.spent)*float64(ahead)/float64(2*max(now-d.from, 1)), float64(growth*d.spent))
+}
+
+// pays reports whether a lease is worth its cost for acts like this one. If not, the act is
+// counted and goes to the store.
+func (d *demand) pays(cost, now, ahead int64) bool {
+	recent := d.during(now, ahead)
+	if now-d.from > 2*ahead {
+		d.spent, d.from = int64(recent), now-ahead
+	}
+	if recent >= float64(2*minActs*cost) {
+		return true
+	}
+	d.spent += cost
+	return false
 }

@@ -2,5 +2,5 @@ package lease
 
 import "context"
 
-// GiveBack does now what Start does from time to time.
-func (l *Leaser) GiveBack() error { return l.giveBack(context.Background(), l.now()) }
+// ReturnExpired does once what Start does periodically.
+func (l *Layer) ReturnExpired() error { return l.returnUnits(context.Background(), l.now()) }

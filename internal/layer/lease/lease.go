@@ -1,6 +1,5 @@
-// Package lease spends shares of budgets from memory: an instance charges a share
-// ahead in one call and decides from it until it is spent, given back or over. It
-// wraps any [weir.Taker], for the limits that opt in.
+// Package lease charges units of a limit ahead, in one call of the store, and spends these
+// leased units from memory until they are used up, returned or expired. Limits opt in.
 package lease
 
 import (
@@ -14,60 +13,55 @@ import (
 	"github.com/weirlimit/weir/internal/spin"
 )
 
-// What the fields of [Options] are if they are zero.
+// Defaults of the fields of [Options] that are zero.
 const (
-	// DefaultAhead is how long a share is meant to last, and does last at most.
-	DefaultAhead = time.Second
-	// DefaultPart is the largest share, as a part of a limit's count.
-	DefaultPart = 0.1
-	// DefaultMaxKeys is how many keys are watched.
+	DefaultAhead   = time.Second
+	DefaultPart    = 0.1
 	DefaultMaxKeys = 1 << 17
 )
 
 const shardCount = 64
 
-// Options are the settings of a [Leaser]. The zero value leases nothing.
+// Options configure a [Layer]. The zero value leases nothing.
 type Options struct {
-	// Leased says which limits are leased; it is asked once for each. Nil: none.
-	// Limits of which no share can be taken are passed by, see [Check].
+	// Leased reports whether a limit is leased; it is asked once for each limit. Limits
+	// that cannot be leased, see [Check], are passed through. Nil: none is leased.
 	Leased func(*weir.Limit) bool
-	// Ahead is how long a share is meant to last at the rate at which it is
-	// spent; what is left of it after that time goes back. Zero: [DefaultAhead].
+	// Ahead is how long a lease lasts at most, and is meant to suffice at the current rate;
+	// unused units are returned afterwards. Zero: [DefaultAhead].
 	Ahead time.Duration
-	// Part bounds a share, as a part of the limit's count, above 0 and at most
-	// 1. Zero: [DefaultPart].
+	// Part bounds a lease, as a part of the limit's count, above 0 and at most 1. Zero:
+	// [DefaultPart].
 	Part float64
-	// MaxKeys bounds how many keys are watched; others are passed by. One takes
-	// about 400 bytes and its key. Zero: [DefaultMaxKeys].
+	// MaxKeys bounds the keys whose demand is watched; others are passed through. A key
+	// takes about 400 bytes and its length. Zero: [DefaultMaxKeys].
 	MaxKeys int
-	// Around, if not nil, is called with each piece of work in the background and has
-	// to do it; it may recover where the wrapped Taker panics.
+	// Around is called with each piece of background work and must run it; it can recover
+	// from panics of the next Taker. Nil: the work runs by itself.
 	Around func(work func())
-	// Now is the clock by which shares end. Nil: the machine's, whose steps do
-	// not count.
+	// Now is the clock by which leases end. Nil: the monotonic clock.
 	Now func() time.Time
 }
 
-// A Leaser is a [weir.Taker] that asks another one for shares. It is safe for
-// concurrent use. Create it with Wrap; Start and Stop it, so that shares which
-// nobody spends go back.
+// A Layer leases units from the next Taker. It is safe for concurrent use. Create it with
+// Wrap; Start and Stop it so that unused units are returned.
 //
-// A granted charge with the source [weir.SourceLease] was paid with units that
-// the store had charged before, at the decision's At. So what the limit promises
-// holds for when units are charged, and they are spent at most Ahead later: a
-// fixed window never grants more than its count, because a share ends with its
-// window; for the other algorithms any interval may see as much more as was out in
-// shares when it began: at most Part of the count, for each key and instance.
-// While a share is out, others may be refused early, by no more than that. An
-// instance that is killed strands what it holds, at most one share a key.
+// A charge granted with the source [weir.SourceLease] was paid with units that the store
+// charged before, at the decision's At. So the limit's promises hold for the instants at
+// which units are charged, and units are spent at most Ahead later: a fixed window never
+// grants more than its count, because a lease ends with its window; for the other
+// algorithms, an interval may see as many units more as were leased when it began: at most
+// Part of the count for each key and instance. While units are leased, other instances may
+// be refused early, by no more than that. An instance that is killed strands the units it
+// has leased, at most one lease a key.
 //
-// Shares follow demand: one is half of what is asked for in Ahead, so that it is mostly
-// spent in time, and at most four times what was asked so far. Keys of which fewer than four such acts come in that time
-// have none, and cost the store what they cost without leases. Near the limit shares
-// shrink to nothing. Acts with an id, a hold, a MaxWait or an UpTo and looks
-// go to the store, as do all acts in which a limit is not leased; a look adds what
-// is left of the share here to Remaining.
-type Leaser struct {
+// Leases follow demand: a lease is half of the units asked for in Ahead, so that most of it
+// is spent in time, and at most four times those asked for so far. Keys with fewer than
+// four such acts in that time have no lease, and cost the store what they cost without this
+// layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
+// UpTo, peeks, and acts in which a limit is not leased go to the store; a peek adds the
+// units leased here to Remaining.
+type Layer struct {
 	next     weir.Taker
 	leased   func(*weir.Limit) bool
 	ahead    int64 // ns
@@ -79,19 +73,19 @@ type Leaser struct {
 	shards   [shardCount]shard
 	counts   counts
 	around   func(work func())
-	keeping  keeping
+	returner returner
 }
 
 type shard struct {
 	mu    spin.Mutex
 	cells map[string]*cell // by the key of the first charge
-	spent uint64           // acts that were paid from a share
+	spent uint64           // acts paid with leased units
 	_     [40]byte         // to the end of a cache line
 }
 
-// Wrap returns a Leaser that asks next. It starts nothing.
-func Wrap(next weir.Taker, o Options) *Leaser {
-	l := &Leaser{next: next, leased: o.Leased, ahead: o.Ahead.Nanoseconds(), part: o.Part, perShard: o.MaxKeys / shardCount, seed: maphash.MakeSeed()}
+// Wrap returns a Layer that asks next. It starts nothing.
+func Wrap(next weir.Taker, o Options) *Layer {
+	l := &Layer{next: next, leased: o.Leased, ahead: o.Ahead.Nanoseconds(), part: o.Part, perShard: o.MaxKeys / shardCount, seed: maphash.MakeSeed()}
 	if l.leased == nil {
 		l.leased = func(*weir.Limit) bool { return false }
 	}
@@ -115,14 +109,17 @@ func Wrap(next weir.Taker, o Options) *Leaser {
 	if l.around = o.Around; l.around == nil {
 		l.around = func(work func()) { work() }
 	}
-	l.keeping.init()
+	l.returner.init()
 	return l
 }
 
-// Check says whether shares of a limit can be taken. The error is a
-// [*weir.InvalidError]: concurrency limits are held by name, a leaky_bucket lets
-// its units out one after another, and a limit that charges what it refuses needs
-// to hear of it. A count of 1 is no error, but has no share to give.
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
+
+// Check returns an error if units of a limit cannot be leased. It is a
+// [*weir.InvalidError]: slots of concurrency limits have holders, a leaky_bucket spaces its
+// units out, and a limit that charges what it refuses has to be asked. A count of 1 is no
+// error, but there is nothing to lease.
 func Check(l *weir.Limit) error {
 	switch {
 	case l.Algorithm == weir.Concurrency, l.Algorithm == weir.LeakyBucket:
@@ -133,17 +130,17 @@ func Check(l *weir.Limit) error {
 	return nil
 }
 
-// limits remembers which limits are leased, so that each is asked about once.
+// limits remembers which limits are leased, so that Leased is called once for each.
 type limits struct {
 	known atomic.Pointer[map[*weir.Limit]bool]
 	mu    sync.Mutex
 }
 
-// maxLimits is how many are remembered before all are forgotten: more than a
-// server has, fewer than limits that come with requests can fill memory with.
+// maxLimits is how many are remembered before all are dropped: more than a server has
+// rules, and a bound on the memory of limits that come with requests.
 const maxLimits = 4096
 
-func (l *Leaser) leases(limit *weir.Limit) bool {
+func (l *Layer) leases(limit *weir.Limit) bool {
 	if known := l.limits.known.Load(); known != nil {
 		if leased, ok := (*known)[limit]; ok {
 			return leased
@@ -162,8 +159,8 @@ func (l *Leaser) leases(limit *weir.Limit) bool {
 	return all[limit]
 }
 
-// leasable reports whether an act can be paid from shares.
-func (l *Leaser) leasable(a *weir.Act) bool {
+// leasable reports whether an act can be paid with leased units.
+func (l *Layer) leasable(a *weir.Act) bool {
 	if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
 		return false
 	}
@@ -177,38 +174,38 @@ func (l *Leaser) leasable(a *weir.Act) bool {
 	return true
 }
 
-// Take pays from shares what it can and asks the wrapped Taker for the rest, in
-// one call, with new shares.
-func (l *Leaser) Take(ctx context.Context, acts []*weir.Act) {
+// Take pays with leased units what it can and asks the next Taker for the rest, and for new
+// leases, in one call.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	var t trip
 	for _, a := range acts {
 		if !l.leasable(a) {
-			l.aside(a)
-			t.down = append(t.down, a)
+			l.expire(a)
+			t.acts = append(t.acts, a)
 			continue
 		}
 		c, state := l.spend(a)
 		if state == busy && len(acts) == 1 {
-			// Only one who holds no claim may wait for one.
+			// A call that has claims itself must not wait for those of others.
 			state = l.wait(ctx, c, a)
 		}
 		switch state {
 		case paid:
 		case claimed:
-			t.ask(l, c, a)
+			t.refill(l, c, a)
 		default:
 			if len(acts) == 1 {
-				t.down = acts
+				t.acts = acts
 				break
 			}
-			t.down = append(t.down, a)
+			t.acts = append(t.acts, a)
 		}
 	}
-	if len(t.down) == 0 {
+	if len(t.acts) == 0 {
 		return
 	}
 	t.send(ctx, l)
-	for _, a := range t.down {
-		l.look(a)
+	for _, a := range t.acts {
+		l.addLeased(a)
 	}
 }

@@ -77,7 +77,7 @@ func TestBound(t *testing.T) {
 
 type history struct {
 	clock     *storetest.Clock
-	instances []*lease.Leaser
+	instances []*lease.Layer
 	limit     *weir.Limit
 	grants    []grant
 	paid      int
@@ -108,7 +108,7 @@ func (h *history) step(t *rapid.T) {
 	h.clock.Advance(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5, 20, 150, 700}).Draw(t, "ms")) * time.Millisecond)
 	l := rapid.SampledFrom(h.instances).Draw(t, "instance")
 	if rapid.IntRange(0, 9).Draw(t, "give back") == 0 {
-		if err := l.GiveBack(); err != nil {
+		if err := l.ReturnExpired(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestConservation(t *testing.T) {
 			clock := storetest.NewClock()
 			store := memstore.New(memstore.Options{Now: clock.Now})
 			rng := rand.New(rand.NewPCG(1, uint64(algorithm)))
-			var instances []*lease.Leaser
+			var instances []*lease.Layer
 			for range 3 {
 				instances = append(instances, lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now}))
 			}
@@ -455,5 +455,5 @@ func BenchmarkHot(b *testing.B) {
 			l.Take(context.Background(), acts)
 		}
 	})
-	b.ReportMetric(float64(l.Stats().Shares)/float64(b.N), "trips/act")
+	b.ReportMetric(float64(l.Stats().Leases)/float64(b.N), "trips/act")
 }

@@ -2,20 +2,20 @@ package lease
 
 import "sync/atomic"
 
-// Stats is what a [Leaser] has done since it was made.
+// Stats are counts since the Layer was created.
 type Stats struct {
-	Spent    uint64 // acts that were paid from a share
-	Shares   uint64 // shares that the store has given
-	Returned uint64 // units of them that went back unspent
+	Spent    uint64 // acts paid with leased units
+	Leases   uint64 // leases that the store has granted
+	Returned uint64 // leased units that were returned unspent
 	Keys     int    // keys that are watched now
-	Left     int64  // units that are out in shares now
+	Left     int64  // leased units that are unspent now
 }
 
-type counts struct{ shares, returned atomic.Uint64 }
+type counts struct{ leases, returned atomic.Uint64 }
 
-// Stats counts the keys one by one: not for every request.
-func (l *Leaser) Stats() Stats {
-	st := Stats{Shares: l.counts.shares.Load(), Returned: l.counts.returned.Load()}
+// Stats returns the counts. It counts the keys one by one: do not call it for every request.
+func (l *Layer) Stats() Stats {
+	st := Stats{Leases: l.counts.leases.Load(), Returned: l.counts.returned.Load()}
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()

@@ -1,7 +1,6 @@
-// Package observe tells an observer what was asked of a Taker, what it answered
-// and how long that took: for metrics, dashboards and logs. It wraps any
-// [weir.Taker], at the top of a stack to see what callers got, or right above a
-// store to see how the store does.
+// Package observe reports the calls of a Taker, their acts, decisions and duration, to an
+// observer: for metrics, dashboards and logs. At the top of a stack it sees what callers
+// get, right above a store how the store does.
 package observe
 
 import (
@@ -12,50 +11,50 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// An Observer is told of every call of a [Taker], by the goroutine that called,
-// before the call returns: what it does the caller waits for. It is called from
-// many goroutines, and keeps nothing of the Call.
+// An Observer receives every call of a [Layer] before the call returns, from the goroutine
+// that made it: the caller waits for Observe. It is called from many goroutines and must
+// not keep the Call.
 type Observer interface {
 	Observe(c *Call)
 }
 
-// A Call is one Take that was answered.
+// A Call is one Take that has returned.
 type Call struct {
-	// Acts have their answers.
+	// Acts have their decisions.
 	Acts []*weir.Act
-	// Limits are those that were asked for, one for each charge of each act, in
-	// their order: a charge itself names the limit that has decided, which may
-	// be another one where the key has an override.
+	// Limits are the limits that were asked for, one for each charge of each act in their
+	// order. A charge itself names the limit that decided, which is another one where the
+	// key has an override.
 	Limits []*weir.Limit
-	// Took is how long the answer took, by the monotonic clock.
+	// Took is the duration of the call.
 	Took time.Duration
 }
 
-// Options are the settings of a [Taker]. The zero value observes nothing.
+// Options configure a [Layer]. The zero value observes nothing.
 type Options struct {
-	// Observer is told of every call. Nil: nobody is.
+	// Observer receives every call. Nil: none.
 	Observer Observer
 }
 
-// A Taker asks another one and tells an observer. It changes nothing, allocates
+// A Layer asks the next Taker and reports to an observer. It changes nothing, allocates
 // nothing and is safe for concurrent use. Create it with Wrap.
-type Taker struct {
+type Layer struct {
 	next     weir.Taker
 	observer Observer
 }
 
-// Wrap returns a Taker that asks next. The zero Options are allowed.
-func Wrap(next weir.Taker, o Options) *Taker { return &Taker{next: next, observer: o.Observer} }
+// Wrap returns a Layer that asks next.
+func Wrap(next weir.Taker, o Options) *Layer { return &Layer{next: next, observer: o.Observer} }
 
-// Unwrap returns the Taker that t asks.
-func (t *Taker) Unwrap() weir.Taker { return t.next }
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
 
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// Take asks the wrapped Taker.
-func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
-	if t.observer == nil {
-		t.next.Take(ctx, acts)
+// Take asks the next Taker.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+	if l.observer == nil {
+		l.next.Take(ctx, acts)
 		return
 	}
 	c := calls.Get().(*Call)
@@ -65,9 +64,9 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 		}
 	}
 	start := time.Now()
-	t.next.Take(ctx, acts)
+	l.next.Take(ctx, acts)
 	c.Acts, c.Took = acts, time.Since(start)
-	t.observer.Observe(c)
+	l.observer.Observe(c)
 	clear(c.Limits)
 	*c = Call{Limits: c.Limits[:0]}
 	calls.Put(c)

@@ -1,6 +1,6 @@
-// Package override gives single keys other limits at run time, each until an
-// instant: a customer who was promised more for a day, a key to block for an
-// hour, one to let pass while something is repaired. It wraps any [weir.Taker].
+// Package override gives single keys other limits at run time, each until an instant: a
+// customer who was promised more for a day, a client to block for an hour, a key without
+// a limit while something is repaired.
 package override
 
 import (
@@ -17,88 +17,86 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// DefaultMax is how many overrides a Taker keeps by default.
+// DefaultMax is the default of Options.Max.
 const DefaultMax = 10_000
 
-// Options are the settings of a [Taker]. The zero value is a good one.
+// Options configure a [Layer]. The zero value is good.
 type Options struct {
 	// Max bounds the number of overrides. Zero: [DefaultMax].
 	Max int
-	// Now is the clock by which overrides end. Nil: the machine's.
+	// Now is the clock by which overrides end. Nil: [time.Now].
 	Now func() time.Time
 }
 
-// An Override is what one key has instead of its limit, until an instant.
+// An Override replaces the limit of one key until an instant.
 type Override struct {
-	// Key is the charge's: a [weir.Limiter] of several limits charges its key
-	// followed by "#" and the limit's name, or its place from 0 on.
+	// Key is the charge's key: a [weir.Limiter] with several limits charges its key
+	// followed by "#" and the limit's name, or its index from 0.
 	Key string
-	// Limit says with its Count, Period and Burst what holds instead; the key's
-	// own limit says everything else, see [Fit]. A Count of 0 blocks the key: it
-	// refuses every take. Nil: no limit at all, every take is granted and
-	// charges nothing.
+	// Limit gives the Count, Period and Burst that hold instead; everything else stays
+	// the key's own limit's, see [Fit]. A Count of 0 blocks the key: every take is
+	// refused. Nil: no limit; every take is granted and charges nothing.
 	Limit *weir.Limit
 	// Until is when the key's own limit holds again.
 	Until time.Time
 }
 
-// A Change is an override that was made, or that was ended before its time.
+// A Change is an override that was set, or that was removed before its end.
 type Change struct {
 	Override
-	// Ended overrides have nothing but a Key.
+	// Ended: the override was removed; only its Key is set.
 	Ended bool
 }
 
-// ErrFull is the error of an [Announcer] that has room for no more.
-var ErrFull = errors.New("override: the instances have as many overrides as there may be")
+// ErrFull is the error of an [Announcer] that has room for no more overrides.
+var ErrFull = errors.New("weir: the instances have as many overrides as they can")
 
-// An Announcer tells other instances of a change that was made here. An error,
-// other than [ErrFull], says that they may not know yet.
+// An Announcer shares a change that was made here with other instances. An error other
+// than [ErrFull] says that they may not have received it yet.
 type Announcer interface {
 	Announce(ctx context.Context, c Change) error
 }
 
-// A Taker asks another one, with other limits for the keys that have overrides.
-// Overrides are its own: they are in no store, and each process has its own. It
-// is safe for concurrent use; a Take while there is no override costs one atomic
-// load. Create it with Wrap.
+// A Layer asks the next Taker, under other limits for the keys that have overrides. The
+// overrides are in its memory, not in the store: each process has its own. It is safe for
+// concurrent use; without overrides, a Take costs one atomic load more. Create it with Wrap.
 //
-// Where a charge came under an override, its Limit afterwards is the one that
-// decided.
-type Taker struct {
+// The Limit of a charge that came under an override is afterwards the one that decided.
+type Layer struct {
 	next weir.Taker
 	max  int
 	now  func() time.Time
 
 	mu sync.Mutex // held by writers
-	// current is replaced and never written to; nil if there is none.
+	// current is replaced and never written to; nil if there are no overrides.
 	current atomic.Pointer[overrides]
 }
 
-// overrides are those of each key.
+// overrides are the overrides by key.
 type overrides map[string]*entry
 
-// Wrap returns a Taker that asks next. The zero Options are good ones.
-func Wrap(next weir.Taker, o Options) *Taker {
-	t := &Taker{next: next, max: o.Max, now: o.Now}
-	if t.max <= 0 {
-		t.max = DefaultMax
+// Wrap returns a Layer that asks next.
+func Wrap(next weir.Taker, o Options) *Layer {
+	l := &Layer{next: next, max: o.Max, now: o.Now}
+	if l.max <= 0 {
+		l.max = DefaultMax
 	}
-	if t.now == nil {
-		t.now = time.Now
+	if l.now == nil {
+		l.now = time.Now
 	}
-	return t
+	return l
 }
 
-// Set puts an override in force, in the place of the key's last one. It acts on
-// the next charge, and on the state that there is: limits say what may be used,
-// states what was, so that nothing used is forgotten, now or when the override
-// ends.
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
+
+// Set puts an override in force in place of the key's last one. It applies from the next
+// charge on, to the state that the key has: units used stay used, now and when the
+// override ends.
 //
-// The error is a [*weir.InvalidError]: of the limit, of an instant that has
-// passed, or, with the field overrides, because there are as many as Options.Max
-// allows.
-func (t *Taker) Set(o Override) error {
+// The error is a [*weir.InvalidError]: of the limit, of an instant that has passed, or, with
+// the field overrides, because there are as many as Options.Max allows.
+func (l *Layer) Set(o Override) error {
 	if o.Limit != nil {
 		compiled, err := o.Limit.Compile()
 		if err != nil {
@@ -111,24 +109,24 @@ func (t *Taker) Set(o Override) error {
 			Field: "key", Value: fmt.Sprintf("%d bytes", len(o.Key)), Want: fmt.Sprintf("at most %d bytes", weir.MaxKeyBytes),
 		}
 	}
-	now := t.now()
+	now := l.now()
 	if !now.Before(o.Until) {
-		return &weir.InvalidError{Field: "until", Value: o.Until.Format(time.RFC3339), Want: "an instant that is still to come"}
+		return &weir.InvalidError{Field: "until", Value: o.Until.Format(time.RFC3339), Want: "an instant in the future"}
 	}
-	return t.change(now, func(all overrides) error {
-		if all[o.Key] == nil && len(all) >= t.max {
-			return tooMany(len(all)+1, t.max)
+	return l.change(now, func(all overrides) error {
+		if all[o.Key] == nil && len(all) >= l.max {
+			return tooMany(len(all)+1, l.max)
 		}
 		all[o.Key] = &entry{Override: o}
 		return nil
 	})
 }
 
-// Room returns the error that Set has where more keys are to get overrides than
-// there is room for, nil if there is.
-func (t *Taker) Room(keys int) error {
-	if n := len(t.List()) + keys; keys > 0 && n > t.max {
-		return tooMany(n, t.max)
+// Room returns the error that Set would return if so many more keys had overrides, nil if
+// there is room for them.
+func (l *Layer) Room(keys int) error {
+	if n := len(l.List()) + keys; keys > 0 && n > l.max {
+		return tooMany(n, l.max)
 	}
 	return nil
 }
@@ -137,11 +135,10 @@ func tooMany(n, most int) error {
 	return &weir.InvalidError{Field: "overrides", Value: strconv.Itoa(n), Want: fmt.Sprintf("at most %d at a time", most)}
 }
 
-// Delete ends the override of a key, and reports whether there was one.
-func (t *Taker) Delete(key string) bool {
+// Delete removes the override of a key and reports whether there was one.
+func (l *Layer) Delete(key string) bool {
 	found := false
-	// The change has no error.
-	_ = t.change(t.now(), func(all overrides) error {
+	_ = l.change(l.now(), func(all overrides) error {
 		found = all[key] != nil
 		delete(all, key)
 		return nil
@@ -149,17 +146,14 @@ func (t *Taker) Delete(key string) bool {
 	return found
 }
 
-// Replace puts a list of overrides in force and ends all others, at one instant.
-// It passes over what Set would refuse, and over what is beyond Options.Max. It
-// is for lists that were good when they were made: see package
-// override/shared.
-func (t *Taker) Replace(list []Override) {
-	now := t.now()
-	// The change has no error.
-	_ = t.change(now, func(all overrides) error {
+// Replace atomically replaces all overrides with a list. It skips overrides that Set would
+// refuse or that exceed Options.Max.
+func (l *Layer) Replace(list []Override) {
+	now := l.now()
+	_ = l.change(now, func(all overrides) error {
 		clear(all)
 		for _, o := range list {
-			if len(all) == t.max || !now.Before(o.Until) || o.Limit != nil && o.Limit.Rule() == nil {
+			if len(all) == l.max || !now.Before(o.Until) || o.Limit != nil && o.Limit.Rule() == nil {
 				continue
 			}
 			all[o.Key] = &entry{Override: o}
@@ -169,18 +163,18 @@ func (t *Taker) Replace(list []Override) {
 }
 
 // Get returns the override of a key; false if it has none.
-func (t *Taker) Get(key string) (Override, bool) {
-	if e := t.snapshot()[key]; e != nil && t.now().Before(e.Until) {
+func (l *Layer) Get(key string) (Override, bool) {
+	if e := l.snapshot()[key]; e != nil && l.now().Before(e.Until) {
 		return e.Override, true
 	}
 	return Override{}, false
 }
 
 // List returns the overrides in force, by key.
-func (t *Taker) List() []Override {
-	now := t.now()
+func (l *Layer) List() []Override {
+	now := l.now()
 	var list []Override
-	for _, e := range t.snapshot() {
+	for _, e := range l.snapshot() {
 		if now.Before(e.Until) {
 			list = append(list, e.Override)
 		}
@@ -189,20 +183,20 @@ func (t *Taker) List() []Override {
 	return list
 }
 
-func (t *Taker) snapshot() overrides {
-	if current := t.current.Load(); current != nil {
+func (l *Layer) snapshot() overrides {
+	if current := l.current.Load(); current != nil {
 		return *current
 	}
 	return nil
 }
 
-// change replaces the overrides by a changed copy without those that have ended.
-// An error leaves them as they are.
-func (t *Taker) change(now time.Time, edit func(overrides) error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(overrides, len(t.snapshot())+1)
-	for key, e := range t.snapshot() {
+// change replaces the overrides with an edited copy, without those that have ended. An
+// error leaves them as they are.
+func (l *Layer) change(now time.Time, edit func(overrides) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(overrides, len(l.snapshot())+1)
+	for key, e := range l.snapshot() {
 		if now.Before(e.Until) {
 			all[key] = e
 		}
@@ -211,9 +205,69 @@ func (t *Taker) change(now time.Time, edit func(overrides) error) error {
 		return err
 	}
 	if len(all) == 0 {
-		t.current.Store(nil)
+		l.current.Store(nil)
 	} else {
-		t.current.Store(&all)
+		l.current.Store(&all)
 	}
 	return nil
+}
+
+// An entry is an override with the last limit that was fitted to it.
+type entry struct {
+	Override
+	fitted atomic.Pointer[fitting]
+}
+
+// A fitting is the limit that holds instead of a key's own.
+type fitting struct{ own, instead *weir.Limit }
+
+// instead returns the limit that holds instead of a key's own; its own if that cannot have
+// the override's numbers.
+func (e *entry) instead(own *weir.Limit) *weir.Limit {
+	if f := e.fitted.Load(); f != nil && f.own == own {
+		return f.instead
+	}
+	f := &fitting{own, own}
+	if e.Limit == nil {
+		f.instead = unlimited(own)
+	} else if fitted, err := Fit(e.Limit, own); err == nil {
+		f.instead = fitted
+	}
+	e.fitted.Store(f)
+	return f.instead
+}
+
+// blocks reports whether the override refuses every take.
+func (e *entry) blocks() bool { return e.Limit != nil && e.Limit.Count == 0 }
+
+// Fit returns own with the Count, Period and Burst of limit, compiled: the limit that holds
+// for a key with that override. The key keeps its algorithm and its state, and a reload
+// that changes its limit leaves the override in force. An algorithm without bursts ignores
+// the Burst, and a Count of 0 needs nothing else. The error is a [*weir.InvalidError].
+func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
+	fitted := *own
+	fitted.Count, fitted.Burst = limit.Count, 0
+	if limit.Count == 0 {
+		return fitted.Compile()
+	}
+	fitted.Period = limit.Period
+	switch own.Algorithm {
+	case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
+		fitted.Burst = limit.Burst
+	}
+	return fitted.Compile()
+}
+
+// unlimited returns own with the largest count that is valid with its period. It is never
+// own itself, so that a charge shows that it came under an override.
+func unlimited(own *weir.Limit) *weir.Limit {
+	most := *own
+	most.Burst = 0
+	for most.Count = weir.MaxCost; most.Count > own.Count; most.Count /= 10 {
+		if compiled, err := most.Compile(); err == nil {
+			return compiled
+		}
+	}
+	same := *own
+	return &same
 }

@@ -20,7 +20,7 @@ import (
 // and with every limit overridden by its like.
 func TestTaker(t *testing.T) {
 	t.Parallel()
-	wrap := func(clock *storetest.Clock) *override.Taker {
+	wrap := func(clock *storetest.Clock) *override.Layer {
 		return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), override.Options{Now: clock.Now})
 	}
 	for name, open := range map[string]storetest.Open{
@@ -41,7 +41,7 @@ func TestTaker(t *testing.T) {
 
 // alike overrides each limit by a limit of its own that says the same.
 type alike struct {
-	*override.Taker
+	*override.Layer
 	clock *storetest.Clock
 }
 
@@ -53,11 +53,11 @@ func (a alike) Take(ctx context.Context, acts []*weir.Act) {
 				_ = a.Set(override.Override{Key: c.Key, Limit: c.Limit, Until: a.clock.Now().Add(time.Minute)})
 			}
 		}
-		a.Taker.Take(ctx, []*weir.Act{act})
+		a.Layer.Take(ctx, []*weir.Act{act})
 	}
 }
 
-func set(t testing.TB, taker *override.Taker, key string, limit weir.Limit, until time.Time) {
+func set(t testing.TB, taker *override.Layer, key string, limit weir.Limit, until time.Time) {
 	t.Helper()
 	if err := taker.Set(override.Override{Key: key, Limit: &limit, Until: until}); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func set(t testing.TB, taker *override.Taker, key string, limit weir.Limit, unti
 }
 
 // place is a taker over a memory store, and the clock of both.
-func place(o override.Options) (*override.Taker, *storetest.Clock) {
+func place(o override.Options) (*override.Layer, *storetest.Clock) {
 	clock := storetest.NewClock()
 	o.Now = clock.Now
 	return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), o), clock
@@ -190,7 +190,7 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
-func free(t testing.TB, taker *override.Taker, key string, until time.Time) {
+func free(t testing.TB, taker *override.Layer, key string, until time.Time) {
 	t.Helper()
 	if err := taker.Set(override.Override{Key: key, Until: until}); err != nil {
 		t.Fatal(err)
@@ -437,7 +437,7 @@ type idle struct{}
 func (idle) Take(context.Context, []*weir.Act) {}
 
 // A customer gets more for a day, and a key that misbehaves nothing.
-func ExampleTaker_Set() {
+func ExampleLayer_Set() {
 	limits := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
 	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
 	if err != nil {

@@ -9,28 +9,27 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Take asks the wrapped Taker, for other limits where there are overrides. Keys
-// without a limit charge nothing; an act that has no other keys is granted without
-// asking.
-func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
-	all := t.snapshot()
+// Take asks the next Taker, under other limits where there are overrides. Keys without a
+// limit charge nothing; an act with no other keys is granted without asking.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+	all := l.snapshot()
 	if all == nil {
-		t.next.Take(ctx, acts)
+		l.next.Take(ctx, acts)
 		return
 	}
-	c := call{all: all, clock: t.now}
+	c := call{all: all, clock: l.now}
 	for _, a := range acts {
 		c.apply(a)
 	}
-	if asked := c.asked(acts); len(asked) > 0 {
-		t.next.Take(ctx, asked)
+	if rest := c.undecided(acts); len(rest) > 0 {
+		l.next.Take(ctx, rest)
 	}
 	for i := range c.freed {
 		c.freed[i].finish()
 	}
 	if c.ended {
-		// Takes are to be as fast as before.
-		_ = t.change(c.now, func(overrides) error { return nil })
+		// Without it, later takes are faster.
+		_ = l.change(c.now, func(overrides) error { return nil })
 	}
 }
 
@@ -38,23 +37,21 @@ func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
 type call struct {
 	all   overrides
 	clock func() time.Time
-	now   time.Time // once an override was found
+	now   time.Time // set once an override was found
 	freed []freed
 	ended bool // an override has ended
 }
 
-// freed is an act with keys that have no limit.
+// freed is an act with keys whose override is no limit.
 type freed struct {
 	act *weir.Act
-	// costs has the cost of each charge whose key has no limit, 0 for others.
+	// costs has the cost of each such charge, 0 for the others.
 	costs []int64
-	// whole acts have no other keys.
-	whole bool
-	// done acts are not asked for.
-	done bool
+	whole bool // the act has no other keys
+	done  bool // the act was decided here
 }
 
-// apply puts the overrides' limits into the act.
+// apply replaces the limits of the act's charges.
 func (c *call) apply(a *weir.Act) {
 	f := freed{act: a}
 	free := 0
@@ -94,12 +91,12 @@ func (c *call) find(charge *weir.Charge) *entry {
 	return e
 }
 
-// asked returns the acts that are not answered yet.
-func (c *call) asked(acts []*weir.Act) []*weir.Act {
+// undecided returns the acts that were not decided here.
+func (c *call) undecided(acts []*weir.Act) []*weir.Act {
 	if !slices.ContainsFunc(c.freed, func(f freed) bool { return f.done }) {
 		return acts
 	}
-	asked, next := make([]*weir.Act, 0, len(acts)), 0
+	rest, next := make([]*weir.Act, 0, len(acts)), 0
 	for _, a := range acts {
 		if next < len(c.freed) && c.freed[next].act == a {
 			next++
@@ -107,9 +104,9 @@ func (c *call) asked(acts []*weir.Act) []*weir.Act {
 				continue
 			}
 		}
-		asked = append(asked, a)
+		rest = append(rest, a)
 	}
-	return asked
+	return rest
 }
 
 // free notes that the i-th charge has no limit.
@@ -120,18 +117,18 @@ func (f *freed) free(i int) {
 	f.costs[i] = max(0, f.act.Charges[i].Cost)
 }
 
-// begin answers an act without any limit, and lets the free charges of others
-// look, so that nothing is charged and ids go on meaning the same keys. A
-// best-effort act cannot look; it is charged, under a limit without end.
+// begin grants an act without any limit, and makes peeks of the free charges of other
+// acts: nothing is charged, and IDs still belong to the same keys. An up-to act cannot
+// peek; it is charged, under a limit that is practically infinite.
 func (f *freed) begin() freed {
 	a := f.act
 	switch {
 	case !takes(a) || a.Charges[0].UpTo > 0 && !f.whole:
 	case f.whole && a.Kind == weir.KindAmend:
-		// Its caller is right: nothing is charged.
+		// Nothing was charged, so there is nothing to amend.
 		f.done = true
 		a.Prepare()
-	case f.whole && !looks(a):
+	case f.whole && !peeks(a):
 		f.done = true
 		if !a.Prepare() {
 			f.grant()
@@ -152,12 +149,11 @@ func (f *freed) begin() freed {
 // takes reports whether an act has the content of a take.
 func takes(a *weir.Act) bool { return a.Kind == weir.KindTake || a.Kind == weir.KindAmend }
 
-func looks(a *weir.Act) bool {
+func peeks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })
 }
 
-// grant fills in the decisions of the free charges: granted if the rest of the
-// act is.
+// grant fills in the decisions of the free charges: granted if the rest of the act is.
 func (f *freed) grant() {
 	allowed := f.done || f.act.Allowed()
 	for i, cost := range f.costs {
@@ -175,7 +171,7 @@ func (f *freed) grant() {
 	}
 }
 
-// finish puts the act back as it was, once it was decided.
+// finish restores the act once it was decided.
 func (f *freed) finish() {
 	a := f.act
 	switch {
@@ -190,7 +186,7 @@ func (f *freed) finish() {
 			f.grant()
 		}
 	case f.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
-		// Its take was granted without the store's knowing.
+		// The take was granted without the store.
 		a.Err = nil
 		for i := range a.Decisions {
 			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Remaining: weir.MaxCost}

@@ -47,7 +47,7 @@ type Options struct {
 	// Taker decides, under the overrides.
 	Taker weir.Taker
 	// Overrides are those of this process.
-	Overrides *override.Taker
+	Overrides *override.Layer
 	// Announcer tells other instances of overrides. Nil: there are none.
 	Announcer override.Announcer
 	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
@@ -111,7 +111,7 @@ func New(o Options) (http.Handler, error) {
 	case o.Taker == nil:
 		return nil, problem.Invalid("Taker", "nil", "a store")
 	case o.Overrides == nil:
-		return nil, problem.Invalid("Overrides", "nil", "an override.Taker")
+		return nil, problem.Invalid("Overrides", "nil", "an override.Layer")
 	case o.Timeout < 0:
 		return nil, problem.Invalid("Timeout", o.Timeout.String(), "a positive duration")
 	}

@@ -48,7 +48,7 @@ descriptors:
 type desk struct {
 	t *testing.T
 	http.Handler
-	taker *override.Taker
+	taker *override.Layer
 	clock *storetest.Clock
 	set   *rules.Set
 	log   bytes.Buffer

@@ -45,7 +45,7 @@ func TestSuite(t *testing.T) {
 }
 
 // place is a Taker over a store in memory, with the clock of both.
-func place(maxKeys int) (*keylimit.Taker, *storetest.Clock) {
+func place(maxKeys int) (*keylimit.Layer, *storetest.Clock) {
 	clock := storetest.NewClock()
 	store := memstore.New(memstore.Options{Now: clock.Now})
 	return keylimit.Wrap(store, keylimit.Options{Budget: of(maxKeys), Now: clock.Now}), clock
@@ -252,7 +252,7 @@ func TestSaysItOnce(t *testing.T) {
 		for i := range 10 {
 			charge(t, taker, fmt.Sprint(day, i), limit, 1)
 		}
-		if said := strings.Count(log.String(), "as many keys as it may"); said != day {
+		if said := strings.Count(log.String(), "reached its number of keys"); said != day {
 			t.Errorf("day %d: said %d times:\n%s", day, said, log.String())
 		}
 		clock.Advance(24 * time.Hour)

@@ -12,29 +12,27 @@ import (
 )
 
 const (
-	// batch is how many shares are given back in one call.
-	batch = 64
-	// returning bounds one such call.
-	returning = time.Second
+	returnsPerCall = 64          // leases returned in one call
+	returnTimeout  = time.Second // of such a call
 )
 
-// keeping is the background work: giving back what nobody spends.
-type keeping struct {
+// A returner is the background work: it returns leased units that are not spent.
+type returner struct {
 	stopped atomic.Bool
 	mu      sync.Mutex // guards what follows
 	end     context.CancelFunc
 	done    chan struct{}
 }
 
-func (k *keeping) init() {
+func (k *returner) init() {
 	k.done = make(chan struct{})
-	close(k.done) // as long as nothing was started
+	close(k.done) // nothing was started
 }
 
-// Start begins to give back shares whose time is over, until Stop. A second call
-// does nothing.
-func (l *Leaser) Start() {
-	k := &l.keeping
+// Start begins to return expired units in the background, until Stop. Further calls do
+// nothing.
+func (l *Layer) Start() {
+	k := &l.returner
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.end != nil || k.stopped.Load() {
@@ -45,11 +43,11 @@ func (l *Leaser) Start() {
 	k.end, k.done = end, done
 	go func() {
 		defer close(done)
-		l.keep(ctx)
+		l.returnExpired(ctx)
 	}()
 }
 
-func (l *Leaser) keep(ctx context.Context) {
+func (l *Layer) returnExpired(ctx context.Context) {
 	ticker := time.NewTicker(max(time.Duration(l.ahead)/2, time.Millisecond))
 	defer ticker.Stop()
 	for {
@@ -57,16 +55,15 @@ func (l *Leaser) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			l.around(func() { _ = l.giveBack(ctx, l.now()) }) // what fails stays charged until it drains
+			l.around(func() { _ = l.returnUnits(ctx, l.now()) }) // on an error they stay charged until they drain
 		}
 	}
 }
 
-// Stop takes no more shares and gives back all that are left. It returns when that
-// is done or ctx ends; the error then says how many shares stay charged. It may be
-// called again.
-func (l *Leaser) Stop(ctx context.Context) error {
-	k := &l.keeping
+// Stop leases no more units and returns all that are left, until ctx ends. The error says
+// how many leases stay charged. It may be called again.
+func (l *Layer) Stop(ctx context.Context) error {
+	k := &l.returner
 	k.stopped.Store(true)
 	k.mu.Lock()
 	end, done := k.end, k.done
@@ -77,23 +74,22 @@ func (l *Leaser) Stop(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return fmt.Errorf("lease: stop: %w", context.Cause(ctx))
+		return fmt.Errorf("weir: stop leases: %w", context.Cause(ctx))
 	}
-	return l.giveBack(ctx, forever)
+	return l.returnUnits(ctx, forever)
 }
 
-// forever is later than the end of any share.
+// forever is later than the end of any lease.
 const forever = 1<<63 - 1
 
-// giveBack returns the shares that have ended by an instant and forgets the keys
-// that nobody asks for.
-func (l *Leaser) giveBack(ctx context.Context, now int64) error {
+// returnUnits returns the units that have expired by an instant and drops unused keys.
+func (l *Layer) returnUnits(ctx context.Context, now int64) error {
 	var failed error
 	stranded := 0
 	for i := range l.shards {
 		acts := l.sweep(&l.shards[i], now)
 		for len(acts) > 0 {
-			n := min(len(acts), batch)
+			n := min(len(acts), returnsPerCall)
 			if err := l.send(ctx, acts[:n]); err != nil {
 				failed, stranded = err, stranded+n
 			}
@@ -101,13 +97,13 @@ func (l *Leaser) giveBack(ctx context.Context, now int64) error {
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("lease: give back: %d shares stay charged: %w", stranded, failed)
+		return fmt.Errorf("weir: return leased units: %d leases stay charged: %w", stranded, failed)
 	}
 	return nil
 }
 
-func (l *Leaser) send(ctx context.Context, acts []*weir.Act) error {
-	ctx, cancel := context.WithTimeout(ctx, returning)
+func (l *Layer) send(ctx context.Context, acts []*weir.Act) error {
+	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
 	defer cancel()
 	l.next.Take(ctx, acts)
 	var errs []error
@@ -117,8 +113,8 @@ func (l *Leaser) send(ctx context.Context, acts []*weir.Act) error {
 	return errors.Join(errs...)
 }
 
-// sweep empties the cells of a shard whose shares have ended.
-func (l *Leaser) sweep(s *shard, now int64) []*weir.Act {
+// sweep empties the cells of a shard whose leases have expired.
+func (l *Layer) sweep(s *shard, now int64) []*weir.Act {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var acts []*weir.Act
@@ -130,7 +126,7 @@ func (l *Leaser) sweep(s *shard, now int64) []*weir.Act {
 			acts = append(acts, a)
 		}
 		if c.left == 0 && now-c.touched > 2*l.ahead {
-			c.gone = true
+			c.removed = true
 			delete(s.cells, key)
 		}
 	}

@@ -1,0 +1,182 @@
+// Package keylimit bounds how many keys of a limit are tracked. Clients that can make up
+// keys, such as paths, addresses or unchecked tokens, could otherwise fill a store with
+// the states of keys that are used once. Keys beyond the bound share one key.
+package keylimit
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// MaxKeys is the largest bound. A key takes 20 to 40 bytes of this process.
+const MaxKeys = 10_000_000
+
+// A Budget is the bound on the keys of one limit.
+type Budget struct {
+	// MaxKeys is how many keys are tracked, at most the constant [MaxKeys]. Zero: any
+	// number.
+	MaxKeys int
+	// Overflow is the key that further keys are charged under. It names the budget:
+	// limits with the same Overflow share one set of keys. No client may use it.
+	Overflow string
+}
+
+// Options configure a [Layer]. The zero value bounds nothing.
+type Options struct {
+	// Budget returns the budget of a limit. It is called for every charge, from many
+	// goroutines. Nil: no limit has one.
+	Budget func(*weir.Limit) Budget
+	// Logger receives a line when a limit has reached its number of keys. Nil: none.
+	Logger *slog.Logger
+	// Now is the clock by which keys expire. Nil: the monotonic clock.
+	Now func() time.Time
+}
+
+// A Layer asks the next Taker, under a limit's Overflow where a key exceeds the limit's
+// budget. It is safe for concurrent use and starts nothing. Create it with Wrap.
+//
+// A key is tracked once it was charged, and until it was not charged for one to two times
+// as long as its limit takes to drain: as long as it may have a state in the store. So one
+// process never leaves more states of a limit in the store than its MaxKeys and one,
+// except those in debt or booked ahead, which outlive that time. A peek tracks no key, and
+// a reset acts on the key itself.
+//
+// Keys beyond the budget may be refused early, because they share what one key has, and
+// are never granted more. A key that shared and becomes tracked starts fresh, so it may be
+// granted one burst more than if it had been tracked from the beginning.
+//
+// A refused take of a key beyond the budget leaves no ID in the store, even one that the
+// client gave, so that IDs are bounded too; a repeat of it is decided again.
+//
+// An act about the ID of a take is tried where its keys are tracked now; if the ID is
+// unknown there, with all keys under their Overflow, and with none: keys may have become
+// tracked since, and other instances track others. A repeated take is not tried elsewhere:
+// if the key's tracking has changed, it is another take.
+type Layer struct {
+	next   weir.Taker
+	budget func(*weir.Limit) Budget
+	now    func() int64 // µs
+	limits limits
+	logger *slog.Logger
+}
+
+// Wrap returns a Layer that asks next.
+func Wrap(next weir.Taker, o Options) *Layer {
+	return &Layer{next: next, budget: o.Budget, now: clock(o.Now), logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+}
+
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
+
+// clock returns a clock in µs that no step of the machine's moves.
+func clock(now func() time.Time) func() int64 {
+	if now != nil {
+		return func() int64 { return now().UnixMicro() }
+	}
+	start := time.Now()
+	return func() int64 { return time.Since(start).Microseconds() }
+}
+
+// Take asks the next Taker, under overflow keys where there are too many keys.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+	if l.budget == nil {
+		l.next.Take(ctx, acts)
+		return
+	}
+	var c call
+	for _, a := range acts {
+		l.redirect(&c, a)
+	}
+	l.next.Take(ctx, acts)
+	c.restore()
+	for _, a := range c.elsewhere {
+		l.tryElsewhere(ctx, a)
+	}
+}
+
+// redirect moves the act's charges that exceed their budgets under their overflow keys.
+func (l *Layer) redirect(c *call, a *weir.Act) {
+	if a.Kind == weir.KindReset {
+		return
+	}
+	from, elsewhere := len(c.moved), false
+	for i := range a.Charges {
+		charge := &a.Charges[i]
+		budget := l.budgetOf(charge)
+		if budget.MaxKeys <= 0 {
+			continue
+		}
+		k := l.limits.of(budget.Overflow, charge.Limit, l.now())
+		if !k.admit(charge.Key, budget.MaxKeys, makesState(a, charge)) {
+			k.overflowed.Add(1)
+			if !k.logged.Swap(true) {
+				l.logger.Warn("a limit has reached its number of keys: further keys share one", "limit", charge.Limit.Name, "max_keys", budget.MaxKeys, "key", budget.Overflow)
+			}
+			c.move(a, i, budget.Overflow)
+		}
+		elsewhere = elsewhere || k.overflowed.Load() > 0
+	}
+	c.rename(a, c.moved[from:])
+	if elsewhere && aboutTake(a) {
+		c.elsewhere = append(c.elsewhere, a)
+	}
+}
+
+// budgetOf returns the budget of a charge; the zero Budget if it leaves no state.
+func (l *Layer) budgetOf(c *weir.Charge) Budget {
+	if c.Limit == nil || c.Limit.Rule() == nil || c.Limit.Count == 0 || len(c.Key) > weir.MaxKeyBytes {
+		return Budget{}
+	}
+	b := l.budget(c.Limit)
+	b.MaxKeys = min(b.MaxKeys, MaxKeys)
+	return b
+}
+
+// makesState reports whether a charge can give its key a state.
+func makesState(a *weir.Act, c *weir.Charge) bool {
+	return c.Cost > 0 && (a.Kind == weir.KindTake || a.Kind == weir.KindRecord || a.Kind == weir.KindAmend)
+}
+
+// aboutTake reports whether an act is about an earlier take, by its ID.
+func aboutTake(a *weir.Act) bool {
+	switch a.Kind {
+	case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew:
+		return a.ID != ""
+	}
+	return false
+}
+
+// Stats describe one budget.
+type Stats struct {
+	// Budget is the budget as it was last asked for.
+	Budget
+	// Limit is the name of a limit that has it.
+	Limit string
+	// Keys is how many keys are tracked now.
+	Keys int
+	// Overflowed counts the charges made under Overflow.
+	Overflowed uint64
+}
+
+// Full reports whether further keys share the Overflow.
+func (s Stats) Full() bool { return s.Keys >= s.MaxKeys }
+
+// Stats returns one element for each budget that has been used, by Overflow.
+func (l *Layer) Stats() []Stats {
+	now := l.now()
+	var all []Stats
+	for overflow, k := range l.limits.list() {
+		k.age(now)
+		all = append(all, Stats{
+			Budget: Budget{MaxKeys: int(k.most.Load()), Overflow: overflow}, Limit: k.limit,
+			Keys: int(k.size.Load()), Overflowed: k.overflowed.Load(),
+		})
+	}
+	slices.SortFunc(all, func(a, b Stats) int { return cmp.Compare(a.Overflow, b.Overflow) })
+	return all
+}
