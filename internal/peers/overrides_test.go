@@ -35,8 +35,8 @@ func start(t *testing.T, server *testserver.Redis, poll time.Duration, o Options
 // startOn is start on a client, which it closes.
 func startOn(t *testing.T, client redis.UniversalClient, poll time.Duration, o Options) *instance {
 	t.Helper()
-	i := &instance{Taker: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), group: newGroup(t, client, o), client: client}
-	i.group.Follow(i.Taker, nil)
+	i := &instance{Layer: override.Wrap(memstore.New(memstore.Options{}), override.Options{}), group: newGroup(t, client, o), client: client}
+	i.group.Follow(i.Layer, nil)
 	i.group.overrides.poll = poll
 	i.group.Start()
 	t.Cleanup(func() {

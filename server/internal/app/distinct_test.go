@@ -74,7 +74,7 @@ func TestKeysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if said := strings.Count(log.String(), "as many keys as it may"); said != 2 {
+	if said := strings.Count(log.String(), "reached its number of keys"); said != 2 {
 		t.Errorf("said %d times, want once for each limit:\n%s", said, log.String())
 	}
 	write(strings.Replace(fewKeys, "requests_per_unit: 3, max", "requests_per_unit: 4, max", 1))

@@ -11,9 +11,9 @@ import (
 type ofKeys struct{ read func() []keylimit.Stats }
 
 var (
-	keysDesc       = prometheus.NewDesc("weir_keys", "Keys that are kept apart, by the limit that does not have any number of them.", []string{"limit"}, nil)
-	maxKeysDesc    = prometheus.NewDesc("weir_max_keys", "How many keys are kept apart at most, by the limit.", []string{"limit"}, nil)
-	overflowedDesc = prometheus.NewDesc("weir_keys_overflowed_total", "Charges of keys beyond those, which share one budget, by the limit.", []string{"limit"}, nil)
+	keysDesc       = prometheus.NewDesc("weir_keys", "Keys tracked, by the limit that has a key limit.", []string{"limit"}, nil)
+	maxKeysDesc    = prometheus.NewDesc("weir_max_keys", "How many keys are tracked at most, by the limit.", []string{"limit"}, nil)
+	overflowedDesc = prometheus.NewDesc("weir_keys_overflowed_total", "Charges of further keys, which share one budget, by the limit.", []string{"limit"}, nil)
 )
 
 // Describe names the metrics.

@@ -189,11 +189,11 @@ var denyCacheFigures = []figure[denycache.Stats]{
 }
 
 var leaseFigures = []figure[lease.Stats]{
-	counter("weir_lease_spent_total", "Acts that were paid from a share.", func(s *lease.Stats) float64 { return float64(s.Spent) }),
-	counter("weir_lease_shares_total", "Shares that the store has given.", func(s *lease.Stats) float64 { return float64(s.Shares) }),
-	counter("weir_lease_returned_units_total", "Units of shares that went back unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
+	counter("weir_lease_spent_total", "Acts paid with leased units.", func(s *lease.Stats) float64 { return float64(s.Spent) }),
+	counter("weir_leases_total", "Leases that the store has granted.", func(s *lease.Stats) float64 { return float64(s.Leases) }),
+	counter("weir_lease_returned_units_total", "Leased units that were returned unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
 	gauge("weir_lease_keys", "Keys that are watched.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
-	gauge("weir_lease_left_units", "Units that are out in shares.", func(s *lease.Stats) float64 { return float64(s.Left) }),
+	gauge("weir_lease_left_units", "Leased units that are unspent.", func(s *lease.Stats) float64 { return float64(s.Left) }),
 }
 
 var fallbackFigures = []figure[Fallback]{
