@@ -1,7 +1,6 @@
-// Package admin answers the people who run a server, on a listener of its own: which
-// rules are in force, how a key is doing, and changes to single keys until an
-// instant. It also has the process's profiles. Nothing here is for those who are
-// limited.
+// Package admin serves the people who run a server, on a listener of its own: the rules
+// in force, the state of a key, changes of single keys for a time, and the profiles of
+// the process. Nothing here is for clients.
 package admin
 
 import (
@@ -26,15 +25,15 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a call may wait for the store unless
-	// [Options.Timeout] says otherwise.
+	// DefaultTimeout is how long a call may wait for the store unless [Options.Timeout]
+	// says otherwise.
 	DefaultTimeout = time.Second
-	// DefaultFor is how long an override lasts that does not say.
+	// DefaultFor is the duration of an override that states none.
 	DefaultFor = time.Hour
-	// MaxFor is how long an override can last.
+	// MaxFor is the longest duration of an override.
 	MaxFor = 30 * 24 * time.Hour
-	// ThrottleDomain is the domain under which the keys of CL.THROTTLE are found,
-	// unless there are rules for one of that name.
+	// ThrottleDomain is the domain of the keys of CL.THROTTLE, unless the rules have a
+	// domain of that name.
 	ThrottleDomain = "cl.throttle"
 )
 
@@ -42,60 +41,62 @@ const (
 type Options struct {
 	// Rules returns the rules in force. It must never return nil.
 	Rules func() *rules.Set
-	// Loaded tells where they come from. Nil: nothing is known.
+	// Loaded returns where the rules come from. Nil: unknown.
 	Loaded func() Loaded
 	// Taker decides, under the overrides.
 	Taker weir.Taker
 	// Overrides are those of this process.
 	Overrides *override.Layer
-	// Announcer tells other instances of overrides. Nil: there are none.
+	// Announcer publishes overrides to other instances. Nil: there are none.
 	Announcer override.Announcer
-	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
-	// such command.
+	// ThrottleKey returns the key that CL.THROTTLE charges for a key of a client. Nil:
+	// there is no such command.
 	ThrottleKey func(key string) string
-	// Mounts are further handlers, by their patterns, for callers that may read what is
-	// about every domain: /readyz, /metrics.
+	// Mounts are further handlers by pattern, such as /readyz and /metrics, for callers
+	// that may read every domain.
 	Mounts map[string]http.Handler
-	// Free are handlers for every caller.
+	// Free are handlers by pattern for every caller.
 	Free map[string]http.Handler
-	// Callers authenticates callers. Nil: they need nothing.
+	// Callers authenticates callers. Nil: nobody needs a token.
 	Callers *callers.Authenticator
-	// Login lets in browsers, which cannot say the token with each call. Nil:
-	// nobody else is let in.
+	// Login admits browsers, which cannot send the token with each call. Nil: there is no
+	// login.
 	Login Login
-	// Loopback says that only this machine reaches the listener: calls are then
-	// to name it so, which those that a web page was tricked into do not.
+	// Loopback says that only this machine reaches the listener. Calls must then name it
+	// as this machine, which a web page cannot make a browser do.
 	Loopback bool
-	// Hosts are more names by which callers may name it. Nil: only localhost and
-	// loopback addresses.
+	// Hosts are further names by which callers may name the listener. Nil: only localhost
+	// and loopback addresses.
 	Hosts []string
 	// Timeout is how long a call may wait for the store. Zero: [DefaultTimeout].
 	Timeout time.Duration
 	// Now is the clock. Nil: the machine's.
 	Now func() time.Time
-	// Logger gets a line for each change, with "audit", and for each failure of
-	// the store. Nil: nothing is logged.
+	// Logger gets a line for each change, with "audit", and for each failure of the
+	// store. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// A Login lets in people who have said the token once. It is safe for concurrent use.
+// A Login admits people who have logged in with a token. It is safe for concurrent use.
 type Login interface {
-	// Admits returns who sent a request, and whether that is one of them.
+	// Admits returns the identity of the sender, and whether the request belongs to a
+	// session.
 	Admits(r *http.Request) (*callers.Identity, bool)
-	// Ask answers a request of somebody else, if it is one to log in; else it
-	// reports false and has not answered.
+	// Ask answers a request without a session if it is part of the login; otherwise it
+	// does nothing and returns false.
 	Ask(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Loaded is where the rules in force come from.
+// Loaded describes where the rules in force come from.
 type Loaded struct {
 	// Path is the file or folder; empty for the demonstration rules.
 	Path string
-	// Revision is a digest of the files as they were then; empty without files.
+	// Revision is a digest of the files when they were loaded; empty without files.
 	Revision string
-	// At is when they came into force.
+	// At is when the rules came into force.
 	At time.Time
-	// Err says why the files as they are now are not in force; nil if they are.
+	// Err is the error of files that have changed since and are not in force; nil if
+	// there is none.
 	Err error
 }
 
@@ -124,17 +125,17 @@ func New(o Options) (http.Handler, error) {
 	return a.guard(a.routes()), nil
 }
 
-// program tells the name of the program, without its arguments: the URL of a store
-// may be among them, with its password.
+// program returns the name of the program, but not its arguments, which may contain the
+// password of a store URL.
 func program(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, os.Args[0])
 }
 
 const (
-	// profiles is where the process's profiles are.
+	// profiles is the path of the profiles.
 	profiles = "/debug/pprof/"
-	// maxProfile is how many seconds one may take: recording costs the process.
+	// maxProfile is the longest profile in seconds: recording costs the process.
 	maxProfile = 60
 )
 
@@ -196,11 +197,11 @@ func problemOf(err error) *problem.Document {
 func full(want string) *problem.Document {
 	return &problem.Document{
 		Status: http.StatusConflict, Code: "full", Field: "overrides",
-		Detail: "there are as many overrides as there may be, " + want + ": clear some, or wait until they end",
+		Detail: "the number of overrides is at its maximum, " + want + ": clear some, or wait until they end",
 	}
 }
 
-// guard lets in who may call. Whether the process lives is for everybody to know.
+// guard admits callers and protects against other web pages. /healthz needs no token.
 func (a *api) guard(next http.Handler) http.Handler {
 	next, strangers := browsers.Protect(next), browsers.Protect(http.HandlerFunc(a.stranger))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -224,8 +225,8 @@ func (a *api) guard(next http.Handler) http.Handler {
 	})
 }
 
-// stranger answers who is not let in: with what it takes to log in, where there is
-// such a thing and the call is for it.
+// stranger answers a caller that is not admitted: with the login if the request is part
+// of it, else with 401.
 func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	if a.Login != nil && a.Login.Ask(w, r) {
 		return
@@ -234,12 +235,12 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	fail(w, r, &problem.Document{
 		Status: http.StatusUnauthorized, Field: "authorization",
-		Detail: `a token is needed, as "Authorization: Bearer …"`,
+		Detail: `want a token, as "Authorization: Bearer …"`,
 	})
 }
 
-// admits returns whose a call is, and whether it shows what is a caller's or comes from a
-// browser whose user has logged in with that.
+// admits returns the identity of a caller, and whether its credentials or its session are
+// valid.
 func (a *api) admits(r *http.Request) (*callers.Identity, bool) {
 	shown := callers.FromRequest(r)
 	if !shown.Shown && a.Login != nil {
@@ -250,7 +251,7 @@ func (a *api) admits(r *http.Request) (*callers.Identity, bool) {
 	return a.Callers.Authenticate(shown)
 }
 
-// reading serves callers that may read what is about every domain.
+// reading admits callers that may read every domain.
 func reading(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := callers.FromContext(r.Context()).May(callers.AdminRead, callers.AllDomains); err != nil {
@@ -261,7 +262,7 @@ func reading(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// caller says who made a call, as far as is known.
+// caller describes the caller for the audit log.
 func (a *api) caller(r *http.Request) string {
 	who := callers.FromContext(r.Context())
 	switch {

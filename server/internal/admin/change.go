@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
-// An action does something to the limits of a key.
+// An action changes the limits of a key.
 type action func(a *api, ctx context.Context, req *request, targets []target) (*changeAnswer, error)
 
 var actions = map[string]action{
@@ -34,14 +34,14 @@ var actions = map[string]action{
 	"override": (*api).limit,
 }
 
-// changeAnswer is the body of an answer to a change.
+// changeAnswer is the body of the answer to a change.
 type changeAnswer struct {
 	Action string       `json:"action"`
 	Domain string       `json:"domain"`
 	Keys   []changedKey `json:"keys"`
-	// Spread says where the change holds: "store" (a reset is in the store),
-	// "process" (nobody else is to know), "all" or "pending" (here at once,
-	// elsewhere when SpreadError is over).
+	// Spread says where the change holds: "store" (a reset is in the store), "process"
+	// (there are no other instances), "all" or "pending" (here now, elsewhere once
+	// SpreadError is over).
 	Spread      string `json:"spread"`
 	SpreadError string `json:"spread_error,omitempty"`
 }
@@ -49,12 +49,12 @@ type changeAnswer struct {
 type changedKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
-	// Changed is false where there was nothing to clear.
+	// Changed is false if there was nothing to clear.
 	Changed  bool            `json:"changed"`
 	Override *overrideAnswer `json:"override,omitempty"`
 }
 
-// change carries an action out and writes it down.
+// change carries out an action and writes the audit log.
 func (a *api) change(name string, do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := readChange(w, r, a.Now())
@@ -90,7 +90,7 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 	}
 }
 
-// allow refuses what an action would ignore.
+// allow refuses parameters that the action would ignore.
 func (r *request) allow(action string) error {
 	if r.limit == nil && action == "override" {
 		return problem.Invalid("limit", "missing", `what holds instead, such as "100/min burst 20"`)
@@ -99,12 +99,12 @@ func (r *request) allow(action string) error {
 		return problem.Invalid("limit", "given", "none: "+action+" has none")
 	}
 	if r.timed && (action == "reset" || action == "clear") {
-		return problem.Invalid("for", "given", "none: "+action+" is done at once")
+		return problem.Invalid("for", "given", "none: "+action+" takes effect once")
 	}
 	return nil
 }
 
-// reset makes the keys as fresh as never used.
+// reset makes the keys as if they were never used.
 func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeAnswer, error) {
 	answer := &changeAnswer{Spread: "store"}
 	acts := make([]*weir.Act, len(targets))
@@ -121,7 +121,7 @@ func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeA
 	return answer, nil
 }
 
-// limit puts another limit in the place of one.
+// limit replaces one limit by another.
 func (a *api) limit(ctx context.Context, req *request, targets []target) (*changeAnswer, error) {
 	if len(targets) > 1 {
 		return nil, problem.Invalid("name", "missing", "the name of one limit of these, as the key has several: "+namesOf(targets))
@@ -138,7 +138,7 @@ func (a *api) limit(ctx context.Context, req *request, targets []target) (*chang
 	return a.override(ctx, req, targets, req.limit)
 }
 
-// override puts an override of each key in force: of a limit, or of none.
+// override sets an override of each key: another limit, or none.
 func (a *api) override(ctx context.Context, req *request, targets []target, limit *weir.Limit) (*changeAnswer, error) {
 	answer := &changeAnswer{}
 	changes := make([]override.Change, len(targets))
@@ -166,7 +166,7 @@ func (a *api) override(ctx context.Context, req *request, targets []target, limi
 	return answer, a.announce(ctx, answer, changes)
 }
 
-// room demands room for all keys before the first of them is changed.
+// room checks that there is room for all keys before the first one is changed.
 func (a *api) room(changes []override.Change) error {
 	added := slices.DeleteFunc(slices.Clone(changes), func(c override.Change) bool {
 		_, replaces := a.Overrides.Get(c.Key)
@@ -186,8 +186,8 @@ func (a *api) clear(ctx context.Context, _ *request, targets []target) (*changeA
 	return answer, a.announce(ctx, answer, changes)
 }
 
-// announce tells the other instances. A failure is a part of the answer: the
-// change holds here. Only one that nobody has room for is undone.
+// announce publishes changes to the other instances. A failure is part of the answer,
+// because the change holds here; only a change that no instance has room for is undone.
 func (a *api) announce(ctx context.Context, answer *changeAnswer, changes []override.Change) error {
 	answer.Spread = "process"
 	if a.Announcer == nil {
@@ -207,7 +207,7 @@ func (a *api) announce(ctx context.Context, answer *changeAnswer, changes []over
 	return nil
 }
 
-// list tells all overrides.
+// list answers with all overrides.
 func (a *api) list(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Overrides []*overrideAnswer `json:"overrides"`
@@ -219,7 +219,7 @@ func (a *api) list(w http.ResponseWriter, _ *http.Request) {
 	jsonbody.WriteIndented(w, &answer)
 }
 
-// outcome is what came of a change.
+// outcome is the result of a change.
 type outcome struct {
 	action string
 	req    *request
@@ -227,9 +227,8 @@ type outcome struct {
 	err    error
 }
 
-// audit writes a change down: who made it, of what, until when, and what came of it.
-// Keys may be people's names; the log has digests of them, by which they can be
-// found but not read.
+// audit logs a change: who made it, to which keys, until when, and the result. Keys may
+// contain people's names, so the log has digests of them.
 func (a *api) audit(r *http.Request, o *outcome) {
 	attrs := []any{
 		"audit", "key " + o.action, "by", a.caller(r), "remote", r.RemoteAddr, "domain", problem.Shorten(o.req.domain),
@@ -248,10 +247,10 @@ func (a *api) audit(r *http.Request, o *outcome) {
 	} else {
 		attrs = append(attrs, "result", "done")
 	}
-	a.Logger.InfoContext(r.Context(), "a key was changed by an administrator", attrs...)
+	a.Logger.InfoContext(r.Context(), "an administrator changed a key", attrs...)
 }
 
-// digestBytes is how much of a digest is written down.
+// digestBytes is the length of a digest in the log.
 const digestBytes = 8
 
 func digests(keys []changedKey) []string {

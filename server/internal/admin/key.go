@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
-// get tells how a key is doing.
+// get answers with the state of a key.
 func (a *api) get(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.inspect(r)
 	if err != nil {
@@ -40,7 +40,7 @@ func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 	defer cancel()
 	answer := &keyAnswer{Domain: req.domain, Cost: req.cost, Passes: true}
 	for i := range targets {
-		l, err := a.look(ctx, &targets[i], req.cost)
+		l, err := a.inspectLimit(ctx, &targets[i], req.cost)
 		if err != nil {
 			return nil, err
 		}
@@ -52,18 +52,18 @@ func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 	return answer, nil
 }
 
-// look asks how a key does under one limit.
-func (a *api) look(ctx context.Context, t *target, cost int64) (*limitAnswer, error) {
+// inspectLimit returns the state of a key under one limit.
+func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAnswer, error) {
 	answer := &limitAnswer{Key: t.key}
 	if t.rule != nil {
-		answer.Rule, answer.At, answer.Shadow, answer.Trial = t.rule.Path, place(t.rule), t.rule.Shadow, t.rule.OnTrial
+		answer.Rule, answer.At, answer.Shadow, answer.Trial = t.rule.Path, position(t.rule), t.rule.Shadow, t.rule.OnTrial
 		if t.rule.Unenforced > 0 {
 			answer.Enforce = (config.Whole - t.rule.Unenforced).String()
 		}
 	}
 	if t.limit == nil {
 		answer.Unlimited = true
-		answer.Explanation = unlimitedWords(t)
+		answer.Explanation = explainUnlimited(t)
 		return answer, nil
 	}
 	answer.Name, answer.Algorithm = t.limit.Name, t.limit.Algorithm.String()
@@ -71,7 +71,7 @@ func (a *api) look(ctx context.Context, t *target, cost int64) (*limitAnswer, er
 		answer.Override = overrideOf(o, a.Now())
 	}
 	if t.rule == nil {
-		answer.Explanation = throttleWords(answer)
+		answer.Explanation = explainThrottle(answer)
 		return answer, nil
 	}
 	answer.Limit, answer.OnStoreFailure = t.limit.String(), t.failure.String()
@@ -80,15 +80,15 @@ func (a *api) look(ctx context.Context, t *target, cost int64) (*limitAnswer, er
 		return nil, err
 	}
 	answer.State = state
-	answer.Explanation = words(t, answer, cost)
+	answer.Explanation = explain(t, answer, cost)
 	return answer, nil
 }
 
-// ask asks the store what it knows of a key, and what it would say to a cost.
+// ask asks the store for the state of a key, and for its decision about a cost.
 func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, error) {
-	look := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Limit: wide(t)})
+	peek := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Limit: wide(t)})
 	probe := a.probe(t, cost)
-	acts := []*weir.Act{look}
+	acts := []*weir.Act{peek}
 	if probe != nil {
 		acts = append(acts, probe)
 	}
@@ -98,25 +98,24 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 			return nil, act.Err
 		}
 	}
-	limit, d := t.limit, look.Decisions[0]
-	if held := look.Charges[0].Limit; held != wide(t) {
+	limit, d := t.limit, peek.Decisions[0]
+	if held := peek.Charges[0].Limit; held != wide(t) {
 		limit = held
 	}
-	used := look.Charges[0].Limit.Capacity() - d.Remaining
+	used := peek.Charges[0].Limit.Capacity() - d.Remaining
 	state := &stateAnswer{
 		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
 		ResetAfterMS: millis(d.ResetAfter), AtUS: d.At,
 	}
-	tell(state, probe, cost)
+	addProbe(state, probe, cost)
 	if o, found := a.Overrides.Get(t.key); found {
-		a.tellOverride(state, o)
+		a.addOverride(state, o)
 	}
 	return state, nil
 }
 
-// tellOverride says what no store knows: that there is no limit, and when a block
-// ends.
-func (a *api) tellOverride(state *stateAnswer, o override.Override) {
+// addOverride adds what no store knows: that there is no limit, or when a block ends.
+func (a *api) addOverride(state *stateAnswer, o override.Override) {
 	switch {
 	case o.Limit == nil:
 		state.Limit = ""
@@ -126,8 +125,8 @@ func (a *api) tellOverride(state *stateAnswer, o override.Override) {
 	}
 }
 
-// tell says what the probe was told, or without one what remains for.
-func tell(state *stateAnswer, probe *weir.Act, cost int64) {
+// addProbe adds the decision of the probe; without a probe, whether enough remains.
+func addProbe(state *stateAnswer, probe *weir.Act, cost int64) {
 	if probe == nil {
 		state.Passes = min(cost, 1) <= state.Remaining
 		if state.Passes {
@@ -141,8 +140,8 @@ func tell(state *stateAnswer, probe *weir.Act, cost int64) {
 	state.RetryAfterMS = &retry
 }
 
-// wide is the limit through which all that was counted can be seen: rules that name
-// no algorithm count beyond their limit.
+// wide returns the limit that reveals everything that was counted: rules without an
+// algorithm count beyond their limit.
 func wide(t *target) *weir.Limit {
 	if counter := t.rule.Counter(); counter != nil {
 		return counter
@@ -150,12 +149,12 @@ func wide(t *target) *weir.Limit {
 	return t.limit
 }
 
-// never refuses what is charged twice at once: what comes with it is decided, told and
-// not made.
+// never refuses two charges at once, and with them the whole act: the other charges are
+// evaluated and not made.
 var never = weir.PerDay(1).MustCompile()
 
-// probe is an act that is told when a cost would pass, and never made. There is none
-// for places, where being told takes an id that is remembered.
+// probe returns an act that finds out when a cost would pass, and charges nothing. There
+// is none for slots, whose takes need an id that is remembered.
 func (a *api) probe(t *target, cost int64) *weir.Act {
 	if t.limit.Algorithm == weir.Concurrency {
 		return nil
@@ -171,8 +170,8 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	if slot == "" {
 		slot = t.key
 	}
-	// A refusal of one charge would be remembered by a deny cache, which then answers
-	// for the store and does not evaluate the others.
+	// A deny cache would remember the refusal of a single charge, and then answer without
+	// evaluating the others.
 	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
 	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Limit: quiet, Cost: cost}, twice, twice)
 	act.Immediate = true
@@ -191,8 +190,8 @@ type keyAnswer struct {
 	Limits []limitAnswer `json:"limits"`
 }
 
-// limitAnswer is how a key does under one limit. The state is missing where nothing
-// is counted, and where nobody knows the limit before a request comes.
+// limitAnswer is the state of a key under one limit. State is nil if nothing is counted,
+// or if the limit comes with the requests.
 type limitAnswer struct {
 	Name           string          `json:"name,omitempty"`
 	Rule           string          `json:"rule,omitempty"`
@@ -201,7 +200,7 @@ type limitAnswer struct {
 	Algorithm      string          `json:"algorithm,omitempty"`
 	Limit          string          `json:"limit,omitempty"` // the rule's
 	Unlimited      bool            `json:"unlimited,omitempty"`
-	Shadow         bool            `json:"shadow,omitempty"` // never refuses this key
+	Shadow         bool            `json:"shadow,omitempty"` // it never refuses this key
 	Trial          bool            `json:"trial,omitempty"`
 	Enforce        string          `json:"enforce,omitempty"` // the part of the keys; empty: all
 	OnStoreFailure string          `json:"on_store_failure,omitempty"`
@@ -210,14 +209,13 @@ type limitAnswer struct {
 	Explanation    string          `json:"explanation"`
 }
 
-// stateAnswer is what the store knows of a key, and what that means for a cost.
+// stateAnswer is the store's state of a key, and the decision about a cost.
 type stateAnswer struct {
-	Limit     string `json:"limit"` // that is in force
+	Limit     string `json:"limit"` // the one in force
 	Used      int64  `json:"used"`
 	Remaining int64  `json:"remaining"`
 	Passes    bool   `json:"passes"`
-	// RetryAfterMS is rounded up, -1 for never, and null where a holder has to
-	// leave first.
+	// RetryAfterMS is rounded up, -1 for never, and null if a holder must leave first.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	AtUS         int64  `json:"at_us"`
@@ -226,7 +224,7 @@ type stateAnswer struct {
 // overrideAnswer is one override.
 type overrideAnswer struct {
 	Key string `json:"key"`
-	// Limit is what holds instead; empty: no limit.
+	// Limit replaces the rule's limit; empty: no limit.
 	Limit   string `json:"limit"`
 	Blocked bool   `json:"blocked"`
 	Until   string `json:"until"`
@@ -249,8 +247,8 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// words explains how a key does under a limit.
-func words(t *target, answer *limitAnswer, cost int64) string {
+// explain describes the state of a key under a limit.
+func explain(t *target, answer *limitAnswer, cost int64) string {
 	s := answer.State
 	var b strings.Builder
 	b.WriteString(answer.Rule)
@@ -262,23 +260,23 @@ func words(t *target, answer *limitAnswer, cost int64) string {
 	case o == nil:
 		b.WriteString(answer.Limit)
 	case o.Blocked:
-		fmt.Fprintf(&b, "blocked for another %s, until %s, instead of %s", inWords(o.ForMS), o.Until, answer.Limit)
+		fmt.Fprintf(&b, "blocked for another %s, until %s, instead of %s", readable(o.ForMS), o.Until, answer.Limit)
 	case o.Limit == "":
-		fmt.Fprintf(&b, "no limit for another %s, until %s, instead of %s", inWords(o.ForMS), o.Until, answer.Limit)
+		fmt.Fprintf(&b, "no limit for another %s, until %s, instead of %s", readable(o.ForMS), o.Until, answer.Limit)
 	default:
-		fmt.Fprintf(&b, "%s for another %s, until %s, instead of %s", s.Limit, inWords(o.ForMS), o.Until, answer.Limit)
+		fmt.Fprintf(&b, "%s for another %s, until %s, instead of %s", s.Limit, readable(o.ForMS), o.Until, answer.Limit)
 	}
 	if o := answer.Override; o != nil && o.Blocked {
 		b.WriteString("; nothing passes until then")
 	} else {
 		b.WriteString(counts(t, s) + "; " + passing(s, cost))
 	}
-	b.WriteString(watching(answer))
+	b.WriteString(whyShadow(answer))
 	return b.String()
 }
 
-// watching says that the limit never refuses the key, and why.
-func watching(answer *limitAnswer) string {
+// whyShadow says why the limit never refuses the key.
+func whyShadow(answer *limitAnswer) string {
 	switch {
 	case answer.Trial:
 		return "; on trial: it never refuses"
@@ -292,7 +290,7 @@ func watching(answer *limitAnswer) string {
 	return ""
 }
 
-// counts says what was counted.
+// counts describes what was counted.
 func counts(t *target, s *stateAnswer) string {
 	unit := "used"
 	if t.limit.Algorithm == weir.Concurrency {
@@ -303,7 +301,7 @@ func counts(t *target, s *stateAnswer) string {
 		text += fmt.Sprintf(", %d remain", s.Remaining)
 	}
 	if s.ResetAfterMS > 0 {
-		text += ", as new in " + inWords(s.ResetAfterMS)
+		text += ", as new in " + readable(s.ResetAfterMS)
 	}
 	return text
 }
@@ -318,33 +316,33 @@ func passing(s *stateAnswer, cost int64) string {
 	case *s.RetryAfterMS < 0:
 		return fmt.Sprintf("a cost of %d can never pass", cost)
 	}
-	return fmt.Sprintf("a cost of %d passes in %s", cost, inWords(*s.RetryAfterMS))
+	return fmt.Sprintf("a cost of %d passes in %s", cost, readable(*s.RetryAfterMS))
 }
 
-func unlimitedWords(t *target) string {
-	return fmt.Sprintf("%s (%s): unlimited; nothing is counted", t.rule.Path, place(t.rule))
+func explainUnlimited(t *target) string {
+	return fmt.Sprintf("%s (%s): unlimited; nothing is counted", t.rule.Path, position(t.rule))
 }
 
-// throttleWords explains a key of CL.THROTTLE, whose limits come with the commands.
-func throttleWords(answer *limitAnswer) string {
+// explainThrottle describes a key of CL.THROTTLE, whose limits come with the commands.
+func explainThrottle(answer *limitAnswer) string {
 	text := "CL.THROTTLE: the limit comes with each command"
 	switch o := answer.Override; {
 	case o == nil:
 		return text + "; no override"
 	case o.Blocked:
-		return fmt.Sprintf("%s; blocked for another %s, until %s", text, inWords(o.ForMS), o.Until)
+		return fmt.Sprintf("%s; blocked for another %s, until %s", text, readable(o.ForMS), o.Until)
 	case o.Limit == "":
-		return fmt.Sprintf("%s; no limit for another %s, until %s", text, inWords(o.ForMS), o.Until)
+		return fmt.Sprintf("%s; no limit for another %s, until %s", text, readable(o.ForMS), o.Until)
 	default:
-		return fmt.Sprintf("%s; %s for another %s, until %s", text, o.Limit, inWords(o.ForMS), o.Until)
+		return fmt.Sprintf("%s; %s for another %s, until %s", text, o.Limit, readable(o.ForMS), o.Until)
 	}
 }
 
-// inWords is a number of milliseconds as a duration that is read at a glance.
-func inWords(ms int64) string {
+// readable formats a number of milliseconds for people.
+func readable(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	if d >= 10*time.Second {
-		// Rounded up, as whoever waits that long must not be early.
+		// Rounded up: a caller that waits this long must not come too early.
 		d = (d + time.Second - 1).Truncate(time.Second)
 	}
 	text := d.String()

@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// maxBody is the largest body read.
+// maxBody is the size of the largest body, in bytes.
 const maxBody = 64 << 10
 
 // A request names a key, and for a change the override.
@@ -128,7 +128,7 @@ func (b *changeBody) terms(req *request, now time.Time) error {
 	return nil
 }
 
-// parseQuery reads the query of GET /v1/key. The error is a [*weir.InvalidError].
+// parseQuery parses the query of GET /v1/key. The error is a [*weir.InvalidError].
 func parseQuery(raw string) (*request, error) {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
@@ -162,10 +162,10 @@ func parseQuery(raw string) (*request, error) {
 	return req, req.check()
 }
 
-// A target is one limit of a key that was named.
+// A target is one limit of the key that was named.
 type target struct {
-	rule      *rules.Rule // nil for what CL.THROTTLE charges
-	limit     *weir.Limit // nil where the rule is unlimited
+	rule      *rules.Rule // nil for CL.THROTTLE
+	limit     *weir.Limit // nil if the rule is unlimited
 	key, slot string
 	failure   config.StoreFailure
 }
@@ -173,7 +173,7 @@ type target struct {
 // throttled stands for the limit that comes with each CL.THROTTLE.
 var throttled = weir.Limit{Name: ThrottleDomain, Count: 1, Period: 1e9}.MustCompile()
 
-// find returns what the request names. The error is a [*problem.Document] or a
+// find returns the limits that the request names. The error is a [*problem.Document] or a
 // [*weir.InvalidError].
 func (a *api) find(req *request) ([]target, error) {
 	set := a.Rules()
@@ -216,7 +216,7 @@ func targetsOf(plan *rules.Plan) []target {
 	return all
 }
 
-// named keeps the targets of that name, all if it is empty.
+// named returns the targets with that name, all if it is empty.
 func named(all []target, name string) ([]target, error) {
 	if name == "" {
 		return all, nil
@@ -238,16 +238,16 @@ func namesOf(all []target) string {
 	return strings.Join(names, ", ")
 }
 
-// throttleTarget is the key of a CL.THROTTLE, whose limit nobody knows beforehand.
+// throttleTarget returns the key of a CL.THROTTLE, whose limit is unknown in advance.
 func (a *api) throttleTarget(req *request) ([]target, error) {
 	if len(req.entries) != 1 || req.entries[0].Key != "key" {
-		return nil, problem.Invalid("entries", "others", `one entry "key", with the key of CL.THROTTLE as its value`)
+		return nil, problem.Invalid("entries", "different", `one entry "key", with the key of CL.THROTTLE as its value`)
 	}
 	return []target{{limit: throttled, key: a.ThrottleKey(req.entries[0].Value)}}, nil
 }
 
-// limited returns the targets that the store knows, those on trial only if they are
-// wanted. The error says that there are none.
+// limited returns the targets with state in the store, those of trials only if wanted. It
+// fails if there are none.
 func limited(all []target, trials bool) ([]target, error) {
 	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool {
 		return t.limit == nil || !trials && t.rule != nil && t.rule.OnTrial
@@ -255,13 +255,13 @@ func limited(all []target, trials bool) ([]target, error) {
 	if len(kept) == 0 {
 		return nil, &problem.Document{
 			Status: http.StatusConflict, Code: "unlimited",
-			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, place(all[0].rule)),
+			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, position(all[0].rule)),
 		}
 	}
 	return kept, nil
 }
 
-// place is where a rule stands in its file.
-func place(r *rules.Rule) string {
+// position returns where a rule is defined.
+func position(r *rules.Rule) string {
 	return fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column)
 }

@@ -15,7 +15,7 @@ type rulesAnswer struct {
 	Path     string `json:"path"`
 	Revision string `json:"revision"`
 	LoadedAt string `json:"loaded_at"`
-	// ReloadError says why the files as they are now are not in force.
+	// ReloadError is the error of files that are not in force.
 	ReloadError string       `json:"reload_error,omitempty"`
 	Domains     []string     `json:"domains"`
 	Rules       []ruleAnswer `json:"rules"`
@@ -31,9 +31,9 @@ type ruleAnswer struct {
 	Grouped   bool         `json:"grouped"`
 	Replaces  []string     `json:"replaces,omitempty"`
 	Limits    []namedLimit `json:"limits"`
-	// Enforce is the part of the keys that the limits refuse; empty: all.
+	// Enforce is the percentage of keys that the limits refuse; empty: all.
 	Enforce string `json:"enforce,omitempty"`
-	// Trial is what is tried out beside the limits.
+	// Trial is a limit on trial beside the others.
 	Trial *namedLimit `json:"trial,omitempty"`
 }
 
@@ -44,7 +44,7 @@ type namedLimit struct {
 	OnStoreFailure string `json:"on_store_failure,omitempty"`
 }
 
-// rules tells which rules are in force, and where they come from.
+// rules answers with the rules in force, and where they come from.
 func (a *api) rules(w http.ResponseWriter, _ *http.Request) {
 	set := a.Rules()
 	answer := rulesAnswer{Domains: set.Domains(), Rules: []ruleAnswer{}}
@@ -63,7 +63,7 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request) {
 
 func ruleOf(r *rules.Rule) ruleAnswer {
 	answer := ruleAnswer{
-		Path: r.Path, At: place(r), Name: r.Name, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
+		Path: r.Path, At: position(r), Name: r.Name, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
 		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{},
 	}
 	for i, l := range r.Limits {
