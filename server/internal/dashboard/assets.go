@@ -18,7 +18,7 @@ var files embed.FS
 
 const assetPath = "/dashboard/assets/"
 
-// An asset is a file that never changes under its name, which has its digest.
+// An asset is a file with its digest in the name, so that it never changes.
 type asset struct {
 	name, mediaType string
 	text            []byte
@@ -28,7 +28,7 @@ var mediaTypes = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// loadAssets returns the files by the names that they are served under.
+// loadAssets returns the files by the names under which they are served.
 func loadAssets() map[string]*asset {
 	licence := "/*!\n" + uplot.Licence + "*/\n"
 	all := map[string]*asset{}
@@ -55,7 +55,7 @@ func loadAssets() map[string]*asset {
 	return all
 }
 
-// url is where a file is served.
+// url returns the path of a file.
 func (d *Dashboard) url(name string) (string, error) {
 	for served, a := range d.assets {
 		if a.name == name {
@@ -68,7 +68,7 @@ func (d *Dashboard) url(name string) (string, error) {
 func (d *Dashboard) asset(w http.ResponseWriter, r *http.Request) {
 	a := d.assets[strings.TrimPrefix(r.URL.Path, assetPath)]
 	if a == nil {
-		(&problem.Document{Status: http.StatusNotFound, Detail: "there is no such file"}).Write(w, r)
+		(&problem.Document{Status: http.StatusNotFound, Detail: "unknown file"}).Write(w, r)
 		return
 	}
 	h := w.Header()

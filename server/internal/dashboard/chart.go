@@ -9,25 +9,25 @@ import (
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
-// A span is a piece of the past that a page can show.
+// A span is a time range that a page can show.
 type span struct {
 	Name  string
 	Title string
 	long  time.Duration
 }
 
-// Each is as long as it is kept in its steps, but for the one that has not ended.
+// Each is as long as its resolution is kept, without the current step.
 var spans = []span{
 	{"5m", "5 min", 299 * time.Second},
 	{"1h", "1 h", 359 * 10 * time.Second},
 	{"6h", "6 h", 359 * time.Minute},
 }
 
-// A view is what a page wants to see of the past.
+// A view is the part of the past that a page shows.
 type view struct {
 	span         time.Duration
-	domain, rule string // of one limit; empty for all
-	sent         int64  // when the last point that was sent began; 0 before the first
+	domain, rule string // of one limit; empty: all
+	sent         int64  // start of the last point that was sent; 0: none
 }
 
 func parseView(query url.Values) (view, *weir.InvalidError) {
@@ -40,8 +40,8 @@ func parseView(query url.Values) (view, *weir.InvalidError) {
 	return view{}, &weir.InvalidError{Field: "span", Value: strconv.Quote(name[:min(len(name), 20)]), Want: "5m, 1h or 6h"}
 }
 
-// A chart is what became of charges, and how long calls took, over time. All lists
-// have an element for each point.
+// A chart is the results of charges and the latency of calls over time. All lists have
+// one element per point.
 type chart struct {
 	Start         int64    `json:"start"`  // of the first point, in Unix seconds
 	Step          int64    `json:"step"`   // in seconds
@@ -51,16 +51,16 @@ type chart struct {
 	NotCharged    []uint32 `json:"not_charged"`
 	ShadowRefused []uint32 `json:"shadow_refused"`
 	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
-	// P50 and P99 are in nanoseconds, 0 where nobody called: of calls that charge
-	// the limit, or of all.
+	// P50 and P99 are in nanoseconds, 0 without calls: of the calls that charge the
+	// limit, or of all.
 	P50 []int64 `json:"p50"`
 	P99 []int64 `json:"p99"`
-	// Sources are who decided how often, in the whole span; [undecided] for nobody.
+	// Sources counts decisions by source, in the whole span; errors are [undecided].
 	Sources map[string]uint64 `json:"sources"`
 }
 
-// chart returns the points that were not sent yet; nil before the first second has
-// passed.
+// chart returns the points that were not sent yet; nil before the end of the first
+// second.
 func (v *view) chart(r *traffic.Recorder) *chart {
 	w := r.History(v.span)
 	if w.Latency == nil {
@@ -91,12 +91,12 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 	return c
 }
 
-// wants reports whether the page wants to see the limit alone.
+// wants reports whether the page shows only this limit.
 func (v *view) wants(domain, rule string, trial bool) bool {
 	return shown(rule, trial) == v.rule && domain == v.domain
 }
 
-// latency returns how long calls took that the page wants to see.
+// latency returns the latency of the calls that the page shows.
 func (v *view) latency(w *traffic.Window) []traffic.Latency {
 	if v.rule == "" {
 		return w.Latency
@@ -109,10 +109,10 @@ func (v *view) latency(w *traffic.Window) []traffic.Latency {
 	return make([]traffic.Latency, w.Points)
 }
 
-// undecided is who decided where an error was the answer.
+// undecided stands for the source of errors.
 const undecided = "error"
 
-// decider names who decided.
+// decider names the source of a decision.
 func decider(d traffic.Decision, source weir.Source) string {
 	if d == traffic.Failed {
 		return undecided
@@ -134,7 +134,7 @@ func (c *chart) line(d traffic.Decision) *[]uint32 {
 	return &c.Granted
 }
 
-// fill gives lists that have nothing as many points as the others.
+// fill completes empty lists with zeros.
 func (c *chart) fill(points int) {
 	for _, line := range []*[]uint32{&c.Granted, &c.Refused, &c.NotCharged, &c.ShadowRefused, &c.Failed} {
 		if *line == nil {

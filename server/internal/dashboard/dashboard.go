@@ -1,7 +1,6 @@
-// Package dashboard shows people, in a browser, what a server does: what became of
-// requests now and in the last hours, the keys that come most, refusals as they
-// happen, the rules in force and the health of the store. What it changes, it
-// changes through the administrators' interface, behind the same listener.
+// Package dashboard serves a web page for the people who run a server: traffic now and in
+// the last hours, the top keys, live refusals, the rules in force and the health of the
+// store. It makes changes through the admin API, and needs the same token.
 package dashboard
 
 import (
@@ -27,25 +26,25 @@ import (
 type Options struct {
 	// Rules returns the rules in force. It must never return nil.
 	Rules func() *rules.Set
-	// Loaded tells where they come from.
+	// Loaded returns where the rules come from.
 	Loaded func() admin.Loaded
-	// Traffic is what became of requests.
+	// Traffic has the results of requests.
 	Traffic *traffic.Recorder
-	// Overrides returns the changes of single keys in force.
+	// Overrides returns the overrides of single keys.
 	Overrides func() []override.Override
-	// ThrottleKey returns what CL.THROTTLE charges for a key. Nil: there is no
-	// such command.
+	// ThrottleKey returns the key that CL.THROTTLE charges for a key of a client. Nil:
+	// there is no such command.
 	ThrottleKey func(key string) string
-	// Checks is what /readyz says.
+	// Checks returns the checks of /readyz.
 	Checks func(context.Context) []httpapi.Check
-	// Store tells more about the store and what stands before it; it may wait for
-	// the store as long as the context lets it. Nil: there is nothing to tell.
+	// Store returns details of the store; it may wait for the store until the context
+	// ends. Nil: none.
 	Store func(context.Context) Store
-	// Callers has the tokens with which people log in. A login ends when its token is
-	// nobody's any more. Nil: there is no login.
+	// Callers validates the tokens with which people log in. A session ends when its
+	// token is no longer valid. Nil: there is no login.
 	Callers *callers.Authenticator
-	// Secure says that browsers reach the server by TLS only: then the cookie of
-	// a session is never sent otherwise.
+	// Secure says that browsers reach the server by TLS only, so that session cookies are
+	// never sent without.
 	Secure bool
 	// Now is the clock of sessions. Nil: the machine's.
 	Now func() time.Time
@@ -53,16 +52,16 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Store is how the store does.
+// A Store is the state of the store.
 type Store struct {
 	Facts []Fact
-	// Nodes are its servers, as far as they are known.
+	// Nodes are its known servers.
 	Nodes []store.Node
-	// Err says why it reaches no decision; nil while it does.
+	// Err is the error of an outage; nil while the store decides.
 	Err error
 }
 
-// A Fact is something worth knowing about a part of the server.
+// A Fact is a detail of a part of the server.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -70,11 +69,10 @@ type Fact struct {
 	Bad bool `json:"bad,omitempty"`
 }
 
-// Dashboard is the pages and what they need. It is safe for concurrent use; create
-// it with New.
+// Dashboard serves the pages. It is safe for concurrent use; create it with New.
 type Dashboard struct {
 	Options
-	assets   map[string]*asset // by the names that they are served under
+	assets   map[string]*asset // by the names under which they are served
 	pages    *template.Template
 	sessions sessions
 	streams  atomic.Int64
@@ -87,7 +85,7 @@ func New(o Options) (*Dashboard, error) {
 		"Overrides": o.Overrides == nil, "Checks": o.Checks == nil,
 	} {
 		if missing {
-			return nil, &weir.InvalidError{Field: field, Value: "nil", Want: "what the dashboard is to show"}
+			return nil, &weir.InvalidError{Field: field, Value: "nil", Want: "what the dashboard shows"}
 		}
 	}
 	if o.Store == nil {
@@ -104,7 +102,7 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// Mounts are the handlers by their patterns, for [admin.Options.Mounts].
+// Mounts are the handlers by pattern, for [admin.Options.Mounts].
 func (d *Dashboard) Mounts() map[string]http.Handler {
 	return map[string]http.Handler{
 		"GET /{$}":              http.HandlerFunc(d.page),
@@ -113,7 +111,7 @@ func (d *Dashboard) Mounts() map[string]http.Handler {
 	}
 }
 
-// Free are the handlers that tell nothing about the server, by their patterns, for
+// Free are the handlers that reveal nothing about the server, by pattern, for
 // [admin.Options.Free].
 func (d *Dashboard) Free() map[string]http.Handler {
 	return map[string]http.Handler{

@@ -193,7 +193,7 @@ func TestActsOnKeys(t *testing.T) {
 	}
 	b.until(`document.querySelectorAll("#overrides .tag.bad").length === 2`)
 	press("clear", "its own limit again")
-	press("reset", "fresh")
+	press("reset", "was reset")
 	if got := s.ask("user", "bob"); got != http.StatusNoContent {
 		t.Errorf("cleared: %d", got)
 	}

@@ -12,39 +12,41 @@ import (
 
 const (
 	maxLimits = 100
-	// recent is how much of the past a limit's line shows.
+	// recent is the time that a limit's sparkline covers.
 	recent = time.Minute
 )
 
-// limitState is what became of the charges of one limit since it is in force, and
-// second by second in the last minute.
+// limitState counts the charges of one limit since it came into force, and second by
+// second in the last minute.
 type limitState struct {
 	Domain        string   `json:"domain"`
 	Rule          string   `json:"rule"`
-	Mode          string   `json:"mode,omitempty"` // how it refuses, if not everybody
+	Mode          string   `json:"mode,omitempty"` // empty: it refuses all keys
 	Granted       uint64   `json:"granted"`
 	Refused       uint64   `json:"refused"`
 	NotCharged    uint64   `json:"not_charged"`
 	ShadowRefused uint64   `json:"shadow_refused"`
 	Failed        uint64   `json:"failed"`
-	Passed        []uint32 `json:"passed"`  // granted and spared a second
-	Stopped       []uint32 `json:"stopped"` // refused a second, shadow or not
-	Errors        []uint32 `json:"errors"`  // without a decision a second
-	// P50 and P99 are how long the calls took that charged it lately, in
-	// nanoseconds; 0 without any.
+	Passed        []uint32 `json:"passed"`   // granted or not charged, each second
+	Stopped       []uint32 `json:"stopped"`  // refused, each second
+	Shadowed      []uint32 `json:"shadowed"` // would have been refused, each second
+	Errors        []uint32 `json:"errors"`   // without a decision, each second
+	// P50 and P99 are the recent latency of calls that charged it, in nanoseconds; 0
+	// without any.
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
-	// Sources are who decided how often, since it is in force; [undecided] for nobody.
+	// Sources counts decisions by source since it came into force; errors are
+	// [undecided].
 	Sources map[string]uint64 `json:"sources"`
 }
 
-// limitStates are the states of limits by their names.
+// limitStates are the states of limits by name.
 type limitStates struct {
 	all []limitState
 	at  map[[2]string]int
 }
 
-// of returns the state of a limit, a new one if there is none yet.
+// of returns the state of a limit. It adds one if there is none.
 func (s *limitStates) of(domain, rule string, trial bool) *limitState {
 	name := [2]string{domain, shown(rule, trial)}
 	i, known := s.at[name]
@@ -56,7 +58,7 @@ func (s *limitStates) of(domain, rule string, trial bool) *limitState {
 	return &s.all[i]
 }
 
-// shown tells a rule's limit on trial from its live one.
+// shown returns the name of a rule's limit, or of its limit on trial.
 func shown(rule string, trial bool) string {
 	if trial {
 		return rule + " (on trial)"
@@ -64,8 +66,8 @@ func shown(rule string, trial bool) string {
 	return rule
 }
 
-// limits returns what became of each limit's charges, those with most in the last
-// minute first where there are too many to be shown.
+// limits returns the states of all limits. If there are too many, it returns those with
+// the most traffic in the last minute.
 func (d *Dashboard) limits() (all []limitState, left int) {
 	states := &limitStates{all: []limitState{}, at: map[[2]string]int{}}
 	for _, t := range d.Traffic.Totals() {
@@ -95,8 +97,10 @@ func (s *limitStates) addRecent(w traffic.Window) {
 		l := s.of(series.Domain, series.Rule, series.Trial)
 		to := &l.Passed
 		switch series.Decision {
-		case traffic.Refused, traffic.ShadowRefused:
+		case traffic.Refused:
 			to = &l.Stopped
+		case traffic.ShadowRefused:
+			to = &l.Shadowed
 		case traffic.Failed:
 			to = &l.Errors
 		}
@@ -109,8 +113,7 @@ func (s *limitStates) addRecent(w traffic.Window) {
 	}
 }
 
-// modesOf says of the limits that do not refuse everybody, by their names, what they
-// do.
+// modesOf returns the modes of the limits that do not refuse all keys, by name.
 func modesOf(set *rules.Set) map[[2]string]string {
 	modes := map[[2]string]string{}
 	for _, r := range set.Rules() {
@@ -123,7 +126,7 @@ func modesOf(set *rules.Set) map[[2]string]string {
 	return modes
 }
 
-// modeOf says what a rule does that does not refuse everybody.
+// modeOf returns the mode of a rule that does not refuse all keys, or "".
 func modeOf(r *rules.Rule) string {
 	switch {
 	case r.Shadow:
@@ -149,7 +152,7 @@ func (l *limitState) total(d traffic.Decision) *uint64 {
 }
 
 func (l *limitState) lately() (n uint64) {
-	for _, counts := range [][]uint32{l.Passed, l.Stopped, l.Errors} {
+	for _, counts := range [][]uint32{l.Passed, l.Stopped, l.Shadowed, l.Errors} {
 		for _, c := range counts {
 			n += uint64(c)
 		}
@@ -157,7 +160,7 @@ func (l *limitState) lately() (n uint64) {
 	return n
 }
 
-// sum adds counts to others of as many points; to none yet.
+// sum adds counts to others of the same length, or copies them if there are none yet.
 func sum(to, counts []uint32) []uint32 {
 	if to == nil {
 		return slices.Clone(counts)

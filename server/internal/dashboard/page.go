@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// policy lets pages load and run nothing but the files of this package.
+// policy permits only the files of this package.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -21,19 +21,19 @@ func (d *Dashboard) parsePages() *template.Template {
 	return template.Must(t.ParseFS(files, "assets/*.html"))
 }
 
-// page shows everything as it is now; a script keeps it so.
+// page shows the current state; a script keeps it up to date.
 func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 	d.show(w, http.StatusOK, "page.html", map[string]any{
 		"Rules": d.rulesShown(), "State": d.now(r.Context()), "Spans": spans, "Token": d.Callers != nil,
 	})
 }
 
-// rulesPart shows the rules alone, for a page on which others are in force.
+// rulesPart shows the rules alone, for a page whose rules have changed.
 func (d *Dashboard) rulesPart(w http.ResponseWriter, _ *http.Request) {
 	d.show(w, http.StatusOK, "rules.html", d.rulesShown())
 }
 
-// askToken shows the form that asks for the token.
+// askToken shows the login form.
 func (d *Dashboard) askToken(w http.ResponseWriter, _ *http.Request, wrong string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	d.show(w, http.StatusUnauthorized, "login.html", map[string]string{"Wrong": wrong, "Action": loginPath})
@@ -58,13 +58,13 @@ type rulesShown struct {
 	Path, Revision, Since string
 	Domains               []string
 	Limits                []limitShown
-	// Left is how many limits are too many to be shown.
+	// Left is the number of limits that are not shown.
 	Left int
 }
 
 type limitShown struct {
 	Domain, Name, Rule, At, Limit, Algorithm, OnStoreFailure string
-	Enforce                                                  string // the part of the keys; empty: all
+	Enforce                                                  string // percentage of keys; empty: all
 	Unlimited, Shadow, Quota, Lease, Trial                   bool
 }
 
@@ -85,7 +85,7 @@ func (d *Dashboard) rulesShown() *rulesShown {
 	return shown
 }
 
-// limitsShown is a rule's limits, its trial last.
+// limitsShown returns a rule's limits, its trial last.
 func limitsShown(r *rules.Rule) []limitShown {
 	rule := limitShown{
 		Domain: r.Domain, Rule: r.Path, At: fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column),

@@ -15,28 +15,28 @@ const (
 	loginPath  = "/dashboard/login"
 	logoutPath = "/dashboard/logout"
 	cookieName = "weir_session"
-	// sessionLife is how long a login lasts.
+	// sessionLife is the duration of a session.
 	sessionLife = 12 * time.Hour
-	// maxSessions bounds the logins at a time: one more ends the oldest.
+	// maxSessions bounds the number of sessions: one more ends the oldest.
 	maxSessions = 64
-	// maxForm is the largest form read, in bytes.
+	// maxForm is the size of the largest form, in bytes.
 	maxForm = 8 << 10
 )
 
-// sessions are the logins in force, by digests of what browsers were given.
+// sessions are the open sessions, by digests of their cookies.
 type sessions struct {
 	mu   sync.Mutex
 	open map[[sha256.Size]byte]login
 }
 
-// A login is until when a browser is let in, and for what was said.
+// A login is the end of a session, and the token that opened it.
 type login struct {
-	end  time.Time
-	said string
+	end   time.Time
+	token string
 }
 
-// begin begins a session and returns what the browser has to say.
-func (s *sessions) begin(said string, now time.Time) string {
+// begin opens a session and returns its cookie.
+func (s *sessions) begin(token string, now time.Time) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
@@ -47,7 +47,7 @@ func (s *sessions) begin(said string, now time.Time) string {
 	}
 	// Text has 128 bits of randomness at least.
 	secret := rand.Text()
-	s.open[sha256.Sum256([]byte(secret))] = login{now.Add(sessionLife), said}
+	s.open[sha256.Sum256([]byte(secret))] = login{now.Add(sessionLife), token}
 	return secret
 }
 
@@ -61,8 +61,8 @@ func (s *sessions) oldest() (first [sha256.Size]byte) {
 	return first
 }
 
-// known returns what was said for a session that has not ended.
-func (s *sessions) known(secret string, now time.Time) (said string, found bool) {
+// known returns the token of an open session.
+func (s *sessions) known(secret string, now time.Time) (token string, found bool) {
 	digest := sha256.Sum256([]byte(secret))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *sessions) known(secret string, now time.Time) (said string, found bool)
 		delete(s.open, digest)
 		return "", false
 	}
-	return l.said, found
+	return l.token, found
 }
 
 func (s *sessions) close(secret string) {
@@ -80,23 +80,23 @@ func (s *sessions) close(secret string) {
 	delete(s.open, sha256.Sum256([]byte(secret)))
 }
 
-// Admits returns who sent a request, and whether that is a browser that has logged in
-// with a token that is still right.
+// Admits returns the identity of the sender, and whether the request belongs to a session
+// whose token is still valid.
 func (d *Dashboard) Admits(r *http.Request) (*callers.Identity, bool) {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
 		return nil, false
 	}
-	said, found := d.sessions.known(cookie.Value, d.Now())
+	token, found := d.sessions.known(cookie.Value, d.Now())
 	if !found || d.Callers == nil {
 		return nil, found
 	}
-	return d.Callers.Find(said)
+	return d.Callers.Find(token)
 }
 
-// Ask answers who has not logged in: with the form that asks for the token where a
-// browser wants a page, with what that form is made of and sent to. It reports
-// false, and answers nothing, where the request is none of these.
+// Ask answers a request without a session: with the login form if a browser asks for the
+// page, with its files, and the form itself. It returns false, and does nothing, for
+// other requests.
 func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
 	get := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
@@ -112,7 +112,7 @@ func (d *Dashboard) Ask(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// login opens a session for who knows the token.
+// login opens a session for a caller with a valid token.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	shown := callers.FromRequest(r)
@@ -120,12 +120,12 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	if _, known := d.Callers.Authenticate(shown); !known {
 		shown.HangUp(w)
 		d.Logger.WarnContext(r.Context(), "a login was refused", "audit", "login", "remote", r.RemoteAddr, "result", "failed")
-		d.askToken(w, r, "That is not the token.")
+		d.askToken(w, r, "This token is not valid.")
 		return
 	}
 	if d.Callers != nil {
 		http.SetCookie(w, d.cookie(d.sessions.begin(shown.Token, d.Now()), sessionLife))
-		d.Logger.InfoContext(r.Context(), "somebody logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
+		d.Logger.InfoContext(r.Context(), "an administrator logged in", "audit", "login", "remote", r.RemoteAddr, "result", "done")
 	}
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

@@ -19,27 +19,28 @@ const (
 	maxOverrides = 50
 	// patience is how long a page waits for the store.
 	patience = 500 * time.Millisecond
-	// maxThrottled is how long keys of CL.THROTTLE are surely not cut, in bytes.
+	// maxThrottled is the length, in bytes, below which keys of CL.THROTTLE are surely
+	// complete.
 	maxThrottled = 240
 )
 
 // A state is everything that a page shows but the rules.
 type state struct {
 	At int64 `json:"at"` // in Unix milliseconds
-	// State is that of /readyz; Reason is the check that it is due to.
+	// State is the state of /readyz; Reason is the check that caused it.
 	State  string       `json:"state"`
 	Reason string       `json:"reason,omitempty"`
 	Checks []check      `json:"checks"`
 	Facts  []Fact       `json:"facts"`
 	Nodes  []store.Node `json:"nodes"`
-	// StoreError says why the store reaches no decision.
+	// StoreError is the error of an outage of the store.
 	StoreError string `json:"store_error,omitempty"`
 	Loaded     int64  `json:"loaded"` // when the rules came into force, in Unix microseconds
-	// ReloadError says why the files as they are now are not in force.
+	// ReloadError is the error of files that are not in force.
 	ReloadError string `json:"reload_error,omitempty"`
 
 	Limits []limitState `json:"limits"`
-	// LimitsLeft is how many limits are too many to be shown.
+	// LimitsLeft is the number of limits that are not shown.
 	LimitsLeft int        `json:"limits_left,omitempty"`
 	Refused    []topState `json:"refused"`
 	Used       []topState `json:"used"`
@@ -58,16 +59,17 @@ type check struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// A key is how a page names a key, with what it takes to look at it or to change it.
+// A key is a key, with the domain and entries by which the admin API knows it.
 type key struct {
 	Key     string   `json:"key"`
 	Domain  string   `json:"domain,omitempty"`
-	Entries []string `json:"entries,omitempty"` // KEY=VALUE; none where nobody can tell them
+	Entries []string `json:"entries,omitempty"` // KEY=VALUE; none if they are unknown
 }
 
 type topState struct {
 	key
 	Rule  string `json:"rule"`
+	Mode  string `json:"mode,omitempty"` // of the rule, if it does not refuse all keys
 	Count uint64 `json:"count"`
 	Error uint64 `json:"error,omitempty"`
 }
@@ -88,14 +90,14 @@ type refusal struct {
 	Shadow     bool   `json:"shadow,omitempty"`
 }
 
-// now is how everything is.
+// now returns the current state.
 func (d *Dashboard) now(ctx context.Context) *state {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	loaded, store := d.Loaded(), d.Store(ctx)
 	s := &state{
 		At: time.Now().UnixMilli(), Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
-		Refused: d.top(d.Traffic.TopRefused(maxTop)), Used: d.top(d.Traffic.TopUsed(maxTop)),
+		Refused: d.top(d.Traffic.TopRefused(maxTop), modesOf(d.Rules())), Used: d.top(d.Traffic.TopUsed(maxTop), nil),
 	}
 	if loaded.Err != nil {
 		s.ReloadError = loaded.Err.Error()
@@ -109,27 +111,28 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	return s
 }
 
-// judge tells the checks, and the state that follows from them: what keeps the server
-// from being ready goes before what only degrades it.
+// judge sets the checks, and the state that follows from them. The reason is a check that
+// keeps the server from being ready, if there is one.
 func (s *state) judge(checks []httpapi.Check) {
 	s.State = httpapi.StateOf(checks)
 	bearable := s.State == httpapi.StateDegraded
 	for _, c := range checks {
-		told := check{Name: c.Name, OK: c.Err == nil}
+		item := check{Name: c.Name, OK: c.Err == nil}
 		if c.Err != nil {
-			told.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
+			item.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
 			if s.Reason == "" && c.Bearable == bearable {
-				s.Reason, _, _ = strings.Cut(c.Name+": "+told.Detail, "\n")
+				s.Reason, _, _ = strings.Cut(c.Name+": "+item.Detail, "\n")
 			}
 		}
-		s.Checks = append(s.Checks, told)
+		s.Checks = append(s.Checks, item)
 	}
 }
 
-func (d *Dashboard) top(keys []traffic.TopKey) []topState {
+func (d *Dashboard) top(keys []traffic.TopKey, modes map[[2]string]string) []topState {
 	all := make([]topState, 0, len(keys))
 	for _, k := range keys {
-		all = append(all, topState{d.key(k.Key), k.Rule, k.Count, k.Error})
+		named := d.key(k.Key)
+		all = append(all, topState{named, k.Rule, modes[[2]string{named.Domain, k.Rule}], k.Count, k.Error})
 	}
 	return all
 }
@@ -150,14 +153,14 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 }
 
 func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
-	told := refusal{
+	item := refusal{
 		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow && !r.Trial,
 		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
 	}
 	if r.RetryAfter == weir.Never {
-		told.RetryAfter = -1
+		item.RetryAfter = -1
 	}
-	return told
+	return item
 }
 
 func (d *Dashboard) key(name string) key {

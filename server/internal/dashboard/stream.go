@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxStreams bounds the pages that are kept up to date at a time.
+	// maxStreams bounds the number of open pages.
 	maxStreams = 16
-	// pace is how often a page is told what is new.
+	// pace is the interval between messages to a page.
 	pace = time.Second
-	// maxRefusals is how many refusals a page is shown a second, heldRefusals how
-	// many can wait for it.
+	// maxRefusals is the number of refusals that a page gets per second, heldRefusals the
+	// number that can wait for it.
 	maxRefusals  = 50
 	heldRefusals = 256
 	// sendTimeout is how long a browser may take to read one message.
@@ -29,13 +29,13 @@ type stream struct {
 	*Dashboard
 	view   view
 	w      http.ResponseWriter
-	send   *http.ResponseController
+	writer *http.ResponseController
 	sub    *traffic.Subscription
 	missed uint64 // refusals that were not shown
 }
 
-// events streams what is new, as server-sent events, until the browser goes, is too
-// slow or is logged out.
+// events streams the state as server-sent events until the browser disconnects, is too
+// slow or loses its session.
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	view, err := parseView(r.URL.Query())
 	if err != nil {
@@ -55,18 +55,18 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	defer sub.Close()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	// A proxy in between must not gather what is to be seen at once.
+	// Proxies must not buffer the stream.
 	h.Set("X-Accel-Buffering", "no")
-	s := &stream{Dashboard: d, view: view, w: w, send: http.NewResponseController(w), sub: sub}
+	s := &stream{Dashboard: d, view: view, w: w, writer: http.NewResponseController(w), sub: sub}
 	// The server's deadlines are for calls that are answered at once.
-	if s.send.SetReadDeadline(time.Time{}) == nil {
+	if s.writer.SetReadDeadline(time.Time{}) == nil {
 		s.run(r)
 	}
 }
 
 func busy(w http.ResponseWriter, r *http.Request) {
 	(&problem.Document{
-		Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d pages are watched already", maxStreams),
+		Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d dashboards are open already", maxStreams),
 	}).Write(w, r)
 }
 
@@ -74,7 +74,7 @@ func (s *stream) run(r *http.Request) {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
 	_, cookieErr := r.Cookie(cookieName)
-	for s.tell(r.Context()) == nil {
+	for s.send(r.Context()) == nil {
 		select {
 		case <-r.Context().Done():
 			return
@@ -89,8 +89,8 @@ func (s *stream) run(r *http.Request) {
 	}
 }
 
-// tell sends what is new. The error says that the browser did not take it.
-func (s *stream) tell(ctx context.Context) error {
+// send sends the state. The error says that the browser did not take it.
+func (s *stream) send(ctx context.Context) error {
 	state := s.now(ctx)
 	state.Chart = s.view.chart(s.Traffic)
 	state.Refusals, state.Missed = s.refusals()
@@ -98,17 +98,17 @@ func (s *stream) tell(ctx context.Context) error {
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: state does not marshal: %v", err))
 	}
-	if err := s.send.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := s.writer.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(s.w, "data: %s\n\n", text); err != nil {
 		return err
 	}
-	return s.send.Flush()
+	return s.writer.Flush()
 }
 
-// refusals returns the last refusals since it was called last, and how many there
-// were in all that were not shown.
+// refusals returns the latest refusals since the last call, and the total number of those
+// that were not shown.
 func (s *stream) refusals() ([]refusal, uint64) {
 	waiting := len(s.sub.Refusals())
 	shown := make([]refusal, 0, min(waiting, maxRefusals))

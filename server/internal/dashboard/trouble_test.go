@@ -64,7 +64,7 @@ func TestStoreIsGone(t *testing.T) {
 	b.until(fmt.Sprintf(`document.getElementById("nodes").textContent === "%smasterOK" && !(%s)`, redis.Addr(), visible("store-out")))
 	redis.Kill()
 	b.until(visible("store-out") + ` && document.getElementById("store-error").textContent !== ""`)
-	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("unreachable: ") && document.getElementById("nodes-count").textContent === "1 of 1 in trouble"`)
+	b.until(`document.querySelector("#nodes .dot.bad") && document.getElementById("nodes").textContent.includes("unreachable: ") && document.getElementById("nodes-count").textContent === "1 of 1 unhealthy"`)
 	s.count("user", "bob", 3)
 	b.until(row("steady") + `.lastElementChild.textContent.includes("fallback ")`)
 	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=bob"), chromedp.Click(chromedp.CSS("#look")))

@@ -51,14 +51,14 @@ const charts = (() => {
   };
   const axes = (c, format, size, more) => {
     const axis = { stroke: c.soft, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    return [{ ...axis, grid: { show: false }, space: 50, size: 30, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format), ...more }];
+    return [{ ...axis, grid: { show: false }, space: 50, size: 36, gap: 10, values: (_, ticks) => ticks.map(moment) }, { ...axis, size, values: (_, ticks) => ticks.map(format), ...more }];
   };
   // Times are between nanoseconds and seconds: one slow call must not flatten all others.
   const counted = { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] };
   const tens = { distr: 3, log: 10, range: (_, low, high) => [10 ** Math.floor(Math.log10(low || 1e3)), 10 ** Math.ceil(Math.log10((high || 1e6) * 1.01))] };
   const powers = (_, __, low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (___, i) => low * 10 ** i);
   const options = (place, series, axes, y) => ({
-    width: place.clientWidth, height: 220, padding: [8, 12, 0, 0], series, axes, legend: { live: true },
+    width: place.clientWidth, height: 226, padding: [8, 24, 0, 0], series, axes, legend: { live: true },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, y },
     hooks: { init: [(u) => u.root.querySelectorAll("canvas").forEach((canvas) => canvas.setAttribute("aria-hidden", "true"))] },
@@ -79,7 +79,7 @@ const charts = (() => {
     const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
     const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     drawn = [
-      new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("shadow", "shadow", 3), stacked("not charged", "not_charged", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
+      new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("would refuse", "shadow", 3), stacked("not charged", "not_charged", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
       new uPlot(options(latency, [when, line("p99", c.accent, 1), line("p50", c.granted, 2)], axes(c, took, 62, { splits: powers }), tens), data.latency, latency),
     ];
   };
@@ -109,17 +109,17 @@ const charts = (() => {
     };
   };
 
-  // spark draws a minute of one limit: what passed, above it what did not, and errors on top.
-  const spark = (passed, stopped, errors) => {
+  // spark draws the last minute of one limit, its layers from the bottom up.
+  const spark = (layers) => {
     const ns = "http://www.w3.org/2000/svg", width = 120, height = 26;
     const svg = document.createElementNS(ns, "svg");
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("class", "spark");
     svg.setAttribute("aria-hidden", "true");
-    const n = Math.max(...[passed, stopped, errors].map((list) => (list || []).length));
-    const on = (below, list) => below.map((v, i) => v + ((list || [])[i] || 0));
-    const low = on(Array(n).fill(0), passed), high = on(low, stopped), all = on(high, errors);
-    const top = Math.max(1, ...all);
+    const n = Math.max(...layers.map(([, list]) => (list || []).length));
+    let sum = Array(n).fill(0);
+    const areas = layers.map(([name, list]) => [name, sum = sum.map((v, i) => v + ((list || [])[i] || 0))]);
+    const top = Math.max(1, ...sum);
     const area = (values, name) => {
       const path = document.createElementNS(ns, "path");
       const points = values.map((v, i) => `${(i * width / Math.max(1, n - 1)).toFixed(1)},${(height - v * (height - 2) / top).toFixed(1)}`);
@@ -127,9 +127,8 @@ const charts = (() => {
       path.setAttribute("class", name);
       svg.append(path);
     };
-    area(all, "failed");
-    area(high, "stopped");
-    area(low, "passed");
+    // Each area covers the lower part of the one before.
+    for (const [name, values] of areas.reverse()) area(values, name);
     return svg;
   };
 

@@ -1,5 +1,5 @@
 "use strict";
-// One key: what is known of it, and changes, through the administrators' interface.
+// One key: its state, and changes through the admin API.
 const keyForm = (() => {
   const { byId, make, text } = tables;
   const form = byId("key-form"), entries = byId("entries");
@@ -20,7 +20,7 @@ const keyForm = (() => {
     return body;
   };
 
-  // mode says how a limit refuses, if it does not refuse everybody.
+  // mode names the mode of a limit that does not refuse all keys.
   const mode = (l) => l.trial ? ["on trial"] : l.enforce ? [`enforced for ${l.enforce}`, l.shadow ? "not this key" : "this key too"] : l.shadow ? ["shadow"] : [];
 
   const show = (limits) => {
@@ -57,8 +57,8 @@ const keyForm = (() => {
     if (action === "override") asked.limit = byId("limit").value;
     return JSON.stringify(asked);
   };
-  const words = { reset: "is as fresh as new", block: "is blocked", allow: "has no limit", override: "has another limit", clear: "has its own limit again" };
-  const where = { all: "on all instances", process: "in this process", pending: "here; on the others once they can be told", store: "in the store" };
+  const words = { reset: "was reset", block: "is blocked", allow: "has no limit", override: "has another limit", clear: "has its own limit again" };
+  const where = { all: "on all instances", process: "in this process", pending: "here, and on the other instances once they are reachable", store: "in the store" };
 
   const attempt = async (doing) => {
     const done = byId("done");
@@ -83,7 +83,7 @@ const keyForm = (() => {
   for (const button of form.querySelectorAll("[data-action]")) button.addEventListener("click", () => { if (form.reportValidity()) act(button.dataset.action); });
   byId("add-entry").addEventListener("click", () => addEntry().focus());
 
-  // pick looks at a key that is shown elsewhere.
+  // pick shows the state of a key that was clicked.
   const pick = (k) => {
     byId("domain").value = k.domain;
     byId("name").value = "";

@@ -1,5 +1,5 @@
 "use strict";
-// Keeps the page as the server is: one stream, a message a second.
+// Keeps the page up to date: one stream, one message per second.
 (() => {
   const { byId, make, text } = tables;
   let source = null, span = "5m", chosen = ["", ""], rules = byId("rules-part").dataset.loaded, hold = false, retry = 0, silence = 0, at = 0;
@@ -11,17 +11,18 @@
     text("offered", charts.short(offered));
     text("granted", charts.short(now.granted));
     text("refused", charts.short(now.refused));
+    text("not-charged", charts.short(now.not_charged));
     text("shadow", charts.short(now.shadow));
     text("failed", charts.short(now.failed));
     byId("failed").classList.toggle("hot", now.failed > 0);
-    text("share", offered ? String(+(100 * now.refused / offered).toPrecision(3)) : "0");
+    text("share", now.refused ? `(${+(100 * now.refused / offered).toPrecision(2)} %)` : "");
     text("p50", charts.took(now.p50));
     text("p99", charts.took(now.p99));
-    text("tiles-hint", `The last ${now.step > 10 ? "minute" : "ten seconds"}. A request under several limits charges each of them; ${chosen[1] ? "latency is that of the calls that charge this one." : "latency is that of all calls."}`);
+    text("tiles-hint", `Average of the last ${now.step > 10 ? "minute" : "ten seconds"}; a request under several limits charges each of them. Would refuse: limits in shadow mode.`);
     text("latency-of", chosen[1] ? `Latency of calls that charge ${chosen[1]}` : "Latency of all calls");
   };
 
-  // reloadRules shows the rules that came into force.
+  // reloadRules shows new rules.
   const reloadRules = async (loaded) => {
     if (String(loaded) === rules) return;
     rules = String(loaded);
@@ -38,7 +39,7 @@
   };
 
   const dots = { healthy: "dot good", degraded: "dot fair" };
-  // standing says in the header how the server is, and why it is not healthy.
+  // standing shows the state of the server in the header, and why it is not healthy.
   const standing = (state, reason) => {
     text("readiness", state);
     text("reason", reason);
@@ -59,7 +60,7 @@
     tables.overrides(state);
     tables.health(state);
     if (!hold) tables.tail(state.refusals);
-    text("missed", state.missed ? `${tables.whole(state.missed)} more were too many to be shown one by one.` : "");
+    text("missed", state.missed ? `${tables.whole(state.missed)} more are not shown.` : "");
     text("reload-error", state.reload_error || "");
     byId("reload").hidden = !state.reload_error;
     text("store-error", state.store_error || "");
@@ -68,18 +69,18 @@
     reloadRules(state.loaded);
   };
 
-  // lost says that what is shown is old, unless something new comes before.
+  // lost shows that the figures are old, unless a message comes first.
   const lost = (after, why) => {
     clearTimeout(silence);
     silence = setTimeout(() => {
       text("gone-title", why);
-      text("gone-since", (at ? `What is shown is as of ${new Date(at).toLocaleTimeString([], { hour12: false })}. ` : "") + "This page tries again until it is told more.");
+      text("gone-since", (at ? `The figures are from ${new Date(at).toLocaleTimeString([], { hour12: false })}. ` : "") + "Reconnecting …");
       byId("gone").hidden = false;
       document.body.classList.add("stale");
     }, after);
   };
   const found = () => {
-    lost(6000, "The server has said nothing for some seconds.");
+    lost(6000, "The server has sent nothing for six seconds.");
     byId("gone").hidden = true;
     document.body.classList.remove("stale");
   };
@@ -108,7 +109,7 @@
   const again = async () => {
     const response = await fetch("/v1/overrides").catch(() => null);
     if (response && response.status === 401) return location.reload();
-    if (response && response.ok) lost(0, "The server shows itself to as many pages as it can already.");
+    if (response && response.ok) lost(0, "Too many dashboards are open on this server.");
     connect();
   };
 

@@ -1,5 +1,5 @@
 "use strict";
-// What the state says, as elements. Texts are always texts: keys are made by clients.
+// Shows the state as elements. Keys come from clients, so they are only ever text.
 const tables = (() => {
   const byId = (id) => document.getElementById(id);
   const make = (tag, attributes, ...children) => {
@@ -11,8 +11,8 @@ const tables = (() => {
   const whole = (n) => n.toLocaleString("en").replaceAll(",", "\u202f");
   const text = (id, words) => { const e = byId(id); if (e.textContent !== words) e.textContent = words; };
 
-  // keyed replaces what is in a list, but for what is still the same, so that focus
-  // and selection stay where they are.
+  // keyed replaces the items of a list but keeps those that are still there, with focus
+  // and selection.
   const keyed = (list, items, name, build, fill) => {
     const known = new Map([...list.children].map((e) => [e.dataset.is, e]));
     const wanted = items.map((item) => {
@@ -31,17 +31,17 @@ const tables = (() => {
   };
 
   const keyLabel = (k) => k.entries ? k.entries.join(", ") : k.key;
-  // keyButton is a key to look at, where that can be said.
+  // keyButton is a key that shows its state when clicked, if its entries are known.
   const keyButton = (k) => {
     if (!k.entries) return make("span", { class: "key", title: k.key }, keyLabel(k));
-    const button = make("button", { type: "button", class: "key", title: k.key, "aria-label": `Look at ${keyLabel(k)} of ${k.domain}` }, keyLabel(k));
+    const button = make("button", { type: "button", class: "key", title: k.key, "aria-label": `Show ${keyLabel(k)} of ${k.domain}` }, keyLabel(k));
     button.addEventListener("click", () => keyForm.pick(k));
     return button;
   };
 
   const mean = (list, n) => list && list.length ? list.slice(-n).reduce((sum, v) => sum + v, 0) / Math.min(n, list.length) : 0;
   const percent = (part, all) => +(100 * part / all).toPrecision(3) + " %";
-  // shares names who decided, the most first.
+  // shares returns the sources of decisions, largest first.
   const shares = (counts) => {
     const names = Object.keys(counts).filter((n) => counts[n] > 0).sort((a, b) => counts[b] - counts[a]);
     const all = names.reduce((sum, n) => sum + counts[n], 0);
@@ -49,9 +49,9 @@ const tables = (() => {
   };
   const limits = (state, pick) => {
     const cells = (row, l) => {
-      const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), failed = mean(l.errors, 10), numbers = row.querySelectorAll(".n");
-      row.children[1].replaceChildren(charts.spark(l.passed, l.stopped, l.errors));
-      [charts.short(passed + stopped + failed), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused), whole(l.failed)].forEach((words, i) => {
+      const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), shadowed = mean(l.shadowed, 10), failed = mean(l.errors, 10), numbers = row.querySelectorAll(".n");
+      row.children[1].replaceChildren(charts.spark([["passed", l.passed], ["shadowed", l.shadowed], ["stopped", l.stopped], ["failed", l.errors]]));
+      [charts.short(passed + stopped + shadowed + failed), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused), whole(l.failed)].forEach((words, i) => {
         if (numbers[i].textContent !== words) numbers[i].textContent = words;
       });
       numbers[1].classList.toggle("hot", stopped > 0);
@@ -70,18 +70,22 @@ const tables = (() => {
     const none = () => make("tr", { class: "none" }, make("td", { colspan: "11" }, "No rule has a limit."));
     const all = state.limits && state.limits.length ? state.limits : [{ none: true }];
     keyed(byId("limits"), all, (l) => l.none ? "" : l.domain + "\n" + l.rule, (l) => l.none ? none() : build(l), (row, l) => { if (!l.none) cells(row, l); });
-    text("limits-left", state.limits_left ? `${whole(state.limits_left)} more are not shown: they had less traffic. ` : "");
+    text("limits-left", state.limits_left ? `${whole(state.limits_left)} more limits with less traffic are not shown. ` : "");
   };
 
   const top = (id, keys, unit) => {
     const most = Math.max(1, ...keys.map((k) => k.count));
-    const build = (k) => make("li", {}, make("span", { class: "fill" }), keyButton(k), make("span", { class: "soft rule" }, k.rule), make("b", {}));
+    const build = (k) => make("li", {}, make("span", { class: "fill" }), keyButton(k), make("span", { class: "soft rule" }, k.rule), make("span", { class: "tag" }), make("b", {}));
     const fill = (li, k) => {
       li.querySelector(".fill").style.width = 100 * k.count / most + "%";
       const count = whole(k.count) + (k.error ? " ± " + whole(k.error) : "");
       const b = li.querySelector("b");
       if (b.textContent !== count) b.textContent = count;
       b.title = unit;
+      li.classList.toggle("shadow", k.mode === "shadow");
+      const mode = li.querySelector(".tag");
+      mode.hidden = !k.mode;
+      mode.textContent = k.mode || "";
     };
     const list = byId(id);
     keyed(list, keys.length ? keys : [{ none: true }], (k) => k.none ? "" : k.key, (k) => k.none ? make("li", { class: "none" }, "None yet.") : build(k), (li, k) => { if (!k.none) fill(li, k); });
@@ -110,24 +114,24 @@ const tables = (() => {
     const by = shares(counts), bar = byId("sources");
     const colour = (s) => "source-" + (palette.includes(s.name) ? s.name : "other");
     keyed(bar, by, (s) => s.name, (s) => make("span", { class: colour(s) }), (e, s) => { e.style.flexGrow = s.count; });
-    const words = by.map((s) => `${s.name} ${s.share}`).join(", ") || "Nothing was decided in this time";
+    const words = by.map((s) => `${s.name} ${s.share}`).join(", ") || "No decisions in this time range";
     if (bar.getAttribute("aria-label") !== words) bar.setAttribute("aria-label", words);
     const legend = by.length ? by : [{ name: "" }];
-    keyed(byId("sources-legend"), legend, (s) => s.name, (s) => s.name ? make("li", {}, make("i", { class: colour(s) }), s.name + " ", make("b", {})) : make("li", { class: "none" }, "Nothing was decided in this time."), (e, s) => { if (s.name) e.querySelector("b").textContent = `${whole(s.count)} (${s.share})`; });
+    keyed(byId("sources-legend"), legend, (s) => s.name, (s) => s.name ? make("li", {}, make("i", { class: colour(s) }), s.name + " ", make("b", {})) : make("li", { class: "none" }, "No decisions in this time range."), (e, s) => { if (s.name) e.querySelector("b").textContent = `${whole(s.count)} (${s.share})`; });
   };
 
   const overrides = (state) => {
     const list = byId("overrides"), items = state.overrides.length ? state.overrides : [{ none: true }];
     const build = (o) => o.none ? make("li", { class: "hint" }, "None.") : make("li", {}, keyButton(o), " ", make("span", { class: o.limit === "blocked" ? "tag bad" : "tag" }, o.limit), make("span", { class: "soft" }));
     keyed(list, items, (o) => o.none ? "" : o.key + "\n" + o.limit, build, (li, o) => {
-      if (!o.none) li.lastElementChild.textContent = " for another " + duration(Math.max(0, o.until - state.at));
+      if (!o.none) li.lastElementChild.textContent = " for " + duration(Math.max(0, o.until - state.at));
     });
   };
 
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
     const bad = all.filter((n) => n.bad).length;
-    text("nodes-count", bad ? `${bad} of ${all.length} in trouble` : String(all.length));
+    text("nodes-count", bad ? `${bad} of ${all.length} unhealthy` : String(all.length));
     keyed(byId("nodes"), all, (n) => n.role + " " + n.address, (n) => make("tr", {}, make("th", { scope: "row" }, n.address), make("td", {}, n.role), make("td", {}, make("span", { class: "dot" }), make("span", {}))), (row, n) => {
       const [dot, words] = row.lastElementChild.children, told = n.detail || "OK";
       dot.className = "dot " + (n.bad ? "bad" : "good");
