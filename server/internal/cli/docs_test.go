@@ -41,14 +41,19 @@ func TestRulesDocs(t *testing.T) {
 // TestFlagsDocs writes, or compares, the table of weir serve's flags in docs/cli.md.
 func TestFlagsDocs(t *testing.T) {
 	t.Parallel()
-	table := "| flag | default | |\n|---|---|---|\n"
+	table, group := "", ""
 	newServe().Flags().VisitAll(func(f *pflag.Flag) {
 		value := ""
 		if f.DefValue != "" && f.DefValue != "[]" {
 			value = "`" + f.DefValue + "`"
 		}
+		if under := f.Annotations[groupOf][0]; under != group {
+			group = under
+			table += "\n" + group + ":\n\n| flag | default | |\n|---|---|---|\n"
+		}
 		table += "| `--" + f.Name + "` | " + value + " | " + strings.ReplaceAll(f.Usage, "|", `\|`) + " |\n"
 	})
+	table = strings.TrimPrefix(table, "\n")
 	pages.Section(t, "docs/cli.md", "serve", table)
 }
 
