@@ -44,31 +44,33 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, 
 	o, t := &a.options, a.telemetry
 	rejected := t.rejections("http")
 	api, err := httpapi.New(httpapi.Options{
-		Rules:    a.rules.Load,
-		Taker:    t.frontEnd("http", a.engine),
-		Timeout:  o.Timeout,
-		Headers:  o.Headers,
-		ClientIP: o.ClientIP,
-		Ready:    a.health.checks,
-		Trusted:  isKnown(by),
-		Bounds:   o.Limits.Bounds,
-		Budget:   a.budget,
-		Rejected: rejected,
-		Logger:   t.seldom,
+		Rules:     a.rules.Load,
+		Taker:     t.frontEnd("http", a.engine),
+		Timeout:   o.Timeout,
+		Headers:   o.Headers,
+		ClientIP:  o.ClientIP,
+		Ready:     a.health.checks,
+		Trusted:   isKnown(by),
+		Bounds:    o.Limits.Bounds,
+		Budget:    a.budget,
+		Rejected:  rejected,
+		Unmatched: t.unmatched,
+		Logger:    t.seldom,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	service, err := rls.New(rls.Options{
-		Mode:     o.RLS,
-		Rules:    a.rules.Load,
-		Taker:    t.frontEnd("rls", a.engine),
-		Timeout:  o.Timeout,
-		Decided:  t.decided(),
-		Bounds:   o.Limits.Bounds,
-		Budget:   a.budget,
-		Rejected: rejected,
-		Logger:   t.seldom,
+		Mode:      o.RLS,
+		Rules:     a.rules.Load,
+		Taker:     t.frontEnd("rls", a.engine),
+		Timeout:   o.Timeout,
+		Decided:   t.decided(),
+		Bounds:    o.Limits.Bounds,
+		Budget:    a.budget,
+		Rejected:  rejected,
+		Unmatched: t.unmatched,
+		Logger:    t.seldom,
 	})
 	return api, service, err
 }

@@ -47,6 +47,7 @@ type Options struct {
 	ConfigFiles config.Files
 	ConfigMerge bool
 	MaxKeys     int
+	Unmatched   string
 
 	// The store.
 	Store           string

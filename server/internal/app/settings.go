@@ -71,6 +71,10 @@ func (o *Options) Settings() []Setting {
 				"Track this many keys of a limit whose rule has no max_keys; further keys share one\n"+
 					"budget (default: any number).",
 				within(0, keylimit.MaxKeys, fmt.Sprintf("1 … %d; 0 for any number", keylimit.MaxKeys))),
+			setting("unmatched", &o.Unmatched, "allow",
+				"Answer requests that no rule applies to: allow or refuse. They are counted, logged and\n"+
+					"marked with the header X-Weir-Unmatched.",
+				oneOf("allow", "refuse")).words("allow", "refuse"),
 			setting("max-descriptors", &l.Descriptors, rules.MaxDescriptors,
 				"Refuse requests with more descriptors.",
 				within(1, rules.MaxDescriptors, fmt.Sprintf("1 … %d", rules.MaxDescriptors))),

@@ -1,8 +1,10 @@
 package app
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +43,8 @@ type telemetry struct {
 	rules   func() *rules.Set
 	shadow  bool // the rate limit service lets every request pass
 	envoy   bool // the metrics of envoyproxy/ratelimit are wanted
+	refuse  bool // requests that no rule applies to
+	strays  strays
 	// connections returns the open connections by listener. It is filled before the
 	// server starts.
 	connections map[string]func() int
@@ -53,7 +57,7 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 	}
 	t := &telemetry{
 		tracing: o.Telemetry.Tracing, logger: o.Logger, seldom: withoutRepeats(o.Logger, time.Now),
-		rules: r.Load, shadow: o.RLS.Shadow, envoy: o.Telemetry.EnvoyproxyMetrics, connections: map[string]func() int{},
+		rules: r.Load, shadow: o.RLS.Shadow, envoy: o.Telemetry.EnvoyproxyMetrics, refuse: o.Unmatched == "refuse", connections: map[string]func() int{},
 	}
 	var err error
 	t.traffic, err = traffic.New(r.Load(), traffic.Options{NearLimitRatio: o.Telemetry.NearLimitRatio, Refusals: refusals})
@@ -66,6 +70,7 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.metrics.Follow(r.Load())
 	r.follow = func(set *rules.Set) {
 		t.traffic.Follow(set)
 		t.metrics.Follow(set)
@@ -147,6 +152,58 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 			t.logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
 		}
 	}
+}
+
+// unmatched counts a request that no rule applies to, logs its domain at most once a
+// minute, and reports whether to refuse it.
+func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse bool) {
+	t.metrics.Unmatched(req.Domain, why)
+	if t.strays.due(why, req.Domain, time.Now()) {
+		level, message := slog.LevelInfo, "no rule of the domain is for a request"
+		if why == rules.UnmatchedDomain {
+			level, message = slog.LevelWarn, "no rules file has the domain of a request"
+		}
+		var keys []string
+		for _, e := range req.Descriptors[0][:min(len(req.Descriptors[0]), maxStrayKeys)] {
+			keys = append(keys, cut(e.Key))
+		}
+		t.logger.Log(context.Background(), level, message, "domain", cut(req.Domain), "keys", strings.Join(keys, ","), "refused", t.refuse)
+	}
+	return t.refuse
+}
+
+const (
+	// strayPause is how long a domain of unmatched requests is not logged again.
+	strayPause = time.Minute
+	// maxStrays is the number of domains that are logged in that time.
+	maxStrays    = 20
+	maxStrayKeys = 8
+	maxStrayText = 64 // bytes
+)
+
+// cut shortens a text that clients choose.
+func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxStrayText)], "") }
+
+// strays are the domains of unmatched requests that were logged since an instant.
+type strays struct {
+	mu     sync.Mutex
+	since  time.Time
+	logged map[string]bool
+}
+
+// due reports whether to log a domain.
+func (s *strays) due(why rules.Unmatched, domain string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.since) >= strayPause {
+		s.since, s.logged = now, map[string]bool{}
+	}
+	key := string(why) + " " + domain
+	if len(s.logged) >= maxStrays || s.logged[key] {
+		return false
+	}
+	s.logged[key] = true
+	return true
 }
 
 // watch makes the metrics read the state of all parts.

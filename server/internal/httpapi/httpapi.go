@@ -65,6 +65,9 @@ type Options struct {
 	// Rejected, if not nil, is called for each request that found no room in the
 	// budget.
 	Rejected func(admission.Reason)
+	// Unmatched, if not nil, is called for each request that no rule applies to, and
+	// reports whether to refuse it. Nil: it is allowed.
+	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
 	// Logger gets a line, at most once a second, when the store fails. Nil:
 	// nothing is logged.
 	Logger *slog.Logger
@@ -162,6 +165,9 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 		return err
 	}
 	v.read(req, plan)
+	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == weir.KindTake {
+		v.allowed, v.granted = false, 0
+	}
 	return nil
 }
 

@@ -103,6 +103,9 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 	if v.id != "" && strings.IndexFunc(v.id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
 		h["Weir-Id"] = []string{v.id}
 	}
+	if v.plan.Unmatched != "" {
+		h["X-Weir-Unmatched"] = []string{string(v.plan.Unmatched)}
+	}
 	if v.strictest == nil {
 		return
 	}
@@ -118,6 +121,9 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 // refusal returns the problem of a refused request. It describes the limits only where
 // the headers do.
 func (a *api) refusal(v *verdict, status int) *problem.Document {
+	if why := v.plan.Unmatched; why != "" {
+		return &problem.Document{Status: status, Code: "unmatched", Detail: "no " + string(why) + " of the rules is for this request"}
+	}
 	p := &problem.Document{Type: problem.QuotaExceeded, Title: "Quota exceeded", Status: status, Detail: "too many requests"}
 	if a.Headers != ratelimitheader.None {
 		p.Detail, p.Violated = v.strictest.explain(), v.violated()

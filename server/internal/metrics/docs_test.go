@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // whole is a server's metrics with everything that there can be.
@@ -34,6 +35,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.CallerRequests("http")("edge", callers.Admitted)
 	f.Rejected("grpc", "memory")
 	f.Panicked("grpc")()
+	f.Unmatched("d", rules.UnmatchedRule)
 	return f.scrape(t)
 }
 

@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,8 +125,15 @@ func (m *Metrics) Decided(req *rules.Request, plan *rules.Plan) {
 	}
 }
 
-// Follow forgets what was counted of rules that are gone.
+// Follow removes the series of rules and domains that new rules no longer have. It must
+// not be called by several goroutines at once.
 func (m *Metrics) Follow(set *rules.Set) {
+	for _, domain := range m.domains {
+		if !slices.Contains(set.Domains(), domain) {
+			m.unmatched.DeleteLabelValues(domain, "true")
+		}
+	}
+	m.domains = set.Domains()
 	if m.envoy == nil {
 		return
 	}

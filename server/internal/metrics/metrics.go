@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -50,6 +51,8 @@ type Metrics struct {
 	names     names // of callers
 	rejected  *prometheus.CounterVec
 	panics    *prometheus.CounterVec
+	unmatched *prometheus.CounterVec
+	domains   []string    // those that unmatched may have; only Follow reads and writes it
 	envoy     *envoyproxy // nil unless wanted
 }
 
@@ -71,17 +74,18 @@ func New(o Options) (*Metrics, error) {
 			Name: "weir_store_acts", Help: "How many acts a call of the store carried.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 		}),
-		failed:   counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
-		requests: counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
-		calls:    counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
-		callers:  counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
-		rejected: counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, or a message that came too slowly.", "listener", "reason"),
-		panics:   counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
-		failures: counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
+		failed:    counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
+		requests:  counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
+		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
+		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
+		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, or a message that came too slowly.", "listener", "reason"),
+		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: of a domain that no rules file has, or with descriptors that no rule of the domain is for. Only domains of the rules are a label.", "domain", "domain_known"),
+		panics:    counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
+		failures:  counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics,
+		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics, m.unmatched,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
@@ -137,6 +141,15 @@ func (f *frontEnd) Observe(c *observe.Call) {
 // Rejected counts a connection or a call that a listener rejected for a reason.
 func (m *Metrics) Rejected(listener, reason string) {
 	m.rejected.WithLabelValues(listener, reason).Inc()
+}
+
+// Unmatched counts a request that no rule applied to.
+func (m *Metrics) Unmatched(domain string, why rules.Unmatched) {
+	if why == rules.UnmatchedDomain {
+		m.unmatched.WithLabelValues("", "false").Inc()
+		return
+	}
+	m.unmatched.WithLabelValues(domain, "true").Inc()
 }
 
 // Panicked returns what counts the panics of a listener's calls.

@@ -80,9 +80,18 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	for i := range j.Statuses {
 		j.over[i] = j.Statuses[i].Over
 	}
+	unmatched := plan.Unmatched
+	if unmatched != "" && s.options.Unmatched != nil && s.options.Unmatched(&c.asked, unmatched) {
+		for i := range j.Statuses {
+			j.Statuses[i].Over, j.over[i] = true, true
+		}
+	}
 	j.Over = j.refused() && !s.options.Shadow
 	if s.options.Headers != nil {
 		j.Headers = j.headers(s.options.Headers)
+		if unmatched != "" {
+			j.Headers = append(j.Headers, Header{"x-weir-unmatched", string(unmatched)})
+		}
 	}
 	if s.options.Metadata {
 		j.Metadata = j.metadata(req)

@@ -140,7 +140,7 @@ func TestHeaders(t *testing.T) {
 		"a quota has no precedence": {
 			rls.Mode{Headers: &other}, "x=1 @1/MINUTE; q=1 +2; p=1", []string{"X-Limit: 1", "X-Left: 0", "X-Reset: 56"},
 		},
-		"no limit":  {rls.Mode{Headers: &other}, "none=1", nil},
+		"no limit":  {rls.Mode{Headers: &other}, "none=1", []string{"x-weir-unmatched: rule"}},
 		"unlimited": {rls.Mode{Headers: &other}, "free=1", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

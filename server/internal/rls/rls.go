@@ -68,6 +68,9 @@ type Options struct {
 	// Now is the clock for decisions that were made without a store: it tells when the
 	// window of a limit that refuses everything ends. Nil: time.Now.
 	Now func() time.Time
+	// Unmatched, if not nil, is called for each request that no rule applies to, and
+	// reports whether to refuse it. Nil: it is allowed.
+	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
 	// Logger gets a line, at most once a second, when the store fails. Nil: nothing is
 	// logged.
 	Logger *slog.Logger

@@ -27,10 +27,16 @@ func (s *Set) Plan(req *Request) (*Plan, error) {
 	if req.ID == "" && req.Hold > 0 {
 		b.plan.ID = rand.Text()
 	}
-	if d := s.domains[req.Domain]; d != nil {
+	d := s.domains[req.Domain]
+	if d == nil {
+		b.plan.Unmatched = UnmatchedDomain
+	} else {
 		b.find(d)
 		if err := b.build(); err != nil {
 			return nil, err
+		}
+		if len(b.found) == 0 {
+			b.plan.Unmatched = UnmatchedRule
 		}
 	}
 	b.req = nil

@@ -175,8 +175,20 @@ type Plan struct {
 	// descriptors and, within one, of the rule's limits, its trial last.
 	Applied []Applied
 
+	// Unmatched says why the request matched no rule; empty if it did.
+	Unmatched Unmatched
+
 	builder *builder // nil for a plan that was made by hand
 }
+
+// Unmatched is a reason for which no rule applies to a request.
+type Unmatched string
+
+// The reasons.
+const (
+	UnmatchedDomain Unmatched = "domain" // no rules file has the domain
+	UnmatchedRule   Unmatched = "rule"   // no rule of the domain is for the descriptors
+)
 
 // Take has the acts decided, and notes where a key came under another limit than
 // its rule's.

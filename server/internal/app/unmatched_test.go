@@ -1,0 +1,91 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weirlimit/weir/server/internal/rls"
+)
+
+const unmatchedRules = "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {requests_per_unit: 9, unit: day, algorithm: gcra}}\n"
+
+// TestUnmatched: requests that no rule applies to are marked, counted and logged once a
+// domain, and refused if the option says so.
+func TestUnmatched(t *testing.T) {
+	t.Parallel()
+	for mode, status := range map[string]int{"": http.StatusNoContent, "allow": http.StatusNoContent, "refuse": http.StatusTooManyRequests} {
+		var log lines
+		app := start(t, Options{
+			Config: rulesFor(t, unmatchedRules), Unmatched: mode, RLS: rls.Mode{Headers: &rls.DefaultHeaders},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		for query, want := range map[string]string{"domain=sohp&user=a": "domain", "domain=shop&usr=a": "rule", "domain=shop&user=a": ""} {
+			for range 3 {
+				answer, err := http.Get("http://" + app.Addrs()[0].Address + "/v1/auth?" + query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer.Body.Close()
+				code := status
+				if want == "" {
+					code = http.StatusNoContent
+				}
+				if got := answer.Header.Get("X-Weir-Unmatched"); got != want || answer.StatusCode != code {
+					t.Errorf("%q, %s: %d %q, want %d %q", mode, query, answer.StatusCode, got, code, want)
+				}
+			}
+			domain, entry, _ := strings.Cut(strings.TrimPrefix(query, "domain="), "&")
+			key, _, _ := strings.Cut(entry, "=")
+			m, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+				Domain: domain, Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: "a"}}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, h := range m.GetResponseHeadersToAdd() {
+				if h.GetKey() == "x-weir-unmatched" {
+					got = h.GetValue()
+				}
+			}
+			if over := m.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT; got != want || over != (mode == "refuse" && want != "") {
+				t.Errorf("%q, Envoy, %s: %v %q, want %q", mode, query, m.GetOverallCode(), got, want)
+			}
+		}
+		text := metricsOf(t, app)
+		for _, want := range []string{`weir_unmatched_total{domain="",domain_known="false"} 4`, `weir_unmatched_total{domain="shop",domain_known="true"} 4`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q: want %s in the metrics", mode, want)
+			}
+		}
+		said := log.String()
+		for _, want := range []string{`msg="no rules file has the domain of a request" domain=sohp keys=user`, `msg="no rule of the domain is for a request" domain=shop keys=usr`} {
+			if strings.Count(said, want) != 1 {
+				t.Errorf("%q: want once %s in\n%s", mode, want, said)
+			}
+		}
+	}
+}
+
+// TestUnmatchedDomainsAreBounded: a client that makes up domains fills neither the log
+// nor the metrics.
+func TestUnmatchedDomainsAreBounded(t *testing.T) {
+	t.Parallel()
+	var log lines
+	app := start(t, Options{Config: rulesFor(t, unmatchedRules), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for i := range 100 {
+		get(t, app, fmt.Sprintf("/v1/auth?domain=d%d%s&user=a", i, strings.Repeat("x", 500)))
+	}
+	if n := strings.Count(metricsOf(t, app), "weir_unmatched_total{"); n != 1 {
+		t.Errorf("%d series", n)
+	}
+	if n := strings.Count(log.String(), "no rules file has"); n != maxStrays || len(log.String()) > 20_000 {
+		t.Errorf("%d lines, %d bytes", n, len(log.String()))
+	}
+}
