@@ -42,7 +42,7 @@
       data.push(chart.X.map(() => chart.Limit));
     }
     return new uPlot({
-      width: place.clientWidth, height: 300, series,
+      width: place.clientWidth, height: 300, padding: [null, chart.Clock ? 70 : 28, null, null], series,
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.05)] } },
       axes: [
         { ...axis, incrs: steps, space: chart.Clock ? 130 : 70, values: (_, ticks) => ticks.map(moment) },
