@@ -56,7 +56,7 @@ type conn struct {
 	patience int
 	phase    phase
 	said     time.Duration // when the client was asked to leave
-	gone     bool          // nothing can be read or written any more
+	closed   bool          // nothing can be read or written any more
 	born     time.Duration
 	active   time.Duration // when it last had a stream
 	age      time.Duration // when it is too old; 0: never
@@ -99,7 +99,7 @@ func (c *conn) serve() {
 	for {
 		err := c.next()
 		c.mu.Lock()
-		ended := c.phase == closing || c.gone
+		ended := c.phase == closing || c.closed
 		if err != nil && !ended {
 			c.fail(err)
 			ended = true
@@ -164,7 +164,7 @@ func (c *conn) readError(header http2.FrameHeader, err error) error {
 func (c *conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	c.kick()
-	for len(c.out) > maxUnsent && !c.gone && c.phase != closing {
+	for len(c.out) > maxUnsent && !c.closed && c.phase != closing {
 		c.changed.Wait()
 	}
 	c.mu.Unlock()
@@ -295,10 +295,10 @@ func (c *conn) finish() {
 	_ = c.nc.SetDeadline(limit)
 	c.mu.Lock()
 	c.kick()
-	for c.flushing && !c.gone {
+	for c.flushing && !c.closed {
 		c.changed.Wait()
 	}
-	heard := c.greeted && !c.gone && (c.broken == nil || errors.Is(c.broken, os.ErrDeadlineExceeded))
+	heard := c.greeted && !c.closed && (c.broken == nil || errors.Is(c.broken, os.ErrDeadlineExceeded))
 	c.mu.Unlock()
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if heard && ok && half.CloseWrite() == nil {
@@ -321,10 +321,10 @@ func (c *conn) leave() {
 
 // end ends the connection at once.
 func (c *conn) end() {
-	if c.gone {
+	if c.closed {
 		return
 	}
-	c.gone = true
+	c.closed = true
 	_ = c.nc.Close()
 	for _, st := range c.streams {
 		c.forget(st, context.Canceled)
@@ -343,4 +343,56 @@ func (c *conn) calls() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.done
+}
+
+// A faultError ends a connection for what its client did.
+type faultError struct {
+	code   http2.ErrCode
+	reason Reason
+	text   string
+}
+
+// Error says what the client did.
+func (f *faultError) Error() string { return f.text }
+
+func fault(code http2.ErrCode, reason Reason, text string) error {
+	return &faultError{code, reason, text}
+}
+
+// maxPatience is how many frames a client may send in a row that are no calls.
+// Every call that is answered and every second restore some of the patience:
+// a client that answers pings, moves windows or cancels calls while it calls never
+// gets near the end of it.
+const (
+	maxPatience     = 10_000
+	patienceOfCall  = 4
+	patienceASecond = 200
+)
+
+// charge takes some of the patience.
+func (c *conn) charge(n int) error {
+	if c.patience -= n; c.patience >= 0 {
+		return nil
+	}
+	return fault(http2.ErrCodeEnhanceYourCalm, ReasonFlood, "too many frames that are no calls")
+}
+
+func (c *conn) soothe(n int) { c.patience = min(c.patience+n, maxPatience) }
+
+// fail tells the client why the connection ends.
+func (c *conn) fail(err error) {
+	if f, ok := err.(*faultError); ok && c.phase != closing {
+		c.server.count(f.reason, c.nc, "error", f.text)
+		c.goAway(f.code, c.lastID, f.text)
+	}
+	c.phase = closing
+	c.changed.Broadcast()
+}
+
+// goAway sends a GOAWAY.
+func (c *conn) goAway(code http2.ErrCode, last uint32, text string) {
+	c.out = appendFrame(c.out, head{8 + len(text), http2.FrameGoAway, 0, 0})
+	c.out = appendUint32(c.out, last)
+	c.out = appendUint32(c.out, uint32(code))
+	c.out = append(c.out, text...)
 }

@@ -2,6 +2,7 @@ package frames
 
 import (
 	"encoding/base64"
+	"strconv"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -62,21 +63,9 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, byte(n)), s...)
 }
 
-// appendDecimal appends a number of up to three digits.
-func appendDecimal(b []byte, n uint32) []byte {
-	if n >= 100 {
-		b = append(b, byte('0'+n/100%10))
-	}
-	if n >= 10 {
-		b = append(b, byte('0'+n/10%10))
-	}
-	return append(b, byte('0'+n%10))
-}
-
 // appendStatus appends gRPC's trailers.
 func appendStatus(b []byte, c *Call) []byte {
-	var digits [3]byte
-	b = appendField(b, "grpc-status", string(appendDecimal(digits[:0], c.code%1000)))
+	b = appendField(b, "grpc-status", strconv.Itoa(int(c.code%1000)))
 	if c.code != 0 && c.reason != "" {
 		b = appendField(b, "grpc-message", escape(c.reason))
 	}

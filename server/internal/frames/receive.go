@@ -9,7 +9,7 @@ import (
 
 // receive does what a frame says. An error ends the connection.
 func (c *conn) receive(frame http2.Frame) error {
-	if c.gone || c.phase == closing {
+	if c.closed || c.phase == closing {
 		// It was read already, but a stream that it opened would never be closed.
 		return nil
 	}

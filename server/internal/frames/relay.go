@@ -302,14 +302,14 @@ func (y *relay) flush() error {
 		c.send(st)
 	}
 	c.kick()
-	for st.open && !c.gone && c.phase != closing && (st.unsent() > 0 || len(c.out) > maxUnsent) {
+	for st.open && !c.closed && c.phase != closing && (st.unsent() > 0 || len(c.out) > maxUnsent) {
 		if st.unsent() > 0 {
 			y.moved.Wait()
 		} else {
 			c.changed.Wait()
 		}
 	}
-	if !st.open || c.gone || c.phase == closing {
+	if !st.open || c.closed || c.phase == closing {
 		return errClosed
 	}
 	return nil

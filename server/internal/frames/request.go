@@ -152,46 +152,26 @@ func subtypeOf(contentType string) (subtype string, isGRPC bool) {
 	return subtype, true
 }
 
-// parseTimeout reads a grpc-timeout: up to 8 digits and a unit.
+// timeoutUnits are the units of grpc-timeout.
+var timeoutUnits = map[byte]time.Duration{
+	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+}
+
+// parseTimeout parses a grpc-timeout: up to 8 digits and a unit.
 func parseTimeout(s string) (time.Duration, bool) {
 	const digits = 8
 	if len(s) < 2 || len(s) > digits+1 {
 		return 0, false
 	}
-	n := int64(0)
-	for _, ch := range []byte(s[:len(s)-1]) {
-		if ch < '0' || ch > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(ch-'0')
-	}
-	unit := unitOf(s[len(s)-1])
-	if unit == 0 {
+	unit := timeoutUnits[s[len(s)-1]]
+	n, err := strconv.ParseUint(s[:len(s)-1], 10, 32)
+	if err != nil || unit == 0 {
 		return 0, false
 	}
-	if n > math.MaxInt64/int64(unit) {
+	if n > uint64(math.MaxInt64/unit) {
 		return math.MaxInt64, true
 	}
 	return time.Duration(n) * unit, true
-}
-
-// unitOf is a unit of grpc-timeout; 0: there is no such unit.
-func unitOf(letter byte) time.Duration {
-	switch letter {
-	case 'H':
-		return time.Hour
-	case 'M':
-		return time.Minute
-	case 'S':
-		return time.Second
-	case 'm':
-		return time.Millisecond
-	case 'u':
-		return time.Microsecond
-	case 'n':
-		return time.Nanosecond
-	}
-	return 0
 }
 
 // read reads the fields of a header. It reports whether they are well-formed.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"runtime"
 	"slices"
+	"strconv"
 
 	"golang.org/x/net/http2"
 )
@@ -20,7 +21,7 @@ const (
 
 // begin claims the writing, if there is something to write and nobody does.
 func (c *conn) begin() bool {
-	if c.flushing || len(c.out) == 0 || c.gone {
+	if c.flushing || len(c.out) == 0 || c.closed {
 		return false
 	}
 	c.flushing = true
@@ -41,7 +42,7 @@ func (c *conn) flush() {
 	runtime.Gosched()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.out) > 0 && !c.gone {
+	for len(c.out) > 0 && !c.closed {
 		b := c.out
 		c.out, c.spare = c.spare[:0], nil
 		c.stalled = max(1, c.server.now())
@@ -109,8 +110,7 @@ func (c *conn) answerAtOnce(st *stream) {
 
 // answerPlain answers what is not gRPC.
 func (c *conn) answerPlain(st *stream) {
-	var digits [3]byte
-	block := appendField(nil, ":status", string(appendDecimal(digits[:0], st.plain.status)))
+	block := appendField(nil, ":status", strconv.Itoa(st.plain.status))
 	block = appendField(block, "content-type", "text/plain; charset=utf-8")
 	if st.plain.status == statusMethod {
 		block = appendField(block, "allow", "POST")

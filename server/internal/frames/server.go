@@ -13,9 +13,7 @@ import (
 // A Server serves calls. [New] makes one.
 type Server struct {
 	options  Options
-	work     chan *stream // to goroutines that wait for a call
-	workers  sync.WaitGroup
-	handling atomic.Int64 // number of workers
+	handlers sync.WaitGroup // running calls
 
 	moment time.Duration // that the end of a relayed request may be late
 
@@ -29,9 +27,8 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	stopping  bool
-	retired   bool // work is closed
 	ticking   bool
-	gone      *sync.Cond    // a connection has left
+	left      *sync.Cond    // a connection has left
 	quit      chan struct{} // ends the ticker
 	ended     chan struct{} // the ticker has ended
 }
@@ -43,11 +40,11 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, work: make(chan *stream), begin: time.Now(), moment: 20 * time.Millisecond,
+		options: o, begin: time.Now(), moment: 20 * time.Millisecond,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
-	s.gone = sync.NewCond(&s.mu)
+	s.left = sync.NewCond(&s.mu)
 	return s, nil
 }
 
@@ -104,7 +101,7 @@ func (s *Server) forget(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listeners, l)
-	s.gone.Broadcast()
+	s.left.Broadcast()
 }
 
 func (s *Server) isStopping() bool {
@@ -124,10 +121,10 @@ func (s *Server) accept(nc net.Conn) {
 	stopping := s.stopping
 	s.mu.Unlock()
 	if full || stopping {
-		_ = nc.Close()
 		if full {
 			s.count(ReasonConnections, nil)
 		}
+		_ = nc.Close()
 		return
 	}
 	s.counts.accepted.Add(1)
@@ -138,16 +135,7 @@ func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	s.retire()
-	s.gone.Broadcast()
-}
-
-// retire sends home the goroutines that handle calls, once nobody can call any more.
-func (s *Server) retire() {
-	if s.stopping && len(s.conns) == 0 && !s.retired {
-		s.retired = true
-		close(s.work)
-	}
+	s.left.Broadcast()
 }
 
 func (s *Server) connections() []*conn {
@@ -166,7 +154,6 @@ func (s *Server) connections() []*conn {
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
-	s.retire()
 	for l := range s.listeners {
 		_ = l.Close()
 	}
@@ -193,12 +180,12 @@ func (s *Server) await(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.gone.Broadcast()
+		s.left.Broadcast()
 	})()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.conns)+len(s.listeners) > 0 && ctx.Err() == nil {
-		s.gone.Wait()
+		s.left.Wait()
 	}
 	if len(s.conns)+len(s.listeners) == 0 {
 		return nil
@@ -217,7 +204,7 @@ func (s *Server) end(all bool) {
 	s.mu.Unlock()
 	<-s.ended
 	if all {
-		s.workers.Wait()
+		s.handlers.Wait()
 	}
 }
 
@@ -237,45 +224,17 @@ func (s *Server) tend() {
 		for _, c := range s.connections() {
 			c.tend(now)
 		}
-		s.dismiss()
 	}
 }
 
 // now is the time of the last tick.
 func (s *Server) now() time.Duration { return time.Duration(s.clock.Load()) }
 
-// dispatch has a call handled by a goroutine that waits for one, or a new one.
+// dispatch handles a call on a goroutine of its own.
 func (s *Server) dispatch(st *stream) {
-	select {
-	case s.work <- st:
-	default:
-		s.handling.Add(1)
-		s.workers.Go(func() { s.handle(st) })
-	}
-}
-
-// handle handles calls until it is dismissed.
-func (s *Server) handle(st *stream) {
-	defer s.handling.Add(-1)
-	for st != nil {
+	s.handlers.Add(1)
+	go func() {
+		defer s.handlers.Done()
 		st.run()
-		st = <-s.work
-	}
-}
-
-// dismiss ends an eighth of the goroutines that handle calls, as far as they have
-// nothing to do: their number follows the load.
-func (s *Server) dismiss() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range (s.handling.Load() + 7) / 8 {
-		if s.retired {
-			return
-		}
-		select {
-		case s.work <- nil:
-		default:
-			return
-		}
-	}
+	}()
 }

@@ -38,7 +38,7 @@ type stream struct {
 	got    int64
 	body   []byte // what has come of a message
 	held   int64  // bytes of the client's window that body takes
-	owed   int64  // what the client may send again on this stream and does not know of
+	credit int64  // what the client may send again on this stream and does not know yet
 
 	receiveWindow int64
 	sendWindow    int64
@@ -52,7 +52,7 @@ type stream struct {
 
 // plain is an answer that is not gRPC's.
 type plain struct {
-	status uint32 // 0: it is gRPC's
+	status int // 0: it is gRPC's
 	text   string
 	head   bool // the client wants no body
 }
@@ -140,14 +140,14 @@ func (c *conn) allow(n int64) {
 // allow lets the client send more on the stream.
 func (st *stream) allow(n int64) {
 	const enough = 16 << 10
-	if st.owed += n; st.owed < enough || st.ended || !st.open {
+	if st.credit += n; st.credit < enough || st.ended || !st.open {
 		return
 	}
 	c := st.conn
-	st.receiveWindow += st.owed
+	st.receiveWindow += st.credit
 	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, st.id})
-	c.out = appendUint32(c.out, uint32(st.owed))
-	st.owed = 0
+	c.out = appendUint32(c.out, uint32(st.credit))
+	st.credit = 0
 }
 
 // complete reports whether as much has come as was announced.

@@ -29,7 +29,7 @@ func (c *conn) drain(text string) {
 }
 
 func (c *conn) ask(text string) {
-	if c.phase != open || c.gone {
+	if c.phase != open || c.closed {
 		return
 	}
 	c.phase, c.said = asking, time.Since(c.server.begin)
@@ -64,7 +64,7 @@ func (c *conn) departed() {
 func (c *conn) tend(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone {
+	if c.closed {
 		return
 	}
 	o := &c.server.options
