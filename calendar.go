@@ -1,13 +1,6 @@
 package weir
 
-import (
-	"time"
-)
-
-// calendarSlack is how much longer than its Period a calendar window can be: a
-// month of 31 days instead of 30, a leap year, an hour of daylight saving, and
-// anchor days that move by three.
-const calendarSlack = 4 * 24 * 3600 * 1_000_000
+import "time"
 
 const (
 	day   = 24 * time.Hour
@@ -24,7 +17,7 @@ func (l *Limit) checkCalendar() error {
 		return nil
 	}
 	switch {
-	case l.Algorithm != FixedWindow:
+	case !l.Algorithm.Traits().Calendars:
 		return invalid("time_zone", quoted(l.TimeZone), "none: only fixed_window has calendar windows")
 	case l.Anchor != AnchorEpoch:
 		return invalid("time_zone", quoted(l.TimeZone), "none: windows begin with their first charge")

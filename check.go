@@ -3,8 +3,6 @@ package weir
 import (
 	"fmt"
 	"time"
-
-	"github.com/weirlimit/weir/internal/algo"
 )
 
 func (a *Act) check() error {
@@ -63,11 +61,11 @@ func (a *Act) checkCharge(i int) error {
 		return invalid(field("key"), fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
 	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
 		return invalid(field("cost"), c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
-	case a.MaxWait > 0 && !c.Limit.bursts():
+	case a.MaxWait > 0 && !c.Limit.Algorithm.Traits().Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == KindRefund && a.ID == "" && c.At <= 0:
 		return invalid(field("at"), c.At, "the at of the decision to undo, or the id of its take")
-	case c.Limit.Algorithm == Concurrency:
+	case c.Limit.rule.HoldsSlots():
 		if err := a.checkHolder(c, field); err != nil {
 			return err
 		}
@@ -76,15 +74,15 @@ func (a *Act) checkCharge(i int) error {
 		return err
 	}
 	if a.Kind == KindAmend {
-		if err := a.checkTold(i); err != nil {
+		if err := a.checkAnswer(i); err != nil {
 			return err
 		}
 	}
 	return a.checkKey(i, field)
 }
 
-// checkTold checks the answer that an Amend holds for a charge.
-func (a *Act) checkTold(i int) error {
+// checkAnswer checks the answer that an Amend holds for a charge.
+func (a *Act) checkAnswer(i int) error {
 	d, c := &a.Decisions[i], &a.Charges[i]
 	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }
 	// More than the cost was granted if it was settled at more meanwhile.
@@ -141,7 +139,7 @@ func (a *Act) checkKey(i int, field func(string) string) error {
 		if other.Key == c.Key && other.Limit.rule.ID == c.Limit.rule.ID && other.Limit.rule != c.Limit.rule {
 			return invalid(field("limit"), c.Limit, "one limit for a key in an act; give each limit a key of its own")
 		}
-		if other.Key == c.Key && c.Limit.rule.ID == algo.Concurrency && other.Limit.rule.ID == algo.Concurrency && c.Cost > 0 && other.Cost > 0 && a.takes() {
+		if other.Key == c.Key && c.Limit.rule.HoldsSlots() && other.Limit.rule.HoldsSlots() && c.Cost > 0 && other.Cost > 0 && a.takes() {
 			return invalid(field("key"), quoted(c.Key), "each key once: a holder takes one place")
 		}
 	}

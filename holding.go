@@ -35,7 +35,7 @@ func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.D
 	defer l.end(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
-		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
+		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = min(charge.Cost, 1)
 		}
 	}
@@ -67,7 +67,7 @@ func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, actual)
 	defer h.limiter.end(c)
 	for i := range c.act.Charges {
-		if charge := &c.act.Charges[i]; charge.Limit.Algorithm == Concurrency {
+		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = 0
 		}
 	}

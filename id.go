@@ -79,7 +79,7 @@ func (a *Act) Content() uint64 {
 func (a *Act) Lives() (granted, refused time.Duration) {
 	granted = max(IDLife, a.Hold)
 	for i := range a.Charges {
-		if l := a.Charges[i].Limit; l.Algorithm == Concurrency {
+		if l := a.Charges[i].Limit; l.Algorithm.Traits().HoldsSlots {
 			granted = max(granted, l.Period)
 		}
 	}

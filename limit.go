@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -35,6 +36,34 @@ const (
 	Concurrency = Algorithm(algo.Concurrency)
 )
 
+// Traits are what an algorithm can do and what it asks of its limits.
+type Traits = algo.Traits
+
+// Traits returns those of the algorithm, none for a number that names no algorithm.
+func (a Algorithm) Traits() Traits {
+	if int(a) < len(algo.Steps) {
+		return algo.Steps[a].Traits
+	}
+	return Traits{}
+}
+
+// Doc says in one line what the algorithm grants.
+func (a Algorithm) Doc() string {
+	if int(a) < len(algo.Steps) {
+		return algo.Steps[a].Doc
+	}
+	return ""
+}
+
+// Algorithms returns all algorithms, in the order of their numbers.
+func Algorithms() []Algorithm {
+	all := make([]Algorithm, len(algo.Steps))
+	for i := range all {
+		all[i] = Algorithm(i)
+	}
+	return all
+}
+
 // String returns the algorithm's name in YAML, JSON, logs and metrics.
 func (a Algorithm) String() string {
 	if int(a) < len(algo.Steps) {
@@ -55,14 +84,11 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 
 // AlgorithmNames lists the names of all algorithms, for messages.
 func AlgorithmNames() string {
-	names := ""
+	var names []string
 	for i := range algo.Steps {
-		if i > 0 {
-			names += ", "
-		}
-		names += algo.Steps[i].Name
+		names = append(names, algo.Steps[i].Name)
 	}
-	return names
+	return strings.Join(names, ", ")
 }
 
 // Anchor is where the windows of [FixedWindow] begin.
@@ -144,10 +170,10 @@ func (l Limit) Compile() (*Limit, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	if l.bursts() {
+	if l.Algorithm.Traits().Bursts {
 		l.Burst = l.Capacity()
 	}
-	if l.Algorithm == RollingWindow && l.Buckets == 0 {
+	if l.Algorithm.Traits().Buckets && l.Buckets == 0 {
 		l.Buckets = defaultBuckets
 	}
 	if err := l.compile(); err != nil {
@@ -186,14 +212,9 @@ func (l *Limit) RuleAt(now int64) algo.Rule {
 	return r
 }
 
-// bursts reports whether the limit's algorithm has a Burst of its own.
-func (l *Limit) bursts() bool {
-	return l.Algorithm == GCRA || l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
-}
-
 // reports says whether the limit takes costs of any size that are merely
 // reported.
-func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm == FixedWindow }
+func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm.Traits().Reports }
 
 func (l *Limit) maxCost() int64 {
 	if l.reports() {

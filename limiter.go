@@ -48,7 +48,7 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		}
 		names[name] = true
 		l.limits = append(l.limits, compiled)
-		if limit.Algorithm == Concurrency {
+		if limit.Algorithm.Traits().HoldsSlots {
 			l.maxCost = -1
 		}
 		l.suffix = append(l.suffix, "#"+name)
@@ -98,12 +98,12 @@ func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 		c.UpTo, c.At, c.Delay = 0, 0, 0
 	}
 	if len(l.limits) > 1 {
-		l.tellApart(charges, key)
+		l.nameKeys(charges, key)
 	}
 }
 
-// tellApart gives each limit a key of its own: pieces of one string.
-func (l *Limiter) tellApart(charges []Charge, key string) {
+// nameKeys gives each limit a key of its own: pieces of one string.
+func (l *Limiter) nameKeys(charges []Charge, key string) {
 	var text strings.Builder
 	text.Grow(l.suffixes + len(key)*len(charges))
 	for _, suffix := range l.suffix {
@@ -136,9 +136,9 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	return nil
 }
 
-// askBack has an act decided that gives units back, and returns how many went back
+// askRefund has an act decided that gives units back, and returns how many went back
 // under every limit.
-func (l *Limiter) askBack(ctx context.Context, c *call) (int64, error) {
+func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 	var d Decision
 	if err := l.ask(ctx, c, &d); err != nil {
 		return 0, err
@@ -220,11 +220,11 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 		charge := &c.act.Charges[i]
 		charge.At = d.At
 		// Of several limits only leaky_bucket delays what is not booked.
-		if len(l.limits) == 1 || charge.Limit.Algorithm == LeakyBucket {
+		if len(l.limits) == 1 || charge.Limit.Algorithm.Traits().Delays {
 			charge.Delay = d.Delay
 		}
 	}
-	return l.askBack(ctx, c)
+	return l.askRefund(ctx, c)
 }
 
 // Reset makes the key as fresh as one never used, under every limit.

@@ -58,7 +58,7 @@ func needed(a *Act) time.Duration {
 		wait := d.RetryAfter
 		switch {
 		case d.Outcome != Refused || wait == Never:
-		case a.Charges[i].Limit.Algorithm == LeakyBucket:
+		case a.Charges[i].Limit.Algorithm.Traits().Delays:
 			wait = d.ResetAfter
 		default:
 			// After the wait that is told the same act would book the rest.
@@ -101,7 +101,7 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 		d, charge := r.decisions[i], &c.act.Charges[i]
 		charge.Cost, charge.At, charge.Delay = d.Granted, d.At, d.Delay
 	}
-	given, err = r.limiter.askBack(ctx, c)
+	given, err = r.limiter.askRefund(ctx, c)
 	if errors.Is(err, ErrNotApplied) {
 		r.cancelled.Store(false)
 	}

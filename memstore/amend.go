@@ -82,7 +82,7 @@ func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant
 
 // put charges units that may not fit, or gives the holder a slot.
 func (t *slot) put(id recordName, units, now int64) int64 {
-	if t.rule.ID != algo.Concurrency {
+	if !t.rule.HoldsSlots() {
 		return t.owe(units)
 	}
 	t.state.Hold(id, now, now+t.rule.Period)

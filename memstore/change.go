@@ -33,7 +33,7 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	switch {
 	case a.Kind == weir.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
-	case a.Kind == weir.KindRenew && t.rule.ID == algo.Concurrency && grant.Units > 0 && !t.state.Holds(c.record, now):
+	case a.Kind == weir.KindRenew && t.rule.HoldsSlots() && grant.Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
@@ -83,8 +83,8 @@ func (t *slot) back(id recordName, grant algo.Grant, now int64) int64 {
 	var back int64
 	switch {
 	case grant.Units == 0:
-	case t.rule.ID != algo.Concurrency:
-		back = t.rule.Back(&t.state, now, grant)
+	case !t.rule.HoldsSlots():
+		back = t.rule.Refund(&t.state, now, grant)
 	case t.state.Holds(id, now):
 		t.state.Hold(id, now, 0)
 		back = 1
@@ -94,7 +94,7 @@ func (t *slot) back(id recordName, grant algo.Grant, now int64) int64 {
 }
 
 func (t *slot) renew(id recordName, a *weir.Act, grant algo.Grant, now int64) int64 {
-	if t.rule.ID != algo.Concurrency || grant.Units == 0 {
+	if !t.rule.HoldsSlots() || grant.Units == 0 {
 		return 0
 	}
 	lease := a.Hold.Microseconds()

@@ -95,7 +95,7 @@ func (c *call) grant(a *weir.Act, now int64) {
 		d := &a.Decisions[i]
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		t.state.Used += granted
-		if t.rule.ID == algo.Concurrency && granted > 0 {
+		if t.rule.HoldsSlots() && granted > 0 {
 			t.state.Hold(c.record, now, now+t.rule.Period)
 			t.dirty = true
 		}
@@ -115,7 +115,7 @@ func (c *call) owed(a *weir.Act, i int, units, now int64) {
 
 // owe charges units that may not fit, up to the debt, and returns how many.
 func (t *slot) owe(units int64) int64 {
-	if t.rule.ID == algo.Concurrency {
+	if t.rule.HoldsSlots() {
 		return 0
 	}
 	before := t.state.Used

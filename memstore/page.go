@@ -6,13 +6,13 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A name stands for a key under one algorithm: 124 bits of hashes with seeds that
+// A name stands for a key under one algorithm: 123 bits of hashes with seeds that
 // only the store knows, and the algorithm. Keys themselves are not kept.
 type name struct{ high, low uint64 }
 
 // The lowest bits of a name tell the algorithm. The bit above them is always set,
 // so that no name is zero.
-const algorithmBits = 3
+const algorithmBits = 4
 
 // A cell is a key's state, inline where it is small. It has no pointers: the
 // garbage collector does not look into millions of them.

@@ -171,7 +171,7 @@ func (b *batch) addRun(a *weir.Act) int32 {
 	b.buckets += a.Buckets()
 	i := b.push(own, item{act: a, isRun: true, run: newRun(a, b.rules[own.rule-1].Rule)})
 	b.items[i].key = int32(k)
-	b.plain = b.plain && slices.Contains(stringIDs, b.items[i].rule.ID) && !b.items[i].rule.Calendar
+	b.plain = b.plain && b.items[i].rule.Step().State != algo.Collection && !b.items[i].rule.Calendar
 	return i
 }
 

@@ -164,7 +164,7 @@ func (s *Store) try(ctx context.Context, slot string) error {
 			Charges:   []weir.Charge{{Key: slot, HashTag: slot, Limit: l.MustCompile(), Cost: 1}},
 			Decisions: make([]weir.Decision, 1),
 		}
-		if l.Algorithm == weir.Concurrency {
+		if l.Algorithm.Traits().HoldsSlots {
 			takes[id].ID, takes[id].NewID = rand.Text(), true
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}

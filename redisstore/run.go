@@ -26,7 +26,7 @@ type run struct {
 
 // runs reports whether an act can be part of a run.
 func runs(a *weir.Act) bool {
-	return a.Kind == weir.KindTake && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && a.Charges[0].Limit.Algorithm != weir.Concurrency
+	return a.Kind == weir.KindTake && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && !a.Charges[0].Limit.Algorithm.Traits().HoldsSlots
 }
 
 func newRun(a *weir.Act, rule *algo.Rule) run {
@@ -38,12 +38,12 @@ func newRun(a *weir.Act, rule *algo.Rule) run {
 func (r *run) joins(a *weir.Act) bool {
 	c := &a.Charges[0]
 	return r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
-		(!r.rule.ChargeRefused || !keepsMore(r.rule.ID))
+		(!r.rule.ChargeRefused || !keepsMore(r.rule))
 }
 
 // keepsMore reports whether an algorithm keeps more than numbers, so that only the
 // script can tell its times.
-func keepsMore(id algo.ID) bool { return id == algo.SlidingLog || id == algo.RollingWindow }
+func keepsMore(r *algo.Rule) bool { return r.Step().State >= algo.RingText }
 
 // read takes the script's answer.
 func (r *run) read(p *reader, at int64) {
@@ -52,9 +52,9 @@ func (r *run) read(p *reader, at int64) {
 	r.state = algo.State{Used: p.number(7)}
 	second := p.number(7)
 	switch {
-	case keepsMore(r.rule.ID):
+	case keepsMore(r.rule):
 		r.fresh, r.wait = first, second
-	case r.rule.ID == algo.SlidingCounter:
+	case r.rule.Step().State == algo.Counters:
 		r.state.Base, r.state.Rem = first, second
 	default:
 		r.state.At, r.state.Rem = first, second
@@ -84,7 +84,7 @@ func (r *run) answer(d *weir.Decision) {
 		d.Remaining = 0
 	}
 	fresh := r.fresh
-	if !keepsMore(r.rule.ID) {
+	if !keepsMore(r.rule) {
 		fresh = r.rule.Fresh(&r.state, r.at)
 	}
 	d.ResetAfter = algo.Duration(fresh)
@@ -99,7 +99,7 @@ func (r *run) refuse(d *weir.Decision) {
 	switch {
 	case r.cost > r.rule.Burst:
 		wait = int64(algo.Never)
-	case keepsMore(r.rule.ID):
+	case keepsMore(r.rule):
 		wait = r.wait
 	case r.state.Used+r.cost > r.rule.Burst:
 		wait = r.rule.Wait(&r.state, r.at, r.cost)

@@ -41,12 +41,19 @@ var shipped = assemble(section("clock"))
 
 // assemble builds the scripts around a clock.
 func assemble(clock string) scripts {
-	plain := algo.Assemble(section("head")+clock+section("plain"), stringIDs...)
+	plain := algo.Assemble(section("head")+clock+section("plain"), stringIDs()...)
 	return scripts{plain: named(plain), whole: weave(clock, "", "", "")}
 }
 
-// stringIDs are the algorithms whose state is one string.
-var stringIDs = []algo.ID{algo.GCRA, algo.FixedWindow, algo.RollingWindow, algo.TokenBucket, algo.SlidingCounter, algo.LeakyBucket}
+// stringIDs returns the algorithms whose state is one string.
+func stringIDs() (ids []algo.ID) {
+	for id := range algo.Steps {
+		if algo.Steps[id].State != algo.Collection {
+			ids = append(ids, algo.ID(id))
+		}
+	}
+	return ids
+}
 
 // weave builds the script for all acts around a clock, with what an extension
 // wants done before the acts are decided, before anything is written, and after.

@@ -189,7 +189,7 @@ func toldUnbooked(b *bench) {
 		b.charge(key, l, 10)
 		before := b.charge(key, l, 0)
 		take := about(weir.KindTake, key, weir.Charge{Key: key, Limit: l, Cost: 3})
-		if take.MaxWait = time.Minute; l.Algorithm == weir.LeakyBucket {
+		if take.MaxWait = time.Minute; l.Algorithm.Traits().Delays {
 			continue
 		}
 		if b.take(take); take.Decisions[0].Delay == 0 {
@@ -247,7 +247,7 @@ func toldAndCharged(b *bench) {
 // toldFar amends more than a debt holds: as much of it as is charged comes back.
 func toldFar(b *bench) {
 	for _, l := range limits() {
-		if l.Algorithm == weir.FixedWindow {
+		if l.Algorithm.Traits().Windows {
 			continue
 		}
 		key := "far " + l.Algorithm.String()

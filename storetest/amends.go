@@ -66,7 +66,7 @@ func (m *amending) check(t *rapid.T) {
 }
 
 func (m *amending) cost(cost int64) int64 {
-	if m.limit.Algorithm == weir.Concurrency {
+	if m.limit.Algorithm.Traits().HoldsSlots {
 		return 1
 	}
 	return cost
@@ -78,7 +78,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 	c := &a.Charges[0]
 	switch rapid.IntRange(0, 3).Draw(t, "option") {
 	case 0:
-		if m.limit.Algorithm != weir.Concurrency {
+		if !m.limit.Algorithm.Traits().HoldsSlots {
 			c.UpTo = c.Cost + rapid.Int64Range(0, 4).Draw(t, "up to")
 		}
 	case 1:

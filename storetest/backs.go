@@ -212,7 +212,7 @@ func records(b *bench) {
 		for i, want := range []struct{ granted, remains int64 }{{6, 4}, {6, 0}, {6, 0}, {2, 0}} {
 			a := about(weir.KindRecord, "", weir.Charge{Key: "records", Limit: l, Cost: 6})
 			b.take(a)
-			if l.Algorithm == weir.FixedWindow {
+			if l.Algorithm.Traits().Windows {
 				want.granted = 6
 			}
 			if d := a.Decisions[0]; d.Granted != want.granted || d.Remaining != want.remains {

@@ -75,7 +75,7 @@ func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
 }
 
 // drains reports whether a limit's level sinks continuously.
-func drains(l *weir.Limit) bool { return l.Algorithm == weir.GCRA || l.Algorithm == weir.LeakyBucket }
+func drains(l *weir.Limit) bool { return l.Algorithm.Traits().Drains }
 
 // left is what has not drained of a grant, rounded up.
 func (f *flow) left(c weir.Charge) int64 {

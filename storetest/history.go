@@ -60,7 +60,7 @@ func (h *history) first() []*weir.Act {
 	for _, limit := range h.limits {
 		for k := range twinKeys {
 			a := NewAct(weir.Charge{Key: fmt.Sprint("key ", k), Limit: limit, Cost: 1})
-			if limit.Algorithm == weir.Concurrency {
+			if limit.Algorithm.Traits().HoldsSlots {
 				a.ID = h.newID()
 			}
 			acts = append(acts, a)
@@ -190,7 +190,7 @@ func (h *history) rush() []*weir.Act {
 // plain is a take of one charge without an id or a time to wait.
 func (h *history) plain() *weir.Act {
 	a := NewAct(h.charges()[:1]...)
-	if c := &a.Charges[0]; c.Limit.Algorithm == weir.Concurrency {
+	if c := &a.Charges[0]; c.Limit.Algorithm.Traits().HoldsSlots {
 		c.Cost, c.UpTo = 0, 0
 	}
 	a.Immediate = h.rng.IntN(5) == 0
@@ -233,7 +233,7 @@ func (h *history) charges() []weir.Charge {
 
 func (h *history) cost(l *weir.Limit) int64 {
 	switch n := h.rng.IntN(30); {
-	case l.Algorithm == weir.Concurrency:
+	case l.Algorithm.Traits().HoldsSlots:
 		return int64(min(n, 1))
 	case n < 3:
 		return 0
@@ -241,7 +241,7 @@ func (h *history) cost(l *weir.Limit) int64 {
 		return h.rng.Int64N(l.Capacity() + 3)
 	case n < 9:
 		return max(1, l.Capacity()/2)
-	case n == 9 && l.ChargeRefused && l.Algorithm == weir.FixedWindow:
+	case n == 9 && l.ChargeRefused && l.Algorithm.Traits().Reports:
 		return weir.MaxCount - h.rng.Int64N(2)
 	}
 	return 1 + h.rng.Int64N(2)
@@ -252,8 +252,8 @@ func (h *history) take() *weir.Act {
 	a := NewAct(h.charges()...)
 	bursts, holds := true, false
 	for _, c := range a.Charges {
-		bursts = bursts && slices.Contains([]weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket}, c.Limit.Algorithm)
-		holds = holds || c.Limit.Algorithm == weir.Concurrency
+		bursts = bursts && c.Limit.Algorithm.Traits().Books
+		holds = holds || c.Limit.Algorithm.Traits().HoldsSlots
 	}
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
@@ -384,7 +384,7 @@ func (h *history) closing() *weir.Act {
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		c.UpTo = 0
-		if c.Limit.Algorithm != weir.Concurrency && a.Kind != weir.KindRelease {
+		if !c.Limit.Algorithm.Traits().HoldsSlots && a.Kind != weir.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}

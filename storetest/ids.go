@@ -201,7 +201,7 @@ func settledFar(b *bench) {
 		a := about(weir.KindSettle, id, weir.Charge{Key: id, Limit: l, Cost: 500})
 		b.take(a)
 		want := int64(20)
-		if l.Algorithm == weir.FixedWindow {
+		if l.Algorithm.Traits().Windows {
 			want = 500
 		}
 		if d := a.Decisions[0]; d.Granted != want || d.Remaining != 0 {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -72,7 +71,7 @@ func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 
 // bookable reports whether a limit can be booked ahead.
 func bookable(l *weir.Limit) bool {
-	return slices.Contains([]weir.Algorithm{weir.GCRA, weir.TokenBucket, weir.LeakyBucket}, l.Algorithm)
+	return l.Algorithm.Traits().Books
 }
 
 type property struct {
@@ -132,7 +131,7 @@ func (p *property) expect(w wish) weir.Decision {
 		p.model.charge(now, p.owed(used, w.cost))
 	}
 	want.Remaining = max(0, most-p.model.used(now))
-	if w.immediate && p.limit.Algorithm == weir.LeakyBucket && p.model.used(now) > 0 {
+	if w.immediate && p.limit.Algorithm.Traits().Delays && p.model.used(now) > 0 {
 		// Whatever came next would have to wait.
 		want.Remaining = 0
 	}
@@ -147,7 +146,7 @@ func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 	if !waits || w.cost == 0 || w.cost > most {
 		return 0, fits
 	}
-	if p.limit.Algorithm == weir.LeakyBucket {
+	if p.limit.Algorithm.Traits().Delays {
 		delay := time.Duration(line.until(now, 0)) * time.Microsecond
 		return delay, fits && (delay == 0 || !w.immediate && (w.maxWait == 0 || delay <= w.maxWait))
 	}
@@ -157,7 +156,7 @@ func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 
 // owed is how many units a charge adds that does not fit.
 func (p *property) owed(used, cost int64) int64 {
-	if p.limit.Algorithm == weir.FixedWindow {
+	if p.limit.Algorithm.Traits().Windows {
 		return cost
 	}
 	return max(0, min(cost, 2*p.limit.Capacity()-used))

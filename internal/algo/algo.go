@@ -10,6 +10,7 @@ package algo
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -77,26 +78,136 @@ type Ext struct {
 // Whole are to be taken back.
 type Grant struct{ Units, Whole, At, Delay int64 }
 
-// A Step is one algorithm as others name it; [Rule] has its functions.
+// Traits are what the rest of the program asks an algorithm, so that nothing else has to
+// name it. The zero value is an algorithm of Count and Period that counts units.
+type Traits struct {
+	Bursts     bool   // Limit.Burst is of its own
+	BurstName  string // what people call the Burst; "" for Bursts false
+	Books      bool   // charges can be booked ahead, up to Act.MaxWait
+	Delays     bool   // what is granted may have to wait before it is used
+	Drains     bool   // used units drain one after another, Count every Period
+	Windows    bool   // all units return at once when a window ends
+	Calendars  bool   // windows have an anchor, or those of a calendar
+	Buckets    bool   // counts in Limit.Buckets
+	KeepsLog   bool   // remembers each grant, which bounds the Count
+	HoldsSlots bool   // counts holders that have ids, not units
+	Reports    bool   // counts refused charges without end, see Limit.ChargeRefused
+	Aligned    bool   // when a key is fresh depends on the time of day
+}
+
+// A Step is one algorithm: its row of the table. Adding one takes its two files, its
+// row, its ID and its public name.
 type Step struct {
 	// Name is the algorithm's name wherever people meet it.
 	Name string
+	// Doc says in one line what it grants, for help and documentation.
+	Doc string
 	// Letter and Format begin the Redis key, so that no state is ever read by
 	// another algorithm or as another layout.
 	Letter, Format byte
+	// State is how Redis keeps it.
+	State Layout
+	Traits
+
+	// The functions behind the methods of Rule of the same names. Save, Refund and
+	// the following may be nil.
+	Age    func(s *State, r *Rule, now int64) bool
+	Wait   func(s *State, r *Rule, now, cost int64) int64
+	Fresh  func(s *State, r *Rule, now int64) int64
+	Refund func(s *State, r *Rule, now int64, g Grant) int64
+	Save   func(s *State, r *Rule, now, added int64)
+	// Compile derives numbers of a rule that has defaults for all; it returns false where
+	// no number is exact. Nil: the defaults do.
+	Compile func(r *Rule) bool
+	// Params are the numbers that the Lua calls p, q, x and y. Nil: 0 and the Period.
+	Params func(r *Rule) [4]int64
+	// Ext estimates the bytes that a new key needs in Ext. Nil: none.
+	Ext func(r *Rule) int64
+	// Worst is the most units that pass in any half-open interval of a Period, one by
+	// one. Nil: Burst + Count.
+	Worst func(r *Rule) int64
 }
+
+// Layout is how Redis keeps a state.
+type Layout uint8
+
+const (
+	// Numbers are At, Used and Rem in a string.
+	Numbers Layout = iota
+	// Counters are At, Used, Rem and Base in a string.
+	Counters
+	// RingText is a ring of counters in a string.
+	RingText
+	// Collection is no string.
+	Collection
+)
 
 // Steps is the table of all algorithms, by ID.
 var Steps = [Count]Step{
-	GCRA:           {Name: "gcra", Letter: 'g', Format: '1'},
-	FixedWindow:    {Name: "fixed_window", Letter: 'f', Format: '1'},
-	SlidingLog:     {Name: "sliding_log", Letter: 'l', Format: '2'},
-	RollingWindow:  {Name: "rolling_window", Letter: 'r', Format: '1'},
-	TokenBucket:    {Name: "token_bucket", Letter: 't', Format: '1'},
-	SlidingCounter: {Name: "sliding_counter", Letter: 's', Format: '1'},
-	LeakyBucket:    {Name: "leaky_bucket", Letter: 'k', Format: '1'},
-	Concurrency:    {Name: "concurrency", Letter: 'c', Format: '1'},
+	GCRA: {
+		Name: "gcra", Letter: 'g', Format: '1',
+		Doc:    "drains continuously: at most burst + N in any interval of T",
+		Traits: Traits{Bursts: true, BurstName: "burst", Books: true, Drains: true},
+		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: gcraRefund,
+		Compile: gcraCompile, Params: gcraParams,
+	},
+	FixedWindow: {
+		Name: "fixed_window", Letter: 'f', Format: '1',
+		Doc:    "counts in windows of T: at most N in each",
+		Traits: Traits{Windows: true, Calendars: true, Reports: true, Aligned: true},
+		Age:    fixedAge, Wait: fixedWait, Fresh: fixedFresh, Refund: fixedRefund, Save: fixedSave,
+		Compile: fixedCompile, Params: fixedParams, Worst: twice,
+	},
+	SlidingLog: {
+		Name: "sliding_log", Letter: 'l', Format: '2', State: Collection,
+		Doc:    "remembers every instant: at most N in any interval of T",
+		Traits: Traits{KeepsLog: true},
+		Age:    logAge, Wait: logWait, Fresh: logFresh, Refund: logRefund, Save: logSave,
+		Ext: logExt, Worst: once,
+	},
+	RollingWindow: {
+		Name: "rolling_window", Letter: 'r', Format: '1', State: RingText,
+		Doc:    "counts in buckets: at most N in any interval of T, refusing one bucket early at worst",
+		Traits: Traits{Buckets: true, Aligned: true},
+		Age:    ringAge, Wait: ringWait, Fresh: ringFresh, Refund: ringRefund, Save: ringSave,
+		Compile: ringCompile, Params: ringParams, Ext: ringExt, Worst: once,
+	},
+	TokenBucket: {
+		Name: "token_bucket", Letter: 't', Format: '1',
+		Doc:    "adds N tokens at once every T to a bucket of burst",
+		Traits: Traits{Bursts: true, BurstName: "capacity (burst)", Books: true},
+		Age:    bucketAge, Wait: bucketWait, Fresh: bucketFresh, Refund: bucketRefund,
+		Compile: bucketCompile, Params: bucketParams,
+	},
+	SlidingCounter: {
+		Name: "sliding_counter", Letter: 's', Format: '1', State: Counters,
+		Doc:    "weighs the last window: less than 2N in any interval of T, N where arrivals are even",
+		Traits: Traits{Aligned: true},
+		Age:    counterAge, Wait: counterWait, Fresh: counterFresh, Refund: counterRefund, Save: counterSave,
+		Compile: counterCompile, Params: counterParams, Worst: func(r *Rule) int64 { return max(1, 2*r.Count-1) },
+	},
+	LeakyBucket: {
+		Name: "leaky_bucket", Letter: 'k', Format: '1',
+		Doc:    "queues up to burst units and lets them out at N per T",
+		Traits: Traits{Bursts: true, BurstName: "queue (burst)", Books: true, Delays: true, Drains: true},
+		Age:    gcraAge, Wait: gcraWait, Fresh: gcraFresh, Refund: leakyRefund,
+		Compile: gcraCompile, Params: gcraParams, Worst: func(r *Rule) int64 { return r.Count + 1 },
+	},
+	Concurrency: {
+		Name: "concurrency", Letter: 'c', Format: '1', State: Collection,
+		Doc:    "lets N holders in at a time, each with a lease of T",
+		Traits: Traits{HoldsSlots: true},
+		Age:    holdersAge, Wait: holdersWait, Fresh: holdersFresh, Save: holdersSave,
+		Ext: holdersExt,
+	},
 }
+
+// once and twice are how much a window of a Period grants.
+func once(r *Rule) int64  { return r.Count }
+func twice(r *Rule) int64 { return 2 * r.Count }
+
+// Step returns the row of the rule's algorithm.
+func (r *Rule) Step() *Step { return &Steps[r.ID] }
 
 // Room is how many units fit now.
 func Room(s *State, r *Rule) int64 { return max(0, r.Burst-s.Used) }
@@ -105,13 +216,8 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // ExtBytes estimates the memory that a new key needs outside its inline state.
 func (r *Rule) ExtBytes() int64 {
-	switch r.ID {
-	case RollingWindow:
-		return extBytes + 4*(r.Buckets+1)
-	case SlidingLog:
-		return extBytes + entryBytes
-	case Concurrency:
-		return extBytes + holderBytes
+	if ext := Steps[r.ID].Ext; ext != nil {
+		return extBytes + ext(r)
 	}
 	return 0
 }
@@ -145,21 +251,52 @@ func (e *Ext) Clone() *Ext {
 
 // Params are the numbers that the algorithm's Lua calls p, q, x and y.
 func (r *Rule) Params() [4]int64 {
-	switch r.ID {
-	case GCRA, LeakyBucket:
-		return [4]int64{r.Num, r.Den, r.Tick, r.Full}
-	case RollingWindow:
-		return [4]int64{r.Buckets, r.Period, r.Width}
-	case TokenBucket:
-		return [4]int64{r.Count, r.Period}
-	case SlidingCounter:
-		return [4]int64{0, r.Period / r.Tick, r.Tick}
-	case FixedWindow:
-		if r.Calendar {
-			return r.Starts
-		}
+	if params := Steps[r.ID].Params; params != nil {
+		return params(r)
 	}
 	return [4]int64{0, r.Period}
+}
+
+// Worst is the most units that pass in any half-open interval of the Period, asked for
+// one by one.
+func (r *Rule) Worst() int64 {
+	if worst := Steps[r.ID].Worst; worst != nil {
+		return worst(r)
+	}
+	return r.Burst + r.Count
+}
+
+const (
+	// exact is what Lua's numbers count to without a gap.
+	exact = 1 << 53
+	// ahead is how far a charge may be booked into the future, in µs.
+	ahead = 24 * 3600 * 1_000_000
+)
+
+// Compile derives the numbers of a rule that has what its limit says: ID, Count, Period,
+// Burst, Buckets and the options. It returns false where a number would not be exact.
+func (r *Rule) Compile() bool {
+	r.Debt = 2 * r.Burst
+	r.Cap, r.Drain = r.Debt, r.Period
+	if compile := Steps[r.ID].Compile; compile != nil {
+		return compile(r)
+	}
+	return true
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// productCap is a·b, or 2⁵³ if that is less.
+func productCap(a, b int64) int64 {
+	if high, low := bits.Mul64(uint64(a), uint64(b)); high == 0 && low < exact {
+		return int64(low)
+	}
+	return exact
 }
 
 // Never is a wait that is never long enough.

@@ -87,3 +87,5 @@ func (s *State) Hold(id Holding, now, end int64) {
 	s.Ext.Holders = kept
 	s.Used = int64(len(kept))
 }
+
+func holdersExt(*Rule) int64 { return holderBytes }

@@ -55,7 +55,7 @@ func fixedFresh(s *State, r *Rule, now int64) int64 {
 	return fixedWait(s, r, now, 0)
 }
 
-func fixedBack(s *State, r *Rule, now int64, g Grant) int64 {
+func fixedRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	start, end := s.window(r, now)
 	if g.At < start || g.At >= end {
 		return 0
@@ -69,4 +69,24 @@ func fixedSave(s *State, r *Rule, now, _ int64) {
 	if !r.AnchorFirst {
 		s.At = now
 	}
+}
+
+// calendarSlack is how much longer than its Period a calendar window can be: a
+// month of 31 days instead of 30, a leap year, an hour of daylight saving, and
+// anchor days that move by three.
+const calendarSlack = 4 * 24 * 3600 * 1_000_000
+
+func fixedCompile(r *Rule) bool {
+	r.Debt, r.Cap = exact-1, exact-1
+	if r.Calendar {
+		r.Drain += calendarSlack
+	}
+	return true
+}
+
+func fixedParams(r *Rule) [4]int64 {
+	if r.Calendar {
+		return r.Starts
+	}
+	return [4]int64{0, r.Period}
 }

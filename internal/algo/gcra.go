@@ -1,5 +1,7 @@
 package algo
 
+import "math"
+
 // gcra is the generic cell rate algorithm in the form of a leaky counter: used
 // units drain continuously, Count every Period, and at most Burst may be there.
 // It decides exactly as the virtual scheduling form of ITU-T I.371 does with
@@ -67,9 +69,29 @@ func gcraUntil(s *State, r *Rule, now, units int64) int64 {
 	return s.At + ticks*r.Tick - now
 }
 
-// gcraBack takes a grant back less what has drained since it was due, as if it
+// gcraRefund takes a grant back less what has drained since it was due, as if it
 // had been the first to drain. A booking was due once all but a burst had drained.
-func gcraBack(s *State, r *Rule, now int64, g Grant) int64 {
+func gcraRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	g.Whole = r.Burst
-	return leakyBack(s, r, now, g)
+	return leakyRefund(s, r, now, g)
 }
+
+// gcraCompile picks the finest tick in which every level stays exact.
+func gcraCompile(r *Rule) bool {
+	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
+		g := gcd(r.Count*r.Tick, r.Period)
+		r.Num, r.Den = r.Count*r.Tick/g, r.Period/g
+		// Ticks and levels both have to stay exact.
+		most := min((exact-2*r.Num)/r.Den, productCap(r.Num, (exact/r.Tick-2)/r.Den))
+		if r.Num > math.MaxUint32 || most < 2*r.Burst {
+			continue
+		}
+		r.Cap = max(2*r.Burst, min(r.Burst+ceilDiv(ahead, r.Period)*r.Count, most))
+		r.Full = ceilDiv(r.Cap*r.Den, r.Num)
+		r.Drain = ceilDiv(r.Burst*r.Den, r.Num) * r.Tick
+		return true
+	}
+	return false
+}
+
+func gcraParams(r *Rule) [4]int64 { return [4]int64{r.Num, r.Den, r.Tick, r.Full} }

@@ -5,10 +5,10 @@ package algo
 // has to wait until all that was there before it has drained: its delay is what
 // gcra calls the time until fresh.
 
-// leakyBack takes a grant back less what has drained since it was due. One that is
+// leakyRefund takes a grant back less what has drained since it was due. One that is
 // not due yet goes back as it is, but only if nothing was queued after it, whose
 // turn would come too early: it is due once all but the whole of it has drained.
-func leakyBack(s *State, r *Rule, now int64, g Grant) int64 {
+func leakyRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	before, due := s.Used-g.Whole, g.At+g.Delay
 	if due > now {
 		if before <= 0 || gcraUntil(s, r, now, before)+now > due {

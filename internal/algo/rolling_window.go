@@ -91,7 +91,7 @@ func ringSave(s *State, r *Rule, now, added int64) {
 	s.At = now
 }
 
-func ringBack(s *State, r *Rule, now int64, g Grant) int64 {
+func ringRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	i := g.At / r.Width
 	if s.Ext == nil || g.At > now || i < s.Ext.Ring.oldest(now) || i < s.Ext.Ring.oldest(s.At) || i > s.At/r.Width {
 		return 0
@@ -102,3 +102,13 @@ func ringBack(s *State, r *Rule, now int64, g Grant) int64 {
 	s.Used -= back
 	return back
 }
+
+func ringCompile(r *Rule) bool {
+	r.Width = ceilDiv(r.Period, r.Buckets)
+	r.Drain += r.Width
+	return true
+}
+
+func ringParams(r *Rule) [4]int64 { return [4]int64{r.Buckets, r.Period, r.Width} }
+
+func ringExt(r *Rule) int64 { return 4 * (r.Buckets + 1) }

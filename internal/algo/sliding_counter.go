@@ -61,7 +61,7 @@ func counterFresh(s *State, r *Rule, now int64) int64 {
 
 func counterSave(s *State, _ *Rule, now, _ int64) { s.At = now }
 
-func counterBack(s *State, r *Rule, now int64, g Grant) int64 {
+func counterRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	switch {
 	case g.At >= s.At && g.At <= now:
 		back := min(g.Units, s.Used-s.Base)
@@ -76,3 +76,17 @@ func counterBack(s *State, r *Rule, now int64, g Grant) int64 {
 	}
 	return 0
 }
+
+// counterCompile picks the finest tick in which a counter times the period stays
+// exact.
+func counterCompile(r *Rule) bool {
+	r.Drain = 2 * r.Period
+	for r.Tick = 1; r.Tick <= 1_000_000; r.Tick *= 1000 {
+		if r.Period%r.Tick == 0 && r.Cap <= (exact-1)/(r.Period/r.Tick) {
+			return true
+		}
+	}
+	return false
+}
+
+func counterParams(r *Rule) [4]int64 { return [4]int64{0, r.Period / r.Tick, r.Tick} }

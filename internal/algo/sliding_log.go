@@ -127,18 +127,18 @@ func (l *Log) push(e entry) {
 	l.entries = append(l.entries, e)
 }
 
-// backReach is how many later instants a refund of a log looks past: all of them
+// refundReach is how many later instants a refund of a log looks past: all of them
 // have to be written again.
-const backReach = 1000
+const refundReach = 1000
 
-func logBack(s *State, r *Rule, now int64, g Grant) int64 {
+func logRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	if s.Ext == nil {
 		return 0
 	}
 	l := &s.Ext.Log
 	i := l.search(func(e entry) bool { return e.at >= g.At })
 	n := len(l.entries)
-	if i == n || l.entries[i].at != g.At || i < l.live(now, r) || n-i > backReach {
+	if i == n || l.entries[i].at != g.At || i < l.live(now, r) || n-i > refundReach {
 		return 0
 	}
 	back := min(g.Units, l.entries[i].sum-l.before(i))
@@ -154,3 +154,5 @@ func logBack(s *State, r *Rule, now int64, g Grant) int64 {
 	s.Used -= back
 	return back
 }
+
+func logExt(*Rule) int64 { return entryBytes }

@@ -3,8 +3,11 @@ package algo
 // A store works on a scratch copy of a key's state: Age first, then as many
 // charges as there are, each of which adds to Used, then Save. It publishes the
 // copy if anything was added or Age asks for it, and drops it otherwise, so that
-// looks and refusals change nothing. Which algorithm's function runs is chosen by
-// a switch and not by a table, so that the copy can live on the stack.
+// looks and refusals change nothing.
+//
+// The methods below run the functions of the algorithm's row. The switches name those
+// of most algorithms once more: the compiler sees through a switch, so that the copy can
+// live on the stack. An algorithm that is not named costs an allocation a call.
 
 // Age does to a state what time has done: Used becomes the units that still
 // count. It reports whether the state lay in the future and was clamped, which
@@ -24,8 +27,13 @@ func (r *Rule) Age(s *State, now int64) bool {
 		return bucketAge(s, r, now)
 	case SlidingCounter:
 		return counterAge(s, r, now)
+	case Concurrency:
+		return holdersAge(s, r, now)
 	}
-	return holdersAge(s, r, now)
+	state, rule := *s, *r
+	clamped := Steps[r.ID].Age(&state, &rule, now)
+	*s = state
+	return clamped
 }
 
 // Wait is how long until cost units fit, if nothing else happens. It is asked only
@@ -44,8 +52,11 @@ func (r *Rule) Wait(s *State, now, cost int64) int64 {
 		return bucketWait(s, r, now, cost)
 	case SlidingCounter:
 		return counterWait(s, r, now, cost)
+	case Concurrency:
+		return holdersWait(s, r, now, cost)
 	}
-	return holdersWait(s, r, now, cost)
+	state, rule := *s, *r
+	return Steps[r.ID].Wait(&state, &rule, now, cost)
 }
 
 // Fresh is how long until the key equals one never used.
@@ -63,35 +74,47 @@ func (r *Rule) Fresh(s *State, now int64) int64 {
 		return bucketFresh(s, r, now)
 	case SlidingCounter:
 		return counterFresh(s, r, now)
+	case Concurrency:
+		return holdersFresh(s, r, now)
 	}
-	return holdersFresh(s, r, now)
+	state, rule := *s, *r
+	return Steps[r.ID].Fresh(&state, &rule, now)
 }
 
-// Back takes a grant back, as far as it still counts, and returns how much room
+// Refund takes a grant back, as far as it still counts, and returns how much room
 // that makes. The store publishes the state. Holders of places give them back in
 // another way.
-func (r *Rule) Back(s *State, now int64, g Grant) int64 {
+func (r *Rule) Refund(s *State, now int64, g Grant) int64 {
 	switch r.ID {
 	case GCRA:
-		return gcraBack(s, r, now, g)
+		return gcraRefund(s, r, now, g)
 	case LeakyBucket:
-		return leakyBack(s, r, now, g)
+		return leakyRefund(s, r, now, g)
 	case FixedWindow:
-		return fixedBack(s, r, now, g)
+		return fixedRefund(s, r, now, g)
 	case SlidingLog:
-		return logBack(s, r, now, g)
+		return logRefund(s, r, now, g)
 	case RollingWindow:
-		return ringBack(s, r, now, g)
+		return ringRefund(s, r, now, g)
 	case TokenBucket:
-		return bucketBack(s, r, now, g)
+		return bucketRefund(s, r, now, g)
 	case SlidingCounter:
-		return counterBack(s, r, now, g)
+		return counterRefund(s, r, now, g)
 	}
-	return 0
+	if Steps[r.ID].Refund == nil {
+		return 0
+	}
+	state, rule := *s, *r
+	back := Steps[r.ID].Refund(&state, &rule, now, g)
+	*s = state
+	return back
 }
 
 // Delays reports whether what is granted may have to wait before it may be used.
-func (r *Rule) Delays() bool { return r.ID == LeakyBucket }
+func (r *Rule) Delays() bool { return Steps[r.ID].Delays }
+
+// HoldsSlots reports whether the rule counts holders.
+func (r *Rule) HoldsSlots() bool { return Steps[r.ID].HoldsSlots }
 
 // Delay is how long what is granted now has to wait, where the rule delays.
 func (r *Rule) Delay(s *State, now int64) int64 { return gcraFresh(s, r, now) }
@@ -100,6 +123,7 @@ func (r *Rule) Delay(s *State, now int64) int64 { return gcraFresh(s, r, now) }
 // says it all it does nothing.
 func (r *Rule) Save(s *State, now, added int64) {
 	switch r.ID {
+	case GCRA, LeakyBucket, TokenBucket:
 	case FixedWindow:
 		fixedSave(s, r, now, added)
 	case SlidingLog:
@@ -110,5 +134,11 @@ func (r *Rule) Save(s *State, now, added int64) {
 		counterSave(s, r, now, added)
 	case Concurrency:
 		holdersSave(s, r, now, added)
+	default:
+		if Steps[r.ID].Save != nil {
+			state, rule := *s, *r
+			Steps[r.ID].Save(&state, &rule, now, added)
+			*s = state
+		}
 	}
 }

@@ -32,10 +32,10 @@ func bucketFresh(s *State, r *Rule, now int64) int64 {
 	return s.At + ceilDiv(s.Used, r.Count)*r.Period - now
 }
 
-// bucketBack takes a grant back less the tokens that were added since it was due.
+// bucketRefund takes a grant back less the tokens that were added since it was due.
 // A booking that is not due yet goes back whole, but only if nothing was booked
 // after it.
-func bucketBack(s *State, r *Rule, now int64, g Grant) int64 {
+func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	due := g.At + g.Delay
 	if due > now && (s.Used <= r.Burst || s.At+ceilDiv(s.Used-r.Burst, r.Count)*r.Period > due) {
 		return 0
@@ -51,3 +51,17 @@ func bucketBack(s *State, r *Rule, now int64, g Grant) int64 {
 	s.Used -= back
 	return back
 }
+
+// bucketCompile leaves room for debts of a whole bucket and for what can be
+// booked ahead, as far as the numbers reach.
+func bucketCompile(r *Rule) bool {
+	refills := int64(exact)/r.Period - 2
+	if refills < ceilDiv(2*r.Burst, r.Count) {
+		return false
+	}
+	r.Cap = max(2*r.Burst, min(r.Burst+r.Count*ceilDiv(ahead, r.Period), productCap(refills, r.Count)))
+	r.Drain = ceilDiv(r.Burst, r.Count) * r.Period
+	return true
+}
+
+func bucketParams(r *Rule) [4]int64 { return [4]int64{r.Count, r.Period} }

@@ -49,7 +49,7 @@ func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, co
 	act.Immediate = true
 	units := act.Charges[:0]
 	for _, charge := range act.Charges {
-		if charge.Limit.Algorithm != weir.Concurrency {
+		if !charge.Limit.Algorithm.Traits().HoldsSlots {
 			units = append(units, charge)
 		}
 	}
@@ -66,7 +66,7 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 	act := g.act(weir.KindTake, limiter, key, cost)
 	act.Immediate = true
 	for i := range act.Charges {
-		if charge := &act.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
+		if charge := &act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			act.ID, act.NewID, charge.Cost = rand.Text(), true, 1
 		}
 	}
@@ -88,7 +88,7 @@ func HasSlots(limiter *weir.Limiter) bool {
 func shortestLease(act *weir.Act) (shortest time.Duration, ok bool) {
 	for i := range act.Charges {
 		limit := act.Charges[i].Limit
-		if limit.Algorithm == weir.Concurrency && (!ok || limit.Period < shortest) {
+		if limit.Algorithm.Traits().HoldsSlots && (!ok || limit.Period < shortest) {
 			shortest, ok = limit.Period, true
 		}
 	}

@@ -57,7 +57,7 @@ func (g *Gate) Enter(ctx context.Context, r Request) *Visit {
 // with nothing left.
 func exhausted(act *weir.Act) bool {
 	for i := range act.Decisions {
-		if act.Allowed() && act.Charges[i].Limit.Algorithm != weir.Concurrency && act.Decisions[i].Remaining == 0 {
+		if act.Allowed() && !act.Charges[i].Limit.Algorithm.Traits().HoldsSlots && act.Decisions[i].Remaining == 0 {
 			return true
 		}
 	}
@@ -79,7 +79,7 @@ func (v *Visit) LeaveAt(ctx context.Context, cost int64) error {
 	v.stop()
 	settled := v.gate.act(weir.KindSettle, v.req.Limiter, v.req.Key, cost)
 	for i := range settled.Charges {
-		if charge := &settled.Charges[i]; charge.Limit.Algorithm == weir.Concurrency {
+		if charge := &settled.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = 0
 		}
 	}

@@ -183,7 +183,7 @@ func (a *Answer) appendPolicies(text []byte) []byte {
 // again when their holders leave.
 func appendPolicy(text []byte, l *weir.Limit) []byte {
 	text = append(text, ";q="...)
-	if l.Algorithm == weir.Concurrency {
+	if l.Algorithm.Traits().HoldsSlots {
 		return append(strconv.AppendInt(text, l.Count, 10), `;qu="concurrent-requests"`...)
 	}
 	quota, seconds := quotaOf(l)
@@ -211,7 +211,7 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	switch {
 	case d.Outcome == weir.Refused && d.RetryAfter != weir.Never:
 		wait = d.RetryAfter
-	case a.Strictest.Algorithm == weir.Concurrency:
+	case a.Strictest.Algorithm.Traits().HoldsSlots:
 		wait = 0
 	}
 	text = append(appendQuoted(text, nameOf(a.Strictest)), ";r="...)

@@ -179,7 +179,7 @@ func compile(field string, l *weir.Limit) (*weir.Limit, error) {
 	if l == nil {
 		return nil, nil
 	}
-	if l.Algorithm == weir.Concurrency {
+	if l.Algorithm.Traits().HoldsSlots {
 		return nil, invalid(field, l, "another algorithm: a queue has no holders")
 	}
 	return l.Compile()

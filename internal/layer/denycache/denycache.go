@@ -188,8 +188,8 @@ func (l *Layer) refused(a *weir.Act, now int64) bool {
 // cacheable reports whether a refusal of the charge can be known in advance.
 func cacheable(ch *weir.Charge) bool {
 	l := ch.Limit
-	return l != nil && ch.Cost > 0 && len(ch.Key) <= maxKeyBytes && l.Algorithm != weir.Concurrency &&
-		(!l.ChargeRefused || l.Algorithm == weir.FixedWindow)
+	return l != nil && ch.Cost > 0 && len(ch.Key) <= maxKeyBytes && !l.Algorithm.Traits().HoldsSlots &&
+		(!l.ChargeRefused || l.Algorithm.Traits().Windows)
 }
 
 // learn remembers the refusals of an act that was sent at an instant.

@@ -31,15 +31,11 @@ type entry struct {
 // newEntry returns the entry of a refusal.
 func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
 	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, cost: ch.Cost, immediate: immediate, decision: *d}
-	switch ch.Limit.Algorithm {
-	case weir.FixedWindow:
-		e.rising = d.RetryAfter != weir.Never
-		if ch.Limit.ChargeRefused && e.rising {
-			// The counter exceeds the limit now: any cost is refused.
-			e.cost = 1
-		}
-	case weir.GCRA, weir.LeakyBucket:
-		e.rising = d.RetryAfter != weir.Never
+	traits := ch.Limit.Algorithm.Traits()
+	e.rising = (traits.Windows || traits.Drains) && d.RetryAfter != weir.Never
+	if traits.Windows && ch.Limit.ChargeRefused && e.rising {
+		// The counter exceeds the limit now: any cost is refused.
+		e.cost = 1
 	}
 	return e
 }
@@ -64,7 +60,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	}
 	if d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-elapsed)
-		if e.limit.Algorithm != weir.FixedWindow {
+		if !e.limit.Algorithm.Traits().Windows {
 			d.RetryAfter += drain(ch.Cost-e.cost, e.limit)
 		}
 	}

@@ -86,7 +86,7 @@ func (k *lastKnown) remaining(c *weir.Charge, now int64) int64 {
 		return full
 	}
 	used := full - s.remaining
-	if c.Limit.Algorithm != weir.FixedWindow && c.Limit.Algorithm != weir.Concurrency && now > s.at {
+	if !c.Limit.Algorithm.Traits().Windows && !c.Limit.Algorithm.Traits().HoldsSlots && now > s.at {
 		// A unit that has drained in part counts as used.
 		used = min(used, int64(math.Ceil(float64(used)*float64(s.fresh-now)/float64(s.fresh-s.at))))
 	}

@@ -201,7 +201,7 @@ func (l *Layer) release(take *localTake, changes int) {
 		return
 	}
 	for i := range take.act.Charges {
-		if take.act.Charges[i].Limit.Algorithm == weir.Concurrency {
+		if take.act.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
 			a := copyOf(&take.act)
 			a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
 			l.decideLocally(a)

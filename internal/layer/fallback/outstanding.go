@@ -279,7 +279,7 @@ func (r *refunds) len() int {
 // addOutstanding notes units that the store has to record, or a negative number that it
 // need not record any more. The key is fresh again after the given time.
 func (l *Layer) addOutstanding(c *weir.Charge, units int64, fresh time.Duration) {
-	if units == 0 || c.Limit.Algorithm == weir.Concurrency {
+	if units == 0 || c.Limit.Algorithm.Traits().HoldsSlots {
 		return
 	}
 	if units > 0 {

@@ -11,7 +11,7 @@ import (
 // localLimit returns the limit that holds for a charge here: its local share. The first
 // charge of a key since everything was reconciled seeds the share from the last known state.
 func (l *Layer) localLimit(c *weir.Charge) *weir.Limit {
-	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm == weir.FixedWindow {
+	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm.Traits().Windows {
 		// A peek at such a counter asks for the whole count.
 		return c.Limit
 	}
@@ -19,7 +19,7 @@ func (l *Layer) localLimit(c *weir.Charge) *weir.Limit {
 	share := l.shares.of(c.Limit, n)
 	own := l.outstanding.begin(c, func() *weir.Limit {
 		left := l.left(c, n)
-		if c.Limit.Algorithm == weir.Concurrency {
+		if c.Limit.Algorithm.Traits().HoldsSlots {
 			return freeSlots(share, left)
 		}
 		l.seedFromLastKnown(c, share, left)

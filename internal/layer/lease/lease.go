@@ -122,7 +122,7 @@ func (l *Layer) Unwrap() weir.Taker { return l.next }
 // error, but there is nothing to lease.
 func Check(l *weir.Limit) error {
 	switch {
-	case l.Algorithm == weir.Concurrency, l.Algorithm == weir.LeakyBucket:
+	case l.Algorithm.Traits().HoldsSlots, l.Algorithm.Traits().Delays:
 		return &weir.InvalidError{Field: "lease", Value: l.Algorithm.String(), Want: "an algorithm whose units can be spent later than they are charged"}
 	case l.ChargeRefused:
 		return &weir.InvalidError{Field: "lease", Value: "charge_refused", Want: "a limit that charges only what it grants"}

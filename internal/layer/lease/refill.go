@@ -127,7 +127,7 @@ func (l *Layer) file(k *refill) *weir.Act {
 	c.end, c.window = k.sent+l.ahead, false
 	for i := range c.charges {
 		// The store decided after the act was sent, so its window ends no earlier.
-		if c.charges[i].Limit.Algorithm == weir.FixedWindow && k.sent+c.granted[i].ResetAfter.Nanoseconds() <= c.end {
+		if c.charges[i].Limit.Algorithm.Traits().Windows && k.sent+c.granted[i].ResetAfter.Nanoseconds() <= c.end {
 			c.end, c.window = k.sent+c.granted[i].ResetAfter.Nanoseconds(), true
 		}
 	}

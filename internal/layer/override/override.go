@@ -251,8 +251,7 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 		return fitted.Compile()
 	}
 	fitted.Period = limit.Period
-	switch own.Algorithm {
-	case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
+	if own.Algorithm.Traits().Bursts {
 		fitted.Burst = limit.Burst
 	}
 	return fitted.Compile()

@@ -156,7 +156,7 @@ var never = weir.PerDay(1).MustCompile()
 // probe returns an act that finds out when a cost would pass, and charges nothing. There
 // is none for slots, whose takes need an id that is remembered.
 func (a *api) probe(t *target, cost int64) *weir.Act {
-	if t.limit.Algorithm == weir.Concurrency {
+	if t.limit.Algorithm.Traits().HoldsSlots {
 		return nil
 	}
 	limit := *t.limit
@@ -293,7 +293,7 @@ func whyShadow(answer *limitAnswer) string {
 // counts describes what was counted.
 func counts(t *target, s *stateAnswer) string {
 	unit := "used"
-	if t.limit.Algorithm == weir.Concurrency {
+	if t.limit.Algorithm.Traits().HoldsSlots {
 		unit = "held"
 	}
 	text := fmt.Sprintf("; %d %s", s.Used, unit)

@@ -148,7 +148,7 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	if limit.Algorithm == weir.Concurrency {
+	if limit.Algorithm.Traits().HoldsSlots {
 		return nil, &weir.InvalidError{Field: "limit", Value: strconv.Quote(a.limit), Want: "one that counts units: nothing would release the slots"}
 	}
 	opened, err := store.Open(store.Options{URL: a.target, Prefix: benchPrefix})

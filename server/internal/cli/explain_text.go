@@ -13,18 +13,14 @@ import (
 // limitText is what a limit says of itself in the file.
 func limitText(l *weir.Limit) string {
 	parts := []string{fmt.Sprintf("%s, %d per %s", l.Algorithm, l.Count, l.Period)}
-	switch l.Algorithm {
-	case weir.GCRA:
-		parts = append(parts, fmt.Sprintf("burst %d", l.Burst))
-	case weir.TokenBucket:
-		parts = append(parts, fmt.Sprintf("capacity (burst) %d", l.Burst))
-	case weir.LeakyBucket:
-		parts = append(parts, fmt.Sprintf("queue (burst) %d", l.Burst))
-	case weir.RollingWindow:
+	switch traits := l.Algorithm.Traits(); {
+	case traits.Bursts:
+		parts = append(parts, fmt.Sprintf("%s %d", traits.BurstName, l.Burst))
+	case traits.Buckets:
 		parts = append(parts, fmt.Sprintf("%d buckets", l.Buckets))
-	case weir.Concurrency:
+	case traits.HoldsSlots:
 		parts[0] = fmt.Sprintf("%s, %d places, each held for at most %s", l.Algorithm, l.Count, l.Period)
-	case weir.FixedWindow:
+	case traits.Calendars:
 		parts = append(parts, windowText(l))
 	}
 	if l.ChargeRefused {
@@ -73,13 +69,7 @@ func decisionText(a *rules.Applied) string {
 // relative reports whether the time until a key is as new is the same at any
 // time: the ends of aligned windows are not.
 func relative(l *weir.Limit) bool {
-	switch l.Algorithm {
-	case weir.FixedWindow:
-		return l.Anchor == weir.AnchorFirst
-	case weir.RollingWindow, weir.SlidingCounter:
-		return false
-	}
-	return true
+	return l.Anchor == weir.AnchorFirst || !l.Algorithm.Traits().Aligned
 }
 
 // entryText is an entry as a request is written; one without value has no "=".

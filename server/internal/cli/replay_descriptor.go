@@ -77,7 +77,7 @@ func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
 // number numbers the limits of a rule.
 func (q *questioner) number(r *rules.Rule) {
 	for _, l := range r.Limits {
-		if l.Algorithm == weir.Concurrency {
+		if l.Algorithm.Traits().HoldsSlots {
 			continue
 		}
 		q.index[l] = len(q.limits)
@@ -158,7 +158,7 @@ func (q *questioner) asked(plan *rules.Plan) []replay.Asked {
 		}
 		// Ids are for those who come back.
 		a.Act.ID = ""
-		if a.Limit.Algorithm == weir.Concurrency {
+		if a.Limit.Algorithm.Traits().HoldsSlots {
 			a.Act.Charges[a.Charge].Cost = 0
 			continue
 		}

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
@@ -66,13 +66,35 @@ const (
 	mostLogged  = 100_000
 )
 
+// algorithmDocs says in one sentence what each algorithm does.
+func algorithmDocs() string {
+	var docs []string
+	for _, a := range weir.Algorithms() {
+		docs = append(docs, a.String()+" "+a.Doc())
+	}
+	return strings.Join(docs, "; ")
+}
+
+// with returns the names of the algorithms whose traits satisfy f.
+func with(f func(weir.Traits) bool) []string {
+	var names []string
+	for _, a := range weir.Algorithms() {
+		if f(a.Traits()) {
+			names = append(names, a.String())
+		}
+	}
+	return names
+}
+
 var (
-	gcra, fixedWindow, slidingLog = weir.GCRA.String(), weir.FixedWindow.String(), weir.SlidingLog.String()
+	bursting  = with(func(t weir.Traits) bool { return t.Bursts })
+	bucketing = with(func(t weir.Traits) bool { return t.Buckets })
+	logging   = with(func(t weir.Traits) bool { return t.KeepsLog })
+	dated     = with(func(t weir.Traits) bool { return t.Calendars })
+	reporting = with(func(t weir.Traits) bool { return t.Reports })
+	counting  = with(func(t weir.Traits) bool { return !t.HoldsSlots })
 	// leasable are the algorithms whose units can be spent later than charged.
-	leasable = slices.DeleteFunc(algorithms(), func(name string) bool {
-		return name == weir.Concurrency.String() || name == weir.LeakyBucket.String()
-	})
-	bursting = []string{gcra, weir.TokenBucket.String(), weir.LeakyBucket.String()}
+	leasable = with(func(t weir.Traits) bool { return !t.HoldsSlots && !t.Delays })
 )
 
 var atTop = newScope("at the top level", "file",
@@ -106,14 +128,14 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "unlimited", form: asTruth, doc: "Grant everything. Takes the place of a unit and an algorithm."},
 	property{name: "name", absent: "the path of the descriptor", doc: "What the limit is called in answers, headers and metrics. For a limit with an algorithm it is also part of what its state is kept under, in place of its position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
-	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts; docs/algorithms.md compares them."},
+	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
 	property{name: "period", form: asPeriod, ours: true, doc: "The period where no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, how long a place is held at most."},
 	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: what a gcra lets through at one instant, the capacity of a token_bucket, the queue of a leaky_bucket."},
-	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: []string{weir.RollingWindow.String()}, absent: "60", doc: "How finely a rolling_window counts: it refuses at most one bucket early."},
-	property{name: "anchor", form: asWord, words: anchors, ours: true, algorithms: []string{fixedWindow}, absent: "epoch", doc: "Where windows begin: aligned to 1970-01-01 00:00 UTC, or with the first charge after the last window."},
-	property{name: "time_zone", ours: true, algorithms: []string{fixedWindow}, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
-	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: []string{fixedWindow}, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
-	property{name: "charge_refused", form: asTruth, ours: true, algorithms: slices.DeleteFunc(algorithms(), func(name string) bool { return name == weir.Concurrency.String() }), doc: "Count what is refused too, for costs that are only known afterwards."},
+	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "How finely a rolling_window counts: it refuses at most one bucket early."},
+	property{name: "anchor", form: asWord, words: anchors, ours: true, algorithms: dated, absent: "epoch", doc: "Where windows begin: aligned to 1970-01-01 00:00 UTC, or with the first charge after the last window."},
+	property{name: "time_zone", ours: true, algorithms: dated, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
+	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: dated, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
+	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count what is refused too, for costs that are only known afterwards."},
 	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance take a share of the budget ahead and spend it without asking the store; docs/library.md says what that may exceed and refuse too early. Not with charge_refused."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "How many keys each instance keeps apart, of those that were asked for lately. Further keys share the budget of one: where clients make keys up, this bounds what the store holds. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error, unless --on-store-failure says otherwise."},

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -105,7 +107,7 @@ func TestLargestCounts(t *testing.T) {
 	count := property{name: "requests_per_unit"}
 	for _, name := range algorithms() {
 		most := int64(mostUnits)
-		if name == slidingLog {
+		if name == weir.SlidingLog.String() {
 			most = mostLogged
 		}
 		for value, good := range map[int64]bool{most: true, most + 1: false} {
@@ -115,7 +117,7 @@ func TestLargestCounts(t *testing.T) {
 		}
 	}
 	for value, good := range map[int64]bool{mostCounted: true, mostCounted + 1: false} {
-		if got := mistakes(inLimit, count, fmt.Sprint(value), "period: 1s, charge_refused: true, algorithm: "+fixedWindow); (got == "") != good {
+		if got := mistakes(inLimit, count, fmt.Sprint(value), "period: 1s, charge_refused: true, algorithm: "+weir.FixedWindow.String()); (got == "") != good {
 			t.Errorf("charge_refused: %d: %q", value, got)
 		}
 	}

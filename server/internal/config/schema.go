@@ -201,8 +201,8 @@ func limitRules() []schema {
 	rules := []schema{
 		{"if": unlimited, "then": free},
 		{"if": schema{"not": unlimited}, "then": schema{"if": has("algorithm", nil), "then": ours, "else": theirs}},
-		{"if": has("algorithm", schema{"enum": []string{slidingLog}}), "then": atMost(mostLogged)},
-		{"if": has("algorithm", schema{"not": schema{"enum": []string{fixedWindow}}}), "then": atMost(mostUnits)},
+		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
+		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
 	}
 	for _, k := range inLimit.keys {
 		if k.algorithms != nil {

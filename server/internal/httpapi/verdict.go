@@ -82,7 +82,7 @@ func (v *verdict) least() int64 {
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
 		case r.applied.Act.Err != nil:
-		case r.applied.Limit.Algorithm == weir.Concurrency:
+		case r.applied.Limit.Algorithm.Traits().HoldsSlots:
 			slots = min(slots, r.decision.Granted)
 		default:
 			units = min(units, r.decision.Granted)

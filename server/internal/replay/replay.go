@@ -112,7 +112,7 @@ func New(o Options) *Replay {
 	r.store = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(r.now) }})
 	for _, l := range o.Limits {
 		t := &tally{course: r.axis.add(), busy: newSketch(kept), denied: newSketch(kept)}
-		if o.Suggest >= 0 && l.Limit.Algorithm != weir.Concurrency {
+		if o.Suggest >= 0 && !l.Limit.Algorithm.Traits().HoldsSlots {
 			// All steps of all limits together have twice the memory of the rules.
 			share := 2 * o.MaxBytes / int64(len(o.Limits)*len(tried(max(1, l.Limit.Count))))
 			t.ladder = newLadder(l.Limit, share)

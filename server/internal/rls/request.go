@@ -108,7 +108,7 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	field := "descriptors[" + strconv.Itoa(a.Descriptor) + "].hits_addend"
 	switch {
-	case a.Limit.Algorithm == weir.Concurrency && ask.Cost > 0:
+	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Cost > 0:
 		return invalid(field, strconv.FormatInt(ask.Cost, 10),
 			"0: the limit "+strconv.Quote(a.Limit.Name)+" counts holders, and this interface cannot release a slot")
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
@@ -119,7 +119,7 @@ func checkHits(a *rules.Applied, ask *rules.Ask) error {
 
 // mostHits is the largest cost that a limit takes.
 func mostHits(l *weir.Limit) int64 {
-	if l.ChargeRefused && l.Algorithm == weir.FixedWindow {
+	if l.ChargeRefused && l.Algorithm.Traits().Reports {
 		return weir.MaxCount
 	}
 	return weir.MaxCost

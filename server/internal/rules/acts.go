@@ -66,7 +66,7 @@ func (b *builder) count() (applied, solo, trials int) {
 				b.algorithmic++
 			}
 			applied++
-			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm == weir.Concurrency
+			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm.Traits().HoldsSlots
 		}
 	}
 	return applied, solo, trials
@@ -99,7 +99,7 @@ func (b *builder) apply(m *matched) error {
 // charge is what a limit of the rule that was matched is asked for.
 func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
-	if l.Algorithm != weir.Concurrency {
+	if !l.Algorithm.Traits().HoldsSlots {
 		return c, nil
 	}
 	if c.UpTo > 1 && !m.rule.Shadow {
@@ -132,15 +132,11 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	if !m.alone {
 		b.plan.Shared = act
 	}
-	if m.rule.Shadow && !bookable(l) {
+	if m.rule.Shadow && !l.Algorithm.Traits().Books {
 		// A rule that is only watched must not make the request a mistake.
 		act.MaxWait = 0
 	}
 	return act
-}
-
-func bookable(l *weir.Limit) bool {
-	return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
 }
 
 // actID is the id of the next act: the plan's and a number behind a slash, or a

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,19 +120,18 @@ func (s *Scenario) instances() int { return max(1, s.Instances) }
 // limit is the scenario's limit under one of its algorithms.
 func (s *Scenario) limit(algorithm weir.Algorithm) (weir.Limit, error) {
 	l := s.Limit
-	if algorithm == weir.Concurrency {
+	traits := algorithm.Traits()
+	if traits.HoldsSlots {
 		return l, invalid("algorithms", algorithm, "those that count units: requests of a simulation take no time")
 	}
 	l.Algorithm = algorithm
-	switch algorithm {
-	case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
-	default:
+	if !traits.Bursts {
 		l.Burst = 0
 	}
-	if algorithm != weir.RollingWindow {
+	if !traits.Buckets {
 		l.Buckets = 0
 	}
-	if algorithm != weir.FixedWindow {
+	if !traits.Calendars {
 		l.Anchor, l.TimeZone, l.AnchorDay = weir.AnchorEpoch, "", 0
 	}
 	_, err := l.Compile()
@@ -140,11 +140,7 @@ func (s *Scenario) limit(algorithm weir.Algorithm) (weir.Limit, error) {
 
 // Counting returns the algorithms that a scenario can have.
 func Counting() []weir.Algorithm {
-	var all []weir.Algorithm
-	for a := weir.GCRA; a < weir.Concurrency; a++ {
-		all = append(all, a)
-	}
-	return all
+	return slices.DeleteFunc(weir.Algorithms(), func(a weir.Algorithm) bool { return a.Traits().HoldsSlots })
 }
 
 func invalid(field string, value any, want string) error {

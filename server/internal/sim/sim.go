@@ -141,26 +141,9 @@ func newPlayer(s *Scenario, algorithm weir.Algorithm) (*player, error) {
 	p := &player{scenario: s, world: w, tally: newTally(s, w.limit), source: newSource(s), rng: rand.New(rand.NewPCG(s.Seed, 3))}
 	p.tally.run.Limit = limit
 	if !s.LocalShares && len(s.Faults) == 0 {
-		p.tally.run.Bound = bound(w.limit)
+		p.tally.run.Bound = w.limit.Rule().Worst()
 	}
 	return p, nil
-}
-
-// bound is the most units that a limit lets pass in any half-open interval of its
-// period, for requests of one unit.
-func bound(l *weir.Limit) int64 {
-	switch l.Algorithm {
-	case weir.SlidingLog, weir.RollingWindow:
-		return l.Count
-	case weir.FixedWindow:
-		return 2 * l.Count
-	case weir.SlidingCounter:
-		return max(1, 2*l.Count-1)
-	case weir.LeakyBucket:
-		return l.Count + 1
-	default:
-		return l.Capacity() + l.Count
-	}
 }
 
 func (p *player) play(ctx context.Context, m *meter) {

@@ -108,8 +108,8 @@ func TestModel(t *testing.T) {
 					grants[key] = append(grants[key], a.at+d.Delay.Microseconds())
 				}
 			}
-			if want := worst(grants, s.Limit.Period.Microseconds()); p.tally.run.Worst != want || want > bound(p.world.limit) {
-				t.Fatalf("%v: worst %d, want %d, at most %d", p.world.limit, p.tally.run.Worst, want, bound(p.world.limit))
+			if want := worst(grants, s.Limit.Period.Microseconds()); p.tally.run.Worst != want || want > p.world.limit.Rule().Worst() {
+				t.Fatalf("%v: worst %d, want %d, at most %d", p.world.limit, p.tally.run.Worst, want, p.world.limit.Rule().Worst())
 			}
 		}
 	})
