@@ -1,4 +1,4 @@
-// Package convert makes Weir's rules of other limiters' configurations.
+// Package convert makes Weir's rules from the configurations of other limiters.
 package convert
 
 import (
@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// A Result is what NGINX made of a configuration.
+// A Result is a converted configuration.
 type Result struct {
 	// Rules is a rules file.
 	Rules []byte
-	// Servers is nginx configuration for the servers that are to ask Weir, and,
-	// in comments, what takes the place of the limits in them.
+	// Servers is nginx configuration for the servers that ask Weir. Its comments say which
+	// lines replace each limit_req, and which lines belong in http.
 	Servers []byte
-	// Lost is what could not be carried over, or not exactly, by file and line.
+	// Lost lists the parts that were not carried over, or not exactly, by file and line.
 	Lost []Loss
-	// Limits is how many limit_req were carried over.
+	// Limits counts the limit_req directives that were carried over.
 	Limits int
 }
 
-// A Loss is something that could not be carried over.
+// A Loss is a part of a configuration that was not carried over, or not exactly.
 type Loss struct {
 	File string
 	Line int
@@ -31,9 +31,9 @@ type Loss struct {
 // String returns the loss on one line: file:line: what.
 func (l Loss) String() string { return fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.What) }
 
-// NGINX reads nginx configurations, each with what it includes, and makes rules of
-// a domain that refuse what their limit_req refuse. An error means that a file
-// cannot be read or is no configuration.
+// NGINX reads nginx configurations and the files that they include, and returns rules of
+// a domain that refuse the same requests as their limit_req directives. It returns an
+// error if a file cannot be read or is not a configuration.
 func NGINX(domain string, files ...string) (*Result, error) {
 	var all []directive
 	for _, file := range files {
@@ -43,97 +43,90 @@ func NGINX(domain string, files ...string) (*Result, error) {
 		}
 		all = append(all, list...)
 	}
-	f := find(all)
+	return convert(domain, all), nil
+}
+
+func convert(domain string, list []directive) *Result {
+	f := find(list)
 	questions := f.questions()
-	r := &Result{Limits: len(f.used())}
-	r.Rules = rulesText(domain, f, questions)
-	r.Servers = serversText(domain, questions)
-	r.Lost = f.lost
+	f.checkUses()
+	r := &Result{Limits: len(f.used()), Rules: f.rulesText(domain), Servers: f.serversText(domain, questions), Lost: f.lost}
 	slices.SortStableFunc(r.Lost, func(a, b Loss) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
-	return r, nil
+	return r
 }
 
-// A question is what sites ask Weir: a descriptor, and the limits on it.
+// A rule is the descriptor that counts for a zone, and its limit.
+type rule struct {
+	name string // value of the descriptor's entry zone
+	use  use
+	dry  bool
+}
+
+// A question is a sub-request to Weir: one or more rules, decided together.
 type question struct {
-	name  string // of its descriptor and its location
-	uses  []use
-	sites []site
-	dry   bool
-	key   key
-	// copied are the variables of the key that have to be read before the
-	// question is asked, because they mean something else in a sub-request.
-	copied []string
+	name   string // of its location
+	rules  []*rule
+	sites  []site
 	number int
+	again  bool // another question has the name
 }
 
-// questions sorts the sites by what they ask.
+// questions groups the sites by the rules that they ask for.
 func (f *finder) questions() []*question {
 	var all []*question
-	named := map[string]*question{}
 	for _, s := range f.sites {
-		uses := f.together(&s)
-		for i := range uses {
-			q := &question{uses: uses[i], dry: s.dryRun, key: uses[i][0].zone.key}
-			q.name = f.nameOf(q)
-			if known := named[q.name]; known != nil {
-				q = known
-			} else {
-				q.number = len(all)
-				named[q.name], all = q, append(all, q)
-				q.copied = slices.DeleteFunc(slices.Clone(q.key.variables), f.isSteady)
+		var asked []*rule
+		for _, u := range s.uses {
+			if r := f.ruleOf(u, s.dryRun); !slices.Contains(asked, r) {
+				asked = append(asked, r)
 			}
-			if i == 0 {
-				q.sites = append(q.sites, s)
-				f.checkSite(&s, q)
-			}
+		}
+		i := slices.IndexFunc(all, func(q *question) bool { return slices.Equal(q.rules, asked) })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &question{name: joinNames(asked), rules: asked, number: i})
+			all[i].again = slices.ContainsFunc(all[:i], func(q *question) bool { return q.name == all[i].name })
+		}
+		all[i].sites = append(all[i].sites, s)
+		if copied := f.copied(all[i]); s.level == inServer && len(copied) > 0 {
+			f.lose(s.uses[0].at, "%s: $%s changes in a sub-request, and a server cannot keep it; put the lines for %s in each of its locations",
+				s.uses[0].text, strings.Join(copied, ", $"), s.name)
 		}
 	}
 	return all
 }
 
-// checkSite tells where a question asks for a value that only a location knows.
-func (f *finder) checkSite(s *site, q *question) {
-	if s.level == inServer && len(q.copied) > 0 {
-		f.lose(q.uses[0].at, "%s: $%s changes in a sub-request, and a server cannot keep it; put the lines for %s in each of its locations",
-			q.uses[0].text, strings.Join(q.copied, ", $"), s.name)
+func joinNames(rules []*rule) string {
+	names := make([]string, len(rules))
+	for i, r := range rules {
+		names[i] = r.name
 	}
+	return strings.Join(names, "+")
 }
 
-// together sorts the limits of a site by what they count: one question names one
-// descriptor, which can have several limits.
-func (f *finder) together(s *site) [][]use {
-	var groups [][]use
-	for _, u := range s.uses {
-		i := slices.IndexFunc(groups, func(g []use) bool { return slices.Equal(g[0].zone.key.variables, u.zone.key.variables) })
-		if i < 0 {
-			groups = append(groups, nil)
-			i = len(groups) - 1
-		}
-		groups[i] = append(groups[i], u)
+// ruleOf returns the rule of a zone, its burst, and whether it is a dry run.
+func (f *finder) ruleOf(u use, dry bool) *rule {
+	name := u.zone.name
+	if f.bursts(u.zone) > 1 {
+		name += fmt.Sprintf("_burst%d", u.burst)
 	}
-	for _, g := range groups[1:] {
-		f.lose(g[0].at, "%s counts by %s, the limit before it by %s: a sub-request asks for one of them. "+
-			"The rules have both; %s asks for the first", g[0].text, g[0].zone.key.text, groups[0][0].zone.key.text, s.name)
+	if dry {
+		name += "+dry_run"
 	}
-	return groups
-}
-
-// nameOf is a name that says which zones and bursts are asked for.
-func (f *finder) nameOf(q *question) string {
-	parts := make([]string, len(q.uses))
-	for i, u := range q.uses {
-		parts[i] = u.zone.name
-		if f.bursts(u.zone) > 1 {
-			parts[i] += fmt.Sprintf("_burst%d", u.burst)
+	for _, r := range f.rules {
+		switch {
+		case r.use.zone == u.zone && r.use.burst == u.burst && r.dry == dry:
+			return r
+		case r.name == name: // of a zone that is called so
+			name += "+"
 		}
 	}
-	if q.dry {
-		parts = append(parts, "dry_run")
-	}
-	return strings.Join(parts, "+")
+	r := &rule{name, u, dry}
+	f.rules = append(f.rules, r)
+	return r
 }
 
-// bursts returns with how many different bursts a zone is used.
+// bursts returns the number of different bursts that a zone is used with.
 func (f *finder) bursts(z *zone) int {
 	different := map[int64]bool{}
 	for _, u := range f.used() {
@@ -151,6 +144,20 @@ func (f *finder) used() []use {
 		for _, u := range s.uses {
 			if !slices.Contains(all, u) {
 				all = append(all, u)
+			}
+		}
+	}
+	return all
+}
+
+// copied returns the variables in the keys of a question that must be read before it is
+// asked, because they have other values in a sub-request.
+func (f *finder) copied(q *question) []string {
+	var all []string
+	for _, r := range q.rules {
+		for _, v := range r.use.zone.key.variables {
+			if !f.isSteady(v) && !slices.Contains(all, v) {
+				all = append(all, v)
 			}
 		}
 	}

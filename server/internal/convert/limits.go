@@ -9,10 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// maxNameBytes is the length of the longest name of a zone or a variable.
+// maxNameBytes is the length of the longest name of a zone, or of a key's variables.
 const maxNameBytes = 128
 
 // A zone is a limit_req_zone: a rate for each value of a key.
@@ -25,7 +24,7 @@ type zone struct {
 	unit string
 }
 
-// A key is the text whose values are counted, taken apart.
+// A key is the text whose values a zone counts.
 type key struct {
 	text      string
 	variables []string // in order, without "$"
@@ -37,27 +36,49 @@ type use struct {
 	zone  *zone
 	text  string
 	burst int64
-	delay string // "", "nodelay", or how many requests pass undelayed
+	delay string // "", "nodelay", or the number of requests that are not delayed
 }
 
-// newKey takes the key of a zone apart. An address is one, as text or not.
+// newKey finds the variables of a zone's key. A binary address counts as its text.
 func newKey(text string) key {
 	k := key{text: text}
-	for _, part := range strings.Split(text, "$")[1:] {
-		name, braced := strings.CutPrefix(part, "{")
-		if braced {
-			name, _, _ = strings.Cut(name, "}")
-		} else if end := strings.IndexFunc(part, func(r rune) bool { return !named(r) }); end >= 0 {
-			name = part[:end]
-		}
+	replaceVariables(text, func(name string) string {
 		if name == "binary_remote_addr" {
 			name = "remote_addr"
 		}
-		if name != "" && !slices.Contains(k.variables, name) {
+		if !slices.Contains(k.variables, name) {
 			k.variables = append(k.variables, name)
 		}
-	}
+		return name
+	})
 	return k
+}
+
+// replaceVariables calls rename for each variable in a text and writes the name that it
+// returns in its place.
+func replaceVariables(text string, rename func(name string) string) string {
+	parts := strings.Split(text, "$")
+	var b strings.Builder
+	b.WriteString(parts[0])
+	for _, part := range parts[1:] {
+		name, rest := part, ""
+		inner, braced := strings.CutPrefix(part, "{")
+		if braced {
+			name, rest, _ = strings.Cut(inner, "}")
+		} else if end := strings.IndexFunc(part, func(r rune) bool { return !named(r) }); end >= 0 {
+			name, rest = part[:end], part[end:]
+		}
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !named(r) }) {
+			b.WriteString("$" + part) // not a variable
+			continue
+		}
+		name = rename(name)
+		if braced {
+			name = "{" + name + "}"
+		}
+		b.WriteString("$" + name + rest)
+	}
+	return b.String()
 }
 
 // named reports whether a name can have the character.
@@ -97,10 +118,8 @@ func (z *zone) check() error {
 		return fmt.Errorf("%s: zone= is missing", z.text)
 	case len(z.name) > maxNameBytes || strings.ContainsFunc(z.name, func(r rune) bool { return !printable(r) }):
 		return fmt.Errorf("zone=%q: want at most %d bytes of printable text", z.name, maxNameBytes)
-	case len(z.key.variables) >= config.MaxDepth:
-		return fmt.Errorf("a key of %d variables: want less than %d", len(z.key.variables), config.MaxDepth)
-	case slices.ContainsFunc(z.key.variables, func(v string) bool { return len(v) > maxNameBytes }):
-		return fmt.Errorf("a key with a long variable: want at most %d bytes", maxNameBytes)
+	case len(z.key.entry()) > maxNameBytes:
+		return fmt.Errorf("a key with variables of %d bytes: want at most %d", len(z.key.entry()), maxNameBytes)
 	}
 	return nil
 }

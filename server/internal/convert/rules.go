@@ -9,100 +9,61 @@ import (
 	"strings"
 )
 
-// rulesText writes the rules that the questions are answered by.
+// rulesText writes the rules.
 //
-// nginx keeps an excess for each value of a key: 0 for the first request, and
-// then max(0, excess − rate × time) + 1 less the 1 of the first, refused where it
-// is above burst (ngx_http_limit_req_lookup). Counting the first request too,
-// that is a level of at most burst + 1: gcra with one burst more, delayed or not.
-func rulesText(domain string, f *finder, questions []*question) []byte {
+// For each value of a key nginx keeps an excess: 0 for the first request, and then
+// max(0, excess − rate × time + 1), refused if it is above burst
+// (ngx_http_limit_req_lookup). If the first request counts too, the level is at most
+// burst + 1: gcra with one more burst, whether or not nginx delays.
+func (f *finder) rulesText(domain string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "domain: %s\n", scalar(domain))
-	if len(questions) == 0 {
-		return b.Bytes()
+	if len(f.rules) > 0 {
+		b.WriteString("descriptors:\n")
 	}
-	f.checkUses()
-	b.WriteString("descriptors:\n")
-	for _, q := range questions {
-		q.rule(&b)
+	for _, r := range f.rules {
+		fmt.Fprintf(&b, "  # %s: %s\n", r.use.zone.at, comment(r.use.zone.text))
+		fmt.Fprintf(&b, "  # %s: %s\n", r.use.at, comment(r.use.text))
+		fmt.Fprintf(&b, "  - key: zone\n    value: %s\n", scalar(r.name))
+		pad := "    "
+		if entry := r.use.zone.key.entry(); entry != "" {
+			fmt.Fprintf(&b, "    descriptors:\n      - key: %s\n", scalar(entry))
+			pad = "        "
+		}
+		if r.dry {
+			fmt.Fprintf(&b, "%sshadow_mode: true # limit_req_dry_run\n", pad)
+		}
+		fmt.Fprintf(&b, "%srate_limit: {algorithm: gcra, requests_per_unit: %d, unit: %s, burst: %d, name: %s}\n",
+			pad, r.use.zone.rate, r.use.zone.unit, r.use.burst+1, scalar(r.use.zone.name))
 	}
 	return b.Bytes()
 }
 
-// checkUses tells what gcra does otherwise than nginx.
+// checkUses reports where the rules differ from nginx.
 func (f *finder) checkUses() {
-	told := map[*zone]bool{}
+	var told []*zone
 	for _, u := range f.used() {
 		if u.burst > 0 && u.delay != "nodelay" {
-			f.lose(u.at, "%s: nginx delays what comes faster than the rate; nobody waits in a sub-request, so that "+
-				"the same requests pass without a delay. A program that can wait asks a leaky_bucket with the same burst", u.text)
+			f.lose(u.at, "%s: nginx delays requests above the rate; a sub-request cannot, so they pass at once. "+
+				"A program that can wait asks for a leaky_bucket with the same burst", u.text)
 		}
-		if f.bursts(u.zone) > 1 && !told[u.zone] {
-			told[u.zone] = true
-			f.lose(u.at, "zone %s is used with several bursts: nginx counts them together, Weir each by itself", u.zone.name)
-		}
-		if len(f.combined(u.zone)) > 1 && !told[u.zone] {
-			told[u.zone] = true
-			f.lose(u.at, "zone %s is used alone and beside other zones: nginx counts both together, Weir each by itself", u.zone.name)
+		if f.bursts(u.zone) > 1 && !slices.Contains(told, u.zone) {
+			told = append(told, u.zone)
+			f.lose(u.at, "zone %s is used with several bursts: nginx counts their requests together, Weir separately", u.zone.name)
 		}
 	}
 }
 
-// combined returns with which zones beside it, in which order, a zone is used.
-func (f *finder) combined(z *zone) []string {
-	var all []string
-	for _, s := range f.sites {
-		names := ""
-		mine := false
-		for _, u := range s.uses {
-			if slices.Equal(u.zone.key.variables, z.key.variables) {
-				names += "+" + u.zone.name
-				mine = mine || u.zone == z
-			}
-		}
-		if mine && !slices.Contains(all, names) {
-			all = append(all, names)
+// entry returns the key of the entry that carries the values of a zone's key, or "" if
+// the key is constant.
+func (k *key) entry() string {
+	names := slices.Clone(k.variables)
+	for i, name := range names {
+		if name == "remote_addr" {
+			names[i] = "remote_address"
 		}
 	}
-	return all
-}
-
-func (q *question) rule(b *bytes.Buffer) {
-	for _, u := range q.uses {
-		fmt.Fprintf(b, "  # %s: %s\n", u.zone.at, comment(u.zone.text))
-		fmt.Fprintf(b, "  # %s: %s\n", u.at, comment(u.text))
-	}
-	fmt.Fprintf(b, "  - key: zone\n    value: %s\n", scalar(q.name))
-	pad := "    "
-	for _, v := range q.key.variables {
-		fmt.Fprintf(b, "%sdescriptors:\n%s  - key: %s\n", pad, pad, scalar(entryKey(v)))
-		pad += "    "
-	}
-	if q.dry {
-		fmt.Fprintf(b, "%sshadow_mode: true # limit_req_dry_run\n", pad)
-	}
-	if len(q.uses) == 1 {
-		fmt.Fprintf(b, "%srate_limit: %s\n", pad, q.uses[0].limit())
-		return
-	}
-	fmt.Fprintf(b, "%srate_limits:\n", pad)
-	for _, u := range q.uses {
-		fmt.Fprintf(b, "%s  - %s\n", pad, u.limit())
-	}
-}
-
-// limit is the limit of a use.
-func (u *use) limit() string {
-	return fmt.Sprintf("{algorithm: gcra, requests_per_unit: %d, unit: %s, burst: %d, name: %s}",
-		u.zone.rate, u.zone.unit, u.burst+1, scalar(u.zone.name))
-}
-
-// entryKey names the entry that carries a variable.
-func entryKey(variable string) string {
-	if variable == "remote_addr" {
-		return "remote_address"
-	}
-	return variable
+	return strings.Join(names, "+")
 }
 
 var (
@@ -110,7 +71,7 @@ var (
 	words = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
 )
 
-// scalar is a text as YAML has it.
+// scalar writes a text as YAML.
 func scalar(text string) string {
 	if plain.MatchString(text) && !words.MatchString(text) {
 		return text
@@ -118,7 +79,7 @@ func scalar(text string) string {
 	return strconv.Quote(strings.ToValidUTF8(text, "\ufffd"))
 }
 
-// comment is a text that ends with its line.
+// comment returns a text without line breaks and other control characters.
 func comment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

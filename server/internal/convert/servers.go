@@ -9,50 +9,56 @@ import (
 	"strings"
 )
 
-// serversText writes what nginx needs to ask Weir.
-func serversText(domain string, questions []*question) []byte {
+// serversText writes the configuration with which nginx asks Weir.
+func (f *finder) serversText(domain string, questions []*question) []byte {
 	var b bytes.Buffer
 	if len(questions) == 0 {
 		return nil
 	}
 	b.WriteString(preamble)
+	f.textMaps(&b)
+	b.WriteString(preambleEnd)
 	for _, q := range questions {
-		if len(q.sites) > 0 {
-			q.location(&b, domain)
-		}
+		f.location(&b, domain, q)
 	}
-	b.WriteString(withoutWeir)
+	b.WriteString(verdicts)
 	for _, status := range statuses(questions) {
 		fmt.Fprintf(&b, "location @weir_refused_%s {\n    return %s;\n}\n\n", status, status)
 	}
 	for _, q := range questions {
 		for i := range q.sites {
-			q.inPlace(&b, &q.sites[i])
+			f.inPlace(&b, q, &q.sites[i])
 		}
 	}
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-const preamble = `# Include this in each server that limits, and in http:
+const preamble = `# Include this file in each server that limits, and put these lines in http:
 #
 #   upstream weir {
 #       server 127.0.0.1:8080;
 #       keepalive 32;
 #   }
-#
-# Then put the lines at the end of this file in the places of the limit_req that
-# they name. An error_page there hides those of the blocks around it.
+`
+
+const preambleEnd = `#
+# Then replace each limit_req by the lines at the end of this file that name it.
 
 `
 
-const withoutWeir = `# When Weir is down, too slow or without its store, requests pass.
+const verdicts = `# Weir refuses with 429. Requests pass on any other answer, and without one: Weir may
+# be down, too slow, without its store, or configured otherwise.
+location @weir_refused {
+    return 403;
+}
+
 location @weir_unlimited {
     return 204;
 }
 
 `
 
-const once = `    # nginx counts a request once, wherever it redirects it to by itself.
+const once = `    # nginx counts a request once, also after internal redirects.
     uninitialized_variable_warn off;
     if ($weir_asked) {
         return 204;
@@ -60,23 +66,7 @@ const once = `    # nginx counts a request once, wherever it redirects it to by 
     set $weir_asked 1;
 `
 
-// location writes the place where a question is asked.
-func (q *question) location(b *bytes.Buffer, domain string) {
-	fmt.Fprintf(b, "location = %s {\n    internal;\n", q.path())
-	b.WriteString(once)
-	if len(q.key.variables) > 0 && !slices.Contains(q.key.variables, "remote_addr") {
-		b.WriteString("    # nginx counts no request with an empty key.\n")
-		fmt.Fprintf(b, "    set $weir_key \"%s\";\n    if ($weir_key = \"\") {\n        return 204;\n    }\n", q.values())
-	}
-	query := "domain=" + url.QueryEscape(domain) + "&deny=403&zone=" + url.QueryEscape(q.name)
-	for _, v := range q.key.variables {
-		query += "&from=" + url.QueryEscape(entryKey(v)) + "=" + header(v)
-	}
-	fmt.Fprintf(b, "    proxy_pass http://weir/v1/auth?%s;\n", query)
-	for _, v := range q.key.variables {
-		fmt.Fprintf(b, "    proxy_set_header %s %s;\n", header(v), q.value(v))
-	}
-	b.WriteString(`    proxy_http_version 1.1;
+const upstream = `    proxy_http_version 1.1;
     proxy_set_header Connection "";
     proxy_set_header Content-Length "";
     proxy_pass_request_body off;
@@ -84,13 +74,71 @@ func (q *question) location(b *bytes.Buffer, domain string) {
     proxy_send_timeout 1s;
     proxy_read_timeout 1s;
     proxy_intercept_errors on;
-    error_page 500 502 503 504 = @weir_unlimited;
+    error_page 429 = @weir_refused;
+    error_page 400 401 403 404 405 408 409 413 414 421 431 500 501 502 503 504 = @weir_unlimited;
 }
 
-`)
+`
+
+// location writes the location that asks a question.
+func (f *finder) location(b *bytes.Buffer, domain string, q *question) {
+	fmt.Fprintf(b, "location = %s {\n    internal;\n", q.path())
+	b.WriteString(once)
+	query, headers, keys := "domain="+url.QueryEscape(domain), "", ""
+	certain := false // one of the rules counts every request
+	for i, r := range q.rules {
+		key, n := &r.use.zone.key, suffix(i)
+		entries := "&zone=" + url.QueryEscape(r.name)
+		if entry := key.entry(); entry != "" {
+			entries += "&from=" + url.QueryEscape(entry) + "=X-Weir-Key" + n
+			fmt.Fprintf(b, "    set $weir_key%s %s;\n", n, quoted(f.keyText(key)))
+			headers += fmt.Sprintf("    proxy_set_header X-Weir-Key%s $weir_key%[1]s;\n", n)
+			keys += "$weir_key" + n
+		}
+		if len(q.rules) > 1 {
+			entries += "&and"
+		}
+		switch {
+		case !key.canBeEmpty():
+			certain = true
+			query += entries
+		case len(q.rules) == 1:
+			query += entries
+		default:
+			fmt.Fprintf(b, "    set $weir_rule%s \"\";\n    if ($weir_key%[1]s != \"\") {\n        set $weir_rule%[1]s \"%[2]s\";\n    }\n", n, entries)
+			query += "$weir_rule" + n
+		}
+	}
+	if keys != "$weir_key" && (!certain || len(f.copied(q)) > 0) {
+		fmt.Fprintf(b, "    set $weir_keys %s;\n", quoted(keys))
+		keys = "$weir_keys"
+	}
+	if !certain {
+		fmt.Fprintf(b, "    # nginx does not count requests with an empty key.\n    if (%s = \"\") {\n        return 204;\n    }\n", keys)
+	}
+	if len(f.copied(q)) > 0 {
+		fmt.Fprintf(b, "    # A decoded path can hold control characters, which no header can.\n    if (%s ~ \"[[:cntrl:]]\") {\n        return 403;\n    }\n", keys)
+	}
+	fmt.Fprintf(b, "    proxy_pass http://weir/v1/auth?%s;\n", query)
+	b.WriteString(headers)
+	b.WriteString(upstream)
 }
 
-// path is the location of a question.
+// canBeEmpty reports whether a key has no text but variables that can be empty.
+func (k *key) canBeEmpty() bool {
+	text := replaceVariables(k.text, func(string) string { return "" })
+	return strings.Trim(text, "${}") == "" && !slices.Contains(k.variables, "remote_addr")
+}
+
+// suffix numbers the variables and headers of a question's rules.
+func suffix(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return strconv.Itoa(i + 1)
+}
+
+// path returns the path of a question's location.
 func (q *question) path() string {
 	name := strings.Map(func(r rune) rune {
 		if named(r) || r == '+' || r == '-' {
@@ -98,48 +146,123 @@ func (q *question) path() string {
 		}
 		return '_'
 	}, q.name)
-	if name != q.name {
+	if name != q.name || q.again {
 		name += "." + strconv.Itoa(q.number)
 	}
 	return "/_weir/" + name
 }
 
-// header carries a variable to Weir: what a client can choose must not be pasted
-// into a query.
-func header(variable string) string {
-	return "X-Weir-" + strings.ReplaceAll(entryKey(variable), "_", "-")
+// keyText returns a zone's key as text that a header can carry: addresses in text form,
+// and copies of variables that change in a sub-request.
+func (f *finder) keyText(k *key) string {
+	return replaceVariables(k.text, func(name string) string {
+		switch {
+		case name == "binary_remote_addr":
+			return "remote_addr"
+		case !f.isSteady(name):
+			return "weir_" + name
+		case f.binary[name] != nil:
+			return textName(name)
+		}
+		return name
+	})
 }
 
-// value is a variable where the question is asked.
-func (q *question) value(variable string) string {
-	if slices.Contains(q.copied, variable) {
-		return "$weir_" + variable
+// textName names the text form of a variable whose values contain binary addresses.
+func textName(name string) string { return "weir_text_" + name }
+
+// textMaps writes copies of the maps whose values contain binary addresses, with text
+// addresses in their place.
+func (f *finder) textMaps(b *bytes.Buffer) {
+	for _, name := range f.binaryNames {
+		d := f.binary[name]
+		fmt.Fprintf(b, "#\n#   map %s $%s {\n", quoted(d.words[1]), textName(name))
+		for _, line := range d.block {
+			words := make([]string, len(line.words))
+			for i, word := range line.words {
+				words[i] = quoted(word)
+				if i > 0 {
+					words[i] = quoted(replaceVariables(word, f.asText))
+				}
+			}
+			fmt.Fprintf(b, "#       %s;\n", strings.Join(words, " "))
+		}
+		b.WriteString("#   }\n")
 	}
-	return "$" + variable
 }
 
-func (q *question) values() string {
-	all := ""
-	for _, v := range q.key.variables {
-		all += q.value(v)
+// asText returns the variable that has the text form of another one.
+func (f *finder) asText(name string) string {
+	switch {
+	case name == "binary_remote_addr":
+		return "remote_addr"
+	case f.binary[name] != nil:
+		return textName(name)
 	}
-	return all
+	return name
 }
 
-// inPlace writes what takes the place of the limits of a site.
-func (q *question) inPlace(b *bytes.Buffer, s *site) {
+// quoted writes a word of a configuration, in quotes unless it needs none.
+func quoted(word string) string {
+	if plainWord(word) {
+		return word
+	}
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`).Replace(word)
+	return `"` + escaped + `"`
+}
+
+func plainWord(word string) bool {
+	return word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !named(r) && !strings.ContainsRune("$.-_:/*~^=", r)
+	})
+}
+
+// inPlace writes the lines that replace the limits of a site.
+func (f *finder) inPlace(b *bytes.Buffer, q *question, s *site) {
 	var at []string
 	for _, u := range s.uses {
 		at = append(at, u.at.String())
 	}
-	fmt.Fprintf(b, "# In %s, for the limit_req at %s:\n#\n", comment(s.name), strings.Join(at, ", "))
-	for _, v := range q.copied {
-		fmt.Fprintf(b, "#   set $weir_%s $%s;\n", v, v)
+	fmt.Fprintf(b, "# In %s (%s), for the limit_req at %s:\n#\n", comment(s.name), s.at, strings.Join(at, ", "))
+	for _, v := range f.copied(q) {
+		fmt.Fprintf(b, "#   set $weir_%s $%s;\n", v, f.asText(v))
 	}
-	fmt.Fprintf(b, "#   auth_request %s;\n", q.path())
-	fmt.Fprintf(b, "#   error_page 403 = @weir_refused_%s;\n\n", s.status)
+	fmt.Fprintf(b, "#   auth_request %s;\n#   %s\n", q.path(), s.refusalPage())
+	if !s.ownPages && len(s.pages) > 0 {
+		b.WriteString("#   # Those of the blocks around it, which an error_page here hides:\n")
+		for _, page := range s.pages {
+			fmt.Fprintf(b, "#   %s;\n", writeWords(page))
+		}
+	}
+	b.WriteByte('\n')
 }
 
+// refusalPage returns the error_page that answers a refusal, as the site's own for the
+// status of its limits does.
+func (s *site) refusalPage() string {
+	for _, page := range s.pages {
+		codes, target, response := page[1:len(page)-1], page[len(page)-1], "="+s.status
+		if last := len(codes) - 1; last >= 0 && strings.HasPrefix(codes[last], "=") {
+			codes, response = codes[:last], codes[last]
+		} else if strings.Contains(target, "://") {
+			response = "" // a redirect
+		}
+		if slices.Contains(codes, s.status) {
+			return strings.Join(strings.Fields("error_page 403 "+response+" "+quoted(target)), " ") + ";"
+		}
+	}
+	return "error_page 403 = @weir_refused_" + s.status + ";"
+}
+
+func writeWords(all []string) string {
+	written := make([]string, len(all))
+	for i, word := range all {
+		written[i] = quoted(word)
+	}
+	return strings.Join(written, " ")
+}
+
+// statuses returns the statuses of the sites' refusals, sorted.
 func statuses(questions []*question) []string {
 	var all []string
 	for _, q := range questions {

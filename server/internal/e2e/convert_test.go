@@ -3,220 +3,227 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// A conversion is a configuration of nginx, and requests that are answered
-// alike by its limit_req and by the rules that they are converted to. Rates are
-// so low that nothing comes back during a test.
+// A conversion is an nginx configuration, and requests that it has to answer as before
+// once it asks Weir. Rates are so low that nothing refills during a test.
 type conversion struct {
-	zones, server string
-	requests      []string // paths, with the value of X-Api-Key behind a space
+	files    map[string]string // nginx.conf and what it includes
+	requests []request
+	// verdictsOnly says that nginx delays requests: a dry run tells which it would refuse.
+	verdictsOnly bool
 }
 
-var conversions = map[string]conversion{
-	"no burst": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;",
-		"limit_req zone=z;",
-		times(4, "/"),
-	},
-	"burst": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=2r/m;",
-		"limit_req zone=z burst=5 nodelay;",
-		times(12, "/"),
-	},
-	"delayed": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;",
-		"limit_req zone=z burst=5;",
-		times(12, "/"),
-	},
-	"delayed later": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;",
-		"limit_req zone=z burst=7 delay=3;",
-		times(12, "/"),
-	},
-	"status": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m; limit_req_status 429;",
-		"limit_req zone=z burst=1 nodelay;",
-		times(4, "/"),
-	},
-	"keys, some empty": {
-		"limit_req_zone $http_x_api_key zone=z:1m rate=1r/m;",
-		"limit_req zone=z burst=1 nodelay;",
-		[]string{"/ a", "/ b", "/ a", "/ a", "/", "/", "/", "/", "/ b", "/ b", "/ a"},
-	},
-	"exempt by map": {
-		`limit_req_zone $limited zone=z:1m rate=1r/m; map $http_x_api_key $limited { default $http_x_api_key; "~^free" ""; }`,
-		"limit_req zone=z;",
-		[]string{"/ a", "/ a", "/ free", "/ free", "/ b", "/ b"},
-	},
-	"two of one key": {
-		"limit_req_zone $binary_remote_addr zone=short:1m rate=1r/m; limit_req_zone $remote_addr zone=long:1m rate=3r/m;",
-		"limit_req zone=long burst=6 nodelay;\nlimit_req zone=short burst=3 nodelay;",
-		times(10, "/"),
-	},
-	"pages of hosts": {
-		"limit_req_zone $host$uri zone=z:1m rate=1r/m;",
-		"location /pages { proxy_pass http://app;\nlimit_req zone=z burst=1 nodelay;\n}",
-		[]string{"/pages/1", "/pages/1", "/pages/1", "/pages/2", "/pages/2", "/pages/2", "/pages/1", "/free", "/free", "/free"},
-	},
-	"redirected inside": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m;",
-		"limit_req zone=z burst=3 nodelay;\nlocation /files { try_files /none @app; }\nlocation @app { proxy_pass http://app; }",
-		times(6, "/files"),
-	},
-	"inherited, and not": {
-		"limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m; limit_req_zone $binary_remote_addr zone=y:1m rate=1r/m;",
-		"limit_req zone=z burst=1 nodelay;\nlocation /a { proxy_pass http://app; }\nlocation /b { proxy_pass http://app;\nlimit_req zone=y burst=2 nodelay;\n}",
-		[]string{"/", "/a", "/a", "/", "/b", "/b", "/b", "/b", "/a"},
-	},
+type request struct {
+	path, method, host string
+	header             http.Header
 }
 
-func times(n int, path string) []string {
-	return strings.Split(strings.Repeat(path+"\n", n-1)+path, "\n")
+// readConversion reads an archive. Lines of its comment that start with a number are
+// requests: how many, the path, and from=, key=, agent=, cookie=, host= and method=.
+func readConversion(t *testing.T, file string) *conversion {
+	t.Helper()
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conversion{files: map[string]string{}, verdictsOnly: strings.Contains(string(archive.Comment), "verdicts only")}
+	for _, f := range archive.Files {
+		c.files[f.Name] = string(f.Data)
+	}
+	for line := range strings.Lines(string(archive.Comment)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		n, err := strconv.Atoi(fields[0])
+		if err != nil {
+			continue
+		}
+		c.requests = append(c.requests, slices.Repeat([]request{readRequest(t, fields[1:])}, n)...)
+	}
+	return c
 }
 
-// TestConvert sends the same requests to nginx with limit_req, and to nginx that
-// asks Weir with what the configuration was converted to.
+func readRequest(t *testing.T, fields []string) request {
+	t.Helper()
+	r := request{path: fields[0], method: http.MethodGet, header: http.Header{"X-Client": {"192.0.2.1"}}}
+	names := map[string]string{"from": "X-Client", "key": "X-Api-Key", "agent": "User-Agent", "cookie": "Cookie"}
+	for _, field := range fields[1:] {
+		name, value, _ := strings.Cut(field, "=")
+		switch {
+		case name == "method":
+			r.method = value
+		case name == "host":
+			r.host = value
+		case names[name] != "":
+			r.header.Set(names[name], value)
+		default:
+			t.Fatalf("%s is no part of a request", field)
+		}
+	}
+	return r
+}
+
+// TestConvert sends the same requests to nginx with limit_req and to nginx that asks Weir
+// with the converted configuration. Without Weir, and with one that answers neither yes
+// nor no, all of them pass.
 func TestConvert(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "nginx")
-	for name, c := range conversions {
-		t.Run(name, func(t *testing.T) {
+	files, err := filepath.Glob("../convert/testdata/nginx/*.txtar")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d configurations, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
+			c := readConversion(t, file)
 			app := newApplication(t)
-			// A dry run says what nginx would do, without its delays.
-			watched := c.start(t, program, c.text(app.addr, "limit_req_dry_run on; add_header X-Limit $limit_req_status always;"))
-			want := c.answers(t, watched, func(r response) bool { return r.header.Get("X-Limit") != "REJECTED_DRY_RUN" })
+			more, seen := "", statusAndBody
+			if c.verdictsOnly {
+				more, seen = "limit_req_dry_run on; add_header X-Limit $limit_req_status always; ", verdict
+			}
+			want := c.answers(t, startConfigured(t, program, c.files, app.addr, more), seen)
 
-			converted := t.TempDir()
-			text := c.text(app.addr, "")
-			convert(t, converted, text)
+			t.Logf("limit_req answers %q", want)
+			converted := c.convert(t)
 			w := serve(t, filepath.Join(converted, "rules.yaml"), "memory")
-			asking := c.start(t, program, replaced(t, converted, text, w.addr))
-			got := c.answers(t, asking, func(r response) bool { return r.status == http.StatusOK })
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("limit_req (-) and Weir (+) let through:\n%s", diff)
+			asking := startConfigured(t, program, c.replaced(t, converted, w.addr), app.addr, "")
+			if diff := cmp.Diff(want, c.answers(t, asking, seen)); diff != "" {
+				t.Errorf("limit_req (-) and Weir (+) answer:\n%s", diff)
 			}
-			if !strings.Contains(want, "0") || !strings.Contains(want, "1") {
-				t.Errorf("limit_req lets through %s, which proves nothing", want)
+			w.stop(syscall.SIGTERM)
+			unhelpful := newUnhelpful(t)
+			for name, url := range map[string]string{
+				"without Weir":                       asking,
+				"with a Weir that answers otherwise": startConfigured(t, program, c.replaced(t, converted, unhelpful), app.addr, ""),
+			} {
+				for i, got := range c.answers(t, url, statusAndBody) {
+					if got != "200 " {
+						t.Errorf("%s request %d is answered %s", name, i, got)
+					}
+				}
 			}
 		})
 	}
 }
 
-// TestConvertedStatus wants a refusal by Weir to have the status of limit_req's.
-func TestConvertedStatus(t *testing.T) {
-	t.Parallel()
-	program := testserver.Require(t, "nginx")
-	c := conversions["status"]
-	app := newApplication(t)
-	converted := t.TempDir()
-	text := c.text(app.addr, "")
-	convert(t, converted, text)
-	w := serve(t, filepath.Join(converted, "rules.yaml"), "memory")
-	for name, url := range map[string]string{
-		"limit_req": c.start(t, program, text),
-		"Weir":      c.start(t, program, replaced(t, converted, text, w.addr)),
-	} {
-		got := c.answers(t, url, func(r response) bool {
-			if r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
-				t.Errorf("%s: status %d", name, r.status)
-			}
-			return r.status == http.StatusOK
-		})
-		if got != "1100" {
-			t.Errorf("%s lets through %s", name, got)
+func statusAndBody(r response) string { return fmt.Sprint(r.status, " ", r.body) }
+
+func verdict(r response) string {
+	if r.status != http.StatusOK || r.header.Get("X-Limit") == "REJECTED_DRY_RUN" {
+		return "refused"
+	}
+	return "granted"
+}
+
+// newUnhelpful starts a server that answers sub-requests with all that Weir answers when
+// it is configured otherwise, or ends their connections.
+func newUnhelpful(t *testing.T) string {
+	statuses := []int{400, 401, 403, 404, 405, 409, 413, 421, 431, 500, 502, 503, 504, 0}
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := statuses[int(n.Add(1))%len(statuses)]
+		if status == 0 {
+			panic(http.ErrAbortHandler)
 		}
-	}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
 }
 
-// text is the configuration, with more in http.
-func (c *conversion) text(app, more string) string {
-	return fmt.Sprintf(`pid nginx.pid;
-error_log error.log warn;
-events {}
-http {
-access_log off;
-client_body_temp_path body;
-proxy_temp_path proxy;
-fastcgi_temp_path fastcgi;
-uwsgi_temp_path uwsgi;
-scgi_temp_path scgi;
-upstream app { server %s; }
-%s
-%s
-server {
-listen ADDRESS;
-%s
-location / { proxy_pass http://app; }
-}
-}
-`, app, more, c.zones, c.server)
-}
+// around is put into http on its first line, so that lines keep their numbers.
+const around = `http { access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; ` +
+	`uwsgi_temp_path uwsgi; scgi_temp_path scgi; set_real_ip_from 127.0.0.1; real_ip_header X-Client; upstream app { server APP; } `
 
-// start runs nginx and returns its URL.
-func (c *conversion) start(t *testing.T, program, conf string) string {
+// startConfigured runs nginx with a configuration, and more directives in http, and returns its URL.
+func startConfigured(t *testing.T, program string, files map[string]string, app, more string) string {
 	t.Helper()
 	prefix, addr := t.TempDir(), freeAddr(t)
-	path := filepath.Join(prefix, "nginx.conf")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(conf, "ADDRESS", addr)), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range files {
+		text = strings.ReplaceAll(text, "listen 8000;", "listen "+addr+";")
+		if name == "nginx.conf" {
+			text = "pid nginx.pid; error_log error.log warn; events {} " +
+				strings.Replace(text, "http {", strings.ReplaceAll(around, "APP", app)+more, 1)
+		}
+		writeTo(t, filepath.Join(prefix, name), text)
 	}
-	p := start(t, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
+	p := start(t, program, "-p", prefix, "-c", filepath.Join(prefix, "nginx.conf"), "-e", "error.log", "-g", "daemon off;")
 	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
 	await(t, p, addr)
 	return "http://" + addr
 }
 
-// answers sends the requests and returns a 1 for each that passed, and a 0.
-func (c *conversion) answers(t *testing.T, url string, passed func(response) bool) string {
+func writeTo(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answers sends the requests and returns what is seen of each answer.
+func (c *conversion) answers(t *testing.T, url string, seen func(response) string) []string {
 	t.Helper()
 	client := newClient(t)
-	var b strings.Builder
-	for _, request := range c.requests {
-		path, key, _ := strings.Cut(request, " ")
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, http.NoBody)
+	var all []string
+	for _, r := range c.requests {
+		req, err := http.NewRequestWithContext(t.Context(), r.method, url+r.path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key != "" {
-			req.Header.Set("X-Api-Key", key)
-		}
+		req.Header, req.Host = r.header, r.host
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if passed(response{status: resp.StatusCode, header: resp.Header}) {
-			b.WriteByte('1')
-		} else {
-			b.WriteByte('0')
+		if err != nil {
+			t.Fatal(err)
 		}
+		// nginx writes pages of its own for statuses without one.
+		text := string(body)
+		if strings.HasPrefix(text, "<html>") {
+			text = "nginx's page"
+		}
+		all = append(all, seen(response{status: resp.StatusCode, header: resp.Header, body: text}))
 	}
-	return b.String()
+	return all
 }
 
-// convert writes rules.yaml and weir.conf into a folder.
-func convert(t *testing.T, folder, conf string) {
+// convert writes the configuration, rules.yaml and weir.conf into a folder.
+func (c *conversion) convert(t *testing.T) string {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatalf("go build: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "nginx.conf"), []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
+	folder := t.TempDir()
+	for name, text := range c.files {
+		writeTo(t, filepath.Join(folder, name), text)
 	}
 	cmd := exec.Command(path, "convert", "nginx.conf", "--output", "rules.yaml", "--nginx", "weir.conf")
 	cmd.Dir = folder
@@ -226,34 +233,49 @@ func convert(t *testing.T, folder, conf string) {
 		t.Fatalf("weir convert: %v\n%s", err, out)
 	}
 	t.Logf("weir convert says:\n%s", out)
+	return folder
 }
 
-var inPlace = regexp.MustCompile(`(?m)^# In .*, for the limit_req at (.*):\n#\n((?:#   .*\n?)+)`)
+var (
+	inHTTP  = regexp.MustCompile(`^# .*\n((?:#.*\n)+?)#\n# Then`)
+	inPlace = regexp.MustCompile(`(?m)^# In .* \((\S+):(\d+)\), for the limit_req at (.*):\n#\n((?:#   .*\n?)+)`)
+)
 
-// replaced does with a configuration what weir.conf says.
-func replaced(t *testing.T, folder, conf, weirAddr string) string {
+// replaced does with the configuration what weir.conf says.
+func (c *conversion) replaced(t *testing.T, folder, weirAddr string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, "weir.conf"))
+	content, err := os.ReadFile(filepath.Join(folder, "weir.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(conf, "\n")
-	for _, m := range inPlace.FindAllStringSubmatch(string(text), -1) {
-		for i, place := range strings.Split(m[1], ", ") {
-			number, err := strconv.Atoi(strings.TrimPrefix(place, "nginx.conf:"))
-			if err != nil || !strings.HasPrefix(lines[number-1], "limit_req ") {
+	// On a busy machine an answer may take longer, and a request that passes without one
+	// would spoil the count.
+	text := strings.ReplaceAll(string(content), "_timeout 1s;", "_timeout 10s;")
+	lines := map[string][]string{}
+	for name, text := range c.files {
+		lines[name] = strings.Split(text, "\n")
+	}
+	for _, m := range inPlace.FindAllStringSubmatch(text, -1) {
+		block, err := strconv.Atoi(m[2])
+		if err != nil || !strings.HasSuffix(lines[m[1]][block-1], "{") && !strings.Contains(lines[m[1]][block-1], "{ #") {
+			t.Fatalf("%s:%s starts no block: %v", m[1], m[2], err)
+		}
+		lines[m[1]][block-1] += " # \n" + strings.ReplaceAll(m[4], "#   ", "")
+		for place := range strings.SplitSeq(m[3], ", ") {
+			file, number, _ := strings.Cut(place, ":")
+			n, err := strconv.Atoi(number)
+			if line := lines[file][n-1]; err != nil || line != "" && !strings.HasPrefix(strings.TrimSpace(line), "limit_req ") {
 				t.Fatalf("%s is no limit_req: %v", place, err)
 			}
-			lines[number-1] = ""
-			if i == 0 {
-				lines[number-1] = strings.ReplaceAll(m[2], "#   ", "")
-			}
+			lines[file][n-1] = ""
 		}
 	}
-	// On a busy machine a question may take longer, and one that is given up
-	// would spoil the count.
-	servers := strings.ReplaceAll(string(text), "_timeout 1s;", "_timeout 10s;")
-	conf = strings.Join(lines, "\n")
-	conf = strings.Replace(conf, "upstream app", "upstream weir { server "+weirAddr+"; keepalive 32; }\nupstream app", 1)
-	return strings.Replace(conf, "listen ADDRESS;", "listen ADDRESS;\n"+servers, 1)
+	files := map[string]string{"weir.conf": text}
+	http := strings.ReplaceAll(strings.ReplaceAll(inHTTP.FindStringSubmatch(text)[1], "#   ", ""), "\n#\n", "\n")
+	http = strings.Replace(strings.TrimPrefix(http, "#\n"), "127.0.0.1:8080", weirAddr, 1)
+	for name, all := range lines {
+		files[name] = regexp.MustCompile(`(?m)^(\s*)server \{`).ReplaceAllString(strings.Join(all, "\n"), "${1}server { include weir.conf;")
+	}
+	files["nginx.conf"] = strings.Replace(files["nginx.conf"], "http {", "http {\n"+http, 1)
+	return files
 }

@@ -23,7 +23,7 @@ type call struct {
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// auth answers the sub-request of a proxy: one descriptor, from the query.
+// auth answers the sub-request of a proxy: one or more descriptors, from the query.
 func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 	c := calls.Get().(*call)
 	q, v := &c.query, &c.verdict
@@ -50,7 +50,8 @@ func (a *api) auth(w http.ResponseWriter, r *http.Request) {
 // A query is the query of GET /v1/auth. It must not be copied: it points into itself.
 type query struct {
 	domain  string
-	entries []rules.Entry
+	entries []rules.Entry // of the last descriptor
+	before  [][]rules.Entry
 	cost    int64
 	id      string
 	deny    int // the status of a refusal
@@ -66,7 +67,7 @@ type query struct {
 }
 
 // parse reads the parameters in their order, which is the order of the descriptor's
-// entries. It refuses repetitions: a client that gets its own text into a proxy's query
+// entries. A bare "and" ends a descriptor. It refuses repetitions: a client that gets its own text into a proxy's query
 // must not override what the proxy put there. The error is a [*weir.InvalidError].
 func (q *query) parse(r *http.Request, s clientip.Strategy) error {
 	q.cost, q.deny, q.clientIP = 1, http.StatusTooManyRequests, s
@@ -82,7 +83,7 @@ func (q *query) parse(r *http.Request, s clientip.Strategy) error {
 	if q.domain == "" {
 		return problem.Invalid("domain", "missing", "the domain of the rules")
 	}
-	if len(q.entries) == 0 {
+	if len(q.entries) == 0 && len(q.before) == 0 {
 		return problem.Invalid("query", "without entries", "key=value, from=KEY=HEADER or entry=KEY=VALUE")
 	}
 	return nil
@@ -91,12 +92,24 @@ func (q *query) parse(r *http.Request, s clientip.Strategy) error {
 // toRequest returns the request of the query. It never reserves: a proxy cannot wait.
 func (q *query) toRequest() *rules.Request {
 	q.descriptor[0] = q.entries
-	q.request = rules.Request{Domain: q.domain, Descriptors: q.descriptor[:], Cost: q.cost, ID: q.id, Immediate: true}
+	descriptors := q.descriptor[:]
+	if len(q.before) > 0 {
+		if descriptors = q.before; len(q.entries) > 0 {
+			descriptors = append(descriptors, q.entries)
+		}
+	}
+	q.request = rules.Request{Domain: q.domain, Descriptors: descriptors, Cost: q.cost, ID: q.id, Immediate: true}
 	return &q.request
 }
 
 func (q *query) parameter(r *http.Request, part string) error {
 	rawName, raw, found := strings.Cut(part, "=")
+	if rawName == "and" && !found {
+		if len(q.entries) > 0 {
+			q.before, q.entries = append(q.before, q.entries), nil
+		}
+		return nil
+	}
 	if !found {
 		return problem.Invalid("query", strconv.Quote(part), "key=value")
 	}

@@ -139,6 +139,37 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
+// TestSeveralDescriptors wants a bare "and" to end a descriptor, and all of them to be
+// charged together, or none.
+func TestSeveralDescriptors(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string][][]rules.Entry{
+		"domain=d&a=1&and&a=2":       {{{Key: "a", Value: "1"}}, {{Key: "a", Value: "2"}}},
+		"and&domain=d&a=1&b=2&and&&": {{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}},
+		"domain=d&and=1":             {{{Key: "and", Value: "1"}}},
+	} {
+		q, err := parseQuery(subRequest(query))
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		if diff := cmp.Diff(want, q.toRequest().Descriptors); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	if _, err := parseQuery(subRequest("domain=d&and")); err == nil {
+		t.Error("a query without entries passes")
+	}
+	h := handler(t, Options{Taker: frozen()})
+	for range 5 {
+		wantStatus(t, auth(h, "domain=shop&user=alice"), http.StatusNoContent)
+	}
+	wantStatus(t, auth(h, "domain=shop&user=bob&and&user=alice"), http.StatusTooManyRequests)
+	for range 5 {
+		wantStatus(t, auth(h, "domain=shop&user=bob"), http.StatusNoContent)
+	}
+}
+
 // TestClientIPByStrategy: what a client adds to the headers changes nothing of
 // whose budget is charged.
 func TestClientIPByStrategy(t *testing.T) {
