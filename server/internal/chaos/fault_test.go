@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir/internal/outage"
+	watch "github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -110,8 +110,8 @@ func (f *fault) strikes(t *testing.T, times int) {
 // watch allows it to be silent is unreachable.
 func (w *world) intolerable(machine time.Duration) error {
 	for _, o := range w.history.ops {
-		var unreachable *outage.Error
-		silent := errors.As(o.err, &unreachable) && machine > outage.DefaultSilence/2
+		var unreachable *watch.Error
+		silent := errors.As(o.err, &unreachable) && machine > watch.DefaultSilence/2
 		if o.err != nil && !late(o.err) && !silent {
 			return o.err
 		}
