@@ -10,5 +10,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Execute(context.Background(), cli.Arguments(os.Args), os.Stdout, os.Stderr))
 }

@@ -93,6 +93,8 @@ type Loaded struct {
 	Path string
 	// Revision is a digest of the files when they were loaded; empty without files.
 	Revision string
+	// Version is the name that a management server gives the rules; empty for files.
+	Version string
 	// At is when the rules came into force.
 	At time.Time
 	// Err is the error of files that have changed since and are not in force; nil if

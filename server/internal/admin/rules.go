@@ -15,6 +15,8 @@ type rulesAnswer struct {
 	Path     string `json:"path"`
 	Revision string `json:"revision"`
 	LoadedAt string `json:"loaded_at"`
+	// Version is the name that a management server gives the rules.
+	Version string `json:"version,omitempty"`
 	// ReloadError is the error of files that are not in force.
 	ReloadError string       `json:"reload_error,omitempty"`
 	Domains     []string     `json:"domains"`
@@ -50,7 +52,7 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request) {
 	answer := rulesAnswer{Domains: set.Domains(), Rules: []ruleAnswer{}}
 	if a.Loaded != nil {
 		l := a.Loaded()
-		answer.Path, answer.Revision, answer.LoadedAt = l.Path, l.Revision, l.At.UTC().Format(time.RFC3339Nano)
+		answer.Path, answer.Revision, answer.Version, answer.LoadedAt = l.Path, l.Revision, l.Version, l.At.UTC().Format(time.RFC3339Nano)
 		if l.Err != nil {
 			answer.ReloadError = l.Err.Error()
 		}

@@ -51,7 +51,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	}
 	pages, err := dashboard.New(dashboard.Options{
 		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key,
-		Checks: a.health.checks, Store: a.engine.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
+		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -70,6 +70,13 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	s.BaseContext = func(net.Listener) context.Context { return base }
 	s.RegisterOnShutdown(cut)
 	return s.listener(o, "admin", o.Admin.Address, o.Admin.TLS, o.Limits.AdminMaxConnections, t)
+}
+
+// describe returns the store, its layers and the source of the rules for the dashboard.
+func (a *App) describe(ctx context.Context) dashboard.Store {
+	d := a.engine.describe(ctx)
+	d.Facts = append(d.Facts, a.rules.facts()...)
+	return d
 }
 
 // describe returns the store and its layers for the dashboard.

@@ -30,7 +30,7 @@ type App struct {
 	budget    *admission.Budget
 
 	fronts  []*listener // of clients; they drain together
-	admin   []*listener // of administrators, who may watch the others drain; at most one
+	admin   []*listener // of administrators and scrapers, who may watch the others drain
 	closers closers
 	failed  chan error // why serving ended, if nobody stopped it
 	serving sync.WaitGroup
@@ -110,10 +110,14 @@ func (a *App) listeners() error {
 	if err != nil {
 		return err
 	}
+	scrape, err := a.newScrape()
+	if err != nil {
+		return err
+	}
 	a.telemetry.watch(a)
 	off := func(l *listener) bool { return l == nil }
 	a.fronts = slices.DeleteFunc([]*listener{http, rpc, redis}, off)
-	a.admin = slices.DeleteFunc([]*listener{admin}, off)
+	a.admin = slices.DeleteFunc([]*listener{scrape, admin}, off)
 	a.closers.add("admin", func(ctx context.Context) error { return drainAll(ctx, a.admin) })
 	a.closers.add("listeners", func(ctx context.Context) error { return drainAll(ctx, a.fronts) })
 	return nil

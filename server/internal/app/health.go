@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -51,7 +52,15 @@ func newHealth(o *Options, e *engine, r *ruleFiles) *health {
 	h.findings = findings{ask: e.store.Check, logger: o.Logger}
 	h.watching, h.unwatch = context.WithCancel(context.Background())
 	h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
+	r.arrived = h.serve
 	return h
+}
+
+// serve makes gRPC's health checks pass once the store has answered and there are rules.
+func (h *health) serve() {
+	if h.reached.Load() && h.rules.missing() == nil {
+		h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_SERVING)
+	}
 }
 
 // checks returns the parts of /readyz. An outage of a store that has answered once does
@@ -70,6 +79,7 @@ func (h *health) checks(ctx context.Context) []httpapi.Check {
 			checks = append(checks, c)
 		}
 	}
+	checks = append(checks, h.rules.xdsChecks()...)
 	if h.rules.watched() {
 		// The last good rules go on serving.
 		checks = append(checks, httpapi.Check{Name: "rules", Err: h.rules.err(), Brief: "the last good rules are in force", Bearable: true})
@@ -101,7 +111,7 @@ func (h *health) reach(ctx context.Context) error {
 		return err
 	}
 	if !h.reached.Swap(true) {
-		h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_SERVING)
+		h.serve()
 		h.logger.Info("the store answers", "store", h.engine.store.Describe())
 	}
 	return nil
@@ -125,7 +135,7 @@ func (h *health) healthy(ctx context.Context) error {
 	if err := h.drainingError(); err != nil {
 		return err
 	}
-	return h.reach(ctx)
+	return cmp.Or(h.reach(ctx), h.rules.missing())
 }
 
 // drain makes the server not ready.

@@ -82,7 +82,7 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authen
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
 	mux.Handle("/json", service.JSON())
-	mux.Handle("GET /rlconfig", requireRead(service.Config()))
+	mux.Handle("GET /rlconfig", requireRead(a.rules.withSource(service.Config())))
 	mux.Handle("GET /metrics", requireRead(t.metrics.Handler()))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
 		if a.health.healthy(r.Context()) != nil {

@@ -12,7 +12,7 @@ import (
 
 // A listener serves one protocol at one address.
 type listener struct {
-	name    string // "http", "grpc", "resp" or "admin"
+	name    string // "http", "grpc", "resp", "metrics" or "admin"
 	address string // host:port or unix:/path
 	// wrap returns what the server accepts connections from.
 	wrap func(net.Listener) net.Listener

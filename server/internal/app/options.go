@@ -48,6 +48,7 @@ type Options struct {
 	ConfigMerge bool
 	MaxKeys     int
 	Unmatched   string
+	XDS         XDSOptions
 
 	// The store.
 	Store           string
@@ -74,6 +75,7 @@ type Options struct {
 	RESPTLS             TLS
 	RESPPasswordFile    string
 	RESPMaxConnections  int
+	Metrics             MetricsOptions
 	Admin               AdminOptions // the zero value has no admin listener
 	Limits              Limits
 	Callers             string
@@ -144,7 +146,7 @@ type TelemetryOptions struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http", "grpc", "resp" or "admin"
+	Protocol string // "http", "grpc", "resp", "metrics" or "admin"
 	Address  string // host:port, with the real port, or unix:/path
 }
 

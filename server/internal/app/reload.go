@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/xds"
 )
 
 const (
@@ -44,6 +46,11 @@ type ruleFiles struct {
 	// reloaded is called with the result of a reading that ask asked for.
 	reloaded func(error)
 
+	xds      *xds.Client // nil unless the rules come from a management server
+	optional bool        // health checks pass without rules
+	received atomic.Bool // the management server has sent rules
+	arrived  func()      // called once they are in force
+
 	seen     [sha256.Size]byte // fingerprint of the files last read
 	wake     chan struct{}
 	running  sync.WaitGroup
@@ -62,7 +69,10 @@ type revision struct {
 
 // loadRules reads the rules that the options name. The error lists every mistake in them.
 func loadRules(o *Options) (*ruleFiles, error) {
-	r := &ruleFiles{logger: o.Logger, follow: func(*rules.Set) {}, reloaded: o.Reloaded, wake: make(chan struct{}, 1), cancel: func() {}}
+	r := &ruleFiles{logger: o.Logger, follow: func(*rules.Set) {}, reloaded: o.Reloaded, arrived: func() {}, wake: make(chan struct{}, 1), cancel: func() {}}
+	if o.XDS.Server != "" {
+		return r, r.subscribe(o)
+	}
 	if o.Config == "" {
 		r.use(rules.Demo())
 		return r, nil
@@ -109,20 +119,38 @@ func (r *ruleFiles) loaded() admin.Loaded {
 	if r.watched() {
 		l.Path = r.source.Paths[0]
 	}
+	if r.xds == nil {
+		return l
+	}
+	s := r.xds.Status()
+	if l.Path = "xds:" + s.Server; s.Loaded {
+		l.Revision, l.Version, l.At = s.Revision, s.Version, s.At
+	}
+	if s.Rejected != nil && s.Rejected.Current {
+		l.Err = fmt.Errorf("version %s: %w", s.Rejected.Version, s.Rejected.Err)
+	}
 	return l
 }
 
 // state describes them to the metrics.
 func (r *ruleFiles) state() metrics.Config {
-	set, now := r.Load(), r.revision.Load()
-	return metrics.Config{
-		Revision: now.digest, Loaded: now.at, Stale: r.err() != nil, Successes: r.loads.Load(), Failures: r.failures.Load(),
+	set, l := r.Load(), r.loaded()
+	c := metrics.Config{
+		Revision: l.Revision, Loaded: l.At, Stale: l.Err != nil, Successes: r.loads.Load(), Failures: r.failures.Load(),
 		Domains: len(set.Domains()), Rules: len(set.Rules()),
 	}
+	if r.xds != nil {
+		s := r.xds.Status()
+		c.Successes, c.Failures = s.Accepted, s.Nacks
+	}
+	return c
 }
 
 // ask makes run read the files soon.
 func (r *ruleFiles) ask() {
+	if r.xds != nil {
+		r.xds.Reload()
+	}
 	if !r.watched() {
 		r.reloaded(nil)
 		return
@@ -135,12 +163,15 @@ func (r *ruleFiles) ask() {
 
 // start watches the files until stop.
 func (r *ruleFiles) start() {
-	if !r.watched() {
+	run := r.run
+	if r.xds != nil {
+		run = r.xds.Run
+	} else if !r.watched() {
 		return
 	}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
-	r.running.Go(func() { r.run(ctx) })
+	r.running.Go(func() { run(ctx) })
 }
 
 func (r *ruleFiles) stop(context.Context) error {

@@ -242,5 +242,8 @@ func (t *telemetry) watch(a *App) {
 			return metrics.Redis{PoolStats: *e.store.Client.PoolStats(), Foreign: store.Foreign()}
 		}
 	}
+	if a.rules.xds != nil {
+		s.XDS = a.rules.xdsState
+	}
 	t.metrics.Watch(s)
 }

@@ -50,7 +50,7 @@ func applyEnvoyproxy(flags *pflag.FlagSet, get func(string) string) (*borrowed, 
 			b.ignored = append(b.ignored, f)
 		}
 	}
-	b.alone = get("RUNTIME_ROOT") != "" && get("REDIS_URL") == "" && !flags.Changed("store")
+	b.alone = (get(dropIn) != "" || e.fromXDS()) && get("REDIS_URL") == "" && !flags.Changed("store")
 	return b, nil
 }
 
@@ -147,7 +147,14 @@ func (e *environment) truth(name string) bool {
 // composed are the flags that it takes more than a value to set; empty leaves
 // them as they are.
 var composed = map[string]func(*environment) string{
-	"config":        (*environment).folder,
+	"config":  (*environment).folder,
+	"metrics": (*environment).metricsAddress,
+
+	"rules-xds":          (*environment).managementServer,
+	"rules-xds-metadata": (*environment).nodeMetadata,
+	"rules-xds-backoff":  (*environment).xdsBackoff,
+	"rules-xds-optional": (*environment).startWithoutRules,
+
 	"config-files":  (*environment).files,
 	"store":         (*environment).store,
 	"http":          func(e *environment) string { return e.address("HOST", "PORT", "8080") },
@@ -168,13 +175,14 @@ func (e *environment) admin() string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// dropIn is the variable that marks an environment as one of envoyproxy/ratelimit.
+// dropIn is the variable that marks an environment as one of envoyproxy/ratelimit, as
+// CONFIG_TYPE does for rules from a management server.
 // Others, such as REDIS_URL, are common, and open no listener to other machines.
 const dropIn = "RUNTIME_ROOT"
 
 func (e *environment) folder() string {
 	root, sub, app := e.get("RUNTIME_ROOT"), e.get("RUNTIME_SUBDIRECTORY"), e.get("RUNTIME_APPDIRECTORY")
-	if root+sub+app == "" {
+	if root+sub+app == "" || e.fromXDS() {
 		return ""
 	}
 	// Not cleaned: what follows a symbolic link is not what follows its name.
@@ -202,7 +210,7 @@ func (e *environment) files() string {
 // hostName says otherwise.
 func (e *environment) address(hostName, portName, standard string) string {
 	host, port := e.get(hostName), e.get(portName)
-	replaces := e.get(dropIn) != ""
+	replaces := e.get(dropIn) != "" || e.fromXDS()
 	if host+port == "" && !replaces {
 		return ""
 	}

@@ -40,16 +40,27 @@ var envoyproxy = []family{
 	{names: "RUNTIME_IGNOREDOTFILES", fate: sets, flags: "config-files config", why: "`all` if true, else `hidden`, for a folder that `RUNTIME_…` names"},
 	{names: "MERGE_DOMAIN_CONFIG", fate: sets, flags: "config-merge"},
 	{names: "RUNTIME_WATCH_ROOT", fate: same, why: "links on the way to the folder, the folder and all below it are watched"},
-	{names: "CONFIG_TYPE", fate: stops, flags: "config", harmless: []string{"file"}, why: "rules come from files, not over xDS"},
+	{names: "CONFIG_TYPE CONFIG_GRPC_XDS_SERVER_URL", fate: sets, flags: "rules-xds config", why: "for the type `GRPC_XDS_SOTW`, which loads no files from `RUNTIME_ROOT`"},
+	{names: "CONFIG_GRPC_XDS_NODE_ID", fate: sets, flags: "rules-xds-node config", unless: filesOnly},
+	{names: "CONFIG_GRPC_XDS_NODE_METADATA", fate: sets, flags: "rules-xds-metadata config", unless: filesOnly, why: "pairs of key=value"},
+	{names: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", fate: sets, flags: "rules-xds-header config", unless: filesOnly},
+	{names: "CONFIG_GRPC_XDS_SERVER_USE_TLS", fate: sets, flags: "rules-xds-tls config", unless: filesOnly},
+	{names: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", fate: sets, flags: "rules-xds-tls-cert config", unless: filesOnly, with: "CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+	{names: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", fate: sets, flags: "rules-xds-tls-key config", unless: filesOnly, with: "CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+	{names: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", fate: sets, flags: "rules-xds-tls-ca config", unless: filesOnly, with: "CONFIG_GRPC_XDS_SERVER_USE_TLS"},
+	{names: "CONFIG_GRPC_XDS_SERVER_TLS_SAN", fate: sets, flags: "rules-xds-tls-server-name config", unless: filesOnly, with: "CONFIG_GRPC_XDS_SERVER_USE_TLS"},
 	{
-		names: "CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL " +
-			"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY " +
-			"CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_MAX_INTERVAL " +
-			"XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
-		fate: warns, why: "there is no xDS",
+		names: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", fate: sets, flags: "rules-xds-backoff config",
+		unless: filesOnly, why: "the shorter of the two",
 	},
-	{names: "FORCE_START_WITHOUT_INITIAL_CONFIG", fate: warns, harmless: falsehood, why: "without good rules there is no start"},
-	{names: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", fate: same, why: "rules are loaded before anything is answered"},
+	{names: "XDS_CLIENT_BACKOFF_MAX_INTERVAL", fate: sets, flags: "rules-xds-backoff-max config", unless: filesOnly},
+	{names: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", fate: warns, unless: filesOnly, harmless: []string{"0.5"}, why: "waits double and vary by half of themselves; envoyproxy/ratelimit takes the factor for the growth and waits about as long each time"},
+	{names: "XDS_CLIENT_BACKOFF_JITTER", fate: warns, unless: filesOnly, harmless: []string{"true"}, why: "waits always vary"},
+	{names: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", fate: sets, flags: "rules-xds-max-bytes config", unless: filesOnly},
+	{
+		names: "FORCE_START_WITHOUT_INITIAL_CONFIG HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", fate: sets, flags: "rules-xds-optional config",
+		unless: filesOnly, why: "if the first is true and the second is not; rules files are loaded before anything is answered",
+	},
 
 	{names: "HOST PORT", fate: sets, flags: "http"},
 	{names: "GRPC_HOST GRPC_PORT GRPC_UDS", fate: sets, flags: "grpc"},
@@ -61,6 +72,8 @@ var envoyproxy = []family{
 	{names: "GRPC_SERVER_TLS_KEY", fate: sets, flags: "grpc-tls-key grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
 	{names: "GRPC_CLIENT_TLS_CACERT", fate: sets, flags: "grpc-tls-client-ca grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
 	{names: "GRPC_CLIENT_TLS_SAN", fate: sets, flags: "grpc-tls-client-san grpc-tls-cert", with: "GRPC_SERVER_USE_TLS"},
+
+	{names: "GRPC_SERVER_TLS_CA_CERT", fate: warns, with: "GRPC_SERVER_USE_TLS", why: "Envoy Gateway sets it and envoyproxy/ratelimit does not read it; `GRPC_CLIENT_TLS_CACERT` asks clients for certificates"},
 
 	{names: "LOG_LEVEL", fate: sets, flags: "log-level", why: "the nearest of debug, info, warn and error"},
 	{names: "LOG_FORMAT", fate: sets, flags: "log-format", why: "json, or else text; the keys are Weir's"},
@@ -116,7 +129,9 @@ var envoyproxy = []family{
 	{names: "USE_DOG_STATSD", fate: warns, harmless: falsehood, why: "there is no statsd"},
 	{names: "STATSD_HOST STATSD_PORT USE_DOG_STATSD_MOGRIFIERS EXTRA_TAGS STATS_FLUSH_INTERVAL", fate: warns, why: "there is no statsd"},
 	{names: "USE_PROMETHEUS", fate: sets, flags: "envoyproxy-metrics", why: "at `/metrics`, beside Weir's own"},
-	{names: "PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", fate: warns, why: "`/metrics` of `--http` and `--admin`, in seconds, under the names of the default mapping"},
+	{names: "PROMETHEUS_ADDR", fate: sets, flags: "metrics", with: "USE_PROMETHEUS", why: "one more listener; without it, at `/metrics` of `--http` and `--admin` alone"},
+	{names: "PROMETHEUS_PATH", fate: sets, flags: "metrics-path", with: "USE_PROMETHEUS", why: "of that listener"},
+	{names: "PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", fate: warns, harmless: falsehood, why: "times are in seconds, under the names of the default mapping"},
 	{names: "DISABLE_STATS", fate: same, why: "there is no statsd"},
 	{names: "TRACING_ENABLED", fate: warns, harmless: falsehood, why: "the variables of OpenTelemetry, `OTEL_…`, ask for traces"},
 	{

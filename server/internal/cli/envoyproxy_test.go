@@ -15,12 +15,12 @@ import (
 )
 
 // theirs are the variables that envoyproxy/ratelimit reads, as src/settings/settings.go
-// of its commit f2fb157 names them.
+// of its commit f2fb157 names them, and one that Envoy Gateway sets besides.
 const theirs = `BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_CLIENT_TLS_CERT
 CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL
 CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_TYPE
 DEBUG_HOST DEBUG_PORT DISABLE_STATS EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS FORCE_START_WITHOUT_INITIAL_CONFIG GRPC_CLIENT_TLS_CACERT
-GRPC_CLIENT_TLS_SAN GRPC_HOST GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE GRPC_PORT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY
+GRPC_CLIENT_TLS_SAN GRPC_HOST GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE GRPC_PORT GRPC_SERVER_TLS_CA_CERT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY
 GRPC_SERVER_USE_TLS GRPC_UDS HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED HOST LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER
 LIMIT_RESPONSE_HEADERS_ENABLED LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT LOG_LEVEL MEMCACHE_HOST_PORT MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV
 MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY
@@ -136,6 +136,34 @@ func TestVariablesSetFlags(t *testing.T) {
 			[]string{"--config", "rules.yaml"},
 			values{"config": "rules.yaml", "config-files": "yaml", "http": "0.0.0.0:8080"},
 		},
+		"Envoy Gateway": {
+			values{
+				"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_IGNOREDOTFILES": "true", "RUNTIME_WATCH_ROOT": "false",
+				"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL": "envoy-gateway:18001", "CONFIG_GRPC_XDS_NODE_ID": "envoy-ratelimit",
+				"CONFIG_GRPC_XDS_SERVER_USE_TLS": "true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "c", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "k",
+				"CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "ca", "FORCE_START_WITHOUT_INITIAL_CONFIG": "true", "USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": ":19001",
+			},
+			nil,
+			values{
+				"config": "", "config-files": "yaml", "http": "0.0.0.0:8080", "grpc": "0.0.0.0:8081", "rules-xds": "envoy-gateway:18001", "rules-xds-node": "envoy-ratelimit",
+				"rules-xds-tls": "true", "rules-xds-tls-cert": "c", "rules-xds-tls-key": "k", "rules-xds-tls-ca": "ca", "rules-xds-optional": "true",
+				"rules-xds-backoff": "1s", "envoyproxy-metrics": "true", "metrics": ":19001", "metrics-path": "/metrics",
+			},
+		},
+		"a management server": {
+			values{
+				"CONFIG_TYPE": "grpc_xds_sotw", "CONFIG_GRPC_XDS_NODE_METADATA": "a=b,c:d,e=f", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "k:v,l:w",
+				"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "3s", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL": "10s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL": "30s",
+				"CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "c", "FORCE_START_WITHOUT_INITIAL_CONFIG": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+				"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": "1000", "PROMETHEUS_ADDR": ":1",
+			},
+			nil,
+			values{
+				"rules-xds": "localhost:18000", "rules-xds-metadata": "[a=b,e=f]", "rules-xds-header": "[k:v,l:w]", "rules-xds-backoff": "3s", "rules-xds-backoff-max": "30s",
+				"rules-xds-tls-cert": "", "rules-xds-optional": "false", "rules-xds-max-bytes": "1000", "http": "0.0.0.0:8080", "metrics": "off",
+			},
+		},
+		"the management server's variables with files": {values{"CONFIG_GRPC_XDS_NODE_ID": "n", "CONFIG_GRPC_XDS_SERVER_URL": "h:1"}, nil, values{"rules-xds": "", "rules-xds-node": "default"}},
 		"addresses": {
 			values{"HOST": "::1", "PORT": "1", "GRPC_HOST": "10.0.0.1"},
 			nil,
@@ -210,7 +238,8 @@ func TestVariablesStop(t *testing.T) {
 		variables map[string]string
 		want      string
 	}{
-		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, "CONFIG_TYPE is set as for envoyproxy/ratelimit and cannot be followed: rules come from files"},
+		{map[string]string{"CONFIG_TYPE": "ETCD"}, `CONFIG_TYPE is "ETCD": want FILE or GRPC_XDS_SOTW`},
+		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL": "soon"}, `XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is "soon"`},
 		{map[string]string{"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE is set"},
 		{map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT is set"},
 		{map[string]string{"REDIS_URL": "h:1", "REDIS_PERSECOND": "true", "REDIS_PERSECOND_URL": "h:2"}, "REDIS_PERSECOND is set"},

@@ -68,7 +68,9 @@ envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only
 	for i := range settings {
 		bind(cmd, &settings[i])
 	}
-	mustComplete(cmd.RegisterFlagCompletionFunc("config", completeFiles("yaml", "yml")))
+	for _, flag := range []string{"config", "rules-overlay"} {
+		mustComplete(cmd.RegisterFlagCompletionFunc(flag, completeFiles("yaml", "yml")))
+	}
 	return cmd
 }
 
@@ -157,7 +159,7 @@ func (f *serveFlags) print(w io.Writer, addrs []app.Addr) {
 	for _, addr := range addrs {
 		fmt.Fprintln(w, addr)
 	}
-	if f.Config == "" && f.HTTPTLS == (app.TLS{}) {
+	if f.Config == "" && f.XDS.Server == "" && f.HTTPTLS == (app.TLS{}) {
 		printDemo(w, addrs)
 		printDashboard(w, addrs, f.Admin.TLS != (app.TLS{}))
 	}

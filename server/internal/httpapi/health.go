@@ -22,6 +22,8 @@ type Check struct {
 	// Bearable errors leave the server ready, but degraded: policies answer, or the
 	// last good rules.
 	Bearable bool
+	// Info describes the part while it is healthy, for callers with a token.
+	Info string
 }
 
 // healthz answers as long as the process is alive, whatever else is wrong.
@@ -90,6 +92,8 @@ func writeReadiness(w http.ResponseWriter, r *http.Request, o *Options, details 
 	for _, c := range checks {
 		outcome := checkOutcome{Name: c.Name, OK: c.Err == nil}
 		switch {
+		case c.Err == nil && details:
+			outcome.Detail = c.Info
 		case c.Err != nil && details:
 			outcome.Detail = strings.ReplaceAll(c.Err.Error(), "\n", "; ")
 		case c.Err != nil:

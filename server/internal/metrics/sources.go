@@ -18,6 +18,7 @@ import (
 // Sources are what can be asked how it does. Those that are nil are not there.
 type Sources struct {
 	Config    func() Config
+	XDS       func() XDS
 	Memory    func() memstore.Stats
 	Redis     func() Redis
 	Coalesce  func() coalesce.Stats
@@ -102,6 +103,7 @@ func (g *group[S]) Collect(to chan<- prometheus.Metric) {
 // gathers.
 func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Config, configFigures)
+	watch(m, s.XDS, xdsFigures)
 	watch(m, s.Memory, memoryFigures)
 	watch(m, s.Redis, redisFigures)
 	watch(m, s.Coalesce, coalesceFigures)
@@ -134,6 +136,33 @@ func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
 	if read != nil {
 		m.registry.MustRegister(&group[S]{read, figures})
 	}
+}
+
+// XDS is the state of the subscription to a management server.
+type XDS struct {
+	Connected, Rejected bool // Rejected: the last snapshot is not in force
+	Accepted, Nacks     int64
+	At                  time.Time // when the last snapshot was accepted
+}
+
+var xdsFigures = []figure[XDS]{
+	gauge("weir_xds_connected", "1 while a stream to the management server is open.", func(x *XDS) float64 { return number(x.Connected) }),
+	gauge("weir_xds_rejected", "1 while the last snapshot is rejected and the one before is in force.", func(x *XDS) float64 { return number(x.Rejected) }),
+	gauge("weir_xds_last_accepted_timestamp_seconds", "When the last snapshot was accepted; 0 before the first.", func(x *XDS) float64 {
+		if x.At.IsZero() {
+			return 0
+		}
+		return float64(x.At.UnixMilli()) / 1000
+	}),
+	counter("weir_xds_accepted_total", "Snapshots that were accepted.", func(x *XDS) float64 { return float64(x.Accepted) }),
+	counter("weir_xds_rejections_total", "Rejections that were sent to the management server.", func(x *XDS) float64 { return float64(x.Nacks) }),
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 var configFigures = []figure[Config]{

@@ -177,6 +177,9 @@ func (c *Client) update(change func(*Status)) {
 	change(&c.status)
 }
 
+// Overlay reports whether an overlay changes the rules.
+func (c *Client) Overlay() bool { return c.o.Overlay != "" }
+
 // Reload makes Run read the overlay's file now.
 func (c *Client) Reload() {
 	select {

@@ -1,0 +1,187 @@
+package app_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+
+	"github.com/weirlimit/weir/server/internal/app"
+)
+
+// gateway is a management server of rules.
+type gateway struct {
+	*testing.T
+	address string
+	cache   cachev3.SnapshotCache
+	server  *grpc.Server
+	version int
+}
+
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{T: t, address: listener.Addr().String(), cache: cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil), server: grpc.NewServer()}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g.server, serverv3.NewServer(t.Context(), g.cache, nil))
+	go func() { _ = g.server.Serve(listener) }()
+	t.Cleanup(g.server.Stop)
+	return g
+}
+
+// publish sends a rule of so many a day for users of the domain shop; none for 0.
+func (g *gateway) publish(n int, unit ratelimitv3.RateLimitUnit) {
+	g.Helper()
+	g.version++
+	resources := map[resourcev3.Type][]types.Resource{resourcev3.RateLimitConfigType: nil}
+	if n > 0 {
+		resources[resourcev3.RateLimitConfigType] = []types.Resource{&ratelimitv3.RateLimitConfig{Name: "shop", Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{
+			{Key: "user", RateLimit: &ratelimitv3.RateLimitPolicy{Unit: unit, RequestsPerUnit: uint32(n)}},
+		}}}
+	}
+	snapshot, err := cachev3.NewSnapshot(fmt.Sprint(g.version), resources)
+	if err == nil {
+		err = g.cache.SetSnapshot(g.Context(), "n", snapshot)
+	}
+	if err != nil {
+		g.Fatal(err)
+	}
+}
+
+func (g *gateway) options(optional bool) app.XDSOptions {
+	return app.XDSOptions{Optional: optional, Server: g.address, Node: "n", Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+}
+
+// fetch returns the status and the body of a path of the HTTP listener.
+func (r *reloading) fetch(path string) (string, http.Header) {
+	r.Helper()
+	response, err := http.Get(r.base + path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", response.StatusCode, body), response.Header
+}
+
+// decide asks as Envoy would.
+func (r *reloading) decide() string {
+	r.Helper()
+	response, err := http.Post(r.base+"/json", "application/json", strings.NewReader(`{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"u"}]}]}`))
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", response.StatusCode, strings.ReplaceAll(string(body), " ", ""))
+}
+
+// TestRulesOverXDS follows a server from before its first rules to after the loss of its
+// management server.
+func TestRulesOverXDS(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	r := serveOptions(t, app.Options{XDS: g.options(true), Metrics: app.MetricsOptions{Address: "127.0.0.1:0", Path: "/stats/prometheus"}, Telemetry: app.TelemetryOptions{EnvoyproxyMetrics: true}})
+	expect := func(what, got, want string) {
+		t.Helper()
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	health, _ := r.fetch("/healthcheck")
+	expect("health before the first rules", health, "200 OK")
+	r.until("connected", func() bool { return strings.Contains(r.ready(), "has not sent any") })
+	expect("readiness before the first rules", r.ready(), "503")
+	expect("a request before the first rules", r.decide(), "503")
+
+	g.publish(5, ratelimitv3.RateLimitUnit_DAY)
+	r.untilLimit(5)
+	expect("a request", r.decide(), `"requestsPerUnit":5`)
+	expect("readiness", r.ready(), `{"name":"rules","ok":true,"detail":"version 1 of `+g.address+", 0s old")
+	text, header := r.fetch("/rlconfig")
+	expect("rlconfig", text, "shop.user: unit=DAY requests_per_unit=5")
+	if header.Get("Weir-Rules-Version") != "1" || header.Get("Weir-Rules-Source") != "xds:"+g.address || header.Get("Weir-Rules-Age") == "" || header.Get("Weir-Rules-Rejected") != "" {
+		t.Errorf("headers %v", header)
+	}
+	loaded := ""
+	for _, a := range r.app.Addrs() {
+		if a.Protocol == "metrics" {
+			elsewhere := &reloading{T: t, base: "http://" + a.Address}
+			loaded, _ = elsewhere.fetch("/stats/prometheus")
+			other, _ := elsewhere.fetch("/healthz")
+			expect("another path of the metrics' listener", other, "404")
+		}
+	}
+	for _, line := range []string{
+		"weir_xds_connected 1", "weir_xds_rejected 0", "weir_xds_accepted_total 1", "weir_config_rules 1",
+		`ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",key2=""}`,
+	} {
+		expect("metrics", loaded, "\n"+line)
+	}
+
+	g.publish(6, 99)
+	r.until("rejected", func() bool {
+		return strings.Contains(r.ready(), `xds:shop descriptors[0].rate_limit.unit: unit is \"99\"`)
+	})
+	expect("readiness with wrong rules", r.ready(), "200")
+	expect("limit with wrong rules", r.limit(), "5")
+	_, header = r.fetch("/rlconfig")
+	expect("rejected version", header.Get("Weir-Rules-Rejected"), "2")
+
+	g.publish(0, 0)
+	r.until("no rules", func() bool {
+		return strings.HasPrefix(r.decide(), `200 {"overallCode":"OK","statuses":[{"code":"OK"}]}`)
+	})
+	expect("readiness after a rejection", r.ready(), "version 2 was rejected")
+	g.publish(7, ratelimitv3.RateLimitUnit_DAY)
+	r.untilLimit(7)
+
+	g.server.Stop()
+	r.until("lost", func() bool { return strings.Contains(r.ready(), "no stream to "+g.address) })
+	expect("readiness without the management server", r.ready(), "200")
+	expect("limit without the management server", r.limit(), "7")
+	health, _ = r.fetch("/healthcheck")
+	expect("health without the management server", health, "200")
+}
+
+// TestWaitsForRules: unless rules are optional, health checks fail before the first ones.
+func TestWaitsForRules(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	r := serveOptions(t, app.Options{XDS: g.options(false)})
+	if health, _ := r.fetch("/healthcheck"); !strings.HasPrefix(health, "500") {
+		t.Errorf("health %s", health)
+	}
+	g.publish(0, 0)
+	r.until("healthy", func() bool { health, _ := r.fetch("/healthcheck"); return health == "200 OK" })
+}
+
+func TestOneSourceOfRules(t *testing.T) {
+	t.Parallel()
+	_, err := app.New(app.Options{Config: "rules.yaml", XDS: app.XDSOptions{Server: "h:1"}})
+	if err == nil {
+		t.Error("rules came from two sources")
+	}
+	if _, err := app.New(app.Options{Metrics: app.MetricsOptions{Address: "127.0.0.1:0", Path: "metrics"}}); err == nil || !strings.Contains(err.Error(), `metrics path is "metrics"`) {
+		t.Errorf("got %v", err)
+	}
+}
