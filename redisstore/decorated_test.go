@@ -11,13 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
@@ -38,16 +33,15 @@ func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.
 // underAll is a store below all that the server puts above it.
 func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	s := stack.New(store, stack.Options{
-		Override: override.Options{Now: clock.Now},
-		Distinct: keylimit.Options{Now: clock.Now, Budget: func(*weir.Limit) keylimit.Budget {
-			return keylimit.Budget{MaxKeys: keylimit.MaxKeys, Overflow: "overflow"}
-		}},
-		Lease:     lease.Options{Now: clock.Now, Leased: func(*weir.Limit) bool { return false }},
-		DenyCache: denycache.Options{Now: clock.Now},
-		Coalesce:  coalesce.Options{Silence: unhurried},
-		Fallback:  &fallback.Options{Now: clock.Now, Patience: unhurried},
-		Store:     observe.Options{Observer: nobody{}},
+	s := stack.New(observe.Wrap(store, observe.Options{Observer: nobody{}}), stack.Options{
+		Now: clock.Now,
+		KeyLimit: func(*weir.Limit) stack.KeyLimit {
+			return stack.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
+		},
+		Leased:   func(*weir.Limit) bool { return false },
+		Silence:  unhurried,
+		Timeout:  unhurried,
+		OnOutage: func(*weir.Charge) stack.Policy { return stack.Local },
 	})
 	s.Start()
 	t.Cleanup(func() { stopped(t, s.Stop) })

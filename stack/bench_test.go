@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/stack"
 )
@@ -21,8 +19,8 @@ func BenchmarkAllow(b *testing.B) {
 		o     stack.Options
 		from  weir.Source
 	}{
-		"refused": {weir.PerDay(1), stack.Options{DenyCache: denycache.Options{MaxAge: time.Hour}}, weir.SourceDenyCache},
-		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Lease: lease.Options{Leased: all}}, weir.SourceLease},
+		"refused": {weir.PerDay(1), stack.Options{DenyCacheMaxAge: time.Hour}, weir.SourceDenyCache},
+		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, weir.SourceLease},
 	} {
 		b.Run(name, func(b *testing.B) {
 			limiter, err := weir.NewLimiter(stack.New(laned{memstore.New(memstore.Options{})}, work.o), work.limit)

@@ -10,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
@@ -38,33 +36,33 @@ func ExampleNew() {
 	fmt.Println(d.Allowed(), d.RetryAfter)
 }
 
-func ExampleNew_fallback() {
+func ExampleNew_outages() {
 	ctx := context.Background()
 	store := memstore.New(memstore.Options{}) // or one in Redis
 
-	limits := stack.New(store, stack.Options{Fallback: &fallback.Options{
+	limits := stack.New(store, stack.Options{
 		Instances: func() int { return 3 },
-		Policy: func(c *weir.Charge) fallback.Policy {
+		OnOutage: func(c *weir.Charge) stack.Policy {
 			if c.Limit.Name == "logins" {
-				return fallback.Deny
+				return stack.Deny
 			}
-			return fallback.Local
+			return stack.Local
 		},
-	}})
-	fmt.Println(limits.Fallback().Stats().Local, "decided without the store")
-	fmt.Println("all settled:", limits.Stop(ctx) == nil)
+	})
+	fmt.Println(limits.Stats().Local, "decided without the store")
+	fmt.Println("all recorded:", limits.Stop(ctx) == nil)
 	// Output:
 	// 0 decided without the store
-	// all settled: true
+	// all recorded: true
 }
 
 func ExampleNew_leases() {
 	ctx := context.Background()
 	store := memstore.New(memstore.Options{}) // or one in Redis
 
-	limits := stack.New(store, stack.Options{Lease: lease.Options{
+	limits := stack.New(store, stack.Options{
 		Leased: func(l *weir.Limit) bool { return l.Name == "events" },
-	}})
+	})
 	limits.Start()
 	limiter, err := weir.NewLimiter(limits, weir.Limit{Name: "events", Count: 1_000_000, Period: time.Hour})
 	if err != nil {
@@ -76,9 +74,56 @@ func ExampleNew_leases() {
 			fmt.Println(err)
 		}
 	}
-	fmt.Println("without asking the store:", limits.Lease().Stats().Spent > 900)
-	fmt.Println("given back:", limits.Stop(ctx) == nil)
+	fmt.Println("without asking the store:", limits.Stats().LeaseSpent > 900)
+	fmt.Println("returned:", limits.Stop(ctx) == nil)
 	// Output:
 	// without asking the store: true
-	// given back: true
+	// returned: true
+}
+
+func ExampleStack_SetOverride() {
+	ctx := context.Background()
+	limits := stack.New(memstore.New(memstore.Options{}), stack.Options{})
+	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	tomorrow := time.Now().Add(24 * time.Hour)
+	more, none := weir.PerMinute(500), weir.PerMinute(0)
+	for _, o := range []stack.Override{
+		{Key: "tenant:7", Limit: &more, Until: tomorrow},
+		{Key: "tenant:8", Limit: &none, Until: tomorrow}, // blocked
+		{Key: "tenant:9", Until: tomorrow},               // no limit
+	} {
+		if err := limits.SetOverride(o); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8", "tenant:9"} {
+		d, err := limiter.AllowN(ctx, key, 10)
+		fmt.Println(key, d.Allowed(), d.Remaining, err)
+	}
+	fmt.Println(len(limits.Overrides()), "overrides;", limits.RemoveOverride("tenant:8"))
+	// Output:
+	// tenant:6 true 0 <nil>
+	// tenant:7 true 490 <nil>
+	// tenant:8 false 0 <nil>
+	// tenant:9 true 1000000000 <nil>
+	// 3 overrides; true
+}
+
+func ExampleOptions_keyLimit() {
+	ctx := context.Background()
+	limits := stack.New(memstore.New(memstore.Options{}), stack.Options{
+		KeyLimit: func(l *weir.Limit) stack.KeyLimit {
+			return stack.KeyLimit{MaxKeys: 100_000, Overflow: "too many of " + l.Name}
+		},
+	})
+	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := limiter.Allow(ctx, "token:made-up")
+	fmt.Println(d.Allowed(), limits.Stats().KeyLimits[0].Keys, err)
+	// Output: true 1 <nil>
 }

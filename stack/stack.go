@@ -1,12 +1,13 @@
-// Package stack puts the decorators around a store, in the one order in which
-// they belong. The server and programs that embed the library use it alike.
+// Package stack puts the layers around a store, in the one order in which they work: it
+// batches the calls of a store in Redis, remembers refusals, notices outages, reconciles
+// late replies, and gives single keys other limits. The server is built on it.
 package stack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
@@ -14,131 +15,190 @@ import (
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/layer/override"
 )
 
-// Options are the settings of a [Stack], decorator by decorator. The zero value
-// is a good one.
+// Options configure a [Stack]. The zero value is good for a store in memory and for one in
+// Redis. Functions are called from many goroutines, some of them for every charge.
 type Options struct {
-	// Override is for the limits that single keys have instead of the usual
-	// ones.
-	Override override.Options
-	// Distinct is for the limits that keep so many keys apart and no more. Without
-	// its Budget there are none.
-	Distinct keylimit.Options
-	// Lease is for the limits whose units are spent from shares. Without its
-	// Leased there are none.
-	Lease lease.Options
-	// DenyCache is for refusals that are known.
-	DenyCache denycache.Options
-	// AskAlways asks the store also where it is known to refuse. False: it is not
-	// asked then, where the store has lanes, as those in Redis do.
-	AskAlways bool
-	// Coalesce is for the calls of a store that has lanes, as those in Redis do: which
-	// leave together, and when a node of the store is out.
-	Coalesce coalesce.Options
-	// Fallback is for answers where such a store reaches no decision. Nil: its callers
-	// wait for [fallback.DefaultPatience] and get its errors. A store without lanes has
-	// none unless it is set.
-	Fallback *fallback.Options
-	// Store observes the calls of the store itself.
-	Store observe.Options
-	// Logger receives the lines of all layers that have no logger of their own: that the
-	// store is unreachable, and that it is reachable again. Nil: none.
+	// Logger receives a line when the store becomes unreachable, when it is reachable
+	// again, when its charges are reconciled, and when a limit reaches its number of keys.
+	// Nil: none.
 	Logger *slog.Logger
+	// Now is the clock of the layers, for tests. Nil: the machine's.
+	Now func() time.Time
+	// Background is called with each piece of background work and must run it; it can
+	// recover from panics of the store. Nil: the work runs by itself.
+	Background func(work func())
+
+	// MaxOverrides bounds the overrides that can be in force. Zero: 10 000.
+	MaxOverrides int
+
+	// KeyLimit returns how many keys of a limit are tracked, where clients can make up
+	// keys. Nil: any number.
+	KeyLimit func(*weir.Limit) KeyLimit
+
+	// Leased reports whether units of a limit may be charged ahead and spent from memory,
+	// for limits that are too busy for one call of Redis for many decisions. It is called
+	// once for each limit. Limits that cannot be leased, see [CheckLease], are not. Nil:
+	// none is leased.
+	Leased func(*weir.Limit) bool
+	// LeaseTime is how long leased units last before they are returned. Leases follow
+	// demand: half of what a key was asked for in this time. Zero: one second.
+	LeaseTime time.Duration
+	// LeasePart bounds the units leased for one key, as a part of the limit's count, above
+	// 0 and at most 1. Zero: 0.1.
+	LeasePart float64
+
+	// DenyCacheEntries bounds the refusals that are remembered in front of a store in Redis.
+	// One takes about 200 bytes and its key. Zero: 65 536. Negative: none, the store is
+	// always asked.
+	DenyCacheEntries int
+	// DenyCacheMaxAge is how long a refusal is believed, and so how long a refund or reset
+	// by another process may go unnoticed unless [Stack.Forget] is called. Zero: one second.
+	DenyCacheMaxAge time.Duration
+	// Returned is called with the keys that a refund, settle, release or reset in this
+	// process returned units to, so that other processes can Forget them. It must not wait.
+	// Nil: not called.
+	Returned func(keys []string)
+
+	// Timeout is how long a call waits for the store if its context does not end sooner.
+	// Zero: 250 ms.
+	Timeout time.Duration
+	// Silence is how long a node of the store may leave every call without a reply, while
+	// this process can receive one, before it counts as unreachable. Zero: 50 ms.
+	Silence time.Duration
+	// LateTimeout is how long a call of the store goes on after its callers have left, so
+	// that its late reply can be reconciled with their answers. Zero: 10 s.
+	LateTimeout time.Duration
+	// OnOutage returns how a charge is answered that the store did not decide. Nil: [Error]
+	// for all, and nothing is reconciled for a store in memory.
+	OnOutage func(*weir.Charge) Policy
+	// Instances returns how many instances share the limits: under [Local], each grants
+	// its part. Nil: 1.
+	Instances func() int
 }
 
-// A Stack is a store with its decorators. It is safe for concurrent use and
-// starts nothing before Start; its store stays its caller's to close. Create it
-// with New.
+// A Policy says how a charge is answered that the store did not decide.
+type Policy uint8
+
+// The policies.
+const (
+	Local = Policy(fallback.Local) // grant this instance's local share of the limit
+	Allow = Policy(fallback.Allow) // grant everything
+	Deny  = Policy(fallback.Deny)  // refuse everything but peeks
+	Error = Policy(fallback.Error) // return the store's error
+)
+
+// A KeyLimit bounds the tracked keys of a limit. Further keys share the key Overflow, and
+// so one budget.
+type KeyLimit struct {
+	// MaxKeys is how many keys are tracked, at most 10 000 000. Zero: any number.
+	MaxKeys int
+	// Overflow is the key that further keys are charged under. Limits with the same
+	// Overflow share one set of keys. No client may use it.
+	Overflow string
+}
+
+// An Override replaces the limit of one key until an instant.
+type Override struct {
+	// Key is the charge's key: a [weir.Limiter] with several limits charges its key
+	// followed by "#" and the limit's name, or its index from 0.
+	Key string
+	// Limit gives the Count, Period and Burst that hold instead; everything else stays
+	// the key's own limit's. A Count of 0 blocks the key. Nil: no limit; every take is
+	// granted and charges nothing.
+	Limit *weir.Limit
+	// Until is when the key's own limit holds again.
+	Until time.Time
+}
+
+// A Stack is a store with its layers. It is safe for concurrent use. Create it with New;
+// the caller closes the store, after Stop.
 type Stack struct {
 	top       weir.Taker
 	override  *override.Layer
-	distinct  *keylimit.Layer
+	keyLimit  *keylimit.Layer
 	lease     *lease.Layer
 	denyCache *denycache.Layer
 	fallback  *fallback.Layer
 	coalesce  *coalesce.Coalescer
 }
 
-// New returns the decorators around a store. From the top, so in the order in
+// New returns a store with its layers. It starts nothing. From the top, in the order in
 // which an act meets them:
 //
-//   - override, above all that asks under which limit a key is;
-//   - distinct, above all that keeps something of keys, and below the overrides, whose
-//     keys somebody has named;
+//   - override, above all layers that depend on the limit of a key;
+//   - keylimit, above all layers that keep state of keys, and below the overrides, whose
+//     keys were named by an operator;
 //   - lease, which pays from memory what it can;
-//   - denycache, which refuses from memory what is known to be refused;
-//   - fallback, which charges keys under the limits that hold for them, and whose
-//     patience includes the time that an act waits to leave;
-//   - coalesce, which owns the calls of the store;
-//   - observe, right above the store, if somebody observes it.
+//   - denycache, which refuses from memory what it can;
+//   - fallback, which charges keys under the limits that hold for them, and whose timeout
+//     includes the time that an act waits to be sent;
+//   - coalesce, which owns the calls of a store in Redis.
 func New(store weir.Taker, o Options) *Stack {
 	s := &Stack{top: store}
 	_, remote := weir.As[coalesce.Laner](store)
-	if o.Store.Observer != nil {
-		wrap(s, observe.Wrap, o.Store)
-	}
 	if remote {
-		o.Coalesce.Logger = cmp.Or(o.Coalesce.Logger, o.Logger)
-		s.coalesce = wrap(s, coalesce.Wrap, o.Coalesce)
+		s.coalesce = wrap(s, coalesce.Wrap, coalesce.Options{Silence: o.Silence, Timeout: o.LateTimeout, Logger: o.Logger})
 	}
-	if remote || o.Fallback != nil {
-		s.fallback = wrap(s, fallback.Wrap, s.policies(&o))
+	if remote || o.OnOutage != nil {
+		s.fallback = wrap(s, fallback.Wrap, fallback.Options{
+			Policy: o.policy(), Patience: o.Timeout, Instances: o.Instances, Logger: o.Logger, Now: o.Now,
+			// The deny cache above must not refuse what reconciling has refunded.
+			Reconciled: func(c *weir.Charge) { s.Forget(c.Key) },
+		})
 	}
-	if remote && !o.AskAlways {
-		s.denyCache = wrap(s, denycache.Wrap, o.DenyCache)
+	if remote && o.DenyCacheEntries >= 0 {
+		s.denyCache = wrap(s, denycache.Wrap, denycache.Options{
+			Entries: o.DenyCacheEntries, MaxAge: o.DenyCacheMaxAge, Returned: o.Returned, Now: o.Now,
+		})
 	}
-	if o.Lease.Leased != nil {
-		s.lease = wrap(s, lease.Wrap, o.Lease)
+	if o.Leased != nil {
+		s.lease = wrap(s, lease.Wrap, lease.Options{
+			Leased: o.Leased, Ahead: o.LeaseTime, Part: o.LeasePart, Around: o.Background, Now: o.Now,
+		})
 	}
-	if o.Distinct.Budget != nil {
-		s.distinct = wrap(s, keylimit.Wrap, o.Distinct)
+	if o.KeyLimit != nil {
+		s.keyLimit = wrap(s, keylimit.Wrap, keylimit.Options{
+			Budget: func(l *weir.Limit) keylimit.Budget { return keylimit.Budget(o.KeyLimit(l)) }, Logger: o.Logger, Now: o.Now,
+		})
 	}
-	s.override = wrap(s, override.Wrap, o.Override)
+	s.override = wrap(s, override.Wrap, override.Options{Max: o.MaxOverrides, Now: o.Now})
 	return s
 }
 
-// policies are the options of the fallback, which has the deny cache above it forget what
-// a settlement changes below it.
-func (s *Stack) policies(o *Options) fallback.Options {
-	f := fallback.Options{Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }}
-	if o.Fallback != nil {
-		f = *o.Fallback
-	}
-	f.Logger = cmp.Or(f.Logger, o.Logger)
-	reconciled := f.Reconciled
-	f.Reconciled = func(c *weir.Charge) {
-		if s.denyCache != nil {
-			s.denyCache.Forget(c.Key)
-		}
-		if reconciled != nil {
-			reconciled(c)
-		}
-	}
-	return f
+// wrap puts one more layer on top.
+func wrap[L weir.Taker, O any](s *Stack, wrap func(weir.Taker, O) L, o O) L {
+	l := wrap(s.top, o)
+	s.top = l
+	return l
 }
 
-// wrap puts one more decorator on top.
-func wrap[D weir.Taker, O any](s *Stack, with func(weir.Taker, O) D, o O) D {
-	d := with(s.top, o)
-	s.top = d
-	return d
+func (o *Options) policy() func(*weir.Charge) fallback.Policy {
+	if o.OnOutage == nil {
+		return func(*weir.Charge) fallback.Policy { return fallback.Error }
+	}
+	return func(c *weir.Charge) fallback.Policy { return fallback.Policy(o.OnOutage(c)) }
 }
 
-// Start begins the background work of the layers: giving back leased units that
-// nobody spends. A stack without leases needs none of it; the other layers start what
-// they need when they need it.
+// Take decides the acts.
+func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
+
+// Unwrap returns the top layer.
+func (s *Stack) Unwrap() weir.Taker { return s.top }
+
+// Start begins to return leased units that are not spent, in the background. A stack
+// without leases need not be started.
 func (s *Stack) Start() {
 	if s.lease != nil {
 		s.lease.Start()
 	}
 }
 
-// Stop ends it: it gives back all leased units, waits for calls in flight, and settles
-// what was granted without the store, as far as there is time. The error says what the
-// store does not know. It may be called again.
+// Stop returns all leased units, waits for calls in flight, and records in the store what
+// was granted without it, until ctx ends. The error says what the store has not recorded.
+// Stop may be called again.
 func (s *Stack) Stop(ctx context.Context) error {
 	var err error
 	if s.lease != nil {
@@ -153,7 +213,8 @@ func (s *Stack) Stop(ctx context.Context) error {
 	return err
 }
 
-// Outages are the errors of the store's nodes that are out now; none if all answer.
+// Outages returns an error for each node of the store that is unreachable now, with its
+// beginning and cause.
 func (s *Stack) Outages() []error {
 	if s.coalesce == nil {
 		return nil
@@ -165,27 +226,92 @@ func (s *Stack) Outages() []error {
 	return all
 }
 
-// Take decides the acts.
-func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
+// SetOverride puts an override in force in this process, in place of the key's last one.
+// It applies from the next charge on; units used stay used. The error is a
+// [*weir.InvalidError]: of the limit, of an instant that has passed, or, with the field
+// overrides, because there are as many as Options.MaxOverrides allows.
+func (s *Stack) SetOverride(o Override) error { return s.override.Set(override.Override(o)) }
 
-// Override is where single keys are given other limits.
-func (s *Stack) Override() *override.Layer { return s.override }
+// RemoveOverride ends the override of a key and reports whether there was one.
+func (s *Stack) RemoveOverride(key string) bool { return s.override.Delete(key) }
 
-// Distinct is what bounds how many keys limits have, to be asked for its counts; nil
-// if nothing does.
-func (s *Stack) Distinct() *keylimit.Layer { return s.distinct }
+// Overrides returns the overrides in force, by key.
+func (s *Stack) Overrides() []Override {
+	var all []Override
+	for _, o := range s.override.List() {
+		all = append(all, Override(o))
+	}
+	return all
+}
 
-// Lease is what spends shares, to be asked for its counts; nil if there is none.
-func (s *Stack) Lease() *lease.Layer { return s.lease }
+// Forget drops the remembered refusals of keys. Call it when another process has returned
+// units to them, see Options.Returned.
+func (s *Stack) Forget(keys ...string) {
+	if s.denyCache != nil {
+		s.denyCache.Forget(keys...)
+	}
+}
 
-// DenyCache is what remembers refusals, to be told what to forget; nil if there is
-// none.
-func (s *Stack) DenyCache() *denycache.Layer { return s.denyCache }
+// CheckLease returns an error if units of a limit cannot be leased: those of concurrency,
+// leaky_bucket and limits that charge what they refuse. It is a [*weir.InvalidError].
+func CheckLease(l *weir.Limit) error { return lease.Check(l) }
 
-// Coalesce is what has calls leave together, to be asked for its counts; nil if
-// each call goes by itself.
-func (s *Stack) Coalesce() *coalesce.Coalescer { return s.coalesce }
+// Stats are counts since the Stack was created, for metrics. All are 0 for layers that the
+// stack does not have.
+type Stats struct {
+	// Batches counts the calls of the store, BatchedActs the acts they carried.
+	Batches, BatchedActs int64
+	// Outages counts how often a node of the store became unreachable.
+	Outages int64
+	// DenyCacheHits counts the acts refused from memory.
+	DenyCacheHits uint64
+	// LeaseSpent counts the acts paid with leased units, Leases the leases that the store
+	// has granted, LeaseReturned the units returned unspent.
+	LeaseSpent, Leases, LeaseReturned uint64
+	// Local, Allowed, Denied and Errors count the acts decided by each policy.
+	Local, Allowed, Denied, Errors int64
+	// Overgranted counts the units granted locally that the store refused.
+	Overgranted int64
+	// Doubtful counts the units that the store may have charged twice or not at all.
+	Doubtful int64
+	// Outstanding is the number of keys, IDs and refunds that the store has not recorded yet.
+	Outstanding int
+	// KeyLimits has an element for each key limit in use.
+	KeyLimits []KeyLimitStats
+}
 
-// Fallback is what answers while the store does not, to be stopped before the
-// store is closed; nil if nothing does.
-func (s *Stack) Fallback() *fallback.Layer { return s.fallback }
+// KeyLimitStats describe one key limit.
+type KeyLimitStats struct {
+	KeyLimit
+	// Keys is how many keys are tracked now.
+	Keys int
+	// Overflowed counts the charges made under Overflow.
+	Overflowed uint64
+}
+
+// Stats returns the counts. It visits all remembered keys: do not call it for every request.
+func (s *Stack) Stats() Stats {
+	var st Stats
+	if s.coalesce != nil {
+		c := s.coalesce.Stats()
+		st.Batches, st.BatchedActs, st.Outages = c.Batches, c.Acts, c.Outages
+	}
+	if s.denyCache != nil {
+		st.DenyCacheHits = s.denyCache.Stats().Hits
+	}
+	if s.lease != nil {
+		l := s.lease.Stats()
+		st.LeaseSpent, st.Leases, st.LeaseReturned = l.Spent, l.Leases, l.Returned
+	}
+	if s.fallback != nil {
+		f := s.fallback.Stats()
+		st.Local, st.Allowed, st.Denied, st.Errors = f.Local, f.Allowed, f.Denied, f.Errors
+		st.Overgranted, st.Doubtful, st.Outstanding = f.Overgranted, f.Doubtful, f.Outstanding
+	}
+	if s.keyLimit != nil {
+		for _, k := range s.keyLimit.Stats() {
+			st.KeyLimits = append(st.KeyLimits, KeyLimitStats{KeyLimit(k.Budget), k.Keys, k.Overflowed})
+		}
+	}
+	return st
+}

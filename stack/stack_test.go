@@ -2,6 +2,8 @@ package stack_test
 
 import (
 	"context"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
@@ -29,7 +33,7 @@ func TestStack(t *testing.T) {
 	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
 		store := memstore.New(memstore.Options{Now: clock.Now})
 		return stack.New(laned{store}, stack.Options{
-			Override: override.Options{Now: clock.Now}, AskAlways: true, // what it answers instead, package denycache judges
+			Now: clock.Now, DenyCacheEntries: -1, // its decisions are tested in package denycache
 		})
 	})
 }
@@ -39,14 +43,14 @@ func TestStack(t *testing.T) {
 func TestBoundedKeys(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1).MustCompile()
-	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Distinct: keylimit.Options{Budget: func(l *weir.Limit) keylimit.Budget {
+	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(l *weir.Limit) stack.KeyLimit {
 		if l != limit {
-			return keylimit.Budget{}
+			return stack.KeyLimit{}
 		}
-		return keylimit.Budget{MaxKeys: 1, Overflow: "all others"}
-	}}})
+		return stack.KeyLimit{MaxKeys: 1, Overflow: "all others"}
+	}})
 	more := weir.PerDay(5)
-	if err := s.Override().Set(override.Override{Key: "named", Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := s.SetOverride(stack.Override{Key: "named", Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -66,7 +70,7 @@ func TestBoundedKeys(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v from %v", c.key, a.Decisions, a.Err, c.want, c.from)
 		}
 	}
-	if got := s.Distinct().Stats(); len(got) != 1 || got[0].Keys != 1 || got[0].Overflowed != 3 {
+	if got := s.Stats().KeyLimits; len(got) != 1 || got[0].Keys != 1 || got[0].Overflowed != 3 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -87,7 +91,7 @@ func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {
 		"memory": {memstore.New(memstore.Options{}), stack.Options{}, false},
 		"redis":  {remote, stack.Options{}, true},
 	} {
-		if got := stack.New(tc.store, tc.o).Coalesce() != nil; got != tc.want {
+		if _, got := weir.As[*coalesce.Coalescer](stack.New(tc.store, tc.o)); got != tc.want {
 			t.Errorf("%s: coalesced %v, want %v", name, got, tc.want)
 		}
 	}
@@ -107,13 +111,13 @@ func TestObservedStoresKeepTheirLanes(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]weir.Taker{"laned": laned{memstore.New(memstore.Options{})}, "plain": memstore.New(memstore.Options{})} {
 		var seen counting
-		s := stack.New(store, stack.Options{Store: observe.Options{Observer: &seen}})
+		s := stack.New(observe.Wrap(store, observe.Options{Observer: &seen}), stack.Options{})
 		a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})
 		s.Take(context.Background(), []*weir.Act{a})
 		if !a.Allowed() || seen != (counting{1, 1}) {
 			t.Errorf("%s: %+v, %v, observed %+v", name, a.Decisions, a.Err, seen)
 		}
-		if coalesced := s.Coalesce() != nil; coalesced != (name == "laned") {
+		if _, coalesced := weir.As[*coalesce.Coalescer](s); coalesced != (name == "laned") {
 			t.Errorf("%s: coalesced %v", name, coalesced)
 		}
 	}
@@ -122,10 +126,10 @@ func TestObservedStoresKeepTheirLanes(t *testing.T) {
 // TestOrder looks from below at what an overridden act has become.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{Coalesce: coalesce.Options{MaxBatch: 1}})
+	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
-	if err := s.Override().Set(override.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := s.SetOverride(stack.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15}
@@ -138,17 +142,17 @@ func TestOrder(t *testing.T) {
 	if !a.Allowed() || a.Decisions[0].Remaining != 5 {
 		t.Errorf("under the override: %+v, %v", a.Decisions, a.Err)
 	}
-	if got := s.Coalesce().Stats(); got.Acts != 1 {
+	if got := s.Stats(); got.BatchedActs != 1 {
 		t.Errorf("coalesced: %+v", got)
 	}
 	take()
 	a = take() // what the one before has learned
-	if got := s.Coalesce().Stats(); got.Acts != 2 || a.Decisions[0].Source != weir.SourceDenyCache {
+	if got := s.Stats(); got.BatchedActs != 2 || a.Decisions[0].Source != weir.SourceDenyCache {
 		t.Errorf("refused twice: %+v, coalesced %+v", a.Decisions, got)
 	}
 	// Another override, another limit: nothing is known of that.
 	raised.Count = 40
-	if err := s.Override().Set(override.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := s.SetOverride(stack.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	if a = take(); !a.Allowed() {
@@ -160,7 +164,7 @@ func TestOrder(t *testing.T) {
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
-	s := stack.New(laned{store}, stack.Options{Lease: lease.Options{Leased: func(*weir.Limit) bool { return true }}})
+	s := stack.New(laned{store}, stack.Options{Leased: func(*weir.Limit) bool { return true }})
 	s.Start()
 	limit := (&weir.Limit{Count: 10_000, Period: 24 * time.Hour}).MustCompile()
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
@@ -169,7 +173,7 @@ func TestLeases(t *testing.T) {
 			t.Fatalf("%+v, %v", a.Decisions, a.Err)
 		}
 	}
-	if s.Lease().Stats().Spent == 0 {
+	if s.Stats().LeaseSpent == 0 {
 		t.Error("nothing was paid from shares")
 	}
 	for range 2 {
@@ -181,5 +185,104 @@ func TestLeases(t *testing.T) {
 	store.Take(context.Background(), []*weir.Act{look})
 	if got := look.Decisions[0].Remaining; got < 9_500 || got > 9_501 { // one may have drained
 		t.Errorf("%d remain, want 9500", got)
+	}
+}
+
+// capable is a store with all capabilities of one in Redis.
+type capable struct{ weir.Taker }
+
+func (capable) Lane(*weir.Act) int                  { return 0 }
+func (capable) Node(*weir.Act) (string, bool)       { return "node", true }
+func (capable) Nodes(*weir.Act) []string            { return []string{"node"} }
+func (capable) Probe(context.Context, string) error { return nil }
+func (capable) Keeps() bool                         { return false }
+func (capable) Interrupt()                          {}
+func (capable) OnGreeting(func(node string))        {}
+
+// TestLayersKeepCapabilities: around a store, no layer and no stack hides what the store
+// can do, or what the layers below can.
+func TestLayersKeepCapabilities(t *testing.T) {
+	t.Parallel()
+	store := capable{memstore.New(memstore.Options{})}
+	calls := coalesce.Wrap(store, coalesce.Options{})
+	t.Cleanup(func() { _ = calls.Stop(context.Background()) })
+	policies := fallback.Wrap(calls, fallback.Options{})
+	refusals := denycache.Wrap(policies, denycache.Options{})
+	all := stack.New(store, stack.Options{
+		Leased:   func(*weir.Limit) bool { return false },
+		KeyLimit: func(*weir.Limit) stack.KeyLimit { return stack.KeyLimit{} },
+	})
+	for name, top := range map[string]weir.Taker{
+		"override": override.Wrap(refusals, override.Options{}),
+		"keylimit": keylimit.Wrap(refusals, keylimit.Options{}),
+		"lease":    lease.Wrap(refusals, lease.Options{}),
+		"observe":  observe.Wrap(refusals, observe.Options{}),
+		"stack":    all,
+	} {
+		for capability, kept := range map[string]bool{
+			"the store":  has[capable](top),
+			"lanes":      has[coalesce.Laner](top),
+			"nodes":      has[coalesce.Noder](top),
+			"probes":     has[coalesce.Prober](top),
+			"keeper":     has[coalesce.Keeper](top),
+			"greetings":  has[coalesce.Greeter](top),
+			"batching":   has[*coalesce.Coalescer](top),
+			"policies":   has[*fallback.Layer](top),
+			"deny cache": has[*denycache.Layer](top),
+		} {
+			if !kept {
+				t.Errorf("%s hides %s", name, capability)
+			}
+		}
+	}
+	if s := stack.New(all, stack.Options{}); !has[*lease.Layer](s) || !has[*denycache.Layer](s) {
+		t.Error("a stack hides the one below it")
+	}
+}
+
+func has[C any](t weir.Taker) bool {
+	_, ok := weir.As[C](t)
+	return ok
+}
+
+// TestPublic: programs outside this module can name every type of the package's interface.
+func TestPublic(t *testing.T) {
+	t.Parallel()
+	seen := map[reflect.Type]bool{}
+	var check func(where string, typ reflect.Type)
+	check = func(where string, typ reflect.Type) {
+		if seen[typ] {
+			return
+		}
+		seen[typ] = true
+		if strings.Contains(typ.PkgPath(), "/internal/") {
+			t.Errorf("%s is a %v", where, typ)
+			return
+		}
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			check(where, typ.Elem())
+		case reflect.Func:
+			for i := range typ.NumIn() {
+				check(where, typ.In(i))
+			}
+			for i := range typ.NumOut() {
+				check(where, typ.Out(i))
+			}
+		case reflect.Struct:
+			for i := range typ.NumField() {
+				if f := typ.Field(i); f.IsExported() && strings.Contains(typ.PkgPath(), "/stack") {
+					check(where+"."+f.Name, f.Type)
+				}
+			}
+		}
+	}
+	check("Options", reflect.TypeFor[stack.Options]())
+	methods := reflect.TypeFor[*stack.Stack]()
+	for i := range methods.NumMethod() {
+		check(methods.Method(i).Name, methods.Method(i).Type)
+	}
+	if len(seen) < 15 {
+		t.Errorf("%d types were found", len(seen))
 	}
 }

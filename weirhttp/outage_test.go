@@ -84,7 +84,7 @@ func stackOver(t testing.TB, server *testserver.Redis, o redisstore.Options, log
 			}
 		}
 		_, err = newLimiter(t, limits, weir.PerHour(1_000_000)).Allow(t.Context(), "warm")
-		if err == nil && limits.Coalesce().Stats().Outages == 0 {
+		if err == nil && limits.Stats().Outages == 0 {
 			return limits, stop
 		}
 		stop()
@@ -204,7 +204,7 @@ func BenchmarkHungRedis(b *testing.B) {
 		}
 		later = append(later, time.Since(begun).Seconds())
 		server.Resume()
-		for len(limits.Outages()) > 0 || limits.Fallback().Stats().Outstanding > 0 {
+		for len(limits.Outages()) > 0 || limits.Stats().Outstanding > 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
@@ -19,14 +18,14 @@ import (
 var Weir = []Contestant{
 	{Name: "weir", Open: openWeirMemory},
 	{Name: "weir", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{}))},
-	{Name: "weir with leases", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{Lease: lease.Options{Leased: everyLimit}}))},
+	{Name: "weir with leases", Kind: Redis, Open: openWeirRedis(stacked(stack.Options{Leased: everyLimit}))},
 	{Name: "weir without decorators", Kind: Redis, Open: openWeirRedis(nil)},
 }
 
 // Patient is Weir with leases of a minute: a share is half of what is asked for in that time.
 var Patient = Contestant{
 	Name: "weir with leases", Kind: Redis,
-	Open: openWeirRedis(stacked(stack.Options{Lease: lease.Options{Leased: everyLimit, Ahead: time.Minute}})),
+	Open: openWeirRedis(stacked(stack.Options{Leased: everyLimit, LeaseTime: time.Minute})),
 }
 
 func everyLimit(*weir.Limit) bool { return true }

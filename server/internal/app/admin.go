@@ -9,6 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
@@ -32,7 +36,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 		Rules:       a.rules.Load,
 		Loaded:      a.rules.loaded,
 		Taker:       a.engine,
-		Overrides:   a.engine.Override(),
+		Overrides:   a.engine.overrides(),
 		ThrottleKey: resp.Key,
 		Mounts: map[string]http.Handler{
 			"GET /healthz": api,
@@ -109,15 +113,15 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 			dashboard.Fact{Name: "Foreign values under our keys", Value: fmt.Sprint(s.Foreign()), Bad: s.Foreign() > 0},
 		)
 	}
-	if c := e.Coalesce(); c != nil {
+	if c, ok := weir.As[*coalesce.Coalescer](e.Stack); ok {
 		if s := c.Stats(); s.Batches > 0 {
 			d.Facts = append(d.Facts, fact("Acts a call", fmt.Sprintf("%.2f, at most %d", float64(s.Acts)/float64(s.Batches), s.Largest)))
 		}
 	}
-	if c := e.DenyCache(); c != nil {
+	if c, ok := weir.As[*denycache.Layer](e.Stack); ok {
 		d.Facts = append(d.Facts, fact("Refusals remembered", c.Stats().Entries))
 	}
-	if l := e.Lease(); l != nil {
+	if l, ok := weir.As[*lease.Layer](e.Stack); ok {
 		if s := l.Stats(); s.Keys > 0 {
 			d.Facts = append(d.Facts, fact("Leased keys", fmt.Sprintf("%d, %d units leased", s.Keys, s.Left)))
 		}

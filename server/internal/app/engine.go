@@ -14,10 +14,9 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/peers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/resp"
@@ -40,7 +39,17 @@ type engine struct {
 // newEngine puts the layers around a store. It starts nothing.
 func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemetry) (*engine, error) {
 	e := &engine{options: o, store: s, rules: current, logger: o.Logger}
-	cache := denycache.Options{Entries: o.DenyCacheEntries}
+	background := t.panics("background")
+	layers := stack.Options{
+		KeyLimit:         e.keyLimit,
+		Leased:           func(l *weir.Limit) bool { return current().Leased(l) },
+		Background:       func(work func()) { background.Background("lease", work) },
+		DenyCacheEntries: o.DenyCacheEntries,
+		Timeout:          o.Fallback.StoreTimeout,
+		Silence:          o.Fallback.StoreSilence,
+		Instances:        e.instances,
+		Logger:           o.Logger,
+	}
 	if s.Client != nil {
 		var err error
 		e.peers, err = peers.New(peers.Options{
@@ -50,69 +59,54 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		if err != nil {
 			return nil, err
 		}
-		cache.Returned = e.peers.Forget
+		layers.Returned, layers.OnOutage = e.peers.Forget, e.policy()
 	}
 	taker := s.Taker
 	if o.wrapStore != nil {
 		taker = o.wrapStore(taker)
 	}
-	background := t.panics("background")
-	e.Stack = stack.New(taker, stack.Options{
-		Distinct: keylimit.Options{Budget: e.keyBudget, Logger: o.Logger},
-		Lease: lease.Options{
-			Leased: func(l *weir.Limit) bool { return current().Leased(l) },
-			Around: func(work func()) { background.Background("lease", work) },
-		},
-		DenyCache: cache,
-		AskAlways: o.DenyCacheEntries < 0,
-		Fallback:  e.fallback(),
-		Coalesce:  coalesce.Options{Silence: o.Fallback.StoreSilence},
-		Logger:    o.Logger,
-		Store:     observe.Options{Observer: t.metrics.Store()},
-	})
+	e.Stack = stack.New(observe.Wrap(taker, observe.Options{Observer: t.metrics.Store()}), layers)
 	if e.peers != nil {
-		e.peers.Follow(e.Override(), e.DenyCache())
+		cache, _ := weir.As[*denycache.Layer](e.Stack)
+		e.peers.Follow(e.overrides(), cache)
 	}
 	return e, nil
 }
 
-// keyBudget bounds the keys of the limits in the rules. Limits that come with requests
+// overrides returns the layer that gives single keys other limits.
+func (e *engine) overrides() *override.Layer {
+	l, _ := weir.As[*override.Layer](e.Stack)
+	return l
+}
+
+// keyLimit bounds the keys of the limits in the rules. Limits that come with requests
 // have any number of keys.
-func (e *engine) keyBudget(l *weir.Limit) keylimit.Budget {
+func (e *engine) keyLimit(l *weir.Limit) stack.KeyLimit {
 	maxKeys, overflow := e.rules().MaxKeys(l, e.options.MaxKeys)
-	return keylimit.Budget{MaxKeys: maxKeys, Overflow: overflow}
+	return stack.KeyLimit{MaxKeys: maxKeys, Overflow: overflow}
 }
 
-// policies are the policies of rules files as the fallback names them.
-var policies = [...]fallback.Policy{
-	config.FailLocal: fallback.Local,
-	config.FailAllow: fallback.Allow,
-	config.FailDeny:  fallback.Deny,
-	config.FailError: fallback.Error,
+// policies are the policies of rules files as the stack names them.
+var policies = [...]stack.Policy{
+	config.FailLocal: stack.Local,
+	config.FailAllow: stack.Allow,
+	config.FailDeny:  stack.Deny,
+	config.FailError: stack.Error,
 }
 
-// fallback returns the options of the fallback; nil for a store in memory, which needs
-// none.
-func (e *engine) fallback() *fallback.Options {
-	if e.peers == nil {
-		return nil
-	}
+// policy returns the policies of charges that a store in Redis does not decide.
+func (e *engine) policy() func(*weir.Charge) stack.Policy {
 	word, _ := config.ParseStoreFailure(e.options.Fallback.OnStoreFailure)
 	throttled := resp.Key("")
-	return &fallback.Options{
-		Patience:  e.options.Fallback.StoreTimeout,
-		Instances: e.instances,
-		Logger:    e.logger,
-		Policy: func(c *weir.Charge) fallback.Policy {
-			failure, named := e.rules().OnStoreFailure(c)
-			switch {
-			case named:
-				return policies[failure]
-			case strings.HasPrefix(c.Key, throttled):
-				return fallback.Local
-			}
-			return policies[word]
-		},
+	return func(c *weir.Charge) stack.Policy {
+		failure, named := e.rules().OnStoreFailure(c)
+		switch {
+		case named:
+			return policies[failure]
+		case strings.HasPrefix(c.Key, throttled):
+			return stack.Local
+		}
+		return policies[word]
 	}
 }
 
@@ -156,8 +150,8 @@ var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Perio
 // decision unless the store is known to be unreachable, so that an outage is found
 // without calls. It returns when ctx ends, and earlier if the store is silent.
 func (e *engine) probe(ctx context.Context) error {
-	coalescer := e.Coalesce()
-	if coalescer == nil {
+	coalescer, remote := weir.As[*coalesce.Coalescer](e.Stack)
+	if !remote {
 		return nil
 	}
 	if out := e.outage(); out != nil {
@@ -180,7 +174,8 @@ const maxShownLimits = 10
 func (e *engine) keysError() error {
 	var full []string
 	more := 0
-	for _, s := range e.Distinct().Stats() {
+	keys, _ := weir.As[*keylimit.Layer](e.Stack)
+	for _, s := range keys.Stats() {
 		switch {
 		case !s.Full():
 		case len(full) == maxShownLimits:

@@ -130,7 +130,7 @@ func TestPolicyOfOverriddenKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer app.Stop(t.Context())
-	policy := app.engine.fallback().Policy
+	policy := app.engine.policy()
 	for _, r := range app.rules.Load().Rules() {
 		own := r.Limits[0]
 		other := *own

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -22,7 +24,7 @@ func TestOnlyRedisIsCoalesced(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		if got := a.engine.Coalesce() != nil; got != want {
+		if _, got := weir.As[*coalesce.Coalescer](a.engine.Stack); got != want {
 			t.Errorf("%s: coalesced %v, want %v", url, got, want)
 		}
 		if err := a.Stop(t.Context()); err != nil {

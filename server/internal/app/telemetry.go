@@ -11,6 +11,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -211,25 +216,28 @@ func (t *telemetry) watch(a *App) {
 	e := a.engine
 	s := metrics.Sources{
 		Config:       a.rules.state,
-		Distinct:     e.Distinct().Stats,
-		Overrides:    func() int { return len(e.Override().List()) },
+		Overrides:    func() int { return len(e.Overrides()) },
 		RequestBytes: a.budget.Held,
 		Connections:  t.connections,
 	}
-	if c := e.Coalesce(); c != nil {
-		s.Coalesce = c.Stats
+	coalescer, remote := weir.As[*coalesce.Coalescer](e.Stack)
+	if remote {
+		s.Coalesce = coalescer.Stats
 	}
-	if c := e.DenyCache(); c != nil {
+	if k, ok := weir.As[*keylimit.Layer](e.Stack); ok {
+		s.KeyLimits = k.Stats
+	}
+	if c, ok := weir.As[*denycache.Layer](e.Stack); ok {
 		s.DenyCache = c.Stats
 	}
-	if l := e.Lease(); l != nil {
+	if l, ok := weir.As[*lease.Layer](e.Stack); ok {
 		s.Lease = l.Stats
 	}
-	if f := e.Fallback(); f != nil {
+	if f, ok := weir.As[*fallback.Layer](e.Stack); ok {
 		s.Fallback = func() metrics.Fallback {
 			m := metrics.Fallback{Stats: f.Stats(), Unreachable: len(e.Outages())}
-			if c := e.Coalesce(); c != nil {
-				m.Outages = c.Stats().Outages
+			if remote {
+				m.Outages = coalescer.Stats().Outages
 			}
 			return m
 		}

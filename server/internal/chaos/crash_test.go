@@ -18,8 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/storetest"
@@ -186,8 +184,7 @@ func TestStampedeOfGoroutines(t *testing.T) {
 		return next(ctx, cmd)
 	})
 	taker := stopped(t, stack.New(store(t, place{addrs: []string{server.Addr()}}.options(time.Minute), counted), stack.Options{
-		Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
-		Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
+		LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
 	}))
 	exact := limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: fits, Period: decades})
 	took := make([]time.Duration, crowd)

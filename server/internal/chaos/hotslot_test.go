@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/stack"
 )
@@ -33,8 +30,7 @@ func TestHotSlotMoves(t *testing.T) {
 	}
 	control := startControl()
 	taker := stopped(t, stack.New(store(t, place{addrs: c.Addrs(), cluster: true}.options(time.Minute), nil), stack.Options{
-		Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
-		Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
+		LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
 	}))
 	ctx, enough := context.WithCancel(t.Context())
 	var callers sync.WaitGroup

@@ -13,8 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/stack"
@@ -38,8 +36,7 @@ func TestScriptLoss(t *testing.T) {
 			w := newWorld(t, makeup{start: start})
 			where := place{addrs: []string{w.nodes[0].Options().Addr}, cluster: len(w.nodes) > 1}
 			taker := stopped(t, stack.New(store(t, where.options(time.Minute), nil), stack.Options{
-				Coalesce: coalesce.Options{Timeout: time.Minute, Silence: time.Minute},
-				Fallback: &fallback.Options{Patience: time.Minute, Policy: func(*weir.Charge) fallback.Policy { return fallback.Error }},
+				LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
 			}))
 			load := loadtest.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
 			if *full {

@@ -158,7 +158,7 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	taker, client := opened.Taker, opened.Client
 	if client != nil {
 		// The layers of a server, without its fallback.
-		taker = stack.New(taker, stack.Options{AskAlways: true})
+		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1})
 	}
 	limiter, err := weir.NewLimiter(taker, limit)
 	if err != nil {

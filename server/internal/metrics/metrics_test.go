@@ -293,7 +293,7 @@ func watched() metrics.Sources {
 		Fallback:  func() metrics.Fallback { return metrics.Fallback{Unreachable: 1} },
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
-		Distinct: func() []keylimit.Stats {
+		KeyLimits: func() []keylimit.Stats {
 			return []keylimit.Stats{{Budget: keylimit.Budget{MaxKeys: 12, Overflow: "d/a;a#1"}, Keys: 10, Overflowed: 11}}
 		},
 		Overrides:    func() int { return 8 },

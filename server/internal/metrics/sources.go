@@ -24,7 +24,7 @@ type Sources struct {
 	Coalesce  func() coalesce.Stats
 	DenyCache func() denycache.Stats
 	Lease     func() lease.Stats
-	Distinct  func() []keylimit.Stats
+	KeyLimits func() []keylimit.Stats
 	Fallback  func() Fallback
 	// Overrides is how many keys have limits of their own.
 	Overrides func() int
@@ -111,8 +111,8 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Lease, leaseFigures)
 	watch(m, s.Fallback, fallbackFigures)
 	watch(m, s.Overrides, overrideFigures)
-	if s.Distinct != nil {
-		m.registry.MustRegister(&ofKeys{s.Distinct})
+	if s.KeyLimits != nil {
+		m.registry.MustRegister(&ofKeys{s.KeyLimits})
 	}
 	if s.Config != nil {
 		m.registry.MustRegister(&revision{s.Config})
