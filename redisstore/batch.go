@@ -149,7 +149,7 @@ func (b *batch) add(a *weir.Act) {
 
 // addPart adds what an act asks of one slot.
 func (b *batch) addPart(p *part) {
-	if p.whole == nil || p.ID == "" && !p.spare {
+	if p.whole == nil || p.ID == "" && !p.elsewhere {
 		b.add(p.Act)
 		return
 	}
@@ -189,7 +189,7 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 		it.identity = b.keys.namer.identify(a, a.ID)
 	}
 	if remembered(a) {
-		k, _ := b.keys.number(slotOf(&a.Charges[0]), it.identity.record())
+		k, _ := b.keys.number(tagSource(&a.Charges[0]), it.identity.record())
 		it.record = k + 1
 	}
 	b.items = append(b.items, it)
@@ -212,7 +212,7 @@ func (b *batch) push(own *key, it item) int32 {
 
 // key numbers the key of a charge.
 func (b *batch) key(c *weir.Charge) int {
-	k, isNew := b.keys.number(slotOf(c), stateKey(c))
+	k, isNew := b.keys.number(tagSource(c), stateKey(c))
 	if isNew {
 		b.keys.all[k].rule = b.rule(c.Limit)
 	}
@@ -235,11 +235,9 @@ func (b *batch) rule(limit *weir.Limit) int32 {
 	return int32(n)
 }
 
+// fail answers all acts with an error.
 func (b *batch) fail(err error) {
-	late, isLate := err.(*late)
 	for _, a := range b.acts {
-		if a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err); isLate {
-			a.Err = &pending{a.Err, late, a}
-		}
+		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
 	}
 }

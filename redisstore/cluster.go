@@ -16,10 +16,10 @@ const (
 	firstWait = time.Millisecond
 )
 
-// takeApart decides acts whose keys lie on several servers, in rounds: all parts
+// takeSlots decides acts whose keys lie on several servers, in rounds: all parts
 // that are due leave together, one script a slot, one pipeline a node. Acts that
 // meet in a slot are decided there in their order.
-func (s *Store) takeApart(ctx context.Context, acts []*weir.Act) {
+func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 	jobs := make([]*job, 0, len(acts))
 	for _, a := range acts {
 		if !a.Prepare() {
@@ -53,30 +53,30 @@ func (s *Store) round(jobs []*job) []*load {
 	var loads []*load
 	open, held := make(map[uint32]*load), make(map[uint32]bool)
 	for _, j := range jobs {
-		for _, p := range j.stage() {
-			if p.answered || held[p.place] {
+		for _, p := range j.due() {
+			if p.answered || held[p.slot] {
 				continue
 			}
-			l := open[p.place]
+			l := open[p.slot]
 			if fresh := l == nil || p.tries > 0 || !l.fits(p.Act); fresh && l != nil && l.calendars() {
 				// It may have to be asked again, before what comes now.
-				held[p.place] = true
+				held[p.slot] = true
 				continue
 			} else if fresh {
 				earlier := l
 				l = s.newLoad()
-				if loads, open[p.place] = append(loads, l), l; earlier != nil {
+				if loads, open[p.slot] = append(loads, l), l; earlier != nil {
 					// A node that knows only the later one's script would run that first.
 					earlier.plain, l.plain = false, false
 				}
 			}
 			l.add(p)
 			if p.tries > 0 {
-				delete(open, p.place)
+				delete(open, p.slot)
 			}
 		}
-		for _, p := range j.ahead() {
-			held[p.place] = true
+		for _, p := range j.later() {
+			held[p.slot] = true
 		}
 	}
 	return loads

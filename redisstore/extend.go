@@ -76,9 +76,9 @@ func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	got, err := s.extended(ctx, x, c, s.about())
+	got, err := s.extended(ctx, x, c, s.estimate())
 	if err == nil && got.outside > 0 {
-		s.ahead.Store(got.outside - time.Now().UnixMicro())
+		s.offset.Store(got.outside - time.Now().UnixMicro())
 		c.Act.Err = nil
 		got, err = s.extended(ctx, x, c, got.outside)
 	}

@@ -38,13 +38,13 @@ func FuzzKeys(f *testing.F) {
 				if len(nameA) > len(defaultPrefix)+tagLength+5+maxPlainKey {
 					t.Fatalf("%d bytes: %q", len(nameA), nameA)
 				}
-				if same := one == other && n.tagOf(slotOf(a)) == n.tagOf(slotOf(b)); same != (nameA == nameB) {
+				if same := one == other && n.tagOf(tagSource(a)) == n.tagOf(tagSource(b)); same != (nameA == nameB) {
 					t.Fatalf("%q in %q and %q in %q are named %q and %q", one, oneSlot, other, otherSlot, nameA, nameB)
 				}
 				if tag := tagIn(nameA); len(tag) != tagLength || strings.Trim(tag, tagLetters) != "" {
 					t.Fatalf("%q lies where %q does", nameA, tag)
 				}
-				if slotOf(a) == slotOf(b) && tagIn(nameA) != tagIn(nameB) {
+				if tagSource(a) == tagSource(b) && tagIn(nameA) != tagIn(nameB) {
 					t.Fatalf("%q and %q of one slot lie apart", nameA, nameB)
 				}
 				record := n.record(&weir.Act{ID: other, Charges: []weir.Charge{*a}})

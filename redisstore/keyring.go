@@ -39,7 +39,7 @@ func (r *keyring) reset(namer keyer) {
 
 // find returns the number of a charge's key, or -1.
 func (r *keyring) find(c *weir.Charge) int {
-	place, found := r.look(slotOf(c), stateKey(c))
+	place, found := r.look(tagSource(c), stateKey(c))
 	if !found {
 		return -1
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"github.com/dchest/siphash"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
 )
@@ -46,16 +47,16 @@ func (n keyer) under(extension, tag string) keyer {
 	return n
 }
 
-func (n keyer) name(c *weir.Charge) string { return n.join(slotOf(c), stateKey(c)) }
+func (n keyer) name(c *weir.Charge) string { return n.join(tagSource(c), stateKey(c)) }
 
 // record names the key of an act's id, which lives in the slot of the act's
 // first charge.
 func (n keyer) record(a *weir.Act) string {
 	i := n.identify(a, a.ID)
-	return n.join(slotOf(&a.Charges[0]), i.record())
+	return n.join(tagSource(&a.Charges[0]), i.record())
 }
 
-func slotOf(c *weir.Charge) string {
+func tagSource(c *weir.Charge) string {
 	if c.HashTag == "" {
 		return c.Key
 	}
@@ -111,3 +112,46 @@ func appendBits(p []byte, bits uint64, letters int) []byte {
 	}
 	return p
 }
+
+// clusterSlots is how many hash slots a Redis Cluster has.
+const clusterSlots = 1 << 14
+
+// slotsOf returns a function that returns the hash slot of a tag: keys of one slot can be
+// decided by one script. It is nil where there is one server, which can decide all keys.
+// Any client but that of a cluster may spread keys as it likes: there a tag is a slot of
+// its own.
+func slotsOf(client redis.UniversalClient) func(tag uint32) uint32 {
+	switch client.(type) {
+	case *redis.Client:
+		return nil
+	case *redis.ClusterClient:
+		return clusterSlot
+	}
+	return func(tag uint32) uint32 { return tag }
+}
+
+// clusterSlot returns the hash slot of a tag: CRC-16/XMODEM of its letters, as in the Redis
+// Cluster specification.
+func clusterSlot(tag uint32) uint32 {
+	crc := uint16(0)
+	for range tagLength {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^tagLetters[tag&63]]
+		tag >>= 6
+	}
+	return uint32(crc) % clusterSlots
+}
+
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc >> 15
+			crc = crc<<1 ^ carry*0x1021
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+// slot returns the hash slot of a charge's key.
+func (s *Store) slot(c *weir.Charge) uint32 { return s.slotOfTag(s.keys.tagOf(tagSource(c))) }

@@ -25,7 +25,7 @@ func (s *Store) Lane(a *weir.Act) int {
 	if len(a.Charges) == 0 {
 		return 0
 	}
-	return int(maphash.String(laneSeed, slotOf(&a.Charges[0])) % lanes)
+	return int(maphash.String(laneSeed, tagSource(&a.Charges[0])) % lanes)
 }
 
 // Node returns the address of the server that decides an act, and reports whether no
@@ -42,7 +42,7 @@ func (s *Store) Node(a *weir.Act) (name string, alone bool) {
 	name = s.owner(cluster, &a.Charges[0])
 	for i := 1; i < len(a.Charges); i++ {
 		c := &a.Charges[i]
-		if slotOf(c) != slotOf(&a.Charges[0]) && s.owner(cluster, c) != name {
+		if tagSource(c) != tagSource(&a.Charges[0]) && s.owner(cluster, c) != name {
 			return name, false
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Store) Nodes(a *weir.Act) []string {
 // owner returns the address of the master that has a charge's key.
 func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
 	tag := make([]byte, 0, 2+tagLength)
-	tag = append(appendBits(append(tag, '{'), uint64(s.keys.tagOf(slotOf(c))), tagLength), '}')
+	tag = append(appendBits(append(tag, '{'), uint64(s.keys.tagOf(tagSource(c))), tagLength), '}')
 	if !s.located.Load() {
 		// The client would look for the slots now, for as long as that takes.
 		return ""

@@ -26,7 +26,7 @@ type load struct {
 
 func (s *Store) newLoad() *load {
 	b := batches.Get().(*batch)
-	b.reset(s.keys, s.about())
+	b.reset(s.keys, s.estimate())
 	return &load{batch: b}
 }
 
@@ -69,7 +69,7 @@ func (s *Store) arrive(l *load) {
 		return
 	}
 	if got.outside > 0 {
-		s.ahead.Store(got.outside - time.Now().UnixMicro())
+		s.offset.Store(got.outside - time.Now().UnixMicro())
 	}
 	for _, p := range l.parts {
 		if p.answered = p.Err != errOutside || p.outside; !p.answered {

@@ -10,14 +10,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// undoable is how long a part without an id of its caller's can be undone: much
-// longer than any call lasts.
+// undoable is how long a part of an act without an id can be undone: much longer than any
+// call lasts.
 const undoable = time.Minute
 
-// A job is an act whose keys lie in one slot or in several: in the order of its
-// charges, each slot is asked for its part. Once one has refused, the later ones
-// are only asked what they would have said, and the takes of the earlier ones are
-// amended. An Amend asks all slots at once.
+// A job is an act whose keys lie in one hash slot or in several. The slots are asked for
+// their parts in the order of the charges. Once one has refused, the later ones only say
+// what they would have decided, and the takes of the earlier ones are amended. A
+// KindAmend asks all slots at once.
 type job struct {
 	*weir.Act
 	identity
@@ -28,30 +28,31 @@ type job struct {
 	failed  []*part // what could not be undone
 }
 
-// A part is what an act asks of one slot.
+// A part is the charges of an act in one hash slot.
 type part struct {
 	*weir.Act
 	whole *job // nil: the part is all there is
-	place uint32
+	slot  uint32
 	from  []int // where its charges stand in the whole act
-	// spare: another part was refused already, or is told so.
-	spare bool
-	// own: an Amend of the store's, which changes nothing where a caller's came first.
-	own bool
-	// brief is how long its refusal is remembered.
-	brief    time.Duration
-	answered bool
-	granted  bool
-	told     bool // granted by a caller's Amend
-	tries    int
-	outside  bool // it was asked about again for its calendar windows
+	// elsewhere: another part is refused, so that this one charges nothing.
+	elsewhere bool
+	// byStore: an amendment of the store's, which changes nothing where a caller's came
+	// first.
+	byStore bool
+	// refusedLife is how long its refusal is remembered.
+	refusedLife time.Duration
+	answered    bool
+	granted     bool
+	amended     bool // it was decided as a caller amended it
+	tries       int
+	outside     bool // it was sent again for its calendar windows
 }
 
-// newJob sorts the charges of an act by where they are.
+// newJob sorts the charges of an act by their hash slots.
 func (s *Store) newJob(a *weir.Act) *job {
 	j := &job{Act: a}
 	for i := range a.Charges {
-		p := j.at(s.place(&a.Charges[i]))
+		p := j.at(s.slot(&a.Charges[i]))
 		p.from = append(p.from, i)
 	}
 	if len(j.parts) < 2 {
@@ -63,17 +64,17 @@ func (s *Store) newJob(a *weir.Act) *job {
 		id = rand.Text()
 	}
 	if j.identity = s.keys.identify(a, id); a.ID == "" {
-		j.life, j.brief = undoable, 0
+		j.life, j.refusedLife = undoable, 0
 	}
 	for n, p := range j.parts {
 		p.whole = j
 		p.Act = p.cut(a)
 		if p.ID = a.ID; n < len(j.parts)-1 && p.costs() {
-			// What the last slot refuses needs no undoing.
+			// The last slot is the last to charge: it is never undone.
 			p.ID = id
 		}
 		if a.Kind == weir.KindAmend {
-			p.spare = !a.Allowed()
+			p.elsewhere = !a.Allowed()
 			for i, n := range p.from {
 				p.Decisions[i] = a.Decisions[n]
 			}
@@ -82,23 +83,23 @@ func (s *Store) newJob(a *weir.Act) *job {
 	return j
 }
 
-// identity is what the id of the part is in its slot.
+// identity returns the identity of the part's id in its slot.
 func (p *part) identity() identity {
 	i := p.whole.identity
-	if p.own {
-		i.brief = p.brief
+	if p.byStore {
+		i.refusedLife = p.refusedLife
 	}
 	return i
 }
 
-// at returns the part for a place.
-func (j *job) at(place uint32) *part {
+// at returns the part for a slot, which it adds if need be.
+func (j *job) at(slot uint32) *part {
 	for _, p := range j.parts {
-		if p.place == place {
+		if p.slot == slot {
 			return p
 		}
 	}
-	p := &part{place: place}
+	p := &part{slot: slot}
 	j.parts = append(j.parts, p)
 	return p
 }
@@ -115,8 +116,8 @@ func (p *part) cut(a *weir.Act) *weir.Act {
 	return act
 }
 
-// stage is the parts that can be asked at the same time.
-func (j *job) stage() []*part {
+// due returns the parts that can be sent at the same time.
+func (j *job) due() []*part {
 	if j.atOnce() {
 		return j.parts[j.next:]
 	}
@@ -128,27 +129,27 @@ func (j *job) atOnce() bool {
 	return j.undoing || j.Kind == weir.KindAmend || j.next == len(j.parts)
 }
 
-// ahead is the parts that later acts must not overtake.
-func (j *job) ahead() []*part {
+// later returns the parts that are not due yet, which later acts must not overtake.
+func (j *job) later() []*part {
 	if j.atOnce() {
 		return nil
 	}
 	return j.parts[j.next+1:]
 }
 
-// advance takes in what became of the parts that were due.
+// advance takes the answers to the parts that were due, once all of them are there.
 func (j *job) advance() {
-	stage := j.stage()
-	if len(stage) == 0 || slices.ContainsFunc(stage, func(p *part) bool { return !p.answered }) {
+	due := j.due()
+	if len(due) == 0 || slices.ContainsFunc(due, func(p *part) bool { return !p.answered }) {
 		return
 	}
 	switch p := j.parts[j.next]; {
 	case p.whole == nil:
 		j.next++
 	case j.undoing:
-		j.undone()
+		j.finishUndo()
 	case j.Kind == weir.KindAmend:
-		j.amended()
+		j.finishAmend()
 	case p.Err != nil && (j.Kind != weir.KindRelease || j.next == len(j.parts)-1):
 		j.abort(p)
 	default:
@@ -156,7 +157,7 @@ func (j *job) advance() {
 	}
 }
 
-// collect takes an answer over and makes the next part ready.
+// collect takes the answer to a part and makes the next part ready.
 func (j *job) collect(p *part) {
 	j.Err = errors.Join(j.Err, p.Err)
 	for i, n := range p.from {
@@ -169,7 +170,7 @@ func (j *job) collect(p *part) {
 		return
 	}
 	next := j.parts[j.next]
-	next.spare = j.refused
+	next.elsewhere = j.refused
 	for i := range next.Charges {
 		if c := &next.Charges[i]; c.UpTo > 0 && p.granted {
 			c.UpTo = p.Decisions[0].Granted
@@ -177,7 +178,7 @@ func (j *job) collect(p *part) {
 	}
 }
 
-// settle ends an act of which every part is known.
+// settle ends an act whose parts are all answered.
 func (j *job) settle() {
 	keep := int64(0)
 	if !j.refused {
@@ -188,7 +189,7 @@ func (j *job) settle() {
 	}
 	var more []*part
 	for _, p := range j.parts {
-		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) && !p.told {
+		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) && !p.amended {
 			more = append(more, p)
 		}
 	}
@@ -197,8 +198,8 @@ func (j *job) settle() {
 	}
 }
 
-// abort ends an act of which a part came to an error. What a caller who has an id
-// can ask for again stays as it is, and a repeat goes on from there.
+// abort ends an act of which a part failed. A take whose caller has an id for it stays as
+// it is, so that a retry goes on from there.
 func (j *job) abort(p *part) {
 	resumes := j.Kind != weir.KindTake || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
 	j.Err = p.Err
@@ -222,16 +223,15 @@ func (j *job) abort(p *part) {
 	j.undo(back, 0)
 }
 
-// doubt says that some of the charges are made.
+// doubt makes the error say that some of the charges were made.
 func (j *job) doubt() {
 	if !errors.Is(j.Err, weir.ErrAmbiguous) {
-		j.Err = fmt.Errorf("weir: %v: %w: one slot did it, another did not: %v", j.Kind, weir.ErrAmbiguous, j.Err)
+		j.Err = fmt.Errorf("weir: %v: %w: one hash slot applied it, another did not: %v", j.Kind, weir.ErrAmbiguous, j.Err)
 	}
 }
 
-// amended ends an Amend of which every part is known. One that another repeats
-// does no harm, so that parts which fail keep nothing back.
-func (j *job) amended() {
+// finishAmend ends an amendment whose parts are all answered.
+func (j *job) finishAmend() {
 	some := false
 	for _, p := range j.parts {
 		if p.Err != nil {
@@ -248,35 +248,35 @@ func (j *job) amended() {
 	}
 }
 
-// undo makes parts ready that leave no more than keep units charged.
+// undo replaces the parts by amendments that leave no more than keep units charged.
 func (j *job) undo(parts []*part, keep int64) {
 	j.parts, j.next, j.undoing = nil, 0, true
 	for _, p := range parts {
 		if keep == 0 && j.Err == nil {
-			j.spare(p)
+			j.notCharged(p)
 		}
 		if p.ID == "" {
 			continue
 		}
-		back := &part{whole: j, own: true, brief: j.brief, place: p.place, from: p.from, Act: p.cut(j.Act)}
+		amend := &part{whole: j, byStore: true, refusedLife: j.refusedLife, slot: p.slot, from: p.from, Act: p.cut(j.Act)}
 		if !p.granted {
 			// It may come later.
-			back.brief = undoable
+			amend.refusedLife = undoable
 		}
-		back.Kind, back.ID = weir.KindAmend, p.ID
+		amend.Kind, amend.ID = weir.KindAmend, p.ID
 		for i, n := range p.from {
-			back.Decisions[i] = weir.Decision{Outcome: weir.NotCharged}
+			amend.Decisions[i] = weir.Decision{Outcome: weir.NotCharged}
 			if keep > 0 {
-				back.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: keep, Delay: j.Decisions[n].Delay}
+				amend.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: keep, Delay: j.Decisions[n].Delay}
 			}
 		}
-		j.parts = append(j.parts, back)
+		j.parts = append(j.parts, amend)
 	}
 }
 
-// spare makes what a part was granted what it could have been, as long as the store
-// does not say it better.
-func (j *job) spare(p *part) {
+// notCharged turns the decisions of a granted part into those of one that is not charged,
+// until the amendment returns better ones.
+func (j *job) notCharged(p *part) {
 	for _, n := range p.from {
 		d := &j.Decisions[n]
 		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.NotCharged, 0, d.Remaining+d.Granted, 0
@@ -293,8 +293,8 @@ func (p *part) costs() bool {
 	return false
 }
 
-// undone takes in what became of undoing.
-func (j *job) undone() {
+// finishUndo takes the answers to the amendments.
+func (j *job) finishUndo() {
 	for _, p := range j.parts {
 		if p.Err != nil {
 			if !errors.Is(p.Err, weir.ErrInvalid) {

@@ -46,7 +46,7 @@ type Store struct {
 	keys     keyer
 	timeout  time.Duration
 	punctual bool                    // the client itself keeps to the context's deadline
-	placed   func(tag uint32) uint32 // see placer
+	slotOfTag func(tag uint32) uint32 // see slotsOf
 	keeper   *Keeper                 // nil if the client's connections are not kept
 	scripts  scripts
 	unknown  greetings // replies that a script is unknown
@@ -54,7 +54,7 @@ type Store struct {
 	extra    func() []any // what a test's clock adds to the arguments
 	logger   *slog.Logger
 	foreign  atomic.Int64
-	ahead    atomic.Int64 // the store's clock less ours, µs; for calendars only
+	offset   atomic.Int64 // the store's clock less ours, µs; for calendars only
 	located  atomic.Bool  // a cluster's client knows where the slots are
 }
 
@@ -82,7 +82,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	return &Store{
 		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
-		punctual: punctual(client), placed: placer(client), scripts: shipped, logger: o.Logger,
+		punctual: punctual(client), slotOfTag: slotsOf(client), scripts: shipped, logger: o.Logger,
 		keeper: o.Keeper,
 	}, nil
 }
@@ -117,13 +117,13 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	if s.placed != nil {
-		s.takeApart(ctx, acts)
+	if s.slotOfTag != nil {
+		s.takeSlots(ctx, acts)
 		return
 	}
 	for len(acts) > 0 {
 		b := batches.Get().(*batch)
-		b.reset(s.keys, s.about())
+		b.reset(s.keys, s.estimate())
 		n := b.fill(acts)
 		// A client that was given up may still be writing.
 		if len(b.acts) == 0 || s.run(ctx, b) {
@@ -144,8 +144,8 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, s.timeout)
 }
 
-// about is the store's time, as far as it is known without asking.
-func (s *Store) about() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
+// estimate returns the store's time, as far as it is known without asking.
+func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load() }
 
 // run sends a batch and hands its answers out, and reports whether there were
 // any. Acts whose calendar windows did not reach the store's time are sent once
@@ -153,7 +153,7 @@ func (s *Store) about() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
 func (s *Store) run(ctx context.Context, b *batch) bool {
 	got, err := s.ask(ctx, b)
 	if err == nil && got.outside > 0 {
-		s.ahead.Store(got.outside - time.Now().UnixMicro())
+		s.offset.Store(got.outside - time.Now().UnixMicro())
 		again := newBatch(s.keys, got.outside)
 		for _, a := range b.acts {
 			if a.Err == errOutside {
@@ -165,7 +165,7 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 		_, err = s.ask(ctx, b)
 	}
 	if err != nil {
-		b.fail(err)
+		s.fail(b, err)
 	}
 	return err == nil
 }
@@ -194,7 +194,7 @@ func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error)
 			// There was no connection to write it to, or none that was greeted in time.
 			return answer{}, unsent(err)
 		}
-		return answer{}, s.missing(b, classify(err))
+		return answer{}, classify(err)
 	}
 	return s.read(b, reply)
 }
@@ -203,12 +203,12 @@ func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error)
 func (s *Store) read(b *batch, reply string) (answer, error) {
 	got, err := b.decode(reply)
 	if got.foreign > 0 {
-		s.found(got.foreign)
+		s.noteForeign(got.foreign)
 	}
 	return got, err
 }
 
-func (s *Store) found(foreign int64) {
+func (s *Store) noteForeign(foreign int64) {
 	if s.foreign.Add(foreign) == foreign {
 		s.logger.Warn("redis holds values under weir's keys that weir did not write; they count as fresh keys", "prefix", s.keys.prefix)
 	}

@@ -36,7 +36,7 @@ type answer struct {
 
 const (
 	codeOutside = 6
-	codeTold    = 7
+	codeAmended    = 7
 )
 
 // decode hands the answers out.
@@ -80,9 +80,9 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 		switch {
 		case code == 0 && it.isRun:
 			it.read(r, at)
-		case code == 0 || code == codeTold:
+		case code == 0 || code == codeAmended:
 			if it.part != nil {
-				it.part.told = code == codeTold
+				it.part.amended = code == codeAmended
 			}
 			if err := r.decisions(it.act, at); err != nil {
 				return err

@@ -18,7 +18,7 @@ const (
 	flagMore      = 1
 	flagImmediate = 2
 	flagRun       = 4
-	flagSpare     = 8
+	flagElsewhere     = 8
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -112,12 +112,12 @@ func (b *batch) packWhole() {
 func (b *batch) packAct(it *item) {
 	a := it.act
 	b.packet = it.appendAct(b.packet)
-	granted := a.Allowed() && (it.part == nil || !it.part.spare)
+	granted := a.Allowed() && (it.part == nil || !it.part.elsewhere)
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
 		if a.Kind == weir.KindAmend {
-			b.packet = appendTold(b.packet, &a.Decisions[i], granted)
+			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted)
 		}
 	}
 }
@@ -173,14 +173,14 @@ type identity struct {
 	high, low uint64
 	// what is a fingerprint of the act's content.
 	what uint64
-	// life is how long it is remembered, brief how long if the act is refused.
-	life, brief time.Duration
+	// life is how long it is remembered, refusedLife how long if the act is refused.
+	life, refusedLife time.Duration
 }
 
 func (n keyer) identify(a *weir.Act, id string) identity {
 	i := identity{what: a.Content()}
 	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendKeys(make([]byte, 0, 128)), id...))
-	i.life, i.brief = a.Lives()
+	i.life, i.refusedLife = a.Lives()
 	return i
 }
 
@@ -198,8 +198,8 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && (it.part.own || it.part.spare && a.Kind == weir.KindTake) {
-		flags |= flagSpare
+	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == weir.KindTake) {
+		flags |= flagElsewhere
 	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {
@@ -207,7 +207,7 @@ func (it *item) appendAct(p []byte) []byte {
 	}
 	p = append16(p, it.record)
 	p = append56(p, it.life.Milliseconds())
-	p = append56(p, it.brief.Milliseconds())
+	p = append56(p, it.refusedLife.Milliseconds())
 	p = append56(p, a.MaxWait.Microseconds())
 	p = append56(p, a.Hold.Microseconds())
 	p = binary.BigEndian.AppendUint64(p, it.what)
@@ -226,9 +226,9 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 	return p
 }
 
-// appendTold adds what the caller of a take, which was granted or not, was told of a
+// appendOutcome adds what the caller of a take, which was granted or not, was told of a
 // charge.
-func appendTold(p []byte, d *weir.Decision, granted bool) []byte {
+func appendOutcome(p []byte, d *weir.Decision, granted bool) []byte {
 	var units, wait, delay int64
 	outcome := byte(weir.NotCharged)
 	switch {
