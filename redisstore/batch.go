@@ -9,42 +9,41 @@ import (
 )
 
 const (
-	// maxKeys and maxItems bound one script call, during which Redis serves
-	// nobody else; maxActs what waits for it.
+	// maxKeys and maxItems bound one script call, during which Redis serves no other
+	// client; maxActs bounds how many acts wait for it.
 	maxKeys  = 128
 	maxItems = 256
 	maxActs  = 4096
-	// maxBuckets bounds it too, where windows have many.
+	// maxBuckets bounds the buckets of rolling windows in one call.
 	maxBuckets = weir.MaxBuckets
-	// slack is how much longer than it matters a key lives, in ms.
+	// slack is how long a key outlives its meaning, in ms.
 	slack = 1000
 )
 
-// A batch is the acts of one script call: what goes out, and where the answers
-// belong. lua/head.lua and lua/plain.lua have the formats.
+// A batch is the acts of one script call, as the request and as the answers need them.
+// lua/head.lua and lua/plain.lua have the formats.
 type batch struct {
-	now   int64 // about the store's time, for calendars
+	now   int64 // an estimate of the store's time, for calendars
 	acts  []*weir.Act
 	items []item
 	place []int32 // the item of each act
 	rules []rule
 	keys  keyring
-	// buckets is how many the items may have to read, each by itself.
+	// buckets is how many buckets the items may have to read, each by itself.
 	buckets int
-	// plain: nothing but runs of limits whose state is one string.
+	// plain is set if there are only runs of limits whose state is one string.
 	plain bool
-	// extended allows for more in the reply than the answers to the acts.
+	// extended is set if an extension adds to the reply.
 	extended bool
 	packet   packet
-	written  bool // a connection was there to carry it
+	written  bool // it was written to a connection
 	args     []any
 }
 
-// An item is what the script decides at a time: an act, or a run.
+// An item is one operation of the script: an act, or a run.
 type item struct {
-	act *weir.Act // the only one or the first
-	// part is set where the act is a part of another.
-	part *part
+	act  *weir.Act // the only one or the first
+	part *part     // nil unless the act is a part of another
 	identity
 	record int // the number of its record's key, from 1; 0: none
 	run
@@ -60,7 +59,7 @@ type rule struct {
 	keys  int32
 }
 
-// newBatch returns an empty batch for a store whose time is about now.
+// newBatch returns an empty batch; now is an estimate of the store's time.
 func newBatch(namer keyer, now int64) *batch {
 	b := new(batch)
 	b.reset(namer, now)
@@ -79,8 +78,8 @@ func (b *batch) reset(namer keyer, now int64) {
 	b.keys.reset(namer)
 }
 
-// fill takes acts from the front as long as they fit and returns how many; those
-// that need no store are answered on the way.
+// fill adds acts from the front as long as they fit, and returns how many. It answers
+// those that need no store.
 func (b *batch) fill(acts []*weir.Act) int {
 	for i, a := range acts {
 		if a.Prepare() {
@@ -94,9 +93,9 @@ func (b *batch) fill(acts []*weir.Act) int {
 	return len(acts)
 }
 
-// fits reports whether the act can join: there is room, no key that is already
-// here comes under another limit, which needs its state written and read in
-// between, and all are takes, which the others are not made to live with.
+// fits reports whether the act can be added: there is room; no key of the batch comes
+// under another limit, because its state has to be written and read in between; and all
+// acts are takes, because any other act has a call of its own.
 func (b *batch) fits(a *weir.Act) bool {
 	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.KindTake || b.acts[0].Kind != weir.KindTake {
 		return false
@@ -116,8 +115,7 @@ func (b *batch) fits(a *weir.Act) bool {
 	return len(b.keys.all)+added <= maxKeys
 }
 
-// reads is how many buckets the act adds to those that are read: none if it joins a
-// run.
+// reads returns how many more buckets are read for the act: none if it joins a run.
 func (b *batch) reads(a *weir.Act) int {
 	n := a.Buckets()
 	if n == 0 || !runs(a) || b.extended {
@@ -131,7 +129,7 @@ func (b *batch) reads(a *weir.Act) int {
 	return n
 }
 
-// under reports whether a limit says what the rule says.
+// under reports whether a limit equals the rule.
 func (b *batch) under(r *rule, limit *weir.Limit) bool {
 	return r.limit == limit || *r.Rule == limit.RuleAt(b.now)
 }
@@ -147,7 +145,7 @@ func (b *batch) add(a *weir.Act) {
 	b.place = append(b.place, i)
 }
 
-// addPart adds what an act asks of one slot.
+// addPart adds the part of an act that lies in one hash slot.
 func (b *batch) addPart(p *part) {
 	if p.whole == nil || p.ID == "" && !p.elsewhere {
 		b.add(p.Act)
@@ -177,7 +175,7 @@ func (b *batch) addRun(a *weir.Act) int32 {
 
 func (b *batch) addAct(a *weir.Act, p *part) {
 	for i := range a.Charges {
-		// No run goes on after it.
+		// A later take of the key begins a new run.
 		b.keys.all[b.key(&a.Charges[i])].last = -1
 	}
 	b.buckets += a.Buckets()

@@ -14,12 +14,11 @@ import (
 // the script may have run.
 type once struct{ *redis.Cmd }
 
-// NoRetry says so to the client.
+// NoRetry implements the client's interface for that.
 func (once) NoRetry() bool { return true }
 
-// call runs a script once: by its name, and by its text where Redis does not
-// know the name, in which case nothing has run yet. The arguments have room for
-// the command and the script.
+// call runs a script once: by its hash, or by its text if Redis does not know the hash,
+// because nothing has run then. The first two arguments are set by call.
 func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
 	args[0], args[1] = "evalsha", &run.sha
 	uploads := s.uploads.done.Load()
@@ -60,9 +59,8 @@ func (s *Store) await(ctx context.Context, command []any) (string, error) {
 	return cmd.Text()
 }
 
-// within calls the client and reports whether it came back before ctx ended. One
-// that does not keep to ctx is left to finish by itself, in a goroutine that ends
-// when the client's own timeouts do.
+// within calls the client and reports whether it returned before ctx ended. A client that
+// ignores ctx goes on in a goroutine, which ends with the client's own timeouts.
 func (s *Store) within(ctx context.Context, call func()) bool {
 	if s.punctual {
 		call()
@@ -89,7 +87,7 @@ func unsent(err error) error {
 	return fmt.Errorf("%w: it was not sent: %w", weir.ErrNotApplied, unclassed{err})
 }
 
-// unclassed is an error without its class of ours.
+// unclassed is an error that hides its class.
 type unclassed struct{ error }
 
 // Is hides the class.
@@ -100,7 +98,7 @@ func (u unclassed) Is(target error) bool {
 // As finds what the error wraps.
 func (u unclassed) As(target any) bool { return errors.As(u.error, target) }
 
-// classify says by the class of the error what is known about the charges.
+// classify gives an error the class that says what is known about the charges.
 func classify(err error) error {
 	class := weir.ErrAmbiguous
 	var reply redis.Error

@@ -16,31 +16,29 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// oldest is the first version of Redis that the store was made for.
+// oldest is the oldest version of Redis that the store supports.
 const oldest = 6.2
 
-// A Finding is something about a server that is not as the store needs it.
+// A Finding is a problem with a server's settings.
 type Finding struct {
 	// Node is the server's address, as the client knows it.
 	Node string
-	// Setting is what was looked at: topology, role, version, maxmemory-policy or
-	// permissions.
+	// Setting is topology, role, version, maxmemory-policy or permissions.
 	Setting string
 	// Detail says what was found and what was expected.
 	Detail string
-	// Fatal: no decisions are reached as long as that is so.
+	// Fatal is set if the store cannot decide until the problem is solved.
 	Fatal bool
 }
 
-// String returns the finding as it stands in messages.
+// String returns the finding as messages show it.
 func (f Finding) String() string { return f.Node + ": " + f.Setting + ": " + f.Detail }
 
-// Check looks at every server that the store uses: whether it is one that takes
-// writes, of a version that is known to do, forgets no keys before their time, and
-// lets the store's scripts do what they do. For that it makes and resets keys of its
-// own under the store's prefix. What it needs permission for besides the scripts is
-// INFO; where that is not given, a finding says so. The error says that a server did
-// not answer, in which case the findings are those of others.
+// Check inspects every server that the store uses: it must accept writes, have a supported
+// version, evict no keys, and let the store's scripts run. To test these, Check charges
+// and resets keys of its own under the store's prefix. Besides the scripts it needs
+// permission for INFO; without it, a finding says so. The error says that a server did not
+// answer; the findings are then those of the servers before it.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -72,7 +70,7 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	return found, nil
 }
 
-// masters is how many servers have slots, as far as the client knows.
+// masters returns how many servers have hash slots, as far as the client knows.
 func (s *Store) masters(ctx context.Context) (int, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -86,7 +84,7 @@ func (s *Store) masters(ctx context.Context) (int, error) {
 	return int(masters.Load()), err
 }
 
-// node returns the server that has a key; nil where only the client knows it.
+// node returns the server that has a key; nil if only the client knows it.
 func (s *Store) node(ctx context.Context, name string) (*redis.Client, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
@@ -97,7 +95,7 @@ func (s *Store) node(ctx context.Context, name string) (*redis.Client, error) {
 	return nil, nil
 }
 
-// inspect looks at one server, by a slot that it has.
+// inspect checks one server, by keys in a hash slot that it has.
 func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([]Finding, error) {
 	var found []Finding
 	address := "redis"
@@ -106,7 +104,7 @@ func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([
 		info, err := node.Info(ctx).Result()
 		switch {
 		case redis.IsPermissionError(err):
-			found = append(found, Finding{address, "permissions", "version, role and maxmemory-policy cannot be looked at: want +info", false})
+			found = append(found, Finding{address, "permissions", "version, role and maxmemory-policy are unknown: want +info", false})
 		case err != nil:
 			return nil, classify(err)
 		default:
@@ -124,7 +122,7 @@ func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([
 	return found, err
 }
 
-// read finds what INFO says.
+// read returns the findings in the text of INFO.
 func read(info, address string, clustered bool) []Finding {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {
@@ -136,10 +134,10 @@ func read(info, address string, clustered bool) []Finding {
 		found = append(found, Finding{address, setting, fmt.Sprintf(format, args...), fatal})
 	}
 	if fields["cluster_enabled"] == "1" && !clustered {
-		add(true, "topology", "a node of a cluster, asked as if it were alone: want a client for clusters")
+		add(true, "topology", "a node of a cluster, used as a single server: want a cluster client")
 	}
 	if fields["role"] == "slave" {
-		add(true, "role", "a replica, which takes no writes: want its master")
+		add(true, "role", "a replica, which accepts no writes: want its master")
 	}
 	version := fields["redis_version"]
 	if major, minor, ok := strings.Cut(version, "."); ok && fields["valkey_version"] == "" {
@@ -149,12 +147,12 @@ func read(info, address string, clustered bool) []Finding {
 		}
 	}
 	if policy := fields["maxmemory_policy"]; policy != "noeviction" && policy != "" && fields["maxmemory"] != "0" {
-		add(false, "maxmemory-policy", "%s: keys are forgotten before their time, and their limits begin anew: want noeviction", policy)
+		add(false, "maxmemory-policy", "%s: evicted keys lose their counts, so that limits grant too much: want noeviction", policy)
 	}
 	return found
 }
 
-// try has the scripts do everything that they do, on keys of one slot.
+// try runs every kind of act on keys of one hash slot.
 func (s *Store) try(ctx context.Context, slot string) error {
 	takes := make([]*weir.Act, len(algo.Steps))
 	for id := range takes {
@@ -172,14 +170,14 @@ func (s *Store) try(ctx context.Context, slot string) error {
 	if err := s.must(ctx, weir.KindTake, takes); err != nil {
 		return err
 	}
-	// One key is read otherwise than several are.
+	// The script reads a single key with GET, and several with MGET.
 	for _, looks := range [][]*weir.Act{looks(takes), looks(takes[:1])} {
 		if err := s.must(ctx, weir.KindTake, looks); err != nil {
 			return err
 		}
 		for _, a := range looks {
 			if a.Decisions[0].Remaining > 0 {
-				return fmt.Errorf("%w: what was charged is not found again: want +get and +mget", weir.ErrMisconfigured)
+				return fmt.Errorf("%w: charges are not found again: want +get and +mget", weir.ErrMisconfigured)
 			}
 		}
 	}

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxTries is how often a part goes to a slot that is moving, and firstWait how
-	// long it waits in between at first, twice as long each time.
+	// maxTries is how often a part is sent to a hash slot that is moving. It waits for
+	// firstWait before the second try, and twice as long each time.
 	maxTries  = 5
 	firstWait = time.Millisecond
 )
 
-// takeSlots decides acts whose keys lie on several servers, in rounds: all parts
-// that are due leave together, one script a slot, one pipeline a node. Acts that
-// meet in a slot are decided there in their order.
+// takeSlots decides acts whose keys may lie in several hash slots, in rounds. In each
+// round all parts that are due are sent, in one script call for each slot and one
+// pipeline for each node. A slot decides the acts in their order.
 func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 	jobs := make([]*job, 0, len(acts))
 	for _, a := range acts {
@@ -42,13 +42,12 @@ func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 		left = append(left, j.failed...)
 	}
 	if len(left) > 0 {
-		// It ends by itself within the store's timeout.
+		// The goroutine ends within the store's timeout.
 		go s.clear(context.WithoutCancel(ctx), left)
 	}
 }
 
-// round loads all parts that are due, each behind those that came before it in its
-// slot.
+// round puts all parts that are due into loads, each behind the earlier ones of its slot.
 func (s *Store) round(jobs []*job) []*load {
 	var loads []*load
 	open, held := make(map[uint32]*load), make(map[uint32]bool)
@@ -59,14 +58,14 @@ func (s *Store) round(jobs []*job) []*load {
 			}
 			l := open[p.slot]
 			if fresh := l == nil || p.tries > 0 || !l.fits(p.Act); fresh && l != nil && l.calendars() {
-				// It may have to be asked again, before what comes now.
+				// That load may have to be sent again, before this part.
 				held[p.slot] = true
 				continue
 			} else if fresh {
 				earlier := l
 				l = s.newLoad()
 				if loads, open[p.slot] = append(loads, l), l; earlier != nil {
-					// A node that knows only the later one's script would run that first.
+					// A node that knows only the later load's script would run that first.
 					earlier.plain, l.plain = false, false
 				}
 			}
@@ -82,8 +81,8 @@ func (s *Store) round(jobs []*job) []*load {
 	return loads
 }
 
-// exchange sends loads and hands out what came back. It returns how long to wait
-// before the next round.
+// exchange sends loads and distributes the answers. It returns how long to wait before the
+// next round.
 func (s *Store) exchange(ctx context.Context, loads []*load) (wait time.Duration) {
 	if ctx.Err() == nil {
 		s.sendAll(ctx, loads)
@@ -103,7 +102,7 @@ func (s *Store) exchange(ctx context.Context, loads []*load) (wait time.Duration
 	return wait
 }
 
-// clear undoes what could not be undone in time, as long as a call may last.
+// clear retries amendments that failed, for as long as a call may last.
 func (s *Store) clear(ctx context.Context, parts []*part) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -9,16 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusals begin the replies with which Redis says that it ran nothing.
+// refusals are the prefixes of replies with which Redis says that it ran nothing.
 var refusals = []string{
 	"NOSCRIPT ", "READONLY ", "LOADING ", "MASTERDOWN ", "NOREPLICAS ", "OOM ", "BUSY ",
 	"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ", "CROSSSLOT ", "MISCONF ",
 	"ERR max number of clients reached",
 }
 
-// denials begin the replies with which Redis says that it runs nothing of ours
-// until somebody changes who we are, what we may do, or what it is; denialsWithin
-// stand in what a script is told.
+// denials are the prefixes of replies with which Redis rejects our credentials, our
+// permissions or our commands, until somebody changes its settings or ours; denialsWithin
+// appear anywhere in errors of commands that a script calls.
 var (
 	denials = []string{
 		"NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR AUTH ", "ERR Client sent AUTH", "ERR invalid password",
@@ -31,8 +31,8 @@ var (
 
 func refused(reply string) bool { return begins(reply, refusals) }
 
-// barred reports whether Redis has denied us for good. What a script may not do it
-// finds out before it writes.
+// barred reports whether Redis denies us access until settings change. A script finds out
+// before it writes.
 func barred(reply string) bool {
 	for _, part := range denialsWithin {
 		if strings.Contains(reply, part) {
@@ -51,15 +51,15 @@ func begins(reply string, prefixes []string) bool {
 	return false
 }
 
-// distrusted reports whether one side does not accept the other's certificate.
+// distrusted reports whether one side rejects the other's certificate.
 func distrusted(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	var alert tls.AlertError
 	return errors.As(err, &unverified) || errors.As(err, &alert)
 }
 
-// undialled reports whether the request cannot have left: no connection was
-// there to carry it.
+// undialled reports whether the request cannot have been sent, because there was no
+// connection.
 func undialled(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

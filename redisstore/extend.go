@@ -8,10 +8,10 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// An Extension is Lua that runs inside the store's script, so that an act and
-// what depends on it happen as one: both or neither. It is for packages that
-// keep data of their own in Redis. It is immutable and safe for concurrent use;
-// create it with [NewExtension].
+// An Extension is Lua that runs inside the store's script, so that an act and the changes
+// that depend on it are applied together or not at all. It is for packages that keep data
+// of their own in Redis. It is immutable and safe for concurrent use; create it with
+// [NewExtension].
 type Extension struct {
 	name   string
 	script script
@@ -34,10 +34,10 @@ func NewExtension(name, lua string) *Extension {
 	return &Extension{name: name, script: weave(section("clock"), section("extend")+opening, before, after)}
 }
 
-// HashTag returns the part of a key that places it in a Redis Cluster: what
-// stands between its first brace and the next closing one, or else the whole
-// key. It reports whether other keys can be placed beside it, which they cannot
-// if that part is empty or holds a closing brace.
+// HashTag returns the part of a key that determines its hash slot in a Redis Cluster: the
+// text between its first brace and the next closing one, or else the whole key. It
+// reports whether other keys can be put into the same slot, which is impossible if that
+// part is empty or holds a closing brace.
 func HashTag(key string) (string, bool) {
 	if _, rest, opened := strings.Cut(key, "{"); opened {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
@@ -47,7 +47,7 @@ func HashTag(key string) (string, bool) {
 	return key, key != "" && !strings.Contains(key, "}")
 }
 
-// Key names a key of an extension's own, in the slot of a tag that [HashTag]
+// Key returns the name of a key of an extension, in the hash slot of a tag that [HashTag]
 // returned. The letter tells the extension's kinds of keys apart.
 func (s *Store) Key(x *Extension, tag string, letter byte, text string) string {
 	return s.keys.under(x.name, tag).join("", key{text: text, letter: letter, format: extensionFormat})
@@ -57,11 +57,11 @@ const extensionFormat = '1'
 
 // A Call is one run of an extension.
 type Call struct {
-	// Act is decided first; its keys are placed in the slot of Tag.
+	// Act is decided first; its keys lie in the hash slot of Tag.
 	Act *weir.Act
 	Tag string
-	// Keys and Args are what the extension finds in XKEYS and XARGV. The keys
-	// have to lie in the slot of Tag.
+	// Keys and Args become XKEYS and XARGV of the extension. The keys must lie in the
+	// hash slot of Tag.
 	Keys []string
 	Args []any
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Keeper keeps the connections of a client whose calls ended before their replies
-// came, and reads those replies all the same. With it, a call can wait on its caller's
-// goroutine and its caller can leave: no other goroutine has to be woken for it.
+// A Keeper keeps connections open whose calls ended before their replies came, and reads
+// those replies late. With it, a call can wait on its caller's goroutine, which is faster
+// than waking another, and still deliver its reply after the caller has left.
 //
-// It is for one client of one server. Set the client's Dialer to what Dial returns and
-// [Options.Keeper] to the Keeper. It is safe for concurrent use and starts nothing but
-// the reading of late replies, which ends with them or after a while.
+// It is for one client of one server. Set the client's Dialer to the result of Dial, and
+// [Options.Keeper] to the Keeper. It is safe for concurrent use. It starts a goroutine
+// for each late reply, which ends with the reply or after ten seconds.
 type Keeper struct {
-	dial Dialer // of connections that are not kept
+	dial dialer // of connections that are not kept
 
 	greeted greetings
 
@@ -47,12 +47,12 @@ func NewKeeper() *Keeper {
 	return &Keeper{conns: map[*keptConn]struct{}{}, dials: map[*context.CancelFunc]struct{}{}}
 }
 
-// A Dialer connects a client to its server, as the Dialer of [redis.Options] does.
-type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+// A dialer is the Dialer of [redis.Options].
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dial returns a dialer whose connections are kept. It is called once, before the
-// client is made.
-func (k *Keeper) Dial(dial Dialer) Dialer {
+// Dial returns a dialer for a client's options whose connections are kept. Call it once,
+// before the client is created.
+func (k *Keeper) Dial(dial dialer) dialer {
 	k.dial = dial
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -94,7 +94,7 @@ func (k *Keeper) interrupt() {
 type keptConn struct {
 	net.Conn
 	keeper  *Keeper
-	greeted bool // the server has said something; the reader's own
+	greeted bool // the server has sent something; the reader's own
 	// waiting is set from a write to the first bytes of the reply.
 	waiting atomic.Bool
 	late    atomic.Pointer[lateReply]
@@ -124,8 +124,7 @@ func (c *keptConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [net.Conn]. A connection that waits for a reply is closed once that
-// came.
+// Close implements [net.Conn]. A connection that waits for a reply is closed after it.
 func (c *keptConn) Close() error {
 	c.keeper.mu.Lock()
 	delete(c.keeper.conns, c)
@@ -138,9 +137,8 @@ func (c *keptConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A keptSocket is a keptConn that is a socket's, so that the client can look whether it
-// is still good while it is idle. One by TLS is none: to the client, an error would mean
-// that the connection is broken.
+// A keptSocket is a keptConn over a socket, so that the client can check whether an idle
+// connection is still good. A TLS connection is none: its check would always fail.
 type keptSocket struct {
 	*keptConn
 	syscall.Conn

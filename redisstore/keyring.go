@@ -9,11 +9,11 @@ import (
 type keyring struct {
 	namer keyer
 	all   []key
-	table [ringSlots]uint8 // numbers of keys, from 1, where their tags lead
+	table [ringSlots]uint8 // a hash table by tag: numbers of keys, from 1
 	names []byte
-	// What was hashed last, since charges and lookups of one slot come together.
-	slot string
-	tag  uint32
+	// The tag that was hashed last, because charges with one tag follow one another.
+	source string
+	tag    uint32
 }
 
 // ringSlots is a power of two, and larger than any call has keys: at most one more
@@ -28,39 +28,39 @@ type key struct {
 	letter      byte
 	format      byte
 	rule        int32 // from 1; 0: a record
-	first, last int32 // its runs, where they are all that it has; or -1
+	first, last int32 // its runs, or -1 if there are none or other acts too
 }
 
 func (r *keyring) reset(namer keyer) {
 	clear(r.all)
 	clear(r.table[:])
-	r.namer, r.all, r.slot, r.tag = namer, r.all[:0], "", namer.tagOf("")
+	r.namer, r.all, r.source, r.tag = namer, r.all[:0], "", namer.tagOf("")
 }
 
 // find returns the number of a charge's key, or -1.
 func (r *keyring) find(c *weir.Charge) int {
-	place, found := r.look(tagSource(c), stateKey(c))
+	at, found := r.look(tagSource(c), stateKey(c))
 	if !found {
 		return -1
 	}
-	return int(r.table[place]) - 1
+	return int(r.table[at]) - 1
 }
 
 // number returns the number of a key, and whether it is new.
-func (r *keyring) number(slot string, k key) (int, bool) {
-	place, found := r.look(slot, k)
+func (r *keyring) number(source string, k key) (int, bool) {
+	at, found := r.look(source, k)
 	if !found {
 		k.tag, k.first, k.last = r.tag, -1, -1
 		r.all = append(r.all, k)
-		r.table[place] = uint8(len(r.all))
+		r.table[at] = uint8(len(r.all))
 	}
-	return int(r.table[place]) - 1, !found
+	return int(r.table[at]) - 1, !found
 }
 
-// look returns the place of a key in the table, or the one for it.
-func (r *keyring) look(slot string, k key) (uint32, bool) {
-	if slot != r.slot {
-		r.slot, r.tag = slot, r.namer.tagOf(slot)
+// look returns the index of a key in the table, or the free one for it.
+func (r *keyring) look(source string, k key) (uint32, bool) {
+	if source != r.source {
+		r.source, r.tag = source, r.namer.tagOf(source)
 	}
 	for i := r.tag % ringSlots; ; i = (i + 1) % ringSlots {
 		if r.table[i] == 0 {
@@ -72,7 +72,7 @@ func (r *keyring) look(slot string, k key) (uint32, bool) {
 	}
 }
 
-// name spells the keys out.
+// name sets the names of the keys.
 func (r *keyring) name() {
 	r.names = r.names[:0]
 	for i := range r.all {

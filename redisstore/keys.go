@@ -11,36 +11,34 @@ const (
 	defaultPrefix = "weir:"
 	// maxPlainKey is the length up to which a key is stored as it is.
 	maxPlainKey = 200
-	// recordLetter and recordFormat stand where a state has its algorithm's.
+	// recordLetter and recordFormat are for records what a step's are for states.
 	recordLetter, recordFormat = 'i', '2'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.
 	tagLength, hashLength = 4, 11
-	// tagLetters are what hashes are written with; 6 bits each.
+	// tagLetters are the digits of hashes; 6 bits each.
 	tagLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 )
 
-// keyer names the Redis keys of charges: PREFIX{tag}LETTER FORMAT:key. The tag,
-// a keyed hash of the charge's slot, places the key in a cluster; the letter
-// and the format belong to the algorithm, so that no state is read by another.
-// A long key gives way to a 128-bit keyed hash of it, and so does an id, with the
-// keys that it belongs to.
+// keyer names the Redis keys of charges: PREFIX{tag}LETTER FORMAT:key. The hash tag is a
+// keyed hash of the charge's HashTag or key; the letter and the format belong to the
+// algorithm, so that no state is read by another. A long key is replaced by a 128-bit
+// keyed hash, and so is an id, together with the keys that it belongs to.
 type keyer struct {
 	prefix string
 	k0, k1 uint64
 	tag    string // if set, the hash tag of every key
 }
 
-// newKeyer derives the hash keys from the prefix and the secret: instances that
-// share a store must have both in common.
+// newKeyer derives the hash keys from the prefix and the secret, which instances that
+// share a store must have in common.
 func newKeyer(prefix, secret string) keyer {
 	seed := []byte(prefix + "\x00" + secret)
 	k0, k1 := siphash.Hash128(0x77656972, 0x6c696d6974, seed)
 	return keyer{prefix: prefix, k0: k0, k1: k1}
 }
 
-// under returns a keyer for the keys that an extension has beside those of
-// others, in the slot of the tag.
+// under returns a keyer for the keys of an extension, which all have one hash tag.
 func (n keyer) under(extension, tag string) keyer {
 	n.prefix += extension + ":"
 	n.tag = tag
@@ -49,13 +47,14 @@ func (n keyer) under(extension, tag string) keyer {
 
 func (n keyer) name(c *weir.Charge) string { return n.join(tagSource(c), stateKey(c)) }
 
-// record names the key of an act's id, which lives in the slot of the act's
-// first charge.
+// record names the record of an act's id, which has the hash tag of the act's first
+// charge.
 func (n keyer) record(a *weir.Act) string {
 	i := n.identify(a, a.ID)
 	return n.join(tagSource(&a.Charges[0]), i.record())
 }
 
+// tagSource returns the text whose hash is the hash tag of a charge's key.
 func tagSource(c *weir.Charge) string {
 	if c.HashTag == "" {
 		return c.Key
@@ -63,17 +62,17 @@ func tagSource(c *weir.Charge) string {
 	return c.HashTag
 }
 
-func (n keyer) join(slot string, k key) string {
-	k.tag = n.tagOf(slot)
+func (n keyer) join(source string, k key) string {
+	k.tag = n.tagOf(source)
 	return string(n.append(make([]byte, 0, n.length(&k)), &k))
 }
 
-// tagOf is the bits that a slot's hash tag spells.
-func (n keyer) tagOf(slot string) uint32 {
+// tagOf returns the bits of a hash tag.
+func (n keyer) tagOf(source string) uint32 {
 	if n.tag != "" {
 		return 0
 	}
-	return uint32(siphash.Hash(n.k0, n.k1, []byte(slot)) & (1<<(6*tagLength) - 1))
+	return uint32(siphash.Hash(n.k0, n.k1, []byte(source)) & (1<<(6*tagLength) - 1))
 }
 
 // length is how many bytes append adds.
@@ -104,7 +103,7 @@ func (n keyer) append(p []byte, k *key) []byte {
 	return appendBits(appendBits(append(p, '#'), high, hashLength), low, hashLength)
 }
 
-// appendBits writes the lowest bits of a number, six a letter.
+// appendBits appends the lowest bits of a number, six to a letter.
 func appendBits(p []byte, bits uint64, letters int) []byte {
 	for range letters {
 		p = append(p, tagLetters[bits&63])

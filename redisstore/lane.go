@@ -13,14 +13,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// lanes is how many script calls are worth having in flight to one server: while it
-// runs one, the other is written and read.
+// lanes is how many script calls to have in flight to one server: while it runs one, the
+// other is written and read.
 const lanes = 2
 
 var laneSeed = maphash.MakeSeed()
 
-// Lane returns the lane of an act at its node, see package coalesce: acts whose first
-// charges have one slot, or one key where they have no slot, share a lane.
+// Lane returns the lane of an act at its node: a number, the same for acts whose first
+// charges have the same hash tag. Calls of different lanes can be in flight at once.
 func (s *Store) Lane(a *weir.Act) int {
 	if len(a.Charges) == 0 {
 		return 0
@@ -29,8 +29,8 @@ func (s *Store) Lane(a *weir.Act) int {
 }
 
 // Node returns the address of the server that decides an act, and reports whether no
-// other one has a part in it. It is empty where there is one server, or where a cluster
-// does not say which it is.
+// other one has a part in it. The name is empty if there is one server, or if a cluster's
+// client does not know which it is.
 func (s *Store) Node(a *weir.Act) (name string, alone bool) {
 	cluster, several := s.client.(*redis.ClusterClient)
 	if !several {
@@ -69,7 +69,7 @@ func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
 	tag := make([]byte, 0, 2+tagLength)
 	tag = append(appendBits(append(tag, '{'), uint64(s.keys.tagOf(tagSource(c))), tagLength), '}')
 	if !s.located.Load() {
-		// The client would look for the slots now, for as long as that takes.
+		// The client would load the cluster's slots now, and the caller would wait.
 		return ""
 	}
 	node, err := cluster.MasterForKey(context.Background(), string(tag))
@@ -79,7 +79,7 @@ func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
 	return node.Options().Addr
 }
 
-// A probe charges a key that lives for a second or two.
+// probeLimit keeps the key of a probe for a second or two.
 var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
 
 // Probe has a server make a charge, on a connection of its own, and returns an error
@@ -88,7 +88,7 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 	charge := weir.Charge{Key: "probe", Limit: probeLimit, Cost: 1}
 	server, found := s.server(ctx, node, &charge)
 	if !found {
-		// It has no keys any more, so that nobody waits for it.
+		// The node has no keys any more, so that nobody waits for it.
 		return nil
 	}
 	probe := s
@@ -96,10 +96,10 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 		options := *server.Options()
 		options.PoolSize, options.MinIdleConns, options.MaxActiveConns = 1, 0, 1
 		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
-		// The other client may be writing to its own.
+		// The other client may be writing to its configuration.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		if s.keeper != nil {
-			// An outage interrupts the calls whose connections are kept.
+			// An outage interrupts calls on kept connections.
 			options.Dialer = s.keeper.dial
 		}
 		client := redis.NewClient(&options)
@@ -114,14 +114,14 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 	return act.Err
 }
 
-// server returns the client of a node, nil where clients cannot be told apart, and
-// names a key for the charge that the node has. Found is false if it has none.
+// server returns the client of a node, nil if only the store's own client is known, and
+// sets the charge's key to one that the node has. Found is false if it has none.
 func (s *Store) server(ctx context.Context, node string, charge *weir.Charge) (server *redis.Client, found bool) {
 	switch client := s.client.(type) {
 	case *redis.Client:
 		return client, true
 	case *redis.ClusterClient:
-		// The slots may have another owner since.
+		// The slots may have moved.
 		client.ReloadState(ctx)
 		if node == "" {
 			return nil, true

@@ -36,7 +36,8 @@ func (l *load) add(p *part) {
 	l.parts = append(l.parts, p)
 }
 
-// calendars reports whether windows came along that may not reach the store's time.
+// calendars reports whether the load has calendar windows, which may not reach the store's
+// time.
 func (l *load) calendars() bool {
 	return slices.ContainsFunc(l.rules, func(r rule) bool { return r.Calendar })
 }
@@ -48,8 +49,8 @@ func (l *load) fail(err error) {
 	}
 }
 
-// again keeps the parts for the next round, each by itself, and returns how long to
-// wait before it: a slot that moves serves single keys at once.
+// again keeps the parts for the next round, each in a load of its own, because a moving
+// slot serves single keys at once. It returns how long to wait before that.
 func (l *load) again() time.Duration {
 	for _, p := range l.parts {
 		p.tries++
@@ -60,8 +61,8 @@ func (l *load) again() time.Duration {
 	return firstWait << l.parts[0].tries
 }
 
-// arrive hands the answers out. A part whose calendar windows did not reach the
-// store's time is due once more.
+// arrive distributes the answers. A part whose calendar windows did not reach the store's
+// time is due once more.
 func (s *Store) arrive(l *load) {
 	got, err := s.read(l.batch, l.reply)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *Store) arrive(l *load) {
 	batches.Put(l.batch)
 }
 
-// moving reports whether a slot was not where it was asked for, or not whole there.
+// moving reports whether a hash slot is on another node, or moves there.
 func moving(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -111,12 +112,12 @@ func (s *Store) sendAll(ctx context.Context, loads []*load) {
 }
 
 // attempts is how often loads are sent to a node that does not know their scripts: first
-// by their names; then twice by the texts, unless another caller uploads these; then by
+// by their hashes; then twice by the texts, unless another caller uploads these; then by
 // the texts in any case; and last with a text for each load.
 const attempts = 5
 
-// sendSome runs scripts of one node by their names, and by their texts where they are
-// not known.
+// sendSome runs the scripts of loads on one node: by their hashes, and by their texts if
+// the node does not know them.
 func (s *Store) sendSome(ctx context.Context, loads []*load) {
 	if trace := outage.TraceOf(ctx); trace != nil {
 		node := s.address(ctx, loads[0])
@@ -161,7 +162,7 @@ func (s *Store) address(ctx context.Context, l *load) string {
 
 // attempt sends loads and returns those whose scripts the node does not know. Since is the
 // number of uploads before the attempt before. A script that one load sends as text the
-// loads behind it send by name, except in the last attempt.
+// loads behind it send by hash, except in the last attempt.
 func (s *Store) attempt(ctx context.Context, loads []*load, number int, since int64) (unknown []*load) {
 	last := number == attempts-1
 	upload := number >= attempts-2
@@ -187,16 +188,15 @@ func (s *Store) attempt(ctx context.Context, loads []*load, number int, since in
 	return unknown
 }
 
-// relocate has a cluster's client look in the background where the slots are. By
-// itself it does so when it repeats a command that failed, which ours forbid.
+// relocate has a cluster's client reload its slots in the background. By itself it does so
+// when it retries a command, which ours forbid.
 func (s *Store) relocate(ctx context.Context) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// byNode sorts loads by where they go, so that a node which is away keeps nobody
-// else's answers.
+// byNode groups loads by their nodes, so that an unreachable node delays no other.
 func (s *Store) byNode(ctx context.Context, loads []*load) map[*redis.Client][]*load {
 	groups := make(map[*redis.Client][]*load)
 	for _, l := range loads {
@@ -206,8 +206,8 @@ func (s *Store) byNode(ctx context.Context, loads []*load) map[*redis.Client][]*
 	return groups
 }
 
-// nodeOf is where a load goes: nil if there is one place, or where it is not known,
-// which the client itself will say.
+// nodeOf returns the node of a load: nil if there is one server, or if the node is
+// unknown, which the client will report.
 func (s *Store) nodeOf(ctx context.Context, l *load) *redis.Client {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {

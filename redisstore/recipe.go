@@ -9,19 +9,19 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// Script is the text of the script that every [Store] runs, without extensions.
-// It begins with what goes in and what comes out, for programs in other
-// languages; a [Recipe] has what else they need.
+// Script returns the text of the script that every [Store] runs, without extensions, for
+// programs in other languages. It begins with a description of its keys, arguments and
+// reply; a [Recipe] has the rest.
 func Script() string { return shipped.whole.text }
 
-// A Recipe is what a program in another language needs to ask [Script] about the
-// same keys as a [Store]. Its names in JSON are part of the promise; its bytes
-// belong to the script of the same version.
+// A Recipe tells a program in another language how to call [Script] for the same keys as
+// a [Store]. The names of its JSON fields are stable; their contents belong to the script
+// of the same version.
 type Recipe struct {
 	// SHA is the name under which Redis caches the script.
 	SHA string `json:"sha"`
 	// Prefix begins every key. After it comes the hash tag {abcd}: the lowest
-	// 24 bits of the SipHash-2-4 of the slot, six bits a letter, the lowest
+	// 24 bits of a SipHash-2-4 of the charge's hash tag, six bits a letter, the lowest
 	// first, in the alphabet A…Z a…z 0…9 - _.
 	Prefix string `json:"prefix"`
 	// HashKey is the key of that hash: two numbers in hexadecimal digits.
@@ -29,22 +29,22 @@ type Recipe struct {
 	Limits  []PackedLimit `json:"limits"`
 }
 
-// A PackedLimit is a limit as the script takes it.
+// A PackedLimit is a limit in the script's format.
 type PackedLimit struct {
 	Name  string `json:"name"`
 	Count int64  `json:"count"`
 	// Kind follows the hash tag in a key's name, and is followed by a colon and
 	// the key.
 	Kind string `json:"kind"`
-	// Rule is the limit as it stands in the request, in hexadecimal digits.
+	// Rule is the limit in the request, in hexadecimal digits.
 	Rule string `json:"rule"`
 	// TTL is the limit's argument to the script.
 	TTL string `json:"ttl"`
 }
 
-// NewRecipe returns the recipe for a store with these options, of which the
-// Prefix and the Secret count. Calendar windows, whose boundaries change, have
-// none. The error is a [*weir.InvalidError].
+// NewRecipe returns the recipe for a store with the Prefix and the Secret of o. Limits
+// with calendar windows have no recipe, because their boundaries change. The error is a
+// [*weir.InvalidError].
 func NewRecipe(o Options, limits ...weir.Limit) (*Recipe, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix

@@ -1,7 +1,7 @@
-// Package redisstore keeps limits in Redis or Valkey, for all hosts of a
-// service. One script call decides a whole batch of acts, of mixed algorithms, at
-// one reading of the server's clock; it reads first and writes last, so that it
-// is applied as a whole or not at all.
+// Package redisstore keeps limits in Redis or Valkey, so that all instances of a service
+// share them. One script call decides a whole batch of acts, of any algorithms, at one
+// reading of the server's clock. It reads first and writes last, so that it is applied as
+// a whole or not at all.
 package redisstore
 
 import (
@@ -22,45 +22,44 @@ import (
 type Options struct {
 	// Prefix begins every key. It must not contain braces. Empty: "weir:".
 	Prefix string
-	// Secret makes the slots of keys unpredictable to those who choose the
-	// keys. All instances that share a store need the same one. Empty: keys
-	// are hashed with a key that anybody can know.
+	// Secret makes the hash slots of keys unpredictable to clients that choose the
+	// keys. All instances that share a store need the same one. Empty: keys are hashed
+	// with a public key.
 	Secret string
 	// Timeout bounds a call whose context has no deadline. Zero: 250 ms.
 	Timeout time.Duration
-	// Keeper keeps the connections of the client whose calls end before their replies
-	// come, see [Keeper]. Nil: such calls lose them.
+	// Keeper reads replies that come after their calls have ended, see [Keeper]. Nil: such
+	// replies are lost, with their connections.
 	Keeper *Keeper
-	// Logger hears of values under the store's keys that are not its own, once.
-	// Nil: nobody does.
+	// Logger receives one line if keys of the store hold values that the store did not
+	// write. Nil: none.
 	Logger *slog.Logger
 }
 
 const defaultTimeout = 250 * time.Millisecond
 
-// Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts
-// nothing and needs no closing: the client stays its caller's. Create it with
-// New.
+// A Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts nothing and
+// needs no closing: the client stays its caller's. Create it with New.
 type Store struct {
-	client   redis.UniversalClient
-	keys     keyer
-	timeout  time.Duration
-	punctual bool                    // the client itself keeps to the context's deadline
+	client    redis.UniversalClient
+	keys      keyer
+	timeout   time.Duration
+	punctual  bool                    // the client itself keeps to the context's deadline
 	slotOfTag func(tag uint32) uint32 // see slotsOf
-	keeper   *Keeper                 // nil if the client's connections are not kept
-	scripts  scripts
-	unknown  greetings // replies that a script is unknown
-	uploads  uploads
-	extra    func() []any // what a test's clock adds to the arguments
-	logger   *slog.Logger
-	foreign  atomic.Int64
-	offset   atomic.Int64 // the store's clock less ours, µs; for calendars only
-	located  atomic.Bool  // a cluster's client knows where the slots are
+	keeper    *Keeper                 // nil if the client's connections are not kept
+	scripts   scripts
+	unknown   greetings // replies that a script is unknown
+	uploads   uploads
+	extra     func() []any // what a test's clock adds to the arguments
+	logger    *slog.Logger
+	foreign   atomic.Int64
+	offset    atomic.Int64 // the store's clock less ours, µs; for calendars only
+	located   atomic.Bool  // a cluster's client knows where the slots are
 }
 
-// New returns a store on a client that the caller configures, shares and closes.
-// Whatever the client's settings: no charge is ever sent twice, and no call
-// takes longer than its context allows. The error is a [*weir.InvalidError].
+// New returns a store on a client that the caller configures, shares and closes. With any
+// settings of the client, no charge is sent twice, and no call outlasts its context. The
+// error is a [*weir.InvalidError].
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
 		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
@@ -106,14 +105,13 @@ func punctual(client redis.UniversalClient) bool {
 	return false
 }
 
-// Foreign counts the values found under the store's keys that no script of this
-// store has written. Each was treated as a fresh key.
+// Foreign returns how many values were found under the store's keys that its scripts did
+// not write. Each was treated as a fresh key.
 func (s *Store) Foreign() int64 { return s.foreign.Load() }
 
-// Take decides the acts, in order, in one script call, or in several where one
-// cannot hold them. It returns when ctx ends, whatever the client does; acts
-// without an answer by then have an error of the class [weir.ErrAmbiguous], and
-// may be charged all the same.
+// Take decides the acts, in order, in one script call, or in several if one cannot hold
+// them. It returns when ctx ends; acts in flight then have an error of the class
+// [weir.ErrAmbiguous], and may be charged all the same.
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -125,7 +123,7 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 		b := batches.Get().(*batch)
 		b.reset(s.keys, s.estimate())
 		n := b.fill(acts)
-		// A client that was given up may still be writing.
+		// After an error the client may still be writing the batch.
 		if len(b.acts) == 0 || s.run(ctx, b) {
 			b.reset(keyer{}, 0)
 			batches.Put(b)
@@ -136,7 +134,7 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// bound makes a context end in time.
+// bound gives a context the store's timeout unless it has a deadline.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded {
 		return ctx, func() {}
@@ -147,9 +145,9 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 // estimate returns the store's time, as far as it is known without asking.
 func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load() }
 
-// run sends a batch and hands its answers out, and reports whether there were
-// any. Acts whose calendar windows did not reach the store's time are sent once
-// more, with those around that time.
+// run sends a batch and answers its acts, and reports whether the store decided. Acts whose
+// calendar windows did not reach the store's time are sent once more, with the windows
+// around that time.
 func (s *Store) run(ctx context.Context, b *batch) bool {
 	got, err := s.ask(ctx, b)
 	if err == nil && got.outside > 0 {
@@ -174,7 +172,7 @@ func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
 	return s.send(ctx, s.pack(b), b)
 }
 
-// pack spells a batch out and returns the script for it.
+// pack writes the request of a batch and returns the script for it.
 func (s *Store) pack(b *batch) *script {
 	b.pack(nil)
 	if s.extra != nil {
@@ -191,7 +189,7 @@ func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error)
 	reply, err := s.call(ctx, run, b.args)
 	if err != nil {
 		if s.punctual && !b.written {
-			// There was no connection to write it to, or none that was greeted in time.
+			// There was no connection, or none that was ready in time.
 			return answer{}, unsent(err)
 		}
 		return answer{}, classify(err)
@@ -199,7 +197,7 @@ func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error)
 	return s.read(b, reply)
 }
 
-// read hands the answers of a reply out.
+// read answers the acts with a reply.
 func (s *Store) read(b *batch, reply string) (answer, error) {
 	got, err := b.decode(reply)
 	if got.foreign > 0 {

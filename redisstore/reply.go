@@ -11,7 +11,7 @@ import (
 // A reader takes numbers from the front of a reply.
 type reader struct {
 	rest  string
-	short bool // there was less than was asked for
+	short bool // the reply ended too early
 }
 
 func (r *reader) number(bytes int) int64 {
@@ -27,19 +27,19 @@ func (r *reader) number(bytes int) int64 {
 	return n
 }
 
-// An answer is what the script said beside the decisions.
+// An answer is the rest of a reply, without the decisions.
 type answer struct {
 	foreign int64
-	outside int64  // the store's time, where a calendar did not reach; else 0
+	outside int64  // the store's time, if calendar windows did not reach it; else 0
 	more    string // what an extension added
 }
 
 const (
 	codeOutside = 6
-	codeAmended    = 7
+	codeAmended = 7
 )
 
-// decode hands the answers out.
+// decode answers the acts.
 func (b *batch) decode(reply string) (answer, error) {
 	r := &reader{rest: reply}
 	got := answer{foreign: r.number(2)}
@@ -123,11 +123,11 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 	return nil
 }
 
-// possible refuses a decision that the script never makes: the reply was another's,
-// or was changed on its way.
+// possible rejects a decision that the script never makes: the reply belongs to another
+// call, or was changed on its way.
 func possible(d *weir.Decision) error {
 	if min(d.Granted, d.Remaining, int64(d.RetryAfter), int64(d.ResetAfter), int64(d.Delay)) < 0 {
-		return fmt.Errorf("%w: a reply that cannot be: %+v", weir.ErrBackend, *d)
+		return fmt.Errorf("%w: impossible decision: %+v", weir.ErrBackend, *d)
 	}
 	return nil
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A run is takes of one charge each that ask the same of one key, one after the
-// other. The script says how much it granted and what it found; the steps say what
-// follows from that for each of them.
+// A run is consecutive takes that charge the same to one key, and nothing else. The script
+// returns how much it granted and the state that it found, from which the steps derive
+// the decision of each take.
 type run struct {
 	rule      *algo.Rule
 	key       int32
@@ -15,9 +15,9 @@ type run struct {
 	cost      int64
 	upTo      int64
 	immediate bool
-	// What the script said, brought forward from act to act.
+	// The script's answer, brought forward from act to act.
 	granted int64
-	fresh   int64 // where the step cannot tell
+	fresh   int64 // if the step cannot derive it
 	wait    int64
 	at      int64
 	state   algo.State
@@ -34,15 +34,15 @@ func newRun(a *weir.Act, rule *algo.Rule) run {
 	return run{rule: rule, times: 1, cost: c.Cost, upTo: c.UpTo, immediate: a.Immediate}
 }
 
-// joins reports whether the act asks what the run does.
+// joins reports whether the act charges what the run's takes do.
 func (r *run) joins(a *weir.Act) bool {
 	c := &a.Charges[0]
 	return r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
 		(!r.rule.ChargeRefused || !keepsMore(r.rule))
 }
 
-// keepsMore reports whether an algorithm keeps more than numbers, so that only the
-// script can tell its times.
+// keepsMore reports whether an algorithm keeps more than numbers, so that only the script
+// knows how long to wait.
 func keepsMore(r *algo.Rule) bool { return r.Step().State >= algo.RingText }
 
 // read takes the script's answer.
@@ -61,7 +61,7 @@ func (r *run) read(p *reader, at int64) {
 	}
 }
 
-// answer is the decision for the next act of the run.
+// answer sets the decision of the next take of the run.
 func (r *run) answer(d *weir.Decision) {
 	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: r.at}
 	switch {
@@ -110,7 +110,7 @@ func (r *run) refuse(d *weir.Decision) {
 	d.RetryAfter = algo.Duration(wait)
 }
 
-// queued is how long what comes next has to wait.
+// queued returns how long the next charge of a leaky bucket has to wait.
 func (r *run) queued() int64 {
 	later := r.state
 	later.Used = min(later.Used, r.rule.Cap)

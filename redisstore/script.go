@@ -32,8 +32,7 @@ func section(name string) string {
 // A script is a text and the name under which Redis caches it.
 type script struct{ text, sha string }
 
-// scripts are what a store runs: one for takes that are plain, and one for all
-// acts. Both come from the same sections.
+// scripts are the two scripts of a store: one for plain batches, and one for all acts.
 type scripts struct{ plain, whole script }
 
 // shipped are the scripts in use: everything in them is constant.
@@ -55,8 +54,8 @@ func stringIDs() (ids []algo.ID) {
 	return ids
 }
 
-// weave builds the script for all acts around a clock, with what an extension
-// wants done before the acts are decided, before anything is written, and after.
+// weave builds the script for all acts around a clock, with the Lua of an extension: its
+// opening, and what runs before and after the acts are written.
 func weave(clock, opening, before, after string) script {
 	act := strings.NewReplacer("-- @before\n", before, "-- @after\n", after).Replace(section("act"))
 	return named(algo.Assemble(section("head") + clock + opening + act))

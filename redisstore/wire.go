@@ -18,7 +18,7 @@ const (
 	flagMore      = 1
 	flagImmediate = 2
 	flagRun       = 4
-	flagElsewhere     = 8
+	flagElsewhere = 8
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -41,8 +41,8 @@ func (r *request) MarshalBinary() ([]byte, error) {
 // head is how many arguments come before the keys: command, script, their number.
 const head = 3
 
-// pack spells the call out: the keys, and what an extension has beside them; the
-// request, the times to live, and what comes after them.
+// pack writes the arguments of the call: the keys, those of an extension, the request, the
+// times to live, and the arguments of an extension.
 func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 	b.keys.name()
 	b.args = append(b.args[:0], nil, nil, len(b.keys.all)+len(moreKeys))
@@ -166,19 +166,19 @@ func remembered(a *weir.Act) bool {
 	return a.ID != "" && a.Kind != weir.KindReset && a.Kind != weir.KindRecord
 }
 
-// An identity is what an id is to the store.
+// An identity is an id in the store.
 type identity struct {
 	// high and low are a keyed hash of the id and the keys that it belongs to. They
 	// name its record and its holder.
 	high, low uint64
-	// what is a fingerprint of the act's content.
-	what uint64
+	// content is a fingerprint of the act's content.
+	content uint64
 	// life is how long it is remembered, refusedLife how long if the act is refused.
 	life, refusedLife time.Duration
 }
 
 func (n keyer) identify(a *weir.Act, id string) identity {
-	i := identity{what: a.Content()}
+	i := identity{content: a.Content()}
 	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendKeys(make([]byte, 0, 128)), id...))
 	i.life, i.refusedLife = a.Lives()
 	return i
@@ -210,7 +210,7 @@ func (it *item) appendAct(p []byte) []byte {
 	p = append56(p, it.refusedLife.Milliseconds())
 	p = append56(p, a.MaxWait.Microseconds())
 	p = append56(p, a.Hold.Microseconds())
-	p = binary.BigEndian.AppendUint64(p, it.what)
+	p = binary.BigEndian.AppendUint64(p, it.content)
 	p = binary.BigEndian.AppendUint64(p, it.high)
 	return binary.BigEndian.AppendUint64(p, it.low)
 }
@@ -226,8 +226,8 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 	return p
 }
 
-// appendOutcome adds what the caller of a take, which was granted or not, was told of a
-// charge.
+// appendOutcome appends the decision that a take's caller got for a charge. Granted is
+// whether the whole take was.
 func appendOutcome(p []byte, d *weir.Decision, granted bool) []byte {
 	var units, wait, delay int64
 	outcome := byte(weir.NotCharged)

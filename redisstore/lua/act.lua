@@ -1,74 +1,75 @@
 -- Decides all acts. head.lua has the formats; the sections are files of their own, each
 -- with what it uses and sets. All reads come first, and all writes last.
-local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND = 0, 1, 2, 3, 4, 5, 6, 7
-local UNKNOWN, REUSED, SETTLED, RELEASED, OVER_REFUND, OUTSIDE = 1, 2, 3, 4, 5, 6
-local DECISION = '>BI7I7I7I7I7'
-
 local request, foreign = ARGV[1], 0
 -- @section read
 
 local reply, answers, outside = {0}, 0, false
--- Set by the section functions.
-local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, charges
+do -- names that extensions do not see
+  local TAKE, REFUND, SETTLE, RELEASE, RENEW, RESET, RECORD, AMEND = 0, 1, 2, 3, 4, 5, 6, 7
+  local UNKNOWN, REUSED, SETTLED, RELEASED, OVER_REFUND, OUTSIDE = 1, 2, 3, 4, 5, 6
+  local DECISION = '>BI7I7I7I7I7'
+  -- Set by the section functions.
+  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, charges
 
-for _ = 1, acts do
-  local kind, n, flags
-  kind, n, flags, pos = unpack('>BBB', request, pos)
-  answers = answers + 1
-  if flags == 4 then
-    local k
-    k, pos = unpack('>I2', request, pos)
-    local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
-    local id, flags, burst, debt, p, q, x, y = rule[1], rule[2], rule[3], rule[5], rule[6], rule[7], rule[8], rule[9]
-    -- @section run
-    outside = outside or flags % 8 >= 4 and (now < p or now >= y)
-    if outside then
-      reply[answers] = pack('>BI7', OUTSIDE, now)
-    else
-      USED[k] = used
-      reply[answers] = pack('>BI7I7I7I7I7', 0, now, granted, first, was, second)
-    end
-  else
-    if not KEY then
-      -- @section functions
-    end
-
-    -- The act, as the request has it; its charges are KEY[i] and COST[i].
-    local immediate, elsewhere = flags % 4 >= 2, flags >= 8
-    local record, life, refused_life, longest, lease, content, holder = 0, 0, 0, 0, 0, nil, nil
-    if flags % 2 == 1 then
-      record, life, refused_life, longest, lease, content, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
-    end
-    local top, first, most = answers, pos, 0
-    for i = 1, n do
-      KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
-      if kind == REFUND then
-        pos = pos + 14
-      elseif kind == AMEND then
-        pos = pos + 22
-      end
-    end
-
-    -- @section record
-    for i = 1, n do
-      local rule = RULE[KEY[i]]
-      outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
-    end
-    if outside then
-      -- Later acts wait for this one.
-      code, answered = OUTSIDE, nil
-    end
-    if code == 0 and not answered then
-      if kind == TAKE then
-        -- @section take
+  for _ = 1, acts do
+    local kind, n, flags
+    kind, n, flags, pos = unpack('>BBB', request, pos)
+    answers = answers + 1
+    if flags == 4 then
+      local k
+      k, pos = unpack('>I2', request, pos)
+      local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
+      local id, flags, burst, debt, p, q, x, y = rule[1], rule[2], rule[3], rule[5], rule[6], rule[7], rule[8], rule[9]
+      -- @section run
+      outside = outside or flags % 8 >= 4 and (now < p or now >= y)
+      if outside then
+        reply[answers] = pack('>BI7', OUTSIDE, now)
       else
-        -- @section change
+        USED[k] = used
+        reply[answers] = pack('>BI7I7I7I7I7', 0, now, granted, first, was, second)
       end
-    end
-    if answered then
-      reply[top] = (amended and '\7' or '\0') .. answered
     else
-      reply[top] = pack('>BI7', code, now)
+      if not KEY then
+        -- @section functions
+      end
+
+      -- The act, as the request has it; its charges are KEY[i] and COST[i].
+      local immediate, elsewhere = flags % 4 >= 2, flags >= 8
+      local record, life, refused_life, longest, lease, content, holder = 0, 0, 0, 0, 0, nil, nil
+      if flags % 2 == 1 then
+        record, life, refused_life, longest, lease, content, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
+      end
+      local top, first, most = answers, pos, 0
+      for i = 1, n do
+        KEY[i], COST[i], most, pos = unpack('>I2I7I7', request, pos)
+        if kind == REFUND then
+          pos = pos + 14
+        elseif kind == AMEND then
+          pos = pos + 22
+        end
+      end
+
+      -- @section record
+      for i = 1, n do
+        local rule = RULE[KEY[i]]
+        outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
+      end
+      if outside then
+        -- Later acts wait for this one.
+        code, answered = OUTSIDE, nil
+      end
+      if code == 0 and not answered then
+        if kind == TAKE then
+          -- @section take
+        else
+          -- @section change
+        end
+      end
+      if answered then
+        reply[top] = (amended and '\7' or '\0') .. answered
+      else
+        reply[top] = pack('>BI7', code, now)
+      end
     end
   end
 end

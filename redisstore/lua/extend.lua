@@ -1,4 +1,4 @@
--- What an extension of the script finds beside what the script itself says:
+-- An extension of the script finds these names beside the script's own:
 --
 -- XKEYS   its keys, which follow those of the acts in KEYS
 -- XARGV   its arguments, which follow ARGV[1 + rules + 1], the number of keys of
@@ -9,7 +9,7 @@
 -- The extension's reply follows that: its section after leaves it in
 -- reply[answers + 1], and a section before that ends the call returns everything,
 -- the number of foreign keys (I2) first. KEYS, RULE, AT, USED, REM, AGED, EXT and
--- DIRTY are not to be touched.
+-- DIRTY must not be changed.
 local all, KEYS, XKEYS, XARGV = KEYS, {}, {}, {}
 do
   local head = 2 + unpack('>I2', ARGV[1])

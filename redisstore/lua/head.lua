@@ -1,6 +1,6 @@
 -- Decides acts, in order, each by itself, at one reading of the clock. This is the
--- format of act.lua, which decides them all; plain.lua has one of its own, for what
--- most calls ask.
+-- format of act.lua, which decides all acts; plain.lua has one of its own, for the
+-- most frequent calls.
 --
 -- KEYS[k]    the state of one key under one limit, or the record of an id; every
 --            key that is touched, each once
@@ -10,8 +10,8 @@
 --                3 rolling_window, 4 token_bucket, 5 sliding_counter,
 --                6 leaky_bucket, 7 concurrency), flags (1 charge refused,
 --                2 anchor first, 4 calendar), burst, cap (most that a state holds),
---                debt (most that is charged without fitting), p, q, x, y (what
---                the algorithm's file says)  B B I7 I7 I7 I7 I7 I7 I7
+--                debt (most that is charged without fitting), p, q, x, y (see
+--                the algorithm's file)       B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
@@ -33,23 +33,23 @@
 --
 -- A record is named by a hash of the id and of the keys that it belongs to, and so is
 -- a holder. An act over several slots of a cluster comes in parts, one a slot, each with
--- the names of the whole. Once a part is refused, later ones say that they were
--- refused elsewhere and are charged nothing; earlier ones are amended.
+-- the names of the whole. Once a part is refused, later ones come with flag 8 and are
+-- charged nothing; earlier ones are amended.
 --
--- To amend the take with an id is to charge what its caller was told, no more and no
--- less. Its record says so from then on, also where the take comes later. If one charge
--- was told refused, in whichever slot, none was told granted. With flag 8 it is a store
--- that amends a part of its own, which yields to what a caller's Amend has said.
+-- To amend the take with an id is to charge exactly what its caller was told. Its record
+-- says so from then on, even if the take arrives later. If the caller was told that one
+-- charge was refused, in any hash slot, no charge was granted. With flag 8 a store amends
+-- a part of its own, which changes nothing that a caller has amended.
 --
--- A run is so many takes of one charge that ask the same of one key, without an id
--- or a time to wait, with no other act on that key between them. With up to, and
--- under a sliding_log or rolling_window that charges what it refuses, it is one.
+-- A run is takes that charge the same to one key and nothing else, without an id or a
+-- longest wait, with no other act on that key between them. With up to, and under a
+-- sliding_log or rolling_window that charges refusals, a run is one take.
 --
 -- Reply: one string, packed big-endian:
---              keys that held something foreign              I2
+--              keys that held values of others               I2
 --              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
---                calendar windows that it came with, 7 decided as a caller amended
---                it), at                                     B I7
+--                calendar windows in the request, 7 decided as a caller amended it),
+--                at                                          B I7
 --              if decided, a charge: outcome (1 granted, 2 refused, 3 not charged,
 --                4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
@@ -60,9 +60,9 @@
 --                place of at, for sliding_counter: what of used is the share of
 --                the window before
 --
--- What is granted to a run goes to the first of its takes, a whole cost each; the
--- rest are refused. From the state before, the steps tell what remains for each of
--- them and how long to wait.
+-- The units granted to a run go to the first of its takes, a whole cost each; the rest
+-- are refused. What remains after each of them, and how long to wait, follows from the
+-- state before.
 --
 -- A record: status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
 -- caller amended it),
@@ -72,8 +72,8 @@
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that
--- fails has changed nothing; but for the ends of leases, which are moved with a
--- clock that went back as soon as that is seen, whatever becomes of the acts.
+-- fails has changed nothing. The only exception are the ends of leases: if the clock went
+-- back, they are moved with it at once.
 local floor, min, max = math.floor, math.min, math.max
 local spread, unpack, pack, call = unpack, struct.unpack, struct.pack, redis.call
 local LOG, RING, COUNTER, LEAKY, CONCURRENCY = 2, 3, 5, 6, 7

@@ -1,6 +1,5 @@
--- Decides takes of one charge each that have neither an id nor a time to wait, under
--- algorithms whose state is one string and no calendar: what act.lua decides as
--- well, at a higher price.
+-- Decides takes of one charge each without an id or a longest wait, under algorithms whose
+-- state is one string and without calendars. act.lua could decide them too, but slower.
 --
 -- KEYS[k]    the state of one key, in the order of the request, each once
 -- ARGV[1]    the request, packed big-endian:
@@ -16,9 +15,9 @@
 --              keys that held something foreign, at          I2 I7
 --              a run, as in head.lua                         I7 I7 I7 I7
 local request, foreign, n = ARGV[1], 0, #KEYS
--- Tables cost more than the arithmetic: a single key does without.
+-- Tables cost more than the arithmetic, so a single key uses none.
 local one, values, lives, only
--- What is replied, as numbers: to pack them run by run costs more.
+-- The reply, as numbers: packing them run by run costs more.
 local reply, told
 if n > 1 then
   values, lives, reply, told = call('MGET', spread(KEYS)), {}, {}, 0
@@ -30,7 +29,7 @@ if n > 1 then
     end
   end
   if missing then
-    -- They hold another type than a string, if anything.
+    -- MGET finds nothing where a key is missing or holds another type than a string.
     foreign = call('EXISTS', spread(missing))
   end
 else
@@ -84,7 +83,7 @@ if only then
   return only
 end
 
--- Write: what has changed, once a key.
+-- Write each changed key once.
 for k = 1, values and n or 0 do
   local key, value, life = KEYS[k], values[k], lives[k]
   if life then

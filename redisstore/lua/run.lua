@@ -1,5 +1,8 @@
--- One run: takes that ask the same of one key, one after the other. What is granted
--- goes to the first of them.
+-- Decides one run: takes that charge the same to one key, one after the other. The units
+-- granted go to the first of them.
+-- Uses the state of the key (at, used, rem, ext) and its rule (id, flags, burst, debt).
+-- Changes used, and sets granted, was (used, before), first and second (see head.lua), and
+-- how (the flags of the run).
 local how, times, cost, most = 0, 0, 0, nil
 how, times, cost, pos = unpack('>BI2I7', request, pos)
 if how % 4 >= 2 then

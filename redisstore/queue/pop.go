@@ -10,14 +10,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// ErrLeaseLost: the item was given to another consumer after the lease had ended,
-// or is gone. It wraps [weir.ErrInvalid].
+// ErrLeaseLost says that the item was leased to another consumer after the lease had
+// ended, or was deleted. It wraps [weir.ErrInvalid].
 var ErrLeaseLost = fmt.Errorf("%w: the item is not this consumer's any more", weir.ErrInvalid)
 
 // An Item is one delivery of an item. It is immutable and safe for concurrent
 // use.
 type Item struct {
-	// ID is the item's, the same at every delivery; of a stream, the entry's.
+	// ID is the same at every delivery of the item; in a stream it is the entry's ID.
 	ID string
 	// Body is the item.
 	Body []byte
@@ -30,14 +30,13 @@ type Item struct {
 }
 
 // Pop leases an item, if the Pop limit grants it: one whose lease has ended, or
-// else the oldest waiting one. Where there is none, the item is nil and the
-// decision the zero one: the limit was not asked. Where the limit refuses, the
-// item is nil, the decision says when to try again, and the queue is as before.
+// else the oldest waiting one. If there is none, the item is nil and the decision is
+// zero: the limit was not charged. If the limit refuses, the item is nil, the decision
+// says when to try again, and the queue is unchanged.
 //
-// An item that is not acknowledged within the lease comes again, so consumers
-// see each item at least once; one whose Pop returned [weir.ErrAmbiguous] may be
-// leased without anybody knowing, and comes again too. Its other errors are those
-// of Push.
+// An item that is not acknowledged within its lease is delivered again, so consumers see
+// each item at least once. A Pop that returns [weir.ErrAmbiguous] may have leased an item,
+// which is delivered again too. Other errors are those of Push.
 func (q *Queue) Pop(ctx context.Context) (*Item, weir.Decision, error) {
 	r := request{op: opPop, item: newID(), lease: q.options.Lease, keys: q.keys}
 	got, err := q.run(ctx, &r, q.charge(q.options.Pop, '<', "", 1))
@@ -57,7 +56,7 @@ func (q *Queue) Pop(ctx context.Context) (*Item, weir.Decision, error) {
 	return item, got.decision, nil
 }
 
-// newID returns an id that no other item has.
+// newID returns a unique id.
 func newID() []byte {
 	var id [16]byte
 	// It never fails, by its own promise.
@@ -65,11 +64,11 @@ func newID() []byte {
 	return hex.AppendEncode(nil, id[:])
 }
 
-// Ack removes the item for good. It returns nil once the item will not come again,
-// so that repeating it is safe, even after the lease has ended; [ErrLeaseLost] if
-// another consumer has been given the item since. The stream entry goes with it.
+// Ack removes the item for good, and a stream's entry with it. It returns nil if the item
+// will not be delivered again, so that repeating it is safe, even after the lease has
+// ended; and [ErrLeaseLost] if another consumer has leased the item since.
 func (i *Item) Ack(ctx context.Context) error {
-	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.look())
+	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.peek())
 	if err == nil && got.status == statusLost {
 		err = ErrLeaseLost
 	}
@@ -79,14 +78,14 @@ func (i *Item) Ack(ctx context.Context) error {
 	return nil
 }
 
-// Extend makes the lease end so much from now, at most [MaxLease]; zero gives the
-// item back at once. It works after the lease has ended, as long as nobody else
-// was given the item, and returns [ErrLeaseLost] otherwise. Until stays as it was.
+// Extend makes the lease end after d from now, at most [MaxLease]; zero returns the item
+// to the queue at once. It works after the lease has ended, as long as no other consumer
+// has leased the item, and returns [ErrLeaseLost] otherwise. Until does not change.
 func (i *Item) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < 0 || lease > MaxLease {
 		return invalid("lease", lease, fmt.Sprintf("0 … %v", MaxLease))
 	}
-	got, err := i.queue.run(ctx, i.request(opExtend, lease), i.queue.look())
+	got, err := i.queue.run(ctx, i.request(opExtend, lease), i.queue.peek())
 	if err == nil && got.status != statusDone {
 		err = ErrLeaseLost
 	}

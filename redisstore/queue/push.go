@@ -33,22 +33,21 @@ type Entry struct {
 type Pushed struct {
 	// Pushed reports whether the item is in the queue.
 	Pushed bool
-	// Full reports that the item was refused for want of room. Nothing was
-	// charged; the Decision is the zero one, since the limit had no say.
+	// Full reports that the item was refused because the queue is full. The limit was not
+	// charged, and the Decision is zero.
 	Full bool
-	// Decision is the limit's. Granted without a Source where there is no limit.
+	// Decision is the limit's; without a limit it is granted and has no Source.
 	Decision weir.Decision
-	// Dropped holds the items that went for this one, the oldest first.
+	// Dropped holds the items that were dropped for this one, the oldest first.
 	Dropped [][]byte
 	// Waiting is how many items wait now, those in flight not counted.
 	Waiting int64
 }
 
-// Push asks the limit and pushes, in one step. A refusal is an answer; an error
-// says that nothing was pushed or charged, unless it is [weir.ErrAmbiguous]: then
-// both happened or neither, and a repeat with the same ID is safe. Errors of its
-// own are [ErrWrongType], a [*weir.InvalidError], and [weir.ErrIDReused] for an
-// id that belongs to another push.
+// Push charges the limit and pushes the item, in one step. A refusal is no error. An error
+// says that nothing was pushed or charged, except [weir.ErrAmbiguous]: then both happened
+// or neither, and a retry with the same ID is safe. Other errors are [ErrWrongType], a
+// [*weir.InvalidError], and [weir.ErrIDReused] for an id that belongs to another push.
 func (q *Queue) Push(ctx context.Context, e Entry) (Pushed, error) {
 	if e.Cost == 0 {
 		e.Cost = 1
@@ -86,7 +85,7 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// fingerprint tells whether two pushes ask the same.
+// fingerprint is equal for two pushes with the same content.
 func (e *Entry) fingerprint() []byte {
 	h := sha256.New()
 	head := binary.BigEndian.AppendUint64(nil, uint64(e.Cost))
@@ -96,8 +95,8 @@ func (e *Entry) fingerprint() []byte {
 	return h.Sum(nil)[:16]
 }
 
-// budget spells whose budget it is: of this queue, for one purpose, of somebody.
-// No two are spelled alike.
+// budget returns the key of a budget: of this queue, for a purpose, by name. No two
+// budgets have the same key.
 func (q *Queue) budget(purpose byte, whose string) string {
 	return strconv.Itoa(len(q.options.Key)) + ":" + q.options.Key + string(purpose) + whose
 }
@@ -105,27 +104,27 @@ func (q *Queue) budget(purpose byte, whose string) string {
 // charge returns the charge to make under a limit, if there is one.
 func (q *Queue) charge(l *weir.Limit, purpose byte, whose string, cost int64) weir.Charge {
 	if l == nil {
-		return q.look()
+		return q.peek()
 	}
 	return weir.Charge{Key: q.budget(purpose, whose), Limit: l, Cost: cost}
 }
 
-// look charges nothing. Its key is nobody else's: a look under another limit can
-// change what it finds, if that lies in the future.
-func (q *Queue) look() weir.Charge {
+// peek charges nothing. Its key is used for nothing else, because a peek under another
+// limit may change a state that lies in the future.
+func (q *Queue) peek() weir.Charge {
 	return weir.Charge{Key: q.budget('-', ""), Limit: unlimited}
 }
 
 // Length is how long a queue is.
 type Length struct {
-	Waiting  int64 // items that nobody was given yet
-	InFlight int64 // items given to consumers and not acknowledged yet
+	Waiting  int64 // items that are not leased
+	InFlight int64 // items that are leased and not acknowledged
 }
 
 // Len counts the items. Those in flight whose lease has ended still count as in
 // flight.
 func (q *Queue) Len(ctx context.Context) (Length, error) {
-	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.look())
+	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.peek())
 	if err != nil {
 		return Length{}, fmt.Errorf("weir: len: %w", err)
 	}

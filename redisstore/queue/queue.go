@@ -1,7 +1,7 @@
-// Package queue writes and reads a Redis list or stream under limits: the limit
-// decides and the queue changes in one script, so that no call is ever applied
-// by half. Consumers lease items and acknowledge them; an item that nobody
-// acknowledges comes again. docs/queue.md has the promises.
+// Package queue writes and reads a Redis list or stream under limits. The limit decides
+// and the queue changes in one script, so that no call is ever half applied. Consumers
+// lease items and acknowledge them; an item that is not acknowledged is delivered again.
+// docs/queue.md has the promises.
 package queue
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 )
 
-// Kind is what a queue is in Redis.
+// Kind is the type of a queue's key in Redis.
 type Kind uint8
 
 const (
@@ -27,8 +27,8 @@ const (
 	kinds
 )
 
-// AtLimit is what happens to a push at the limit: where the Push limit refuses
-// it, or where MaxLen items wait already.
+// AtLimit is the policy for a push at the limit: if the Push limit refuses it, or if
+// MaxLen items wait already.
 type AtLimit uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	Refuse AtLimit = iota
 	// DropOldest drops the oldest waiting item in favour of the new one. A push
 	// that the limit refused charges nothing and replaces an item, so that no
-	// more items get through than were granted; where none waits it is refused.
+	// more items get through than were granted; if none waits it is refused.
 	DropOldest
 	// Trim always pushes, and drops from the old end until TrimTo items wait,
 	// the new one among them. A push that the limit refused charges nothing.
@@ -50,8 +50,8 @@ const (
 	MaxKeyBytes = 1 << 10
 	// MaxItemBytes is the size of the largest item that is pushed.
 	MaxItemBytes = 1 << 20
-	// MaxDropped is how many items one push drops at most. What is too long
-	// still is cut by the next push at the limit.
+	// MaxDropped is how many items one push drops at most. The next push at the limit
+	// drops the rest.
 	MaxDropped = 256
 	// MaxLease is the longest lease.
 	MaxLease = weir.MaxWait
@@ -61,8 +61,8 @@ const (
 	defaultField = "body"
 )
 
-// Options say what a queue is and how it is limited. Key is needed; all who use
-// a queue by this package should agree in all of them.
+// Options are the settings of a [Queue]. Key is required. All programs that use a queue
+// through this package should use the same options.
 type Options struct {
 	// Key is the queue's key in Redis, as its other users know it. The keys of
 	// limits, ids and leases take its hash tag; [redisstore.HashTag] must find
@@ -73,9 +73,9 @@ type Options struct {
 	// Field is the field of a stream's entries that holds the item; an entry
 	// without it counts as an empty item. Empty: "body". Lists have none.
 	Field string
-	// Push limits pushes and Pop deliveries, first ones and repeated ones. A
-	// leaky_bucket refuses what would have to wait. Nil: no limit. Not
-	// concurrency.
+	// Push limits pushes, and Pop limits deliveries, first and repeated ones. A
+	// leaky_bucket refuses items that would have to wait. Not concurrency. Nil: no
+	// limit.
 	Push, Pop *weir.Limit
 	// MaxLen is how many items may wait, those in flight not counted. Zero: any
 	// number.
@@ -105,7 +105,7 @@ var (
 	//go:embed lua/queue.lua
 	queueLua string
 	shipped  = redisstore.NewExtension("queue", queueLua)
-	// unlimited is looked at where there is nothing to charge.
+	// unlimited is the limit of a peek if there is nothing to charge.
 	unlimited = weir.Per(1, time.Second).MustCompile()
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 )
 
-// What the script is asked, and what became of it; lua/queue.lua has the numbers.
+// The operations and the statuses of lua/queue.lua.
 const (
 	opPush byte = iota
 	opPop
@@ -38,7 +38,7 @@ type request struct {
 	attempt     int64
 	fingerprint []byte
 	keys        []string
-	denied      bool // the limit refuses without being asked
+	denied      bool // the limit has a count of 0
 }
 
 func (r *request) args(o *Options) []any {
@@ -59,7 +59,7 @@ func append56(p []byte, n int64) []byte {
 	return append(p, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// An answer is what the script said.
+// An answer is the script's reply.
 type answer struct {
 	decision weir.Decision
 	status   byte
@@ -70,10 +70,10 @@ type answer struct {
 	strings  [][]byte
 }
 
-// run makes the charge and does what the request says, in one script call.
+// run makes the charge and applies the request, in one script call.
 func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, error) {
 	if r.denied = c.Limit.Count == 0 && c.Cost > 0; r.denied {
-		c = q.look()
+		c = q.peek()
 	}
 	act := &weir.Act{Immediate: true, Charges: []weir.Charge{c}, Decisions: make([]weir.Decision, 1)}
 	args := r.args(&q.options)
@@ -92,7 +92,7 @@ func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, err
 	return got, got.err()
 }
 
-// decided is the decision to show for one that the script reached.
+// decided returns the decision that callers get for the script's.
 func decided(d weir.Decision, denied, charged bool) weir.Decision {
 	switch {
 	case denied:
@@ -103,7 +103,7 @@ func decided(d weir.Decision, denied, charged bool) weir.Decision {
 	return d
 }
 
-// err is the error that the status stands for, where it does for all operations.
+// err returns the error of a status that means the same for all operations.
 func (a *answer) err() error {
 	switch a.status {
 	case statusType:

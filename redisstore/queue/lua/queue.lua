@@ -1,5 +1,5 @@
 -- A queue under a limit, in the script that decides the limit. The acts are one:
--- a charge, or a look where nothing is to be charged.
+-- a charge, or a peek if nothing is to be charged.
 --
 -- XKEYS[1]  the queue, a list (oldest first) or a stream
 -- XKEYS[2]  leases: a ZSET of the ids of items in flight by the ends of their
@@ -9,8 +9,8 @@
 --           field holds the id of the newest entry that was ever leased
 -- XKEYS[4]  the record of a push, if it has an id
 -- XARGV[1]  packed big-endian: operation (0 push, 1 pop, 2 ack, 3 extend,
---           4 length), whether the queue is a stream, whether the limit refuses
---           without being asked, choice at the limit (0 refuse, 1 drop oldest,
+--           4 length), whether the queue is a stream, whether the limit has
+--           a count of 0, choice at the limit (0 refuse, 1 drop oldest,
 --           2 trim), longest (0: any length), length to trim to, most items to
 --           drop, lease, deliveries so far               B B B B I7 I7 I2 I7 I4
 -- XARGV[2]  push: the item; pop: an id for an item of a list; else: the id
@@ -20,7 +20,7 @@
 --
 -- Reply: status (0 done, 1 refused by the limit, 2 refused because the queue is
 -- full, 3 nothing to pop, 4 the queue's key holds another type, 5 the id belongs
--- to another push, 6 the lease is somebody else's, 7 the item is gone), items
+-- to another push, 6 another consumer has the lease, 7 the item was deleted), items
 -- waiting, items in flight, deliveries, end of the lease, strings that follow,
 -- each with its length                                B I7 I7 I4 I7 I4, I4 c0 …
 -- The strings are the items dropped by a push; the id and the item popped.
@@ -28,7 +28,7 @@
 -- A record: the fingerprint, then the whole first reply but for its first number.
 local QUEUE, LEASES, LEASED, RECORD = XKEYS[1], XKEYS[2], XKEYS[3], XKEYS[4]
 local OP = {push = 0, pop = 1, ack = 2, extend = 3, length = 4}
-local STATUS = {done = 0, refused = 1, full = 2, empty = 3, type = 4, reused = 5, lost = 6, gone = 7}
+local STATUS = {done = 0, refused = 1, full = 2, empty = 3, type = 4, reused = 5, lost = 6, deleted = 7}
 local CHOICE = {refuse = 0, drop = 1, trim = 2}
 
 -- @before
@@ -39,25 +39,25 @@ local op, stream, denied, choice, longest, trimmed, most, lease, attempt = unpac
 local id, item, field, fingerprint, record_life = XARGV[2], XARGV[2], XARGV[3], XARGV[4], XARGV[5]
 stream = stream == 1
 local granted = denied == 0 and string.byte(reply[2]) == 1
-local waiting, flying, till, drop, fresh_item = 0, 0, 0, 0, false
+local waiting, in_flight, till, drop, fresh_item = 0, 0, 0, 0, false
 local dropped, dropped_ids, orphans = {}, {}, {}
 
 local function exact(number)
   return string.format('%.0f', number)
 end
 
--- told is what the queue adds to the reply.
-local function told(status, strings)
-  local text = {pack('>BI7I7I4I7I4', status, waiting, flying, attempt, till, #strings)}
+-- answer returns what the queue adds to the reply.
+local function answer(status, strings)
+  local text = {pack('>BI7I7I4I7I4', status, waiting, in_flight, attempt, till, #strings)}
   for i = 1, #strings do
     text[i + 1] = pack('>I4', #strings[i]) .. strings[i]
   end
   return table.concat(text)
 end
 
--- whole is the reply of a call that goes no further.
+-- whole returns the reply of a call that changes nothing more.
 local function whole(status)
-  return reply[1] .. reply[2] .. told(status, {})
+  return reply[1] .. reply[2] .. answer(status, {})
 end
 
 local function holds(key, kind)
@@ -97,7 +97,7 @@ if op == OP.push and RECORD then
     return pack('>I2', foreign) .. string.sub(known, 17)
   end
 end
--- Leases end in a list without a look at it.
+-- Ack and Extend do not touch a list.
 if (stream or op ~= OP.ack and op ~= OP.extend) and not holds(QUEUE, stream and 'stream' or 'list') then
   return pack('>I2', foreign) .. whole(STATUS.type)
 end
@@ -107,9 +107,9 @@ for key, kind in pairs({[LEASES] = 'zset', [LEASED] = 'hash'}) do
     call('DEL', key)
   end
 end
-flying = call('ZCARD', LEASES)
+in_flight = call('ZCARD', LEASES)
 if stream then
-  waiting = max(0, call('XLEN', QUEUE) - flying)
+  waiting = max(0, call('XLEN', QUEUE) - in_flight)
 elseif op ~= OP.ack and op ~= OP.extend then
   waiting = call('LLEN', QUEUE)
 end
@@ -132,15 +132,15 @@ if op == OP.push then
   drop = #dropped
   if not granted and choice ~= CHOICE.trim and drop == 0 then
     status = STATUS.refused
-  -- What could fail by itself is written first.
+  -- A command that may fail is called first.
   elseif stream then
     call('XADD', QUEUE, '*', field, item)
   else
     call('RPUSH', QUEUE, item)
   end
 elseif op == OP.pop then
-  -- What a lease held comes before what is new. What is gone, because others
-  -- deleted it, is cleared away, a bounded number at a time.
+  -- Items whose leases have ended come before new ones. Those that others have deleted
+  -- are cleared away, a bounded number at a time.
   local ended, found = call('ZRANGEBYSCORE', LEASES, '-inf', exact(now), 'LIMIT', 0, 1), nil
   while ended[#orphans + 1] and not found do
     local candidate, entry = ended[#orphans + 1], nil
@@ -173,8 +173,8 @@ elseif op == OP.pop then
       call('ZREM', LEASES, orphans[i])
       call('HDEL', LEASED, orphans[i])
     end
-    flying = flying - #orphans
-    if flying == 0 then
+    in_flight = in_flight - #orphans
+    if in_flight == 0 then
       call('DEL', LEASED)
     end
     return pack('>I2', foreign) .. whole(STATUS.empty)
@@ -183,14 +183,14 @@ elseif op == OP.pop then
     status = STATUS.refused
   else
     till = now + lease
-    -- Frees memory or takes none, so that Redis, once it is full, lets the rest
-    -- of the script pass and the queue drain.
+    -- A command that frees memory or takes none: after it a full Redis accepts the rest
+    -- of the script, so that the queue can drain.
     call('PERSIST', LEASES)
   end
 elseif op == OP.ack or op == OP.extend then
   local held = call('HGET', LEASED, id)
   if not call('ZSCORE', LEASES, id) then
-    status = STATUS.gone
+    status = STATUS.deleted
   elseif held and #held >= 4 and unpack('>I4', held) ~= attempt then
     status = STATUS.lost
   else
@@ -212,7 +212,7 @@ elseif op == OP.push then
 elseif op == OP.pop then
   strings = {id, item}
   if fresh_item then
-    waiting, flying = waiting - 1, flying + 1
+    waiting, in_flight = waiting - 1, in_flight + 1
     if not stream then
       call('LPOP', QUEUE)
     else
@@ -224,23 +224,23 @@ elseif op == OP.pop then
   for i = 1, #orphans do
     call('ZREM', LEASES, orphans[i])
     call('HDEL', LEASED, orphans[i])
-    flying = flying - 1
+    in_flight = in_flight - 1
   end
 elseif op == OP.extend then
   call('ZADD', LEASES, exact(till), id)
 elseif op == OP.ack then
   call('HDEL', LEASED, id)
   call('ZREM', LEASES, id)
-  flying = flying - 1
+  in_flight = in_flight - 1
   if stream then
     call('XDEL', QUEUE, id)
   end
-  if flying == 0 then
+  if in_flight == 0 then
     call('DEL', LEASED)
   end
 end
 answers = answers + 1
-reply[answers] = told(status, strings)
+reply[answers] = answer(status, strings)
 if op == OP.push and RECORD then
   call('SET', RECORD, fingerprint .. table.concat(reply), 'PX', record_life)
 end
