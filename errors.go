@@ -6,22 +6,23 @@ import (
 )
 
 // The classes of error. Every error of a [Taker] wraps exactly one of them, so
-// that errors.Is tells what became of the charge and what may be done next.
+// that errors.Is tells what became of the charge and what may be done next. Errors that
+// wrap a class begin with "weir: " and the verb, so the classes of a store do not.
 var (
 	// ErrInvalid: the caller asked for something outside the contract; nothing
 	// was charged and asking again is useless. The error is an [*InvalidError].
 	ErrInvalid = errors.New("weir: invalid request")
 	// ErrNotApplied: the store refused before it ran anything. Nothing was
 	// charged; asking again is safe.
-	ErrNotApplied = errors.New("weir: not applied")
+	ErrNotApplied = errors.New("not applied")
 	// ErrAmbiguous: the request may have reached the store and no whole answer
 	// came back. The charge may have been made, or may still be made.
-	ErrAmbiguous = errors.New("weir: outcome unknown")
+	ErrAmbiguous = errors.New("outcome unknown")
 	// ErrMisconfigured: the store refuses us for good: credentials, permissions,
 	// certificates. Nothing was charged; somebody has to act.
-	ErrMisconfigured = errors.New("weir: store misconfigured")
+	ErrMisconfigured = errors.New("store misconfigured")
 	// ErrBackend: the store answered something that the script cannot have said.
-	ErrBackend = errors.New("weir: unexpected answer of the store")
+	ErrBackend = errors.New("unexpected answer of the store")
 )
 
 // Pending is implemented by errors of the class [ErrAmbiguous] whose outcome may still

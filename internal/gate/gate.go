@@ -177,9 +177,9 @@ func (o *outage) end(logger *slog.Logger) {
 		return
 	}
 	o.failing.Store(false)
-	after, failed := now.Sub(o.since), o.failed
+	undecided, failed := now.Sub(o.since), o.failed
 	o.mu.Unlock()
-	logger.Info("the limiter reaches decisions again", "after", after.Round(time.Millisecond), "failed", failed)
+	logger.Info("the limiter reaches decisions again", "undecided_for", undecided.Round(time.Millisecond).String(), "failed", failed)
 }
 
 const (

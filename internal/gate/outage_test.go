@@ -74,7 +74,7 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 		for range 10 {
 			ask(nil)
 		}
-		if got := log.all(); len(got) != 2 || !strings.Contains(got[1], "decisions again") || !strings.Contains(got[1], "after=2s failed=1001") {
+		if got := log.all(); len(got) != 2 || !strings.Contains(got[1], "decisions again") || !strings.Contains(got[1], "undecided_for=2s failed=1001") {
 			t.Fatalf("logged %q", got)
 		}
 		ask(down)

@@ -240,7 +240,7 @@ func (n *Node) recover(reason string) {
 	logged := n.unlogged == 0
 	n.mu.Unlock()
 	if logged {
-		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "after", time.Since(e.Since).Round(time.Millisecond), "reason", reason)
+		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "unreachable_for", time.Since(e.Since).Round(time.Millisecond).String(), "reason", reason)
 	}
 }
 

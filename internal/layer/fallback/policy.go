@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirlimit/weir"
 )
@@ -23,7 +24,10 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 	switch policy {
 	case Error:
 		l.counts.errors.Add(1)
-		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, reason)
+		// The store's own errors name the act already.
+		if a.Err = reason; !strings.HasPrefix(reason.Error(), "weir: ") {
+			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, reason)
+		}
 	case Deny:
 		l.counts.denied.Add(1)
 		l.deny(a)

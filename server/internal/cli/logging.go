@@ -26,7 +26,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	}
 	switch format {
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: threshold})), nil
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: threshold, ReplaceAttr: readable})), nil
 	case "text":
 		return slog.New(tint.NewTextHandler(w, &tint.Options{
 			Level:      threshold,
@@ -35,6 +35,14 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 		})), nil
 	}
 	return nil, fmt.Errorf("log-format is %q: want auto, text or json", format)
+}
+
+// readable writes durations as 4s instead of nanoseconds.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 func isTerminal(w io.Writer) bool {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -66,7 +67,8 @@ func TestNewLogger(t *testing.T) {
 	for _, test := range []struct{ format, level, want string }{
 		{"auto", "info", `"level":"INFO","msg":"hello"`}, // a buffer is no terminal
 		{"json", "INFO", `"msg":"hello"`},
-		{"text", "debug", "INF hello\n"},
+		{"text", "debug", "INF hello unreachable_for=4.001s\n"},
+		{"json", "info", `"unreachable_for":"4.001s"`},
 		{"json", "warn", ""},
 	} {
 		var got bytes.Buffer
@@ -74,7 +76,7 @@ func TestNewLogger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		logger.Info("hello")
+		logger.Info("hello", "unreachable_for", 4001*time.Millisecond)
 		if !strings.Contains(got.String(), test.want) || test.want == "" && got.Len() > 0 {
 			t.Errorf("%s, %s: got %q, want %q", test.format, test.level, &got, test.want)
 		}

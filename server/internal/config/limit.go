@@ -70,7 +70,10 @@ func (p *parser) unlimited(o object, several bool) {
 // what it refuses.
 func (p *parser) theirs(o object, l *RateLimit, several bool) {
 	for _, key := range weirKeys {
-		if o.has(key) {
+		switch {
+		case key == "period" && o.has(key) && !o.has("unit"):
+			p.report(o.place(key), "period without algorithm", "algorithm: gcra, or another one, beside it, or a unit in its place: "+oneOf(unitNames))
+		case o.has(key):
 			p.report(o.place(key), key+" without algorithm", "an algorithm beside it: "+oneOf(algorithms()))
 		}
 	}
@@ -79,7 +82,9 @@ func (p *parser) theirs(o object, l *RateLimit, several bool) {
 	}
 	l.OnStoreFailure = FailError
 	l.Limit = weir.Limit{Algorithm: weir.FixedWindow, ChargeRefused: true, Count: p.number(o, "requests_per_unit")}
-	l.Unit, l.Limit.Period = p.unit(o)
+	if l.Limit.Period = fallback; o.has("unit") || !o.has("period") {
+		l.Unit, l.Limit.Period = p.unit(o)
+	}
 }
 
 // ours reads a limit that names its algorithm, and reports whether there is such

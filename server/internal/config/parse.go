@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
 )
@@ -100,16 +101,39 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// syntax notes what the YAML parser found, which ends the walk before it begins.
+// syntaxHints say what to do about the YAML parser's messages, the first that fits.
+var syntaxHints = []struct{ message, want string }{
+	{"',' or '}'", "commas between the items of {…}, and a } at the end"},
+	{"',' or ']'", "commas between the items of […], and a ] at the end"},
+	{"tab character", "spaces in place of tabs"},
+	{"cannot start any token", "spaces in place of tabs, and quotes around values that begin with %, @ or `"},
+	{"unexpected end of stream", "the quote that ends the text"},
+	{"mapping values are not allowed", "one key: value a line, a colon behind each key, and quotes around values with a colon"},
+	{"alphabetic or numeric character", "quotes around values that begin with *, & or !"},
+	{"expected '-' indicator", "the indentation of the other items of the list"},
+	{"expected key", "the indentation of the other keys of the map"},
+	{"could not find expected ':'", "a colon behind the key"},
+	{"", "an indentation of spaces, and quotes around values with special characters"},
+}
+
+// syntax notes a mistake that the YAML parser found, which ends the walk before it
+// begins.
 func (p *parser) syntax(text []byte, err error) {
-	problem := Problem{
-		Line: 1, Column: 1, What: err.Error(),
-		Want: "an indentation of spaces, and quotes around values that begin with *",
-	}
+	problem := Problem{Line: 1, Column: 1, What: err.Error()}
 	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
 		problem.What = m[2]
 		if line, err := strconv.Atoi(m[1]); err == nil && line > 0 {
 			problem.Line = line
+		}
+	}
+	if line := brokenLine(text); line > 0 {
+		at := bytes.Split(text, []byte("\n"))[line-1]
+		problem.Line, problem.Column = line, 1+len(at)-len(bytes.TrimLeft(at, " \t"))
+	}
+	for _, hint := range syntaxHints {
+		if strings.Contains(problem.What, hint.message) {
+			problem.Want = hint.want
+			break
 		}
 	}
 	if m := unknownAnchor.FindStringSubmatch(problem.What); m != nil {
@@ -120,6 +144,51 @@ func (p *parser) syntax(text []byte, err error) {
 	}
 	problem.What = "not YAML: " + problem.What
 	p.note(problem)
+}
+
+// maxSearched is the size of the largest text in which brokenLine searches, in bytes.
+const maxSearched = 64 << 10
+
+// brokenLine returns the line behind the longest part of a text that is YAML: there an
+// error begins, or the quote or bracket that nothing closes. The parser's own line is often
+// the one that began the map or list around it. 0 is for a text that is too long.
+func brokenLine(text []byte) int {
+	if len(text) > maxSearched {
+		return 0
+	}
+	ends := []int{0} // of the lines
+	for i, c := range text {
+		if c == '\n' {
+			ends = append(ends, i+1)
+		}
+	}
+	// Errors in a part of a text stay in longer ones, except those of brackets and quotes
+	// that are closed a few lines further on.
+	const few = 16
+	good, bad := 0, len(ends)
+	for good+1 < bad {
+		middle := (good + bad) / 2
+		found := false
+		for line := middle; line < min(middle+few, bad) && !found; line++ {
+			if found = isYAML(text[:ends[line]]); found {
+				good = line
+			}
+		}
+		if !found {
+			bad = middle
+		}
+	}
+	return good + 1
+}
+
+func isYAML(text []byte) bool {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var n yaml.Node
+		if err := decoder.Decode(&n); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
 }
 
 // report notes a mistake at a node.

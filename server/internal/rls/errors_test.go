@@ -96,10 +96,10 @@ func TestStoreFailure(t *testing.T) {
 		code    codes.Code
 		message string
 	}{
-		"not applied":   {fmt.Errorf("dial secret: %w", weir.ErrNotApplied), codes.Unavailable, "the store reached no decision: weir: not applied"},
-		"ambiguous":     {fmt.Errorf("read secret: %w", weir.ErrAmbiguous), codes.Unavailable, "the store reached no decision: weir: outcome unknown"},
-		"misconfigured": {fmt.Errorf("auth secret: %w", weir.ErrMisconfigured), codes.Unavailable, "the store reached no decision: weir: store misconfigured"},
-		"backend":       {fmt.Errorf("odd secret: %w", weir.ErrBackend), codes.Unavailable, "the store reached no decision: weir: unexpected answer of the store"},
+		"not applied":   {fmt.Errorf("dial secret: %w", weir.ErrNotApplied), codes.Unavailable, "the store reached no decision: not applied"},
+		"ambiguous":     {fmt.Errorf("read secret: %w", weir.ErrAmbiguous), codes.Unavailable, "the store reached no decision: outcome unknown"},
+		"misconfigured": {fmt.Errorf("auth secret: %w", weir.ErrMisconfigured), codes.Unavailable, "the store reached no decision: store misconfigured"},
+		"backend":       {fmt.Errorf("odd secret: %w", weir.ErrBackend), codes.Unavailable, "the store reached no decision: unexpected answer of the store"},
 		"no class":      {errors.New("secret"), codes.Unavailable, "the store reached no decision"},
 		"invalid":       {fmt.Errorf("%w: this", weir.ErrInvalid), codes.InvalidArgument, "weir: invalid request: this"},
 	} {
