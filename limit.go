@@ -105,8 +105,9 @@ const (
 // until [Limit.Compile] makes it ready for a [Charge]; the zero value is not
 // valid. Charges must not change a compiled limit.
 type Limit struct {
-	// Name tells limits apart in headers, answers and keys. Empty: the limit's
-	// text form, or its place among its neighbours.
+	// Name identifies the limit in headers and answers, and is part of the keys of a
+	// [Limiter]: another name is another budget. Empty: the limit's text form in answers,
+	// and in keys its place among several limits.
 	Name string
 	// Algorithm is how the limit counts. Zero: [GCRA].
 	Algorithm Algorithm

@@ -12,7 +12,8 @@ import (
 type Limiter struct {
 	taker  Taker
 	limits []*Limit
-	suffix []string // what tells the limits' keys apart
+	// suffix follows the key of each limit; nil for a single limit without a name.
+	suffix []string
 	// suffixes is how many bytes those have together.
 	suffixes int
 	// maxCost is the largest cost that needs no validation: of all limits; -1 if one is
@@ -22,9 +23,10 @@ type Limiter struct {
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
-// is made under all of them or under none. Limits that share a key's budget over
-// several Limiters and processes have equal names, or none and equal places in
-// the list. The error is an [*InvalidError].
+// is made under all of them or under none. The Name of a limit is part of its keys, so
+// that limits share a key's budget over several Limiters and processes if they have equal
+// names. Limits without a name go by their place in the list, a single one by the key
+// alone. The error is an [*InvalidError].
 func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 	if taker == nil {
 		return nil, invalid("taker", "nil", "a store")
@@ -51,8 +53,10 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 		if limit.Algorithm.Traits().HoldsSlots {
 			l.maxCost = -1
 		}
-		l.suffix = append(l.suffix, "#"+name)
-		l.suffixes += len(name) + 1
+		if len(limits) > 1 || limit.Name != "" {
+			l.suffix = append(l.suffix, "#"+name)
+			l.suffixes += len(name) + 1
+		}
 	}
 	l.calls.New = func() any { return newCall(len(limits)) }
 	return l, nil
@@ -97,7 +101,7 @@ func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 		c.Key, c.HashTag, c.Limit, c.Cost = key, key, limit, cost
 		c.UpTo, c.At, c.Delay = 0, 0, 0
 	}
-	if len(l.limits) > 1 {
+	if l.suffix != nil {
 		l.nameKeys(charges, key)
 	}
 }

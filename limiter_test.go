@@ -77,3 +77,43 @@ func TestLimiterKeysDoNotMeet(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesSeparateBudgets: the name of a limit is part of its key, whether a Limiter has
+// one limit or several. A limit without a name keeps the key as it is.
+func TestNamesSeparateBudgets(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	login, api, plain := weir.PerHour(3), weir.PerHour(100), weir.PerHour(5)
+	login.Name, api.Name = "login", "api"
+	allow := func(n int64, limits ...weir.Limit) int64 {
+		t.Helper()
+		l, err := weir.NewLimiter(store, limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := l.AllowN(t.Context(), "alice", n)
+		if err != nil || !d.Allowed() {
+			t.Fatalf("%v: %v, %v", limits, d, err)
+		}
+		return d.Remaining
+	}
+	if got := allow(90, api); got != 10 {
+		t.Errorf("api: %d remain, want 10", got)
+	}
+	if got := allow(1, login); got != 2 {
+		t.Errorf("login after api: %d remain, want 2", got)
+	}
+	if got := allow(1, login, api); got != 9 {
+		t.Errorf("both: %d remain, want 9 of api, the strictest", got)
+	}
+	if got := allow(2, plain); got != 3 {
+		t.Errorf("without a name: %d remain, want 3", got)
+	}
+	l, err := weir.NewLimiter(store, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key := l.Act(weir.KindTake, "alice", 1).Charges[0].Key; key != "alice" {
+		t.Errorf("without a name the key is %q", key)
+	}
+}

@@ -2,7 +2,6 @@ package contest
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -72,8 +71,8 @@ func openWeirRedis(wrap func(Env, *redisstore.Store) (weir.Taker, func() error))
 
 func newWeir(e Env, taker weir.Taker, closing func() error) (Limiter, error) {
 	var limits []weir.Limit
-	for i, l := range e.Limits {
-		limits = append(limits, weir.Limit{Name: fmt.Sprint("l", i), Count: int64(l.Count), Period: l.Period})
+	for _, l := range e.Limits {
+		limits = append(limits, weir.Limit{Count: int64(l.Count), Period: l.Period})
 	}
 	l, err := weir.NewLimiter(taker, limits...)
 	return &weirLimiter{l, closing}, err
