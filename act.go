@@ -1,6 +1,10 @@
 package weir
 
-import "time"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // Bounds of an act. Whatever lies outside is answered with an [InvalidError] and
 // charges nothing.
@@ -126,7 +130,7 @@ type Act struct {
 	// nothing then.
 	Err error
 
-	// checked acts were validated by a Limiter or at the top of a stack.
+	// checked acts are valid: a Limiter or TakeValid saw to it.
 	checked bool
 }
 
@@ -154,6 +158,18 @@ type Charge struct {
 	Delay time.Duration
 }
 
+// String returns the charge for logs and tests, such as `3 of "alice" under 100/min`.
+func (c Charge) String() string {
+	limit := "no limit"
+	if c.Limit != nil {
+		limit = c.Limit.String()
+	}
+	if c.UpTo > 0 {
+		return fmt.Sprintf("%d to %d of %q under %s", c.Cost, c.UpTo, c.Key, limit)
+	}
+	return fmt.Sprintf("%d of %q under %s", c.Cost, c.Key, limit)
+}
+
 // Buckets is how many buckets the limits of the act's charges have together. For
 // stores.
 func (a *Act) Buckets() int {
@@ -172,6 +188,35 @@ func (a *Act) Prepare() bool {
 		a.Err = a.check()
 	}
 	return a.Err != nil || a.Kind == KindTake && a.denied()
+}
+
+// TakeValid has t decide the acts that are valid, and gives the others their Err. Nothing
+// below t validates them again. It is for the top of layers.
+func TakeValid(ctx context.Context, t Taker, acts []*Act) {
+	valid := acts
+	for i, a := range acts {
+		if a.checked {
+			continue
+		}
+		if a.Err = a.check(); a.Err == nil {
+			a.checked = true
+			continue
+		}
+		valid = make([]*Act, i, len(acts))
+		copy(valid, acts)
+		for _, b := range acts[i+1:] {
+			if b.Err = b.check(); b.Err == nil {
+				valid, b.checked = append(valid, b), true
+			}
+		}
+		break
+	}
+	if len(valid) > 0 {
+		t.Take(ctx, valid)
+	}
+	for _, a := range valid {
+		a.checked = false // the caller may change it
+	}
 }
 
 // denied refuses the act if it charges a limit whose count is 0.

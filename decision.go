@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -98,6 +99,32 @@ type Decision struct {
 	// At is the store's clock when it decided, in microseconds since 1970; 0 if
 	// no store was asked.
 	At int64
+}
+
+// String returns the decision for logs and tests, such as
+// "granted by store, 4 remaining, reset after 12s" or "refused by lease, 0 remaining,
+// retry after 3s, reset after 12s".
+func (d Decision) String() string {
+	if d.Outcome == NotEvaluated {
+		return d.Outcome.String()
+	}
+	text := fmt.Sprintf("%v by %v", d.Outcome, d.Source)
+	if d.Granted > 1 {
+		text += fmt.Sprintf(", %d units", d.Granted)
+	}
+	text += fmt.Sprintf(", %d remaining", d.Remaining)
+	if d.RetryAfter == Never {
+		text += ", never granted"
+	} else if d.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %v", d.RetryAfter)
+	}
+	if d.Delay > 0 {
+		text += fmt.Sprintf(", delay %v", d.Delay)
+	}
+	if d.ResetAfter > 0 {
+		text += fmt.Sprintf(", reset after %v", d.ResetAfter)
+	}
+	return text
 }
 
 // Allowed reports whether the caller may go on as far as this charge is

@@ -1,10 +1,13 @@
 package weir_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
 )
 
 func TestStrictest(t *testing.T) {
@@ -53,5 +56,45 @@ func TestNamesInAnswers(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestStrings(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerMinute(100)
+	for want, value := range map[string]any{
+		"not_evaluated": weir.Decision{},
+		"granted by store, 4 remaining, reset after 12s":                      weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, Granted: 1, Remaining: 4, ResetAfter: 12 * time.Second},
+		"granted by store, 3 units, 4 remaining, delay 2s":                    weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, Granted: 3, Remaining: 4, Delay: 2 * time.Second},
+		"refused by deny_cache, 0 remaining, retry after 3s, reset after 12s": weir.Decision{Outcome: weir.Refused, Source: weir.SourceDenyCache, RetryAfter: 3 * time.Second, ResetAfter: 12 * time.Second},
+		"refused by limit, 0 remaining, never granted":                        weir.Decision{Outcome: weir.Refused, Source: weir.SourceLimit, RetryAfter: weir.Never},
+		`3 of "alice" under 100/min`:                                          weir.Charge{Key: "alice", Limit: limit.MustCompile(), Cost: 3},
+		`1 to 3 of "alice" under 100/min`:                                     weir.Charge{Key: "alice", Limit: limit.MustCompile(), Cost: 1, UpTo: 3},
+		`0 of "" under no limit`:                                              weir.Charge{},
+		"100/min":                                                             limit,
+	} {
+		if got := fmt.Sprintf("%v", value); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+// TestTakeValid: invalid acts get errors, the others a decision, and none stays marked.
+func TestTakeValid(t *testing.T) {
+	t.Parallel()
+	store, limit := memstore.New(memstore.Options{}), weir.PerHour(10).MustCompile()
+	act := func(cost int64) *weir.Act {
+		return &weir.Act{Charges: []weir.Charge{{Key: "k", Limit: limit, Cost: cost}}, Decisions: make([]weir.Decision, 1)}
+	}
+	acts := []*weir.Act{act(1), act(-1), act(2), act(-2)}
+	weir.TakeValid(t.Context(), store, acts)
+	for i, want := range []bool{true, false, true, false} {
+		if got := acts[i].Err == nil && acts[i].Decisions[0].Outcome == weir.Granted; got != want {
+			t.Errorf("act %d: %v, %v", i, acts[i].Decisions, acts[i].Err)
+		}
+	}
+	acts[0].Charges[0].Cost = -1
+	if store.Take(t.Context(), acts[:1]); !errors.Is(acts[0].Err, weir.ErrInvalid) {
+		t.Errorf("changed after its decision: %v", acts[0].Err)
 	}
 }
