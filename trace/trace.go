@@ -1,6 +1,5 @@
-// Package trace makes a span of each call of a Taker, where the caller has one that
-// is recorded, through OpenTelemetry's interface: which exporter gets it is the
-// program's to say. It wraps any [weir.Taker].
+// Package trace records each call of a Taker as an OpenTelemetry span, if the caller's span
+// is recorded. The program chooses the exporter.
 package trace
 
 import (
@@ -14,17 +13,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// The attributes of a span. None of them holds a key.
+// The attributes of a span. None of them contains a key.
 const (
-	// Limits are the names of the limits that were asked, each once, at most 16.
+	// Limits are the names of the limits asked for, each once, at most 16.
 	Limits = "weir.limits"
-	// Outcome is granted, refused or error: the worst of the call's acts, as far as
-	// the caller is told of them.
+	// Outcome is granted, refused or error: the worst of the call's acts, without those
+	// whose outcome the caller does not see.
 	Outcome = "weir.outcome"
-	// ShadowOutcome is the same of the acts whose limits only watch; absent where
-	// there is none.
+	// ShadowOutcome is the worst outcome of acts whose limits are not enforced; absent if
+	// there are none.
 	ShadowOutcome = "weir.shadow_outcome"
-	// Sources are who decided, each once.
+	// Sources are the sources of the decisions, each once.
 	Sources = "weir.sources"
 	// Acts is how many acts were decided together.
 	Acts = "weir.acts"
@@ -36,74 +35,77 @@ const (
 	maxLimits = 16
 )
 
-// A Standing is how much callers are told of what a limit says.
+// A Standing says how much of a limit's outcome its callers see.
 type Standing uint8
 
 // The standings.
 const (
-	// Enforced limits are told as they are. The zero value.
+	// Enforced limits refuse. The zero value.
 	Enforced Standing = iota
 	// Shadow limits refuse nobody.
 	Shadow
-	// Trial limits refuse nobody, and nobody hears that they reached no decision.
+	// Trial limits refuse nobody, and hide their errors.
 	Trial
 )
 
-// Options are the settings of a [Taker]. The zero value is a good one.
+// Options configure a [Layer]. The zero value is good.
 type Options struct {
-	// Name is what spans are called. Empty: weir.take.
+	// Name is the name of the spans. Empty: weir.take.
 	Name string
-	// Standing says of a limit that is asked for how much callers are told of it;
-	// the limits of an act are alike. Nil: all are Enforced.
+	// Standing returns the standing of a limit that is asked for. All limits of an act have
+	// the same. Nil: all are Enforced.
 	Standing func(*weir.Limit) Standing
 }
 
-// A Taker asks another one and makes a span of it, with the provider of the span in
-// the context; without one that is recorded there it only asks. It is safe for
-// concurrent use. Create it with Wrap.
-type Taker struct {
+// A Layer asks the next Taker and records the call as a span, with the tracer provider of
+// the span in the context; if there is none, or it is not recorded, it only asks. It is
+// safe for concurrent use. Create it with Wrap.
+type Layer struct {
 	next weir.Taker
 	Options
 }
 
-// Wrap returns a Taker that asks next. The zero Options are good ones.
-func Wrap(next weir.Taker, o Options) *Taker {
+// Wrap returns a Layer that asks next.
+func Wrap(next weir.Taker, o Options) *Layer {
 	if o.Name == "" {
 		o.Name = spanName
 	}
 	if o.Standing == nil {
 		o.Standing = func(*weir.Limit) Standing { return Enforced }
 	}
-	return &Taker{next, o}
+	return &Layer{next, o}
 }
 
-// Take asks the wrapped Taker.
-func (t *Taker) Take(ctx context.Context, acts []*weir.Act) {
+// Unwrap returns the next Taker.
+func (l *Layer) Unwrap() weir.Taker { return l.next }
+
+// Take asks the next Taker.
+func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
-		t.next.Take(ctx, acts)
+		l.next.Take(ctx, acts)
 		return
 	}
-	// A charge may come under another limit than it was asked for.
-	limits, standings := names(acts), t.standings(acts)
-	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, t.Name)
+	// Afterwards, a charge may name another limit than it was asked for.
+	limits, standings := names(acts), l.standings(acts)
+	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, l.Name)
 	defer span.End()
-	t.next.Take(ctx, acts)
-	told, watched := outcomesOf(acts, standings)
+	l.next.Take(ctx, acts)
+	seen, shadow := outcomesOf(acts, standings)
 	span.SetAttributes(
-		attribute.StringSlice(Limits, limits), attribute.String(Outcome, told.String()),
+		attribute.StringSlice(Limits, limits), attribute.String(Outcome, seen.String()),
 		attribute.StringSlice(Sources, sources(acts)), attribute.Int(Acts, len(acts)),
 	)
-	if watched != none {
-		span.SetAttributes(attribute.String(ShadowOutcome, watched.String()))
+	if shadow != none {
+		span.SetAttributes(attribute.String(ShadowOutcome, shadow.String()))
 	}
-	if told == failed {
-		// What a store's driver says may hold addresses; the class tells enough.
+	if seen == failed {
+		// The message of the error may contain addresses.
 		span.SetStatus(codes.Error, "no decision")
 	}
 }
 
-// names are those of the limits that are asked for.
+// names returns the names of the limits that are asked for.
 func names(acts []*weir.Act) []string {
 	var all []string
 	for _, a := range acts {
@@ -116,18 +118,18 @@ func names(acts []*weir.Act) []string {
 	return all
 }
 
-// standings are those of the acts.
-func (t *Taker) standings(acts []*weir.Act) []Standing {
+// standings returns the standings of the acts.
+func (l *Layer) standings(acts []*weir.Act) []Standing {
 	all := make([]Standing, len(acts))
 	for i, a := range acts {
 		if len(a.Charges) > 0 && a.Charges[0].Limit != nil {
-			all[i] = t.Standing(a.Charges[0].Limit)
+			all[i] = l.Standing(a.Charges[0].Limit)
 		}
 	}
 	return all
 }
 
-// An outcome is what acts came to, the worst last.
+// An outcome is the result of acts, the worst last.
 type outcome uint8
 
 const (
@@ -137,7 +139,7 @@ const (
 	failed
 )
 
-// String returns the outcome as spans have it.
+// String returns the outcome as spans record it.
 func (o outcome) String() string { return [...]string{"", "granted", "refused", "error"}[o] }
 
 func outcomeOf(a *weir.Act) outcome {
@@ -150,22 +152,22 @@ func outcomeOf(a *weir.Act) outcome {
 	return refused
 }
 
-// outcomesOf returns the worst that callers are told of, and the worst of what only
-// watches.
-func outcomesOf(acts []*weir.Act, standings []Standing) (told, watched outcome) {
-	told = granted
+// outcomesOf returns the worst outcome that callers see, and the worst of acts whose limits
+// are not enforced.
+func outcomesOf(acts []*weir.Act, standings []Standing) (seen, shadow outcome) {
+	seen = granted
 	for i, a := range acts {
 		o := outcomeOf(a)
 		if standings[i] == Enforced {
-			told = max(told, o)
+			seen = max(seen, o)
 			continue
 		}
-		watched = max(watched, o)
+		shadow = max(shadow, o)
 		if standings[i] == Shadow && o == failed {
-			told = failed
+			seen = failed
 		}
 	}
-	return told, watched
+	return seen, shadow
 }
 
 func sources(acts []*weir.Act) []string {

@@ -141,3 +141,12 @@ func TestWatchedLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestKeepsCapabilities: a store wrapped for spans is still found by layers.
+func TestKeepsCapabilities(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	if found, ok := weir.As[*memstore.Store](trace.Wrap(store, trace.Options{})); !ok || found != store {
+		t.Error("the store is hidden")
+	}
+}
