@@ -41,7 +41,7 @@ func ParseFormat(name string) (Format, error) {
 			return Format(i), nil
 		}
 	}
-	return 0, &weir.InvalidError{Field: "format", Value: fmt.Sprintf("%q", name), Want: "one of " + FormatNames()}
+	return 0, &weir.InvalidError{Field: "input", Value: fmt.Sprintf("%q", name), Want: "one of " + FormatNames()}
 }
 
 // A parser reads the lines of one log.

@@ -67,6 +67,19 @@ func (l *Log) Close() error {
 // Stats is what was read so far.
 func (l *Log) Stats() Stats { return l.stats }
 
+// Progress returns how many bytes of the files were read, and their size: 0 if that of
+// one is unknown.
+func (l *Log) Progress() (read, size int64) {
+	for _, s := range l.sources {
+		if s.size == 0 {
+			return read, 0
+		}
+		read += s.read
+		size += s.size
+	}
+	return read, size
+}
+
 // Next returns the next record, valid until the next call; io.EOF if there is
 // none. Other errors mean that a file could not be read on.
 func (l *Log) Next() (*Record, error) {

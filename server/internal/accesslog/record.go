@@ -40,6 +40,20 @@ func (r *Record) Get(name string) (string, bool) {
 	return "", false
 }
 
+// Names returns the names of the record's fields, in their order.
+func (r *Record) Names() []string {
+	names := make([]string, len(r.fields))
+	for i, f := range r.fields {
+		names[i] = f.name
+	}
+	return names
+}
+
+// KnownField reports whether logs have a field by that name in some format.
+func KnownField(name string) bool {
+	return name == "request_path" || name == "server_protocol" || aliases[name] != nil
+}
+
 func (r *Record) get(name string) (string, bool) {
 	for i := range r.fields {
 		if r.fields[i].name == name {

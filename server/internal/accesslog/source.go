@@ -54,6 +54,8 @@ type source struct {
 	latest  int64
 	head    *Record // the next record, if it was read
 	ended   bool
+	read    int64 // bytes of the file, compressed if it is
+	size    int64 // of the file; 0 if it is unknown
 }
 
 func open(path string, stdin io.Reader, o Options) (*source, error) {
@@ -69,8 +71,11 @@ func open(path string, stdin io.Reader, o Options) (*source, error) {
 			return nil, fmt.Errorf("%s is a folder: want log files", path)
 		}
 		s.close, raw = file.Close, file
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			s.size = info.Size()
+		}
 	}
-	s.reader = bufio.NewReaderSize(raw, 1<<18)
+	s.reader = bufio.NewReaderSize(counter{raw, &s.read}, 1<<18)
 	if magic, _ := s.reader.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		unzipped, err := gzip.NewReader(s.reader)
 		if err != nil {
@@ -85,9 +90,21 @@ func open(path string, stdin io.Reader, o Options) (*source, error) {
 	return s, nil
 }
 
-// read returns the next line without its end, and its length if it is longer than
+// A counter counts the bytes that are read.
+type counter struct {
+	from io.Reader
+	n    *int64
+}
+
+func (c counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	*c.n += int64(n)
+	return n, err
+}
+
+// nextLine returns the next line without its end, and its length if it is longer than
 // lines may be.
-func (s *source) read() (line string, size int, err error) {
+func (s *source) nextLine() (line string, size int, err error) {
 	piece, err := s.reader.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return strings.TrimRight(string(piece), "\r\n"), len(piece), err
@@ -108,7 +125,7 @@ func (s *source) read() (line string, size int, err error) {
 // io.EOF.
 func (s *source) next(r *Record, stats *Stats) error {
 	for !s.ended {
-		line, size, err := s.read()
+		line, size, err := s.nextLine()
 		s.ended = err != nil
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("%s: after line %d: %w", s.name, s.line, err)

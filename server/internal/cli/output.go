@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -13,20 +14,17 @@ import (
 // reportFlags say where a report goes.
 type reportFlags struct {
 	html, svg, format string
-	name              string // of the flag that has the format
 }
 
-// define adds the flags; the one for what is printed has the name given.
-func (f *reportFlags) define(flags *pflag.FlagSet, name string) {
-	f.name = name
+func (f *reportFlags) define(flags *pflag.FlagSet) {
 	flags.StringVar(&f.html, "report", "", "also write an HTML report to this file: one file that needs no network")
 	flags.StringVar(&f.svg, "svg", "", "also write the first chart to this file, as SVG")
-	flags.StringVar(&f.format, name, "table", "what to print: table (with plots) or json")
+	flags.StringVar(&f.format, "format", "table", "what to print: table (with plots), tsv (for spreadsheets) or json")
 }
 
 func (f *reportFlags) check() error {
-	if f.format != "table" && f.format != "json" {
-		return fmt.Errorf("%s is %q: want table or json", f.name, f.format)
+	if f.format != "table" && f.format != "tsv" && f.format != "json" {
+		return fmt.Errorf("format is %q: want table, tsv or json", f.format)
 	}
 	return nil
 }
@@ -44,10 +42,13 @@ func (f *reportFlags) write(out io.Writer, page *report.Page, result summarized)
 			return err
 		}
 	}
-	if f.format == "json" {
+	switch f.format {
+	case "json":
 		return marshal(out, result.JSON())
+	case "tsv":
+		return page.WriteTSV(out)
 	}
-	return page.WriteText(out)
+	return page.WriteText(out, cmp.Or(terminalWidth(out), atoi(os.Getenv("COLUMNS"))))
 }
 
 func toFile(name string, write func(io.Writer) error) error {

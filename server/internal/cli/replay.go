@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/replay"
-	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -25,7 +24,7 @@ import (
 type replayFlags struct {
 	rules       string
 	descriptors []string
-	format      string
+	input       string
 	timeField   string
 	reorder     time.Duration
 	suggest     string
@@ -71,13 +70,13 @@ begin or not be read to its end.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.rules, "rules", "", "rules file, or a folder of them")
 	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "what a request asks: "+mappingForm+"; may be given several times")
-	flags.StringVar(&f.format, "format", accesslog.Auto.String(), "how the log is written: "+accesslog.FormatNames())
+	flags.StringVar(&f.input, "input", accesslog.Auto.String(), "format of the log: "+accesslog.FormatNames())
 	flags.StringVar(&f.timeField, "time-field", "", "the field of JSON and CSV that has the time (default: the first that is usual)")
 	flags.DurationVar(&f.reorder, "reorder", accesslog.DefaultReorder, "how late lines may be and still be put in their place")
-	flags.StringVar(&f.suggest, "suggest", "", "find the lowest limit that refuses at most so many, such as 0.1%")
+	flags.StringVar(&f.suggest, "suggest", "", "find the lowest limit that refuses at most this share of the requests, such as 0.1%, and show the limits around it")
 	flags.IntVar(&f.top, "top", replay.DefaultTop, "how many keys to name for each limit")
 	flags.Int64Var(&f.memory, "memory", replay.DefaultBytes, "bytes for the limits' keys; suggestions take up to twice as much again")
-	f.output.define(flags, "output")
+	f.output.define(flags)
 	return cmd
 }
 
@@ -86,7 +85,7 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
-	format, err := accesslog.ParseFormat(f.format)
+	format, err := accesslog.ParseFormat(f.input)
 	if err != nil {
 		return err
 	}
@@ -103,6 +102,9 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	defer stop()
 	r := replay.New(replay.Options{Limits: q.limits, Ask: q.ask, Suggest: share, Top: f.top, MaxBytes: f.memory})
 	if err := through(ctx, log, r, newProgress(cmd.ErrOrStderr())); err != nil {
+		return err
+	}
+	if err := q.checkFields(); err != nil {
 		return err
 	}
 	result := r.Result(log.Stats())
@@ -159,6 +161,7 @@ func (f *replayFlags) questioner() (*questioner, error) {
 // through replays the whole log.
 func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, line *progress) error {
 	defer line.end()
+	begun := time.Now()
 	for n := 0; ; n++ {
 		record, err := log.Next()
 		if errors.Is(err, io.EOF) {
@@ -175,10 +178,22 @@ func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, line *pr
 			return errInterrupted
 		}
 		line.show(func() string {
-			s := log.Stats()
-			return fmt.Sprintf("%s lines, %s MB", report.Count(s.Lines), report.Count(s.Bytes/1e6))
+			read, size := log.Progress()
+			return replayProgress(log.Stats(), read, size, time.Since(begun))
 		})
 	}
+}
+
+// replayProgress says how many lines were read, and what part of the files and how much
+// time is left, if their size is known.
+func replayProgress(s accesslog.Stats, read, size int64, elapsed time.Duration) string {
+	text := fmt.Sprintf("%d lines, %d MB", s.Lines, s.Bytes/1e6)
+	if size <= 0 || read <= 0 {
+		return text
+	}
+	done := min(1, float64(read)/float64(size))
+	left := time.Duration(float64(elapsed) * (1 - done) / done)
+	return fmt.Sprintf("%s, %.0f%%, %v left", text, 100*done, left.Round(time.Second))
 }
 
 // nothingRead says why there is nothing to tell.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
@@ -36,7 +37,7 @@ func parseMapping(text string) (mapping, error) {
 		key, value, found := strings.Cut(strings.TrimSpace(entry), "=")
 		e := mapped{key: key, value: value}
 		e.value, e.field = strings.CutPrefix(value, "$")
-		if !found || key == "" || e.field && e.value == "" {
+		if !found || key == "" || e.value == "" {
 			return mapping{}, wrong
 		}
 		m.entries = append(m.entries, e)
@@ -52,11 +53,13 @@ type questioner struct {
 	index    map[*weir.Limit]int
 	requests []rules.Request
 	entries  [][]rules.Entry // of each mapping, reused
+	seen     map[string]bool // fields of the mappings that a record has had
+	names    []string        // fields of the first record
 }
 
 // newQuestioner reads the mappings and numbers the limits of the rules.
 func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
-	q := &questioner{set: set, index: make(map[*weir.Limit]int)}
+	q := &questioner{set: set, index: make(map[*weir.Limit]int), seen: make(map[string]bool)}
 	for _, text := range texts {
 		m, err := parseMapping(text)
 		if err != nil {
@@ -125,11 +128,14 @@ func (q *questioner) add(m mapping) error {
 // Envoy leaves it out.
 func (q *questioner) ask(record *accesslog.Record) (replay.Question, error) {
 	var question replay.Question
+	if q.names == nil {
+		q.names = record.Names()
+	}
 	for i := range q.requests {
 		req := &q.requests[i]
 		req.Descriptors = req.Descriptors[:0]
 		for j := range q.mappings {
-			if m := &q.mappings[j]; m.domain == req.Domain && m.fill(q.entries[j], record) {
+			if m := &q.mappings[j]; m.domain == req.Domain && q.fill(m, q.entries[j], record) {
 				req.Descriptors = append(req.Descriptors, q.entries[j])
 			}
 		}
@@ -167,7 +173,8 @@ func (q *questioner) asked(plan *rules.Plan) []replay.Asked {
 	return asked
 }
 
-func (m *mapping) fill(entries []rules.Entry, record *accesslog.Record) bool {
+// fill sets the entries of a mapping and reports whether the record has all of its fields.
+func (q *questioner) fill(m *mapping, entries []rules.Entry, record *accesslog.Record) bool {
 	for i, e := range m.entries {
 		entries[i] = rules.Entry{Key: e.key, Value: e.value}
 		if !e.field {
@@ -177,7 +184,24 @@ func (m *mapping) fill(entries []rules.Entry, record *accesslog.Record) bool {
 		if !ok {
 			return false
 		}
+		q.seen[e.value] = true
 		entries[i].Value = value
 	}
 	return true
+}
+
+// checkFields returns an error for a field that no record has, unless logs are known to
+// have it.
+func (q *questioner) checkFields() error {
+	for _, m := range q.mappings {
+		for _, e := range m.entries {
+			if e.field && !q.seen[e.value] && len(q.names) > 0 && !accesslog.KnownField(e.value) && !slices.Contains(q.names, e.value) {
+				return &weir.InvalidError{
+					Field: "descriptor", Value: "$" + e.value,
+					Want: "a field of the log: its first line has " + strings.Join(q.names, ", "),
+				}
+			}
+		}
+	}
+	return nil
 }

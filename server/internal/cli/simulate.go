@@ -72,7 +72,7 @@ Retries: ` + sim.RetryNames() + `.`,
 	flags.IntVar(&f.instances, "instances", 0, "how many instances of the limiter there are")
 	flags.BoolVar(&f.localShares, "local-shares", false, "each instance has its share of the limit, in its own memory")
 	flags.StringArrayVar(&f.faults, "fault", nil, `what happens to the store: "outage 30s+10s allow" (or deny, local), "failover 60s-5s"`)
-	f.output.define(flags, "format")
+	f.output.define(flags)
 	return cmd
 }
 

@@ -19,7 +19,7 @@ func (r *Result) Page() *report.Page {
 		Charts: r.charts,
 	}
 	p.Tables = append(p.Tables, r.limits())
-	for _, table := range []report.Table{r.suggestions(), r.use(), r.denied(), r.busiest()} {
+	for _, table := range []report.Table{r.suggestions(), r.ladder(), r.use(), r.denied(), r.busiest()} {
 		if len(table.Rows) > 0 {
 			p.Tables = append(p.Tables, table)
 		}
@@ -29,7 +29,7 @@ func (r *Result) Page() *report.Page {
 }
 
 func (r *Result) limits() report.Table {
-	t := report.Table{Title: "Limits", Head: []string{"rule", "limit", "requests", "refused", "refused %", "first refusal", "last refusal"}, Left: 2}
+	t := report.Table{Title: "Limits", Head: []string{"rule", "limit", "requests", "refused", "refused%", "clients", "clients refused", "first refusal", "last refusal"}, Left: 2}
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		name := l.Name
@@ -37,7 +37,7 @@ func (r *Result) limits() report.Table {
 			name += " (shadow)"
 		}
 		t.Rows = append(t.Rows, []string{
-			name, l.Limit.Limit.String(), report.Count(l.Matched), report.Count(l.Refused), report.Percent(l.Refused, l.Matched),
+			name, l.Limit.Limit.String(), report.Count(l.Matched), report.Count(l.Refused), report.Percent(l.Refused, l.Matched), l.Clients.String(), l.RefusedClients.String(),
 			instant(l.First), instant(l.Last),
 		})
 	}
@@ -45,7 +45,7 @@ func (r *Result) limits() report.Table {
 }
 
 func (r *Result) suggestions() report.Table {
-	t := report.Table{Title: "Suggested limits", Head: []string{"rule", "limit", "would refuse", "%"}, Left: 2}
+	t := report.Table{Title: "Suggested limits", Head: []string{"rule", "limit", "would refuse", "refused%"}, Left: 2}
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		s := l.Suggestion
@@ -60,6 +60,18 @@ func (r *Result) suggestions() report.Table {
 			text += " or less"
 		}
 		t.Rows = append(t.Rows, []string{l.Name, text, report.Count(s.Refused), report.Percent(s.Refused, l.Matched)})
+	}
+	return t
+}
+
+// ladder shows the limits around each suggestion.
+func (r *Result) ladder() report.Table {
+	t := report.Table{Title: "Requests and clients that other limits would refuse", Head: []string{"rule", "limit", "refused", "refused%", "clients refused"}, Left: 2}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		for _, s := range l.Steps {
+			t.Rows = append(t.Rows, []string{l.Name, s.Limit.String(), report.Count(s.Refused), report.Percent(s.Refused, l.Matched), s.Clients.String()})
+		}
 	}
 	return t
 }
@@ -103,7 +115,7 @@ func (r *Result) busiest() report.Table {
 	for i := range r.Limits {
 		for _, k := range r.Limits[i].Busiest {
 			t.Rows = append(t.Rows, []string{
-				printable(k.Key), r.Limits[i].Name, upTo(k), report.Count(k.Refused), fmt.Sprintf("%.0f %%", 100*k.Closest),
+				printable(k.Key), r.Limits[i].Name, upTo(k), report.Count(k.Refused), fmt.Sprintf("%.0f%%", 100*k.Closest),
 			})
 		}
 	}
@@ -173,6 +185,7 @@ func (l *LimitResult) json() map[string]any {
 	}
 	object := map[string]any{
 		"rule": l.Name, "limit": l.Limit.Limit.String(), "shadow": l.Shadow, "matched": l.Matched, "refused": l.Refused,
+		"clients": l.Clients.N, "clients_refused": l.RefusedClients.N,
 		"used_tenths": l.Used, "busiest": list(l.Busiest), "denied": list(l.Denied),
 	}
 	if l.Refused > 0 {
@@ -180,6 +193,13 @@ func (l *LimitResult) json() map[string]any {
 	}
 	if s := l.Suggestion; s != nil {
 		object["suggestion"] = map[string]any{"limit": s.Limit.String(), "refused": s.Refused, "found": s.Found, "lowest": s.Lowest}
+	}
+	if len(l.Steps) > 0 {
+		steps := make([]map[string]any, 0, len(l.Steps))
+		for _, s := range l.Steps {
+			steps = append(steps, map[string]any{"limit": s.Limit.String(), "refused": s.Refused, "clients_refused": s.Clients.N})
+		}
+		object["steps"] = steps
 	}
 	return object
 }

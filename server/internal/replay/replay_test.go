@@ -163,7 +163,7 @@ func TestResult(t *testing.T) {
 		t.Errorf("suggestion %+v", s)
 	}
 	var page bytes.Buffer
-	if err := r.Page().WriteText(&page); err != nil {
+	if err := r.Page().WriteText(&page, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"10 of 27 requests refused", "watched (shadow)", "20/min sliding_log", "abuser", "Requests that rules could not be asked for, since a value is longer than they take: 1."} {

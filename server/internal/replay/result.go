@@ -34,8 +34,25 @@ type LimitResult struct {
 	// Busiest are the keys that asked most, Denied those refused most. Counts
 	// are too high by at most their Error.
 	Busiest, Denied []Key
+	// Clients counts the keys that asked, and RefusedClients those that were refused.
+	Clients, RefusedClients Distinct
 	// Suggestion is nil where none was asked for, or none can be made.
 	Suggestion *Suggestion
+	// Steps are the limits that were tried around the suggestion.
+	Steps []Step
+}
+
+// A Distinct counts distinct keys. If More is set, there may be more than N.
+type Distinct struct {
+	N    int64
+	More bool
+}
+
+func (d Distinct) String() string {
+	if d.More {
+		return report.Count(d.N) + "+"
+	}
+	return report.Count(d.N)
 }
 
 // A Key is what is known about one budget.
@@ -57,10 +74,12 @@ func (r *Replay) Result(log accesslog.Stats) *Result {
 		if t.refused > 0 {
 			l.First, l.Last = time.UnixMicro(t.first).UTC(), time.UnixMicro(t.last).UTC()
 		}
+		l.Clients, l.RefusedClients = t.busy.distinct(), t.denied.distinct()
 		l.Busiest = keys(t.busy.top(r.options.Top, byCount))
 		l.Denied = keys(t.denied.top(r.options.Top, byCount))
 		if t.ladder != nil {
 			l.Suggestion = t.ladder.suggest(r.options.Suggest, t.matched)
+			l.Steps = t.ladder.around(l.Suggestion)
 			result.Shared += t.ladder.shared()
 		}
 		result.Limits = append(result.Limits, l)
@@ -117,7 +136,7 @@ func instant(t time.Time) string {
 
 func upTo(k Key) string {
 	if k.Error > 0 {
-		return fmt.Sprintf("≤ %s", report.Count(k.Count))
+		return fmt.Sprintf("≤%s", report.Count(k.Count))
 	}
 	return report.Count(k.Count)
 }

@@ -15,6 +15,7 @@ import (
 // total divided by the keys kept.
 type sketch struct {
 	most  int
+	full  bool // a key was not kept
 	byKey map[string]*counted
 	heap  counts
 }
@@ -44,6 +45,7 @@ func (s *sketch) add(key string) *counted {
 		s.byKey[c.key] = c
 		heap.Push(&s.heap, c)
 	default:
+		s.full = true
 		c = s.heap[0]
 		delete(s.byKey, c.key)
 		*c = counted{key: strings.Clone(key), count: c.count + 1, err: c.count}
@@ -59,6 +61,9 @@ func (s *sketch) top(most int, less func(a, b *counted) int) []*counted {
 	slices.SortFunc(all, func(a, b *counted) int { return cmp.Or(less(a, b), cmp.Compare(a.key, b.key)) })
 	return all[:min(most, len(all))]
 }
+
+// distinct returns the number of different keys.
+func (s *sketch) distinct() Distinct { return Distinct{int64(len(s.heap)), s.full} }
 
 func byCount(a, b *counted) int { return cmp.Compare(b.count, a.count) }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type step struct {
 	now     int64
 	acts    []*weir.Act
 	refused int64
+	clients map[string]struct{} // refused, at most kept
 }
 
 func newLadder(l *weir.Limit, bytes int64) *ladder {
@@ -65,7 +67,7 @@ func newLadder(l *weir.Limit, bytes int64) *ladder {
 			// Beyond what limits can be.
 			continue
 		}
-		s := &step{limit: compiled, acts: []*weir.Act{{Charges: make([]weir.Charge, 1), Decisions: make([]weir.Decision, 1)}}}
+		s := &step{limit: compiled, clients: map[string]struct{}{}, acts: []*weir.Act{{Charges: make([]weir.Charge, 1), Decisions: make([]weir.Decision, 1)}}}
 		s.store = memstore.New(memstore.Options{MaxBytes: bytes, Now: func() time.Time { return time.UnixMicro(s.now) }})
 		d.steps = append(d.steps, s)
 	}
@@ -105,6 +107,9 @@ func (s *step) play(requests []request) {
 		act.Charges[0].Limit = s.limit
 		if s.store.Take(context.Background(), s.acts); !act.Allowed() {
 			s.refused++
+			if _, known := s.clients[r.charge.Key]; !known && len(s.clients) < kept {
+				s.clients[strings.Clone(r.charge.Key)] = struct{}{}
+			}
 		}
 	}
 }
@@ -162,4 +167,26 @@ func (d *ladder) suggest(share float64, matched int64) *Suggestion {
 	}
 	s := d.steps[best]
 	return &Suggestion{Limit: *s.limit, Refused: s.refused, Found: true, Lowest: best == 0}
+}
+
+// A Step is a limit that was tried, with the requests and clients that it refuses.
+type Step struct {
+	Limit   weir.Limit
+	Refused int64
+	Clients Distinct
+}
+
+// around returns the limits that were tried around a suggestion, the lowest first.
+func (d *ladder) around(s *Suggestion) []Step {
+	const each = 4
+	if s == nil {
+		return nil
+	}
+	at := slices.IndexFunc(d.steps, func(step *step) bool { return step.limit.Count == s.Limit.Count })
+	var steps []Step
+	for _, step := range d.steps[max(0, at-each):min(len(d.steps), at+each+1)] {
+		n := len(step.clients)
+		steps = append(steps, Step{*step.limit, step.refused, Distinct{int64(n), n == kept}})
+	}
+	return steps
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"html/template"
 	"io"
+	"strings"
 
 	"github.com/weirlimit/weir/server/internal/uplot"
 )
@@ -20,7 +21,7 @@ var (
 	pageHTML string
 )
 
-var page = template.Must(template.New("page").Parse(pageHTML))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"group": group}).Parse(pageHTML))
 
 // WriteHTML writes the page as one file with everything that it needs in it. Its
 // content security policy forbids it to load anything and to run any script but
@@ -38,6 +39,21 @@ func (p *Page) WriteHTML(w io.Writer) error {
 		"Data":    template.HTML(`<script type="application/json" id="charts">` + string(data) + "</script>"),
 		"Scripts": template.HTML("<script>" + uplot.JS + "</script><script>" + chartJS + "</script>"),
 	})
+}
+
+// group separates the thousands of a whole number; other text stays as it is.
+func group(text string) string {
+	if len(text) < 4 || strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' }) {
+		return text
+	}
+	var b strings.Builder
+	for i, digit := range text {
+		if i > 0 && (len(text)-i)%3 == 0 {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
 }
 
 // source names a script in a content security policy by what it says.

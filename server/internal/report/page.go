@@ -6,7 +6,7 @@ package report
 import (
 	"fmt"
 	"math"
-	"strings"
+	"strconv"
 	"time"
 )
 
@@ -120,36 +120,23 @@ func Number(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// Count writes a whole number with its thousands apart.
-func Count(n int64) string {
-	if n < 0 {
-		return "-" + Count(-n)
-	}
-	text := fmt.Sprint(n)
-	var b strings.Builder
-	for i, digit := range text {
-		if i > 0 && (len(text)-i)%3 == 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteRune(digit)
-	}
-	return b.String()
-}
+// Count writes a whole number, without separators: tools read what terminals print.
+func Count(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Percent writes a part of a whole; a little of much is never none of it.
+// Percent writes a part of a whole. A part above none is never written as 0%.
 func Percent(part, whole int64) string {
 	switch {
 	case whole == 0:
 		return "–"
 	case part == 0:
-		return "0 %"
+		return "0%"
 	}
 	percent := 100 * float64(part) / float64(whole)
 	switch {
 	case percent < 0.01:
-		return "< 0.01 %"
+		return "<0.01%"
 	case part < whole && percent > 99.99:
-		return "> 99.99 %"
+		return ">99.99%"
 	}
-	return fmt.Sprintf("%.4g %%", math.Round(percent*100)/100)
+	return fmt.Sprintf("%.4g%%", math.Round(percent*100)/100)
 }

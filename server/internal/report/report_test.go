@@ -13,7 +13,7 @@ import (
 func sample() *Page {
 	return &Page{
 		Title: `A <page> & "more"`, Lead: "What it is about.", Notes: []string{"A note </script>."},
-		Tables: []Table{{Title: "Table", Head: []string{"name", "n"}, Rows: [][]string{{"</script><b>", "1 000"}, {"é", "2"}}, Left: 1}},
+		Tables: []Table{{Title: "Table", Head: []string{"name", "n"}, Rows: [][]string{{"</script><b>", "1000"}, {"é", "2"}}, Left: 1}},
 		Charts: []Chart{
 			{Title: "One </script><script>alert(1)</script>", X: []float64{0, 60, 120, 180}, Limit: 15, Series: []Series{
 				{Name: "all", Values: []float64{0, 10, 20, 5}, Background: true}, {Name: "some & more", Values: []float64{0, 1, 2, 0.5}},
@@ -33,18 +33,43 @@ func write(t *testing.T, f func(io.Writer) error) string {
 	return b.String()
 }
 
+func text(p *Page, width int) func(io.Writer) error {
+	return func(w io.Writer) error { return p.WriteText(w, width) }
+}
+
+// TestNarrow wants tables to fit a terminal, and spreadsheets to get all of them.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	p := &Page{Tables: []Table{{Title: "T", Left: 2, Head: []string{"name", "rule", "n"}, Rows: [][]string{{strings.Repeat("long ", 9), "shop/client", "12345"}}}}}
+	got := write(t, text(p, 40))
+	for line := range strings.Lines(got) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 40 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if !strings.Contains(got, "…  shop/client  12345\n") {
+		t.Errorf("got\n%s", got)
+	}
+	if want := "T\nname\trule\tn\n" + strings.Repeat("long ", 9) + "\tshop/client\t12345\n"; write(t, p.WriteTSV) != want {
+		t.Errorf("got %q, want %q", write(t, p.WriteTSV), want)
+	}
+	if group("1234567") != "1\u202f234\u202f567" || group("12:30") != "12:30" {
+		t.Error("thousands of a page are not apart")
+	}
+}
+
 func TestText(t *testing.T) {
 	t.Parallel()
-	got := write(t, sample().WriteText)
+	got := write(t, text(sample(), 0))
 	for _, want := range []string{
-		"Table\nname              n\n</script><b>  1 000\né                 2\n", "(limit 15)", "all, at most 20\n", "some & more, at most 2\n",
+		"Table\nname             n\n</script><b>  1000\né                2\n", "(limit 15)", "all, at most 20\n", "some & more, at most 2\n",
 		"0:00", "4:00", "* A note",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if empty := write(t, (&Page{Title: "T", Charts: []Chart{{Title: "none"}}}).WriteText); empty != "T\n" {
+	if empty := write(t, text(&Page{Title: "T", Charts: []Chart{{Title: "none"}}}, 0)); empty != "T\n" {
 		t.Errorf("an empty page is %q", empty)
 	}
 }
@@ -91,9 +116,9 @@ func TestHTML(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
-		"0": Count(0), "999": Count(999), "1 000": Count(1000), "-12 345 678": Count(-12345678),
-		"0.5": Number(0.5), "12": Number(12), "1 235": Number(1234.6), "0.3333": Number(1.0 / 3),
-		"–": Percent(0, 0), "0 %": Percent(0, 5), "100 %": Percent(5, 5), "33.33 %": Percent(1, 3), "< 0.01 %": Percent(1, 1e6), "> 99.99 %": Percent(1e6-1, 1e6),
+		"0": Count(0), "999": Count(999), "1000": Count(1000), "-12345678": Count(-12345678),
+		"0.5": Number(0.5), "12": Number(12), "1235": Number(1234.6), "0.3333": Number(1.0 / 3),
+		"–": Percent(0, 0), "0%": Percent(0, 5), "100%": Percent(5, 5), "33.33%": Percent(1, 3), "<0.01%": Percent(1, 1e6), ">99.99%": Percent(1e6-1, 1e6),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -16,8 +16,9 @@ const (
 	plotRows    = 4 // at least
 )
 
-// WriteText writes the page for a terminal of any width from 80 columns on.
-func (p *Page) WriteText(w io.Writer) error {
+// WriteText writes the page for a terminal. Tables are at most width columns wide, if
+// their numbers leave room for the words; 0 means any width.
+func (p *Page) WriteText(w io.Writer, width int) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "%s\n", p.Title)
 	if p.Lead != "" {
@@ -25,10 +26,10 @@ func (p *Page) WriteText(w io.Writer) error {
 	}
 	for i := range p.Tables {
 		fmt.Fprintln(b)
-		p.Tables[i].write(b)
+		p.Tables[i].write(b, width)
 	}
 	if len(p.Charts) > 0 {
-		// The others are for those who can look closer.
+		// The others need the resolution of a page.
 		p.Charts[0].write(b)
 	}
 	for i, note := range p.Notes {
@@ -40,7 +41,44 @@ func (p *Page) WriteText(w io.Writer) error {
 	return b.Flush()
 }
 
-func (t *Table) write(w io.Writer) {
+// WriteTSV writes the tables with tabs between cells, as spreadsheets take them.
+func (p *Page) WriteTSV(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	for i := range p.Tables {
+		t := &p.Tables[i]
+		if i > 0 {
+			fmt.Fprintln(b)
+		}
+		fmt.Fprintf(b, "%s\n%s\n", t.Title, strings.Join(t.Head, "\t"))
+		for _, row := range t.Rows {
+			fmt.Fprintln(b, strings.Join(row, "\t"))
+		}
+	}
+	return b.Flush()
+}
+
+// narrow shortens the columns of words until the table fits.
+func (t *Table) narrow(widths []int, width int) {
+	const least = 8
+	total := 2 * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; width > 0 && total > width; total-- {
+		widest := 0
+		for i := range t.Left {
+			if widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= least {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+func (t *Table) write(w io.Writer, width int) {
 	if t.Title != "" {
 		fmt.Fprintf(w, "%s\n", t.Title)
 	}
@@ -50,9 +88,13 @@ func (t *Table) write(w io.Writer) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	t.narrow(widths, width)
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
 		var line strings.Builder
 		for i, cell := range row {
+			if text := []rune(cell); len(text) > widths[i] {
+				cell = string(text[:widths[i]-1]) + "…"
+			}
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			if i < t.Left {
 				cell += pad

@@ -71,7 +71,7 @@ func (r *Result) table() report.Table {
 		run := &r.Runs[i]
 		promised := "–"
 		if run.Bound > 0 {
-			promised = "≤ " + report.Count(run.Bound)
+			promised = "≤" + report.Count(run.Bound)
 		}
 		t.Rows = append(t.Rows, []string{
 			run.Algorithm.String(), report.Count(run.Offered), report.Count(run.Granted), report.Count(run.Refused()),
