@@ -54,7 +54,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 		options.Announcer = a.engine.peers
 	}
 	pages, err := dashboard.New(dashboard.Options{
-		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key,
+		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
 		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})
 	if err != nil {

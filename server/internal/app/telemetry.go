@@ -21,6 +21,7 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/panics"
@@ -50,6 +51,8 @@ type telemetry struct {
 	envoy   bool // the metrics of envoyproxy/ratelimit are wanted
 	refuse  bool // requests that no rule applies to
 	strays  strays
+	// unmatchedSeen is what the dashboard shows of unmatched requests.
+	unmatchedSeen dashboard.Unmatched
 	// connections returns the open connections by listener. It is filled before the
 	// server starts.
 	connections map[string]func() int
@@ -163,6 +166,7 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 // minute, and reports whether to refuse it.
 func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse bool) {
 	t.metrics.Unmatched(req.Domain, why)
+	t.unmatchedSeen.Add(req, time.Now())
 	if t.strays.due(why, req.Domain, time.Now()) {
 		level, message := slog.LevelInfo, "no rule of the domain is for a request"
 		if why == rules.UnmatchedDomain {

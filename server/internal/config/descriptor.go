@@ -101,7 +101,7 @@ func (p *parser) slot(o object, d *Descriptor, keys []string) []string {
 		}
 		n := p.visit(item)
 		if n == nil || n.Kind != yaml.ScalarNode || !slices.Contains(keys, n.Value) {
-			p.suggest(item, kind(n)+" in slot", oneOf(keys), nearest(item.Value, keys))
+			p.suggest(item, kind(n)+" in slot", oneOf(keys), Nearest(item.Value, keys))
 			continue
 		}
 		slot = append(slot, n.Value)

@@ -150,7 +150,7 @@ func (p *parser) algorithm(o object) (weir.Algorithm, bool) {
 	algorithm, err := weir.ParseAlgorithm(name)
 	if err != nil {
 		p.suggest(valueOr(p.get(o, "algorithm"), o.place("algorithm")),
-			"algorithm is "+kind(p.get(o, "algorithm")), oneOf(algorithms()), nearest(name, algorithms()))
+			"algorithm is "+kind(p.get(o, "algorithm")), oneOf(algorithms()), Nearest(name, algorithms()))
 	}
 	return algorithm, err == nil
 }
@@ -177,7 +177,7 @@ func (p *parser) unit(o object) (string, time.Duration) {
 	if period, ok := units[name]; ok && n.Kind == yaml.ScalarNode {
 		return name, period
 	}
-	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), nearest(name, unitNames))
+	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), Nearest(name, unitNames))
 	return "", fallback
 }
 

@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// nearest returns the candidate that the word was probably meant to be, or "".
-func nearest(word string, candidates []string) string {
+// Nearest returns the candidate that the word was probably meant to be, or "".
+func Nearest(word string, candidates []string) string {
 	const longest = 40
 	if len(word) > longest {
 		return ""

@@ -117,7 +117,7 @@ func (p *parser) unknown(key *yaml.Node, in *scope) string {
 			return ""
 		}
 	}
-	meant := nearest(key.Value, in.names)
+	meant := Nearest(key.Value, in.names)
 	p.suggest(key, "unknown key "+quote(key.Value)+" "+in.name, oneOf(in.names), meant)
 	return meant
 }

@@ -62,7 +62,7 @@ func (p *parser) word(o object, key string, words []string) (int, bool) {
 	if i := slices.Index(words, n.Value); n.Kind == yaml.ScalarNode && i >= 0 {
 		return i, true
 	}
-	p.suggest(n, key+" is "+kind(n), oneOf(words), nearest(n.Value, words))
+	p.suggest(n, key+" is "+kind(n), oneOf(words), Nearest(n.Value, words))
 	return 0, false
 }
 

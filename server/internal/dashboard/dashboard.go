@@ -32,6 +32,8 @@ type Options struct {
 	Traffic *traffic.Recorder
 	// Overrides returns the overrides of single keys.
 	Overrides func() []override.Override
+	// Unmatched has the requests that no rule applied to. Nil: none.
+	Unmatched *Unmatched
 	// ThrottleKey returns the key that CL.THROTTLE charges for a key of a client. Nil:
 	// there is no such command.
 	ThrottleKey func(key string) string
@@ -90,6 +92,9 @@ func New(o Options) (*Dashboard, error) {
 	}
 	if o.Store == nil {
 		o.Store = func(context.Context) Store { return Store{} }
+	}
+	if o.Unmatched == nil {
+		o.Unmatched = new(Unmatched)
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -17,6 +17,8 @@ import (
 
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/app"
+	"github.com/weirlimit/weir/server/internal/dashboard"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 var update = flag.Bool("update", false, "make the pictures of the docs anew")
@@ -346,4 +348,40 @@ func (b *browser) picture(name string) {
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	b.must(name, err)
 	b.must(name, os.WriteFile(filepath.Join("..", "..", "..", "docs", "pictures", name+".png"), png, 0o644))
+}
+
+// TestUnmatched shows requests that no rule applies to, with the name that was probably
+// meant.
+func TestUnmatched(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	b.do(chromedp.Navigate(s.admin + "/"))
+	b.until(`document.getElementById("live").textContent === "live" && document.getElementById("unmatched").textContent === "0"`)
+	s.count("usr", "bob", 3)
+	if resp, err := http.Get(s.http + "/v1/auth?domain=sohp&user=bob"); err != nil {
+		t.Fatal(err)
+	} else {
+		_ = resp.Body.Close()
+	}
+	row := func(domain, keys string) string {
+		return `[...document.querySelectorAll("#unmatched-list tr")].find((r) => r.dataset.is === "` + domain + `\n` + keys + `")`
+	}
+	b.until(row("shop", "usr") + `?.children[2].textContent === "user" && ` + row("sohp", "user") + `?.children[2].textContent === "shop"`)
+	b.until(`document.getElementById("unmatched").textContent !== "0"`)
+	if said := b.complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestUnmatchedIsBounded: clients that invent names fill no memory.
+func TestUnmatchedIsBounded(t *testing.T) {
+	t.Parallel()
+	var u dashboard.Unmatched
+	long := strings.Repeat("long", 1000)
+	for i := range 1000 {
+		u.Add(&rules.Request{Domain: fmt.Sprint(i) + long, Descriptors: [][]rules.Entry{{{Key: long}, {Key: long}}}}, time.Now())
+	}
+	if n, bytes := dashboard.Remembered(&u); n > 20 || bytes > 20*10*64 {
+		t.Errorf("%d kinds of requests of %d bytes are remembered", n, bytes)
+	}
 }

@@ -45,6 +45,10 @@ type state struct {
 	Refused    []topState `json:"refused"`
 	Used       []topState `json:"used"`
 
+	// UnmatchedTotal counts requests that no rule applied to, Unmatched has the latest.
+	UnmatchedTotal uint64           `json:"unmatched_total"`
+	Unmatched      []unmatchedState `json:"unmatched"`
+
 	Overrides     []overrideState `json:"overrides"`
 	OverridesLeft int             `json:"overrides_left,omitempty"`
 
@@ -105,6 +109,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	if store.Err != nil {
 		s.StoreError = store.Err.Error()
 	}
+	s.UnmatchedTotal, s.Unmatched = d.Unmatched.total.Load(), d.Unmatched.states(d.Rules())
 	s.judge(d.Checks(ctx))
 	s.Limits, s.LimitsLeft = d.limits()
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())

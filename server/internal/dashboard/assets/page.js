@@ -15,11 +15,22 @@
     text("shadow", charts.short(now.shadow));
     text("failed", charts.short(now.failed));
     byId("failed").classList.toggle("hot", now.failed > 0);
-    text("share", now.refused ? `(${+(100 * now.refused / offered).toPrecision(2)} %)` : "");
+    text("share", now.refused ? `(${100 * now.refused < offered ? "<1" : Math.round(100 * now.refused / offered)}\u00a0%)` : "");
     text("p50", charts.took(now.p50));
     text("p99", charts.took(now.p99));
     text("tiles-hint", `Average of the last ${now.step > 10 ? "minute" : "ten seconds"}; a request under several limits charges each of them. Would refuse: limits in shadow mode.`);
     text("latency-of", chosen[1] ? `Latency of calls that charge ${chosen[1]}` : "Latency of all calls");
+  };
+
+  let unmatchedPast = [];
+  // unmatched shows how many requests per second no rule applied to, over ten seconds.
+  const unmatched = (state) => {
+    unmatchedPast = [...unmatchedPast, [state.at, state.unmatched_total]].slice(-11);
+    const [[from, before], [until, total]] = [unmatchedPast[0], unmatchedPast[unmatchedPast.length - 1]];
+    const rate = until > from ? Math.max(0, total - before) * 1000 / (until - from) : 0;
+    text("unmatched", charts.short(rate));
+    byId("unmatched").classList.toggle("hot", rate > 0);
+    tables.unmatched(state.unmatched);
   };
 
   // reloadRules shows new rules.
@@ -58,6 +69,7 @@
     tables.top("top-refused", state.refused, "times refused");
     tables.top("top-used", state.used, "units granted");
     tables.overrides(state);
+    unmatched(state);
     tables.health(state);
     if (!hold) tables.tail(state.refusals);
     text("missed", state.missed ? `${tables.whole(state.missed)} more are not shown.` : "");

@@ -128,6 +128,15 @@ const tables = (() => {
     });
   };
 
+  const unmatched = (all) => {
+    byId("unmatched-card").hidden = all.length === 0;
+    keyed(byId("unmatched-list"), all, (u) => u.domain + "\n" + u.keys, (u) => make("tr", {}, make("th", { scope: "row" }, u.domain), make("td", {}, u.keys), make("td", {}), make("td", {})), (row, u) => {
+      [u.nearest || "–", clock(u.at).slice(0, 8)].forEach((words, i) => {
+        if (row.children[i + 2].textContent !== words) row.children[i + 2].textContent = words;
+      });
+    });
+  };
+
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
     const bad = all.filter((n) => n.bad).length;
@@ -149,5 +158,5 @@ const tables = (() => {
     nodes(state.nodes || []);
   };
 
-  return { byId, make, text, whole, duration, limits, top, tail, sources, overrides, health };
+  return { byId, make, text, whole, duration, limits, top, tail, sources, overrides, unmatched, health };
 })();
