@@ -13,24 +13,23 @@ import (
 	"time"
 )
 
-// clusterSlots is how many slots a cluster has.
+// clusterSlots is how many hash slots a cluster has.
 const clusterSlots = 1 << 14
 
 // A Cluster is a Redis Cluster that belongs to one test and ends with it. Its
 // methods are for the test's own goroutine, but for Move.
 type Cluster struct {
-	// Masters are those that the slots were shared out to, in the slots' order.
+	// Masters are the nodes that have hash slots at first, in the slots' order.
 	Masters []*Redis
-	// Replicas are as many, or none; each follows the master at its place.
+	// Replicas are as many, or none; each follows the master at its index.
 	Replicas []*Redis
 
 	t   testing.TB
 	ids map[*Redis]string
 }
 
-// StartCluster starts a cluster of so many masters and returns once all of them say
-// that it is well. The test is skipped where redis-server is not installed. Args are
-// for each server.
+// StartCluster starts a cluster of masters and returns once all of them report it as ok.
+// The test is skipped if redis-server is not installed. Args are for each server.
 func StartCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, size{masters, 0}, spec{}, args)
@@ -74,7 +73,7 @@ func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
 		r.must("CLUSTER", "REPLICATE", c.ids[c.Masters[i]])
 	}
 	for _, r := range c.nodes() {
-		r.until("finds the cluster well", func() bool {
+		r.until("finds the cluster ok", func() bool {
 			return strings.Contains(r.must("CLUSTER", "INFO"), "cluster_state:ok") &&
 				strings.Count(r.must("CLUSTER", "NODES"), "slave") == len(c.Replicas)
 		})
@@ -87,7 +86,7 @@ func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
 
 func (c *Cluster) nodes() []*Redis { return append(append([]*Redis(nil), c.Masters...), c.Replicas...) }
 
-// Addrs is where the masters listen, as host:port.
+// Addrs returns the masters' addresses, as host:port.
 func (c *Cluster) Addrs() []string {
 	var addrs []string
 	for _, r := range c.Masters {
@@ -96,12 +95,12 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// URL is where the cluster is, as redis+cluster://host:port,host:port.
+// URL returns redis+cluster://host:port,host:port.
 func (c *Cluster) URL() string {
 	return c.Masters[0].scheme() + "+cluster://" + strings.Join(c.Addrs(), ",")
 }
 
-// Owner returns the master that a slot was given to at first.
+// Owner returns the master that has a hash slot at first.
 func (c *Cluster) Owner(slot int) *Redis {
 	for i, r := range c.Masters {
 		if slot < (i+1)*clusterSlots/len(c.Masters) {
@@ -111,8 +110,7 @@ func (c *Cluster) Owner(slot int) *Redis {
 	panic("testserver: no such slot")
 }
 
-// Begin makes a slot one that moves from one master to another, and moves none of
-// its keys.
+// Begin begins to move a hash slot from one master to another, without its keys.
 func (c *Cluster) Begin(slot int, from, to *Redis) error {
 	if _, err := to.Do("CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", c.ids[from]); err != nil {
 		return err
@@ -121,7 +119,7 @@ func (c *Cluster) Begin(slot int, from, to *Redis) error {
 	return err
 }
 
-// Move moves a slot with its keys from one master to another, as resharding does.
+// Move moves a hash slot and its keys from one master to another, as resharding does.
 func (c *Cluster) Move(slot int, from, to *Redis) error {
 	if err := c.Begin(slot, from, to); err != nil {
 		return err
@@ -205,7 +203,7 @@ func readReply(from *bufio.Reader) (string, error) {
 	return text, nil
 }
 
-// must is Do for commands that do not fail.
+// must is Do for commands that must not fail.
 func (r *Redis) must(args ...string) string {
 	r.t.Helper()
 	reply, err := r.Do(args...)
@@ -215,7 +213,7 @@ func (r *Redis) must(args ...string) string {
 	return reply
 }
 
-// until waits until something holds that does sooner or later.
+// until waits until a condition holds.
 func (r *Redis) until(what string, holds func() bool) {
 	r.t.Helper()
 	deadline := time.Now().Add(4 * startTimeout)

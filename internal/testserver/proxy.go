@@ -14,36 +14,36 @@ import (
 	"time"
 )
 
-// Fault is what a [Proxy] does to one request.
+// A Fault is what a [Proxy] does to one request.
 type Fault uint8
 
 // The faults. All but Pass and Slow end the client's connection.
 const (
-	// Pass hands the request and its reply on.
+	// Pass forwards the request and its reply.
 	Pass Fault = iota
-	// Refuse ends the connection before the server has seen the request.
+	// Refuse closes the connection instead of forwarding the request.
 	Refuse
-	// Drop ends the connection in the reply's place.
+	// Drop closes the connection instead of forwarding the reply.
 	Drop
-	// Reset aborts the connection in the reply's place.
+	// Reset resets the connection instead of forwarding the reply.
 	Reset
-	// Cut ends the connection somewhere within the reply.
+	// Cut closes the connection within the reply.
 	Cut
-	// Delay holds the reply back until the client has given up.
+	// Delay holds the reply back until the client closes the connection.
 	Delay
-	// Late holds the request back until the client has given up; then the
-	// server runs it.
+	// Late holds the request back until the client closes the connection, and then
+	// forwards it.
 	Late
-	// Faults is how many there are that end the connection, and Pass.
+	// Faults is the number of the faults above.
 	Faults
-	// Slow hands the reply on 20 ms late.
+	// Slow forwards the reply 20 ms late.
 	Slow
 
 	slowFor = 20 * time.Millisecond
 )
 
-// Proxy stands between Redis clients and a server, and lets a test choose what
-// becomes of each request. One connection's requests are handled one by one.
+// A Proxy forwards requests of Redis clients to a server, and lets a test choose a fault
+// for each. It handles a connection's requests one by one.
 type Proxy struct {
 	server   string
 	choose   func(request []byte) Fault
@@ -54,9 +54,8 @@ type Proxy struct {
 	open     map[net.Conn]bool // nil once the proxy is closed
 }
 
-// StartProxy starts a proxy before the Redis server at an address. It asks choose
-// about every request as the client sent it; choose is called by many goroutines.
-// The proxy ends with the test.
+// StartProxy starts a proxy for the Redis server at an address. It calls choose with every
+// request, from many goroutines. The proxy ends with the test.
 func StartProxy(t testing.TB, server string, choose func(request []byte) Fault) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,14 +68,14 @@ func StartProxy(t testing.TB, server string, choose func(request []byte) Fault) 
 	return p
 }
 
-// Addr is where the proxy listens, as host:port.
+// Addr returns the proxy's address, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Done is how many requests met a fault.
+// Done returns how many requests met a fault.
 func (p *Proxy) Done(f Fault) int64 { return p.done[f].Load() }
 
-// Close ends all connections and returns once the server has answered whatever
-// had reached it, late requests included.
+// Close closes all connections and waits until the server has answered all requests that
+// were forwarded, late ones included.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
@@ -105,7 +104,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve handles a client's requests until a fault or an end of either side.
+// serve handles a client's requests until a fault or until either side closes.
 func (p *Proxy) serve(client net.Conn) {
 	defer func() {
 		_ = client.Close()
@@ -142,8 +141,8 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// answer hands a reply on, or what the fault leaves of it, and reports whether
-// the connection goes on.
+// answer forwards a reply, as far as the fault allows, and reports whether the connection
+// stays open.
 func answer(client net.Conn, requests io.Reader, reply []byte, fault Fault) bool {
 	switch fault {
 	case Pass, Slow:
@@ -166,8 +165,7 @@ func answer(client net.Conn, requests io.Reader, reply []byte, fault Fault) bool
 
 var errProtocol = errors.New("testserver: not the Redis protocol")
 
-// readValue reads one value of the Redis protocol, versions 2 and 3, as it stands
-// on the wire.
+// readValue reads the bytes of one value of the Redis protocol, version 2 or 3.
 func readValue(r *bufio.Reader) ([]byte, error) {
 	var value bytes.Buffer
 	for left := 1; left > 0; left-- {

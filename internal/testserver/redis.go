@@ -21,9 +21,8 @@ import (
 )
 
 const (
-	// Ports and the ports of cluster buses, 10000 above, both stay below those
-	// that a kernel hands to outgoing connections, so that a server which was
-	// stopped finds its port free again.
+	// These ports, and those of cluster buses, 10000 above, lie below the kernel's
+	// ephemeral ports, so that a stopped server finds its port free again.
 	firstPort, lastPort = 10_000, 21_999
 
 	startTries   = 5
@@ -33,8 +32,8 @@ const (
 	logTail      = 4 << 10
 )
 
-// Redis is a redis-server process, or a valkey-server, that belongs to one test and ends with it. Its
-// methods are for the test's own goroutine.
+// A Redis is a redis-server or valkey-server process that belongs to one test and ends
+// with it. Its methods are for the test's own goroutine, except Do.
 type Redis struct {
 	t    testing.TB
 	path string // of the program
@@ -47,7 +46,7 @@ type Redis struct {
 	exited  chan struct{} // closed once the process is gone
 }
 
-// A spec is what a server is besides its arguments.
+// A spec is the settings of a server besides its arguments.
 type spec struct {
 	program Program // empty: redis-server
 	config  string  // a configuration file, or empty
@@ -55,17 +54,47 @@ type spec struct {
 	tls     TLS
 }
 
+// A Program is the name of a server with Redis's protocol. Tests that start one are skipped
+// if it is not installed, see [Require].
+type Program string
+
+// The programs that stores are tested on.
+const (
+	RedisServer  Program = "redis-server"
+	ValkeyServer Program = "valkey-server"
+)
+
+// Programs are all programs.
+var Programs = []Program{RedisServer, ValkeyServer}
+
+// Redis is [StartRedis] with the program.
+func (p Program) Redis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	return startRedis(t, spec{program: p}, args...)
+}
+
+// Cluster is [StartCluster] with the program.
+func (p Program) Cluster(t testing.TB, masters int, args ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, size{masters, 0}, spec{program: p}, args)
+}
+
+// Sentinel is [StartSentinel] with the program, for the sentinels too.
+func (p Program) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
+	t.Helper()
+	return startSentinel(t, replicas, spec{program: p}, args)
+}
+
 // StartRedis starts a redis-server on a free port of the loopback interface and
 // returns once it answers. It keeps nothing on disk unless args, given as on the
-// command line, say otherwise. The test is skipped where redis-server is not
-// installed, see [Require].
+// command line, say otherwise. The test is skipped if redis-server is not installed, see
+// [Require].
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	return StartRedisEnv(t, nil, args...)
 }
 
-// StartRedisEnv is StartRedis for a server that finds more variables in its
-// environment, each as NAME=value.
+// StartRedisEnv is StartRedis with more environment variables, each as NAME=value.
 func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 	t.Helper()
 	return startRedis(t, spec{env: env}, args...)
@@ -90,20 +119,18 @@ func startRedis(t testing.TB, s spec, args ...string) *Redis {
 	return nil
 }
 
-// Addr is where the server listens, as host:port. It survives a restart.
+// Addr returns the server's address, as host:port. It survives a restart.
 func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
-// URL is where the server listens, as redis://host:port, with timeouts that a busy
-// machine keeps to.
+// URL returns redis://host:port, with timeouts that suit a busy machine.
 func (r *Redis) URL() string {
 	return "redis://" + r.Addr() + "?dial_timeout=4s&pool_timeout=4s&read_timeout=4s&write_timeout=4s"
 }
 
-// Pid is the number of the server's process, or of the last one if it was
-// killed.
+// Pid returns the id of the server's process, or of the last one if it was killed.
 func (r *Redis) Pid() int { return r.cmd.Process.Pid }
 
-// Kill ends the server at once, as a crash does, and returns when it is gone.
+// Kill ends the server at once, as a crash does, and waits for its end.
 func (r *Redis) Kill() { r.stop(syscall.SIGKILL) }
 
 // Restart starts the server again with its port, its directory and its
@@ -116,11 +143,10 @@ func (r *Redis) Restart() {
 	}
 }
 
-// Pause stops the server where it stands: connections stay open and get no
-// answer.
+// Pause stops the server: connections stay open and get no answer.
 func (r *Redis) Pause() { r.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (r *Redis) Resume() { r.signal(syscall.SIGCONT) }
 
 func (r *Redis) signal(s syscall.Signal) {
@@ -177,8 +203,8 @@ func (r *Redis) await() error {
 	return nil
 }
 
-// answers reports whether this very process serves at the address: a PING alone
-// could be answered by another server that took the port first.
+// answers reports whether this process serves at the address: another server that took
+// the port first would answer a PING, too.
 func (r *Redis) answers() bool {
 	conn, err := net.DialTimeout("tcp", r.Addr(), time.Second)
 	if err != nil {
@@ -206,14 +232,13 @@ func (r *Redis) answers() bool {
 	return false
 }
 
-// stop sends a signal and returns when the process is gone, by force if it takes
-// too long.
+// stop sends a signal and waits for the end of the process, which it forces if it takes too
+// long.
 func (r *Redis) stop(s syscall.Signal) {
 	if r.exited == nil {
 		return
 	}
-	// Errors mean that the process is gone already. A paused one has to run to
-	// obey.
+	// Errors mean that the process has ended. A paused one has to run to handle a signal.
 	_ = r.cmd.Process.Signal(s)
 	_ = r.cmd.Process.Signal(syscall.SIGCONT)
 	select {
@@ -224,20 +249,19 @@ func (r *Redis) stop(s syscall.Signal) {
 	}
 }
 
-// end is the last thing that happens to the server.
+// end stops the server when its test ends.
 func (r *Redis) end() {
 	r.stop(syscall.SIGTERM)
 	if r.t.Failed() {
-		r.t.Logf("redis-server at %s said:\n%s", r.Addr(), r.tail())
+		r.t.Logf("redis-server at %s logged:\n%s", r.Addr(), r.tail())
 	}
 }
 
 func (r *Redis) log() string { return filepath.Join(r.dir, "redis.log") }
 
-// Torn reports whether the server restored a part of a script: one that is killed
-// in the middle of writing its append-only file can leave a transaction in it
-// without an end, into which it takes the next one. What it holds proves nothing
-// then.
+// Torn reports whether the server restored only a part of a script, so that its data prove
+// nothing: a server that is killed while it writes its append-only file can leave a
+// transaction without an end in it, and reads the next one as a part of that.
 func (r *Redis) Torn() bool {
 	log, err := os.ReadFile(r.log())
 	return err == nil && bytes.Contains(log, []byte("MULTI calls can not be nested"))
@@ -255,7 +279,7 @@ func (r *Redis) tail() []byte {
 	return log
 }
 
-// freePort returns a port that nobody listens at.
+// freePort returns a free port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

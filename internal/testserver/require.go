@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// RequireVariable is the environment variable that lists, with commas between
-// them, what must be installed: a test that misses one of them fails instead of
-// being skipped. It is spelled as packages are: WEIR_REQUIRE=redis,nginx,chromium.
+// RequireVariable is the environment variable that lists packages which must be installed,
+// separated by commas: WEIR_REQUIRE=redis,nginx,chromium. A test that misses one of them
+// fails instead of being skipped.
 const RequireVariable = "WEIR_REQUIRE"
 
-// Require returns the path of a program, such as "redis-server". Where it is not
-// installed the test is skipped, or fails if [RequireVariable] names it.
+// Require returns the path of a program, such as "redis-server". If it is not installed,
+// the test is skipped, or fails if [RequireVariable] names it.
 func Require(t testing.TB, program string) string {
 	t.Helper()
 	path, err := lookPath(program)
@@ -40,8 +40,8 @@ func lookPath(program string) (string, error) {
 	return exec.LookPath("/usr/sbin/" + program)
 }
 
-// required reports whether the list names the program, or the package that it
-// comes with: redis-server and redis-cli are redis.
+// required reports whether the list names the program or its package: redis-server and
+// redis-cli belong to redis.
 func required(program, list string) bool {
 	pkg, _, _ := strings.Cut(program, "-")
 	return slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {

@@ -11,23 +11,23 @@ import (
 	"testing"
 )
 
-// SentinelMaster is the name by which the sentinels of a test know its master.
+// SentinelMaster is the sentinels' name for their master.
 const SentinelMaster = "main"
 
-// sentinels is how many watch a master; most of them have to agree.
+// sentinels is how many sentinels watch a master; two of them have to agree.
 const sentinels = 3
 
-// A Sentinel is a master with replicas and with sentinels that replace it when it is
-// away, which belong to one test and end with it.
+// A Sentinel is a master with replicas and with sentinels that replace it if it fails. All
+// belong to one test and end with it.
 type Sentinel struct {
 	Master    *Redis
 	Replicas  []*Redis
 	Sentinels []*Redis
 }
 
-// StartSentinel starts a master with so many replicas, and three sentinels, and
-// returns once these know everything. The test is skipped where redis-server is not
-// installed. Args are for the master and the replicas.
+// StartSentinel starts a master with replicas and three sentinels, and returns once these
+// know one another. The test is skipped if redis-server is not installed. Args are for
+// the master and the replicas.
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
 	return startSentinel(t, replicas, spec{}, args)
@@ -59,7 +59,7 @@ func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentine
 	return s
 }
 
-// Addrs is where the sentinels listen, as host:port.
+// Addrs returns the sentinels' addresses, as host:port.
 func (s *Sentinel) Addrs() []string {
 	var addrs []string
 	for _, r := range s.Sentinels {
@@ -68,7 +68,8 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// URL is where the master is found, as redis+sentinel://master@host:port,host:port.
+// URL returns redis+sentinel://master@host:port,host:port, by which clients find the
+// master.
 func (s *Sentinel) URL() string {
 	return s.Master.scheme() + "+sentinel://" + SentinelMaster + "@" + strings.Join(s.Addrs(), ",")
 }

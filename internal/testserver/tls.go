@@ -8,13 +8,11 @@ import (
 	"testing"
 )
 
-// TLS starts servers that speak TLS, with clients and with one another, to those who
-// show a certificate. They answer the test itself without TLS as well, at
-// [Redis.Addr].
+// TLS starts servers that use TLS with clients and with one another, and require
+// certificates. The test itself can reach them without TLS, at [Redis.Addr].
 type TLS struct {
-	// Cert and Key are files with a certificate for 127.0.0.1, of servers and of
-	// clients, and the key to it; CA is a file with who signed it and signs those of
-	// clients.
+	// Cert and Key are the files of a certificate for 127.0.0.1, for servers and clients,
+	// and of its key; CA is the file of the authority for all certificates.
 	Cert, Key, CA string
 }
 
@@ -36,7 +34,7 @@ func (f TLS) Sentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	return startSentinel(t, replicas, spec{tls: f}, args)
 }
 
-// args are those of a server that speaks TLS at a port.
+// args returns the arguments of a server that uses TLS at a port.
 func (f TLS) args(port int) []string {
 	if f == (TLS{}) {
 		return nil
@@ -47,7 +45,7 @@ func (f TLS) args(port int) []string {
 	}
 }
 
-// own is the port at which other servers find this one.
+// own returns the port at which other servers find this one.
 func (r *Redis) own() int {
 	if r.tlsPort != 0 {
 		return r.tlsPort
@@ -57,7 +55,7 @@ func (r *Redis) own() int {
 
 func (r *Redis) ownAddr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.own())) }
 
-// scheme is what the URL of the server begins with.
+// scheme returns the scheme of the server's URL.
 func (r *Redis) scheme() string {
 	if r.tlsPort != 0 {
 		return "rediss"
@@ -65,5 +63,5 @@ func (r *Redis) scheme() string {
 	return "redis"
 }
 
-// TLSURL is where the server speaks TLS, as rediss://host:port.
+// TLSURL returns rediss://host:port.
 func (r *Redis) TLSURL() string { return "rediss://" + r.ownAddr() }
