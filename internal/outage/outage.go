@@ -350,7 +350,7 @@ func (e *echo) returned() bool {
 
 func (e *echo) close() { _ = e.in.Close() }
 
-// A Trace is told which nodes a call of a store asks, where these may be several.
+// A Trace observes which nodes a call of a store asks, if there may be several.
 type Trace interface {
 	// Asked is called when a script call is about to be sent to a node.
 	Asked(node string)

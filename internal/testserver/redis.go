@@ -43,7 +43,7 @@ type Redis struct {
 	port    int
 	tlsPort int // 0 where there is no TLS
 	cmd     *exec.Cmd
-	exited  chan struct{} // closed once the process is gone
+	exited  chan struct{} // closed once the process has ended
 }
 
 // A spec is the settings of a server besides its arguments.

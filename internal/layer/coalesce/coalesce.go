@@ -32,7 +32,7 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// What the fields of [Options] are if they are zero.
+// The defaults of [Options].
 const (
 	DefaultMaxBatch   = 256
 	DefaultMaxLanes   = 16
