@@ -19,8 +19,8 @@ import (
 	"github.com/weirlimit/weir/storetest"
 )
 
-// tagSource is the slot of a key in a cluster.
-func tagSource(t *testing.T, client *redis.ClusterClient, key string) int {
+// hashSlot is the slot of a key in a cluster.
+func hashSlot(t *testing.T, client *redis.ClusterClient, key string) int {
 	t.Helper()
 	slot, err := client.ClusterKeySlot(t.Context(), key).Result()
 	if err != nil {
@@ -40,7 +40,7 @@ func TestSlotsMove(t *testing.T) {
 	limit := fixedOf(1_000_000)
 	single := weir.Charge{Key: "single", HashTag: "moving", Limit: limit, Cost: 1}
 	two := []weir.Charge{{Key: "one", HashTag: "moving", Limit: limit, Cost: 1}, {Key: "two", HashTag: "moving", Limit: limit, Cost: 1}}
-	slot := tagSource(t, client, store.KeyOf(&single))
+	slot := hashSlot(t, client, store.KeyOf(&single))
 	var singles, pairs, refused, stopped atomic.Int64
 	var callers sync.WaitGroup
 	for caller := range 8 {
@@ -96,7 +96,7 @@ func TestSlotInBetween(t *testing.T) {
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{})
 	single := weir.Charge{Key: "single", HashTag: "moving", Limit: perDay, Cost: 1}
-	slot := tagSource(t, client, store.KeyOf(&single))
+	slot := hashSlot(t, client, store.KeyOf(&single))
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	if cluster.Owner(slot) == to {
 		from, to = to, from
@@ -134,7 +134,7 @@ func TestOnlyAffectedSlotsDegrade(t *testing.T) {
 	var well, ill []*weir.Act
 	for i := range 60 {
 		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: perDay, Cost: 1})
-		if cluster.Owner(tagSource(t, client, store.KeyOf(&a.Charges[0]))) == cluster.Masters[1] {
+		if cluster.Owner(hashSlot(t, client, store.KeyOf(&a.Charges[0]))) == cluster.Masters[1] {
 			ill = append(ill, a)
 		} else {
 			well = append(well, a)
@@ -161,7 +161,7 @@ func TestFailoverInCluster(t *testing.T) {
 	cluster := testserver.StartReplicatedCluster(t, 3)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: time.Second})
-	master := cluster.Owner(tagSource(t, client, store.KeyOf(&weir.Charge{Key: "k", Limit: perDay})))
+	master := cluster.Owner(hashSlot(t, client, store.KeyOf(&weir.Charge{Key: "k", Limit: perDay})))
 	after(t, store, master)
 }
 
