@@ -53,8 +53,9 @@ var privates = []private{
 
 // spelled has the names that hold a private word for a reason.
 var spelled = map[string]string{
-	"goAway":   "a frame of HTTP/2",
-	"lookPath": "stands for exec.LookPath",
+	"goAway":         "a frame of HTTP/2",
+	"lookPath":       "stands for exec.LookPath",
+	"ShareThreshold": "share_threshold, a key of envoyproxy/ratelimit",
 }
 
 // privateIn returns the private word among the words of a name or a text, and the

@@ -11,17 +11,17 @@ import (
 
 // amendCases are what the contract says of amending a take, one sentence each.
 var amendCases = []testCase{
-	{"a take that its caller was refused is charged nothing", toldRefused},
-	{"a take that its caller was granted is charged, even if it does not fit", toldGranted},
-	{"a take that comes after its amendment charges nothing", toldFirst},
-	{"each charge is amended to its own amount", toldApart},
-	{"an amount between cost and up to", toldUpTo},
-	{"a holder who is there has a slot above the count", toldThere},
-	{"a holder who was refused leaves its slot", toldAway},
-	{"a booking that its caller was refused is cancelled", toldUnbooked},
-	{"what was closed is not amended", toldClosed},
-	{"a limit that charges what it refuses keeps that charge", toldAndCharged},
-	{"a debt from amending has a cap", toldFar},
+	{"a take that its caller was refused is charged nothing", answeredRefused},
+	{"a take that its caller was granted is charged, even if it does not fit", answeredGranted},
+	{"a take that comes after its amendment charges nothing", answeredFirst},
+	{"each charge is amended to its own amount", answeredSeparately},
+	{"an amount between cost and up to", answeredUpTo},
+	{"a holder who is there has a slot above the count", answeredSlotHeld},
+	{"a holder who was refused leaves its slot", answeredSlotLost},
+	{"a booking that its caller was refused is cancelled", answeredUnbooked},
+	{"what was closed is not amended", answeredClosed},
+	{"a limit that charges what it refuses keeps that charge", answeredAndCharged},
+	{"a debt from amending has a cap", answeredFar},
 	{"what cannot be amended is an error", notAmended},
 }
 
@@ -61,7 +61,7 @@ func (b *bench) repeats(take *weir.Act, granted bool) {
 	}
 }
 
-func toldRefused(b *bench) {
+func answeredRefused(b *bench) {
 	for _, l := range limits() {
 		take := b.withID("told "+l.Algorithm.String(), weir.Charge{Key: "refused", Limit: l, Cost: 4})
 		b.clock.Advance(time.Millisecond)
@@ -74,7 +74,7 @@ func toldRefused(b *bench) {
 	}
 }
 
-func toldGranted(b *bench) {
+func answeredGranted(b *bench) {
 	for _, l := range limits() {
 		b.charge("granted", l, 8)
 		take := b.withID("told "+l.Algorithm.String(), weir.Charge{Key: "granted", Limit: l, Cost: 4})
@@ -93,7 +93,7 @@ func toldGranted(b *bench) {
 	}
 }
 
-func toldFirst(b *bench) {
+func answeredFirst(b *bench) {
 	for _, l := range limits() {
 		for _, granted := range []bool{false, true} {
 			key := fmt.Sprint(l.Algorithm, granted)
@@ -110,7 +110,7 @@ func toldFirst(b *bench) {
 	}
 }
 
-func toldApart(b *bench) {
+func answeredSeparately(b *bench) {
 	for _, l := range limits() {
 		key := "apart " + l.Algorithm.String()
 		take := b.withID(key, weir.Charge{Key: key, Limit: l, Cost: 3}, weir.Charge{Key: key + " more", Limit: l, Cost: 5}, weir.Charge{Key: key + " look", Limit: l})
@@ -130,7 +130,7 @@ func toldApart(b *bench) {
 	}
 }
 
-func toldUpTo(b *bench) {
+func answeredUpTo(b *bench) {
 	for _, l := range limits() {
 		key := "up to " + l.Algorithm.String()
 		b.charge(key, l, 4)
@@ -150,7 +150,7 @@ func toldUpTo(b *bench) {
 	}
 }
 
-func toldThere(b *bench) {
+func answeredSlotHeld(b *bench) {
 	l := rooms(1)
 	enter(b, l, "room", "first")
 	second := b.withID("second", weir.Charge{Key: "room", Limit: l, Cost: 1})
@@ -167,7 +167,7 @@ func toldThere(b *bench) {
 	}
 }
 
-func toldAway(b *bench) {
+func answeredSlotLost(b *bench) {
 	l := rooms(1)
 	take := b.withID("holder", weir.Charge{Key: "room", Limit: l, Cost: 1})
 	d := b.amend(take, false)
@@ -180,7 +180,7 @@ func toldAway(b *bench) {
 	b.remains("both are there", "room", l, 0)
 }
 
-func toldUnbooked(b *bench) {
+func answeredUnbooked(b *bench) {
 	for _, l := range limits() {
 		if !bookable(l) {
 			continue
@@ -202,7 +202,7 @@ func toldUnbooked(b *bench) {
 	}
 }
 
-func toldClosed(b *bench) {
+func answeredClosed(b *bench) {
 	for _, l := range limits() {
 		for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRefund} {
 			id := kind.String() + l.Algorithm.String()
@@ -221,7 +221,7 @@ func toldClosed(b *bench) {
 	}
 }
 
-func toldAndCharged(b *bench) {
+func answeredAndCharged(b *bench) {
 	for _, algorithm := range counting() {
 		limit := weir.Per(10, 10*time.Second)
 		limit.ChargeRefused = true
@@ -244,8 +244,8 @@ func toldAndCharged(b *bench) {
 	}
 }
 
-// toldFar amends more than a debt holds: as much of it as is charged comes back.
-func toldFar(b *bench) {
+// answeredFar amends more than a debt holds: as much of it as is charged comes back.
+func answeredFar(b *bench) {
 	for _, l := range limits() {
 		if l.Algorithm.Traits().Windows {
 			continue

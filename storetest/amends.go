@@ -22,7 +22,7 @@ func amends(t *testing.T, open Open) {
 			rapid.Check(t, func(r *rapid.T) {
 				m.runs++
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(r, "start")) * time.Microsecond)
-				if m.limit = drawPlaces(r); id != weir.Concurrency {
+				if m.limit = drawSlots(r); id != weir.Concurrency {
 					m.limit = drawLimit(r, id)
 				}
 				m.check(r)

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// backCases are what the contract says of refunds, bookings, debts and resets.
-var backCases = []testCase{
+// refundCases are what the contract says of refunds, bookings, records and resets.
+var refundCases = []testCase{
 	{"a refund gives back what still counts", refunds},
 	{"a refund never goes beyond full", refundsTwice},
 	{"a refund of what has passed gives nothing", refundsLate},
@@ -21,7 +21,7 @@ var backCases = []testCase{
 	{"a cancelled place in the queue goes back if it was the last", leavesQueue},
 	{"a reset forgets the key, and only that", resets},
 	{"a recorded cost counts whether it fits or not", records},
-	{"large debts are counted to the unit", largeDebts},
+	{"large debts are counted to the unit", largeRecords},
 	{"who reports refused costs pays for them", reports},
 	{"what is outside the contract of acts is an error and charges nothing", badActs},
 }
@@ -105,13 +105,13 @@ func cancels(b *bench) {
 		c := weir.Charge{Key: "cancels", Limit: l, Cost: 4}
 		first, second := b.book("cancels", l, 4), b.book("cancels", l, 8)
 		for i, step := range []struct {
-			of   weir.Decision
-			cost int64
-			back int64
+			of       weir.Decision
+			cost     int64
+			returned int64
 		}{{first, 4, 0}, {second, 8, 8}, {first, 4, 4}, {first, 4, 0}} {
 			c.Cost = step.cost
 			a := undo(c, step.of)
-			if b.take(a); (a.Decisions[0].ResetAfter < b.charge("cancels", l, 0).ResetAfter) || a.Decisions[0].Granted != step.back {
+			if b.take(a); (a.Decisions[0].ResetAfter < b.charge("cancels", l, 0).ResetAfter) || a.Decisions[0].Granted != step.returned {
 				b.Errorf("%v, cancel %d: %+v", l, i, a.Decisions[0])
 			}
 		}
@@ -179,11 +179,11 @@ func leavesQueue(b *bench) {
 	c := weir.Charge{Key: "queue", Limit: l, Cost: 3}
 	first, second := b.charge("queue", l, 3), b.charge("queue", l, 3)
 	for i, step := range []struct {
-		of         weir.Decision
-		back, left int64
+		of             weir.Decision
+		returned, left int64
 	}{{first, 0, 1}, {second, 3, 4}, {first, 3, 7}} {
 		a := undo(c, step.of)
-		if b.take(a); a.Decisions[0].Granted != step.back || a.Decisions[0].Remaining != step.left {
+		if b.take(a); a.Decisions[0].Granted != step.returned || a.Decisions[0].Remaining != step.left {
 			b.Errorf("cancel %d: %+v", i, a.Decisions[0])
 		}
 	}
@@ -224,7 +224,7 @@ func records(b *bench) {
 	}
 }
 
-func largeDebts(b *bench) {
+func largeRecords(b *bench) {
 	for _, algorithm := range counting() {
 		l := of(algorithm, weir.Per(60_000, time.Minute))
 		a := about(weir.KindRecord, "", weir.Charge{Key: "large", Limit: l, Cost: 120_000})

@@ -20,13 +20,13 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(chargeCases, holderCases, idCases, backCases, changeCases, amendCases)
+var cases = slices.Concat(chargeCases, holderCases, idCases, refundCases, changeCases, amendCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits at one frozen instant", frozen},
 	{"grants exactly what fits to many at once", stampede},
 	{"keys do not meet", separate},
-	{"a look changes nothing", looks},
+	{"a look changes nothing", peeks},
 	{"a refusal changes nothing", polling},
 	{"a cost above the limit can never pass", never},
 	{"a count of 0 refuses everything", zero},
@@ -156,7 +156,7 @@ func separate(b *bench) {
 	}
 }
 
-func looks(b *bench) {
+func peeks(b *bench) {
 	for _, l := range limits() {
 		for range 20 {
 			b.want(b.charge("looks", l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 10})

@@ -14,9 +14,9 @@ var changeCases = []testCase{
 	{"another period acts on the next charge", changedPeriod},
 	{"other buckets keep what was granted", changedBuckets},
 	{"other windows keep what was granted", changedWindows},
-	{"another algorithm and back", changedBack},
+	{"another algorithm and back", changedTwice},
 	{"a refund after a change", changedRefund},
-	{"a debt is cut to what the limit allows", changedDebt},
+	{"a debt is cut to what the limit allows", changedRecord},
 	{"no change hands out a new budget", changedOften},
 }
 
@@ -140,7 +140,7 @@ func changedWindows(b *bench) {
 	}
 }
 
-func changedBack(b *bench) {
+func changedTwice(b *bench) {
 	all := limits()
 	for i, l := range all {
 		other := all[(i+1)%len(all)]
@@ -165,7 +165,7 @@ func changedRefund(b *bench) {
 	}
 }
 
-func changedDebt(b *bench) {
+func changedRecord(b *bench) {
 	for _, algorithm := range counting() {
 		b.take(about(weir.KindRecord, "", weir.Charge{Key: "debt", Limit: of(algorithm, weir.PerHour(1000)), Cost: 2000}))
 		small := of(algorithm, weir.PerMinute(10))

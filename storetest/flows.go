@@ -90,7 +90,7 @@ func (f *flow) drained(units int64) time.Duration {
 
 func due(c weir.Charge) int64 { return c.At + c.Delay.Microseconds() }
 
-func (f *flow) look(t *rapid.T) weir.Decision {
+func (f *flow) peek(t *rapid.T) weir.Decision {
 	return f.ask(t, NewAct(weir.Charge{Key: f.key, Limit: f.limit}))
 }
 
@@ -103,10 +103,10 @@ func (f *flow) refund(t *rapid.T) {
 	i := rapid.IntRange(0, len(f.grants)-1).Draw(t, "grant")
 	c := f.grants[i]
 	f.grants = slices.Delete(f.grants, i, i+1)
-	before := f.look(t)
+	before := f.peek(t)
 	a := NewAct(c)
 	a.Kind = weir.KindRefund
-	d, after := f.ask(t, a), f.look(t)
+	d, after := f.ask(t, a), f.peek(t)
 	if d.Granted < 0 || d.Granted > c.Cost || d.Remaining != after.Remaining || after.Remaining > f.limit.Capacity() ||
 		after.Remaining-before.Remaining > d.Granted || after.ResetAfter > before.ResetAfter {
 		t.Fatalf("limit %v, refund of %+v: %+v, looks %+v and %+v", f.limit, c, d, before, after)
@@ -139,20 +139,20 @@ func (f *flow) booked(now int64) bool {
 
 // undo refunds a take at once, which leaves no trace.
 func (f *flow) undo(t *rapid.T) {
-	before := f.look(t)
+	before := f.peek(t)
 	granted := len(f.grants)
 	f.charge(t, time.Duration(rapid.Int64Range(0, 1).Draw(t, "booked"))*f.longest())
 	if len(f.grants) == granted {
 		return
 	}
-	f.giveBack(t)
-	if after := f.look(t); after != before {
+	f.refundLast(t)
+	if after := f.peek(t); after != before {
 		t.Fatalf("limit %v: a refund at the same instant left a trace:\n%+v\n%+v", f.limit, before, after)
 	}
 }
 
-// giveBack gives the last grant back.
-func (f *flow) giveBack(t *rapid.T) {
+// refundLast refunds the last grant.
+func (f *flow) refundLast(t *rapid.T) {
 	last := len(f.grants) - 1
 	a := NewAct(f.grants[last])
 	a.Kind = weir.KindRefund

@@ -346,17 +346,17 @@ func (h *history) amend() *weir.Act {
 	a.Kind, a.Decisions = weir.KindAmend, slices.Clone(take.Decisions)
 	granted := h.rng.IntN(2) == 0
 	for i := range a.Decisions {
-		a.Decisions[i] = h.told(&a.Charges[i], granted)
+		a.Decisions[i] = h.answerOf(&a.Charges[i], granted)
 	}
 	if h.rng.IntN(4) == 0 {
 		i := h.rng.IntN(len(a.Decisions))
-		a.Decisions[i] = h.told(&a.Charges[i], !granted)
+		a.Decisions[i] = h.answerOf(&a.Charges[i], !granted)
 	}
 	return a
 }
 
-// told is what the caller of a take could have been told of a charge.
-func (h *history) told(c *weir.Charge, granted bool) weir.Decision {
+// answerOf is what the caller of a take could have got for a charge.
+func (h *history) answerOf(c *weir.Charge, granted bool) weir.Decision {
 	if granted {
 		d := weir.Decision{Outcome: weir.Granted, Granted: max(c.Cost, c.UpTo), Delay: time.Duration(h.rng.IntN(2)) * time.Second}
 		if h.rng.IntN(4) == 0 {

@@ -13,15 +13,15 @@ import (
 
 // holderCases are what the contract says of concurrency.
 var holderCases = []testCase{
-	{"as many holders as there are places", places},
+	{"as many holders as there are places", slots},
 	{"a release frees the place at once, once", released},
 	{"a dead holder's place is free when its lease ends", dead},
 	{"a renewed lease lasts longer", renewed},
 	{"a renewal for a time of its own", renewedFor},
 	{"what has ended is not renewed", renewedLate},
-	{"a holder enters all doors of an act or none", doors},
+	{"a holder enters all doors of an act or none", slotAndUnits},
 	{"exactly the places at many at once", crush},
-	{"a look at places takes none", placesSeen},
+	{"a look at places takes none", slotsPeeked},
 	{"a lease as long as the limit says now", shorterLease},
 }
 
@@ -40,7 +40,7 @@ func about(kind weir.Kind, id string, charges ...weir.Charge) *weir.Act {
 	return a
 }
 
-func places(b *bench) {
+func slots(b *bench) {
 	l := rooms(3)
 	for i := range int64(3) {
 		d := enter(b, l, "room", fmt.Sprint("holder ", i))
@@ -66,7 +66,7 @@ func released(b *bench) {
 	b.take(a)
 	b.want(a.Decisions[0], weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 1})
 	if !enter(b, l, "room", "third").Allowed() {
-		b.Error("a released place was not free")
+		b.Error("a released slot was not free")
 	}
 	again := about(weir.KindRelease, "first", weir.Charge{Key: "room", Limit: l, Cost: 1})
 	if b.take(again); again.Decisions[0] != a.Decisions[0] || b.charge(room.Key, l, 0).Remaining != 0 {
@@ -97,7 +97,7 @@ func renewed(b *bench) {
 		b.want(a.Decisions[0], weir.Decision{Outcome: weir.Granted, Granted: 1, ResetAfter: time.Minute})
 	}
 	if enter(b, l, "room", "other").Allowed() {
-		b.Error("a renewed place was free")
+		b.Error("a renewed slot was free")
 	}
 }
 
@@ -124,11 +124,11 @@ func renewedLate(b *bench) {
 	b.fails(about(weir.KindRenew, "holder", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
 	b.fails(about(weir.KindRenew, "nobody", weir.Charge{Key: "room", Limit: l}), weir.ErrUnknownID)
 	if !enter(b, l, "room", "next").Allowed() {
-		b.Error("a renewal after the end took the place")
+		b.Error("a renewal after the end took the slot")
 	}
 }
 
-func doors(b *bench) {
+func slotAndUnits(b *bench) {
 	room, rate := rooms(2), weir.PerHour(10).MustCompile()
 	act := func(id string) *weir.Act {
 		return b.withID(id, weir.Charge{Key: "room", Limit: room, Cost: 1}, weir.Charge{Key: "rate", Limit: rate, Cost: 4})
@@ -173,7 +173,7 @@ func crush(b *bench) {
 	}
 }
 
-func placesSeen(b *bench) {
+func slotsPeeked(b *bench) {
 	l := rooms(2)
 	for range 5 {
 		b.want(b.charge("room", l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 2})

@@ -22,14 +22,14 @@ func holding(t *testing.T, open Open) {
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-		h := &holders{property: property{taker: taker, clock: clock, limit: drawPlaces(t), key: fmt.Sprint("places ", runs)}}
+		h := &holders{property: property{taker: taker, clock: clock, limit: drawSlots(t), key: fmt.Sprint("places ", runs)}}
 		t.Repeat(map[string]func(*rapid.T){
-			"advance": h.advance, "enter": h.enter, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.look, "rest": h.rest, "reset": h.reset,
+			"advance": h.advance, "enter": h.enter, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.peek, "rest": h.rest, "reset": h.reset,
 		})
 	})
 }
 
-func drawPlaces(t *rapid.T) *weir.Limit {
+func drawSlots(t *rapid.T) *weir.Limit {
 	return of(weir.Concurrency, weir.Limit{
 		Count:  rapid.Int64Range(1, 5).Draw(t, "count"),
 		Period: time.Duration(rapid.Int64Range(1, 5000).Draw(t, "lease ms")) * time.Millisecond,
@@ -80,7 +80,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	return d
 }
 
-func (h *holders) look(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
+func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
 
 // enter takes a place, or learns when the first one is free.
 func (h *holders) enter(t *rapid.T) { h.try(t) }

@@ -31,7 +31,7 @@ func properties(t *testing.T, open Open) {
 				// A fresh key, at an odd instant.
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
 				t.Repeat(map[string]func(*rapid.T){
-					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.look, "retry": p.retry,
+					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.peek, "retry": p.retry,
 					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "immediate": p.immediate,
 				})
 			})
@@ -128,7 +128,7 @@ func (p *property) expect(w wish) weir.Decision {
 		}
 		p.model.charge(now, want.Granted)
 	case p.limit.ChargeRefused:
-		p.model.charge(now, p.owed(used, w.cost))
+		p.model.charge(now, p.overshoot(used, w.cost))
 	}
 	want.Remaining = max(0, most-p.model.used(now))
 	if w.immediate && p.limit.Algorithm.Traits().Delays && p.model.used(now) > 0 {
@@ -154,8 +154,8 @@ func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 	return delay, fits || w.maxWait > 0 && delay <= w.maxWait
 }
 
-// owed is how many units a charge adds that does not fit.
-func (p *property) owed(used, cost int64) int64 {
+// overshoot is how many units a charge adds that does not fit.
+func (p *property) overshoot(used, cost int64) int64 {
 	if p.limit.Algorithm.Traits().Windows {
 		return cost
 	}
@@ -173,7 +173,7 @@ func (p *property) upTo(t *rapid.T) {
 	p.ask(t, wish{cost: cost, upTo: cost + rapid.Int64Range(0, 9).Draw(t, "more")})
 }
 
-func (p *property) look(t *rapid.T) { p.ask(t, wish{}) }
+func (p *property) peek(t *rapid.T) { p.ask(t, wish{}) }
 
 // retry waits as long as a refusal says, and one unit of time less at first.
 func (p *property) retry(t *rapid.T) { p.tryTwice(t, wish{cost: p.cost(t)}) }
@@ -217,18 +217,18 @@ func (p *property) rest(t *rapid.T) {
 // record charges what may not fit.
 func (p *property) record(t *rapid.T) {
 	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
-	owed := p.owed(p.model.used(now), cost)
+	owed := p.overshoot(p.model.used(now), cost)
 	if d := p.change(t, weir.KindRecord, cost); d.Granted != owed {
 		t.Fatalf("limit %v: %d of %d recorded, the rule says %d", p.limit, d.Granted, cost, owed)
 	}
 	p.model.charge(now, owed)
-	p.look(t)
+	p.peek(t)
 }
 
 func (p *property) reset(t *rapid.T) {
 	p.change(t, weir.KindReset, 0)
 	p.model = newModel(p.limit)
-	p.look(t)
+	p.peek(t)
 }
 
 func (p *property) change(t *rapid.T, kind weir.Kind, cost int64) weir.Decision {

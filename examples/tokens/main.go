@@ -29,7 +29,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := newService(store, tellStory, limits{perMinute: 1000, perDay: 10_000})
+	s, err := newService(store, writeStory, limits{perMinute: 1000, perDay: 10_000})
 	if err != nil {
 		log.Fatal(err)
 	}

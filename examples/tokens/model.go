@@ -28,8 +28,8 @@ func tokensOf(text string) int64 {
 const story = "Once upon a time a river came down from the mountains in such a hurry that nobody below could drink " +
 	"from it, so the people built a weir, and since then it has given each of the mills its share."
 
-// tellStory is a model that knows one story.
-func tellStory(ctx context.Context, _ string) iter.Seq2[chunk, error] {
+// writeStory is a model that knows one story.
+func writeStory(ctx context.Context, _ string) iter.Seq2[chunk, error] {
 	return func(yield func(chunk, error) bool) {
 		for word := range strings.FieldsSeq(story) {
 			select {

@@ -167,7 +167,7 @@ func TestStoryHasTokens(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(context.Background())
 	n := int64(0)
-	for c, err := range tellStory(ctx, "") {
+	for c, err := range writeStory(ctx, "") {
 		if err != nil {
 			break
 		}

@@ -88,7 +88,7 @@ var targets = []target{
 		return micros(r.value(hotGranted, 256, best, redisCPU), 0.25)
 	}},
 	{"", "p99 ≤ a tenth of redis_rate's", func(r *results) (string, bool) {
-		return share(r.ratio(hotGranted, 256, best, redisRate, p99), 0.1)
+		return fraction(r.ratio(hotGranted, 256, best, redisRate, p99), 0.1)
 	}},
 	{"", "granted exactly the limit, with one node and with two", func(r *results) (string, bool) {
 		return verdict(r.exact(best)), r.exact(best)
@@ -115,7 +115,7 @@ var targets = []target{
 		return times(r.ratio(threeLimits, 64, best, redisRate, perSecond), 3)
 	}},
 	{"", "Redis CPU ≤ a third of theirs", func(r *results) (string, bool) {
-		return share(r.ratio(threeLimits, 64, best, redisRate, redisCPU), 1.0/3)
+		return fraction(r.ratio(threeLimits, 64, best, redisRate, redisCPU), 1.0/3)
 	}},
 	{"one caller, one key", "≥ 0.9 × a bare EVALSHA on the same client", func(r *results) (string, bool) {
 		return times(r.ratio(hotGranted, 1, best, bareGo, perSecond), 0.9)
@@ -149,7 +149,7 @@ var targets = []target{
 		return r.beside("HTTP", uniformKeys, 1.6)
 	}},
 	{"growth in memory, 10³ to 10⁷ keys", "≤ 1.2 × as steep as a bare map", func(r *results) (string, bool) {
-		return share(r.growthRatio(), 1.2)
+		return fraction(r.growthRatio(), 1.2)
 	}},
 	{"growth in Redis, 10³ to 10⁶ keys", "Redis CPU flat, ± 15 %", func(r *results) (string, bool) { return r.flat("growth, %d uniform keys", 1000, 1_000_000) }},
 	{"1 to 4 instances", "Redis CPU flat, ± 15 %", func(r *results) (string, bool) { return r.flat("growth, %d instances", 1, 4) }},
@@ -167,7 +167,7 @@ func (r *results) flat(name string, from, to int) (string, bool) {
 
 // beside compares the work of weir serve with that of an empty handler.
 func (r *results) beside(transport, scenario string, most float64) (string, bool) {
-	return share(r.ratio("server over "+transport+", "+scenario, 256, "weir serve", "empty handler", serverCPU), most)
+	return fraction(r.ratio("server over "+transport+", "+scenario, 256, "weir serve", "empty handler", serverCPU), most)
 }
 
 // againstPeers compares Weir in memory with the fastest peer that knows keys.
@@ -187,9 +187,9 @@ func (r *results) againstPeers(scenario string, callers int) (string, bool) {
 	return fmt.Sprintf("%.2f of %s's", fastest/own, name), fastest/own <= 0.8
 }
 
-func times(v, least float64) (string, bool) { return figure(v, "%.2f ×"), v >= least }
-func share(v, most float64) (string, bool)  { return figure(v, "%.2f ×"), v <= most }
-func micros(v, most float64) (string, bool) { return figure(v, "%.2f µs"), v <= most }
+func times(v, least float64) (string, bool)   { return figure(v, "%.2f ×"), v >= least }
+func fraction(v, most float64) (string, bool) { return figure(v, "%.2f ×"), v <= most }
+func micros(v, most float64) (string, bool)   { return figure(v, "%.2f µs"), v <= most }
 
 func nanos(perSecond, most float64) (string, bool) {
 	if perSecond == 0 {

@@ -11,15 +11,15 @@ import (
 // A Body is the body of an HTTP request, charged to a budget from when it is read until
 // it is closed.
 type Body struct {
-	Text  []byte
-	share *Share
+	Text []byte
+	hold *Hold
 }
 
 // ReadBody reads a request's body of at most so many bytes. The error is an
 // [*http.MaxBytesError], [ErrFull], or what the connection said; without
 // one the body has to be closed.
 func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
-	share := b.Share(func() {
+	share := b.Hold(func() {
 		// What cannot have a deadline is not waited for.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 	})
@@ -37,16 +37,16 @@ func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (B
 
 // Take charges the body for being decoded. The error is [ErrFull].
 func (b *Body) Take(o *Outline) error {
-	if !b.share.Take(int64(len(b.Text) + o.Objects*objectBytes)) {
+	if !b.hold.Take(int64(len(b.Text) + o.Objects*objectBytes)) {
 		return ErrFull
 	}
 	return nil
 }
 
 // Close returns what the body holds.
-func (b *Body) Close() { b.share.Close() }
+func (b *Body) Close() { b.hold.Close() }
 
-func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Share) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Hold) ([]byte, error) {
 	if r.ContentLength > most {
 		w.Header().Set("Connection", "close") // rather than read it all
 		linger(w, r)

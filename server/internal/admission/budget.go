@@ -32,32 +32,32 @@ type Budget struct {
 	held atomic.Int64
 
 	mu    sync.Mutex // guards what follows; never held while waiting
-	large map[*Share]int64
+	large map[*Hold]int64
 }
 
 // NewBudget returns a budget of so many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{size: bytes, large: map[*Share]int64{}} }
+func NewBudget(bytes int64) *Budget { return &Budget{size: bytes, large: map[*Hold]int64{}} }
 
 // Held returns how many bytes are held now.
 func (b *Budget) Held() int64 { return b.held.Load() }
 
-// Share returns the share of one connection or request, which holds nothing yet. evict
-// is called, once at most, if others need what the share holds of unfinished messages;
-// it must end the connection or request without waiting. A nil Budget bounds nothing:
-// its shares are nil.
-func (b *Budget) Share(evict func()) *Share {
+// Hold returns the hold of one connection or request, which has no bytes yet. evict is
+// called at most once, if others need the bytes of its unfinished messages; it must end
+// the connection or request without waiting. A nil Budget bounds nothing: its holds are
+// nil.
+func (b *Budget) Hold(evict func()) *Hold {
 	if b == nil {
 		return nil
 	}
-	return &Share{budget: b, evict: evict}
+	return &Hold{budget: b, evict: evict}
 }
 
-// A Share is what one connection or request holds of a budget. It may hold as much as
+// A Hold is the part of a budget that one connection or request uses. It may hold as much as
 // is left for all others together. Where that does not suffice for one that holds
 // little, the connection with most bytes of unfinished messages gives way: an honest
-// client's messages arrive whole. It is safe for concurrent use. A nil Share holds
-// nothing and may take anything.
-type Share struct {
+// client's messages arrive whole. It is safe for concurrent use. A nil Hold has no
+// bytes and may take any number.
+type Hold struct {
 	budget  *Budget
 	evict   func()
 	held    atomic.Int64
@@ -65,7 +65,7 @@ type Share struct {
 }
 
 // Take takes n bytes, or none, and reports whether it took them.
-func (s *Share) Take(n int64) bool {
+func (s *Hold) Take(n int64) bool {
 	if s == nil {
 		return true
 	}
@@ -80,7 +80,7 @@ func (s *Share) Take(n int64) bool {
 	return s.take(n)
 }
 
-func (s *Share) take(n int64) bool {
+func (s *Hold) take(n int64) bool {
 	own, all := s.held.Add(n), s.budget.held.Add(n)
 	if own <= guaranteed || own <= s.budget.size-all {
 		return true
@@ -90,7 +90,7 @@ func (s *Share) take(n int64) bool {
 }
 
 // Return gives n bytes back, which must have been taken.
-func (s *Share) Return(n int64) {
+func (s *Hold) Return(n int64) {
 	if s != nil {
 		s.held.Add(-n)
 		s.budget.held.Add(-n)
@@ -98,7 +98,7 @@ func (s *Share) Return(n int64) {
 }
 
 // Unfinished says how many of the bytes belong to messages that are not whole.
-func (s *Share) Unfinished(bytes int64) {
+func (s *Hold) Unfinished(bytes int64) {
 	if s == nil {
 		return
 	}
@@ -112,10 +112,10 @@ func (s *Share) Unfinished(bytes int64) {
 }
 
 // Evicted reports whether the share had to give way.
-func (s *Share) Evicted() bool { return s != nil && s.evicted.Load() }
+func (s *Hold) Evicted() bool { return s != nil && s.evicted.Load() }
 
 // Close returns everything that the share holds. Nothing may be taken afterwards.
-func (s *Share) Close() {
+func (s *Hold) Close() {
 	if s != nil {
 		s.Unfinished(0)
 		s.budget.held.Add(-s.held.Swap(0))
@@ -124,7 +124,7 @@ func (s *Share) Close() {
 
 // makeRoom has the largest share but one's own give way, and reports whether there was
 // one.
-func (b *Budget) makeRoom(own *Share) bool {
+func (b *Budget) makeRoom(own *Hold) bool {
 	largest := b.largest(own)
 	if largest == nil || largest.evicted.Swap(true) {
 		return false
@@ -134,10 +134,10 @@ func (b *Budget) makeRoom(own *Share) bool {
 }
 
 // largest returns the share with most bytes of unfinished messages, and forgets it.
-func (b *Budget) largest(own *Share) *Share {
+func (b *Budget) largest(own *Hold) *Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var largest *Share
+	var largest *Hold
 	for s, bytes := range b.large {
 		if s != own && (largest == nil || bytes > b.large[largest]) {
 			largest = s

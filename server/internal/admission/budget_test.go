@@ -16,9 +16,9 @@ func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := admission.NewBudget(size)
 		hogs := rapid.IntRange(1, 50).Draw(t, "hogs")
-		shares := make([]*admission.Share, hogs)
+		shares := make([]*admission.Hold, hogs)
 		for i := range shares {
-			shares[i] = budget.Share(func() { shares[i].Close() })
+			shares[i] = budget.Hold(func() { shares[i].Close() })
 			for held := int64(0); !shares[i].Evicted(); {
 				n := rapid.Int64Range(1, 64<<10).Draw(t, "bytes")
 				if !shares[i].Take(n) {
@@ -31,7 +31,7 @@ func TestShares(t *testing.T) {
 		if most := int64(size + hogs*guaranteed); budget.Held() > most {
 			t.Fatalf("%d of %d hold %d", hogs, size, budget.Held())
 		}
-		honest := budget.Share(func() { t.Fatal("evicted") })
+		honest := budget.Hold(func() { t.Fatal("evicted") })
 		for n := range ordinary >> 10 {
 			if !honest.Take(1 << 10) {
 				t.Fatalf("with %d others, nobody else gets more than %d KiB", hogs, n)
@@ -51,7 +51,7 @@ func TestShares(t *testing.T) {
 func TestNobodyIsBoundWithoutABudget(t *testing.T) {
 	t.Parallel()
 	var none *admission.Budget
-	share := none.Share(nil)
+	share := none.Hold(nil)
 	if !share.Take(1 << 40) {
 		t.Error("refused")
 	}

@@ -41,7 +41,7 @@ func (c *Call) Take(bytes int64) error {
 	if c == nil {
 		return nil
 	}
-	if !c.conn.share.Take(bytes) {
+	if !c.conn.hold.Take(bytes) {
 		c.conn.gate.rejected(Memory)
 		return ErrFull
 	}
@@ -73,7 +73,7 @@ func (c *Call) end() {
 		return
 	}
 	c.conn.received(c, 0)
-	c.conn.share.Return(c.taken)
+	c.conn.hold.Return(c.taken)
 	c.taken = 0
 }
 

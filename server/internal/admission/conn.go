@@ -23,8 +23,8 @@ var errHeld = errors.New("admission: the connection holds more unread bytes than
 // read; while no call arrives, nothing is held.
 type conn struct {
 	net.Conn
-	gate  *Gate
-	share *Share
+	gate *Gate
+	hold *Hold
 
 	mu       sync.Mutex // guards what follows; never held while waiting
 	arriving queue
@@ -71,13 +71,13 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // hold charges bytes that were read.
 func (c *conn) hold(n int64) bool {
-	if !c.share.Take(n) {
+	if !c.hold.Take(n) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		c.share.Return(n)
+		c.hold.Return(n)
 		return true
 	}
 	c.setUnread(c.unread + n)
@@ -106,12 +106,12 @@ func (c *conn) forget() {
 func (c *conn) release(n int64) {
 	n = min(n, c.unread)
 	c.setUnread(c.unread - n)
-	c.share.Return(n)
+	c.hold.Return(n)
 }
 
 func (c *conn) setUnread(n int64) {
 	if was := c.unread; was > evictable || n > evictable {
-		c.share.Unfinished(n)
+		c.hold.Unfinished(n)
 	}
 	c.unread = n
 }

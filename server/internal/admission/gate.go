@@ -96,7 +96,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: accepted, gate: l.gate}
-	c.share = l.gate.options.Budget.Share(c.evict)
+	c.hold = l.gate.options.Budget.Hold(c.evict)
 	return c, nil
 }
 

@@ -246,9 +246,9 @@ func TestRequestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	// Bare frames have a budget of their own.
 	app := start(t, Options{Limits: Limits{RequestMemory: 4}, GRPCTransport: TransportGRPCGo})
-	var others []*admission.Share
+	var others []*admission.Hold
 	for range 100 {
-		s := app.budget.Share(nil)
+		s := app.budget.Hold(nil)
 		for s.Take(4 << 10) {
 		}
 		others = append(others, s)

@@ -85,9 +85,9 @@ func (p *explainer) level(c rules.Choice) {
 	} else {
 		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), c.Chosen.At, entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
 	}
-	for i, other := range c.Others {
+	for i, other := range c.Rejected {
 		if i == shownOthers {
-			p.printf("    and %d more\n", len(c.Others)-i)
+			p.printf("    and %d more\n", len(c.Rejected)-i)
 			break
 		}
 		p.printf("    not %s %s: %s\n", other.At, entryText(other.Entry), whyNot(c, other))

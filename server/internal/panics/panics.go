@@ -27,8 +27,8 @@ const (
 	maxCause = 1 << 10
 )
 
-// Told is what callers are told; the log says more.
-const Told = "the call failed; the log says why"
+// Answer is the text that callers receive; the log has more.
+const Answer = "the call failed; the log says why"
 
 // A Reporter reports the panics of one listener's calls. Its fields are not to be
 // changed. It is safe for concurrent use.
@@ -78,7 +78,7 @@ func (r *Reporter) HTTP(next http.Handler) http.Handler {
 			}
 			clear(w.Header())
 			w.Header().Set("Cache-Control", "no-store")
-			(&problem.Document{Status: http.StatusInternalServerError, Detail: Told}).Write(w, req)
+			(&problem.Document{Status: http.StatusInternalServerError, Detail: Answer}).Write(w, req)
 		}()
 		next.ServeHTTP(rec, req)
 	})
@@ -89,7 +89,7 @@ func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInf
 	defer func() {
 		if cause := recover(); cause != nil {
 			r.Report(ctx, info.FullMethod, cause)
-			answer, err = nil, status.Error(codes.Internal, Told)
+			answer, err = nil, status.Error(codes.Internal, Answer)
 		}
 	}()
 	return handle(ctx, req)
@@ -100,7 +100,7 @@ func (r *Reporter) Stream(service any, stream grpc.ServerStream, info *grpc.Stre
 	defer func() {
 		if cause := recover(); cause != nil {
 			r.Report(stream.Context(), info.FullMethod, cause)
-			err = status.Error(codes.Internal, Told)
+			err = status.Error(codes.Internal, Answer)
 		}
 	}()
 	return handle(service, stream)

@@ -23,8 +23,8 @@ func (x *axis) add() *course {
 	return c
 }
 
-// place returns the point for an instant, which is not before the first one.
-func (x *axis) place(at int64) int {
+// index returns the point for an instant, which is not before the first one.
+func (x *axis) index(at int64) int {
 	if x.points == 0 {
 		x.width = narrowest
 		x.start = at - at%narrowest

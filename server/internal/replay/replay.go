@@ -131,7 +131,7 @@ func (r *Replay) Add(record *accesslog.Record) {
 	r.total.Requests++
 	r.total.Last = time.UnixMicro(r.now).UTC()
 	r.total.Fractions = r.total.Fractions || r.now%1_000_000 != 0
-	point := r.axis.place(r.now)
+	point := r.axis.index(r.now)
 	r.requests.count(point)
 	q, err := r.options.Ask(record)
 	if err != nil {

@@ -253,7 +253,7 @@ func TestAxis(t *testing.T) {
 		at, n := int64(1e15), int64(0)
 		for _, gap := range rapid.SliceOfN(rapid.Int64Range(0, 5e9), 1, 50).Draw(t, "gaps") {
 			at += gap
-			point := x.place(at)
+			point := x.index(at)
 			if from := x.start + int64(point)*x.width; at < from || at >= from+x.width || point >= maxPoints {
 				t.Fatalf("%d is not in point %d of %+v", at, point, x)
 			}

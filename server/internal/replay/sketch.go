@@ -28,7 +28,7 @@ type counted struct {
 	err     int64
 	refused int64
 	closest float64 // the largest part of the limit in use
-	place   int
+	index   int
 }
 
 func newSketch(most int) *sketch { return &sketch{most: most, byKey: make(map[string]*counted)} }
@@ -39,7 +39,7 @@ func (s *sketch) add(key string) *counted {
 	switch {
 	case c != nil:
 		c.count++
-		heap.Fix(&s.heap, c.place)
+		heap.Fix(&s.heap, c.index)
 	case len(s.heap) < s.most:
 		c = &counted{key: strings.Clone(key), count: 1}
 		s.byKey[c.key] = c
@@ -79,13 +79,13 @@ func (c counts) Less(i, j int) bool { return c[i].count < c[j].count }
 // Swap is for package heap.
 func (c counts) Swap(i, j int) {
 	c[i], c[j] = c[j], c[i]
-	c[i].place, c[j].place = i, j
+	c[i].index, c[j].index = i, j
 }
 
 // Push is for package heap.
 func (c *counts) Push(x any) {
 	entry := x.(*counted)
-	entry.place = len(*c)
+	entry.index = len(*c)
 	*c = append(*c, entry)
 }
 

@@ -126,7 +126,7 @@ func (c *session) survive() {
 		if cause := recover(); cause != nil {
 			c.server.panics.Report(c.server.base, "RESP", cause)
 			c.out, c.batch, c.ending = c.out[:c.whole], nil, true
-			c.fail("ERR " + panics.Told)
+			c.fail("ERR " + panics.Answer)
 		}
 	}()
 	if !c.recognized {

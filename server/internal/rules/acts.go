@@ -22,7 +22,7 @@ type builder struct {
 	grouped   int // how many charges are one act
 	// algorithmic is how many charges are of rules with an algorithm, grouped or not.
 	algorithmic int
-	places      bool // some limit has places, whose holders need an id
+	concurrent  bool // some limit counts holders, which need an ID
 	alone       int  // how many acts of one charge there are so far, trials aside
 	trials      int  // how many of those on trial
 }
@@ -33,7 +33,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.places && b.req.Kind == weir.KindTake && b.req.Cost > 0 {
+	if b.plan.ID == "" && b.concurrent && b.req.Kind == weir.KindTake && b.req.Cost > 0 {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -66,7 +66,7 @@ func (b *builder) count() (applied, solo, trials int) {
 				b.algorithmic++
 			}
 			applied++
-			b.places = b.places || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm.Traits().HoldsSlots
+			b.concurrent = b.concurrent || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm.Traits().HoldsSlots
 		}
 	}
 	return applied, solo, trials

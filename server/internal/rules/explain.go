@@ -37,9 +37,9 @@ type Choice struct {
 	Entry Entry
 	// Chosen is what the search went on with; nil for nothing.
 	Chosen *Candidate
-	// Others are the descriptors that were passed over and have the entry's key,
+	// Rejected are the descriptors that were passed over and have the entry's key,
 	// or fit the entry, in file order.
-	Others []Candidate
+	Rejected []Candidate
 	// Keys are the keys of the list, in file order, each once.
 	Keys []string
 }
@@ -114,7 +114,7 @@ func (l *level) explain(e Entry, chosen *node) Choice {
 		case n == chosen:
 			c.Chosen = &candidate
 		case candidate.Match != MatchNone || n.entry.Key == e.Key:
-			c.Others = append(c.Others, candidate)
+			c.Rejected = append(c.Rejected, candidate)
 		}
 	}
 	return c

@@ -28,7 +28,7 @@ func TestExplainChoosesAsMatch(t *testing.T) {
 			t.Errorf("%s: found %v, planned %v", text, search.Rule, e.Plan.Applied)
 		}
 		for _, level := range search.Levels {
-			for _, other := range level.Others {
+			for _, other := range level.Rejected {
 				if c := level.Chosen; c == nil && other.Match != rules.MatchNone ||
 					c != nil && (other.Match < c.Match || other.Match == c.Match && other.At.Line < c.At.Line) {
 					t.Errorf("%s: %+v was chosen before %+v", text, c, other)
@@ -57,7 +57,7 @@ func searchText(s rules.Search) string {
 		} else {
 			fmt.Fprintf(&b, "%s=%s(%d)", level.Chosen.Entry.Key, level.Chosen.Entry.Value, level.Chosen.Match)
 		}
-		for _, other := range level.Others {
+		for _, other := range level.Rejected {
 			fmt.Fprintf(&b, " !%s=%s(%d)", other.Entry.Key, other.Entry.Value, other.Match)
 		}
 		b.WriteString("; ")

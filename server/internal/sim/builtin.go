@@ -56,7 +56,7 @@ func Builtin() []Scenario {
 		{
 			Name: "outage", Summary: "100 a minute on 4 instances; the store is away for two minutes, each grants its share",
 			Limit: minute, Algorithms: windows(), Pattern: Poisson, Rate: 3, Keys: 1, Duration: 8 * time.Minute, Instances: 4,
-			Faults: []Fault{{Kind: Outage, At: 3 * time.Minute, Length: 2 * time.Minute, Policy: ShareLocally}},
+			Faults: []Fault{{Kind: Outage, At: 3 * time.Minute, Length: 2 * time.Minute, Policy: LocalShare}},
 		},
 		{
 			Name: "failover", Summary: "100 a minute; a replica takes over that lacks the last 20 s",

@@ -20,9 +20,9 @@ const (
 type Policy uint8
 
 const (
-	// ShareLocally decides with the instance's share of the limit, kept in its
+	// LocalShare decides with the instance's local share of the limit, in its
 	// memory. The zero value, as in rules files.
-	ShareLocally Policy = iota
+	LocalShare Policy = iota
 	// AllowAll grants everything.
 	AllowAll
 	// DenyAll refuses everything.

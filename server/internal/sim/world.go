@@ -16,19 +16,19 @@ const storeBytes = 16 << 30
 // A world is the stores that a scenario's instances ask, at a clock that stands
 // where the scenario puts it.
 type world struct {
-	now      int64 // µs since 1970
-	start    int64
-	rng      *rand.Rand // chooses instances
-	keys     []string
-	limit    *weir.Limit
-	share    *weir.Limit
-	stores   []*memstore.Store // one, or one for each instance
-	replicas []*memstore.Store // one for each failover to come
-	locals   []*memstore.Store // what each instance falls back on
-	probe    *memstore.Store   // holds the first key alone
-	faults   []Fault
-	act      weir.Act
-	acts     []*weir.Act
+	now        int64 // µs since 1970
+	start      int64
+	rng        *rand.Rand // chooses instances
+	keys       []string
+	limit      *weir.Limit
+	localShare *weir.Limit
+	stores     []*memstore.Store // one, or one for each instance
+	replicas   []*memstore.Store // one for each failover to come
+	locals     []*memstore.Store // what each instance falls back on
+	probe      *memstore.Store   // holds the first key alone
+	faults     []Fault
+	act        weir.Act
+	acts       []*weir.Act
 }
 
 func newWorld(s *Scenario, limit weir.Limit) (*world, error) {
@@ -37,7 +37,7 @@ func newWorld(s *Scenario, limit weir.Limit) (*world, error) {
 	if w.limit, err = limit.Compile(); err != nil {
 		return nil, err
 	}
-	if w.share, err = shareOf(limit, s.instances()).Compile(); err != nil {
+	if w.localShare, err = localShareOf(limit, s.instances()).Compile(); err != nil {
 		return nil, err
 	}
 	w.now = w.start
@@ -46,7 +46,7 @@ func newWorld(s *Scenario, limit weir.Limit) (*world, error) {
 	}
 	w.stores = w.several(1)
 	if s.LocalShares {
-		w.stores, w.limit = w.several(s.instances()), w.share
+		w.stores, w.limit = w.several(s.instances()), w.localShare
 	}
 	for _, f := range s.Faults {
 		if f.Kind == Failover {
@@ -68,8 +68,8 @@ func opening(period time.Duration) int64 {
 	return (day + period.Microseconds() - 1) / period.Microseconds() * period.Microseconds()
 }
 
-// shareOf is what one of several instances may grant by itself.
-func shareOf(l weir.Limit, instances int) weir.Limit {
+// localShareOf returns the local share of one of several instances.
+func localShareOf(l weir.Limit, instances int) weir.Limit {
 	n := int64(instances)
 	if l.Count > 0 {
 		l.Count = max(1, l.Count/n)
@@ -115,7 +115,7 @@ func (w *world) take(at int64, key int) weir.Decision {
 		// Nothing says how long the store will be away; a second is common.
 		return weir.Decision{Outcome: weir.Refused, RetryAfter: time.Second}
 	default:
-		return w.ask(w.locals[instance], key, w.share)
+		return w.ask(w.locals[instance], key, w.localShare)
 	}
 	return w.ask(w.stores[0], key, w.limit)
 }

@@ -18,43 +18,43 @@ const (
 // journal logs refusals, from one goroutine.
 type journal struct {
 	recorder *Recorder
-	told     map[*tally]told
+	logged   map[*tally]logged
 }
 
-// told is what was logged of a limit.
-type told struct {
+// logged is what was logged of a limit.
+type logged struct {
 	refused uint64
 	next    time.Time
 }
 
-func newJournal(r *Recorder) *journal { return &journal{r, map[*tally]told{}} }
+func newJournal(r *Recorder) *journal { return &journal{r, map[*tally]logged{}} }
 
 // write logs the limits that have refused since they were logged last.
 func (j *journal) write(now time.Time) {
 	t := j.recorder.table.Load()
 	pauses := t.pauses()
-	for known := range j.told {
+	for known := range j.logged {
 		if _, still := pauses[known]; !still {
-			delete(j.told, known)
+			delete(j.logged, known)
 		}
 	}
 	lines := 0
 	for _, of := range t.tallies {
 		sample := of.sample.Load()
-		if sample == nil || now.Before(j.told[of].next) || lines == maxLines {
+		if sample == nil || now.Before(j.logged[of].next) || lines == maxLines {
 			continue
 		}
 		lines++
 		refused := of.refusals()
 		attributes := []any{
 			"domain", of.domain, "rule", of.rule, "key_hash", hashed(*sample),
-			"suppressed", refused - j.told[of].refused - 1,
+			"suppressed", refused - j.logged[of].refused - 1,
 		}
 		if of.trial {
 			attributes = append(attributes, "trial", true)
 		}
 		j.recorder.logger.Info("refused", attributes...)
-		j.told[of] = told{refused, now.Add(pauses[of])}
+		j.logged[of] = logged{refused, now.Add(pauses[of])}
 		of.sample.Store(nil)
 	}
 }

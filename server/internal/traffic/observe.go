@@ -42,7 +42,7 @@ func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
 }
 
 // count counts one charge.
-func (r *Recorder) count(p place, c *weir.Charge, d *weir.Decision) {
+func (r *Recorder) count(p counted, c *weir.Charge, d *weir.Decision) {
 	decision, source := p.decisionOf(d), d.Source
 	if decision == decisions || source >= sources {
 		return
@@ -62,7 +62,7 @@ func (r *Recorder) count(p place, c *weir.Charge, d *weir.Decision) {
 
 // decisionOf says what became of a charge; decisions where that is nothing to
 // count.
-func (p *place) decisionOf(d *weir.Decision) Decision {
+func (p *counted) decisionOf(d *weir.Decision) Decision {
 	switch {
 	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
 		return Granted
@@ -77,7 +77,7 @@ func (p *place) decisionOf(d *weir.Decision) Decision {
 }
 
 // refusal remembers who was refused.
-func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
+func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 	if !p.trial {
 		r.refused.add(p.tally, c.Key, 1)
 	}
@@ -85,8 +85,8 @@ func (r *Recorder) refusal(p place, c *weir.Charge, d *weir.Decision) {
 		key := c.Key
 		p.sample.Store(&key)
 	}
-	if r.tail.heard() {
-		r.tail.tell(&Refusal{
+	if r.tail.watched() {
+		r.tail.publish(&Refusal{
 			At: r.now(), Domain: p.domain, Rule: p.rule, Key: shown(c.Key), Cost: c.Cost,
 			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
 		})

@@ -49,8 +49,8 @@ type tally struct {
 	timing    *timing
 }
 
-// A place is what there is to know of a limit while it is counted.
-type place struct {
+// A counted is what there is to know of a limit while it is counted.
+type counted struct {
 	*tally
 	shadow bool
 	// near is how little remains of a limit that is nearly used up.
@@ -59,8 +59,8 @@ type place struct {
 
 // A table finds the tally of a limit. It is immutable.
 type table struct {
-	limits  map[*weir.Limit]place
-	current map[*weir.Limit]place // of the rules in force, without those before
+	limits  map[*weir.Limit]counted
+	current map[*weir.Limit]counted // of the rules in force, without those before
 	tallies []*tally
 	byName  map[name]*tally
 	request *tally // of limits that are nobody's rule
@@ -83,7 +83,7 @@ func (r *Recorder) Follow(set *rules.Set) {
 		before = &table{request: &tally{name: name{domain: RequestDomain, rule: "*"}}}
 	}
 	t := &table{
-		limits: map[*weir.Limit]place{}, current: map[*weir.Limit]place{}, byName: map[name]*tally{},
+		limits: map[*weir.Limit]counted{}, current: map[*weir.Limit]counted{}, byName: map[name]*tally{},
 		tallies: []*tally{before.request}, request: before.request,
 	}
 	for _, rule := range set.Rules() {
@@ -110,7 +110,7 @@ func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio fl
 		t.tallies = append(t.tallies, found)
 	}
 	most := limit.Capacity()
-	p := place{found, rule.Shadow, most - int64(float32(most)*ratio)}
+	p := counted{found, rule.Shadow, most - int64(float32(most)*ratio)}
 	t.limits[limit], t.current[limit] = p, p
 }
 
@@ -127,9 +127,9 @@ func (t *table) adopt(before *table) {
 }
 
 // find returns the place of a limit.
-func (t *table) find(l *weir.Limit) place {
+func (t *table) find(l *weir.Limit) counted {
 	if p, known := t.limits[l]; known {
 		return p
 	}
-	return place{tally: t.request}
+	return counted{tally: t.request}
 }

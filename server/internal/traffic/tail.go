@@ -23,10 +23,10 @@ type tail struct {
 
 // A Subscription is one listener to refusals. It is safe for concurrent use.
 type Subscription struct {
-	tail    *tail
-	heard   chan Refusal
-	missed  atomic.Uint64
-	closing sync.Once
+	tail     *tail
+	refusals chan Refusal
+	missed   atomic.Uint64
+	closing  sync.Once
 }
 
 // Subscribe returns a subscription to all refusals from now on. Nobody waits for a
@@ -40,14 +40,14 @@ func (r *Recorder) Subscribe(buffer int) (*Subscription, error) {
 	if len(all) >= maxListeners {
 		return nil, ErrListeners
 	}
-	s := &Subscription{tail: t, heard: make(chan Refusal, min(max(buffer, 1), maxBuffer))}
+	s := &Subscription{tail: t, refusals: make(chan Refusal, min(max(buffer, 1), maxBuffer))}
 	all = append(slices.Clone(all), s)
 	t.listeners.Store(&all)
 	return s, nil
 }
 
 // Refusals is where they arrive. It is never closed: a listener leaves by itself.
-func (s *Subscription) Refusals() <-chan Refusal { return s.heard }
+func (s *Subscription) Refusals() <-chan Refusal { return s.refusals }
 
 // Missed is how many were dropped.
 func (s *Subscription) Missed() uint64 { return s.missed.Load() }
@@ -69,13 +69,13 @@ func (t *tail) all() []*Subscription {
 	return nil
 }
 
-func (t *tail) heard() bool { return len(t.all()) > 0 }
+func (t *tail) watched() bool { return len(t.all()) > 0 }
 
-// tell hands a refusal to all who have room.
-func (t *tail) tell(r *Refusal) {
+// publish passes a refusal to all subscriptions with room.
+func (t *tail) publish(r *Refusal) {
 	for _, s := range t.all() {
 		select {
-		case s.heard <- *r:
+		case s.refusals <- *r:
 		default:
 			s.missed.Add(1)
 		}
