@@ -59,7 +59,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n <= 0 {
 		return n, err
 	}
-	for pause := firstPause; !c.hold(int64(n)); pause *= 2 {
+	for pause := firstPause; !c.charge(int64(n)); pause *= 2 {
 		if pause > lastPause {
 			c.gate.rejected(Memory)
 			return 0, errors.Join(errHeld, c.Close())
@@ -69,8 +69,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hold charges bytes that were read.
-func (c *conn) hold(n int64) bool {
+// charge charges bytes that were read.
+func (c *conn) charge(n int64) bool {
 	if !c.hold.Take(n) {
 		return false
 	}
