@@ -91,6 +91,9 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 func (l *Limiter) end(c *call) {
 	a := &c.act
 	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
+	for i := range a.Charges {
+		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
+	}
 	l.calls.Put(c)
 }
 
@@ -99,7 +102,6 @@ func (l *Limiter) charge(charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		c := &charges[i]
 		c.Key, c.HashTag, c.Limit, c.Cost = key, key, limit, cost
-		c.UpTo, c.At, c.Delay = 0, 0, 0
 	}
 	if l.suffix != nil {
 		l.nameKeys(charges, key)
@@ -200,7 +202,7 @@ func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d
 	} else {
 		c.act.checked = cost >= 0 && cost <= l.maxCost && len(key) <= MaxKeyBytes-l.suffixes
 	}
-	if err = l.ask(ctx, c, &d); err != nil {
+	if err = l.ask(ctx, c, &d); err != nil || upTo != 0 {
 		l.end(c)
 	} else {
 		l.calls.Put(c) // without end: no option was set

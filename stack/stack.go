@@ -183,7 +183,7 @@ func (o *Options) policy() func(*weir.Charge) fallback.Policy {
 }
 
 // Take decides the acts.
-func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.top.Take(ctx, acts) }
+func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, s.top, acts) }
 
 // Unwrap returns the top layer.
 func (s *Stack) Unwrap() weir.Taker { return s.top }
