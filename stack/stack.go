@@ -71,8 +71,9 @@ type Options struct {
 	// LateTimeout is how long a call of the store goes on after its callers have left, so
 	// that its late reply can be reconciled with their answers. Zero: 10 s.
 	LateTimeout time.Duration
-	// OnOutage returns how a charge is answered that the store did not decide. Nil: [Error]
-	// for all, and nothing is reconciled for a store in memory.
+	// OnOutage returns how a charge is answered that the store did not decide. For example,
+	// deny logins and grant a local share of everything else. Nil: [Error] for all; a store
+	// in memory has no such layer then.
 	OnOutage func(*weir.Charge) Policy
 	// Instances returns how many instances share the limits: under [Local], each grants
 	// its part. Nil: 1.
@@ -102,8 +103,9 @@ type KeyLimit struct {
 
 // An Override replaces the limit of one key until an instant.
 type Override struct {
-	// Key is the charge's key: a [weir.Limiter] with several limits charges its key
-	// followed by "#" and the limit's name, or its index from 0.
+	// Key is the charge's key: that of a [weir.Limiter], followed by "#" and the limit's
+	// name. Of several limits without a name, the index from 0 stands in its place; a
+	// single one adds nothing.
 	Key string
 	// Limit gives the Count, Period and Burst that hold instead; everything else stays
 	// the key's own limit's. A Count of 0 blocks the key. Nil: no limit; every take is

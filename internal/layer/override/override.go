@@ -30,8 +30,9 @@ type Options struct {
 
 // An Override replaces the limit of one key until an instant.
 type Override struct {
-	// Key is the charge's key: a [weir.Limiter] with several limits charges its key
-	// followed by "#" and the limit's name, or its index from 0.
+	// Key is the charge's key: that of a [weir.Limiter], followed by "#" and the limit's
+	// name. Of several limits without a name, the index from 0 stands in its place; a
+	// single one adds nothing.
 	Key string
 	// Limit gives the Count, Period and Burst that hold instead; everything else stays
 	// the key's own limit's, see [Fit]. A Count of 0 blocks the key: every take is
