@@ -69,6 +69,9 @@ func TestImage(t *testing.T) {
 	if len(entry) != 1 || entry[0].PrependShell || !slices.Contains(targets, entry[0].CmdLine[0]) {
 		t.Errorf("ENTRYPOINT %v is none of what was copied: %v", entry, targets)
 	}
+	if !slices.Contains(targets, "/bin/ratelimit") {
+		t.Errorf("Envoy Gateway starts /bin/ratelimit, which is none of what was copied: %v", targets)
+	}
 	user := instructionsOf[*instructions.UserCommand](shipped)
 	if len(user) != 1 || user[0].User != nobody+":"+nobody {
 		t.Errorf("USER %v, want %s by number", user, nobody)

@@ -75,6 +75,8 @@ var Register = []Claim{
 	{Page: "docs/admin.md", Test: "server/internal/e2e.TestAdminDocs"},
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
 	{Page: "docs/configuration.md", Test: "server/internal/cli.TestRulesDocs"},
+	{Page: "docs/envoy-gateway.md", Has: "apiVersion:", Because: "needs a cluster; TestEnvoyGateway and TestAIGateway send what both gateways send"},
+	{Page: "docs/envoy-gateway.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/envoy.md", Has: "typed_config", Test: "deploy/check.TestEnvoyPage"},
 	{Page: "docs/envoy.md", Test: "server/internal/e2e.TestEnvoyDocs"},
 	{Page: "docs/http.md", Test: "server/internal/e2e.TestHTTPDocs"},

@@ -15,7 +15,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var requests []string
-	var callersFile string
+	var callersFile, overlayFile string
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
 		Short: "Check rules files, and say which rules a request finds",
@@ -26,6 +26,9 @@ and what was probably meant.
 With --explain it says which rules a request finds in them and why, which ones it
 nearly found, and what each limit does with a key that was never used. A request
 is ` + requestSyntax + `
+
+With --overlay it changes the rules as "weir serve --rules-overlay" does, and lists the
+lines that change no rule.
 
 With --callers it reads a file of callers as "weir serve --callers" does, too; rules
 may then be left out. Its mistakes are listed without the lines of the file, which
@@ -50,12 +53,14 @@ be read.`,
 			if len(paths) == 0 {
 				return nil
 			}
-			return check(cmd, paths, requests)
+			return check(cmd, paths, overlayFile, requests)
 		},
 	}
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
 	cmd.Flags().StringVar(&callersFile, "callers", "", "check a `file` of callers")
+	cmd.Flags().StringVar(&overlayFile, "overlay", "", "change the rules by an overlay `file`, as serve --rules-overlay does")
 	_ = cmd.MarkFlagFilename("callers", "yaml", "yml")
+	_ = cmd.MarkFlagFilename("overlay", "yaml", "yml")
 	return cmd
 }
 
@@ -72,7 +77,7 @@ func checkCallers(cmd *cobra.Command, file string) error {
 	return err
 }
 
-func check(cmd *cobra.Command, paths, texts []string) error {
+func check(cmd *cobra.Command, paths []string, overlayFile string, texts []string) error {
 	requests := make([]*rules.Request, len(texts))
 	for i, text := range texts {
 		req, err := parseRequest(text)
@@ -81,10 +86,21 @@ func check(cmd *cobra.Command, paths, texts []string) error {
 		}
 		requests[i] = req
 	}
-	set, err := rules.Load(paths...)
+	source := config.Source{Paths: paths}
+	if overlayFile != "" {
+		var err error
+		if source.Overlay, err = config.LoadOverlay(overlayFile); err != nil {
+			return &problemsFound{err}
+		}
+	}
+	domains, err := source.Load()
 	if problems := config.Problems(nil); errors.As(err, &problems) {
 		return &problemsFound{err}
 	}
+	if err != nil {
+		return err
+	}
+	set, err := rules.Compile(domains)
 	if err != nil {
 		return err
 	}
@@ -97,6 +113,9 @@ func check(cmd *cobra.Command, paths, texts []string) error {
 		if err := explain(cmd.Context(), out, set, req); err != nil {
 			return err
 		}
+	}
+	if err := source.Overlay.Check(domains); err != nil {
+		return &problemsFound{err}
 	}
 	return nil
 }

@@ -20,10 +20,14 @@ var word = regexp.MustCompile(`'[^']*'|\S+`)
 // that stand there, and reads their rules.
 func TestRulesDocs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, page := range []string{"docs/configuration.md", "docs/customers.md", "docs/migrating.md", "docs/troubleshooting.md"} {
+	for _, page := range []string{"docs/configuration.md", "docs/customers.md", "docs/envoy-gateway.md", "docs/migrating.md", "docs/troubleshooting.md"} {
 		pages.Hold(t, page, nil, func(b pages.Block) string {
 			save(t, b)
-			if b.Language == "yaml" && b.File != "bad.yaml" {
+			if b.File == "overlay.yaml" {
+				if _, err := config.ParseOverlay("docs", []byte(b.Text)); err != nil {
+					t.Errorf("%s:%d: %v", b.Page, b.Line, err)
+				}
+			} else if b.Language == "yaml" && b.File != "bad.yaml" {
 				if _, err := config.Parse("docs", []byte(b.Text)); err != nil {
 					t.Errorf("%s:%d: %v", b.Page, b.Line, err)
 				}

@@ -287,6 +287,7 @@ func watched() metrics.Sources {
 		Config: func() metrics.Config {
 			return metrics.Config{Revision: "0123456789abcdef", Loaded: time.Unix(1, 0), Successes: 1}
 		},
+		XDS:       func() metrics.XDS { return metrics.XDS{Connected: true} },
 		Memory:    func() memstore.Stats { return memstore.Stats{Keys: 3} },
 		Redis:     func() metrics.Redis { return metrics.Redis{Foreign: 4} },
 		Coalesce:  func() coalesce.Stats { return coalesce.Stats{Largest: 5} },
