@@ -1,11 +1,10 @@
-// Package clientip finds the address of the client that sent an HTTP request,
-// where it can be known. There is no safe default beyond the other end of the
-// connection: headers say what whoever wrote them wanted, so a program states
-// which proxies it stands behind, by exactly one [Strategy].
+// Package clientip finds the address of the client that sent an HTTP request. The only
+// safe default is the other end of the connection, because clients can write any header.
+// A program therefore states which proxies it is behind, with exactly one [Strategy].
 //
-// Proxies append to the right of X-Forwarded-For and Forwarded. What stands to
-// the left of the entry that the outermost trusted proxy wrote is the client's
-// own invention and is never used.
+// Proxies append to the right of X-Forwarded-For and Forwarded. Entries to the left of
+// the one that the outermost trusted proxy wrote are the client's own invention and are
+// never used.
 package clientip
 
 import (
@@ -19,35 +18,34 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// ErrNoAddress: neither the headers that the strategy trusts nor the connection
-// name an IP address. Connections over a Unix socket have none.
+// ErrNoAddress means that neither the trusted headers nor the connection have an IP
+// address. Connections over a Unix socket have none.
 var ErrNoAddress = errors.New("clientip: no client address")
 
-// A Strategy says whom to believe about the client's address. The zero value is
+// A Strategy decides which headers to trust for the client's address. The zero value is
 // [RemoteAddr]. It is immutable and safe for concurrent use.
 type Strategy struct {
-	// claimed returns the address that the headers claim, or false for the
-	// peer's. Nil: always the peer's.
+	// claimed returns the address in the headers, or false for the peer's. Nil: always
+	// the peer's.
 	claimed func(h http.Header, peer netip.Addr) (netip.Addr, bool)
 	bits    int // of an IPv6 address that make its key; 0: DefaultIPv6Bits
 }
 
-// RemoteAddr believes only the connection: for servers that clients reach
-// directly.
+// RemoteAddr trusts only the connection. It is for servers that clients reach directly.
 func RemoteAddr() Strategy { return Strategy{} }
 
-// TrustedRanges believes proxies whose addresses lie in the prefixes: the client
-// is the rightmost entry of X-Forwarded-For that does not. It is the peer where
-// the peer is no such proxy, where no entry is left or one does not parse.
-// Behind a Unix socket, use [TrustedHops]. The error is a [*weir.InvalidError].
+// TrustedRanges trusts proxies whose addresses are in the prefixes: the client is the
+// rightmost entry of X-Forwarded-For that is not. It is the peer if the peer is no such
+// proxy, if no entry is left, or if one does not parse. Behind a Unix socket, use
+// [TrustedHops]. The error is a [*weir.InvalidError].
 func TrustedRanges(prefixes ...netip.Prefix) (Strategy, error) {
 	return byRanges(forwardedFor, prefixes)
 }
 
-// TrustedHops believes n proxies, each of which appends to X-Forwarded-For: the
-// client is the n-th entry from the right. It is the peer where there are fewer
-// entries or one of these does not parse. Clients must not be able to go around
-// any of the proxies. The error is a [*weir.InvalidError].
+// TrustedHops trusts n proxies, each of which appends to X-Forwarded-For: the client is
+// the n-th entry from the right. It is the peer if there are fewer entries or if one of
+// these does not parse. Clients must not be able to bypass any of the proxies. The error
+// is a [*weir.InvalidError].
 func TrustedHops(n int) (Strategy, error) { return byHops(forwardedFor, n) }
 
 // ForwardedRanges is [TrustedRanges] by the header Forwarded of RFC 7239.
@@ -58,11 +56,10 @@ func ForwardedRanges(prefixes ...netip.Prefix) (Strategy, error) {
 // ForwardedHops is [TrustedHops] by the header Forwarded of RFC 7239.
 func ForwardedHops(n int) (Strategy, error) { return byHops(forwarded, n) }
 
-// SingleHeader believes a header that the proxy overwrites, such as X-Real-IP or
-// CF-Connecting-IP. The client is the peer where the header is absent, comes more
-// than once or does not parse; and, if proxies are given, where the peer is none
-// of them. Without them nobody but the proxy may be able to connect. The error is
-// a [*weir.InvalidError].
+// SingleHeader trusts a header that the proxy overwrites, such as X-Real-IP or
+// CF-Connecting-IP. The client is the peer if the header is absent, repeated or does not
+// parse; and, if proxies are given, if the peer is none of them. Without proxies, nobody
+// but the proxy may be able to connect. The error is a [*weir.InvalidError].
 func SingleHeader(name string, proxies ...netip.Prefix) (Strategy, error) {
 	name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 	if name == "" || name == "X-Forwarded-For" || name == "Forwarded" {
@@ -81,8 +78,8 @@ func SingleHeader(name string, proxies ...netip.Prefix) (Strategy, error) {
 	}}, nil
 }
 
-// Must returns the strategy of a constructor that is given what stands in the
-// program. It panics if that is not valid.
+// Must returns the strategy of a constructor with constant arguments. It panics on an
+// error.
 func Must(s Strategy, err error) Strategy {
 	if err != nil {
 		panic(err)
@@ -105,8 +102,8 @@ func (s Strategy) Addr(r *http.Request) (netip.Addr, error) {
 	return peer, nil
 }
 
-// A list returns the addresses that a request's header lists, from the right to
-// the left; invalid ones where an entry does not parse.
+// A list returns the addresses in a request's header from right to left; an entry that
+// does not parse is an invalid address.
 type list func(http.Header) func(yield func(netip.Addr) bool)
 
 func byRanges(entries list, prefixes []netip.Prefix) (Strategy, error) {
@@ -154,8 +151,8 @@ func contain(ranges []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// unmapped returns the prefixes with those of mapped IPv4 addresses as the IPv4
-// prefixes that addresses are compared with.
+// unmapped returns the prefixes with mapped IPv4 prefixes as IPv4, as addresses are
+// compared.
 func unmapped(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	ranges := make([]netip.Prefix, len(prefixes))
 	for i, prefix := range prefixes {

@@ -12,16 +12,14 @@ func forwardedFor(h http.Header) func(yield func(netip.Addr) bool) {
 	return backwards(h["X-Forwarded-For"], func(string) int { return -1 }, parseAddr)
 }
 
-// forwarded lists who stands in the "for" of the elements of all Forwarded
-// headers.
+// forwarded lists the "for" addresses of all Forwarded headers.
 func forwarded(h http.Header) func(yield func(netip.Addr) bool) {
 	return backwards(h["Forwarded"], openingQuote, parseElement)
 }
 
-// backwards lists comma-separated entries from the right, so that nothing which
-// stands further left, such as a quote that is never closed, has a say in what
-// was appended to it. The string that ends at a closing quote begins at
-// opening's index.
+// backwards lists comma-separated entries from the right, so that nothing further left,
+// such as a quote that is never closed, affects the entries that proxies appended.
+// opening returns the index where the string that ends at a closing quote begins.
 func backwards(values []string, opening func(string) int, parse func(string) (netip.Addr, bool)) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		for i := len(values) - 1; i >= 0; i-- {
@@ -93,8 +91,8 @@ func parseElement(element string) (addr netip.Addr, ok bool) {
 	return addr, ok
 }
 
-// parseAddr reads an address with or without port, brackets and zone. One that
-// cannot be anybody's does not parse.
+// parseAddr parses an address with or without port, brackets and zone. It rejects
+// unspecified addresses.
 func parseAddr(s string) (netip.Addr, bool) {
 	host := strings.Trim(s, " \t")
 	if bracketed, ok := strings.CutPrefix(host, "["); ok {

@@ -1,8 +1,8 @@
-// Package browsers refuses requests that a web page of somebody else makes a browser
-// send. A browser on the host reaches listeners that nobody else does, and a page can
-// have it call them in two ways: as another site, which the browser says in the headers
-// Sec-Fetch-Site and Origin, or under the page's own name, which its owner lets resolve
-// to a loopback address. The Host header tells the second.
+// Package browsers refuses requests that a web page of another site makes a browser send.
+// A browser on the host reaches listeners that nobody else does, and a page can make it
+// call them in two ways: as another site, which the headers Sec-Fetch-Site and Origin
+// show, or under the page's own name, if its DNS resolves to a loopback address, which
+// the Host header shows.
 package browsers
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 // Local reports whether a Host header names this machine as seen from itself: localhost,
-// a name below it, a loopback address, or one of names. A request of HTTP/1.0 may have
-// no Host; browsers send none such.
+// a name below it, a loopback address, or one of names. Requests of HTTP/1.0 may have no
+// Host; browsers always send one.
 func Local(host string, names []string) bool {
 	name := hostname(host)
 	if name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -30,16 +30,16 @@ func Local(host string, names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// Short reports whether a Host header is a name without a dot, as proxies give to a
-// group of servers. No public name is that short, so no page has one.
+// Short reports whether a Host header is a name without a dot, as proxies give to a group
+// of servers. No public name is that short, so no page has one.
 func Short(host string) bool {
 	name := hostname(host)
 	_, is := address(name)
 	return !is && !strings.ContainsRune(name, '.')
 }
 
-// address reads a name that is an address. Most that are none are told by a look: every
-// request is asked.
+// address parses a name that is an address. It rejects most others without parsing,
+// because every request is checked.
 func address(name string) (netip.Addr, bool) {
 	if !strings.ContainsRune(name, ':') && (name == "" || name[0] < '0' || name[0] > '9') {
 		return netip.Addr{}, false
@@ -58,24 +58,21 @@ func hostname(host string) string {
 	return strings.ToLower(name)
 }
 
-// Misdirected is the problem of a Host header that names another machine.
+// Misdirected returns the problem of a Host header that names another machine.
 func Misdirected(host string) *problem.Document {
-	if len(host) > 80 {
-		host = strings.ToValidUTF8(host[:80], "") + "…"
-	}
 	return &problem.Document{
 		Status: http.StatusMisdirectedRequest, Field: "host",
-		Detail: "host is " + strconv.Quote(host) + ": want localhost, a loopback address or a name of --allow-host",
+		Detail: "host is " + strconv.Quote(problem.Shorten(host)) + ": want localhost, a loopback address or a name of --allow-host",
 	}
 }
 
-// CrossSite is the problem of a request that comes from a page of somebody else.
+// CrossSite returns the problem of a request from another site's page.
 func CrossSite() *problem.Document {
-	return &problem.Document{Status: http.StatusForbidden, Detail: "the call comes from a web page of somebody else"}
+	return &problem.Document{Status: http.StatusForbidden, Detail: "the call comes from the web page of another site"}
 }
 
-// Protect has next answer what is not a cross-site request with an effect: any method
-// but GET, HEAD and OPTIONS. Others get CrossSite.
+// Protect passes requests to next, except cross-site requests with an effect (any method
+// but GET, HEAD and OPTIONS), which get CrossSite.
 func Protect(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,8 +82,8 @@ func Protect(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// Embedded reports whether a page of another site embeds what is asked for, or fetches
-// it: everything but a link that a user follows.
+// Embedded reports whether a page of another site embeds or fetches the resource: any use
+// but a link that a user follows.
 func Embedded(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":
@@ -95,8 +92,8 @@ func Embedded(r *http.Request) bool {
 	return false
 }
 
-// Foreign reports whether a page of another site made the browser send the request, be
-// it by a link.
+// Foreign reports whether a page of another site made the browser send the request, even
+// by a link.
 func Foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":
