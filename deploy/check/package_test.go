@@ -26,6 +26,15 @@ func TestPackage(t *testing.T) {
 	host.has("etc/weir/rules.yaml", 0o644)
 	host.has("etc/weir/weir.env", 0o600)
 	host.has("usr/share/doc/weir/copyright", 0o644)
+	host.has("usr/share/doc/weir/CHANGELOG.md", 0o644)
+	for file, text := range map[string]string{
+		"usr/share/bash-completion/completions/weir": "bash completion", "usr/share/zsh/vendor-completions/_weir": "#compdef weir",
+		"usr/share/fish/vendor_completions.d/weir.fish": "fish completion",
+	} {
+		if got := string(read(t, host.path(file))); !strings.Contains(got, text) {
+			t.Errorf("%s is no completion:\n%.200s", file, got)
+		}
+	}
 	if got := output(t, host.path("usr/bin/weir"), "check", host.path("etc/weir/rules.yaml")); !strings.HasPrefix(got, "ok: ") {
 		t.Errorf("the shipped rules: %s", got)
 	}
