@@ -56,6 +56,8 @@ var spelled = map[string]string{
 	"goAway":         "a frame of HTTP/2",
 	"lookPath":       "stands for exec.LookPath",
 	"ShareThreshold": "share_threshold, a key of envoyproxy/ratelimit",
+	"Distinct":       "counts different keys, as in SQL",
+	"distinct":       "counts different keys, as in SQL",
 }
 
 // privateIn returns the private word among the words of a name or a text, and the
