@@ -24,7 +24,7 @@ func TestServerStops(t *testing.T) {
 	b.do(chromedp.Navigate(s.admin + "/"))
 	b.until(`document.getElementById("live").textContent === "live" && !(` + visible("gone") + `)`)
 	s.stop()
-	b.until(visible("gone") + ` && document.getElementById("gone").textContent.includes("does not answer") && /as of \d\d:\d\d:\d\d/.test(document.getElementById("gone").textContent)`)
+	b.until(visible("gone") + ` && document.getElementById("gone").textContent.includes("does not answer") && /figures are from \d\d:\d\d:\d\d/.test(document.getElementById("gone").textContent)`)
 	b.until(`document.getElementById("readiness").textContent === "unreachable"`)
 	// What is asked meanwhile fails with a word.
 	b.do(chromedp.SetValue(chromedp.CSS("#domain"), "shop"), chromedp.SetValue(chromedp.CSS("#entry"), "user=eve"), chromedp.Click(chromedp.CSS("#look")))
