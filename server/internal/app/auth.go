@@ -107,8 +107,8 @@ func (o *Options) warnOfOpenListeners(ctx context.Context) {
 	}
 }
 
-// others are the permissions that every user of a host has.
-const others = 0o007
+// worldPermissions are the permissions that every user of a host has.
+const worldPermissions = 0o007
 
 // warnOfOpenFiles logs which files with secrets every user of the host can use. That is
 // no error: Kubernetes mounts files so by default.
@@ -122,7 +122,7 @@ func (o *Options) warnOfOpenFiles(ctx context.Context) {
 			continue
 		}
 		info, err := os.Stat(*file)
-		if err != nil || info.Mode().Perm()&others == 0 {
+		if err != nil || info.Mode().Perm()&worldPermissions == 0 {
 			continue // the reader of the file reports an error
 		}
 		o.Logger.WarnContext(ctx, "a file with a secret is open to every user of this host", "setting", strings.ReplaceAll(s.Flag, "-", " "), "file", *file,

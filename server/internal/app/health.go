@@ -195,11 +195,11 @@ type findings struct {
 	ask    func(context.Context) ([]redisstore.Finding, error)
 	logger *slog.Logger
 
-	mu      sync.Mutex // guards the fields below; never held while waiting
-	asked   time.Time
-	known   []redisstore.Finding
-	worked  bool // decisions were possible once
-	looking bool
+	mu     sync.Mutex // guards the fields below; never held while waiting
+	asked  time.Time
+	known  []redisstore.Finding
+	worked bool // decisions were possible once
+	asking bool
 }
 
 // check returns the findings as a part of readiness. A finding that makes decisions
@@ -209,7 +209,7 @@ type findings struct {
 func (f *findings) check(ctx context.Context, trouble error) (c httpapi.Check, known bool) {
 	var out *outage.Error
 	if !errors.As(trouble, &out) || !out.Silent() {
-		f.look(ctx)
+		f.refresh(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,11 +228,11 @@ func (f *findings) check(ctx context.Context, trouble error) (c httpapi.Check, k
 	return c, true
 }
 
-// look asks the store unless it was asked a moment ago, and logs new findings.
-func (f *findings) look(ctx context.Context) {
+// refresh asks the store unless it was asked a moment ago, and logs new findings.
+func (f *findings) refresh(ctx context.Context) {
 	f.mu.Lock()
-	wait := f.looking || time.Since(f.asked) < findingsPause
-	f.looking = f.looking || !wait
+	wait := f.asking || time.Since(f.asked) < findingsPause
+	f.asking = f.asking || !wait
 	before := f.known
 	f.mu.Unlock()
 	if wait {
@@ -240,7 +240,7 @@ func (f *findings) look(ctx context.Context) {
 	}
 	found, err := f.ask(ctx)
 	f.mu.Lock()
-	f.looking = false
+	f.asking = false
 	if err == nil {
 		f.known, f.asked = found, time.Now()
 		f.worked = f.worked || !slices.ContainsFunc(found, func(one redisstore.Finding) bool { return one.Fatal })

@@ -100,9 +100,9 @@ func (b *borrowed) blame(err error) error {
 	return fmt.Errorf("%w; it comes from %s", err, strings.Join(names, ", "))
 }
 
-// tell logs what was followed and what was not, without the values, some of
+// log logs what was followed and what was not, without the values, some of
 // which are secrets.
-func (b *borrowed) tell(logger *slog.Logger) {
+func (b *borrowed) log(logger *slog.Logger) {
 	var followed []string
 	for _, names := range b.behind {
 		followed = append(followed, names...)

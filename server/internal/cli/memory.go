@@ -14,8 +14,8 @@ const (
 	// least. What serving keeps is so little that doubling it, as Go does, would
 	// mean dozens of collections a second.
 	collectorRoom = 64 << 20
-	// roomShare bounds the room to a part of a memory limit.
-	roomShare = 8
+	// roomDivisor bounds the room to a part of a memory limit.
+	roomDivisor = 8
 	// unlimitedBytes is about what version 1 of cgroups calls no limit.
 	unlimitedBytes = 1 << 60
 )
@@ -32,7 +32,7 @@ func settleMemory(getenv func(string) string, root fs.FS) (room []byte) {
 	if getenv("GOGC") != "" {
 		return nil
 	}
-	return make([]byte, min(collectorRoom, debug.SetMemoryLimit(-1)/roomShare))
+	return make([]byte, min(collectorRoom, debug.SetMemoryLimit(-1)/roomDivisor))
 }
 
 // cgroupLimit is the least memory limit, in bytes, among the process's cgroup and

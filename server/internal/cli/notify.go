@@ -38,7 +38,7 @@ func (n notifier) attach(o *app.Options) {
 	serving := o.Serving
 	o.Serving = func(addrs []app.Addr) {
 		serving(addrs)
-		n.tell(notifyReady, notifyStatus+joined(addrs))
+		n.send(notifyReady, notifyStatus+joined(addrs))
 	}
 	o.Reloaded = func(err error) {
 		status := "the rules in the files are in force"
@@ -46,7 +46,7 @@ func (n notifier) attach(o *app.Options) {
 			// The error has lines, which would be taken for further words.
 			status = "the rules files are wrong, see the log; the last good rules stay in force"
 		}
-		n.tell(notifyReady, notifyStatus+status)
+		n.send(notifyReady, notifyStatus+status)
 	}
 }
 
@@ -58,18 +58,18 @@ func joined(addrs []app.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// tell sends words. Where they do not arrive, that is logged and nothing else:
+// send sends words. Where they do not arrive, that is logged and nothing else:
 // what follows from silence is for the manager to say.
-func (n notifier) tell(words ...string) {
+func (n notifier) send(words ...string) {
 	if n.socket == "" {
 		return
 	}
-	if err := n.send(strings.Join(words, "\n")); err != nil {
-		n.logger.Warn("the service manager cannot be told", "words", words, "error", err)
+	if err := n.write(strings.Join(words, "\n")); err != nil {
+		n.logger.Warn("cannot notify the service manager", "words", words, "error", err)
 	}
 }
 
-func (n notifier) send(message string) error {
+func (n notifier) write(message string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)

@@ -66,12 +66,12 @@ func TestNotifierUnheard(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	notifier{logger: logger}.tell(notifyReady)
+	notifier{logger: logger}.send(notifyReady)
 	if log.Len() > 0 {
 		t.Errorf("without a socket: %s", &log)
 	}
-	notifier{socket: filepath.Join(t.TempDir(), "nobody"), logger: logger}.tell(notifyReady)
-	if !strings.Contains(log.String(), "cannot be told") {
+	notifier{socket: filepath.Join(t.TempDir(), "nobody"), logger: logger}.send(notifyReady)
+	if !strings.Contains(log.String(), "cannot notify") {
 		t.Errorf("with nobody behind the socket: %q", &log)
 	}
 }

@@ -90,7 +90,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer stopTracing()
-	found.tell(options.Logger)
+	found.log(options.Logger)
 	warnOfPassword(cmd.Flags(), options.Logger)
 	redis.SetLogger(redisLog{options.Logger})
 	notify := newNotifier(options.Logger)
@@ -108,11 +108,11 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	// before anybody can see that the first one came.
 	defer context.AfterFunc(signalled, func() {
 		stop()
-		notify.tell(notifyStopping)
+		notify.send(notifyStopping)
 		cancel()
 	})()
 	defer onHangup(func() {
-		notify.tell(notifyReloading)
+		notify.send(notifyReloading)
 		app.Reload()
 	})()
 	err = app.Run(ctx)

@@ -52,8 +52,8 @@ func (s Source) find() *loader {
 	return l
 }
 
-// look finds and reads the files of a source.
-func (s Source) look() *loader {
+// scan finds and reads the files of a source.
+func (s Source) scan() *loader {
 	l := s.find()
 	size := 0
 	for _, f := range l.files {
@@ -68,7 +68,7 @@ func (s Source) look() *loader {
 	return l
 }
 
-// same reports whether two looks at a source found the same.
+// same reports whether two scans of a source found the same.
 func (l *loader) same(other *loader) bool {
 	return slices.Equal(l.files, other.files) && slices.Equal(l.texts, other.texts) && slices.Equal(l.problems, other.problems)
 }

@@ -219,7 +219,7 @@ func (p *parser) compile(o object, l *RateLimit) {
 			return
 		}
 		p.judged(o, invalid)
-		if !mend(&trial, invalid.Field) {
+		if !makeValid(&trial, invalid.Field) {
 			return
 		}
 	}
@@ -240,9 +240,9 @@ func (p *parser) judged(o object, verdict *weir.InvalidError) {
 	p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, value), want)
 }
 
-// mend makes a field valid, so that the next can be judged; false if it was not
+// makeValid makes a field valid, so that the next can be judged; false if it was not
 // the field's own mistake.
-func mend(l *weir.Limit, field string) bool {
+func makeValid(l *weir.Limit, field string) bool {
 	before := *l
 	switch field {
 	case "count":

@@ -17,7 +17,7 @@ import (
 type parser struct {
 	file     string
 	problems Problems
-	told     map[Problem]bool
+	noted    map[Problem]bool
 	nodes    int
 	most     int // nodes that may be visited; 0: maxNodes
 	// pathOf describes the node that has a line, for rules that are not in a file;
@@ -203,16 +203,16 @@ func (p *parser) suggest(n *yaml.Node, what, want, suggestion string) {
 // note keeps a mistake, once however often aliases repeat its place.
 func (p *parser) note(problem Problem) {
 	problem.File = cmp.Or(problem.File, p.file)
-	if p.told == nil {
-		p.told = map[Problem]bool{}
+	if p.noted == nil {
+		p.noted = map[Problem]bool{}
 	}
-	if p.told[problem] || len(p.problems) > MaxProblems {
+	if p.noted[problem] || len(p.problems) > MaxProblems {
 		return
 	}
 	if len(p.problems) == MaxProblems {
 		problem = Problem{File: p.file, What: fmt.Sprintf("more than %d mistakes; the others are not listed", MaxProblems)}
 	}
-	p.told[problem] = true
+	p.noted[problem] = true
 	p.problems = append(p.problems, problem)
 }
 

@@ -64,8 +64,8 @@ func (f Files) want() string {
 	return "at least one file"
 }
 
-// looks is how often a source is read until two looks in a row agree.
-const looks = 10
+// maxScans bounds how often a source is read until two readings in a row agree.
+const maxScans = 10
 
 // A Reading is what the files of a source held at one time.
 type Reading struct{ found *loader }
@@ -73,9 +73,9 @@ type Reading struct{ found *loader }
 // Read reads the files until two readings agree, so that no file is of one time
 // and another of a later one. What is wrong with them, [Reading.Domains] tells.
 func (s Source) Read() *Reading {
-	l := s.look()
-	for range looks {
-		again := s.look()
+	l := s.scan()
+	for range maxScans {
+		again := s.scan()
 		if l.same(again) {
 			return &Reading{l}
 		}
