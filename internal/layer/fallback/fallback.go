@@ -111,7 +111,7 @@ type Layer struct {
 	now        func() int64 // µs
 
 	lastKnown   *lastKnown
-	shares      shares
+	localShares localShares
 	local       *memstore.Store // decides under the local shares
 	scratch     sync.Pool       // of *localPart
 	outstanding *outstanding

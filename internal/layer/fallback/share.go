@@ -16,7 +16,7 @@ func (l *Layer) localLimit(c *weir.Charge) *weir.Limit {
 		return c.Limit
 	}
 	n := max(1, l.instances())
-	share := l.shares.of(c.Limit, n)
+	share := l.localShares.of(c.Limit, n)
 	own := l.outstanding.begin(c, func() *weir.Limit {
 		left := l.left(c, n)
 		if c.Limit.Algorithm.Traits().HoldsSlots {
@@ -62,34 +62,34 @@ func freeSlots(share *weir.Limit, left int64) *weir.Limit {
 	return part.MustCompile()
 }
 
-// maxShares is how many limits' shares are kept before all are dropped: more than a server
+// maxLocalShares is how many limits' shares are kept before all are dropped: more than a server
 // has rules, and a bound on the memory of limits that come with requests.
-const maxShares = 4096
+const maxLocalShares = 4096
 
-// shares are the local shares of limits. At the begin of an outage all may be needed at once.
-type shares struct {
-	all  sync.Map // of share by *weir.Limit
+// localShares are the local shares of limits. At the begin of an outage all may be needed at once.
+type localShares struct {
+	all  sync.Map // of localShare by *weir.Limit
 	size atomic.Int64
 }
 
-// A share is a limit divided by a number of instances.
-type share struct {
+// A localShare is a limit divided by a number of instances.
+type localShare struct {
 	limit     *weir.Limit
 	instances int
 }
 
 // of returns the share of one of n instances.
-func (s *shares) of(limit *weir.Limit, n int) *weir.Limit {
+func (s *localShares) of(limit *weir.Limit, n int) *weir.Limit {
 	found, known := s.all.Load(limit)
-	if known && found.(share).instances == n {
-		return found.(share).limit
+	if known && found.(localShare).instances == n {
+		return found.(localShare).limit
 	}
 	part := divide(limit, n)
-	if !known && s.size.Add(1) > maxShares {
+	if !known && s.size.Add(1) > maxLocalShares {
 		s.all.Clear()
 		s.size.Store(1)
 	}
-	s.all.Store(limit, share{part, n})
+	s.all.Store(limit, localShare{part, n})
 	return part
 }
 
