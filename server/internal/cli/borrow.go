@@ -23,6 +23,7 @@ type borrowed struct {
 	behind  map[string][]string // the variables that set a flag
 	ignored []*family
 	names   map[*family][]string // those of a family that are set
+	idle    []string             // set flags elsewhere, and nothing in this environment
 	alone   bool                 // nothing names a store that other processes share
 }
 
@@ -75,6 +76,7 @@ func (b *borrowed) set(flags *pflag.FlagSet, f *family, e *environment) error {
 		value = e.get(b.names[f][0])
 	}
 	if e.err != nil || value == "" {
+		b.idle = append(b.idle, b.names[f]...)
 		return e.err
 	}
 	b.behind[name] = b.names[f]
@@ -110,6 +112,9 @@ func (b *borrowed) log(logger *slog.Logger) {
 	slices.Sort(followed)
 	if followed = slices.Compact(followed); len(followed) > 0 {
 		logger.Info("variables of envoyproxy/ratelimit are followed", "variables", followed)
+	}
+	if len(b.idle) > 0 {
+		logger.Info("variables of envoyproxy/ratelimit have no effect beside the others", "variables", b.idle)
 	}
 	if b.alone {
 		logger.Warn("REDIS_URL is not set: limits are kept in memory, by each process for itself")
