@@ -25,6 +25,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/openapitest"
+	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -277,7 +278,7 @@ func TestAnswersOfAllListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := httptest.NewServer(service.JSON())
+	broken := httptest.NewServer((&panics.Reporter{Listener: "http"}).HTTP(service.JSON()))
 	defer broken.Close()
 	d.url = broken.URL
 	d.call("POST", "/json", body)
