@@ -35,7 +35,7 @@ const (
 	DefaultNode            = "default"
 	DefaultBackoff         = time.Second
 	DefaultMaxBackoff      = time.Minute
-	DefaultMaxMessageBytes = 64 << 20
+	DefaultMaxMessageBytes = 16 << 20
 )
 
 const (
