@@ -56,6 +56,7 @@ var spelled = map[string]string{
 	"goAway":         "a frame of HTTP/2",
 	"lookPath":       "stands for exec.LookPath",
 	"ShareThreshold": "share_threshold, a key of envoyproxy/ratelimit",
+	"Debt":           "the units that a limit was charged beyond its capacity",
 	"Distinct":       "counts different keys, as in SQL",
 	"distinct":       "counts different keys, as in SQL",
 }

@@ -9,7 +9,7 @@ import (
 
 // amend makes a take what its caller was told. redisstore/lua/act.lua is its twin.
 func (c *call) amend(a *weir.Act, known *record, now int64) {
-	c.told = make([]weir.Decision, len(a.Charges))
+	c.answered = make([]weir.Decision, len(a.Charges))
 	c.charged = make([]algo.Grant, len(a.Charges))
 	at := now
 	if known != nil {
@@ -25,13 +25,13 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		if !granted && a.Decisions[i].Outcome == weir.Granted {
 			a.Decisions[i].Outcome = weir.NotCharged
 		}
-		c.told[i] = told(&a.Decisions[i], at)
+		c.answered[i] = repeated(&a.Decisions[i], at)
 		if was.Units == 0 {
-			was = algo.Grant{At: now, Delay: c.told[i].Delay.Microseconds()}
+			was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
 		}
-		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.told[i]), now)
+		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.answered[i]), now)
 		c.wants[i] = want{immediate: a.Immediate}
-		d := c.told[i]
+		d := c.answered[i]
 		if d.At = now; d.Outcome == weir.Granted {
 			d.Granted = c.charged[i].Units
 		}
@@ -39,8 +39,8 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 	}
 }
 
-// told is what a repeat of the take is answered.
-func told(d *weir.Decision, at int64) weir.Decision {
+// repeated is what a repeat of the take is answered.
+func repeated(d *weir.Decision, at int64) weir.Decision {
 	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: at}
 	switch t.Outcome {
 	case weir.Granted:
@@ -71,7 +71,7 @@ func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant
 	case units < was.Units:
 		back := was
 		back.Units -= units
-		t.back(id, back, now)
+		t.undo(id, back, now)
 		t.dirty, was.Units = true, units
 	case units > was.Units:
 		was.Units += t.put(id, units-was.Units, now)
@@ -83,7 +83,7 @@ func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant
 // put charges units that may not fit, or gives the holder a slot.
 func (t *slot) put(id recordName, units, now int64) int64 {
 	if !t.rule.HoldsSlots() {
-		return t.owe(units)
+		return t.overcharge(units)
 	}
 	t.state.Hold(id, now, now+t.rule.Period)
 	t.dirty = true

@@ -13,7 +13,7 @@ type call struct {
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
-	told       []weir.Decision // what the take of an amended act was answered
+	answered   []weir.Decision // what the take of an amended act was answered
 	text       []byte
 	shards     []uint32   // the shards to lock, ascending
 	overflowed bool       // the overflow's lock is held
@@ -113,5 +113,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.record = c.slots[:0], c.shards[:0], false, recordName{}
-	c.charged, c.told = nil, nil
+	c.charged, c.answered = nil, nil
 }

@@ -58,28 +58,28 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	case weir.KindRefund:
 		// What a debt had no room for was granted and is not charged.
 		grant.Units = min(cost, grant.Units)
-		return t.back(c.record, grant, now)
+		return t.undo(c.record, grant, now)
 	case weir.KindSettle:
 		if cost >= grant.Units {
-			return grant.Units + t.owe(cost-grant.Units)
+			return grant.Units + t.overcharge(cost-grant.Units)
 		}
 		grant.Units -= cost
-		t.back(c.record, grant, now)
+		t.undo(c.record, grant, now)
 		return cost
 	case weir.KindRelease:
-		return t.back(c.record, grant, now)
+		return t.undo(c.record, grant, now)
 	case weir.KindRenew:
 		return t.renew(c.record, a, grant, now)
 	case weir.KindRecord:
-		return t.owe(cost)
+		return t.overcharge(cost)
 	default: // reset
 		t.state, t.aged = algo.State{At: now}, 0
 		return 0
 	}
 }
 
-// back takes a grant back and returns how much room that makes.
-func (t *slot) back(id recordName, grant algo.Grant, now int64) int64 {
+// undo takes a grant undo and returns how much room that makes.
+func (t *slot) undo(id recordName, grant algo.Grant, now int64) int64 {
 	var back int64
 	switch {
 	case grant.Units == 0:

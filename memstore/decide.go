@@ -36,7 +36,7 @@ func (c *call) decide(a *weir.Act, now int64) {
 	}
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
-			c.owed(a, i, t.owe(a.Charges[i].Cost), now)
+			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
 		}
 	}
 }
@@ -102,8 +102,8 @@ func (c *call) grant(a *weir.Act, now int64) {
 	}
 }
 
-// owed notes what a refused charge was charged, for the record of the act's id.
-func (c *call) owed(a *weir.Act, i int, units, now int64) {
+// noteRefused notes what a refused charge was charged, for the record of the act's id.
+func (c *call) noteRefused(a *weir.Act, i int, units, now int64) {
 	if a.ID == "" {
 		return
 	}
@@ -113,8 +113,8 @@ func (c *call) owed(a *weir.Act, i int, units, now int64) {
 	c.charged[i] = algo.Grant{Units: units, Whole: units, At: now}
 }
 
-// owe charges units that may not fit, up to the debt, and returns how many.
-func (t *slot) owe(units int64) int64 {
+// overcharge charges units that may not fit, up to the debt, and returns how many.
+func (t *slot) overcharge(units int64) int64 {
 	if t.rule.HoldsSlots() {
 		return 0
 	}
@@ -129,8 +129,8 @@ func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		d := &a.Decisions[i]
 		c.slots[c.slotOf[i]].report(d, &c.wants[i], now)
-		if c.told != nil {
-			told := &c.told[i]
+		if c.answered != nil {
+			told := &c.answered[i]
 			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter
 			d.RetryAfter = told.RetryAfter
 		}

@@ -121,7 +121,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	if sh.ids == nil {
 		sh.ids = new(ids)
 	}
-	got := answer{a.Content(), now, c.told}
+	got := answer{a.Content(), now, c.answered}
 	if got.decisions == nil {
 		got.decisions = slices.Clone(a.Decisions)
 	}

@@ -69,7 +69,7 @@ func (t *slot) decide(d *weir.Decision, w *want, now int64) {
 		t.state.Used += w.cost
 	case t.rule.ChargeRefused:
 		d.Outcome = weir.Refused
-		t.owe(w.cost)
+		t.overcharge(w.cost)
 	default:
 		d.Outcome = weir.Refused
 	}

@@ -23,12 +23,12 @@ const (
 // A batch is the acts of one script call, as the request and as the answers need them.
 // lua/head.lua and lua/plain.lua have the formats.
 type batch struct {
-	now   int64 // an estimate of the store's time, for calendars
-	acts  []*weir.Act
-	items []item
-	place []int32 // the item of each act
-	rules []rule
-	keys  keyring
+	now    int64 // an estimate of the store's time, for calendars
+	acts   []*weir.Act
+	items  []item
+	itemOf []int32 // the item of each act
+	rules  []rule
+	keys   keyring
 	// buckets is how many buckets the items may have to read, each by itself.
 	buckets int
 	// plain is set if there are only runs of limits whose state is one string.
@@ -73,7 +73,7 @@ func (b *batch) reset(namer keyer, now int64) {
 	clear(b.rules)
 	clear(b.args)
 	b.now, b.plain, b.extended, b.written, b.buckets = now, true, false, false, 0
-	b.acts, b.items, b.place, b.rules = b.acts[:0], b.items[:0], b.place[:0], b.rules[:0]
+	b.acts, b.items, b.itemOf, b.rules = b.acts[:0], b.items[:0], b.itemOf[:0], b.rules[:0]
 	b.args, b.packet = b.args[:0], b.packet[:0]
 	b.keys.reset(namer)
 }
@@ -142,7 +142,7 @@ func (b *batch) add(a *weir.Act) {
 		b.addAct(a, nil)
 	}
 	b.acts = append(b.acts, a)
-	b.place = append(b.place, i)
+	b.itemOf = append(b.itemOf, i)
 }
 
 // addPart adds the part of an act that lies in one hash slot.
@@ -152,7 +152,7 @@ func (b *batch) addPart(p *part) {
 		return
 	}
 	b.acts = append(b.acts, p.Act)
-	b.place = append(b.place, int32(len(b.items)))
+	b.itemOf = append(b.itemOf, int32(len(b.items)))
 	b.addAct(p.Act, p)
 }
 

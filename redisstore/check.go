@@ -171,7 +171,7 @@ func (s *Store) try(ctx context.Context, slot string) error {
 		return err
 	}
 	// The script reads a single key with GET, and several with MGET.
-	for _, looks := range [][]*weir.Act{looks(takes), looks(takes[:1])} {
+	for _, looks := range [][]*weir.Act{peeks(takes), peeks(takes[:1])} {
 		if err := s.must(ctx, weir.KindTake, looks); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) erro
 	return nil
 }
 
-func looks(takes []*weir.Act) []*weir.Act {
+func peeks(takes []*weir.Act) []*weir.Act {
 	looks := make([]*weir.Act, len(takes))
 	for i, a := range takes {
 		looks[i] = &weir.Act{Charges: slices.Clone(a.Charges), Decisions: make([]weir.Decision, 1)}

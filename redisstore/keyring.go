@@ -39,7 +39,7 @@ func (r *keyring) reset(namer keyer) {
 
 // find returns the number of a charge's key, or -1.
 func (r *keyring) find(c *weir.Charge) int {
-	at, found := r.look(tagSource(c), stateKey(c))
+	at, found := r.index(tagSource(c), stateKey(c))
 	if !found {
 		return -1
 	}
@@ -48,7 +48,7 @@ func (r *keyring) find(c *weir.Charge) int {
 
 // number returns the number of a key, and whether it is new.
 func (r *keyring) number(source string, k key) (int, bool) {
-	at, found := r.look(source, k)
+	at, found := r.index(source, k)
 	if !found {
 		k.tag, k.first, k.last = r.tag, -1, -1
 		r.all = append(r.all, k)
@@ -57,8 +57,8 @@ func (r *keyring) number(source string, k key) (int, bool) {
 	return int(r.table[at]) - 1, !found
 }
 
-// look returns the index of a key in the table, or the free one for it.
-func (r *keyring) look(source string, k key) (uint32, bool) {
+// index returns the index of a key in the table, or the free one for it.
+func (r *keyring) index(source string, k key) (uint32, bool) {
 	if source != r.source {
 		r.source, r.tag = source, r.namer.tagOf(source)
 	}

@@ -60,7 +60,7 @@ func (b *batch) decode(reply string) (answer, error) {
 		return got, fmt.Errorf("%w: %d bytes for %d acts", weir.ErrBackend, len(reply), len(b.acts))
 	}
 	for i, a := range b.acts {
-		switch it := &b.items[b.place[i]]; {
+		switch it := &b.items[b.itemOf[i]]; {
 		case it.outside:
 			a.Err = errOutside
 		case it.isRun:

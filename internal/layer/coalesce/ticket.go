@@ -53,7 +53,7 @@ func (t *ticket) await() {
 	select {
 	case <-b.answered:
 	case <-t.ctx.Done():
-		if !b.isAnswered() && !t.lastLook() {
+		if !b.isAnswered() && !t.lastCheck() {
 			if t.lane.withdraw(t) {
 				t.own.free()
 				fail(t.acts, weir.ErrNotApplied, t.ctx.Err())
@@ -74,10 +74,10 @@ func (t *ticket) await() {
 	}
 }
 
-// lastLook reports whether the batch is answered after all: a timeout of our own is
+// lastCheck reports whether the batch is answered after all: a timeout of our own is
 // measured in time in which this process was responsive, so that replies which came
 // while it was frozen are read first.
-func (t *ticket) lastLook() bool {
+func (t *ticket) lastCheck() bool {
 	if !deadline.Ours(t.ctx) {
 		return false
 	}

@@ -114,7 +114,7 @@ func (b *borrowed) log(logger *slog.Logger) {
 		logger.Info("variables of envoyproxy/ratelimit are followed", "variables", followed)
 	}
 	if len(b.idle) > 0 {
-		logger.Info("variables of envoyproxy/ratelimit have no effect beside the others", "variables", b.idle)
+		logger.Info("variables of envoyproxy/ratelimit have no effect because another variable overrides them", "variables", b.idle)
 	}
 	if b.alone {
 		logger.Warn("REDIS_URL is not set: limits are kept in memory, by each process for itself")

@@ -13,8 +13,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// shownOthers is how many descriptors that were passed over are listed.
-const shownOthers = 5
+// shownRejected is how many descriptors that were passed over are listed.
+const shownRejected = 5
 
 // explain says which rules a request finds, why, and what they do to a key that
 // was never used.
@@ -86,7 +86,7 @@ func (p *explainer) level(c rules.Choice) {
 		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), c.Chosen.At, entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
 	}
 	for i, other := range c.Rejected {
-		if i == shownOthers {
+		if i == shownRejected {
 			p.printf("    and %d more\n", len(c.Rejected)-i)
 			break
 		}

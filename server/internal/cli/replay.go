@@ -128,11 +128,11 @@ func (f *replayFlags) check() (share float64, err error) {
 	if err := f.output.check(); err != nil {
 		return 0, err
 	}
-	return parseShare(f.suggest)
+	return parseFraction(f.suggest)
 }
 
-// parseShare reads a part of a whole such as 0.1% or 0.001; -1 for an empty one.
-func parseShare(text string) (float64, error) {
+// parseFraction reads a part of a whole such as 0.1% or 0.001; -1 for an empty one.
+func parseFraction(text string) (float64, error) {
 	if text == "" {
 		return -1, nil
 	}

@@ -13,7 +13,7 @@ import (
 func (p *parser) descriptors(o object, above []string) []*Descriptor {
 	items := p.items(o, "descriptors")
 	if len(items) > 0 && len(above) == MaxDepth {
-		p.report(o.place("descriptors"), "descriptors nest too deep", fmt.Sprintf("at most %d levels", MaxDepth))
+		p.report(o.position("descriptors"), "descriptors nest too deep", fmt.Sprintf("at most %d levels", MaxDepth))
 		return nil
 	}
 	var list []*Descriptor
@@ -47,7 +47,7 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	}
 	p.required(o, "key", d.Key, "the key of an entry")
 	if d.ShareThreshold && !strings.Contains(d.Key+d.Value, "*") {
-		p.report(o.place("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
+		p.report(o.position("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
 	}
 	p.path = append(p.path[:len(above)], entryPath(d))
 	d.Limits = p.limits(o)
@@ -92,7 +92,7 @@ func entryText(d *Descriptor) string {
 func (p *parser) slot(o object, d *Descriptor, keys []string) []string {
 	items := p.items(o, "slot")
 	if len(items) > 0 && (len(d.Limits) == 0 || !d.Limits[0].Grouped) {
-		p.report(o.place("slot"), "slot without algorithm", "a rate_limit that names an algorithm beside it")
+		p.report(o.position("slot"), "slot without algorithm", "a rate_limit that names an algorithm beside it")
 	}
 	var slot []string
 	for _, item := range items {
@@ -118,7 +118,7 @@ func (p *parser) limits(o object) []RateLimit {
 	several := p.items(o, "rate_limits")
 	nodes = append(nodes, several...)
 	if len(nodes) > maxLimits {
-		p.report(o.place("rate_limits"), fmt.Sprintf("%d limits for one descriptor", len(nodes)), fmt.Sprintf("at most %d", maxLimits))
+		p.report(o.position("rate_limits"), fmt.Sprintf("%d limits for one descriptor", len(nodes)), fmt.Sprintf("at most %d", maxLimits))
 		return nil
 	}
 	var limits []RateLimit
@@ -165,7 +165,7 @@ func (p *parser) replaces(o object, own map[string]bool) []string {
 		name := p.text(r, "name")
 		p.required(r, "name", name, "the name of another limit")
 		if name != "" && own[name] {
-			p.report(r.place("name"), "replaces names "+quote(name)+", which stands in the same descriptor", "the name of another descriptor's limit")
+			p.report(r.position("name"), "replaces names "+quote(name)+", which stands in the same descriptor", "the name of another descriptor's limit")
 		}
 		names = append(names, name)
 	}

@@ -53,15 +53,15 @@ func (p *parser) limit(o object, several bool) RateLimit {
 // unlimited checks a limit that is none.
 func (p *parser) unlimited(o object, several bool) {
 	if unit := p.text(o, "unit"); unit != "" && !strings.EqualFold(unit, "unknown") {
-		p.report(o.place("unit"), "unit beside unlimited: true", "one of the two")
+		p.report(o.position("unit"), "unit beside unlimited: true", "one of the two")
 	}
 	for _, key := range slices.Concat([]string{"algorithm"}, weirKeys) {
 		if o.has(key) {
-			p.report(o.place(key), key+" beside unlimited: true", "one of the two")
+			p.report(o.position(key), key+" beside unlimited: true", "one of the two")
 		}
 	}
 	if several {
-		p.report(o.place("unlimited"), "unlimited: true among several limits", "a rate_limit of its own")
+		p.report(o.position("unlimited"), "unlimited: true among several limits", "a rate_limit of its own")
 	}
 	p.number(o, "requests_per_unit")
 }
@@ -72,9 +72,9 @@ func (p *parser) theirs(o object, l *RateLimit, several bool) {
 	for _, key := range weirKeys {
 		switch {
 		case key == "period" && o.has(key) && !o.has("unit"):
-			p.report(o.place(key), "period without algorithm", "algorithm: gcra, or another one, beside it, or a unit in its place: "+oneOf(unitNames))
+			p.report(o.position(key), "period without algorithm", "algorithm: gcra, or another one, beside it, or a unit in its place: "+oneOf(unitNames))
 		case o.has(key):
-			p.report(o.place(key), key+" without algorithm", "an algorithm beside it: "+oneOf(algorithms()))
+			p.report(o.position(key), key+" without algorithm", "an algorithm beside it: "+oneOf(algorithms()))
 		}
 	}
 	if several {
@@ -109,7 +109,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		l.OnStoreFailure = StoreFailure(i)
 	}
 	if p.get(o, "requests_per_unit") == nil {
-		p.report(o.place("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
+		p.report(o.position("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
 	}
 	if o.has("period") {
 		l.Limit.Period = p.period(o)
@@ -117,7 +117,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		l.Unit, l.Limit.Period = p.unit(o)
 	}
 	if o.has("unit") && o.has("period") {
-		p.report(o.place("period"), "period beside unit", "one of the two")
+		p.report(o.position("period"), "period beside unit", "one of the two")
 	}
 	return known
 }
@@ -128,9 +128,9 @@ func (p *parser) lease(o object, l *RateLimit) {
 	switch name := l.Limit.Algorithm.String(); {
 	case !l.Lease:
 	case !slices.Contains(leasable, name):
-		p.report(o.place("lease"), "lease beside algorithm: "+name, "an algorithm whose units can be spent later than they are charged: "+oneOf(leasable))
+		p.report(o.position("lease"), "lease beside algorithm: "+name, "an algorithm whose units can be spent later than they are charged: "+oneOf(leasable))
 	case l.Limit.ChargeRefused:
-		p.report(o.place("lease"), "lease beside charge_refused: true", "one of the two")
+		p.report(o.position("lease"), "lease beside charge_refused: true", "one of the two")
 	}
 }
 
@@ -149,7 +149,7 @@ func (p *parser) algorithm(o object) (weir.Algorithm, bool) {
 	name := p.text(o, "algorithm")
 	algorithm, err := weir.ParseAlgorithm(name)
 	if err != nil {
-		p.suggest(valueOr(p.get(o, "algorithm"), o.place("algorithm")),
+		p.suggest(valueOr(p.get(o, "algorithm"), o.position("algorithm")),
 			"algorithm is "+kind(p.get(o, "algorithm")), oneOf(algorithms()), Nearest(name, algorithms()))
 	}
 	return algorithm, err == nil
@@ -170,7 +170,7 @@ const fallback = time.Second
 func (p *parser) unit(o object) (string, time.Duration) {
 	n := p.get(o, "unit")
 	if n == nil {
-		p.report(o.place("unit"), "unit is missing", oneOf(unitNames))
+		p.report(o.position("unit"), "unit is missing", oneOf(unitNames))
 		return "", fallback
 	}
 	name := strings.ToLower(n.Value)
@@ -185,7 +185,7 @@ func (p *parser) period(o object) time.Duration {
 	n := p.get(o, "period")
 	const want = "a duration such as 500ms, 30s, 10m or 24h"
 	if n == nil || n.Kind != yaml.ScalarNode {
-		p.report(o.place("period"), "period is "+kind(n), want)
+		p.report(o.position("period"), "period is "+kind(n), want)
 		return fallback
 	}
 	period, err := time.ParseDuration(n.Value)
@@ -237,7 +237,7 @@ func (p *parser) judged(o object, verdict *weir.InvalidError) {
 		// Every unit is a period that limits take; not every one is a calendar's.
 		key, value, want = "unit", kind(p.get(o, "unit")), "day, week, month or year beside time_zone"
 	}
-	p.report(valueOr(p.get(o, key), o.place(key)), fmt.Sprintf("%s is %s", key, value), want)
+	p.report(valueOr(p.get(o, key), o.position(key)), fmt.Sprintf("%s is %s", key, value), want)
 }
 
 // makeValid makes a field valid, so that the next can be judged; false if it was not

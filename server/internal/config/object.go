@@ -19,8 +19,8 @@ type field struct{ key, value *yaml.Node }
 
 func (o object) has(key string) bool { _, ok := o.fields[key]; return ok }
 
-// place is where the key stands, or the whole object if it does not.
-func (o object) place(key string) *yaml.Node {
+// position is where the key stands, or the whole object if it does not.
+func (o object) position(key string) *yaml.Node {
 	if f, ok := o.fields[key]; ok {
 		return f.key
 	}

@@ -272,7 +272,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	if !ok {
 		return nil
 	}
-	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.place("domain"))}
+	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.position("domain"))}
 	p.required(o, "domain", d.Name, "the name of the domain")
 	p.name = d.Name
 	d.Descriptors = p.descriptors(o, nil)
@@ -289,6 +289,6 @@ func (p *parser) required(o object, key, text, want string) {
 	if !o.has(key) {
 		p.report(o.node, key+" is missing", want)
 	} else if n := p.get(o, key); n == nil || n.Kind == yaml.ScalarNode && n.Value == "" {
-		p.report(o.place(key), key+" is empty", want)
+		p.report(o.position(key), key+" is empty", want)
 	}
 }

@@ -33,11 +33,11 @@ func (p *parser) trial(o object, d *Descriptor) *RateLimit {
 		return nil
 	}
 	if len(d.Limits) == 0 {
-		p.report(o.place("trial"), "trial without rate_limit", "a limit beside it, if only unlimited: true")
+		p.report(o.position("trial"), "trial without rate_limit", "a limit beside it, if only unlimited: true")
 	}
 	for _, key := range notOnTrial {
 		if l.has(key) {
-			p.report(l.place(key), key+" in trial", "nothing: a limit on trial refuses nobody and replaces none")
+			p.report(l.position(key), key+" in trial", "nothing: a limit on trial refuses nobody and replaces none")
 			delete(l.fields, key)
 		}
 	}
@@ -57,9 +57,9 @@ func (p *parser) unenforced(o object, d *Descriptor) Part {
 	}
 	switch {
 	case len(d.Limits) == 0 || !d.Limits[0].Grouped:
-		p.report(o.place("enforce"), "enforce without algorithm", "a rate_limit that names an algorithm beside it")
+		p.report(o.position("enforce"), "enforce without algorithm", "a rate_limit that names an algorithm beside it")
 	case d.ShadowMode:
-		p.report(o.place("enforce"), "enforce beside shadow_mode: true", "one of the two")
+		p.report(o.position("enforce"), "enforce beside shadow_mode: true", "one of the two")
 	}
 	if !partForm.MatchString(n.Value) {
 		p.suggest(n, "enforce is "+kind(n), "0% … 100%, with at most two decimals", percent(n.Value))

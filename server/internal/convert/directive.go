@@ -17,17 +17,17 @@ const (
 	maxNesting    = 32
 )
 
-// A place is a line of a file.
-type place struct {
+// A position is a line of a file.
+type position struct {
 	file string
 	line int
 }
 
-func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 // A directive is one statement of a configuration.
 type directive struct {
-	at    place
+	at    position
 	words []string // its name and its arguments, without quotes
 	block []directive
 }

@@ -16,7 +16,7 @@ const maxNameBytes = 128
 
 // A zone is a limit_req_zone: a rate for each value of a key.
 type zone struct {
-	at   place
+	at   position
 	name string
 	key  key
 	text string // as it was written
@@ -32,7 +32,7 @@ type key struct {
 
 // A use is a limit_req: a zone where it applies.
 type use struct {
-	at    place
+	at    position
 	zone  *zone
 	text  string
 	burst int64

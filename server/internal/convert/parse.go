@@ -68,7 +68,7 @@ func (p *parser) skip() {
 }
 
 func (p *parser) directive() (directive, error) {
-	d := directive{at: place{p.file, p.line}}
+	d := directive{at: position{p.file, p.line}}
 	for {
 		p.skip()
 		if p.at == len(p.text) {

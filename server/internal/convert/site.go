@@ -9,7 +9,7 @@ import (
 
 // A site is a block that limits apply to: http, a server or a location.
 type site struct {
-	at     place
+	at     position
 	name   string // "location /login of server example.org"
 	server string
 	level  level
@@ -53,7 +53,7 @@ type finder struct {
 	lost        []Loss
 }
 
-func (f *finder) lose(at place, format string, args ...any) {
+func (f *finder) lose(at position, format string, args ...any) {
 	f.lost = append(f.lost, Loss{at.file, at.line, fmt.Sprintf(format, args...)})
 }
 

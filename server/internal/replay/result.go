@@ -48,6 +48,7 @@ type Distinct struct {
 	More bool
 }
 
+// String returns the count, with a plus sign if there are more.
 func (d Distinct) String() string {
 	if d.More {
 		return report.Count(d.N) + "+"
