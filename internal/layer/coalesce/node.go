@@ -179,11 +179,13 @@ func (c *Coalescer) tick(responsive bool) {
 			for i := range n.lanes {
 				n.lanes[i].dismiss(out)
 			}
-			if c.keeper != nil {
-				c.keeper.Interrupt()
-			}
 		}
-		for _, b := range n.judge(out, responsive, int((c.Late+outage.Tick-1)/outage.Tick)) {
+		late := n.judge(out, responsive, int((c.Late+outage.Tick-1)/outage.Tick))
+		// A call that ends now has been answered with the outage.
+		if out != nil && c.keeper != nil {
+			c.keeper.Interrupt()
+		}
+		for _, b := range late {
 			c.free(b)
 		}
 	})
