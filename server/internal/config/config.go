@@ -77,9 +77,9 @@ type Descriptor struct {
 	// Limits are what rate_limit and rate_limits hold: none, one that is
 	// Unlimited, one that names no algorithm, or any number that do.
 	Limits []RateLimit
-	// Slot names the keys, of this entry and those above, whose values place
-	// the limits' state; empty: all of them.
-	Slot []string
+	// HashTag names the keys, of this entry and those above, whose values choose
+	// the hash slot of the limits' state; empty: all of them.
+	HashTag []string
 	// Trial is tried out beside the Limits and never refuses; nil for none.
 	Trial *RateLimit
 	// Unenforced is the part of the keys for which the limits only watch. The

@@ -54,7 +54,7 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	d.Trial = p.trial(o, d)
 	d.Unenforced = p.unenforced(o, d)
 	keys := append(slices.Clone(above), d.Key)
-	d.Slot = p.slot(o, d, keys)
+	d.HashTag = p.hashTag(o, d, keys)
 	d.Descriptors = p.descriptors(o, keys)
 	return d
 }
@@ -88,25 +88,25 @@ func entryText(d *Descriptor) string {
 	return "key " + quote(d.Key) + " with value " + quote(d.Value)
 }
 
-// slot reads the keys that place a limit's state.
-func (p *parser) slot(o object, d *Descriptor, keys []string) []string {
-	items := p.items(o, "slot")
+// hashTag reads the keys that place a limit's state.
+func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
+	items := p.items(o, "hash_tag")
 	if len(items) > 0 && (len(d.Limits) == 0 || !d.Limits[0].Grouped) {
-		p.report(o.position("slot"), "slot without algorithm", "a rate_limit that names an algorithm beside it")
+		p.report(o.position("hash_tag"), "hash_tag without algorithm", "a rate_limit that names an algorithm beside it")
 	}
-	var slot []string
+	var tag []string
 	for _, item := range items {
 		if p.exhausted() {
 			break
 		}
 		n := p.visit(item)
 		if n == nil || n.Kind != yaml.ScalarNode || !slices.Contains(keys, n.Value) {
-			p.suggest(item, kind(n)+" in slot", oneOf(keys), Nearest(item.Value, keys))
+			p.suggest(item, kind(n)+" in hash_tag", oneOf(keys), Nearest(item.Value, keys))
 			continue
 		}
-		slot = append(slot, n.Value)
+		tag = append(tag, n.Value)
 	}
-	return slot
+	return tag
 }
 
 // limits reads rate_limit and rate_limits.

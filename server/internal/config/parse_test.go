@@ -192,7 +192,7 @@ func TestEnvoyLimit(t *testing.T) {
 func TestWeirLimits(t *testing.T) {
 	t.Parallel()
 	d := parse(t, descriptor(`key: a
-slot: [a]
+hash_tag: [a]
 rate_limit: {algorithm: gcra, requests_per_unit: 10, period: 1500ms, burst: 3, name: n, replaces: [{name: m}]}
 rate_limits:
   - {algorithm: fixed_window, requests_per_unit: 1, unit: DAY, anchor: first, charge_refused: on, on_store_failure: deny}`)).Descriptors[0]
@@ -207,7 +207,7 @@ rate_limits:
 	if diff := cmp.Diff(want, d.Limits, ignore, cmpopts.IgnoreUnexported(weir.Limit{})); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"a"}, d.Slot); diff != "" {
+	if diff := cmp.Diff([]string{"a"}, d.HashTag); diff != "" {
 		t.Error(diff)
 	}
 }

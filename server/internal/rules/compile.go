@@ -157,7 +157,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
 		Shadow: d.ShadowMode, Quota: d.QuotaMode,
 		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,
-		Metadata: d.Metadata, Levels: slices.Clone(c.levels), slot: slotOf(d.Slot, entries),
+		Metadata: d.Metadata, Levels: slices.Clone(c.levels), hashTag: hashTagOf(d.HashTag, entries),
 	}
 	if len(d.Limits) == 1 {
 		r.Name = d.Limits[0].Name
@@ -215,8 +215,8 @@ func suffix(l *config.RateLimit, place int, path string) string {
 	}
 }
 
-// slotOf marks the levels whose entries place a rule's state; nil for all.
-func slotOf(keys []string, entries []Entry) []bool {
+// hashTagOf marks the levels whose entries choose a rule's hash slot; nil for all.
+func hashTagOf(keys []string, entries []Entry) []bool {
 	if len(keys) == 0 {
 		return nil
 	}

@@ -82,8 +82,8 @@ func (b *builder) cut() {
 		for found[0].descriptor != a.Descriptor {
 			found = found[1:]
 		}
-		charge, slot := &a.Act.Charges[a.Charge], found[0].slot
-		charge.Key, charge.HashTag = text[keys[0].from:keys[0].to], text[slot.from:slot.to]
+		charge, tag := &a.Act.Charges[a.Charge], found[0].tag
+		charge.Key, charge.HashTag = text[keys[0].from:keys[0].to], text[tag.from:tag.to]
 		keys = keys[1:]
 	}
 }

@@ -8,7 +8,7 @@ import (
 type matched struct {
 	descriptor int
 	rule       *Rule
-	base, slot span // what its keys begin with, and where they belong
+	base, tag  span // how its keys begin, and their hash tag
 	ask        Ask
 	alone      bool // each of the rule's limits is an act of its own
 }
@@ -56,8 +56,8 @@ func (b *builder) find(d *domain) {
 		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
 		if !rule.Unlimited || rule.Trial != nil {
 			m.base = b.write(d, entries, &p, nil)
-			if m.slot = m.base; rule.slot != nil {
-				m.slot = b.write(d, entries, &p, rule.slot)
+			if m.tag = m.base; rule.hashTag != nil {
+				m.tag = b.write(d, entries, &p, rule.hashTag)
 			}
 			m.rule = rule.settle(b.text[m.base.from:m.base.to])
 		}

@@ -21,7 +21,7 @@ descriptors:
   - key: tenant
     rate_limits: [{<<: *ours, name: daily, unit: day}, *ours]
     descriptors:
-      - {key: user, slot: [tenant], rate_limit: *ours}
+      - {key: user, hash_tag: [tenant], rate_limit: *ours}
   - {key: path, rate_limit: *theirs}
   - {key: trial, shadow_mode: true, rate_limits: [*ours, *ours]}
   - {key: ip, value: "10.*", share_threshold: true, rate_limit: *ours}

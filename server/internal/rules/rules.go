@@ -115,7 +115,7 @@ type Rule struct {
 	// its name in the file.
 	names    []string
 	suffixes []string // what the keys of each limit end in
-	slot     []bool   // the levels that place the state; nil for all
+	hashTag  []bool   // the levels that choose the hash slot; nil for all
 	counter  *weir.Limit
 }
 
