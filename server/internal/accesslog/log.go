@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -78,6 +79,21 @@ func (l *Log) Progress() (read, size int64) {
 		size += s.size
 	}
 	return read, size
+}
+
+// Fields returns the names of the fields that the first record of each log read so far
+// has. They are fixed if later records have no others: those of JSON may.
+func (l *Log) Fields() (names []string, fixed bool) {
+	fixed = true
+	for _, s := range l.sources {
+		for _, name := range s.fields {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		fixed = fixed && s.format != JSON
+	}
+	return names, fixed
 }
 
 // Next returns the next record, valid until the next call; io.EOF if there is

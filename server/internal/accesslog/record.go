@@ -40,8 +40,8 @@ func (r *Record) Get(name string) (string, bool) {
 	return "", false
 }
 
-// Names returns the names of the record's fields, in their order.
-func (r *Record) Names() []string {
+// names returns the names of the record's fields, in their order.
+func (r *Record) names() []string {
 	names := make([]string, len(r.fields))
 	for i, f := range r.fields {
 		names[i] = f.name

@@ -52,7 +52,8 @@ type source struct {
 	line    int64
 	records int64
 	latest  int64
-	head    *Record // the next record, if it was read
+	head    *Record  // the next record, if it was read
+	fields  []string // of the first record
 	ended   bool
 	read    int64 // bytes of the file, compressed if it is
 	size    int64 // of the file; 0 if it is unknown
@@ -139,7 +140,9 @@ func (s *source) next(r *Record, stats *Stats) error {
 		switch {
 		case why == nil:
 			stats.Lines++
-			s.records++
+			if s.records++; s.records == 1 {
+				s.fields = r.names()
+			}
 			return nil
 		case errors.Is(why, errNoRecord):
 			continue

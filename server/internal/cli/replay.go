@@ -101,10 +101,7 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r := replay.New(replay.Options{Limits: q.limits, Ask: q.ask, Suggest: share, Top: f.top, MaxBytes: f.memory})
-	if err := through(ctx, log, r, newProgress(cmd.ErrOrStderr())); err != nil {
-		return err
-	}
-	if err := q.checkFields(); err != nil {
+	if err := through(ctx, log, r, q, newProgress(cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	result := r.Result(log.Stats())
@@ -158,17 +155,26 @@ func (f *replayFlags) questioner() (*questioner, error) {
 	return newQuestioner(set, f.descriptors)
 }
 
-// through replays the whole log.
-func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, line *progress) error {
+// through replays the whole log. A descriptor that names an unknown field ends it: at
+// the first record if that tells, otherwise at the end.
+func through(ctx context.Context, log *accesslog.Log, r *replay.Replay, q *questioner, line *progress) error {
 	defer line.end()
 	begun := time.Now()
 	for n := 0; ; n++ {
 		record, err := log.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			names, _ := log.Fields()
+			return q.checkFields(names)
 		}
 		if err != nil {
 			return err
+		}
+		if n == 0 {
+			if names, fixed := log.Fields(); fixed {
+				if err := q.checkFields(names); err != nil {
+					return err
+				}
+			}
 		}
 		r.Add(record)
 		if n%4096 != 0 {

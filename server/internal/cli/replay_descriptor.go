@@ -54,7 +54,6 @@ type questioner struct {
 	requests []rules.Request
 	entries  [][]rules.Entry // of each mapping, reused
 	seen     map[string]bool // fields of the mappings that a record has had
-	names    []string        // fields of the first record
 }
 
 // newQuestioner reads the mappings and numbers the limits of the rules.
@@ -128,9 +127,6 @@ func (q *questioner) add(m mapping) error {
 // Envoy leaves it out.
 func (q *questioner) ask(record *accesslog.Record) (replay.Question, error) {
 	var question replay.Question
-	if q.names == nil {
-		q.names = record.Names()
-	}
 	for i := range q.requests {
 		req := &q.requests[i]
 		req.Descriptors = req.Descriptors[:0]
@@ -190,15 +186,15 @@ func (q *questioner) fill(m *mapping, entries []rules.Entry, record *accesslog.R
 	return true
 }
 
-// checkFields returns an error for a field that no record has, unless logs are known to
-// have it.
-func (q *questioner) checkFields() error {
+// checkFields returns an error for a field that no record has had, unless it is among
+// names, or some format of logs has it.
+func (q *questioner) checkFields(names []string) error {
 	for _, m := range q.mappings {
 		for _, e := range m.entries {
-			if e.field && !q.seen[e.value] && len(q.names) > 0 && !accesslog.KnownField(e.value) && !slices.Contains(q.names, e.value) {
+			if e.field && !q.seen[e.value] && len(names) > 0 && !accesslog.KnownField(e.value) && !slices.Contains(names, e.value) {
 				return &weir.InvalidError{
 					Field: "descriptor", Value: "$" + e.value,
-					Want: "a field of the log: its first line has " + strings.Join(q.names, ", "),
+					Want: "a field of the log: its first line has " + strings.Join(names, ", "),
 				}
 			}
 		}
