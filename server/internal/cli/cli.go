@@ -69,7 +69,7 @@ Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	cobra.AddTemplateFunc("printFlags", printFlags)
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
-	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion(), newMan())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -56,7 +56,7 @@ func applyEnvironment(cmd *cobra.Command) error {
 	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value := os.Getenv(variableOf(f.Name))
-		if f.Changed || value == "" || f.Name == "help" || firstErr != nil {
+		if f.Changed || value == "" || f.Name == "help" || f.Name == "version" || firstErr != nil {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
@@ -102,21 +102,8 @@ func printFlags(cmd *cobra.Command) string {
 
 // writeFlag writes the help of one flag.
 func writeFlag(w io.Writer, f *pflag.Flag, width int) {
-	kind, usage := pflag.UnquoteUsage(f)
-	name := "--" + f.Name
-	if f.Shorthand != "" {
-		name = "-" + f.Shorthand + ", " + name
-	}
-	fmt.Fprintln(w, "  "+strings.TrimSpace(name+" "+kind))
-	words := strings.Fields(usage)
-	switch f.DefValue {
-	case "", "0", "false", "[]", "0s":
-	default:
-		words = append(words, "(default "+f.DefValue+")")
-	}
-	if f.Name != "help" {
-		words = append(words, "[$"+variableOf(f.Name)+"]")
-	}
+	name, words := describeFlag(f)
+	fmt.Fprintln(w, "  "+name)
 	const indent = "      "
 	line := ""
 	for _, word := range words {
@@ -127,6 +114,26 @@ func writeFlag(w io.Writer, f *pflag.Flag, width int) {
 		line = strings.TrimSpace(line + " " + word)
 	}
 	fmt.Fprintln(w, indent+line)
+}
+
+// describeFlag returns a flag with its type, and the words of its help with its default
+// and its variable.
+func describeFlag(f *pflag.Flag) (name string, words []string) {
+	kind, usage := pflag.UnquoteUsage(f)
+	name = strings.TrimSpace("--" + f.Name + " " + kind)
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	words = strings.Fields(usage)
+	switch f.DefValue {
+	case "", "0", "false", "[]", "0s":
+	default:
+		words = append(words, "(default "+f.DefValue+")")
+	}
+	if f.Name != "help" && f.Name != "version" {
+		words = append(words, "[$"+variableOf(f.Name)+"]")
+	}
+	return name, words
 }
 
 func atoi(text string) int {

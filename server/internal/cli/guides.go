@@ -11,6 +11,7 @@ var guides = map[string]string{
 	"check":    "configuration.md",
 	"convert":  "configuration.md#convert",
 	"key":      "admin.md",
+	"man":      "cli.md",
 	"replay":   "simulate.md#weir-replay",
 	"schema":   "configuration.md#editors",
 	"script":   "nginx.md#lua",
