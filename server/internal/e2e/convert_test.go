@@ -90,7 +90,7 @@ func TestConvert(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "nginx")
 	files, err := filepath.Glob("../convert/testdata/nginx/*.txtar")
-	if err != nil || len(files) < 20 {
+	if err != nil || len(files) < 25 {
 		t.Fatalf("%d configurations, %v", len(files), err)
 	}
 	for _, file := range files {
