@@ -95,6 +95,10 @@ chaos: setup ## break Redis, the network, the clock and Weir itself under load; 
 soak: setup ## one fault after the other, in an order that SEED makes, for DURATION, over two servers that are watched
 	cd server/internal/chaos && $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -args -full -soak $(DURATION) -seed $(SEED)
 
+.PHONY: axe
+axe: setup ## check the dashboard's accessibility with axe-core, fetched from npm's registry
+	@GO='$(GO)' scripts/axe.sh
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
