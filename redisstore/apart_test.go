@@ -169,7 +169,7 @@ func proxied(t *testing.T, c *testserver.Cluster, choose func([]byte) testserver
 // is lost, takes and their undoing alike, some before it ran, some after, some while
 // the caller has undone it already. It returns what was charged in the end of both,
 // and what was granted.
-func lossy(t *testing.T, cluster *testserver.Cluster, open func(redis.UniversalClient) (*redisstore.Store, error)) (first, last, granted int64) {
+func lossy(t *testing.T, cluster *testserver.Cluster, wait time.Duration, open func(redis.UniversalClient) (*redisstore.Store, error)) (first, last, granted int64) {
 	t.Helper()
 	faults := &lottery{rng: rand.New(rand.NewPCG(3, 3))}
 	client, proxies := proxied(t, cluster, func(request []byte) testserver.Fault {
@@ -207,7 +207,7 @@ func lossy(t *testing.T, cluster *testserver.Cluster, open func(redis.UniversalC
 	}
 	callers.Wait()
 	// What could not be undone in time is undone within the store's timeout.
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(wait); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if spent(t, straight, "first", wide) == count.Load() {
 			break
 		}
@@ -223,8 +223,9 @@ func lossy(t *testing.T, cluster *testserver.Cluster, open func(redis.UniversalC
 func TestApartIsUndoneOnce(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, 3)
-	first, last, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
-		return redisstore.New(client, redisstore.Options{})
+	first, last, granted := lossy(t, cluster, 20*time.Second, func(client redis.UniversalClient) (*redisstore.Store, error) {
+		// On a busy machine undoing takes longer than a store has by default.
+		return redisstore.New(client, redisstore.Options{Timeout: 10 * time.Second})
 	})
 	if first != granted || last < granted || granted < 10 {
 		t.Errorf("charged %d and %d, granted %d", first, last, granted)
@@ -232,7 +233,7 @@ func TestApartIsUndoneOnce(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"nothing is undone": {"give(k, was - due, was, at, late)", ""},
 	} {
-		first, _, granted := lossy(t, cluster, func(client redis.UniversalClient) (*redisstore.Store, error) {
+		first, _, granted := lossy(t, cluster, time.Second, func(client redis.UniversalClient) (*redisstore.Store, error) {
 			return redisstore.NewMutated(client, redisstore.Options{Prefix: name}, change[0], change[1])
 		})
 		if first == granted {
