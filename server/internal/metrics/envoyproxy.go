@@ -78,20 +78,13 @@ func newEnvoyproxy(ratio float64) *envoyproxy {
 	}
 }
 
-// Describe names the statistics.
-func (e *envoyproxy) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range statDescs {
-		to <- d
-	}
-}
-
-// Collect reads them.
-func (e *envoyproxy) Collect(to chan<- prometheus.Metric) {
+// collect reads the statistics.
+func (e *envoyproxy) collect(to chan<- prometheus.Metric) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	for name, s := range e.stats {
 		for i := range s.counts {
-			to <- prometheus.MustNewConstMetric(statDescs[i], prometheus.CounterValue, float64(s.counts[i].Load()), text(name.domain), text(name.key1), text(name.key2))
+			send(to, statDescs[i], prometheus.CounterValue, float64(s.counts[i].Load()), name.domain, name.key1, name.key2)
 		}
 	}
 }

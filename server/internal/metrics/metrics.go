@@ -85,11 +85,11 @@ func New(o Options) (*Metrics, error) {
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		&ofTraffic{o.Traffic}, m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics, m.unmatched,
+		ofTraffic(o.Traffic), m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics, m.unmatched,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
-		m.registry.MustRegister(m.envoy, m.envoy.errors, m.envoy.requests, m.envoy.times)
+		m.registry.MustRegister(&collector{statDescs[:], m.envoy.collect}, m.envoy.errors, m.envoy.requests, m.envoy.times)
 	}
 	return m, nil
 }

@@ -64,12 +64,7 @@ type Fallback struct {
 	Outages int64
 }
 
-// A group is figures that are read together.
-type group[S any] struct {
-	read    func() S
-	figures []figure[S]
-}
-
+// A figure is one metric of a source.
 type figure[S any] struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -84,23 +79,31 @@ func gauge[S any](name, help string, of func(*S) float64) figure[S] {
 	return figure[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, of}
 }
 
-// Describe names the figures.
-func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
-	for i := range g.figures {
-		to <- g.figures[i].desc
+// A collector reads metrics when they are gathered.
+type collector struct {
+	descs   []*prometheus.Desc
+	collect func(to chan<- prometheus.Metric)
+}
+
+// Describe names the metrics.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		to <- d
 	}
 }
 
 // Collect reads them.
-func (g *group[S]) Collect(to chan<- prometheus.Metric) {
-	s := g.read()
-	for _, f := range g.figures {
-		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&s))
+func (c *collector) Collect(to chan<- prometheus.Metric) { c.collect(to) }
+
+// send sends one value. Its labels are made valid.
+func send(to chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+	for i, label := range labels {
+		labels[i] = text(label)
 	}
+	to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
 }
 
-// Watch adds what the sources tell. It is to be called once, before anybody
-// gathers.
+// Watch adds the metrics of the sources. Call it once, before metrics are gathered.
 func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Config, configFigures)
 	watch(m, s.XDS, xdsFigures)
@@ -112,19 +115,15 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.Fallback, fallbackFigures)
 	watch(m, s.Overrides, overrideFigures)
 	if s.KeyLimits != nil {
-		m.registry.MustRegister(&ofKeys{s.KeyLimits})
+		m.registry.MustRegister(ofKeys(s.KeyLimits))
 	}
 	if s.Config != nil {
-		m.registry.MustRegister(&revision{s.Config})
+		m.registry.MustRegister(revision(s.Config))
 	}
-	if s.Config != nil && m.envoy != nil {
+	if m.envoy != nil {
 		watch(m, s.Config, envoyConfigFigures)
 	}
-	if s.RequestBytes != nil {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_request_memory_bytes", Help: "Memory that requests hold while they are received and decoded, as estimated.",
-		}, func() float64 { return float64(s.RequestBytes()) }))
-	}
+	watch(m, s.RequestBytes, requestFigures)
 	for name, open := range s.Connections {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "weir_connections", Help: "Connections of clients that are open.", ConstLabels: prometheus.Labels{"frontend": name},
@@ -133,9 +132,19 @@ func (m *Metrics) Watch(s Sources) {
 }
 
 func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
-	if read != nil {
-		m.registry.MustRegister(&group[S]{read, figures})
+	if read == nil {
+		return
 	}
+	c := &collector{collect: func(to chan<- prometheus.Metric) {
+		s := read()
+		for _, f := range figures {
+			send(to, f.desc, f.kind, f.of(&s))
+		}
+	}}
+	for _, f := range figures {
+		c.descs = append(c.descs, f.desc)
+	}
+	m.registry.MustRegister(c)
 }
 
 // XDS is the state of the subscription to a management server.
@@ -167,12 +176,7 @@ func number(is bool) float64 {
 
 var configFigures = []figure[Config]{
 	gauge("weir_config_last_success_timestamp_seconds", "When the rules in force came into force.", func(c *Config) float64 { return float64(c.Loaded.UnixMilli()) / 1000 }),
-	gauge("weir_config_last_load_successful", "1 if the rules files as they are now are in force, 0 if they are wrong.", func(c *Config) float64 {
-		if c.Stale {
-			return 0
-		}
-		return 1
-	}),
+	gauge("weir_config_last_load_successful", "1 if the rules files as they are now are in force, 0 if they are wrong.", func(c *Config) float64 { return number(!c.Stale) }),
 	counter("weir_config_load_successes_total", "How often rules came into force, the start included.", func(c *Config) float64 { return float64(c.Successes) }),
 	counter("weir_config_load_failures_total", "How often rules files changed and were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
 	gauge("weir_config_domains", "Domains in force.", func(c *Config) float64 { return float64(c.Domains) }),
@@ -249,69 +253,64 @@ var overrideFigures = []figure[int]{
 	gauge("weir_overrides", "Keys that have limits of their own for a time.", func(n *int) float64 { return float64(*n) }),
 }
 
-// revision tells which files are in force.
-type revision struct{ read func() Config }
-
-var revisionDesc = prometheus.NewDesc("weir_config_info", "1; the revision is a digest of the rules files in force.", []string{"revision"}, nil)
-
-// Describe names it.
-func (r *revision) Describe(to chan<- *prometheus.Desc) { to <- revisionDesc }
-
-// Collect reads it.
-func (r *revision) Collect(to chan<- prometheus.Metric) {
-	to <- prometheus.MustNewConstMetric(revisionDesc, prometheus.GaugeValue, 1, r.read().Revision)
+var requestFigures = []figure[int64]{
+	gauge("weir_request_memory_bytes", "Memory that requests hold while they are received and decoded, as estimated.", func(n *int64) float64 { return float64(*n) }),
 }
 
-// ofTraffic tells what was decided under each limit in force.
-type ofTraffic struct{ recorder *traffic.Recorder }
-
-var (
-	undecidedDesc = prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
-	decisionsDesc = prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
-	trialsDesc    = prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
-	unitsDesc     = prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
-	nearDesc      = prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
-)
-
-// Describe names the metrics.
-func (t *ofTraffic) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisionsDesc, undecidedDesc, trialsDesc, unitsDesc, nearDesc} {
-		to <- d
-	}
+// revision returns the metric that names the files in force.
+func revision(read func() Config) *collector {
+	desc := prometheus.NewDesc("weir_config_info", "1; the revision is a digest of the rules files in force.", []string{"revision"}, nil)
+	return &collector{[]*prometheus.Desc{desc}, func(to chan<- prometheus.Metric) {
+		send(to, desc, prometheus.GaugeValue, 1, read().Revision)
+	}}
 }
 
-// Collect reads them.
-func (t *ofTraffic) Collect(to chan<- prometheus.Metric) {
-	for _, n := range t.recorder.Totals() {
-		switch {
-		case n.Trial:
-			continue
-		case n.Decision == traffic.Failed:
-			to <- prometheus.MustNewConstMetric(undecidedDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule))
-			continue
+// ofKeys returns the metrics of the limits whose number of keys is bounded. The names
+// of their budgets are those of rules, never text that clients send.
+func ofKeys(read func() []keylimit.Stats) *collector {
+	labels := []string{"limit"}
+	keys := prometheus.NewDesc("weir_keys", "Keys tracked, by the limit that has a key limit.", labels, nil)
+	most := prometheus.NewDesc("weir_max_keys", "How many keys are tracked at most, by the limit.", labels, nil)
+	overflowed := prometheus.NewDesc("weir_keys_overflowed_total", "Charges of further keys, which share one budget, by the limit.", labels, nil)
+	return &collector{[]*prometheus.Desc{keys, most, overflowed}, func(to chan<- prometheus.Metric) {
+		for _, s := range read() {
+			send(to, keys, prometheus.GaugeValue, float64(s.Keys), s.Overflow)
+			send(to, most, prometheus.GaugeValue, float64(s.MaxKeys), s.Overflow)
+			send(to, overflowed, prometheus.CounterValue, float64(s.Overflowed), s.Overflow)
 		}
-		to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n.Count), text(n.Domain), text(n.Rule), n.Decision.String(), n.Source.String())
-	}
-	for _, u := range t.recorder.Usage() {
-		to <- prometheus.MustNewConstMetric(unitsDesc, prometheus.CounterValue, float64(u.Units), text(u.Domain), text(u.Rule))
-		to <- prometheus.MustNewConstMetric(nearDesc, prometheus.CounterValue, float64(u.NearLimit), text(u.Domain), text(u.Rule))
-	}
-	t.collectTrials(to)
+	}}
 }
 
-// collectTrials tells what limits on trial would have done, whoever decided it.
-func (t *ofTraffic) collectTrials(to chan<- prometheus.Metric) {
-	type series struct {
-		domain, rule string
-		decision     traffic.Decision
-	}
-	counts := map[series]uint64{}
-	for _, n := range t.recorder.Totals() {
-		if n.Trial && n.Decision != traffic.Failed {
-			counts[series{n.Domain, n.Rule, n.Decision}] += n.Count
+// ofTraffic returns the metrics of the decisions under each limit in force.
+func ofTraffic(recorder *traffic.Recorder) *collector {
+	undecided := prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
+	decisions := prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
+	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
+	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
+	near := prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
+	collect := func(to chan<- prometheus.Metric) {
+		count := func(desc *prometheus.Desc, n uint64, labels ...string) {
+			send(to, desc, prometheus.CounterValue, float64(n), labels...)
+		}
+		onTrial := map[[3]string]uint64{} // by domain, rule and decision, of all sources
+		for _, n := range recorder.Totals() {
+			switch failed := n.Decision == traffic.Failed; {
+			case n.Trial && !failed:
+				onTrial[[3]string{n.Domain, n.Rule, n.Decision.String()}] += n.Count
+			case n.Trial:
+			case failed:
+				count(undecided, n.Count, n.Domain, n.Rule)
+			default:
+				count(decisions, n.Count, n.Domain, n.Rule, n.Decision.String(), n.Source.String())
+			}
+		}
+		for of, n := range onTrial {
+			count(trials, n, of[0], of[1], of[2])
+		}
+		for _, u := range recorder.Usage() {
+			count(units, u.Units, u.Domain, u.Rule)
+			count(near, u.NearLimit, u.Domain, u.Rule)
 		}
 	}
-	for of, n := range counts {
-		to <- prometheus.MustNewConstMetric(trialsDesc, prometheus.CounterValue, float64(n), text(of.domain), text(of.rule), of.decision.String())
-	}
+	return &collector{[]*prometheus.Desc{decisions, undecided, trials, units, near}, collect}
 }
