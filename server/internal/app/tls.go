@@ -3,15 +3,12 @@ package app
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // TLS are the files for a listener that speaks TLS, in PEM. The zero value is no TLS. They
@@ -85,13 +82,13 @@ func (c *certificates) refresh() error {
 	}
 	pair, err := tls.X509KeyPair([]byte(next.cert), []byte(next.key))
 	if err != nil {
-		return tlsError(c.field+" cert", c.Cert, "a certificate in PEM, with the key to it in "+strconv.Quote(c.Key)+": "+err.Error())
+		return settingfile.NoPair(c.field+" cert", c.Cert, c.Key, err)
 	}
 	next.config = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols, Certificates: []tls.Certificate{pair}}
 	if c.ClientCA != "" {
 		next.config.ClientCAs = x509.NewCertPool()
 		if !next.config.ClientCAs.AppendCertsFromPEM([]byte(next.clientCA)) {
-			return tlsError(c.field+" client ca", c.ClientCA, "a file with certificates in PEM")
+			return settingfile.Invalid(c.field+" client ca", c.ClientCA, "a file with certificates in PEM")
 		}
 		next.config.ClientAuth = tls.RequireAndVerifyClientCert
 		next.config.VerifyConnection = c.admit
@@ -116,7 +113,7 @@ func (c *certificates) read() (*identity, error) {
 		}
 		text, err := os.ReadFile(f.name)
 		if err != nil {
-			return nil, tlsError(c.field+f.field, f.name, f.want+": "+why(err))
+			return nil, settingfile.Invalid(c.field+f.field, f.name, f.want+": "+settingfile.Reason(err))
 		}
 		*f.to = string(text)
 	}
@@ -129,16 +126,4 @@ func (c *certificates) admit(state tls.ConnectionState) error {
 		return nil
 	}
 	return state.PeerCertificates[0].VerifyHostname(c.ClientSAN)
-}
-
-func tlsError(field, file, want string) error {
-	return &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: want}
-}
-
-// why returns an error of reading a file without the path, which the message names.
-func why(err error) string {
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }

@@ -1,14 +1,14 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // Load is [Source.Load] of a source that has nothing but paths.
@@ -85,7 +85,7 @@ func (l *loader) path(path string) {
 		info, err = os.Stat(real)
 	}
 	if err != nil {
-		l.fail(path, reason(err), "a file or a folder that can be read")
+		l.fail(path, settingfile.Reason(err), "a file or a folder that can be read")
 		return
 	}
 	if !info.IsDir() {
@@ -103,7 +103,7 @@ func (l *loader) folder(at file) {
 	l.folders = append(l.folders, at.name)
 	entries, err := os.ReadDir(at.real)
 	if err != nil {
-		l.fail(at.name, reason(err), "a folder that can be read")
+		l.fail(at.name, settingfile.Reason(err), "a folder that can be read")
 	}
 	for _, entry := range entries {
 		f := file{filepath.Join(at.name, entry.Name()), filepath.Join(at.real, entry.Name())}
@@ -202,20 +202,12 @@ func (l *loader) again(at Position, what, want string, first Position) {
 func read(name string) text {
 	f, err := os.Open(name)
 	if err != nil {
-		return text{reason: reason(err)}
+		return text{reason: settingfile.Reason(err)}
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
-		return text{reason: reason(err)}
+		return text{reason: settingfile.Reason(err)}
 	}
 	return text{content: string(content)}
-}
-
-// reason is the error without the path, which the problem names already.
-func reason(err error) string {
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }

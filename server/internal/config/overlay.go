@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // An Overlay adds Weir's own keys to limits that name no algorithm: an algorithm, a
@@ -51,7 +53,7 @@ func overlayKeys() []property {
 func LoadOverlay(file string) (*Overlay, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, Problems{{File: file, What: reason(err), Want: "a file that can be read"}}
+		return nil, Problems{{File: file, What: settingfile.Reason(err), Want: "a file that can be read"}}
 	}
 	return ParseOverlay(file, text)
 }

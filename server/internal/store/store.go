@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // Settings of connections to Redis unless the URL has others. A reply is awaited for
@@ -81,7 +80,7 @@ func Open(o Options) (*Store, error) {
 	if strings.ContainsAny(o.Prefix, "{}") {
 		return nil, &weir.InvalidError{Field: "store prefix", Value: strconv.Quote(o.Prefix), Want: "no braces"}
 	}
-	secret, err := readLine("store secret file", o.SecretFile)
+	secret, err := settingfile.Line("store secret file", o.SecretFile)
 	if err != nil {
 		return nil, err
 	}
@@ -199,12 +198,12 @@ func (p *Passwords) apply(t *target) error {
 		if t.Password != "" {
 			return invalidURL("with a password", "none, for there is a store password file")
 		}
-		if _, err := readLine("store password file", p.File); err != nil {
+		if _, err := settingfile.Line("store password file", p.File); err != nil {
 			return err
 		}
 		user := t.Username
 		t.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := readLine("store password file", p.File)
+			password, err := settingfile.Line("store password file", p.File)
 			return user, password, err
 		}
 	}
@@ -215,22 +214,6 @@ func (p *Passwords) apply(t *target) error {
 		return invalidURL("without sentinels, or with their password", "redis+sentinel://… without sentinel_password, for there is a store sentinel password file")
 	}
 	var err error
-	t.sentinelPassword, err = readLine("store sentinel password file", p.SentinelFile)
+	t.sentinelPassword, err = settingfile.Line("store sentinel password file", p.SentinelFile)
 	return err
-}
-
-// readLine returns the only line of a file with a secret; nothing if there is no file.
-func readLine(field, file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("server: %s: %w", field, err)
-	}
-	line := strings.TrimRight(string(text), "\r\n")
-	if line == "" || strings.ContainsAny(line, "\r\n") {
-		return "", &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: "a file with one line, the secret"}
-	}
-	return line, nil
 }

@@ -3,12 +3,8 @@ package store
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"io/fs"
-	"os"
-	"strconv"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // TLS are the files for connections to a store by TLS. The zero value trusts the
@@ -33,24 +29,20 @@ func (t *TLS) apply(to *tls.Config) error {
 		return invalidURL("reached without TLS", "rediss://…, for there are files for TLS")
 	}
 	if t.CA != "" {
-		text, err := os.ReadFile(t.CA)
-		if err != nil {
-			return invalidFile("store tls ca", t.CA, "a file with certificates in PEM: "+reason(err))
-		}
+		var err error
 		if to.RootCAs, err = x509.SystemCertPool(); err != nil {
 			to.RootCAs = x509.NewCertPool()
 		}
-		if !to.RootCAs.AppendCertsFromPEM(text) {
-			return invalidFile("store tls ca", t.CA, "a file with certificates in PEM")
+		if err := settingfile.Authorities("store tls ca", t.CA, to.RootCAs); err != nil {
+			return err
 		}
 	}
 	if t.Cert != "" || t.Key != "" {
-		load := func() (tls.Certificate, error) { return tls.LoadX509KeyPair(t.Cert, t.Key) }
-		if _, err := load(); err != nil {
-			return invalidFile("store tls cert", t.Cert, "a certificate in PEM, with the key to it in "+strconv.Quote(t.Key)+": "+err.Error())
+		if _, err := settingfile.KeyPair("store tls cert", t.Cert, t.Key); err != nil {
+			return err
 		}
 		to.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := load()
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 			return &pair, err
 		}
 	}
@@ -70,16 +62,4 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	}
 	_, err := chain[0].Verify(options)
 	return err
-}
-
-func invalidFile(field, file, want string) error {
-	return &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: want}
-}
-
-// reason returns an error of reading a file without the path, which the message names.
-func reason(err error) string {
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }

@@ -152,47 +152,27 @@ func (t *target) readSentinel(raw string) (left, wrong string) {
 
 // client returns a client for the target. It connects to nothing.
 func (t *target) client() redis.UniversalClient {
-	switch t.kind {
-	case "cluster":
-		return redis.NewClusterClient(t.cluster())
-	case "sentinel":
-		return redis.NewFailoverClient(t.failover())
+	if t.kind == "" {
+		return redis.NewClient(t.Options)
 	}
-	return redis.NewClient(t.Options)
-}
-
-// cluster returns the options for the nodes of a cluster. The client follows hash slots
-// that move. That repeats no charge, because a node without the slot runs nothing.
-func (t *target) cluster() *redis.ClusterOptions {
-	o := t.Options
-	return &redis.ClusterOptions{
-		Addrs: t.addrs, Protocol: o.Protocol, ClientName: o.ClientName,
-		Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
-		MinRetryBackoff: redirectPause, MaxRetryBackoff: 8 * redirectPause,
-		ContextTimeoutEnabled: true, DialerRetries: o.DialerRetries,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, MinIdleConns: o.MinIdleConns,
-		MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		TLSConfig: o.TLSConfig, DisableIdentity: true, MaintNotificationsConfig: o.MaintNotificationsConfig,
+	o := redis.UniversalOptions{
+		Addrs: t.addrs, MasterName: t.master, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
+		DB: t.DB, Protocol: t.Protocol, ClientName: t.ClientName,
+		Username: t.Username, Password: t.Password, CredentialsProviderContext: t.CredentialsProviderContext,
+		MaxRetries: t.MaxRetries, DialerRetries: t.DialerRetries, ContextTimeoutEnabled: true,
+		DialTimeout: t.DialTimeout, ReadTimeout: t.ReadTimeout, WriteTimeout: t.WriteTimeout,
+		PoolFIFO: t.PoolFIFO, PoolSize: t.PoolSize, PoolTimeout: t.PoolTimeout, MinIdleConns: t.MinIdleConns,
+		MaxIdleConns: t.MaxIdleConns, MaxActiveConns: t.MaxActiveConns,
+		ConnMaxIdleTime: t.ConnMaxIdleTime, ConnMaxLifetime: t.ConnMaxLifetime, ConnMaxLifetimeJitter: t.ConnMaxLifetimeJitter,
+		TLSConfig: t.TLSConfig, DisableIdentity: true, MaintNotificationsConfig: t.MaintNotificationsConfig,
 	}
-}
-
-// failover returns the options for the sentinels and the master that they name.
-func (t *target) failover() *redis.FailoverOptions {
-	o := t.Options
-	return &redis.FailoverOptions{
-		MasterName: t.master, SentinelAddrs: t.addrs,
-		SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
-		DB: o.DB, Protocol: o.Protocol, ClientName: o.ClientName,
-		Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
-		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true, DialerRetries: o.DialerRetries,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout, MinIdleConns: o.MinIdleConns,
-		MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
-		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
-		TLSConfig: o.TLSConfig, DisableIdentity: true,
+	if t.kind == "sentinel" {
+		return redis.NewFailoverClient(o.Failover())
 	}
+	// The client follows hash slots that move. That repeats no charge, because a node
+	// without the slot runs nothing.
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 0, redirectPause, 8*redirectPause
+	return redis.NewClusterClient(o.Cluster())
 }
 
 // misread returns why a URL was not understood. [url.Parse] may quote a part of the

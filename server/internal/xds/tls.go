@@ -4,19 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net"
-	"os"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // TLS secures the connection to the management server, by TLS 1.3. The files are PEM
@@ -53,35 +48,19 @@ func (c *certificates) latest() (*tls.Config, error) {
 func (c *certificates) read() (*tls.Config, error) {
 	next := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: c.ServerName}
 	if c.CA != "" {
-		text, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, tlsError("ca", c.CA, "a file with certificates in PEM: "+reason(err))
-		}
 		next.RootCAs = x509.NewCertPool()
-		if !next.RootCAs.AppendCertsFromPEM(text) {
-			return nil, tlsError("ca", c.CA, "a file with certificates in PEM")
+		if err := settingfile.Authorities("rules xds tls ca", c.CA, next.RootCAs); err != nil {
+			return nil, err
 		}
 	}
 	if c.Cert != "" || c.Key != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		pair, err := settingfile.KeyPair("rules xds tls cert", c.Cert, c.Key)
 		if err != nil {
-			return nil, tlsError("cert", c.Cert, fmt.Sprintf("a certificate in PEM, with the key to it in %q: %s", c.Key, reason(err)))
+			return nil, err
 		}
 		next.Certificates = []tls.Certificate{pair}
 	}
 	return next, nil
-}
-
-func tlsError(field, file, want string) error {
-	return &weir.InvalidError{Field: "rules xds tls " + field, Value: strconv.Quote(file), Want: want}
-}
-
-// reason is an error without the path, which its message names already.
-func reason(err error) string {
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }
 
 // keepAlive finds a server that disappeared without closing the connection. Pings of

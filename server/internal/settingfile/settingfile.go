@@ -1,0 +1,73 @@
+// Package settingfile reads the files that settings name. Its errors name the setting,
+// and never repeat the content of a file.
+package settingfile
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir"
+)
+
+// Invalid returns the error of a setting whose file is not what it should be.
+func Invalid(setting, file, want string) error {
+	return &weir.InvalidError{Field: setting, Value: strconv.Quote(file), Want: want}
+}
+
+// Reason returns the text of an error of reading a file, without the path, which the
+// message around it names.
+func Reason(err error) string {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+// Line returns the only line of a file, which is a secret; empty if no file is named.
+func Line(setting, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("server: %s: %w", setting, err)
+	}
+	line := strings.TrimRight(string(text), "\r\n")
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", Invalid(setting, file, "a file with one line, the secret")
+	}
+	return line, nil
+}
+
+// Authorities adds the certificates in a file to a pool.
+func Authorities(setting, file string, pool *x509.CertPool) error {
+	const want = "a file with certificates in PEM"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Invalid(setting, file, want+": "+Reason(err))
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return Invalid(setting, file, want)
+	}
+	return nil
+}
+
+// KeyPair reads a certificate and its key. The setting is that of the certificate.
+func KeyPair(setting, cert, key string) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		err = NoPair(setting, cert, key, err)
+	}
+	return pair, err
+}
+
+// NoPair returns the error of a certificate and a key that do not belong together.
+func NoPair(setting, cert, key string, err error) error {
+	return Invalid(setting, cert, "a certificate in PEM, with the key to it in "+strconv.Quote(key)+": "+err.Error())
+}
