@@ -1,11 +1,13 @@
 package rules
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -17,13 +19,26 @@ type Set struct {
 	domains map[string]*domain
 	names   []string
 	rules   []*Rule
-	leased  map[*weir.Limit]bool
-	watched map[*weir.Limit]*Rule
-	keys    map[*weir.Limit]keyBudget
-	bounded bool // some rule says how many keys it has
-	missing bool // there are no rules yet
-	onFail  failures
+	limits  map[*weir.Limit]facts
+	// failures are the policies by name, for limits that keys have in place of a rule's.
+	failures map[limitName]config.StoreFailure
+	bounded  bool // some rule has max_keys
+	missing  bool // there are no rules yet
 }
+
+// facts are what a set knows about one of its limits. The zero value is for limits that
+// are not the set's.
+type facts struct {
+	leased   bool
+	watched  *Rule  // the shadow rule or trial of the limit; nil if it refuses
+	maxKeys  int    // 0: its rule does not say
+	overflow string // the key that all further keys share
+	grouped  bool   // the limit is a rule's that names an algorithm, with the failure
+	failure  config.StoreFailure
+}
+
+// A limitName is a limit's name and the prefix of the keys of its domain.
+type limitName struct{ prefix, name string }
 
 type domain struct {
 	prefix string // what the keys of the domain begin with
@@ -34,8 +49,8 @@ type domain struct {
 // that config would have refused.
 func Compile(domains []*config.Domain) (*Set, error) {
 	s := &Set{
-		domains: make(map[string]*domain, len(domains)), leased: make(map[*weir.Limit]bool),
-		watched: make(map[*weir.Limit]*Rule), keys: make(map[*weir.Limit]keyBudget),
+		domains: make(map[string]*domain, len(domains)),
+		limits:  make(map[*weir.Limit]facts), failures: make(map[limitName]config.StoreFailure),
 	}
 	for _, d := range domains {
 		if _, taken := s.domains[d.Name]; taken {
@@ -53,10 +68,48 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	for _, r := range s.rules {
 		for _, form := range r.Forms() {
 			s.note(form)
-			s.budget(form)
+		}
+		if r.Grouped {
+			s.noteFailures(r)
 		}
 	}
 	return s, nil
+}
+
+// Load reads rules files and folders of them, see [config.Load], and compiles
+// what they hold. The mistakes of all files come back as [config.Problems].
+func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}.Read()) }
+
+// LoadFrom is Load for files that were read.
+func LoadFrom(r *config.Reading) (*Set, error) {
+	domains, err := r.Domains()
+	if err != nil {
+		return nil, err
+	}
+	return Compile(domains)
+}
+
+// Parse is Load for one file in memory. The name stands in messages.
+func Parse(name string, text []byte) (*Set, error) {
+	domain, err := config.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	return Compile([]*config.Domain{domain})
+}
+
+//go:embed demo.yaml
+var demoYAML []byte
+
+var demo = sync.OnceValues(func() (*Set, error) { return Parse("demo.yaml", demoYAML) })
+
+// Demo returns the rules of the domain "demo", to try a server without a file.
+func Demo() *Set {
+	set, err := demo()
+	if err != nil {
+		panic(err) // The text is compiled in, and the tests read it.
+	}
+	return set
 }
 
 // ErrNotLoaded is the error of requests before the first rules have arrived.
@@ -66,26 +119,74 @@ var ErrNotLoaded = errors.New("no rate limit configuration loaded")
 // request with [ErrNotLoaded], so that the caller's own policy decides.
 func NotLoaded() *Set { return &Set{missing: true} }
 
-// note notes which of the rule's limits may be spent from memory, and which only
-// watch.
+// note records the facts about a rule's limits. The key that further keys share is the
+// rule's path where others have entries: some level of a path lacks its value, unless
+// the rule has only one key.
 func (s *Set) note(r *Rule) {
 	for i, l := range r.Limits {
-		if r.Lease[i] {
-			s.leased[l] = true
+		suffix := r.suffixes[i]
+		if r.Shadow && r.Unenforced > 0 {
+			// Keys that are only watched must not use up what others share.
+			suffix += "#outside"
 		}
-		if r.Shadow {
-			s.watched[l] = r
+		f := facts{maxKeys: r.MaxKeys[i], overflow: bounded(r.Path, suffix, weir.MaxKeyBytes)}
+		s.bounded = s.bounded || f.maxKeys > 0
+		if r.counter != nil {
+			s.limits[r.counter] = f
 		}
+		if f.leased = r.Lease[i]; r.Shadow {
+			f.watched = r
+		}
+		s.limits[l] = f
 	}
 }
 
-// Leased reports whether instances may spend shares of one of the set's limits
+// noteFailures records the policies of a rule that names an algorithm.
+func (s *Set) noteFailures(r *Rule) {
+	for i, l := range r.Limits {
+		f := s.limits[l]
+		f.grouped, f.failure = true, r.OnStoreFailure[i]
+		s.limits[l] = f
+		s.failures[limitName{s.domains[r.Domain].prefix, l.Name}] = f.failure
+	}
+}
+
+// Leased reports whether instances may spend leased units of one of the set's limits
 // from memory.
-func (s *Set) Leased(l *weir.Limit) bool { return s.leased[l] }
+func (s *Set) Leased(l *weir.Limit) bool { return s.limits[l].leased }
 
 // Watched returns the shadow rule or trial that one of the set's limits belongs to,
 // nil for a limit that refuses.
-func (s *Set) Watched(l *weir.Limit) *Rule { return s.watched[l] }
+func (s *Set) Watched(l *weir.Limit) *Rule { return s.limits[l].watched }
+
+// MaxKeys returns how many keys of one of the set's limits are tracked, and the key
+// that all others share. It returns otherwise if the rule does not say how many. 0 is
+// any number, as for limits that are not the set's.
+func (s *Set) MaxKeys(l *weir.Limit, otherwise int) (maxKeys int, overflow string) {
+	if !s.bounded && otherwise == 0 {
+		return 0, ""
+	}
+	f := s.limits[l]
+	if f.maxKeys == 0 && f.overflow != "" {
+		return otherwise, f.overflow
+	}
+	return f.maxKeys, f.overflow
+}
+
+// OnStoreFailure returns the policy of a charge during a store outage; false if no rule
+// that names an algorithm has its limit. A limit that a key has at run time in place of
+// its rule's is found by the name that both have.
+func (s *Set) OnStoreFailure(c *weir.Charge) (config.StoreFailure, bool) {
+	if f := s.limits[c.Limit]; f.grouped {
+		return f.failure, true
+	}
+	end := strings.IndexByte(c.Key, '/')
+	if end < 0 || len(s.failures) == 0 {
+		return config.FailError, false
+	}
+	failure, ok := s.failures[limitName{c.Key[:end+1], c.Limit.Name}]
+	return failure, ok
+}
 
 // Rules returns the rules in the order of the files. They are the set's own and
 // must not be changed.
@@ -134,7 +235,6 @@ func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 		}
 		n.rule = rule
 		c.set.rules = append(c.set.rules, rule)
-		c.set.onFail.note(c.prefix, rule)
 	}
 	if len(d.Descriptors) > 0 {
 		next, err := c.level(d.Descriptors, entries)
