@@ -1,16 +1,11 @@
 package callers
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -27,10 +22,7 @@ const (
 	maxList    = 1024 // of tokens, certificates or domains of a caller
 )
 
-var (
-	nameForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-)
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // parser reads one file and notes every mistake.
 type parser struct {
@@ -53,13 +45,20 @@ func (e FileError) Unwrap() error { return weir.ErrInvalid }
 // Parse reads the text of a file of callers. The error is a [FileError].
 func Parse(file string, text []byte) (*Set, error) {
 	p := &parser{file: file, set: &Set{byName: map[string]*Caller{}, byToken: map[[sha256.Size]byte]*Caller{}, byCertificate: map[string]*Caller{}}}
-	if root := p.document(text); root != nil {
+	start := &yaml.Node{Line: 1, Column: 1}
+	root, problems := config.Document(file, text[:min(len(text), maxFile)])
+	switch {
+	case len(text) > maxFile:
+		p.report(start, "the file is too large", fmt.Sprintf("at most %d bytes", maxFile))
+	case len(problems) > 0:
+		p.problems = problems
+	case root == nil:
+		p.report(start, "the file is empty", "callers")
+	default:
 		p.top(root)
 	}
 	if len(p.problems) > 0 {
-		slices.SortStableFunc(p.problems, func(a, b config.Problem) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-		})
+		p.problems.Sort()
 		return nil, FileError(p.problems)
 	}
 	return p.set, nil
@@ -69,40 +68,6 @@ func (p *parser) report(n *yaml.Node, what, want string) {
 	if len(p.problems) < config.MaxProblems {
 		p.problems = append(p.problems, config.Problem{File: p.file, Line: n.Line, Column: n.Column, What: what, Want: want})
 	}
-}
-
-// document returns the root of the file's only document; nil where there is a mistake.
-func (p *parser) document(text []byte) *yaml.Node {
-	top := &yaml.Node{Line: 1, Column: 1}
-	if len(text) > maxFile {
-		p.report(top, "the file is too large", fmt.Sprintf("at most %d bytes", maxFile))
-		return nil
-	}
-	var document, next yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	err := decoder.Decode(&document)
-	if err == nil {
-		if err = decoder.Decode(&next); err == nil {
-			p.report(&next, "a second YAML document", "one document a file")
-			return nil
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		what := err.Error()
-		if m := yamlError.FindStringSubmatch(what); m != nil {
-			what = m[2]
-			if line, err := strconv.Atoi(m[1]); err == nil {
-				top.Line = line
-			}
-		}
-		p.report(top, "not YAML: "+what, "a list of callers")
-		return nil
-	}
-	if len(document.Content) == 0 {
-		p.report(top, "the file is empty", "callers")
-		return nil
-	}
-	return document.Content[0]
 }
 
 func (p *parser) top(root *yaml.Node) {

@@ -95,6 +95,36 @@ type Descriptor struct {
 	Descriptors []*Descriptor // nested, in file order
 }
 
+// A Glob is a text in which each star stands for any text.
+type Glob struct{ pieces []string }
+
+// NewGlob returns the glob of a text.
+func NewGlob(text string) Glob { return Glob{strings.Split(text, "*")} }
+
+// Wild reports whether the text has a star.
+func (g Glob) Wild() bool { return len(g.pieces) > 1 }
+
+// Match reports whether the glob fits a text.
+func (g Glob) Match(text string) bool {
+	if !g.Wild() {
+		return text == g.pieces[0]
+	}
+	last := len(g.pieces) - 1
+	rest, ok := strings.CutPrefix(text, g.pieces[0])
+	if !ok {
+		return false
+	}
+	if rest, ok = strings.CutSuffix(rest, g.pieces[last]); !ok {
+		return false
+	}
+	for _, piece := range g.pieces[1:last] {
+		if _, rest, ok = strings.Cut(rest, piece); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // A RateLimit is a rate_limit, or one element of rate_limits.
 type RateLimit struct {
 	At Position

@@ -73,7 +73,7 @@ func ParseOverlay(name string, text []byte) (*Overlay, error) {
 			}
 		}
 	}
-	if p.problems.sort(); len(p.problems) > 0 {
+	if p.problems.Sort(); len(p.problems) > 0 {
 		return nil, p.problems
 	}
 	return overlay, nil
@@ -178,26 +178,7 @@ func (p *parser) scalarOf(o object, key string) string {
 func plainFalse(word string) bool { return word == "" || !truths[strings.ToLower(word)] }
 
 // fitsPattern reports whether a pattern fits a text. An empty pattern fits any.
-func fitsPattern(pattern, text string) bool {
-	if pattern == "" {
-		return true
-	}
-	pieces := strings.Split(pattern, "*")
-	last := len(pieces) - 1
-	if last == 0 {
-		return pattern == text
-	}
-	rest, ok := strings.CutPrefix(text, pieces[0])
-	if ok {
-		rest, ok = strings.CutSuffix(rest, pieces[last])
-	}
-	for _, piece := range pieces[1:last] {
-		if ok {
-			_, rest, ok = strings.Cut(rest, piece)
-		}
-	}
-	return ok
-}
+func fitsPattern(pattern, text string) bool { return pattern == "" || NewGlob(pattern).Match(text) }
 
 // entryPath is a descriptor's entry in the path that lines of the overlay fit.
 func entryPath(d *Descriptor) string {
@@ -231,7 +212,7 @@ func (o *Overlay) Check(domains []*Domain) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	problems.sort()
+	problems.Sort()
 	return problems
 }
 

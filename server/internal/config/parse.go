@@ -49,7 +49,7 @@ func (p *parser) parse(text []byte) (*Domain, Problems) {
 // places.
 func (p *parser) read(root *yaml.Node) (*Domain, Problems) {
 	domain := p.domain(root)
-	p.problems.sort()
+	p.problems.Sort()
 	if p.pathOf == nil {
 		return domain, p.problems
 	}
@@ -61,6 +61,14 @@ func (p *parser) read(root *yaml.Node) (*Domain, Problems) {
 		}
 	}
 	return domain, p.problems
+}
+
+// Document returns the root of a YAML file's only document, nil if it is empty, or the
+// mistakes for which the file cannot be read.
+func Document(file string, text []byte) (*yaml.Node, Problems) {
+	p := &parser{file: file}
+	root, _ := p.document(text)
+	return root, p.problems
 }
 
 // document returns the root of the file's only document; nil if it is empty.

@@ -48,8 +48,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sort puts the problems of one file in the order of their places.
-func (p Problems) sort() {
+// Sort puts the problems of one file in the order of their places.
+func (p Problems) Sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -122,11 +122,11 @@ func (l *level) explain(e Entry, chosen *node) Choice {
 
 // matches says how the node fits an entry, by the tests that choose makes.
 func (n *node) matches(e Entry) Match {
-	wild := n.key.wild() || n.value.wild()
+	wild := n.key.Wild() || n.value.Wild()
 	switch {
 	case n.entry == e && e.Value != "":
 		return MatchExact
-	case wild && n.key.match(e.Key) && n.value.match(e.Value):
+	case wild && n.key.Match(e.Key) && n.value.Match(e.Value):
 		return MatchWildcard
 	case !wild && n.entry.Value == "" && n.entry.Key == e.Key:
 		return MatchKey
@@ -142,7 +142,7 @@ func (l *level) nodes() []*node {
 			all = append(all, c.any)
 		}
 		for _, n := range c.exact {
-			if !n.key.wild() {
+			if !n.key.Wild() {
 				all = append(all, n)
 			}
 		}

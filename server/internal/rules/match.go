@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"strings"
-
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -24,7 +22,7 @@ type node struct {
 	entry      Entry
 	at         config.Position
 	order      int // its place in the list
-	key, value glob
+	key, value config.Glob
 	shared     string // stands in keys for what matched, if not empty
 	rule       *Rule  // nil without limits
 	next       *level // nil without descriptors
@@ -37,9 +35,9 @@ func newLevel(size int) level { return level{keys: make(map[string]*choices, siz
 
 // newNode makes a node. A wildcard key without a value takes any value.
 func newNode(e Entry) *node {
-	n := &node{entry: e, key: newGlob(e.Key), value: newGlob(e.Value)}
-	if n.key.wild() && e.Value == "" {
-		n.value = newGlob("*")
+	n := &node{entry: e, key: config.NewGlob(e.Key), value: config.NewGlob(e.Value)}
+	if n.key.Wild() && e.Value == "" {
+		n.value = config.NewGlob("*")
 	}
 	return n
 }
@@ -54,9 +52,9 @@ func (l *level) add(n *node) {
 		c.exact[n.entry.Value] = n
 	}
 	switch {
-	case n.key.wild():
+	case n.key.Wild():
 		l.wild = append(l.wild, n)
-	case n.value.wild():
+	case n.value.Wild():
 		c.patterns = append(c.patterns, n)
 	case n.entry.Value == "":
 		c.any = n
@@ -88,7 +86,7 @@ func (l *level) choose(e Entry) *node {
 
 func first(nodes []*node, e Entry) *node {
 	for _, n := range nodes {
-		if n.key.match(e.Key) && n.value.match(e.Value) {
+		if n.key.Match(e.Key) && n.value.Match(e.Value) {
 			return n
 		}
 	}
@@ -112,32 +110,4 @@ func (d *domain) match(entries []Entry, found *path) *Rule {
 		}
 	}
 	return nil
-}
-
-// glob is a text in which each star stands for any text.
-type glob struct{ pieces []string }
-
-func newGlob(text string) glob { return glob{strings.Split(text, "*")} }
-
-// wild reports whether the text has a star.
-func (g glob) wild() bool { return len(g.pieces) > 1 }
-
-func (g glob) match(text string) bool {
-	if !g.wild() {
-		return text == g.pieces[0]
-	}
-	last := len(g.pieces) - 1
-	rest, ok := strings.CutPrefix(text, g.pieces[0])
-	if !ok {
-		return false
-	}
-	if rest, ok = strings.CutSuffix(rest, g.pieces[last]); !ok {
-		return false
-	}
-	for _, piece := range g.pieces[1:last] {
-		if _, rest, ok = strings.Cut(rest, piece); !ok {
-			return false
-		}
-	}
-	return true
 }
