@@ -53,24 +53,23 @@ func (a *Act) checkOptions() error {
 
 func (a *Act) checkCharge(i int) error {
 	c := &a.Charges[i]
-	field := func(name string) string { return fmt.Sprintf("charges[%d].%s", i, name) }
 	switch {
 	case c.Limit == nil || !c.Limit.compiled:
-		return invalid(field("limit"), "not compiled", "a limit that Compile returned")
+		return invalidIn("charges", i, "limit", "not compiled", "a limit that Compile returned")
 	case len(c.Key) > MaxKeyBytes:
-		return invalid(field("key"), fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
+		return invalidIn("charges", i, "key", fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
 	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
-		return invalid(field("cost"), c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
+		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
 	case a.MaxWait > 0 && !c.Limit.Algorithm.Traits().Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == KindRefund && a.ID == "" && c.At <= 0:
-		return invalid(field("at"), c.At, "the at of the decision to undo, or the id of its take")
+		return invalidIn("charges", i, "at", c.At, "the at of the decision to undo, or the id of its take")
 	case c.Limit.rule.HoldsSlots():
-		if err := a.checkHolder(c, field); err != nil {
+		if err := a.checkHolder(i); err != nil {
 			return err
 		}
 	}
-	if err := a.checkUpTo(c, field); err != nil {
+	if err := a.checkUpTo(i); err != nil {
 		return err
 	}
 	if a.Kind == KindAmend {
@@ -78,23 +77,22 @@ func (a *Act) checkCharge(i int) error {
 			return err
 		}
 	}
-	return a.checkKey(i, field)
+	return a.checkKey(i)
 }
 
 // checkAnswer checks the answer that an Amend holds for a charge.
 func (a *Act) checkAnswer(i int) error {
 	d, c := &a.Decisions[i], &a.Charges[i]
-	field := func(name string) string { return fmt.Sprintf("decisions[%d].%s", i, name) }
 	// More than the cost was granted if it was settled at more meanwhile.
 	switch most := max(c.Cost, c.UpTo, MaxCost); {
 	case d.Outcome > NotCharged:
-		return invalid(field("outcome"), uint8(d.Outcome), "not_evaluated, granted, refused or not_charged")
+		return invalidIn("decisions", i, "outcome", uint8(d.Outcome), "not_evaluated, granted, refused or not_charged")
 	case d.Outcome == Granted && (d.Granted < 0 || d.Granted > most):
-		return invalid(field("granted"), d.Granted, fmt.Sprintf("0 … %d", most))
+		return invalidIn("decisions", i, "granted", d.Granted, fmt.Sprintf("0 … %d", most))
 	case d.RetryAfter < 0:
-		return invalid(field("retry_after"), d.RetryAfter, "no negative duration")
+		return invalidIn("decisions", i, "retry_after", d.RetryAfter, "no negative duration")
 	case d.Delay < 0:
-		return invalid(field("delay"), d.Delay, "no negative duration")
+		return invalidIn("decisions", i, "delay", d.Delay, "no negative duration")
 	}
 	return nil
 }
@@ -104,43 +102,44 @@ func (a *Act) takes() bool { return a.Kind == KindTake || a.Kind == KindAmend }
 
 // checkHolder checks a charge of a concurrency limit, which has holders and no
 // units.
-func (a *Act) checkHolder(c *Charge, field func(string) string) error {
+func (a *Act) checkHolder(i int) error {
+	c := &a.Charges[i]
 	switch {
 	case a.Kind == KindRecord || a.Kind == KindRefund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
 	case (a.takes() || a.Kind == KindSettle) && c.Cost > 1:
-		return invalid(field("cost"), c.Cost, "0 or 1: a holder takes one place")
+		return invalidIn("charges", i, "cost", c.Cost, "0 or 1: a holder takes one place")
 	case c.UpTo > 1:
-		return invalid(field("up_to"), c.UpTo, "0 or 1: a holder takes one place")
+		return invalidIn("charges", i, "up_to", c.UpTo, "0 or 1: a holder takes one place")
 	case a.Kind == KindTake && c.Cost == 1 && a.ID == "":
 		return invalid("id", "missing", "an id that names the holder")
 	}
 	return nil
 }
 
-func (a *Act) checkUpTo(c *Charge, field func(string) string) error {
-	first := &a.Charges[0]
+func (a *Act) checkUpTo(i int) error {
+	c, first := &a.Charges[i], &a.Charges[0]
 	switch {
 	case c.UpTo != 0 && (!a.takes() || a.MaxWait > 0):
-		return invalid(field("up_to"), c.UpTo, "none: only a take that does not book ahead is best effort")
+		return invalidIn("charges", i, "up_to", c.UpTo, "none: only a take that does not book ahead is best effort")
 	case c.UpTo != 0 && (c.Cost == 0 || c.UpTo < c.Cost || c.UpTo > MaxCost):
-		return invalid(field("up_to"), c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
+		return invalidIn("charges", i, "up_to", c.UpTo, fmt.Sprintf("the cost … %d, with a cost of at least 1", MaxCost))
 	case c.UpTo != first.UpTo || c.UpTo != 0 && c.Cost != first.Cost:
-		return invalid(field("up_to"), c.UpTo, "one cost and one up_to for all charges of a best-effort act")
+		return invalidIn("charges", i, "up_to", c.UpTo, "one cost and one up_to for all charges of a best-effort act")
 	}
 	return nil
 }
 
 // checkKey refuses a key that comes under two limits in one act.
-func (a *Act) checkKey(i int, field func(string) string) error {
+func (a *Act) checkKey(i int) error {
 	c := &a.Charges[i]
 	for j := range i {
 		other := &a.Charges[j]
 		if other.Key == c.Key && other.Limit.rule.ID == c.Limit.rule.ID && other.Limit.rule != c.Limit.rule {
-			return invalid(field("limit"), c.Limit, "one limit for a key in an act; give each limit a key of its own")
+			return invalidIn("charges", i, "limit", c.Limit, "one limit for a key in an act; give each limit a key of its own")
 		}
 		if other.Key == c.Key && c.Limit.rule.HoldsSlots() && other.Limit.rule.HoldsSlots() && c.Cost > 0 && other.Cost > 0 && a.takes() {
-			return invalid(field("key"), quoted(c.Key), "each key once: a holder takes one place")
+			return invalidIn("charges", i, "key", quoted(c.Key), "each key once: a holder takes one place")
 		}
 	}
 	return nil

@@ -37,14 +37,27 @@ type Pending interface {
 // InvalidError says which field of a limit, an act or a configuration is outside
 // the contract. It wraps [ErrInvalid].
 type InvalidError struct {
-	Field string // the field, as a caller spells it: "count", "charges[2].cost"
-	Value string // what stood there
-	Want  string // what was expected there
+	Field string // the field's name, as a caller spells it: "count", "cost"
+	List  string // the list that has the field in its elements: "charges"; empty: none
+	Index int    // the index of the element of List
+	Value string // the value that the field had
+	Want  string // what was expected
 }
 
 // Error names the field, the value and what was expected.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("weir: %s is %s: want %s", e.Field, e.Value, e.Want)
+func (e *InvalidError) Error() string { return "weir: " + e.Detail() }
+
+// Detail returns the text of Error without the "weir: " before it.
+func (e *InvalidError) Detail() string {
+	return fmt.Sprintf("%s is %s: want %s", e.Path(), e.Value, e.Want)
+}
+
+// Path returns the field with the place that it has in a list: "count", "charges[2].cost".
+func (e *InvalidError) Path() string {
+	if e.List == "" {
+		return e.Field
+	}
+	return fmt.Sprintf("%s[%d].%s", e.List, e.Index, e.Field)
 }
 
 // Unwrap returns [ErrInvalid].
@@ -52,4 +65,9 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func invalid(field string, value any, want string) error {
 	return &InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}
+
+// invalidIn is invalid for a field of the i-th element of a list.
+func invalidIn(list string, i int, field string, value any, want string) error {
+	return &InvalidError{List: list, Index: i, Field: field, Value: fmt.Sprint(value), Want: want}
 }

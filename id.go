@@ -24,19 +24,22 @@ const (
 )
 
 var idErrors = [...]string{
-	ErrUnknownID:  "weir: unknown id: no granted take with it is remembered",
-	ErrIDReused:   "weir: id reused: it belongs to an act with other content",
-	ErrSettled:    "weir: id settled: its take was settled or refunded already",
-	ErrReleased:   "weir: id released: its take was released already",
-	ErrOverRefund: "weir: refund above what the take was granted",
+	ErrUnknownID:  "unknown id: no granted take with it is remembered",
+	ErrIDReused:   "id reused: it belongs to an act with other content",
+	ErrSettled:    "id settled: its take was settled or refunded already",
+	ErrReleased:   "id released: its take was released already",
+	ErrOverRefund: "refund above what the take was granted",
 }
 
 // Error says what is wrong with the id.
-func (e IDError) Error() string {
+func (e IDError) Error() string { return "weir: " + e.Detail() }
+
+// Detail returns the text of Error without the "weir: " before it.
+func (e IDError) Detail() string {
 	if int(e) < len(idErrors) && e > 0 {
 		return idErrors[e]
 	}
-	return "weir: invalid id"
+	return "invalid id"
 }
 
 // Unwrap returns [ErrInvalid].

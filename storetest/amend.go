@@ -280,7 +280,7 @@ func notAmended(b *bench) {
 	}
 	for a, field := range map[*weir.Act]string{nameless: "id", beyond: "decisions[0].granted", negative: "decisions[0].retry_after"} {
 		var invalid *weir.InvalidError
-		if !errors.As(a.Err, &invalid) || invalid.Field != field {
+		if !errors.As(a.Err, &invalid) || invalid.Path() != field {
 			b.Errorf("%s: %v", field, a.Err)
 		}
 	}

@@ -290,7 +290,7 @@ func (b *bench) invalid(a *weir.Act, field string) {
 	b.Helper()
 	b.taker.Take(context.Background(), []*weir.Act{a})
 	var invalid *weir.InvalidError
-	if !errors.As(a.Err, &invalid) || invalid.Field != field || !errors.Is(a.Err, weir.ErrInvalid) {
+	if !errors.As(a.Err, &invalid) || invalid.Path() != field || !errors.Is(a.Err, weir.ErrInvalid) {
 		b.Errorf("%v, %s: %v", a.Charges[0].Limit, field, a.Err)
 	}
 	b.remains("after "+field, a.Charges[0].Key, a.Charges[0].Limit, a.Charges[0].Limit.Capacity())

@@ -359,7 +359,7 @@ func manyBuckets(b *bench) {
 	a := NewAct(charges...)
 	b.taker.Take(context.Background(), []*weir.Act{a})
 	var invalid *weir.InvalidError
-	if !errors.As(a.Err, &invalid) || invalid.Field != "charges" {
+	if !errors.As(a.Err, &invalid) || invalid.Path() != "charges" {
 		b.Errorf("%v", a.Err)
 	}
 }
@@ -384,7 +384,7 @@ func badInput(b *bench) {
 		after := NewAct(weir.Charge{Key: "good", Limit: weir.PerDay(1000).MustCompile(), Cost: 1})
 		b.taker.Take(context.Background(), []*weir.Act{a, after})
 		var invalid *weir.InvalidError
-		if !errors.As(a.Err, &invalid) || invalid.Field != field || !errors.Is(a.Err, weir.ErrInvalid) {
+		if !errors.As(a.Err, &invalid) || invalid.Path() != field || !errors.Is(a.Err, weir.ErrInvalid) {
 			b.Errorf("%s: %v", field, a.Err)
 		}
 		if after.Err != nil || !after.Allowed() {

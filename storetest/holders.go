@@ -183,12 +183,12 @@ func slotsPeeked(b *bench) {
 	a := NewAct(weir.Charge{Key: "room", Limit: l, Cost: 1})
 	b.taker.Take(context.Background(), []*weir.Act{a})
 	var invalid *weir.InvalidError
-	if !errors.As(a.Err, &invalid) || invalid.Field != "id" {
+	if !errors.As(a.Err, &invalid) || invalid.Path() != "id" {
 		b.Errorf("a holder without an id: %+v %v", a.Decisions, a.Err)
 	}
 	a.ID, a.Charges[0].UpTo = "greedy", 2
 	b.taker.Take(context.Background(), []*weir.Act{a})
-	if !errors.As(a.Err, &invalid) || invalid.Field != "charges[0].up_to" {
+	if !errors.As(a.Err, &invalid) || invalid.Path() != "charges[0].up_to" {
 		b.Errorf("a holder of up to two places: %+v %v", a.Decisions, a.Err)
 	}
 }

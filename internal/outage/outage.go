@@ -17,7 +17,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,17 +50,32 @@ var ErrSilent = errors.New("no reply")
 // Error names the node, the time and the cause, without the class of the call that met
 // the cause.
 func (e *Error) Error() string {
-	node, cause := "", e.Cause.Error()
+	node := ""
 	if e.Node != "" {
 		node = " " + e.Node
 	}
-	for _, class := range []error{weir.ErrNotApplied, weir.ErrAmbiguous, weir.ErrMisconfigured} {
-		if _, after, found := strings.Cut(cause, class.Error()+": "); found {
-			cause = after
-			break
+	return fmt.Sprintf("the store%s is unreachable since %s: %v", node, e.Since.UTC().Format(time.RFC3339), classless(e.Cause))
+}
+
+// classless returns the error that a class was added to, or err if it has no class.
+func classless(err error) error {
+	for inner := err; inner != nil; {
+		list, joined := inner.(interface{ Unwrap() []error })
+		if !joined {
+			inner = errors.Unwrap(inner)
+			continue
 		}
+		parts := list.Unwrap()
+		if i := slices.IndexFunc(parts, isClass); i >= 0 && i+1 < len(parts) {
+			return parts[i+1]
+		}
+		break
 	}
-	return fmt.Sprintf("the store%s is unreachable since %s: %s", node, e.Since.UTC().Format(time.RFC3339), cause)
+	return err
+}
+
+func isClass(err error) bool {
+	return err == weir.ErrNotApplied || err == weir.ErrAmbiguous || err == weir.ErrMisconfigured
 }
 
 // Silent reports whether the node was silent; else it refused calls or lost them.

@@ -338,3 +338,23 @@ func TestRace(t *testing.T) {
 	}
 	doing.Wait()
 }
+
+// TestErrorText holds that the class of the call that met the cause is not in the text.
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("connection refused")
+	for _, err := range []error{
+		cause,
+		fmt.Errorf("%w: %w", weir.ErrNotApplied, cause),
+		fmt.Errorf("weir: take: %w", fmt.Errorf("%w: %w", weir.ErrAmbiguous, cause)),
+		fmt.Errorf("weir: take: %w: %w", weir.ErrMisconfigured, cause),
+	} {
+		out := &Error{Node: "a:1", Since: time.Unix(0, 0), Cause: err}
+		if got := out.Error(); got != "the store a:1 is unreachable since 1970-01-01T00:00:00Z: connection refused" {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+	if err := fmt.Errorf("probe: %w", cause); classless(err) != err {
+		t.Error("an error without a class was changed")
+	}
+}

@@ -62,12 +62,11 @@ func Of(err error) *Document {
 		}
 	case errors.As(err, &id) && idErrors[id].Status != 0:
 		p := idErrors[id]
-		p.Detail = strings.TrimPrefix(id.Error(), "weir: ")
+		p.Detail = id.Detail()
 		return &p
 	case errors.As(err, &mistake):
 		return &Document{
-			Status: http.StatusBadRequest, Field: mistake.Field,
-			Detail: fmt.Sprintf("%s is %s: want %s", mistake.Field, mistake.Value, mistake.Want),
+			Status: http.StatusBadRequest, Field: mistake.Path(), Detail: mistake.Detail(),
 		}
 	case errors.Is(err, weir.ErrInvalid):
 		return &Document{Status: http.StatusBadRequest, Detail: err.Error()}

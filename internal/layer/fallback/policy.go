@@ -3,8 +3,6 @@ package fallback
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/weirlimit/weir"
 )
@@ -24,10 +22,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 	switch policy {
 	case Error:
 		l.counts.errors.Add(1)
-		// The store's own errors name the act already.
-		if a.Err = reason; !strings.HasPrefix(reason.Error(), "weir: ") {
-			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, reason)
-		}
+		a.Err = reason
 	case Deny:
 		l.counts.denied.Add(1)
 		l.deny(a)

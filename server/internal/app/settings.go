@@ -313,11 +313,14 @@ type value[T any] struct {
 	parse            func(string) (T, error)
 }
 
+// FieldOf returns the Field that an error about the value of a flag has: the flag's words.
+func FieldOf(flag string) string { return strings.ReplaceAll(flag, "-", " ") }
+
 // Set parses text into the field. An error that does not name the flag gets its name.
 func (v *value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
-	if invalid := new(weir.InvalidError); errors.As(err, &invalid) && strings.ReplaceAll(invalid.Field, " ", "-") != v.flag {
-		return &weir.InvalidError{Field: v.flag + ", " + invalid.Field, Value: invalid.Value, Want: invalid.Want}
+	if invalid := new(weir.InvalidError); errors.As(err, &invalid) && invalid.Field != FieldOf(v.flag) {
+		return &weir.InvalidError{Field: v.flag + ", " + invalid.Path(), Value: invalid.Value, Want: invalid.Want}
 	}
 	if err == nil {
 		*v.field, v.text = parsed, text
@@ -357,7 +360,7 @@ func check[T any](flag string, v T, checks ...func(T) string) error {
 			if s, ok := any(v).(string); ok {
 				text = strconv.Quote(s)
 			}
-			return &weir.InvalidError{Field: strings.ReplaceAll(flag, "-", " "), Value: text, Want: want}
+			return &weir.InvalidError{Field: FieldOf(flag), Value: text, Want: want}
 		}
 	}
 	return nil
@@ -464,7 +467,7 @@ func rlsHeaders(text string) (*rls.HeaderNames, error) {
 	case text == "on":
 		return &rls.DefaultHeaders, nil
 	case len(names) != 3 || slices.Contains(names, ""):
-		return nil, &weir.InvalidError{Field: "rls-headers", Value: text, Want: "on, or three names: limit,remaining,reset"}
+		return nil, &weir.InvalidError{Field: "rls headers", Value: text, Want: "on, or three names: limit,remaining,reset"}
 	}
 	return &rls.HeaderNames{Limit: names[0], Remaining: names[1], Reset: names[2]}, nil
 }

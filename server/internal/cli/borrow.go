@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
@@ -95,11 +96,12 @@ func (b *borrowed) blame(err error) error {
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	names := b.behind[strings.ReplaceAll(invalid.Field, " ", "-")]
-	if len(names) == 0 {
-		return err
+	for flag, names := range b.behind {
+		if app.FieldOf(flag) == invalid.Field {
+			return fmt.Errorf("%w; it comes from %s", err, strings.Join(names, ", "))
+		}
 	}
-	return fmt.Errorf("%w; it comes from %s", err, strings.Join(names, ", "))
+	return err
 }
 
 // log logs what was followed and what was not, without the values, some of

@@ -34,5 +34,5 @@ func named(flag string, err error) error {
 	if !errors.As(err, &mistake) {
 		return err
 	}
-	return &weir.InvalidError{Field: flag + ", " + mistake.Field, Value: mistake.Value, Want: mistake.Want}
+	return &weir.InvalidError{Field: flag + ", " + mistake.Path(), Value: mistake.Value, Want: mistake.Want}
 }

@@ -39,7 +39,7 @@ type stream struct {
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) {
 	view, err := parseView(r.URL.Query())
 	if err != nil {
-		(&problem.Document{Status: http.StatusBadRequest, Field: err.Field, Detail: err.Error()}).Write(w, r)
+		(&problem.Document{Status: http.StatusBadRequest, Field: err.Path(), Detail: err.Error()}).Write(w, r)
 		return
 	}
 	defer d.streams.Add(-1)

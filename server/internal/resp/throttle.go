@@ -167,7 +167,7 @@ func inWords(err error) string {
 	var invalid *weir.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		return fmt.Sprintf("%s is %s: want %s", invalid.Field, invalid.Value, invalid.Want)
+		return invalid.Detail()
 	case errors.Is(err, weir.ErrInvalid):
 		return err.Error()
 	case errors.Is(err, weir.ErrNotApplied):

@@ -3,7 +3,6 @@ package rls
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -86,9 +85,9 @@ func statusOf(err error) error {
 	}
 	s := status.New(codes.InvalidArgument, err.Error())
 	if e := new(weir.InvalidError); errors.As(err, &e) {
-		s = status.New(codes.InvalidArgument, fmt.Sprintf("%s is %s: want %s", e.Field, e.Value, e.Want))
+		s = status.New(codes.InvalidArgument, e.Detail())
 		detailed, detailErr := s.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-			{Field: e.Field, Description: "is " + e.Value + ": want " + e.Want},
+			{Field: e.Path(), Description: "is " + e.Value + ": want " + e.Want},
 		}})
 		if detailErr == nil {
 			s = detailed

@@ -137,7 +137,7 @@ func invalid(field, value, want string) error {
 // within prefixes the field of an error.
 func within(prefix string, err error) error {
 	if e := new(weir.InvalidError); errors.As(err, &e) {
-		return invalid(prefix+e.Field, e.Value, e.Want)
+		return invalid(prefix+e.Path(), e.Value, e.Want)
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weirlimit/weir"
 )
@@ -82,16 +81,14 @@ func (b *builder) blame(act *weir.Act) error {
 	if !errors.As(act.Err, &e) {
 		return act.Err
 	}
-	place, field, found := strings.Cut(e.Field, "].")
-	charge, err := strconv.Atoi(strings.TrimPrefix(place, "charges["))
 	switch {
-	case !found || err != nil:
+	case e.List != "charges":
 		return e
-	case field == "cost" || field == "up_to":
-		return outside(field, e.Value, e.Want)
+	case e.Field == "cost" || e.Field == "up_to":
+		return outside(e.Field, e.Value, e.Want)
 	}
 	for i := range b.plan.Applied {
-		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == charge {
+		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == e.Index {
 			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), e.Value, e.Want)
 		}
 	}
