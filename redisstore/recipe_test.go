@@ -44,7 +44,7 @@ func TestRecipe(t *testing.T) {
 			t.Fatal(err)
 		}
 		packed := recipe.Limits[0]
-		keys, err := client.Keys(ctx, recipe.Prefix+"{????}"+packed.Kind+":who").Result()
+		keys, err := client.Keys(ctx, recipe.Prefix+"{????}"+packed.Kind+":who#n").Result()
 		if err != nil || len(keys) != 1 {
 			t.Fatalf("%v: keys %v, %v", limit.Algorithm, keys, err)
 		}

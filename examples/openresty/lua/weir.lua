@@ -72,7 +72,7 @@ function Weir:names(key)
   local names = {}
   for i, limit in ipairs(self.limits) do
     local own = key
-    if #self.limits > 1 then
+    if #self.limits > 1 or limit.name ~= '' then
       own = key .. '#' .. (limit.name ~= '' and limit.name or i - 1)
     end
     assert(#own <= MAX_KEY, 'the key is too long')

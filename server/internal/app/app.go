@@ -49,6 +49,9 @@ func New(o Options) (*App, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	if err := o.checkUnused(); err != nil {
+		return nil, err
+	}
 	a := &App{options: o, failed: make(chan error, 1), stopped: make(chan struct{})}
 	a.budget = admission.NewBudget(int64(o.Limits.RequestMemory) << 20)
 	if err := a.build(); err != nil {

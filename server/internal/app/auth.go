@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -130,12 +131,27 @@ func (o *Options) warnOfOpenFiles(ctx context.Context) {
 	}
 }
 
+// openSecrets opens the file of the listener's tokens or passwords; nil if there is none.
+func (a *access) openSecrets(logger *slog.Logger) (*callers.Secrets, error) {
+	return callers.SecretsFile{Setting: a.setting, File: a.secrets, Least: a.leastSecret(), Logger: logger}.Open()
+}
+
+// checkUnused refuses files of secrets that are wrong although their listener is off.
+func (o *Options) checkUnused() error {
+	for _, a := range o.accesses() {
+		if a.address == Off {
+			if _, err := a.openSecrets(o.Logger); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // authenticator returns what authenticates the callers of a listener; nil if the
 // options ask them for nothing.
 func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
-	of := a.options.accessOf(listener)
-	file := callers.SecretsFile{Setting: of.setting, File: of.secrets, Least: of.leastSecret(), Logger: a.options.Logger}
-	secrets, err := file.Open()
+	secrets, err := a.options.accessOf(listener).openSecrets(a.options.Logger)
 	if err != nil {
 		return nil, err
 	}
