@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/loadtest"
+	"github.com/weirlimit/weir/server/internal/report"
 )
 
 // A benchReport has the figures of a bench, as --json prints them.
@@ -65,31 +66,31 @@ func (f *benchFlags) report(r *loadtest.Report, cpu cpuTimes) *benchReport {
 }
 
 // print writes a report, as JSON or as text.
-func (f *benchFlags) print(w io.Writer, report *benchReport) error {
+func (f *benchFlags) print(w io.Writer, r *benchReport) error {
 	if f.json {
-		return marshal(w, report)
+		return marshal(w, r)
 	}
 	fmt.Fprintf(w, "target    %s\n", f.aim.described())
-	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, counted(f.load.Callers, "caller"), counted(f.keys, "key"))
-	seconds := float64(report.ElapsedMS) / 1000
+	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, report.Counted(f.load.Callers, "caller"), report.Counted(f.keys, "key"))
+	seconds := float64(r.ElapsedMS) / 1000
 	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",
-		report.Requests, seconds, float64(report.Requests)/max(seconds, 0.001), report.Granted, report.Refused, report.Failed)
-	if report.Requests == 0 {
+		r.Requests, seconds, float64(r.Requests)/max(seconds, 0.001), r.Granted, r.Refused, r.Failed)
+	if r.Requests == 0 {
 		return nil
 	}
 	var latencies []string
 	for _, q := range benchQuantiles {
-		latencies = append(latencies, fmt.Sprint(q.name, " ", brief(report.LatencyNS[q.name])))
+		latencies = append(latencies, fmt.Sprint(q.name, " ", brief(r.LatencyNS[q.name])))
 	}
 	fmt.Fprintf(w, "latency   %s\n", strings.Join(latencies, ", "))
-	for _, b := range report.HistogramNS {
+	for _, b := range r.HistogramNS {
 		const width = 50
-		share := float64(b.Count) / float64(report.Requests)
+		share := float64(b.Count) / float64(r.Requests)
 		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(b.Below), share*100, strings.Repeat("█", int(share*width+0.5)))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
-	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(report.CPUNS["own"]))
-	if target, known := report.CPUNS["target"]; known {
+	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(r.CPUNS["own"]))
+	if target, known := r.CPUNS["target"]; known {
 		where := "in the server"
 		if !f.aim.isServer() {
 			where = "in Redis, of all its clients"

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -171,6 +171,15 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	return t, nil
 }
 
+// named adds the name of a flag to an error about its value.
+func named(flag string, err error) error {
+	mistake := new(weir.InvalidError)
+	if !errors.As(err, &mistake) {
+		return err
+	}
+	return &weir.InvalidError{Field: flag + ", " + mistake.Path(), Value: mistake.Value, Want: mistake.Want}
+}
+
 // A storeClient asks a store as if it were a server.
 type storeClient struct {
 	limiter *weir.Limiter
@@ -211,12 +220,10 @@ func redisCPU(ctx context.Context, client redis.UniversalClient) (time.Duration,
 
 func (a *benchAim) openServer(callers int) (*benchTarget, error) {
 	if a.tokenFile != "" {
-		text, err := os.ReadFile(a.tokenFile)
-		if err != nil {
-			return nil, &weir.InvalidError{Field: "token-file", Value: strconv.Quote(a.tokenFile), Want: "a file with a token: " + err.Error()}
+		var err error
+		if a.token, err = readToken(a.tokenFile); err != nil {
+			return nil, wrongFile("token-file", a.tokenFile, "a file with a token: "+err.Error())
 		}
-		a.token, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n")
-		a.token = strings.TrimSpace(a.token)
 	}
 	server, err := a.dial(callers)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -73,7 +74,7 @@ func checkCallers(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return &problemsFound{err}
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", counted(set.Len(), "caller"))
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", report.Counted(set.Len(), "caller"))
 	return err
 }
 
@@ -124,12 +125,25 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 func summary(set *rules.Set) string {
 	domains := set.Domains()
 	return fmt.Sprintf("ok: %s (%s), %s",
-		counted(len(domains), "domain"), strings.Join(domains, ", "), counted(len(set.Rules()), "rule"))
+		report.Counted(len(domains), "domain"), strings.Join(domains, ", "), report.Counted(len(set.Rules()), "rule"))
 }
 
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+func newSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of rules files, for editors",
+		Long: `Schema prints the JSON Schema (draft 7) of rules files. An editor that is told of
+it completes keys, shows what they mean and marks mistakes; "weir check" finds
+those too that a schema cannot.
+
+The first line of a rules file tells editors with the YAML language server:
+
+  # yaml-language-server: $schema=weir.schema.json`,
+		Example: `  weir schema > weir.schema.json`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Schema())
+			return err
+		},
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

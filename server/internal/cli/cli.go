@@ -87,3 +87,61 @@ func everyCommand(cmd *cobra.Command) []*cobra.Command {
 	}
 	return all
 }
+
+// completeFiles completes arguments with folders and with files of these
+// extensions.
+func completeFiles(extensions ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return extensions, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// completeWords completes a flag with words, behind some of which more follows.
+func completeWords(words ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		directive := cobra.ShellCompDirectiveNoFileComp
+		for _, word := range words {
+			if strings.HasSuffix(word, "/") {
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+		}
+		return words, directive
+	}
+}
+
+// mustComplete panics where a completion is for a flag that does not exist.
+func mustComplete(err error) {
+	if err != nil {
+		panic(err) // The flags are our own.
+	}
+}
+
+// docs is where the pages are.
+const docs = "https://github.com/weirlimit/weir/blob/main/docs/"
+
+// guides are the pages that tell more of a subcommand than its help.
+var guides = map[string]string{
+	"bench":    "performance.md#your-own-machine",
+	"check":    "configuration.md",
+	"convert":  "configuration.md#convert",
+	"key":      "admin.md",
+	"man":      "cli.md",
+	"replay":   "simulate.md#weir-replay",
+	"schema":   "configuration.md#editors",
+	"script":   "nginx.md#lua",
+	"serve":    "quickstart.md",
+	"simulate": "simulate.md",
+	"version":  "install.md",
+}
+
+// nameGuide ends a subcommand's help with its page. What is below "key" has that of key.
+func nameGuide(cmd *cobra.Command) {
+	page := guides[cmd.Name()]
+	if parent := cmd.Parent(); page == "" && parent != nil {
+		page = guides[parent.Name()]
+	}
+	if cmd.Long == "" {
+		cmd.Long = cmd.Short
+	}
+	cmd.Long += "\n\nMore: " + docs + page
+}

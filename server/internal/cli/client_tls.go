@@ -62,6 +62,14 @@ func checkClearText(field string, to *url.URL) error {
 	}
 }
 
+// readToken returns the first line of a file. The file may be the server's own, which can
+// hold several tokens.
+func readToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimSpace(first), err
+}
+
 func wrongFile(field, file, want string) error {
 	return &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: want}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server/internal/convert"
+	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -83,7 +84,7 @@ func (f *convertFlags) report(cmd *cobra.Command, result *convert.Result) error 
 	case result.Limits == 0:
 		return &problemsFound{errors.New("no limit_req was found in a server or a location")}
 	case len(result.Lost) > 0:
-		return &problemsFound{fmt.Errorf("%s carried over; %s not, or not exactly", counted(result.Limits, "limit"), counted(len(result.Lost), "thing"))}
+		return &problemsFound{fmt.Errorf("%s carried over; %s not, or not exactly", report.Counted(result.Limits, "limit"), report.Counted(len(result.Lost), "thing"))}
 	}
 	return nil
 }

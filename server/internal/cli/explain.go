@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,11 +143,12 @@ func (p *explainer) limit(a *rules.Applied) {
 		p.printf("    overlay  %s changes it; the rule says %s\n", a.Rule.Overlay, a.Rule.Sent)
 	}
 	p.printf("    kind     %s\n", p.kind(a))
+	index := slices.Index(a.Rule.Limits, a.Limit)
 	if !a.Rule.OnTrial {
-		p.printf("    failure  on_store_failure: %s\n", failurePolicy(a))
+		p.printf("    failure  on_store_failure: %s\n", a.Rule.OnStoreFailure[index])
 	}
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
-	if most := maxKeys(a); most > 0 {
+	if most := a.Rule.MaxKeys[index]; most > 0 {
 		p.printf("    keys     max_keys: %d for each instance; further ones share one budget\n", most)
 	}
 	p.printf("    new key  %s\n", decisionText(a))
@@ -171,25 +173,6 @@ func (p *explainer) kind(a *rules.Applied) string {
 	default:
 		return fmt.Sprintf("one act of %d limits: all of them are charged, or none", together)
 	}
-}
-
-// maxKeys is how many keys the limit of a rule keeps apart.
-func maxKeys(a *rules.Applied) int {
-	for i, l := range a.Rule.Limits {
-		if l == a.Limit {
-			return a.Rule.MaxKeys[i]
-		}
-	}
-	return 0
-}
-
-func failurePolicy(a *rules.Applied) config.StoreFailure {
-	for i, l := range a.Rule.Limits {
-		if l == a.Limit {
-			return a.Rule.OnStoreFailure[i]
-		}
-	}
-	return config.FailError
 }
 
 func modesOf(r *rules.Rule) []string {
@@ -222,28 +205,19 @@ func (p *explainer) answer() {
 		p.printf("answer: allowed, because no limit is for it\n")
 		return
 	}
-	quotas, refusedQuotas, refused := 0, 0, 0
+	quota, quotaRefuses, refused := false, true, false
 	for i := range p.found.Plan.Applied {
 		a := &p.found.Plan.Applied[i]
 		no := a.Decision().Outcome == weir.Refused
-		switch {
-		case a.Rule.Quota:
-			quotas++
-			refusedQuotas += count(no)
-		default:
-			refused += count(no)
+		if a.Rule.Quota {
+			quota, quotaRefuses = true, quotaRefuses && no
+		} else {
+			refused = refused || no
 		}
 	}
-	if refused > 0 || quotas > 0 && refusedQuotas == quotas {
+	if refused || quota && quotaRefuses {
 		p.printf("answer: refused, even where no key was used before\n")
 		return
 	}
 	p.printf("answer: allowed, where no key was used before\n")
-}
-
-func count(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
 }

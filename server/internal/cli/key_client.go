@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 )
@@ -46,10 +45,11 @@ func (c *adminClient) call(ctx context.Context, method, path string, body []byte
 	if err := c.authorize(req); err != nil {
 		return nil, err
 	}
-	transport, err := c.transport()
+	config, err := c.tls.config("admin ")
 	if err != nil {
 		return nil, err
 	}
+	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
@@ -97,22 +97,12 @@ func (c *adminClient) authorize(req *http.Request) error {
 			return err
 		}
 	}
-	text, err := os.ReadFile(c.token)
+	token, err := readToken(c.token)
 	if err != nil {
 		return fmt.Errorf("admin token file: %w", err)
 	}
-	// The file may be the server's own, with several.
-	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(first))
+	req.Header.Set("Authorization", "Bearer "+token)
 	return nil
-}
-
-func (c *adminClient) transport() (*http.Transport, error) {
-	config, err := c.tls.config("admin ")
-	if err != nil {
-		return nil, err
-	}
-	return &http.Transport{TLSClientConfig: config}, nil
 }
 
 // unreachable says that there was no answer.

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/report"
 )
 
 // printError says what went wrong: mistakes in rules each with the line that
@@ -26,7 +27,7 @@ func printError(w io.Writer, err error) {
 			io.WriteString(w, pointAt(line, p.Column))
 		}
 	}
-	fmt.Fprintf(w, "weir: %s\n", counted(len(problems), "problem"))
+	fmt.Fprintf(w, "weir: %s\n", report.Counted(len(problems), "problem"))
 }
 
 // sources are the lines of the files that problems were found in.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/replay"
+	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -208,7 +209,7 @@ func nothingRead(result *replay.Result) error {
 		return &problemsFound{errors.New("the log has no lines")}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "none of %s could be read", counted(int(result.Log.Lines), "line"))
+	fmt.Fprintf(&b, "none of %s could be read", report.Counted(int(result.Log.Lines), "line"))
 	for _, s := range result.Log.Samples {
 		fmt.Fprintf(&b, "\n  %s:%d: %s: %s", s.File, s.Line, s.Why, s.Text)
 	}

@@ -102,11 +102,7 @@ func name(r *rules.Rule, l *weir.Limit) string {
 // add puts a mapping with those of its domain: they are one request, as a proxy
 // would send it.
 func (q *questioner) add(m mapping) error {
-	known := false
-	for _, domain := range q.set.Domains() {
-		known = known || domain == m.domain
-	}
-	if !known {
+	if !slices.Contains(q.set.Domains(), m.domain) {
 		return &weir.InvalidError{
 			Field: "descriptor", Value: fmt.Sprintf("%q", m.domain),
 			Want: "a domain of the rules: " + strings.Join(q.set.Domains(), ", "),
@@ -114,12 +110,9 @@ func (q *questioner) add(m mapping) error {
 	}
 	q.mappings = append(q.mappings, m)
 	q.entries = append(q.entries, make([]rules.Entry, len(m.entries)))
-	for i := range q.requests {
-		if q.requests[i].Domain == m.domain {
-			return nil
-		}
+	if !slices.ContainsFunc(q.requests, func(r rules.Request) bool { return r.Domain == m.domain }) {
+		q.requests = append(q.requests, rules.Request{Domain: m.domain, Cost: 1, Immediate: true})
 	}
-	q.requests = append(q.requests, rules.Request{Domain: m.domain, Cost: 1, Immediate: true})
 	return nil
 }
 

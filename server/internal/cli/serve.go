@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir/server/internal/app"
 )
@@ -163,4 +168,70 @@ func (f *serveFlags) print(w io.Writer, addrs []app.Addr) {
 		printDemo(w, addrs)
 		printDashboard(w, addrs, f.Admin.TLS != (app.TLS{}))
 	}
+}
+
+// The calls behave as the comments say; a test runs them.
+const demoText = `
+# These are demonstration rules: in the domain demo each user may make 5 calls at
+# once and 10 a minute, each path /login is open 3 times in 10 s. Bring your own
+# with --config.
+
+# Six calls of one user: 204 five times, then 429.
+for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%%{http_code}\n' 'http://%[1]s/v1/auth?domain=demo&user=alice'; done
+
+# What the refusal says: headers, and a problem document.
+curl -i 'http://%[1]s/v1/auth?domain=demo&user=alice'
+
+# The same question from a program, for 3 units at once: 200, 2 remain.
+curl -s -H 'Content-Type: application/json' -d '{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"bob"}]}],"cost":3}' http://%[1]s/v1/take
+`
+
+// printDemo prints calls to try against the demonstration rules.
+func printDemo(w io.Writer, addrs []app.Addr) {
+	for _, addr := range addrs {
+		if addr.Protocol == "http" {
+			fmt.Fprintf(w, demoText, reachable(addr.Address))
+		}
+	}
+}
+
+// printDashboard prints where a browser sees what all that does.
+func printDashboard(w io.Writer, addrs []app.Addr, secure bool) {
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	for _, addr := range addrs {
+		if addr.Protocol == "admin" {
+			fmt.Fprintf(w, "\n# Watch it in a browser: the dashboard.\n# %s://%s/\n", scheme, reachable(addr.Address))
+		}
+	}
+}
+
+// reachable is an address that this host's clients can call: one that listens
+// everywhere listens here too.
+func reachable(address string) string {
+	listening, err := netip.ParseAddrPort(address)
+	if err != nil || !listening.Addr().IsUnspecified() {
+		return address
+	}
+	return net.JoinHostPort("localhost", fmt.Sprint(listening.Port()))
+}
+
+// warnOfPassword logs a password in an argument, which other users of the host can read.
+func warnOfPassword(flags *pflag.FlagSet, logger *slog.Logger) {
+	flags.Visit(func(f *pflag.Flag) {
+		// Visit leaves out flags that variables have set.
+		if f.Name == "store" && hasPassword(f.Value.String()) {
+			logger.Warn("a password is on the command line, which every user of this host can read", "flag", "--store",
+				"want", "the URL in $"+variableOf(f.Name)+", or the password in a file that --store-password-file names")
+		}
+	})
+}
+
+// hasPassword reports whether the URL of a store has a password.
+func hasPassword(store string) bool {
+	_, rest, _ := strings.Cut(store, "://")
+	user, _, found := strings.Cut(rest, "@")
+	return found && strings.Contains(user, ":") || strings.Contains(rest, "sentinel_password=")
 }

@@ -123,6 +123,14 @@ func Number(v float64) string {
 // Count writes a whole number, without separators: tools read what terminals print.
 func Count(n int64) string { return strconv.FormatInt(n, 10) }
 
+// Counted writes a number of things: "1 key", "2 keys".
+func Counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return Count(int64(n)) + " " + noun
+}
+
 // Percent writes a part of a whole. A part above none is never written as 0%.
 func Percent(part, whole int64) string {
 	switch {

@@ -38,7 +38,7 @@ func (s *Scenario) lead() string {
 	if s.Pattern != Edge {
 		parts[0] += fmt.Sprintf(" of %s requests a second", report.Number(s.Rate))
 	}
-	parts = append(parts, fmt.Sprintf("%s, %s, %v, seed %d", several(s.Keys, "key"), several(s.clients(), "client"), s.Duration, s.Seed))
+	parts = append(parts, fmt.Sprintf("%s, %s, %v, seed %d", report.Counted(s.Keys, "key"), report.Counted(s.clients(), "client"), s.Duration, s.Seed))
 	if s.Retry != RetryNever {
 		parts = append(parts, "who is refused comes again: "+s.Retry.String())
 	}
@@ -53,13 +53,6 @@ func (s *Scenario) lead() string {
 		parts = append(parts, f.String())
 	}
 	return strings.Join(parts, "; ") + "."
-}
-
-func several(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (r *Result) table() report.Table {
@@ -89,7 +82,12 @@ func (r *Result) chart(title string, course func(*Run) []int64, perSecond bool) 
 	scale := 1.0
 	if perSecond {
 		scale = r.Width.Seconds()
-		offered := series(r.offered(), scale)
+		// Without retries all algorithms are offered the same.
+		name := "offered"
+		if r.Scenario.Retry != RetryNever {
+			name += " to " + r.Runs[0].Algorithm.String()
+		}
+		offered := series(name, r.Runs[0].Offers, scale)
 		offered.Background = true
 		c.Series = append(c.Series, offered)
 	}
@@ -97,28 +95,14 @@ func (r *Result) chart(title string, course func(*Run) []int64, perSecond bool) 
 		c.X = append(c.X, float64(i)*r.Width.Seconds())
 	}
 	for i := range r.Runs {
-		c.Series = append(c.Series, series(named64{r.Runs[i].Algorithm.String(), course(&r.Runs[i])}, scale))
+		c.Series = append(c.Series, series(r.Runs[i].Algorithm.String(), course(&r.Runs[i]), scale))
 	}
 	return c
 }
 
-type named64 struct {
-	name   string
-	values []int64
-}
-
-// offered is what the first algorithm was offered. Without retries that is what
-// all were.
-func (r *Result) offered() named64 {
-	if r.Scenario.Retry == RetryNever {
-		return named64{"offered", r.Runs[0].Offers}
-	}
-	return named64{"offered to " + r.Runs[0].Algorithm.String(), r.Runs[0].Offers}
-}
-
-func series(n named64, scale float64) report.Series {
-	s := report.Series{Name: n.name, Values: make([]float64, len(n.values))}
-	for i, v := range n.values {
+func series(name string, values []int64, scale float64) report.Series {
+	s := report.Series{Name: name, Values: make([]float64, len(values))}
+	for i, v := range values {
 		s.Values[i] = float64(v) / scale
 	}
 	return s
@@ -149,4 +133,29 @@ func period(l *weir.Limit) string {
 		return "1 " + name
 	}
 	return name
+}
+
+// JSON is the result as programs read it; names and units are part of it.
+func (r *Result) JSON() any {
+	s := &r.Scenario
+	faults := make([]string, 0, len(s.Faults))
+	for _, f := range s.Faults {
+		faults = append(faults, f.String())
+	}
+	runs := make([]map[string]any, 0, len(r.Runs))
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		runs = append(runs, map[string]any{
+			"algorithm": run.Algorithm.String(), "limit": run.Limit.String(), "requests": run.Requests,
+			"offered": run.Offered, "granted": run.Granted, "refused": run.Refused(), "worst": run.Worst, "promised": run.Bound,
+			"fairness": run.Fairness, "key_bytes": run.KeyBytes, "longest_delay_ms": run.LongestDelay.Milliseconds(),
+			"course": map[string]any{"offered": run.Offers, "granted": run.Grants, "held": run.Held},
+		})
+	}
+	return map[string]any{
+		"scenario": s.Name, "limit": s.Limit.String(), "pattern": s.Pattern.String(), "retry": s.Retry.String(),
+		"rate": s.Rate, "keys": s.Keys, "clients": s.clients(), "duration_ms": s.Duration.Milliseconds(), "seed": s.Seed,
+		"instances": s.instances(), "local_shares": s.LocalShares, "faults": faults,
+		"point_us": r.Width.Microseconds(), "runs": runs,
+	}
 }
