@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -118,6 +119,11 @@ func (c *conn) next() error {
 	if err != nil {
 		return c.readError(header, err)
 	}
+	return c.rest(header)
+}
+
+// rest reads the rest of a frame and does what it says. An error ends the connection.
+func (c *conn) rest(header http2.FrameHeader) error {
 	if header.Type == http2.FrameHeaders && !header.Flags.Has(http2.FlagHeadersEndHeaders) {
 		c.block = 2*c.server.options.MaxHeaderList + 4*maxFrame
 	}
@@ -203,38 +209,23 @@ func (c *conn) handshake() error {
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.greet()
 	if string(preface[:]) != http2.ClientPreface {
-		return c.refuse("the client does not speak HTTP/2")
+		return c.refuse(fault(http2.ErrCodeProtocol, ReasonHandshake, "the client does not speak HTTP/2"))
 	}
 	header, err := c.framer.ReadFrameHeader()
-	if err != nil {
-		if c.broken != nil {
-			return err
-		}
-		return c.refuse("the first frame is no SETTINGS")
-	}
-	if header.Type != http2.FrameSettings || header.Flags.Has(http2.FlagSettingsAck) {
-		return c.refuse("the first frame is no SETTINGS")
-	}
-	frame, err := c.framer.ReadFrameForHeader(header)
-	if err == nil {
-		c.mu.Lock()
-		err = c.receive(frame)
-		c.mu.Unlock()
-	} else {
-		err = c.readError(header, err)
-	}
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.fail(err)
+	switch {
+	case err != nil && c.broken != nil:
 		return err
+	case err != nil, header.Type != http2.FrameSettings, header.Flags.Has(http2.FlagSettingsAck):
+		return c.refuse(fault(http2.ErrCodeProtocol, ReasonHandshake, "the first frame is no SETTINGS"))
+	}
+	if err := c.rest(header); err != nil {
+		return c.refuse(err)
 	}
 	return c.nc.SetDeadline(time.Time{})
 }
 
-// refuse is an error of a client that has not begun well.
-func (c *conn) refuse(text string) error {
-	err := fault(http2.ErrCodeProtocol, ReasonHandshake, text)
+// refuse tells a client why its handshake failed, and returns the error.
+func (c *conn) refuse(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fail(err)
@@ -275,10 +266,9 @@ func (c *conn) greet() {
 	c.greeted = true
 	c.out = appendFrame(c.out, head{6 * len(settings), http2.FrameSettings, 0, 0})
 	for _, s := range settings {
-		c.out = appendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
+		c.out = binary.BigEndian.AppendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
 	}
-	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
-	c.out = appendUint32(c.out, connWindow-minWindow)
+	c.out = appendWindowUpdate(c.out, 0, connWindow-minWindow)
 }
 
 // window is how much a client may send on a stream: a message in one go.
@@ -392,7 +382,7 @@ func (c *conn) fail(err error) {
 // goAway sends a GOAWAY.
 func (c *conn) goAway(code http2.ErrCode, last uint32, text string) {
 	c.out = appendFrame(c.out, head{8 + len(text), http2.FrameGoAway, 0, 0})
-	c.out = appendUint32(c.out, last)
-	c.out = appendUint32(c.out, uint32(code))
+	c.out = binary.BigEndian.AppendUint32(c.out, last)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 	c.out = append(c.out, text...)
 }

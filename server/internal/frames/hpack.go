@@ -2,10 +2,12 @@ package frames
 
 import (
 	"encoding/base64"
+	"encoding/binary"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // Answers are encoded without the dynamic table, so that no block depends on those
@@ -34,12 +36,14 @@ type head struct {
 
 // appendFrame appends the header of a frame.
 func appendFrame(b []byte, h head) []byte {
-	return append(b, byte(h.length>>16), byte(h.length>>8), byte(h.length), byte(h.kind), byte(h.flags),
-		byte(h.id>>24), byte(h.id>>16), byte(h.id>>8), byte(h.id))
+	b = append(b, byte(h.length>>16), byte(h.length>>8), byte(h.length), byte(h.kind), byte(h.flags))
+	return binary.BigEndian.AppendUint32(b, h.id)
 }
 
-func appendUint32(b []byte, v uint32) []byte {
-	return append(b, byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+// appendWindowUpdate appends a WINDOW_UPDATE of a stream, or of the connection for 0.
+func appendWindowUpdate(b []byte, id uint32, n int64) []byte {
+	b = appendFrame(b, head{4, http2.FrameWindowUpdate, 0, id})
+	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
 // appendField appends a header that no table holds.
@@ -72,35 +76,21 @@ func appendStatus(b []byte, c *Call) []byte {
 	if c.code != 0 && c.details != nil {
 		b = appendField(b, "grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(c.details))
 	}
-	return appendFields(b, c.trailers)
-}
-
-func appendFields(b []byte, fields []hpack.HeaderField) []byte {
-	for i := range fields {
-		b = appendField(b, fields[i].Name, fields[i].Value)
+	for _, f := range c.trailers {
+		b = appendField(b, f.Name, f.Value)
 	}
 	return b
 }
 
 // escape encodes a text for the header grpc-message.
 func escape(text string) string {
-	const digits = "0123456789ABCDEF"
-	plain := true
+	var b strings.Builder
 	for i := range len(text) {
-		plain = plain && printable(text[i])
-	}
-	if plain {
-		return text
-	}
-	b := make([]byte, 0, len(text)+16)
-	for i := range len(text) {
-		if ch := text[i]; printable(ch) {
-			b = append(b, ch)
+		if ch := text[i]; ch >= ' ' && ch <= '~' && ch != '%' {
+			b.WriteByte(ch)
 		} else {
-			b = append(b, '%', digits[ch>>4], digits[ch&15])
+			fmt.Fprintf(&b, "%%%02X", ch)
 		}
 	}
-	return string(b)
+	return b.String()
 }
-
-func printable(ch byte) bool { return ch >= ' ' && ch <= '~' && ch != '%' }

@@ -2,7 +2,9 @@ package frames
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -91,14 +93,14 @@ func (c *conn) abort(id uint32, code http2.ErrCode) error {
 
 func (c *conn) resetStream(id uint32, code http2.ErrCode) {
 	c.out = appendFrame(c.out, head{4, http2.FrameRSTStream, 0, id})
-	c.out = appendUint32(c.out, uint32(code))
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 }
 
 // remember takes note of a stream that the server has ended and the client has not.
 func (c *conn) remember(id uint32) {
 	const most = 1024
 	if len(c.aborted) == most {
-		c.aborted = append(c.aborted[:0], c.aborted[1:]...)
+		c.aborted = slices.Delete(c.aborted, 0, 1)
 	}
 	c.aborted = append(c.aborted, id)
 }
@@ -106,15 +108,14 @@ func (c *conn) remember(id uint32) {
 // stray judges a frame for a stream that is not open. What the client sent before it
 // knew that the server has ended the stream is no fault.
 func (c *conn) stray(id uint32, ends bool) error {
-	for i, aborted := range c.aborted {
-		if aborted == id {
-			if ends {
-				c.aborted = append(c.aborted[:i], c.aborted[i+1:]...)
-			}
-			return c.charge(1)
-		}
+	i := slices.Index(c.aborted, id)
+	if i < 0 {
+		return fault(http2.ErrCodeStreamClosed, ReasonProtocol, "a frame for a stream that is closed")
 	}
-	return fault(http2.ErrCodeStreamClosed, ReasonProtocol, "a frame for a stream that is closed")
+	if ends {
+		c.aborted = slices.Delete(c.aborted, i, i+1)
+	}
+	return c.charge(1)
 }
 
 func (c *conn) onData(f *http2.DataFrame) error {
@@ -189,11 +190,8 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	}
 	st := c.streams[f.StreamID]
 	if st == nil {
-		for i, aborted := range c.aborted {
-			if aborted == f.StreamID {
-				c.aborted = append(c.aborted[:i], c.aborted[i+1:]...)
-				break
-			}
+		if i := slices.Index(c.aborted, f.StreamID); i >= 0 {
+			c.aborted = slices.Delete(c.aborted, i, i+1)
 		}
 		return c.charge(1)
 	}

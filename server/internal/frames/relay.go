@@ -7,12 +7,11 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2/hpack"
 )
 
 // A relay lets an http.Handler serve a stream. It is the request's body and the
@@ -34,10 +33,7 @@ type relay struct {
 	trailers []string    // the handler's: names that were announced
 }
 
-var (
-	errClosed = errors.New("frames: the stream is closed")
-	errSelf   = errors.New("a stream depends on itself")
-)
+var errClosed = errors.New("frames: the stream is closed")
 
 // startRelay has Options.Relay serve a stream.
 func (c *conn) startRelay(st *stream, r *request) {
@@ -85,7 +81,7 @@ func (y *relay) request(r *request) (*http.Request, error) {
 func (y *relay) serve(r *http.Request) {
 	c := y.conn
 	y.handle(r)
-	y.sendHeader()
+	y.WriteHeader(http.StatusOK)
 	trailer := y.trailer()
 	c.mu.Lock()
 	_ = y.flush()
@@ -146,12 +142,6 @@ func (y *relay) arrive(data []byte) {
 	y.input = append(y.input, data...)
 	y.st.held += n
 	y.conn.hold(n)
-	y.moved.Broadcast()
-}
-
-// arrived ends the input.
-func (y *relay) arrived() {
-	y.whole = true
 	y.moved.Broadcast()
 }
 
@@ -229,50 +219,38 @@ func (y *relay) WriteHeader(status int) {
 func (y *relay) block() []byte {
 	b := appendField(nil, ":status", strconv.Itoa(y.status))
 	for name, values := range y.header {
-		if name == "Trailer" || name == "Connection" || strings.HasPrefix(name, http.TrailerPrefix) || y.announced(name) {
+		if name == "Trailer" || name == "Connection" || strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(y.trailers, name) {
 			continue
 		}
-		b = appendFields(b, fieldsOf(name, values))
+		b = appendValues(b, name, values)
 	}
 	return b
-}
-
-func (y *relay) announced(name string) bool {
-	for _, announced := range y.trailers {
-		if announced == name {
-			return true
-		}
-	}
-	return false
 }
 
 // trailer encodes the trailer; nil if there is none.
 func (y *relay) trailer() []byte {
 	var b []byte
 	for _, name := range y.trailers {
-		b = appendFields(b, fieldsOf(name, y.header[name]))
+		b = appendValues(b, name, y.header[name])
 	}
 	for name, values := range y.header {
 		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			b = appendFields(b, fieldsOf(rest, values))
+			b = appendValues(b, rest, values)
 		}
 	}
 	return b
 }
 
-func fieldsOf(name string, values []string) []hpack.HeaderField {
-	fields := make([]hpack.HeaderField, len(values))
-	for i, value := range values {
-		fields[i] = hpack.HeaderField{Name: strings.ToLower(name), Value: value}
+func appendValues(b []byte, name string, values []string) []byte {
+	for _, value := range values {
+		b = appendField(b, strings.ToLower(name), value)
 	}
-	return fields
+	return b
 }
-
-func (y *relay) sendHeader() { y.WriteHeader(http.StatusOK) }
 
 // Write gathers data for the next flush.
 func (y *relay) Write(p []byte) (int, error) {
-	y.sendHeader()
+	y.WriteHeader(http.StatusOK)
 	y.output = append(y.output, p...)
 	if len(y.output) < maxFrame {
 		return len(p), nil
@@ -287,7 +265,7 @@ func (y *relay) Write(p []byte) (int, error) {
 
 // Flush sends what was written, and waits until the client has room for it.
 func (y *relay) Flush() {
-	y.sendHeader()
+	y.WriteHeader(http.StatusOK)
 	y.conn.mu.Lock()
 	defer y.conn.mu.Unlock()
 	// The next write reports the error.

@@ -1,20 +1,16 @@
 package frames
 
 import (
+	"errors"
 	"math"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-)
-
-// Statuses of HTTP for what is not gRPC.
-const (
-	statusMethod    = 405
-	statusMediaType = 415
-	statusHeaders   = 431
 )
 
 // A request is what the header of a call says.
@@ -28,15 +24,13 @@ type request struct {
 func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	id, ends := f.StreamID, f.StreamEnded()
 	if f.HasPriority() && f.Priority.StreamDep == id {
-		return c.malformed(f.FrameHeader, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol, Cause: errSelf})
+		return c.malformed(f.FrameHeader, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol, Cause: errors.New("a stream depends on itself")})
 	}
 	if st := c.streams[id]; st != nil {
 		return c.onTrailers(st, f)
 	}
-	for _, aborted := range c.aborted {
-		if aborted == id {
-			return c.stray(id, ends)
-		}
+	if slices.Contains(c.aborted, id) {
+		return c.stray(id, ends)
 	}
 	if err := c.register(id); err != nil {
 		return err
@@ -67,7 +61,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		if err := c.charge(10); err != nil {
 			return err
 		}
-		st.plain = plain{status: statusHeaders, text: "the header list is too large\n"}
+		st.plain = plain{status: http.StatusRequestHeaderFieldsTooLarge, text: "the header list is too large\n"}
 	}
 	return c.route(st, &r, ends)
 }
@@ -90,9 +84,9 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 	switch {
 	case st.plain.status != 0:
 	case r.method != "POST":
-		st.plain = plain{status: statusMethod, text: "gRPC calls are POST requests\n", head: r.method == "HEAD"}
+		st.plain = plain{status: http.StatusMethodNotAllowed, text: "gRPC calls are POST requests\n", head: r.method == "HEAD"}
 	case !isGRPC:
-		st.plain = plain{status: statusMediaType, text: "the content-type of gRPC calls is application/grpc\n"}
+		st.plain = plain{status: http.StatusUnsupportedMediaType, text: "the content-type of gRPC calls is application/grpc\n"}
 	}
 	st.call.method = r.path
 	handler := o.Methods[r.path]

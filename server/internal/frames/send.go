@@ -3,6 +3,7 @@ package frames
 import (
 	"context"
 	"encoding/binary"
+	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
@@ -112,7 +113,7 @@ func (c *conn) answerAtOnce(st *stream) {
 func (c *conn) answerPlain(st *stream) {
 	block := appendField(nil, ":status", strconv.Itoa(st.plain.status))
 	block = appendField(block, "content-type", "text/plain; charset=utf-8")
-	if st.plain.status == statusMethod {
+	if st.plain.status == http.StatusMethodNotAllowed {
 		block = appendField(block, "allow", "POST")
 	}
 	st.whole = true

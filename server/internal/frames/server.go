@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +52,7 @@ func New(o Options) (*Server, error) {
 
 // Serve accepts connections until the listener fails or [Server.Stop] is called,
 // which it reports as [ErrStopped]. It closes the listener. It may be called for
-// several listeners. Whoever calls it must call Stop in the end.
+// several listeners. The caller must call Stop in the end.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	if !s.enter(l) {
@@ -115,12 +117,12 @@ func (s *Server) accept(nc net.Conn) {
 	c := newConn(s, nc)
 	s.mu.Lock()
 	full := len(s.conns) >= s.options.MaxConnections
-	if !full && !s.stopping {
+	admitted := !full && !s.stopping
+	if admitted {
 		s.conns[c] = struct{}{}
 	}
-	stopping := s.stopping
 	s.mu.Unlock()
-	if full || stopping {
+	if !admitted {
 		if full {
 			s.count(ReasonConnections, nil)
 		}
@@ -141,11 +143,7 @@ func (s *Server) remove(c *conn) {
 func (s *Server) connections() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 // Stop closes the listeners, asks every client to go elsewhere, and waits until the
@@ -229,12 +227,3 @@ func (s *Server) tend() {
 
 // now is the time of the last tick.
 func (s *Server) now() time.Duration { return time.Duration(s.clock.Load()) }
-
-// dispatch handles a call on a goroutine of its own.
-func (s *Server) dispatch(st *stream) {
-	s.handlers.Add(1)
-	go func() {
-		defer s.handlers.Done()
-		st.run()
-	}()
-}

@@ -3,15 +3,12 @@ package frames
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // premature is how young a call is that its client cancels too soon to have wanted
@@ -132,8 +129,7 @@ func (c *conn) allow(n int64) {
 		return
 	}
 	c.receiveWindow += c.credit
-	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, 0})
-	c.out = appendUint32(c.out, uint32(c.credit))
+	c.out = appendWindowUpdate(c.out, 0, c.credit)
 	c.credit = 0
 }
 
@@ -143,10 +139,8 @@ func (st *stream) allow(n int64) {
 	if st.credit += n; st.credit < enough || st.ended || !st.open {
 		return
 	}
-	c := st.conn
 	st.receiveWindow += st.credit
-	c.out = appendFrame(c.out, head{4, http2.FrameWindowUpdate, 0, st.id})
-	c.out = appendUint32(c.out, uint32(st.credit))
+	st.conn.out = appendWindowUpdate(st.conn.out, st.id, st.credit)
 	st.credit = 0
 }
 
@@ -201,7 +195,8 @@ func (c *conn) ended(st *stream) error {
 	st.ended = true
 	switch {
 	case st.relay != nil:
-		st.relay.arrived()
+		st.relay.whole = true
+		st.relay.moved.Broadcast()
 	case st.discard:
 		c.answer(st)
 	case len(st.body) < prefixLength, len(st.body) < prefixLength+int(binary.BigEndian.Uint32(st.body[1:])):
@@ -209,14 +204,16 @@ func (c *conn) ended(st *stream) error {
 	default:
 		st.call.message = st.body[prefixLength:]
 		st.running = true
-		c.server.dispatch(st)
+		c.server.handlers.Add(1)
+		go st.run()
 	}
 	return nil
 }
 
-// run has the handler answer.
+// run has the handler answer, on a goroutine of its own.
 func (st *stream) run() {
 	c := st.conn
+	defer c.server.handlers.Done()
 	st.call.handle(st.handle)
 	ctx := st.call.ctx
 	c.mu.Lock()
@@ -248,8 +245,6 @@ func (c *Call) handle(h Handler) {
 	}()
 	h(c)
 	if !c.decided {
-		c.Fail(codeInternal, errNoAnswer.Error())
+		c.Fail(codeInternal, "the handler did not answer")
 	}
 }
-
-var errNoAnswer = errors.New("the handler did not answer")

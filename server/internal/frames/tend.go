@@ -112,12 +112,10 @@ func (c *conn) hurry(now time.Duration) {
 			continue
 		}
 		c.server.count(ReasonSlow, c.nc)
-		if st.discard {
-			c.answer(st)
-			continue
+		if !st.discard {
+			st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
+			c.release(st)
 		}
-		st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
-		c.release(st)
 		c.answer(st)
 	}
 }
