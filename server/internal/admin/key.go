@@ -63,7 +63,7 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 	}
 	if t.limit == nil {
 		answer.Unlimited = true
-		answer.Explanation = explainUnlimited(t)
+		answer.Explanation = fmt.Sprintf("%s (%s): unlimited; nothing is counted", answer.Rule, answer.At)
 		return answer, nil
 	}
 	answer.Name, answer.Algorithm = t.limit.Name, t.limit.Algorithm.String()
@@ -256,23 +256,29 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 		b.WriteString(" " + answer.Name)
 	}
 	fmt.Fprintf(&b, " (%s): ", answer.At)
-	switch o := answer.Override; {
-	case o == nil:
-		b.WriteString(answer.Limit)
-	case o.Blocked:
-		fmt.Fprintf(&b, "blocked for another %s, until %s, instead of %s", readable(o.ForMS), o.Until, answer.Limit)
-	case o.Limit == "":
-		fmt.Fprintf(&b, "no limit for another %s, until %s, instead of %s", readable(o.ForMS), o.Until, answer.Limit)
-	default:
-		fmt.Fprintf(&b, "%s for another %s, until %s, instead of %s", s.Limit, readable(o.ForMS), o.Until, answer.Limit)
+	o := answer.Override
+	if o != nil {
+		b.WriteString(o.explain(s.Limit) + ", instead of ")
 	}
-	if o := answer.Override; o != nil && o.Blocked {
+	b.WriteString(answer.Limit)
+	if o != nil && o.Blocked {
 		b.WriteString("; nothing passes until then")
 	} else {
 		b.WriteString(counts(t, s) + "; " + passing(s, cost))
 	}
 	b.WriteString(whyShadow(answer))
 	return b.String()
+}
+
+// explain describes an override, whose limit, if it has one, is in force as stated.
+func (o *overrideAnswer) explain(inForce string) string {
+	switch {
+	case o.Blocked:
+		inForce = "blocked"
+	case o.Limit == "":
+		inForce = "no limit"
+	}
+	return fmt.Sprintf("%s for another %s, until %s", inForce, readable(o.ForMS), o.Until)
 }
 
 // whyShadow says why the limit never refuses the key.
@@ -319,23 +325,13 @@ func passing(s *stateAnswer, cost int64) string {
 	return fmt.Sprintf("a cost of %d passes in %s", cost, readable(*s.RetryAfterMS))
 }
 
-func explainUnlimited(t *target) string {
-	return fmt.Sprintf("%s (%s): unlimited; nothing is counted", t.rule.Path, position(t.rule))
-}
-
 // explainThrottle describes a key of CL.THROTTLE, whose limits come with the commands.
 func explainThrottle(answer *limitAnswer) string {
 	text := "CL.THROTTLE: the limit comes with each command"
-	switch o := answer.Override; {
-	case o == nil:
-		return text + "; no override"
-	case o.Blocked:
-		return fmt.Sprintf("%s; blocked for another %s, until %s", text, readable(o.ForMS), o.Until)
-	case o.Limit == "":
-		return fmt.Sprintf("%s; no limit for another %s, until %s", text, readable(o.ForMS), o.Until)
-	default:
-		return fmt.Sprintf("%s; %s for another %s, until %s", text, o.Limit, readable(o.ForMS), o.Until)
+	if o := answer.Override; o != nil {
+		return text + "; " + o.explain(o.Limit)
 	}
+	return text + "; no override"
 }
 
 // readable formats a number of milliseconds for people.
