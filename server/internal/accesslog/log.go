@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"container/heap"
 	"errors"
 	"io"
 	"slices"
@@ -33,12 +32,11 @@ type Log struct {
 	sources []*source
 	stats   Stats
 	reorder int64
-	waiting waiting
+	waiting []*Record // by time, then in the order in which they were read
 	free    []*Record
 	last    *Record
 	latest  int64 // of the records read
 	now     int64 // of the records given out
-	order   int64
 }
 
 // Open opens files, "-" for stdin, compressed by gzip or not. Several are merged
@@ -111,10 +109,8 @@ func (l *Log) Next() (*Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.order++
-		r.order = l.order
 		l.latest = max(l.latest, r.Micros)
-		heap.Push(&l.waiting, r)
+		l.wait(r)
 		if l.reorder == 0 {
 			break
 		}
@@ -122,7 +118,8 @@ func (l *Log) Next() (*Record, error) {
 	if len(l.waiting) == 0 {
 		return nil, io.EOF
 	}
-	r := heap.Pop(&l.waiting).(*Record)
+	r := l.waiting[0]
+	l.waiting = l.waiting[1:]
 	if r.Micros < l.now {
 		r.Micros = l.now
 		l.stats.Late++
@@ -177,27 +174,14 @@ func (l *Log) record() *Record {
 	return new(Record)
 }
 
-// waiting is a heap of records by time, then by their order.
-type waiting []*Record
-
-// Len is for package heap.
-func (w waiting) Len() int { return len(w) }
-
-// Less is for package heap.
-func (w waiting) Less(i, j int) bool {
-	return w[i].Micros < w[j].Micros || w[i].Micros == w[j].Micros && w[i].order < w[j].order
-}
-
-// Swap is for package heap.
-func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-
-// Push is for package heap.
-func (w *waiting) Push(r any) { *w = append(*w, r.(*Record)) }
-
-// Pop is for package heap.
-func (w *waiting) Pop() any {
-	old := *w
-	r := old[len(old)-1]
-	*w = old[:len(old)-1]
-	return r
+// wait adds a record to those that wait. Few are late, so most
+// go to the end.
+func (l *Log) wait(r *Record) {
+	at, _ := slices.BinarySearchFunc(l.waiting, r.Micros, func(other *Record, micros int64) int {
+		if other.Micros <= micros {
+			return -1
+		}
+		return 1
+	})
+	l.waiting = slices.Insert(l.waiting, at, r)
 }

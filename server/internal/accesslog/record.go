@@ -12,7 +12,6 @@ type Record struct {
 	// Micros is when it was, in µs since 1970.
 	Micros int64
 	fields []field
-	order  int64
 }
 
 type field struct{ name, value string }
