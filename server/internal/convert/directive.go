@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Bounds of what is read, so that no text costs more than a large honest one.
@@ -113,7 +114,7 @@ func (r *reader) include(d directive) ([]directive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: include %s: %w", d.at, d.words[1], err)
 	}
-	if len(files) == 0 && !wild(pattern) {
+	if len(files) == 0 && !strings.ContainsAny(pattern, "*?[") {
 		files = []string{pattern} // to say that it cannot be read
 	}
 	var all []directive
@@ -125,8 +126,4 @@ func (r *reader) include(d directive) ([]directive, error) {
 		all = append(all, list...)
 	}
 	return all, nil
-}
-
-func wild(pattern string) bool {
-	return slices.ContainsFunc([]byte(pattern), func(b byte) bool { return b == '*' || b == '?' || b == '[' })
 }

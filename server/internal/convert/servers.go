@@ -156,15 +156,10 @@ func (q *question) path() string {
 // and copies of variables that change in a sub-request.
 func (f *finder) keyText(k *key) string {
 	return replaceVariables(k.text, func(name string) string {
-		switch {
-		case name == "binary_remote_addr":
-			return "remote_addr"
-		case !f.isSteady(name):
+		if !f.isSteady(name) {
 			return "weir_" + name
-		case f.binary[name] != nil:
-			return textName(name)
 		}
-		return name
+		return f.asText(name)
 	})
 }
 

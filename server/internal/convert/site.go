@@ -201,14 +201,11 @@ func (f *finder) keep(s *site, around refusal) {
 }
 
 func serverName(block []directive) string {
-	for i := range block {
-		if block[i].name() == "server_name" && len(block[i].words) > 1 {
-			return block[i].words[1]
-		}
-	}
-	for i := range block {
-		if block[i].name() == "listen" && len(block[i].words) > 1 {
-			return block[i].words[1]
+	for _, name := range []string{"server_name", "listen"} {
+		for i := range block {
+			if block[i].name() == name && len(block[i].words) > 1 {
+				return block[i].words[1]
+			}
 		}
 	}
 	return "without a name"
