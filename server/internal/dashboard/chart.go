@@ -43,14 +43,10 @@ func parseView(query url.Values) (view, *weir.InvalidError) {
 // A chart is the results of charges and the latency of calls over time. All lists have
 // one element per point.
 type chart struct {
-	Start         int64    `json:"start"`  // of the first point, in Unix seconds
-	Step          int64    `json:"step"`   // in seconds
-	Points        int      `json:"points"` // that the whole span has
-	Granted       []uint32 `json:"granted"`
-	Refused       []uint32 `json:"refused"`
-	NotCharged    []uint32 `json:"not_charged"`
-	ShadowRefused []uint32 `json:"shadow_refused"`
-	Failed        []uint32 `json:"failed"` // without a decision: their callers got an error
+	Start  int64 `json:"start"`  // of the first point, in Unix seconds
+	Step   int64 `json:"step"`   // in seconds
+	Points int   `json:"points"` // that the whole span has
+	results[[]uint32]
 	// P50 and P99 are in nanoseconds, 0 without calls: of the calls that charge the
 	// limit, or of all.
 	P50 []int64 `json:"p50"`
@@ -76,7 +72,7 @@ func (v *view) chart(r *traffic.Recorder) *chart {
 	v.sent = w.Start.Unix() + int64(w.Points-1)*step
 	for i := range w.Series {
 		if s := &w.Series[i]; v.rule == "" && !s.Trial || v.wants(s.Domain, s.Rule, s.Trial) {
-			to := c.line(s.Decision)
+			to := c.of(s.Decision)
 			*to = sum(*to, s.Counts[skip:])
 			for _, n := range s.Counts {
 				c.Sources[decider(s.Decision, s.Source)] += uint64(n)
@@ -118,20 +114,6 @@ func decider(d traffic.Decision, source weir.Source) string {
 		return undecided
 	}
 	return source.String()
-}
-
-func (c *chart) line(d traffic.Decision) *[]uint32 {
-	switch d {
-	case traffic.Refused:
-		return &c.Refused
-	case traffic.NotCharged:
-		return &c.NotCharged
-	case traffic.ShadowRefused:
-		return &c.ShadowRefused
-	case traffic.Failed:
-		return &c.Failed
-	}
-	return &c.Granted
 }
 
 // fill completes empty lists with zeros.

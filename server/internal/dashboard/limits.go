@@ -16,21 +16,40 @@ const (
 	recent = time.Minute
 )
 
+// results has something for each result of a charge: a count, or counts over time.
+type results[T any] struct {
+	Granted       T `json:"granted"`
+	Refused       T `json:"refused"`
+	NotCharged    T `json:"not_charged"`
+	ShadowRefused T `json:"shadow_refused"`
+	Failed        T `json:"failed"` // without a decision: their callers got an error
+}
+
+func (r *results[T]) of(d traffic.Decision) *T {
+	switch d {
+	case traffic.Refused:
+		return &r.Refused
+	case traffic.NotCharged:
+		return &r.NotCharged
+	case traffic.ShadowRefused:
+		return &r.ShadowRefused
+	case traffic.Failed:
+		return &r.Failed
+	}
+	return &r.Granted
+}
+
 // limitState counts the charges of one limit since it came into force, and second by
 // second in the last minute.
 type limitState struct {
-	Domain        string   `json:"domain"`
-	Rule          string   `json:"rule"`
-	Mode          string   `json:"mode,omitempty"` // empty: it refuses all keys
-	Granted       uint64   `json:"granted"`
-	Refused       uint64   `json:"refused"`
-	NotCharged    uint64   `json:"not_charged"`
-	ShadowRefused uint64   `json:"shadow_refused"`
-	Failed        uint64   `json:"failed"`
-	Passed        []uint32 `json:"passed"`   // granted or not charged, each second
-	Stopped       []uint32 `json:"stopped"`  // refused, each second
-	Shadowed      []uint32 `json:"shadowed"` // would have been refused, each second
-	Errors        []uint32 `json:"errors"`   // without a decision, each second
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Mode   string `json:"mode,omitempty"` // empty: it refuses all keys
+	results[uint64]
+	Passed   []uint32 `json:"passed"`   // granted or not charged, each second
+	Stopped  []uint32 `json:"stopped"`  // refused, each second
+	Shadowed []uint32 `json:"shadowed"` // would have been refused, each second
+	Errors   []uint32 `json:"errors"`   // without a decision, each second
 	// P50 and P99 are the recent latency of calls that charged it, in nanoseconds; 0
 	// without any.
 	P50 int64 `json:"p50"`
@@ -72,7 +91,7 @@ func (d *Dashboard) limits() (all []limitState, left int) {
 	states := &limitStates{all: []limitState{}, at: map[[2]string]int{}}
 	for _, t := range d.Traffic.Totals() {
 		l := states.of(t.Domain, t.Rule, t.Trial)
-		*l.total(t.Decision) += t.Count
+		*l.of(t.Decision) += t.Count
 		if t.Count > 0 {
 			l.Sources[decider(t.Decision, t.Source)] += t.Count
 		}
@@ -135,20 +154,6 @@ func modeOf(r *rules.Rule) string {
 		return "enforced for " + (config.Whole - r.Unenforced).String()
 	}
 	return ""
-}
-
-func (l *limitState) total(d traffic.Decision) *uint64 {
-	switch d {
-	case traffic.Refused:
-		return &l.Refused
-	case traffic.NotCharged:
-		return &l.NotCharged
-	case traffic.ShadowRefused:
-		return &l.ShadowRefused
-	case traffic.Failed:
-		return &l.Failed
-	}
-	return &l.Granted
 }
 
 func (l *limitState) lately() (n uint64) {
