@@ -22,47 +22,56 @@ type history struct {
 	called *timing // all calls
 }
 
-// steps are a count over time, in each resolution.
+// rings keep the latest values over time, in each resolution.
+type rings[T any] [len(resolutions)][]T
+
+func newRings[T any]() (r rings[T]) {
+	for i, of := range resolutions {
+		r[i] = make([]T, of.points)
+	}
+	return r
+}
+
+// advance makes room for the steps after that of last, up to and with that of now, and
+// reports whether there are any.
+func (r *rings[T]) advance(resolution int, last, now int64) bool {
+	of := resolutions[resolution]
+	from, to := last/of.step+1, now/of.step
+	for at := max(from, to-of.points+1); at <= to; at++ {
+		var none T
+		r[resolution][at%of.points] = none
+	}
+	return from <= to
+}
+
+// at returns the value of the step that now is in.
+func (r *rings[T]) at(resolution int, now int64) *T {
+	of := resolutions[resolution]
+	return &r[resolution][now/of.step%of.points]
+}
+
+// read returns the values of one resolution up to the last whole step before end.
+func (r *rings[T]) read(resolution int, points, end int64) []T {
+	out := make([]T, points)
+	for i := range out {
+		out[i] = r[resolution][(end-points+int64(i))%resolutions[resolution].points]
+	}
+	return out
+}
+
+// steps are a count over time.
 type steps struct {
-	seen  uint64 // the total as it was kept last
-	rings [len(resolutions)][]uint32
+	rings[uint32]
+	seen uint64 // the total at the last second that was kept
 }
 
-func newSteps() *steps {
-	s := new(steps)
-	for i, r := range resolutions {
-		s.rings[i] = make([]uint32, r.points)
-	}
-	return s
-}
-
-// advance makes room for the seconds after last, up to and with now.
-func (s *steps) advance(last, now int64) {
-	for i, r := range resolutions {
-		from, to := last/r.step+1, now/r.step
-		for at := max(from, to-r.points+1); at <= to; at++ {
-			s.rings[i][at%r.points] = 0
-		}
-	}
-}
-
-// add adds what a total has grown by.
+// add adds the growth of a total.
 func (s *steps) add(total uint64, now int64) {
 	grown := uint32(min(total-s.seen, 1<<32-1))
 	s.seen = total
-	for i, r := range resolutions {
-		s.rings[i][now/r.step%r.points] += grown
+	for i := range resolutions {
+		*s.at(i, now) += grown
 	}
-}
-
-// read returns the points of one resolution up to the last whole one before now.
-func (s *steps) read(resolution int, points, end int64) []uint32 {
-	out := make([]uint32, points)
-	ring := s.rings[resolution]
-	for i := range out {
-		out[i] = ring[(end-points+int64(i))%int64(len(ring))]
-	}
-	return out
 }
 
 // keep files what was counted since it was called last.
@@ -103,7 +112,7 @@ func (r *Recorder) forget() {
 
 func (s *steps) forget() {
 	if s != nil {
-		s.rings = newSteps().rings
+		s.rings = newRings[uint32]()
 	}
 }
 
@@ -123,10 +132,12 @@ func (h *history) keep(to **steps, count *atomic.Uint64, now int64) {
 		if total == 0 || h.series >= maxSeries {
 			return
 		}
-		*to = newSteps()
+		*to = &steps{rings: newRings[uint32]()}
 		h.series++
 	} else {
-		(*to).advance(h.last, now)
+		for i := range resolutions {
+			(*to).advance(i, h.last, now)
+		}
 	}
 	(*to).add(total, now)
 }
@@ -203,10 +214,10 @@ func (r *Recorder) History(span time.Duration) Window {
 			}
 		}
 		if t.timing != nil {
-			w.Timings = append(w.Timings, Timing{t.domain, t.rule, t.trial, t.timing.read(resolution, points, end), t.timing.lately(r.history.last)})
+			w.Timings = append(w.Timings, Timing{t.domain, t.rule, t.trial, t.timing.latencies(resolution, points, end), t.timing.lately(r.history.last)})
 		}
 	}
-	w.Latency = r.history.called.read(resolution, points, end)
+	w.Latency = r.history.called.latencies(resolution, points, end)
 	return w
 }
 

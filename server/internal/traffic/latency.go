@@ -59,22 +59,14 @@ type Timing struct {
 // ended no more is kept than its quantiles, so that it takes as much memory as a
 // count.
 type timing struct {
-	seen   [buckets]uint32                   // the counts as they were kept last
+	rings[quantiles]
+	seen   [buckets]uint32                   // the counts at the last second that was kept
 	within [len(resolutions)][buckets]uint32 // of the step that has not ended
-	rings  [len(resolutions)][]quantiles
 }
 
 // quantiles are the buckets of half and of 99 in 100 calls, counted from 1; 0
 // without calls.
 type quantiles struct{ half, most uint8 }
-
-func newTiming() *timing {
-	t := new(timing)
-	for i, r := range resolutions {
-		t.rings[i] = make([]quantiles, r.points)
-	}
-	return t
-}
 
 // time files how long calls took, if there were ever any and there is room.
 func (h *history) time(to **timing, calls *latency, now int64) {
@@ -82,7 +74,7 @@ func (h *history) time(to **timing, calls *latency, now int64) {
 		if calls == nil || h.series >= maxSeries {
 			return
 		}
-		*to = newTiming()
+		*to = &timing{rings: newRings[quantiles]()}
 		h.series++
 	}
 	(*to).keep(calls, h.last, now)
@@ -99,47 +91,34 @@ func (t *timing) keep(calls *latency, last, now int64) {
 		some = some || grown[i] > 0
 	}
 	for i := range resolutions {
-		t.advance(i, last, now)
+		if t.advance(i, last, now) {
+			t.within[i] = [buckets]uint32{}
+		}
 		if some {
 			t.add(i, &grown, now)
 		}
 	}
 }
 
-// advance makes room for the steps after that of last, up to and with that of now.
-func (t *timing) advance(resolution int, last, now int64) {
-	r := resolutions[resolution]
-	from, to := last/r.step+1, now/r.step
-	for at := max(from, to-r.points+1); at <= to; at++ {
-		t.rings[resolution][at%r.points] = quantiles{}
-	}
-	if from <= to {
-		t.within[resolution] = [buckets]uint32{}
-	}
-}
-
 func (t *timing) add(resolution int, grown *[buckets]uint32, now int64) {
-	r, within := resolutions[resolution], &t.within[resolution]
+	within := &t.within[resolution]
 	for i, n := range grown {
 		within[i] += n
 	}
-	t.rings[resolution][now/r.step%r.points] = quantilesOf(within)
+	*t.at(resolution, now) = quantilesOf(within)
 }
 
 func (t *timing) forget() {
 	if t != nil {
-		seen := t.seen
-		*t = *newTiming()
-		t.seen = seen
+		*t = timing{rings: newRings[quantiles](), seen: t.seen}
 	}
 }
 
-// read returns the points of one resolution up to the last whole one before now.
-func (t *timing) read(resolution int, points, end int64) []Latency {
+// latencies returns the steps of one resolution up to the last whole one before end.
+func (t *timing) latencies(resolution int, points, end int64) []Latency {
 	out := make([]Latency, points)
-	ring := t.rings[resolution]
-	for i := range out {
-		out[i] = ring[(end-points+int64(i))%int64(len(ring))].latency()
+	for i, q := range t.read(resolution, points, end) {
+		out[i] = q.latency()
 	}
 	return out
 }
@@ -147,7 +126,7 @@ func (t *timing) read(resolution int, points, end int64) []Latency {
 // lately returns the last of the six steps of ten seconds before now that had calls.
 func (t *timing) lately(now int64) (l Latency) {
 	const tens, minute = 1, 6
-	for _, step := range t.read(tens, minute, now/resolutions[tens].step) {
+	for _, step := range t.latencies(tens, minute, now/resolutions[tens].step) {
 		if step != (Latency{}) {
 			l = step
 		}
