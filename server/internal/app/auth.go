@@ -241,10 +241,10 @@ func requireTokenRPC(by *callers.Authenticator) grpc.UnaryServerInterceptor {
 func authenticateRPC(ctx context.Context, by *callers.Authenticator) (context.Context, error) {
 	shown := new(callers.Credentials)
 	shown.Token, shown.Shown = callers.Bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
-	var conn *attemptsConn
+	var conn *counted
 	if p, ok := peer.FromContext(ctx); ok {
 		shown.Remote = p.Addr.String()
-		if from, ok := admission.ClientAddr(p.Addr).(*attemptsAddr); ok {
+		if from, ok := admission.ClientAddr(p.Addr).(*countedAddr); ok {
 			conn, shown.Connection = from.conn, &from.conn.attempts
 		}
 		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -263,29 +263,3 @@ func authenticateRPC(ctx context.Context, by *callers.Authenticator) (context.Co
 
 // hangUpAfter is how long a gRPC connection lives after too many failures in a row.
 const hangUpAfter = 100 * time.Millisecond
-
-// attemptsListener counts the failures in a row of each gRPC connection. gRPC shows a
-// call no more of its connection than the remote address, so that leads back to it.
-type attemptsListener struct{ net.Listener }
-
-// Accept returns the next connection.
-func (l *attemptsListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &attemptsConn{Conn: conn}, nil
-}
-
-type attemptsConn struct {
-	net.Conn
-	attempts callers.Connection
-}
-
-type attemptsAddr struct {
-	net.Addr
-	conn *attemptsConn
-}
-
-// RemoteAddr returns the remote address.
-func (c *attemptsConn) RemoteAddr() net.Addr { return &attemptsAddr{c.Conn.RemoteAddr(), c} }

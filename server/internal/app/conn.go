@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/callers"
 )
 
 const (
@@ -55,8 +56,19 @@ func (b *bounded) refuse(conn net.Conn) {
 // counted is a connection that makes room when it is closed.
 type counted struct {
 	net.Conn
-	leave func()
+	leave    func()
+	attempts callers.Connection // failures in a row of gRPC calls
 }
+
+// A countedAddr leads from a remote address to its connection: gRPC shows a call no more
+// of it.
+type countedAddr struct {
+	net.Addr
+	conn *counted
+}
+
+// RemoteAddr returns the address of the client.
+func (c *counted) RemoteAddr() net.Addr { return &countedAddr{c.Conn.RemoteAddr(), c} }
 
 // CloseWrite ends the answer and leaves the connection readable, so that an answer to a
 // request that is still being sent is not lost.

@@ -90,7 +90,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	return &listener{
 		name: "grpc", address: o.GRPC, serve: s.serve, drain: s.drain,
 		wrap: func(l net.Listener) net.Listener {
-			l = &attemptsListener{&bounded{Listener: l, most: o.Limits.GRPCMaxConnections, open: &open, rejected: rejected}}
+			l = &bounded{Listener: l, most: o.Limits.GRPCMaxConnections, open: &open, rejected: rejected}
 			if s.frames == nil { // which charges its connections by itself
 				l = gate.Listener(l)
 			}
@@ -160,7 +160,7 @@ func (o *Options) frameMethods(service *rls.Service, interceptors []grpc.UnarySe
 	if by != nil {
 		u.headers = append(u.headers, "authorization")
 	}
-	if o.Telemetry.Tracing.On() {
+	if o.Telemetry.Tracing != nil {
 		u.headers = append(u.headers, "traceparent", "tracestate")
 	}
 	service.Register(&u)

@@ -105,6 +105,22 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authen
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
 }
 
+// maxScrapers bounds the connections of the listener for the metrics alone.
+const maxScrapers = 64
+
+// newScrape returns the listener for the metrics alone; nil if it is off.
+func (a *App) newScrape() (*listener, error) {
+	o, t := &a.options, a.telemetry
+	if o.Metrics.Address == Off {
+		return nil, nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+o.Metrics.Path, t.metrics.Handler())
+	s := newHTTPServer(o.Logger, 0)
+	s.Handler = t.panics("metrics").HTTP(mux)
+	return s.listener(o, "metrics", o.Metrics.Address, TLS{}, maxScrapers, t)
+}
+
 // publicOr serves public paths from one handler and all others from another.
 func publicOr(free, guarded http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,6 +24,7 @@ const (
 	DefaultAdmin        = "127.0.0.1:6070"
 	DefaultStoreTimeout = fallback.DefaultPatience
 	DefaultStoreSilence = coalesce.DefaultSilence
+	DefaultMetricsPath  = "/metrics"
 	// Off is the address of a listener that does not exist.
 	Off = "off"
 )
@@ -107,6 +108,12 @@ type Options struct {
 
 	// wrapStore, if not nil, wraps the store; for tests.
 	wrapStore func(weir.Taker) weir.Taker
+}
+
+// MetricsOptions are the settings of a listener for the metrics alone.
+type MetricsOptions struct {
+	Address string // empty: Off
+	Path    string
 }
 
 // AdminOptions are the settings of the admin listener.

@@ -184,13 +184,11 @@ func (o *Options) Settings() []Setting {
 		),
 		group("Store outages",
 			parsed("store-timeout", "duration", &o.Fallback.StoreTimeout, DefaultStoreTimeout.String(), positiveDuration,
-				"Let a call wait for Redis this long unless it has a deadline of its own, as Envoy's do.").
-				checked(func() error { return check("store-timeout", o.Fallback.StoreTimeout, notNegative) }),
+				"Let a call wait for Redis this long unless it has a deadline of its own, as Envoy's do.", notNegative),
 			parsed("store-silence", "duration", &o.Fallback.StoreSilence, DefaultStoreSilence.String(), positiveDuration,
 				"Treat a Redis that sends no reply for this long as unreachable: on_store_failure then\n"+
 					"answers its calls. One whose last replies were slow may be silent for three times as\n"+
-					"long as they took, and at most for five times this duration.").
-				checked(func() error { return check("store-silence", o.Fallback.StoreSilence, notNegative) }),
+					"long as they took, and at most for five times this duration.", notNegative),
 			setting("on-store-failure", &o.Fallback.OnStoreFailure, config.FailError.String(),
 				"Answer so for rules without algorithm while Redis is unreachable: "+config.StoreFailureNames()+".",
 				func(word string) string {
@@ -222,7 +220,17 @@ func (o *Options) Settings() []Setting {
 			tlsSettings("admin", &o.Admin.TLS), tlsSettings("resp", &o.RESPTLS),
 		),
 		group("Telemetry",
-			o.Metrics.settings(),
+			setting("metrics", &o.Metrics.Address, Off,
+				"Serve the metrics, and nothing else, at this address too; off for no such listener.",
+				orOff(address("host:port, such as 127.0.0.1:9090, or off"))),
+			setting("metrics-path", &o.Metrics.Path, DefaultMetricsPath,
+				"Serve them at this path of that listener.",
+				func(path string) string {
+					if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " {}") {
+						return "a path such as " + DefaultMetricsPath
+					}
+					return ""
+				}),
 			toggle("envoyproxy-metrics", &o.Telemetry.EnvoyproxyMetrics, false,
 				"Add the metrics of envoyproxy/ratelimit to /metrics."),
 			setting("near-limit-ratio", &o.Telemetry.NearLimitRatio, traffic.DefaultNearLimitRatio,
@@ -291,18 +299,18 @@ func secretFile(flag string, field *string, help string) Setting {
 
 // toggle binds a flag to a field that is true or false; false stands for itself.
 func toggle(flag string, field *bool, standard bool, help string) Setting {
-	return Setting{Flag: flag, Field: field, Default: standard, Help: help, complete: func() error { return nil }}
+	return settingUnset(flag, field, standard, false, help)
 }
 
 // parsed binds a flag to a field that a function reads from text. Its zero value
 // stands for the default, if there is one.
-func parsed[T any](flag, kind string, field *T, standard string, parse func(string) (T, error), help string) Setting {
+func parsed[T any](flag, kind string, field *T, standard string, parse func(string) (T, error), help string, checks ...func(T) string) Setting {
 	v := &value[T]{field: field, flag: flag, kind: kind, text: standard, parse: parse}
 	return Setting{Flag: flag, Field: v, Help: help, complete: func() error {
-		if standard == "" || !reflect.ValueOf(field).Elem().IsZero() {
-			return nil
+		if standard != "" && reflect.ValueOf(field).Elem().IsZero() {
+			return v.Set(standard)
 		}
-		return v.Set(standard)
+		return check(flag, *field, checks...)
 	}}
 }
 
@@ -337,18 +345,6 @@ func (v *value[T]) Type() string { return v.kind }
 // words sets the values that shells propose.
 func (s Setting) words(words ...string) Setting {
 	s.Words = words
-	return s
-}
-
-// checked adds a check.
-func (s Setting) checked(more func() error) Setting {
-	complete := s.complete
-	s.complete = func() error {
-		if err := complete(); err != nil {
-			return err
-		}
-		return more()
-	}
 	return s
 }
 

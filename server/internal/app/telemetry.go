@@ -89,7 +89,7 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 // frontEnd returns the engine as one front end asks it.
 func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
 	taker := weir.Taker(e)
-	if t.tracing.On() {
+	if t.tracing != nil {
 		taker = trace.Wrap(taker, trace.Options{Standing: t.standing(name == "rls" && t.shadow)})
 	}
 	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
@@ -125,7 +125,7 @@ func (t *telemetry) http(next http.Handler) http.Handler {
 // interceptors returns what is around each unary gRPC call, the first outermost.
 func (t *telemetry) interceptors(by *callers.Authenticator) []grpc.UnaryServerInterceptor {
 	around := []grpc.UnaryServerInterceptor{t.metrics.Unary}
-	if t.tracing.On() {
+	if t.tracing != nil {
 		around = append(around, t.tracing.Unary)
 	}
 	around = append(around, t.panics("grpc").Unary)

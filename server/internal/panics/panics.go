@@ -86,33 +86,27 @@ func (r *Reporter) HTTP(next http.Handler) http.Handler {
 
 // Unary answers unary gRPC calls that panic with INTERNAL.
 func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.Report(ctx, info.FullMethod, cause)
-			answer, err = nil, status.Error(codes.Internal, Answer)
-		}
-	}()
+	defer r.rescue(ctx, info.FullMethod, func() { answer, err = nil, status.Error(codes.Internal, Answer) })
 	return handle(ctx, req)
 }
 
 // Stream is Unary for streams.
 func (r *Reporter) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.Report(stream.Context(), info.FullMethod, cause)
-			err = status.Error(codes.Internal, Answer)
-		}
-	}()
+	defer r.rescue(stream.Context(), info.FullMethod, func() { err = status.Error(codes.Internal, Answer) })
 	return handle(service, stream)
 }
 
 // Background calls f, and reports it if it panics, so that a goroutine that belongs to
 // no call goes on.
 func (r *Reporter) Background(what string, f func()) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.Report(context.Background(), what, cause)
-		}
-	}()
+	defer r.rescue(context.Background(), what, func() {})
 	f()
+}
+
+// rescue recovers a panic, reports it and calls then. Its caller defers it.
+func (r *Reporter) rescue(ctx context.Context, call string, then func()) {
+	if cause := recover(); cause != nil {
+		r.Report(ctx, call, cause)
+		then()
+	}
 }

@@ -83,9 +83,6 @@ func With(provider *sdktrace.TracerProvider) *Tracing {
 	return &Tracing{provider: provider, tracer: provider.Tracer(scope)}
 }
 
-// On reports whether spans are made.
-func (t *Tracing) On() bool { return t != nil }
-
 // HTTP makes a span of each call of the handler below the caller's, whose traceparent
 // header names it. Paths that are not named make none.
 func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
@@ -131,7 +128,13 @@ func (t *Tracing) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		return handle(ctx, req)
 	}
 	if md, found := metadata.FromIncomingContext(ctx); found {
-		ctx = t.callers.Extract(ctx, carrier(md))
+		headers := propagation.MapCarrier{}
+		for _, name := range t.callers.Fields() {
+			if values := md.Get(name); len(values) > 0 {
+				headers[name] = values[0]
+			}
+		}
+		ctx = t.callers.Extract(ctx, headers)
 	}
 	name := strings.TrimPrefix(info.FullMethod, "/")
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer),
@@ -144,29 +147,6 @@ func (t *Tracing) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		span.SetStatus(otelcodes.Error, code.String())
 	}
 	return answer, err
-}
-
-// carrier reads the metadata of a call.
-type carrier metadata.MD
-
-// Get returns the first value of a key.
-func (c carrier) Get(key string) string {
-	if values := metadata.MD(c).Get(key); len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
-// Set is for senders.
-func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
-
-// Keys returns all keys.
-func (c carrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for k := range c {
-		keys = append(keys, k)
-	}
-	return keys
 }
 
 // Stop sends what waits to be sent, for two seconds at most, and ends the rest.

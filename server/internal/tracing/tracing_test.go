@@ -34,7 +34,7 @@ func TestNone(t *testing.T) {
 	t.Parallel()
 	var none *tracing.Tracing
 	next := http.NewServeMux()
-	if none.On() || none.HTTP(next, "/") != http.Handler(next) {
+	if none.HTTP(next, "/") != http.Handler(next) {
 		t.Error("there is something")
 	}
 	none.Stop(t.Context(), slog.New(slog.DiscardHandler))
