@@ -2,6 +2,8 @@ package algo
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -192,4 +194,80 @@ func TestAssembleKnowsEveryAlgorithm(t *testing.T) {
 		}
 	}()
 	Assemble("-- @nothing\n")
+}
+
+// randomRule returns one of the rules, or one of its kind with windows opened by the first
+// charge.
+func randomRule(id ID, random *rand.Rand) *Rule {
+	r := rules[id]
+	if id == Concurrency {
+		r = Rule{ID: id, Count: 4, Period: 10 * second, Burst: 4, Cap: 4}
+	}
+	r.AnchorFirst = id == FixedWindow && random.IntN(2) == 0
+	return &r
+}
+
+// TestMethodsRunRows holds that the methods of a Rule, which name the functions of most
+// algorithms in switches, do what the functions of the algorithm's row do.
+func TestMethodsRunRows(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for id := range Count {
+		step := &Steps[id]
+		for range 200 {
+			r, now, last := randomRule(id, random), int64(1000*second), Grant{}
+			var keptA, keptB State // by the methods, and by the row
+			for range 20 {
+				a, b := keptA, keptB // dropped if nothing changes, as a store does
+				now += random.Int64N(6*second) - second
+				same := func(verb string, x, y any) {
+					t.Helper()
+					if !reflect.DeepEqual(x, y) || !reflect.DeepEqual(a, b) {
+						t.Fatalf("%s: %s: the method returns %v and leaves %+v, the row %v and %+v", step.Name, verb, x, a, y, b)
+					}
+				}
+				changed := r.Age(&a, now)
+				same("Age", changed, step.Age(&b, r, now))
+				aged := a.Used
+				cost := random.Int64N(5)
+				fits := a.Used+cost <= r.Burst
+				switch {
+				case !fits:
+					same("Wait", r.Wait(&a, now, cost), step.Wait(&b, r, now, cost))
+				case cost > 0 && last.Units > 0 && step.Refund != nil && random.IntN(3) == 0:
+					same("Refund", r.Refund(&a, now, last), step.Refund(&b, r, now, last))
+					last, changed = Grant{}, true
+					aged = a.Used
+				case r.HoldsSlots():
+					if cost > 0 {
+						changed = true
+						holder := Holding{random.Uint64(), 1}
+						a.Used, b.Used = a.Used+1, b.Used+1
+						a.Hold(holder, now, now+r.Period)
+						b.Hold(holder, now, now+r.Period)
+					}
+				default:
+					a.Used, b.Used = a.Used+cost, b.Used+cost
+					last = Grant{Units: cost, Whole: cost, At: now}
+				}
+				if changed || a.Used != aged {
+					r.Save(&a, now, a.Used-aged)
+					if step.Save != nil {
+						step.Save(&b, r, now, b.Used-aged)
+					}
+					same("Save", nil, nil)
+				}
+				same("Fresh", r.Fresh(&a, now), step.Fresh(&b, r, now))
+				if changed || a.Used != aged {
+					keptA, keptB = a, b
+					keptA.Used, keptB.Used = a.Used-a.Base, b.Used-b.Base
+					keptA.Base, keptB.Base = 0, 0
+				}
+			}
+		}
+		grant := Grant{Units: 1, Whole: 1, At: second}
+		if step.Refund == nil && randomRule(id, random).Refund(&State{At: second, Used: 4}, second, grant) != 0 {
+			t.Errorf("%s: Refund returns units, but the row has no such function", step.Name)
+		}
+	}
 }
