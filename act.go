@@ -241,6 +241,9 @@ func (a *Act) deny() {
 
 func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }
 
+// LimitOf returns the limit that decided the i-th charge of a decided act.
+func (a *Act) LimitOf(i int) *Limit { return decidedBy(a.Charges, a.Decisions, i) }
+
 // Allowed reports whether every charge of a decided act was granted.
 func (a *Act) Allowed() bool {
 	for i := range a.Decisions {

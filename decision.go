@@ -99,6 +99,9 @@ type Decision struct {
 	// At is the store's clock when it decided, in microseconds since 1970; 0 if
 	// no store was asked.
 	At int64
+	// Limit is the limit that decided if it was not the charge's own; else nil. See
+	// [Act.LimitOf].
+	Limit *Limit
 }
 
 // String returns the decision for logs and tests, such as
@@ -150,6 +153,13 @@ func stricter(charges []Charge, decisions []Decision, i, j int) bool {
 		return a.Outcome == Refused && (b.Outcome != Refused || a.RetryAfter > b.RetryAfter)
 	}
 	// Counts and remainders are below 2³², so the products fit.
-	return uint64(a.Remaining)*uint64(charges[j].Limit.Count) <
-		uint64(b.Remaining)*uint64(charges[i].Limit.Count)
+	return uint64(a.Remaining)*uint64(decidedBy(charges, decisions, j).Count) <
+		uint64(b.Remaining)*uint64(decidedBy(charges, decisions, i).Count)
+}
+
+func decidedBy(charges []Charge, decisions []Decision, i int) *Limit {
+	if l := decisions[i].Limit; l != nil {
+		return l
+	}
+	return charges[i].Limit
 }

@@ -6,6 +6,8 @@ package storetest
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/weirlimit/weir"
@@ -17,6 +19,7 @@ type Open func(t testing.TB, clock *Clock) weir.Taker
 
 // Run runs the whole suite, in parallel.
 func Run(t *testing.T, open Open) {
+	open = open.unchanged()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -28,6 +31,44 @@ func Run(t *testing.T, open Open) {
 		t.Parallel()
 		properties(t, open)
 	})
+}
+
+// unchanged opens Takers that fail the test if a Take changes what its caller asks for.
+func (open Open) unchanged() Open {
+	return func(t testing.TB, clock *Clock) weir.Taker { return unchanged{open(t, clock), t} }
+}
+
+type unchanged struct {
+	weir.Taker
+	t testing.TB
+}
+
+func (u unchanged) Take(ctx context.Context, acts []*weir.Act) {
+	before := make([]weir.Act, len(acts))
+	for i, a := range acts {
+		before[i] = *a
+		before[i].Charges = slices.Clone(a.Charges)
+	}
+	all := slices.Clone(acts)
+	u.Taker.Take(ctx, acts)
+	if !slices.Equal(acts, all) {
+		u.t.Error("Take changed the caller's list of acts")
+	}
+	for i, a := range all {
+		b := &before[i]
+		if !slices.Equal(a.Charges, b.Charges) {
+			u.t.Errorf("Take changed the charges\n from %v\n to   %v", b.Charges, a.Charges)
+		}
+		if len(a.Decisions) != len(b.Decisions) || len(a.Decisions) > 0 && &a.Decisions[0] != &b.Decisions[0] {
+			u.t.Error("Take changed the caller's slice of decisions")
+		}
+		was, is := *b, *a
+		was.Charges, was.Decisions, was.Err = nil, nil, nil
+		is.Charges, is.Decisions, is.Err = nil, nil, nil
+		if !reflect.DeepEqual(was, is) {
+			u.t.Errorf("Take changed the act\n from %+v\n to   %+v", was, is)
+		}
+	}
 }
 
 // A bench is what a case works on.

@@ -78,7 +78,7 @@ func (i *interceptor) refusal(act *weir.Act, wait time.Duration) error {
 func violations(act *weir.Act) *errdetails.QuotaFailure {
 	failure := &errdetails.QuotaFailure{}
 	for i := range act.Charges {
-		if limit := act.Charges[i].Limit; act.Decisions[i].Outcome == weir.Refused {
+		if limit := act.LimitOf(i); act.Decisions[i].Outcome == weir.Refused {
 			failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
 				Subject: ratelimitheader.PolicyName(limit), Description: limit.String(),
 			})

@@ -114,5 +114,5 @@ func refuse(w http.ResponseWriter, act *weir.Act) {
 	i := weir.Strictest(act.Charges, act.Decisions)
 	wait := (act.Decisions[i].RetryAfter + time.Second - 1) / time.Second
 	w.Header().Set("Retry-After", fmt.Sprint(int64(wait)))
-	http.Error(w, "too many requests of this "+act.Charges[i].Limit.Name, http.StatusTooManyRequests)
+	http.Error(w, "too many requests of this "+act.LimitOf(i).Name, http.StatusTooManyRequests)
 }

@@ -66,9 +66,9 @@ type Answer struct {
 // AnswerOf returns the answer of a decided act.
 func AnswerOf(a *weir.Act) Answer {
 	strictest := weir.Strictest(a.Charges, a.Decisions)
-	answer := Answer{Strictest: a.Charges[strictest].Limit, Decision: a.Decisions[strictest]}
+	answer := Answer{Strictest: a.LimitOf(strictest), Decision: a.Decisions[strictest]}
 	for i := range a.Charges {
-		answer.Limits = append(answer.Limits, a.Charges[i].Limit)
+		answer.Limits = append(answer.Limits, a.LimitOf(i))
 	}
 	return answer
 }

@@ -62,7 +62,7 @@ type Announcer interface {
 // overrides are in its memory, not in the store: each process has its own. It is safe for
 // concurrent use; without overrides, a Take costs one atomic load more. Create it with Wrap.
 //
-// The Limit of a charge that came under an override is afterwards the one that decided.
+// The Limit of a charge's decision is the override's fitted to the key's own limit.
 type Layer struct {
 	next weir.Taker
 	max  int
@@ -259,7 +259,7 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 }
 
 // unlimited returns own with the largest count that is valid with its period. It is never
-// own itself, so that a charge shows that it came under an override.
+// own itself, so that a decision shows that an override made it.
 func unlimited(own *weir.Limit) *weir.Limit {
 	most := *own
 	most.Burst = 0

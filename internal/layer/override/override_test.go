@@ -54,6 +54,9 @@ func (a alike) Take(ctx context.Context, acts []*weir.Act) {
 			}
 		}
 		a.Layer.Take(ctx, []*weir.Act{act})
+		for i := range act.Decisions {
+			act.Decisions[i].Limit = nil
+		}
 	}
 }
 
@@ -296,7 +299,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestTellsTheLimit: a charge says afterwards under which limit it came.
+// TestTellsTheLimit: a decision names the limit that decided.
 func TestTellsTheLimit(t *testing.T) {
 	t.Parallel()
 	taker, clock := place(override.Options{})
@@ -304,8 +307,8 @@ func TestTellsTheLimit(t *testing.T) {
 	set(t, taker, "k", weir.PerMinute(70), clock.Now().Add(time.Hour))
 	a := storetest.NewAct(weir.Charge{Key: "other", Limit: own, Cost: 1}, weir.Charge{Key: "k", Limit: own, Cost: 1})
 	taker.Take(context.Background(), []*weir.Act{a})
-	if a.Charges[0].Limit != own || a.Charges[1].Limit.String() != "70/min" || a.Charges[1].Limit.Name != "hourly" {
-		t.Errorf("came under %v and %v", a.Charges[0].Limit, a.Charges[1].Limit)
+	if a.LimitOf(0) != own || a.LimitOf(1).String() != "70/min" || a.LimitOf(1).Name != "hourly" || a.Charges[1].Limit != own {
+		t.Errorf("decided by %v and %v, the charge is %v", a.LimitOf(0), a.LimitOf(1), a.Charges[1])
 	}
 }
 

@@ -18,14 +18,28 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		return
 	}
 	c := call{all: all, clock: l.now}
-	for _, a := range acts {
-		c.apply(a)
+	rest := acts
+	for i, a := range acts {
+		w := c.apply(a)
+		if w == nil {
+			continue
+		}
+		if len(c.works) == 1 {
+			rest = slices.Clone(acts)
+		}
+		rest[i] = &w.act
+		if w.done {
+			rest[i] = nil
+		}
 	}
-	if rest := c.undecided(acts); len(rest) > 0 {
+	if len(c.works) > 0 {
+		rest = slices.DeleteFunc(rest, func(a *weir.Act) bool { return a == nil })
+	}
+	if len(rest) > 0 {
 		l.next.Take(ctx, rest)
 	}
-	for i := range c.freed {
-		c.freed[i].finish()
+	for _, w := range c.works {
+		w.finish()
 	}
 	if c.ended {
 		// Without it, later takes are faster.
@@ -38,41 +52,46 @@ type call struct {
 	all   overrides
 	clock func() time.Time
 	now   time.Time // set once an override was found
-	freed []freed
+	works []*work
 	ended bool // an override has ended
 }
 
-// freed is an act with keys whose override is no limit.
-type freed struct {
-	act *weir.Act
-	// costs has the cost of each such charge, 0 for the others.
-	costs []int64
-	whole bool // the act has no other keys
-	done  bool // the act was decided here
+// A work is an act with keys that have overrides.
+type work struct {
+	caller *weir.Act
+	act    weir.Act // the caller's, with charges of its own and the caller's decisions
+	costs  []int64  // of the charges whose override is no limit, 0 for the others; nil: none
+	whole  bool     // no charge has a limit
+	done   bool     // the act was decided here
 }
 
-// apply replaces the limits of the act's charges.
-func (c *call) apply(a *weir.Act) {
-	f := freed{act: a}
+// apply returns the act under other limits, or nil if none of its keys has an override.
+func (c *call) apply(a *weir.Act) *work {
+	var w *work
 	free := 0
 	for i := range a.Charges {
-		charge := &a.Charges[i]
-		e := c.find(charge)
+		e := c.find(&a.Charges[i])
 		if e == nil {
 			continue
 		}
+		if w == nil {
+			w = &work{caller: a, act: *a}
+			w.act.Charges = slices.Clone(a.Charges)
+			c.works = append(c.works, w)
+		}
 		if e.Limit == nil {
 			free++
-			f.free(i)
+			w.free(i)
 		}
 		if takes(a) || e.Limit != nil && !e.blocks() {
-			charge.Limit = e.instead(charge.Limit)
+			w.act.Charges[i].Limit = e.instead(a.Charges[i].Limit)
 		}
 	}
 	if free > 0 {
-		f.whole = free == len(a.Charges)
-		c.freed = append(c.freed, f.begin())
+		w.whole = free == len(a.Charges)
+		w.begin()
 	}
+	return w
 }
 
 // find returns the override of a charge, or nil.
@@ -91,50 +110,32 @@ func (c *call) find(charge *weir.Charge) *entry {
 	return e
 }
 
-// undecided returns the acts that were not decided here.
-func (c *call) undecided(acts []*weir.Act) []*weir.Act {
-	if !slices.ContainsFunc(c.freed, func(f freed) bool { return f.done }) {
-		return acts
-	}
-	rest, next := make([]*weir.Act, 0, len(acts)), 0
-	for _, a := range acts {
-		if next < len(c.freed) && c.freed[next].act == a {
-			next++
-			if c.freed[next-1].done {
-				continue
-			}
-		}
-		rest = append(rest, a)
-	}
-	return rest
-}
-
 // free notes that the i-th charge has no limit.
-func (f *freed) free(i int) {
-	if f.costs == nil {
-		f.costs = make([]int64, len(f.act.Charges))
+func (w *work) free(i int) {
+	if w.costs == nil {
+		w.costs = make([]int64, len(w.act.Charges))
 	}
-	f.costs[i] = max(0, f.act.Charges[i].Cost)
+	w.costs[i] = max(0, w.act.Charges[i].Cost)
 }
 
 // begin grants an act without any limit, and makes peeks of the free charges of other
 // acts: nothing is charged, and IDs still belong to the same keys. An up-to act cannot
 // peek; it is charged, under a limit that is practically infinite.
-func (f *freed) begin() freed {
-	a := f.act
+func (w *work) begin() {
+	a := &w.act
 	switch {
-	case !takes(a) || a.Charges[0].UpTo > 0 && !f.whole:
-	case f.whole && a.Kind == weir.KindAmend:
+	case !takes(a) || a.Charges[0].UpTo > 0 && !w.whole:
+	case w.whole && a.Kind == weir.KindAmend:
 		// Nothing was charged, so there is nothing to amend.
-		f.done = true
+		w.done = true
 		a.Prepare()
-	case f.whole && !peeks(a):
-		f.done = true
+	case w.whole && !peeks(a):
+		w.done = true
 		if !a.Prepare() {
-			f.grant()
+			w.grant()
 		}
 	default:
-		for i, cost := range f.costs {
+		for i, cost := range w.costs {
 			if cost > 0 {
 				a.Charges[i].Cost = 0
 				if a.Kind == weir.KindAmend && i < len(a.Decisions) {
@@ -143,7 +144,6 @@ func (f *freed) begin() freed {
 			}
 		}
 	}
-	return *f
 }
 
 // takes reports whether an act has the content of a take.
@@ -154,42 +154,43 @@ func peeks(a *weir.Act) bool {
 }
 
 // grant fills in the decisions of the free charges: granted if the rest of the act is.
-func (f *freed) grant() {
-	allowed := f.done || f.act.Allowed()
-	for i, cost := range f.costs {
-		if cost == 0 && !f.done {
+func (w *work) grant() {
+	allowed := w.done || w.act.Allowed()
+	for i, cost := range w.costs {
+		if cost == 0 && !w.done {
 			continue
 		}
-		d := &f.act.Decisions[i]
-		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, f.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
+		d := &w.act.Decisions[i]
+		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, w.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
 		if !allowed {
 			d.Outcome, d.Granted = weir.NotCharged, 0
 		}
-		if f.done {
+		if w.done {
 			d.At = 0
 		}
 	}
 }
 
-// finish restores the act once it was decided.
-func (f *freed) finish() {
-	a := f.act
+// finish gives the caller the result once the act was decided.
+func (w *work) finish() {
+	a := &w.act
 	switch {
-	case f.done:
+	case w.done, w.costs == nil:
 	case takes(a) && a.Charges[0].UpTo == 0:
-		for i, cost := range f.costs {
-			if cost > 0 {
-				a.Charges[i].Cost = cost
-			}
-		}
 		if a.Err == nil {
-			f.grant()
+			w.grant()
 		}
-	case f.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
+	case w.whole && !takes(a) && errors.Is(a.Err, weir.ErrUnknownID):
 		// The take was granted without the store.
 		a.Err = nil
 		for i := range a.Decisions {
 			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Remaining: weir.MaxCost}
+		}
+	}
+	w.caller.Err = a.Err
+	for i := range a.Charges {
+		if l := a.Charges[i].Limit; a.Err == nil && l != w.caller.Charges[i].Limit {
+			a.Decisions[i].Limit = l
 		}
 	}
 }

@@ -99,10 +99,10 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 		}
 	}
 	limit, d := t.limit, peek.Decisions[0]
-	if held := peek.Charges[0].Limit; held != wide(t) {
+	if held := peek.LimitOf(0); held != wide(t) {
 		limit = held
 	}
-	used := peek.Charges[0].Limit.Capacity() - d.Remaining
+	used := peek.LimitOf(0).Capacity() - d.Remaining
 	state := &stateAnswer{
 		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
 		ResetAfterMS: millis(d.ResetAfter), AtUS: d.At,

@@ -147,7 +147,7 @@ func (c *session) decided(a *weir.Act) {
 	}
 	c.array(5)
 	c.integer(limited)
-	c.integer(a.Charges[0].Limit.Burst)
+	c.integer(a.LimitOf(0).Burst)
 	c.integer(d.Remaining)
 	c.integer(retry)
 	c.integer(seconds(d.ResetAfter))

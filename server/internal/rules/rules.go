@@ -203,7 +203,7 @@ func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act)
 		if a.Act == nil {
 			continue
 		}
-		if l := a.Act.Charges[a.Charge].Limit; l != a.Limit && l != a.Rule.counter {
+		if l := a.Act.Decisions[a.Charge].Limit; l != nil {
 			a.Limit, a.Overridden = l, true
 		}
 	}
