@@ -71,12 +71,11 @@ func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, a *Answer) {
+	var body []byte
 	m, err := encode(a)
-	if err != nil {
-		plain(w, http.StatusInternalServerError)
-		return
+	if err == nil {
+		body, err = protojson.Marshal(m)
 	}
-	body, err := protojson.Marshal(m)
 	if err != nil {
 		plain(w, http.StatusInternalServerError)
 		return

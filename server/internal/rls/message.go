@@ -109,32 +109,29 @@ func grown[E any](s []E, n int) []E {
 
 // count counts the descriptors and their entries. It sets refused if there are too many.
 func (m *message) count(raw []byte) (descriptors, entries int, err error) {
-	for rest := raw; len(rest) > 0; {
-		f, ok := consume(&rest)
-		if !ok {
-			return 0, 0, errMalformed
-		}
+	ok := each(raw, func(f field) bool {
 		if !f.is(2, protowire.BytesType) {
-			continue
+			return true
 		}
 		descriptors++
 		if descriptors > m.bounds.MostDescriptors() || m.refused != nil {
-			continue
+			return true
 		}
 		own := 0
-		for inner := f.bytes; len(inner) > 0; {
-			e, ok := consume(&inner)
-			if !ok {
-				return 0, 0, errMalformed
-			}
-			if e.is(1, protowire.BytesType) {
+		ok := each(f.bytes, func(f field) bool {
+			if f.is(1, protowire.BytesType) {
 				own++
 			}
-		}
+			return true
+		})
 		if own > rules.MaxEntries {
 			m.refused = rules.TooManyEntries(descriptors-1, own)
 		}
 		entries += own
+		return ok
+	})
+	if !ok {
+		return 0, 0, errMalformed
 	}
 	if err := m.bounds.CheckDescriptors(descriptors); err != nil {
 		m.refused = err
@@ -144,12 +141,8 @@ func (m *message) count(raw []byte) (descriptors, entries int, err error) {
 
 // decode decodes a message whose bytes are those of its text.
 func (m *message) decode(raw []byte) error {
-	ok := true
-	for len(raw) > 0 && ok {
-		var f field
-		if f, ok = consume(&raw); !ok {
-			break
-		}
+	ok := each(raw, func(f field) bool {
+		ok := true
 		switch {
 		case f.is(1, protowire.BytesType):
 			m.request.Domain, ok = m.string(f.bytes)
@@ -158,7 +151,8 @@ func (m *message) decode(raw []byte) error {
 		case f.is(3, protowire.VarintType):
 			m.request.HitsAddend = uint32(f.number)
 		}
-	}
+		return ok
+	})
 	if !ok {
 		return errMalformed
 	}
@@ -170,49 +164,39 @@ func (m *message) descriptor(raw []byte) bool {
 	m.own = append(m.own, own{limit: Override{Multiplier: 1}})
 	m.request.Descriptors = append(m.request.Descriptors, Descriptor{})
 	d, o, first := &m.request.Descriptors[len(m.own)-1], &m.own[len(m.own)-1], len(m.entries)
-	for len(raw) > 0 {
-		f, ok := consume(&raw)
+	ok := each(raw, func(f field) bool {
 		switch {
-		case !ok:
-			return false
 		case f.is(1, protowire.BytesType):
-			ok = m.entry(f.bytes)
+			return m.entry(f.bytes)
 		case f.is(2, protowire.BytesType):
 			d.Limit = &o.limit
-			ok = o.override(f.bytes)
+			return o.override(f.bytes)
 		case f.is(3, protowire.BytesType):
 			d.HitsAddend = &o.addend
-			ok = wrapped(f.bytes, &o.addend)
+			return wrapped(f.bytes, &o.addend)
 		case f.is(4, protowire.VarintType):
 			d.Refund = f.number != 0
 		}
-		if !ok {
-			return false
-		}
-	}
+		return true
+	})
 	d.Entries = m.entries[first:len(m.entries):len(m.entries)]
-	return true
+	return ok
 }
 
 // entry decodes an entry.
 func (m *message) entry(raw []byte) bool {
 	m.entries = append(m.entries, rules.Entry{})
 	e := &m.entries[len(m.entries)-1]
-	for len(raw) > 0 {
-		f, ok := consume(&raw)
+	return each(raw, func(f field) bool {
+		ok := true
 		switch {
-		case !ok:
-			return false
 		case f.is(1, protowire.BytesType):
 			e.Key, ok = m.string(f.bytes)
 		case f.is(2, protowire.BytesType):
 			e.Value, ok = m.string(f.bytes)
 		}
-		if !ok {
-			return false
-		}
-	}
-	return true
+		return ok
+	})
 }
 
 // string returns the part of the text that corresponds to a part of the message.
@@ -227,11 +211,9 @@ func (m *message) string(part []byte) (string, bool) {
 
 // override decodes a limit, or more of it: repeated fields replace earlier ones.
 func (o *own) override(raw []byte) bool {
-	for len(raw) > 0 {
-		f, ok := consume(&raw)
+	return each(raw, func(f field) bool {
+		ok := true
 		switch {
-		case !ok:
-			return false
 		case f.is(1, protowire.VarintType):
 			o.limit.Requests = uint32(f.number)
 		case f.is(2, protowire.VarintType):
@@ -244,25 +226,18 @@ func (o *own) override(raw []byte) bool {
 			ok = wrapped(f.bytes, &multiplier)
 			o.limit.Multiplier, o.multiplied = uint32(multiplier), true
 		}
-		if !ok {
-			return false
-		}
-	}
-	return true
+		return ok
+	})
 }
 
 // wrapped decodes a number that has a message of its own.
 func wrapped(raw []byte, into *uint64) bool {
-	for len(raw) > 0 {
-		f, ok := consume(&raw)
-		if !ok {
-			return false
-		}
+	return each(raw, func(f field) bool {
 		if f.is(1, protowire.VarintType) {
 			*into = f.number
 		}
-	}
-	return true
+		return true
+	})
 }
 
 // A field is a field of a message.
@@ -274,6 +249,18 @@ type field struct {
 }
 
 func (f *field) is(n protowire.Number, t protowire.Type) bool { return f.Number == n && f.Type == t }
+
+// each passes the fields of a message to do, until that returns false. It reports whether
+// the message is well-formed and do accepted all of its fields.
+func each(raw []byte, do func(field) bool) bool {
+	for len(raw) > 0 {
+		f, ok := consume(&raw)
+		if !ok || !do(f) {
+			return false
+		}
+	}
+	return true
+}
 
 // consume decodes the first field of a message and removes it.
 func consume(raw *[]byte) (f field, ok bool) {
