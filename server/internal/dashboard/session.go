@@ -42,8 +42,8 @@ func (s *sessions) begin(token string, now time.Time) string {
 	if s.open == nil {
 		s.open = map[[sha256.Size]byte]login{}
 	}
-	for len(s.open) >= maxSessions {
-		delete(s.open, s.oldest())
+	if len(s.open) >= maxSessions {
+		delete(s.open, oldest(s.open, func(l login) time.Time { return l.end }))
 	}
 	// Text has 128 bits of randomness at least.
 	secret := rand.Text()
@@ -51,11 +51,12 @@ func (s *sessions) begin(token string, now time.Time) string {
 	return secret
 }
 
-func (s *sessions) oldest() (first [sha256.Size]byte) {
-	var ends time.Time
-	for digest, l := range s.open {
-		if ends.IsZero() || l.end.Before(ends) {
-			first, ends = digest, l.end
+// oldest returns the key of the element with the earliest time.
+func oldest[K comparable, V any](all map[K]V, at func(V) time.Time) (first K) {
+	var earliest time.Time
+	for key, value := range all {
+		if t := at(value); earliest.IsZero() || t.Before(earliest) {
+			first, earliest = key, t
 		}
 	}
 	return first

@@ -49,19 +49,9 @@ func (u *Unmatched) Add(req *rules.Request, now time.Time) {
 		u.seen = map[unmatchedNames]time.Time{}
 	}
 	if _, known := u.seen[names]; !known && len(u.seen) >= maxUnmatched {
-		delete(u.seen, u.oldest())
+		delete(u.seen, oldest(u.seen, func(at time.Time) time.Time { return at }))
 	}
 	u.seen[names] = now
-}
-
-func (u *Unmatched) oldest() (oldest unmatchedNames) {
-	var first time.Time
-	for names, at := range u.seen {
-		if first.IsZero() || at.Before(first) {
-			oldest, first = names, at
-		}
-	}
-	return oldest
 }
 
 func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxUnmatchedText)], "") }
