@@ -82,14 +82,19 @@ func (f Fault) String() string {
 	return fmt.Sprintf("outage %v+%v %s", f.At, f.Length, policyNames[f.Policy])
 }
 
+// span is when the store misses writes: during an outage, or before a failover.
+func (f *Fault) span() (start, end time.Duration) {
+	if f.Kind == Failover {
+		return f.At - f.Length, f.At
+	}
+	return f.At, f.At + f.Length
+}
+
 // checkFaults demands that one fault is over before the next begins.
 func checkFaults(faults []Fault, duration time.Duration) error {
 	over := time.Duration(0)
 	for _, f := range faults {
-		start, end := f.At, f.At+f.Length
-		if f.Kind == Failover {
-			start, end = f.At-f.Length, f.At
-		}
+		start, end := f.span()
 		if f.Length < 0 || start < over || end > duration || end < start {
 			return invalid("fault", f, fmt.Sprintf("one within the %v that begins when the one before is over", duration))
 		}

@@ -149,10 +149,8 @@ func invalid(field string, value any, want string) error {
 
 // named finds a name's place in a list of them.
 func named(field, name string, names []string) (int, error) {
-	for i, n := range names {
-		if n == name {
-			return i, nil
-		}
+	if i := slices.Index(names, name); i >= 0 {
+		return i, nil
 	}
 	return 0, invalid(field, fmt.Sprintf("%q", name), "one of "+strings.Join(names, ", "))
 }

@@ -170,7 +170,7 @@ func (p *player) play(ctx context.Context, m *meter) {
 	p.tally.run.KeyBytes = max(p.tally.run.KeyBytes, p.world.bytes())
 }
 
-// next is who comes first: somebody new, or somebody again.
+// next returns the earliest arrival, a new one or a retry.
 func (p *player) next() (arrival, bool) {
 	if len(p.again.heap) > 0 && (!p.more || p.again.heap[0].at < p.upcoming.at) {
 		return p.again.pop(), true

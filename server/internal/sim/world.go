@@ -125,14 +125,11 @@ func (w *world) take(at int64, key int) weir.Decision {
 func (w *world) fault(at int64) *Fault {
 	for len(w.faults) > 0 {
 		f := &w.faults[0]
-		begin, end := f.At.Microseconds(), (f.At + f.Length).Microseconds()
-		if f.Kind == Failover {
-			begin, end = (f.At - f.Length).Microseconds(), begin
-		}
+		begin, end := f.span()
 		switch {
-		case at < begin:
+		case at < begin.Microseconds():
 			return nil
-		case at < end:
+		case at < end.Microseconds():
 			return f
 		case f.Kind == Failover:
 			w.stores, w.replicas = w.replicas[:1:1], w.replicas[1:]
