@@ -128,7 +128,7 @@ func (c *Call) reset() {
 	*c = Call{buffer: keep(c.buffer), fields: c.fields[:0], trailers: c.trailers[:0]}
 }
 
-// callContext is the context of a call. It starts a timer only where somebody waits
+// callContext is the context of a call. It starts a timer only if something waits
 // for its end.
 type callContext struct {
 	deadline time.Time // zero: none
@@ -195,7 +195,7 @@ func (c *callContext) AfterFunc(f func()) func() bool {
 	}
 }
 
-// watch starts the timer that somebody needs now.
+// watch starts the timer, which is needed from now on.
 func (c *callContext) watch() {
 	if c.timer == nil && !c.deadline.IsZero() {
 		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.end(context.DeadlineExceeded) })

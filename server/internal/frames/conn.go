@@ -165,8 +165,8 @@ func (c *conn) readError(header http2.FrameHeader, err error) error {
 	return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame has the wrong length")
 }
 
-// Read reads from the connection for the framer. Whatever is to be written leaves
-// first, and nothing is read of clients that do not read.
+// Read reads from the connection for the framer. It starts a pending write first, and
+// reads nothing from clients that do not read.
 func (c *conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	c.kick()

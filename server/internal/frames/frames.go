@@ -81,11 +81,11 @@ type Options struct {
 	// AgeGrace is how long calls in flight may then take. Default: no bound.
 	AgeGrace time.Duration
 
-	// Limited, if not nil, is told of every connection that is closed and every call
-	// that is refused, and why. It must not block.
+	// Limited, if not nil, is called with the reason for every connection that is
+	// closed and every call that is refused. It must not block.
 	Limited func(Reason)
-	// Logger, if not nil, is told of connections that are closed for what their
-	// client did, at most once a second for each reason, and of handlers that panic.
+	// Logger, if not nil, gets a line for connections that are closed because of their
+	// client, at most once a second for each reason, and for handlers that panic.
 	Logger *slog.Logger
 }
 

@@ -105,8 +105,8 @@ func (c *conn) remember(id uint32) {
 	c.aborted = append(c.aborted, id)
 }
 
-// stray judges a frame for a stream that is not open. What the client sent before it
-// knew that the server has ended the stream is no fault.
+// stray judges a frame for a stream that is not open. Frames that the
+// client sent before it knew that the server had ended the stream are no fault.
 func (c *conn) stray(id uint32, ends bool) error {
 	i := slices.Index(c.aborted, id)
 	if i < 0 {
@@ -222,7 +222,7 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
-	// What new windows let pass comes after the acknowledgement.
+	// The acknowledgement precedes the data that the new windows let pass.
 	c.out = appendFrame(c.out, head{0, http2.FrameSettings, http2.FlagSettingsAck, 0})
 	if err := c.resize(size); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	return c.route(st, &r, ends)
 }
 
-// onTrailers is told what follows a message.
+// onTrailers handles the trailers of a request.
 func (c *conn) onTrailers(st *stream, f *http2.MetaHeadersFrame) error {
 	switch {
 	case st.ended:

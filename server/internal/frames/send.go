@@ -20,7 +20,8 @@ const (
 	maxSpare = 64 << 10
 )
 
-// begin claims the writing, if there is something to write and nobody does.
+// begin claims the right to write. It returns false if another goroutine has it, or if
+// there is nothing to write.
 func (c *conn) begin() bool {
 	if c.flushing || len(c.out) == 0 || c.closed {
 		return false
@@ -29,7 +30,7 @@ func (c *conn) begin() bool {
 	return true
 }
 
-// kick has written what is to be written.
+// kick starts a pending write.
 func (c *conn) kick() {
 	if c.begin() {
 		go c.flush()
@@ -204,8 +205,8 @@ func (c *conn) unblock() {
 	}
 }
 
-// close closes a stream that is answered. A client that still sends is told that
-// nobody listens.
+// close closes a stream that is answered. If the client still sends, it resets the
+// stream.
 func (c *conn) close(st *stream) {
 	if !st.ended {
 		c.remember(st.id)

@@ -30,8 +30,9 @@ type Server struct {
 	conns     map[*conn]struct{}
 	stopping  bool
 	ticking   bool
-	left      *sync.Cond    // a connection has left
-	quit      chan struct{} // ends the ticker
+	left      *sync.Cond      // a connection has left
+	living    context.Context // of the ticker
+	quit      context.CancelFunc
 	ended     chan struct{} // the ticker has ended
 }
 
@@ -44,8 +45,9 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		options: o, begin: time.Now(), moment: 20 * time.Millisecond,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
-		quit: make(chan struct{}), ended: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
+	s.living, s.quit = context.WithCancel(context.Background())
 	s.left = sync.NewCond(&s.mu)
 	return s, nil
 }
@@ -168,7 +170,11 @@ func (s *Server) Stop(ctx context.Context) error {
 		err = fmt.Errorf("frames: stop: calls were cut off: %w", err)
 	}
 	if started {
-		s.end(err == nil)
+		s.quit()
+		<-s.ended
+		if err == nil {
+			s.handlers.Wait()
+		}
 	}
 	return err
 }
@@ -191,21 +197,6 @@ func (s *Server) await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// end ends the ticker, and unless calls were cut off the goroutines that handled them.
-func (s *Server) end(all bool) {
-	s.mu.Lock()
-	select {
-	case <-s.quit:
-	default:
-		close(s.quit)
-	}
-	s.mu.Unlock()
-	<-s.ended
-	if all {
-		s.handlers.Wait()
-	}
-}
-
 // tend looks after the connections until the server ends.
 func (s *Server) tend() {
 	defer close(s.ended)
@@ -214,7 +205,7 @@ func (s *Server) tend() {
 	for {
 		select {
 		case <-ticker.C:
-		case <-s.quit:
+		case <-s.living.Done():
 			return
 		}
 		now := time.Since(s.begin)

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// farewell is what the ping says that tells when the client has read a GOAWAY.
+// farewell is the data of the ping whose answer shows that the client has read a GOAWAY.
 var farewell = [8]byte{'f', 'a', 'r', 'e', 'w', 'e', 'l', 'l'}
 
-// patient is how long a client may take to answer it.
+// patient is how long a client may take to answer that ping.
 const patient = time.Second
 
 // jitter is a duration give or take a tenth, so that connections that begin together
