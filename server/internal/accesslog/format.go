@@ -36,10 +36,8 @@ func FormatNames() string { return strings.Join(formatNames, ", ") }
 // ParseFormat returns the format of that name. The error is a
 // [*weir.InvalidError].
 func ParseFormat(name string) (Format, error) {
-	for i, n := range formatNames {
-		if n == name {
-			return Format(i), nil
-		}
+	if i := slices.Index(formatNames, name); i >= 0 {
+		return Format(i), nil
 	}
 	return 0, &weir.InvalidError{Field: "input", Value: fmt.Sprintf("%q", name), Want: "one of " + FormatNames()}
 }

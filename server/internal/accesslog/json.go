@@ -64,7 +64,7 @@ func (o *objects) object(prefix string, depth int) {
 	}
 }
 
-// array passes over an array: which of its elements counts, nobody has said.
+// array skips an array: no name could say which of its elements is meant.
 func (o *objects) array() {
 	for depth := 0; ; {
 		switch o.rest[0] {

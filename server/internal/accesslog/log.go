@@ -21,8 +21,8 @@ type Options struct {
 	// first that is usual.
 	TimeField string
 	// Reorder is how late a line may be, compared with those before it, and
-	// still be put in its place: proxies log a request when it ends. What is
-	// later counts as of the latest instant.
+	// still be put in its place: proxies log a request when it ends. A
+	// later line counts as of the latest instant.
 	Reorder time.Duration
 }
 

@@ -367,7 +367,7 @@ func (e *environment) redis() *url.URL {
 	case strings.Contains(address, "://"):
 		u, err := url.Parse(address)
 		if err != nil {
-			// What it says may quote a part of the password.
+			// The error may quote a part of the password.
 			e.fail("REDIS_URL", "not a URL", "host:port, a path, or redis://[user:password@]host:port")
 			return new(url.URL)
 		}

@@ -119,7 +119,7 @@ func mustComplete(err error) {
 // docs is where the pages are.
 const docs = "https://github.com/weirlimit/weir/blob/main/docs/"
 
-// guides are the pages that tell more of a subcommand than its help.
+// guides are the pages that say more about a subcommand than its help.
 var guides = map[string]string{
 	"bench":    "performance.md#your-own-machine",
 	"check":    "configuration.md",
@@ -134,7 +134,7 @@ var guides = map[string]string{
 	"version":  "install.md",
 }
 
-// nameGuide ends a subcommand's help with its page. What is below "key" has that of key.
+// nameGuide ends a subcommand's help with its page. The subcommands of key have key's.
 func nameGuide(cmd *cobra.Command) {
 	page := guides[cmd.Name()]
 	if parent := cmd.Parent(); page == "" && parent != nil {

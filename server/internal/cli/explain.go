@@ -199,7 +199,7 @@ func modesOf(r *rules.Rule) []string {
 	return modes
 }
 
-// answer says what the request as a whole is told.
+// answer prints the answer to the whole request.
 func (p *explainer) answer() {
 	if len(p.found.Plan.Applied) == 0 {
 		p.printf("answer: allowed, because no limit is for it\n")

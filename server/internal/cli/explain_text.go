@@ -95,15 +95,14 @@ func plainly(text string) string {
 func listed(names []string) string {
 	const most = 10
 	texts := make([]string, 0, most+1)
-	for i, name := range names {
-		if i == most {
-			texts = append(texts, fmt.Sprintf("and %d more", len(names)-most))
-			break
-		}
+	for _, name := range names[:min(len(names), most)] {
 		texts = append(texts, plainly(name))
 	}
-	if len(texts) == 0 {
+	switch {
+	case len(names) == 0:
 		return "none"
+	case len(names) > most:
+		texts = append(texts, fmt.Sprintf("and %d more", len(names)-most))
 	}
 	return strings.Join(texts, ", ")
 }

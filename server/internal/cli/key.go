@@ -126,7 +126,7 @@ func entriesOf(args []string) ([]map[string]string, error) {
 	return entries, nil
 }
 
-// get tells how a key is doing.
+// get prints the state of a key.
 func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
 	if _, err := entriesOf(args[1:]); err != nil {
 		return err

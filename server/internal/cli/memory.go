@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// collectorRoom is how much is allocated between two garbage collections at
-	// least. What serving keeps is so little that doubling it, as Go does, would
-	// mean dozens of collections a second.
+	// collectorRoom is the least number of bytes that are allocated between two
+	// garbage collections. A server keeps so little memory that doubling it, as Go
+	// does, would mean dozens of collections a second.
 	collectorRoom = 64 << 20
 	// roomDivisor bounds the room to a part of a memory limit.
 	roomDivisor = 8
@@ -20,11 +20,10 @@ const (
 	unlimitedBytes = 1 << 60
 )
 
-// settleMemory fits the garbage collector to a server: where the process's cgroups
-// have a memory limit, nine tenths of it are Go's, unless GOMEMLIMIT says how much;
-// and where GOGC says nothing, it collects no more often than every room. That is
-// made of what it returns, which is to be kept and never written to: memory that
-// counts as used, so that twice the used is far away, and is none.
+// settleMemory fits the garbage collector to a server. It uses up to 90 % of the memory
+// limit of the process's cgroups unless GOMEMLIMIT is set. Unless GOGC is set, it returns
+// a room that the caller must keep and never write to: the collector counts it as used
+// and so runs less often, but the system never backs it with memory.
 func settleMemory(getenv func(string) string, root fs.FS) (room []byte) {
 	if limit, found := cgroupLimit(root); found && getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit / 10 * 9)

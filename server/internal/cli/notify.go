@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/app"
 )
 
-// What a service manager is told, in the words of sd_notify(3).
+// The messages to a service manager, as sd_notify(3) defines them.
 const (
 	notifyReady     = "READY=1"
 	notifyReloading = "RELOADING=1"
@@ -22,8 +22,8 @@ const (
 // notifyPatience is how long a service manager may take to listen.
 const notifyPatience = time.Second
 
-// A notifier tells systemd, or what stands in for it, what the process is about.
-// Without a socket there is nobody to tell.
+// A notifier reports the state of the process to systemd or another service manager.
+// Without a socket it does nothing.
 type notifier struct {
 	socket string // a path, or "@" and an abstract name
 	logger *slog.Logger

@@ -16,9 +16,8 @@ const (
 	queueTimeout = time.Second
 )
 
-// A queue writes lines in the background, so that nobody who logs waits for
-// whoever reads the log: while it is full lines are dropped, and a line says how
-// many were.
+// A queue writes lines in the background, so that a slow reader of the log delays
+// nothing. While it is full it drops lines, and then logs how many.
 type queue struct {
 	to      io.Writer
 	lines   chan []byte
@@ -66,7 +65,7 @@ func (q *queue) run() {
 }
 
 func (q *queue) write(line []byte) {
-	// What cannot be written cannot be reported either.
+	// A failure to write the log cannot be logged.
 	_, _ = q.to.Write(line)
 	if n := q.dropped.Swap(0); n > 0 {
 		_, _ = fmt.Fprintf(q.to, "{\"level\":\"WARN\",\"msg\":\"lines of the log were dropped\",\"lines\":%d}\n", n)

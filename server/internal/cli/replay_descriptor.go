@@ -87,7 +87,7 @@ func (q *questioner) number(r *rules.Rule) {
 	}
 }
 
-// name tells a limit apart from those of other domains, and from what goes with it.
+// name returns a name that is unique among all domains and forms of a rule.
 func name(r *rules.Rule, l *weir.Limit) string {
 	text := r.Domain + "/" + l.Name
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What scripts/build.sh writes with the linker. Empty, as after go install: what
-// the go command recorded.
+// scripts/build.sh sets these with the linker. Empty, as after go install, they stand
+// for what the go command recorded.
 var version, commit, date string
 
 func newVersion() *cobra.Command {

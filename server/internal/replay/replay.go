@@ -1,6 +1,6 @@
 // Package replay asks limits what they would have said to the requests of an
-// access log, at the instants of the log. What a request asks is for the caller
-// to say; memory stays bounded however long the log is.
+// access log, at the instants of the log. The caller says what a request
+// asks; memory stays bounded however long the log is.
 package replay
 
 import (

@@ -20,8 +20,8 @@ type sketch struct {
 	heap  counts
 }
 
-// counted is what is known about one key. What comes beside its count was seen
-// since the key was kept.
+// counted is what is known about one key. The fields beside its count cover
+// the time since the key was kept.
 type counted struct {
 	key     string
 	count   int64
