@@ -69,7 +69,7 @@ var unsettledSource = mutation{
 }
 
 // wallClockPatience does not look for replies that came while nothing could be heard.
-var wallClockPatience = change{"internal/layer/coalesce/ticket.go", "!t.lastCheck() {", "(!t.lastLook() || true) {"}
+var wallClockPatience = change{"internal/layer/coalesce/ticket.go", "!t.lastCheck() {", "(!t.lastCheck() || true) {"}
 
 // wallClockSource counts the time between two ticks, however long that was.
 var wallClockSource = mutation{
