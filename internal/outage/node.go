@@ -239,7 +239,7 @@ func (n *Node) recover(reason string) {
 	n.troubled.Store(false)
 	logged := n.unlogged == 0
 	n.mu.Unlock()
-	if logged {
+	if logged && reason != whenStopped {
 		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "unreachable_for", time.Since(e.Since).Round(time.Millisecond).String(), "reason", reason)
 	}
 }

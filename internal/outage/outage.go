@@ -32,6 +32,8 @@ const (
 	// maxNodes bounds how many nodes are told apart. Names come from the store, so
 	// only a cluster that changes its members for ever comes near it.
 	maxNodes = 1024
+	// whenStopped is the reason of a recovery that is none: the watch has stopped.
+	whenStopped = "stopped"
 )
 
 // An Error says that a node is unreachable, since when and why. It has no class: calls
@@ -279,7 +281,7 @@ func (w *Watch) Stop() {
 	w.cancel()
 	w.work.Wait()
 	for _, n := range w.Nodes() {
-		n.recover("stopped")
+		n.recover(whenStopped)
 	}
 }
 

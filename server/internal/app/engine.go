@@ -130,7 +130,7 @@ func (e *engine) start() {
 // while other instances can still be notified.
 func (e *engine) stop(ctx context.Context) error {
 	if err := e.Stop(ctx); err != nil {
-		e.logger.Warn("the store does not know every grant and return of this instance", "error", err)
+		e.logger.Warn("not all grants and refunds of this instance are recorded in the store", "error", err)
 	}
 	if e.peers == nil {
 		return nil
