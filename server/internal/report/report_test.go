@@ -47,8 +47,11 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	if !strings.Contains(got, "…  shop/client  12345\n") {
+	if !strings.Contains(got, "  shop/client  12345\n") || !strings.Contains(got, "\nlong l…") {
 		t.Errorf("got\n%s", got)
+	}
+	if got := shorten("web/remote_address=192.0.2.77", 20); len([]rune(got)) != 20 || !strings.HasSuffix(got, "=192.0.2.77") {
+		t.Errorf("%q does not tell the key", got)
 	}
 	if want := "T\nname\trule\tn\n" + strings.Repeat("long ", 9) + "\tshop/client\t12345\n"; write(t, p.WriteTSV) != want {
 		t.Errorf("got %q, want %q", write(t, p.WriteTSV), want)

@@ -78,6 +78,16 @@ func (t *Table) narrow(widths []int, width int) {
 	}
 }
 
+// shorten leaves out the middle of a text. Keys differ at their ends.
+func shorten(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	head := (width - 1) / 3
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
+}
+
 func (t *Table) write(w io.Writer, width int) {
 	if t.Title != "" {
 		fmt.Fprintf(w, "%s\n", t.Title)
@@ -92,9 +102,7 @@ func (t *Table) write(w io.Writer, width int) {
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
 		var line strings.Builder
 		for i, cell := range row {
-			if text := []rune(cell); len(text) > widths[i] {
-				cell = string(text[:widths[i]-1]) + "…"
-			}
+			cell = shorten(cell, widths[i])
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			if i < t.Left {
 				cell += pad
