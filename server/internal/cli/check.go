@@ -19,24 +19,24 @@ func newCheck() *cobra.Command {
 	var callersFile, overlayFile string
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
-		Short: "Check rules files, and say which rules a request finds",
+		Short: "Check rules files, and explain which rules apply to a request",
 		Long: `Check reads rules files, or folders of them, as "weir serve --config" does. It
-says what they hold, or lists every mistake in them at once, each with its place
-and what was probably meant.
+prints a summary, or lists all mistakes at once, each with its line and column and a
+suggestion.
 
-With --explain it says which rules a request finds in them and why, which ones it
-nearly found, and what each limit does with a key that was never used. A request
-is ` + requestSyntax + `
+With --explain it prints which rules apply to a request and why, which rules nearly
+apply, and how each limit answers for a key that was never used. A request is
+` + requestSyntax + `
 
 With --overlay it changes the rules as "weir serve --rules-overlay" does, and lists the
 lines that change no rule.
 
-With --callers it reads a file of callers as "weir serve --callers" does, too; rules
-may then be left out. Its mistakes are listed without the lines of the file, which
-can hold secrets.
+With --callers it also reads a file of callers, as "weir serve --callers" does; you may
+then leave out the rules. Mistakes are listed without the lines of the file, which can
+contain secrets.
 
-Exit codes: 0 the files are good, 1 they are not, 2 a request or the command cannot
-be read.`,
+Exit codes: 0 the files are correct, 1 they are not, 2 a request or the command line
+is invalid.`,
 		Example: `  weir check rules.yaml
   weir check /etc/weir --callers /etc/weir-callers.yaml
   weir check rules.yaml --explain 'shop user=alice,path=/login'
@@ -132,11 +132,11 @@ func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of rules files, for editors",
-		Long: `Schema prints the JSON Schema (draft 7) of rules files. An editor that is told of
-it completes keys, shows what they mean and marks mistakes; "weir check" finds
-those too that a schema cannot.
+		Long: `Schema prints the JSON Schema (draft 7) of rules files. With it an editor completes
+keys, shows their documentation and marks mistakes. "weir check" also finds mistakes
+that a schema cannot.
 
-The first line of a rules file tells editors with the YAML language server:
+Editors with the YAML language server read this first line of a rules file:
 
   # yaml-language-server: $schema=weir.schema.json`,
 		Example: `  weir schema > weir.schema.json`,

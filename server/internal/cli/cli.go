@@ -48,17 +48,17 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "A rate limiter for many hosts: exact answers, one store",
-		Long: `Weir decides whether a request fits a limit, and makes the answer hold across
-every host of a service.
+		Long: `Weir decides whether a request fits a limit. All hosts of a service can share the
+limit.
 
 Start with "weir serve": without flags it serves demonstration rules from memory
-and prints calls to try. From an access log to a limit in force:
+and prints calls to try. To get from an access log to an enforced limit, follow
 https://github.com/weirlimit/weir/blob/main/docs/quickstart.md
 
-"weir completion bash", zsh or fish prints what completes commands in that shell:
-source <(weir completion bash)
+To complete commands in bash, run: source <(weir completion bash). For other shells
+see "weir completion --help".
 
-Exit codes: 0 all is well, 1 problems were found, 2 the command could not begin.`,
+Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) },

@@ -21,14 +21,14 @@ func newConvert() *cobra.Command {
 	var f convertFlags
 	cmd := &cobra.Command{
 		Use:   "convert FILE…",
-		Short: "Make Weir's rules of nginx's limit_req",
-		Long: `Convert reads nginx configurations, and the files that they include, and writes a
-rules file that refuses what their limit_req refuse. Behind it, as comments, or in
-a file of its own, stands what makes nginx ask Weir.
+		Short: "Convert nginx's limit_req to rules",
+		Long: `Convert reads nginx configurations with the files that they include, and writes a
+rules file that refuses the same requests as their limit_req. The directives that make
+nginx ask Weir follow as comments, or go to the file that --nginx names.
 
-What cannot be carried over, or not exactly, is told on stderr with its place.
+Convert lists on stderr, with file and line, everything that it cannot convert exactly.
 
-Exit codes: 0 all was carried over, 1 something was not, 2 a file cannot be read.`,
+Exit codes: 0 everything was converted, 1 something was not, 2 a file cannot be read.`,
 		Example: `  weir convert /etc/nginx/nginx.conf
   weir convert nginx.conf --output rules.yaml --nginx weir.conf`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -42,8 +42,8 @@ Exit codes: 0 all was carried over, 1 something was not, 2 a file cannot be read
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.domain, "domain", "nginx", "domain of the rules")
-	flags.StringVarP(&f.output, "output", "o", "", "file for the rules (default: stdout)")
-	flags.StringVar(&f.nginx, "nginx", "", "file for what nginx needs (default: comments behind the rules)")
+	flags.StringVarP(&f.output, "output", "o", "", "write the rules to this file (default: stdout)")
+	flags.StringVar(&f.nginx, "nginx", "", "write nginx's directives to this file (default: comments after the rules)")
 	for _, name := range []string{"output", "nginx"} {
 		mustComplete(cmd.RegisterFlagCompletionFunc(name, completeFiles("yaml", "yml", "conf")))
 	}
@@ -84,7 +84,7 @@ func (f *convertFlags) report(cmd *cobra.Command, result *convert.Result) error 
 	case result.Limits == 0:
 		return &problemsFound{errors.New("no limit_req was found in a server or a location")}
 	case len(result.Lost) > 0:
-		return &problemsFound{fmt.Errorf("%s carried over; %s not, or not exactly", report.Counted(result.Limits, "limit"), report.Counted(len(result.Lost), "thing"))}
+		return &problemsFound{fmt.Errorf("%s converted; %s not, or not exactly", report.Counted(result.Limits, "limit"), report.Counted(len(result.Lost), "directive"))}
 	}
 	return nil
 }

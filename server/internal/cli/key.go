@@ -29,18 +29,18 @@ type keyFlags struct {
 func newKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Look at a key of a running server, and change it for a while",
-		Long: `Key asks the admin listener of a running server how a key is doing, or changes
-it: resets it, or blocks it, lets it pass or gives it another limit for a while.
-A key is named as requests name it, by a domain and entries, in their order. What
-CL.THROTTLE charges is in the domain cl.throttle, as key=KEY.
+		Short: "Show a key of a running server, or change it for a while",
+		Long: `Key asks the admin listener of a running server for the state of a key, or changes
+the key: reset it, or for a while block it, allow it or give it another limit.
+Name the key as requests do: a domain, then its entries in their order. Keys charged
+by CL.THROTTLE are in the domain cl.throttle, as key=KEY.
 
-Changes hold on all instances that share a Redis; on one with a store of its own
-they hold there. They survive a reload of the rules, and end by themselves.
+A change applies to all instances that share a Redis, or to the one instance with a
+store in memory. It survives a reload of the rules, and ends by itself.
 
-Exit codes: 0 done, and for get: a cost passes now; 1 for get: it does not pass
-now, for changes: it holds here but is not known to all instances yet; 2 it could
-not be done.`,
+Exit codes: 0 done (get: the cost would be granted now), 1 get: the cost would be
+refused now; others: the change applies on this instance, but the others may not know
+it yet, 2 the command failed.`,
 		Example: `  weir key get shop user=42
   weir key get shop user=42 --cost 10
   weir key block shop user=42 --for 2h
@@ -64,12 +64,12 @@ type keyAction struct {
 }
 
 var keyActions = []keyAction{
-	{name: "get", short: "Tell how a key is doing, and when a cost passes", costs: true, example: "  weir key get shop user=42 --cost 10"},
-	{name: "reset", short: "Make a key as fresh as one never used", example: "  weir key reset shop user=42"},
-	{name: "block", short: "Refuse every request of a key for a while", lasts: true, example: "  weir key block shop user=42 --for 2h"},
-	{name: "allow", short: "Let every request of a key pass for a while", lasts: true, example: "  weir key allow shop user=42 --until 2030-01-01T00:00:00Z"},
+	{name: "get", short: "Show a key's state, and when its next request would be granted", costs: true, example: "  weir key get shop user=42 --cost 10"},
+	{name: "reset", short: "Forget what a key has used", example: "  weir key reset shop user=42"},
+	{name: "block", short: "Refuse all requests of a key for a while", lasts: true, example: "  weir key block shop user=42 --for 2h"},
+	{name: "allow", short: "Grant all requests of a key for a while", lasts: true, example: "  weir key allow shop user=42 --until 2030-01-01T00:00:00Z"},
 	{name: "override", short: "Give a key another limit for a while", lasts: true, limits: true, example: "  weir key override shop user=42 --limit '100/min burst 20' --for 24h"},
-	{name: "clear", short: "End what holds for a key instead of its limit", example: "  weir key clear shop user=42"},
+	{name: "clear", short: "End a block, an allowance or another limit of a key", example: "  weir key clear shop user=42"},
 }
 
 func newKeyAction(action keyAction) *cobra.Command {
@@ -93,22 +93,22 @@ func newKeyAction(action keyAction) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.admin.url, "admin", app.DefaultAdmin, "admin listener of the server: host:port or a URL")
-	flags.StringVar(&f.admin.token, "admin-token-file", "", "file with the token that it asks for, on the first line")
+	flags.StringVar(&f.admin.token, "admin-token-file", "", "file with the token for the listener, on its first line")
 	defineInsecureToken(flags, &f.admin.clear)
-	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "who signs the certificate of the listener, PEM (default: the system's)")
-	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "certificate to show, PEM")
-	flags.StringVar(&f.admin.tls.key, "admin-key", "", "its key, PEM")
-	flags.BoolVar(&f.json, "json", false, "print the server's answer as it is")
-	flags.StringVar(&f.name, "name", "", "only the limit of this name, where a key has several")
+	flags.StringVar(&f.admin.tls.ca, "admin-ca", "", "CA certificates that sign the listener's, PEM (default: the system's)")
+	flags.StringVar(&f.admin.tls.cert, "admin-cert", "", "client certificate, PEM")
+	flags.StringVar(&f.admin.tls.key, "admin-key", "", "key of the client certificate, PEM")
+	flags.BoolVar(&f.json, "json", false, "print the server's JSON answer")
+	flags.StringVar(&f.name, "name", "", "name of the limit, if the key has several")
 	if action.costs {
-		flags.Int64Var(&f.cost, "cost", 1, "how many units to ask about")
+		flags.Int64Var(&f.cost, "cost", 1, "number of units to ask for")
 	}
 	if action.lasts {
-		flags.StringVar(&f.lasts, "for", "", "how long, such as 90m; at most 720h (default 1h)")
-		flags.StringVar(&f.til, "until", "", "until when instead, such as 2030-01-01T00:00:00Z")
+		flags.StringVar(&f.lasts, "for", "", "duration of the change, such as 90m; at most 720h (default 1h)")
+		flags.StringVar(&f.til, "until", "", "end of the change in place of --for, such as 2030-01-01T00:00:00Z")
 	}
 	if action.limits {
-		flags.StringVar(&f.limit, "limit", "", "what holds instead, such as '100/min burst 20'")
+		flags.StringVar(&f.limit, "limit", "", "the limit to apply, such as '100/min burst 20'")
 	}
 	return cmd
 }

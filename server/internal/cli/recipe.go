@@ -17,13 +17,13 @@ func newScript() *cobra.Command {
 	var o redisstore.Options
 	cmd := &cobra.Command{
 		Use:   "script",
-		Short: "Print the script that decides in Redis, for gateways that ask it themselves",
-		Long: `Script prints the Lua script that decides in Redis. It begins with what goes in
-and what comes out. With limits it prints, as JSON, what else a program in another
-language needs to ask it about the same keys as Weir: its SHA-1, how keys are
-named, and each limit as the script takes it.
+		Short: "Print the Lua script that decides in Redis, for gateways that call it themselves",
+		Long: `Script prints the Lua script that decides in Redis. Its first comment documents the
+arguments and the reply. With --limit it prints as JSON what a program in another
+language needs to call the script for the same keys as Weir: the script's SHA-1, the
+form of the keys, and each limit as an argument.
 
-What it prints belongs to this version of Weir: print it again with the next.`,
+The output belongs to this version of Weir: print it again after an upgrade.`,
 		Example: `  weir script > script.lua
   weir script --limit 'burst=10/s burst 20' --limit 'daily=1000/day' > recipe.json`,
 		Args: cobra.NoArgs,
@@ -36,7 +36,7 @@ What it prints belongs to this version of Weir: print it again with the next.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "a `LIMIT` to prepare, as NAME=LIMIT or LIMIT; may be repeated")
-	cmd.Flags().StringVar(&o.Prefix, "prefix", "weir:", "what begins every key")
+	cmd.Flags().StringVar(&o.Prefix, "prefix", "weir:", "prefix of every key")
 	return cmd
 }
 

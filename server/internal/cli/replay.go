@@ -38,26 +38,27 @@ func newReplay() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay LOG…",
-		Short: "Ask rules what they would have refused of an access log",
-		Long: `Replay reads access logs, compressed by gzip or not, "-" for stdin, and asks a rules
-file about every request at the instant that the log gives. It says which rules
-match, who would have been refused, how often and when, how close to the limits the
-others came, and, with --suggest, which limit would refuse no more than so many.
+		Short: "Show which requests of an access log rules would have refused",
+		Long: `Replay reads access logs, plain or compressed by gzip, "-" for stdin, and asks a rules
+file about each request at the time in the log. It prints which rules apply, which
+clients would have been refused, how often and when, and how close to the limits the
+others came. With --suggest it finds the lowest limit that refuses at most a given
+share of the requests.
 
-Several logs are merged by time. Memory stays bounded however long they are. Lines
-that cannot be read are counted and the first of them shown.
+Several logs are merged by time. Memory is bounded, whatever their length. Lines that
+cannot be read are counted, and the first of them are shown.
 
-Formats: combined (nginx, Apache; also the common one), json (an object a line), envoy
-(the default format), csv (with a head line). Fields have their names in nginx:
+Formats: combined (nginx and Apache; also the common format), json (one object a line),
+envoy (its default format), csv (with a header line). Fields have nginx's names:
 $remote_addr, $remote_user, $request_method, $request_uri, $request_path (without the
-query), $status, $http_user_agent, $http_referer, $http_x_forwarded_for, $http_host;
-those of JSON and CSV have their own names too, with dots into nested objects.
+query), $status, $http_user_agent, $http_referer, $http_x_forwarded_for, $http_host.
+Fields of JSON and CSV also have their own names, with dots into nested objects.
 
-Exit codes: 0 the log was replayed, 1 no line of it could be read, 2 it could not
-begin or not be read to its end.`,
+Exit codes: 0 the log was replayed, 1 no line of it could be read, 2 the command could
+not start, or could not read the log to its end.`,
 		Example: `  weir replay access.log --rules rules.yaml --descriptor 'shop user=$remote_addr'
 
-  # two hosts' logs; two descriptors a request; limits that would refuse one in a thousand
+  # two logs, two descriptors for each request, and limits that would refuse one request in a thousand
   weir replay a.log.gz b.log.gz --rules /etc/weir --suggest 0.1% --report replay.html \
     --descriptor 'shop user=$remote_addr' --descriptor 'shop path=$request_path'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -70,13 +71,13 @@ begin or not be read to its end.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.rules, "rules", "", "rules file, or a folder of them")
-	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "what a request asks: "+mappingForm+"; may be given several times")
+	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "descriptor of each request: "+mappingForm+"; may be repeated")
 	flags.StringVar(&f.input, "input", accesslog.Auto.String(), "format of the log: "+accesslog.FormatNames())
-	flags.StringVar(&f.timeField, "time-field", "", "the field of JSON and CSV that has the time (default: the first that is usual)")
-	flags.DurationVar(&f.reorder, "reorder", accesslog.DefaultReorder, "how late lines may be and still be put in their place")
+	flags.StringVar(&f.timeField, "time-field", "", "field of JSON or CSV with the time (default: a usual name, such as time or timestamp)")
+	flags.DurationVar(&f.reorder, "reorder", accesslog.DefaultReorder, "sort lines that are at most this late")
 	flags.StringVar(&f.suggest, "suggest", "", "find the lowest limit that refuses at most this share of the requests, such as 0.1%, and show the limits around it")
-	flags.IntVar(&f.top, "top", replay.DefaultTop, "how many keys to name for each limit")
-	flags.Int64Var(&f.memory, "memory", replay.DefaultBytes, "bytes for the limits' keys; suggestions take up to twice as much again")
+	flags.IntVar(&f.top, "top", replay.DefaultTop, "number of keys to list for each limit")
+	flags.Int64Var(&f.memory, "memory", replay.DefaultBytes, "bytes for the keys; --suggest uses up to twice as much more")
 	f.output.define(flags)
 	return cmd
 }

@@ -9,10 +9,9 @@ import (
 )
 
 // requestSyntax says how a request is written on a command line.
-const requestSyntax = `a domain, a space, and entries key=value with commas between them; a semicolon
-begins another descriptor of the same request. A backslash takes the meaning from
-the space, comma, semicolon or backslash behind it, and from an equals sign in a
-key; in a value that sign needs none.`
+const requestSyntax = `a domain, a space, and entries key=value separated by commas; a semicolon
+begins another descriptor of the same request. A backslash escapes a space, comma,
+semicolon or backslash, and an equals sign in a key.`
 
 // parseRequest reads a request for one unit, as requestSyntax has it.
 func parseRequest(text string) (*rules.Request, error) {

@@ -30,7 +30,7 @@ func newServe() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Answer over HTTP and gRPC whether requests fit their limits",
+		Short: "Serve decisions over HTTP and gRPC",
 		Long: `Answer GET /v1/auth (for proxies), POST /v1/take (for programs) and Envoy's rate
 limit service over gRPC. Report health at /healthz and /readyz.
 

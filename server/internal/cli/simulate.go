@@ -36,25 +36,25 @@ func newSimulate() *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate [SCENARIO]",
-		Short: "Play traffic against limits in virtual time, and draw it",
-		Long: `Simulate plays traffic against a limit, under several algorithms side by side. The
-code that decides is what decides in service, at a clock that the traffic moves.
-The same scenario and seed have the same result.
+		Short: "Simulate traffic against limits, and plot the outcome",
+		Long: `Simulate sends traffic against a limit in virtual time, with several algorithms side
+by side. The server's own code decides. The same scenario and seed give the same
+result.
 
-Without a scenario, --limit says what to play against: random traffic by default,
-a fifth above the limit. Flags change what a scenario has.
+Without a scenario, give a --limit; the traffic is then random, a fifth above the
+limit. Flags change a scenario's settings.
 
 Scenarios:
 ` + scenarioList() + `
 Patterns: ` + sim.PatternNames() + `.
 Retries: ` + sim.RetryNames() + `.`,
-		Example: `  # 1000 requests before the edge of a minute, 1000 behind it
+		Example: `  # 1000 requests just before a minute ends, 1000 just after
   weir simulate edge-burst --report edge.html
 
-  # a limit of your own against twice as much
+  # your own limit, at twice its rate
   weir simulate --limit '100/min burst 20' --algorithms gcra,fixed_window --rate 3.3
 
-  # three instances whose store is away for ten seconds
+  # three instances, and a store outage of ten seconds
   weir simulate --limit 50/s --rate 80 --instances 3 --fault 'outage 30s+10s local'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -62,16 +62,16 @@ Retries: ` + sim.RetryNames() + `.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", `the limit, such as "100/min burst 20"`)
 	flags.StringSliceVar(&f.algorithms, "algorithms", nil, "algorithms to compare: "+algorithmNames())
-	flags.StringVar(&f.pattern, "pattern", "", "when requests arrive: "+sim.PatternNames())
-	flags.StringVar(&f.retry, "retry", "", "what refused clients do: "+sim.RetryNames())
-	flags.Float64Var(&f.rate, "rate", 0, "requests a second, of all clients together")
-	flags.IntVar(&f.keys, "keys", 0, "how many budgets there are")
-	flags.IntVar(&f.clients, "clients", 0, "how many clients share them (default: one a key)")
-	flags.DurationVar(&f.duration, "duration", 0, "how long the traffic lasts")
-	flags.Uint64Var(&f.seed, "seed", 0, "what all chance comes from")
-	flags.IntVar(&f.instances, "instances", 0, "how many instances of the limiter there are")
-	flags.BoolVar(&f.localShares, "local-shares", false, "each instance has its share of the limit, in its own memory")
-	flags.StringArrayVar(&f.faults, "fault", nil, `what happens to the store: "outage 30s+10s allow" (or deny, local), "failover 60s-5s"`)
+	flags.StringVar(&f.pattern, "pattern", "", "pattern of arrivals: "+sim.PatternNames())
+	flags.StringVar(&f.retry, "retry", "", "how refused clients retry: "+sim.RetryNames())
+	flags.Float64Var(&f.rate, "rate", 0, "requests per second, of all clients together")
+	flags.IntVar(&f.keys, "keys", 0, "number of keys")
+	flags.IntVar(&f.clients, "clients", 0, "number of clients that share the keys (default: one for each key)")
+	flags.DurationVar(&f.duration, "duration", 0, "duration of the traffic")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random numbers")
+	flags.IntVar(&f.instances, "instances", 0, "number of instances of the limiter")
+	flags.BoolVar(&f.localShares, "local-shares", false, "give each instance a fixed share of the limit, in its own memory")
+	flags.StringArrayVar(&f.faults, "fault", nil, `fault of the store: "outage 30s+10s allow" (or deny, local), "failover 60s-5s"`)
 	f.output.define(flags)
 	return cmd
 }

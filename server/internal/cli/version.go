@@ -17,7 +17,7 @@ var version, commit, date string
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print what was built, and with what",
+		Short:   "Print the version and how it was built",
 		Long:    "Version prints the version, the commit and its date, the version of Go and the platform.",
 		Example: "  weir version",
 		Args:    cobra.NoArgs,

@@ -29,15 +29,15 @@ func Builtin() []Scenario {
 			Limit: weir.PerHour(100), Algorithms: Counting(), Pattern: Diurnal, Rate: 0.5, Keys: 20, Duration: 48 * time.Hour,
 		},
 		{
-			Name: "retry-storm", Summary: "a spike at 20 a second; who is refused asks again at once",
+			Name: "retry-storm", Summary: "a spike at 20 a second; refused clients retry at once",
 			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryAtOnce, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
 		},
 		{
-			Name: "retry-after", Summary: "the same spike; who is refused waits exactly as long as the refusal says, as all do",
+			Name: "retry-after", Summary: "the same spike; refused clients all wait exactly as long as the refusal says",
 			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryAfter, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
 		},
 		{
-			Name: "retry-backoff", Summary: "the same spike; who is refused waits at random, up to twice as long each time",
+			Name: "retry-backoff", Summary: "the same spike; refused clients wait for a random time whose bound doubles",
 			Limit: weir.PerSecond(20), Algorithms: windows(), Pattern: Spike, Retry: RetryBackoff, Rate: 18, Keys: 1, Clients: 200, Duration: 2 * time.Minute,
 		},
 		{
@@ -54,7 +54,7 @@ func Builtin() []Scenario {
 			Instances: 4, LocalShares: true,
 		},
 		{
-			Name: "outage", Summary: "100 a minute on 4 instances; the store is away for two minutes, each grants its share",
+			Name: "outage", Summary: "100 a minute on 4 instances; the store is unreachable for two minutes, each grants its local share",
 			Limit: minute, Algorithms: windows(), Pattern: Poisson, Rate: 3, Keys: 1, Duration: 8 * time.Minute, Instances: 4,
 			Faults: []Fault{{Kind: Outage, At: 3 * time.Minute, Length: 2 * time.Minute, Policy: LocalShare}},
 		},

@@ -40,7 +40,7 @@ func (s *Scenario) lead() string {
 	}
 	parts = append(parts, fmt.Sprintf("%s, %s, %v, seed %d", report.Counted(s.Keys, "key"), report.Counted(s.clients(), "client"), s.Duration, s.Seed))
 	if s.Retry != RetryNever {
-		parts = append(parts, "who is refused comes again: "+s.Retry.String())
+		parts = append(parts, "retries of refused clients: "+s.Retry.String())
 	}
 	if s.instances() > 1 {
 		share := "one store"
