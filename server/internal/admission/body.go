@@ -15,12 +15,12 @@ type Body struct {
 	hold *Hold
 }
 
-// ReadBody reads a request's body of at most so many bytes. The error is an
-// [*http.MaxBytesError], [ErrFull], or what the connection said; without
-// one the body has to be closed.
+// ReadBody reads a request's body of at most the given size. The error is an
+// [*http.MaxBytesError], [ErrFull], or that of the connection. Without an error the
+// caller must close the body.
 func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, most int64) (Body, error) {
 	share := b.Hold(func() {
-		// What cannot have a deadline is not waited for.
+		// A connection without deadlines is not waited for.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 	})
 	text, err := readBody(w, r, most, share)
@@ -43,7 +43,7 @@ func (b *Body) Take(o *Outline) error {
 	return nil
 }
 
-// Close returns what the body holds.
+// Close returns the bytes that the body holds.
 func (b *Body) Close() { b.hold.Close() }
 
 func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Hold) ([]byte, error) {
@@ -81,9 +81,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Hold) (
 	}
 }
 
-// linger has net/http wait before it closes the connection of a client that asked for
-// that. A client that is still sending could lose the answer otherwise: the body is not
-// read to its end. Reading past a limit of no bytes at all is the way to say so.
+// linger makes net/http wait before it closes a connection at the client's request.
+// Otherwise a client that is still sending could lose the answer, because the body is not
+// read to its end. Reading past a limit of 0 bytes is the way to ask for that.
 func linger(w http.ResponseWriter, r *http.Request) {
 	if r.Close && r.Header.Get("Expect") == "" {
 		_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
@@ -96,22 +96,22 @@ const firstBytes = 4 << 10
 // maxDepth is deeper than any request nests.
 const maxDepth = 16
 
-// An Outline is what a JSON body of descriptors with entries holds.
+// An Outline counts the parts of a JSON body of descriptors with entries.
 type Outline struct {
 	// Descriptors is how many objects an array in the body's object has.
 	Descriptors int
-	// Entries is how many objects an array in one of those has at most, and Largest
-	// which one that is.
+	// Entries is the most objects in an array of one descriptor, and Largest is the
+	// index of that descriptor.
 	Entries, Largest int
 	// Objects is how many descriptors and entries there are in all.
 	Objects int
-	// Deep says that the body nests deeper than any request; nothing was counted
-	// from there on.
+	// Deep reports whether the body nests deeper than any valid request. Counting
+	// stopped there.
 	Deep bool
 }
 
-// OutlineOf counts what a JSON body holds, without decoding it. Of a body that is no
-// JSON it counts something.
+// OutlineOf counts the parts of a JSON body without decoding it. For a body that is not
+// JSON the counts mean nothing.
 func OutlineOf(body []byte) Outline {
 	var o Outline
 	depth, entries := 0, 0

@@ -1,5 +1,5 @@
-// Package admission bounds the memory that clients can make a server use before it
-// knows what they want. A [Budget] is shared by all connections and requests of a
+// Package admission bounds the memory that clients can make a server use before their
+// requests are decoded. A [Budget] is shared by all connections and requests of a
 // process; a [Gate] charges the calls of a gRPC server to it before their messages
 // are decoded, and [Outline] counts what a JSON body holds without decoding it.
 package admission
@@ -10,18 +10,18 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull says that a connection or a request would hold more memory than is left
+// ErrFull reports that a connection or a request would hold more memory than is left
 // for it. Nothing was decoded.
 var ErrFull = errors.New("admission: too much memory is held by requests that are being received")
 
 const (
-	// guaranteed is how many bytes each connection or request may hold whatever others
-	// hold: an ordinary request.
+	// guaranteed is the number of bytes that each connection or request may hold in any
+	// case: enough for an ordinary request.
 	guaranteed = 16 << 10
-	// evictable is how many bytes of unfinished messages make a share one that may
-	// have to give way.
+	// evictable is the number of bytes of unfinished messages above which a hold may be
+	// evicted.
 	evictable = 64 << 10
-	// maxEvicted bounds how many shares give way for one.
+	// maxEvicted bounds the holds that are evicted for one.
 	maxEvicted = 4
 )
 
@@ -31,7 +31,7 @@ type Budget struct {
 	size int64
 	held atomic.Int64
 
-	mu    sync.Mutex // guards what follows; never held while waiting
+	mu    sync.Mutex // guards large; never held while waiting
 	large map[*Hold]int64
 }
 
@@ -111,10 +111,10 @@ func (s *Hold) Unfinished(bytes int64) {
 	}
 }
 
-// Evicted reports whether the share had to give way.
+// Evicted reports whether the hold was evicted.
 func (s *Hold) Evicted() bool { return s != nil && s.evicted.Load() }
 
-// Close returns everything that the share holds. Nothing may be taken afterwards.
+// Close returns all bytes. Nothing may be taken afterwards.
 func (s *Hold) Close() {
 	if s != nil {
 		s.Unfinished(0)
@@ -122,8 +122,7 @@ func (s *Hold) Close() {
 	}
 }
 
-// makeRoom has the largest share but one's own give way, and reports whether there was
-// one.
+// makeRoom evicts the largest hold other than own, and reports whether there was one.
 func (b *Budget) makeRoom(own *Hold) bool {
 	largest := b.largest(own)
 	if largest == nil || largest.evicted.Swap(true) {
@@ -133,7 +132,7 @@ func (b *Budget) makeRoom(own *Hold) bool {
 	return true
 }
 
-// largest returns the share with most bytes of unfinished messages, and forgets it.
+// largest removes and returns the hold with most bytes of unfinished messages.
 func (b *Budget) largest(own *Hold) *Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,9 +11,9 @@ type Call struct {
 	context.Context
 	conn  *conn
 	since time.Time // when the headers came
-	taken int64     // from the connection's share, by the call's own goroutine
+	taken int64     // from the connection's hold, by the call's own goroutine
 
-	// What follows is guarded by the connection's mu.
+	// The fields below are guarded by the connection's mu.
 	prev, next *Call
 	arriving   bool // its message has not been read yet
 	begun      bool // its handler runs, and will end it
@@ -35,8 +35,8 @@ func CallOf(ctx context.Context) *Call {
 	return call
 }
 
-// Take charges the call for so many bytes until it ends. The error is [ErrFull]. A
-// nil call may take anything.
+// Take charges the call for bytes until it ends. The error is [ErrFull]. A nil call may
+// take any number.
 func (c *Call) Take(bytes int64) error {
 	if c == nil {
 		return nil
@@ -49,15 +49,15 @@ func (c *Call) Take(bytes int64) error {
 	return nil
 }
 
-// Received says that the call's message has been read, and how long it was: it no
-// longer occupies the connection's buffers.
+// Received notes that the call's message has been read, and its length: it no longer
+// occupies the connection's buffers.
 func (c *Call) Received(bytes int) {
 	if c != nil {
 		c.conn.received(c, int64(bytes))
 	}
 }
 
-// begin says that the call has a handler.
+// begin notes that the call has a handler.
 func (c *Call) begin() {
 	if c == nil {
 		return
@@ -67,7 +67,7 @@ func (c *Call) begin() {
 	c.begun = true
 }
 
-// end returns what the call holds.
+// end returns the bytes that the call holds.
 func (c *Call) end() {
 	if c == nil {
 		return

@@ -26,9 +26,9 @@ type conn struct {
 	gate *Gate
 	hold *Hold
 
-	mu       sync.Mutex // guards what follows; never held while waiting
+	mu       sync.Mutex // guards the fields below; never held while waiting
 	arriving queue
-	unread   int64 // of the share
+	unread   int64 // bytes of the hold
 	watches  int
 	timer    *time.Timer // nil while no call arrives
 	closed   bool
@@ -84,8 +84,8 @@ func (c *conn) charge(n int64) bool {
 	return true
 }
 
-// settle returns what was charged for bytes that nobody waits for. The reader calls
-// it: it has handled everything that it has read before.
+// settle returns the charge for bytes that belong to no arriving call. The reader calls
+// it: it has handled everything that it read before.
 func (c *conn) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *conn) setUnread(n int64) {
 	c.unread = n
 }
 
-// evict closes the connection because others need what it holds.
+// evict closes the connection because others need its bytes.
 func (c *conn) evict() {
 	c.gate.rejected(Memory)
 	_ = c.Close()
@@ -167,7 +167,7 @@ func (c *conn) late() bool {
 	return left <= 0
 }
 
-// Write writes to the client, which has to read.
+// Write writes to the client, which must read within the timeout.
 func (c *conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.gate.options.Timeout)); err != nil {
 		return 0, err
@@ -175,7 +175,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection and returns what its unread bytes hold.
+// Close closes the connection and returns the charge for its unread bytes.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -43,7 +43,7 @@ const (
 	Slow Reason = "slow"
 )
 
-// DefaultTimeout is what [GateOptions].Timeout stands for if it is zero.
+// DefaultTimeout is the default of [GateOptions].Timeout.
 const DefaultTimeout = 5 * time.Second
 
 // GateOptions are the settings of a [Gate]. Budget, Watches and MessageBytes are
@@ -57,14 +57,14 @@ type GateOptions struct {
 	// Timeout is how long a call's message may take to arrive, and an answer to be
 	// taken. Zero: [DefaultTimeout].
 	Timeout time.Duration
-	// Rejected is told of each connection and call that was rejected; it must not
-	// block. Nil: nobody is told.
+	// Rejected is called for each connection and call that was rejected; it must not
+	// block. Nil: nothing is called.
 	Rejected func(Reason)
 }
 
 // A Gate charges the calls of a gRPC server to a budget, from the moment that their
 // bytes are read from the network. Its interceptors have to come after those that
-// check who calls. It is safe for concurrent use and starts nothing.
+// authenticate the caller. It is safe for concurrent use and starts nothing.
 type Gate struct {
 	options GateOptions
 	watches atomic.Int64
@@ -81,7 +81,7 @@ func NewGate(o GateOptions) *Gate {
 
 func (g *Gate) rejected(r Reason) { g.options.Rejected(r) }
 
-// Listener returns a listener whose connections are charged for what they hold.
+// Listener returns a listener whose connections are charged for the bytes they hold.
 func (g *Gate) Listener(l net.Listener) net.Listener { return &listener{l, g} }
 
 type listener struct {
@@ -177,7 +177,7 @@ func (g *Gate) bounded(service any, stream grpc.ServerStream, handle grpc.Stream
 	return handle(service, stream)
 }
 
-// received is a stream that says when its first message has been read.
+// received is a stream that notes when its first message has been read.
 type received struct {
 	grpc.ServerStream
 	call *Call

@@ -15,10 +15,10 @@ import (
 // AllDomains stands for every domain, those that have no rules yet included.
 const AllDomains = ""
 
-// Other is the name, in metrics, of everybody who has none in a file of callers.
+// Other is the name, in metrics, of all callers that are not in a file of callers.
 const Other = "other"
 
-// A Caller may do some things in some domains. It is not changed once it was parsed.
+// A Caller may do some things in some domains. It is immutable.
 type Caller struct {
 	Name    string
 	verbs   Verbs
@@ -34,7 +34,7 @@ func (c *Caller) missing(verbs Verbs, domain string) Verbs {
 	return verbs &^ c.verbs
 }
 
-// A Set is the callers of one file. It is not changed once it was parsed.
+// A Set is the callers of one file. It is immutable.
 type Set struct {
 	byName        map[string]*Caller
 	byToken       map[[sha256.Size]byte]*Caller
@@ -44,8 +44,8 @@ type Set struct {
 // Len returns how many callers the set has.
 func (s *Set) Len() int { return len(s.byName) }
 
-// token returns whose a token is; nil if it is nobody's. Digests are looked up, so that
-// the time says nothing about the token.
+// token returns the caller with a token; nil if there is none. It looks up digests, so
+// that its time reveals nothing about the token.
 func (s *Set) token(token string) *Caller {
 	if len(token) < MinSecret {
 		return nil
@@ -53,8 +53,8 @@ func (s *Set) token(token string) *Caller {
 	return s.byToken[sha256.Sum256([]byte(token))]
 }
 
-// certificate returns whose a certificate is, by the first of its DNS names, or of its
-// URIs, that a caller has; nil if it is nobody's.
+// certificate returns the caller with a certificate, by the first of its DNS names, or
+// of its URIs, that a caller has; nil if there is none.
 func (s *Set) certificate(c *x509.Certificate) *Caller {
 	for _, name := range c.DNSNames {
 		if found := s.byCertificate[strings.ToLower(name)]; found != nil {
@@ -69,12 +69,13 @@ func (s *Set) certificate(c *x509.Certificate) *Caller {
 	return nil
 }
 
-// A ForbiddenError says what a caller may not do. Nothing was charged.
+// A ForbiddenError is the error of a caller that may not do something. Nothing was
+// charged.
 type ForbiddenError struct {
 	Caller string
 	// Verbs are those that the caller lacks.
 	Verbs Verbs
-	// Domain is where; [AllDomains] for every one.
+	// Domain is the domain; [AllDomains] for every one.
 	Domain string
 }
 
@@ -92,8 +93,8 @@ func (e *ForbiddenError) Problem() *problem.Document {
 	return &problem.Document{Status: http.StatusForbidden, Code: "forbidden", Detail: e.Error()}
 }
 
-// An Identity is a caller at one listener. A nil *Identity is everybody, at a listener
-// that asks for nothing, and may do everything.
+// An Identity is a caller at one listener. A nil *Identity is any caller of a listener
+// that asks for no credentials, and may do everything.
 type Identity struct {
 	caller *Caller // nil for one that may do everything
 	by     *Authenticator
@@ -107,9 +108,8 @@ func (i *Identity) Name() string {
 	return i.caller.Name
 }
 
-// May returns nil if the caller may do all of the verbs in a domain, by the file of
-// callers as it is now, else a [*ForbiddenError]. It counts the request, so that it is to
-// be called once for each.
+// May returns nil if the current file of callers allows the caller all of the verbs in a
+// domain, else a [*ForbiddenError]. It counts the request: call it once for each.
 func (i *Identity) May(verbs Verbs, domain string) error {
 	if i == nil {
 		return nil
@@ -140,13 +140,13 @@ func NewContext(ctx context.Context, i *Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, i)
 }
 
-// FromContext returns whose call a context is for; nil if nobody was asked.
+// FromContext returns the identity of a context; nil if there is none.
 func FromContext(ctx context.Context) *Identity {
 	i, _ := ctx.Value(identityKey{}).(*Identity)
 	return i
 }
 
-// MayAsk is [Identity.May] for what a request does, by the identity of the context.
+// MayAsk is [Identity.May] for the verbs of a request and the identity of the context.
 func MayAsk(ctx context.Context, r *rules.Request) error {
 	i := FromContext(ctx)
 	if i == nil {

@@ -1,5 +1,5 @@
-// Package callers finds out who calls a listener and what the caller may do, and counts
-// who fails to prove it. Every listener asks it, whatever its protocol.
+// Package callers authenticates the callers of a listener, says what each may do, and
+// counts failures. Every listener uses it, whatever its protocol.
 package callers
 
 import (
@@ -38,7 +38,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// An Authenticator finds out who calls one listener. It is safe for concurrent use and
+// An Authenticator authenticates the callers of one listener. It is safe for concurrent use and
 // starts nothing. A nil *Authenticator admits everybody.
 type Authenticator struct {
 	options    Options
@@ -46,16 +46,16 @@ type Authenticator struct {
 	lastLogged atomic.Int64 // unix seconds
 }
 
-// An Outcome is what becomes of a request before anything is decided.
+// An Outcome is the result of authenticating and authorizing a request.
 type Outcome uint8
 
 // The outcomes.
 const (
 	// Admitted requests are carried out.
 	Admitted Outcome = iota
-	// Forbidden requests ask for what their caller may not do.
+	// Forbidden requests ask for something that their caller may not do.
 	Forbidden
-	// Unauthenticated requests show nothing, or nothing that is a caller's.
+	// Unauthenticated requests show no credentials, or nobody's.
 	Unauthenticated
 )
 
@@ -79,25 +79,25 @@ func New(o Options) *Authenticator {
 	return &Authenticator{options: o}
 }
 
-// Credentials are what a caller shows.
+// Credentials are the credentials that a caller shows.
 type Credentials struct {
 	// User is the user of protocols that have one; [DefaultUser] or nothing.
 	User string
 	// Token is a token or password. Shown says that there is one, however empty.
 	Token string
 	Shown bool
-	// Certificate is the client's, found genuine. Nil: there is none. A token, if one is
-	// shown, goes first.
+	// Certificate is the client's verified certificate. Nil: there is none. A token takes
+	// precedence.
 	Certificate *x509.Certificate
 	// Remote is the address that the call comes from, for the log.
 	Remote string
-	// Connection counts the failures on the call's connection. Nil: nobody counts.
+	// Connection counts the failures on the call's connection. Nil: they are not counted.
 	Connection *Connection
 }
 
-// Authenticate returns whose credentials these are, and whether they are a caller's. A
-// secret that is shown and wrong is a failure: it is counted, and the log tells how many
-// there were. The time it takes says nothing about how much of a secret is right.
+// Authenticate returns the caller with these credentials, and whether there is one. A
+// wrong secret is a failure: it is counted and logged. The time that Authenticate takes
+// does not reveal how much of a secret is right.
 func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 	if a == nil {
 		return nil, true
@@ -120,8 +120,8 @@ func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 	return nil, false
 }
 
-// Find returns whose a token is, as Authenticate does, but counts nothing: it is for
-// tokens that were right once.
+// Find returns the caller with a token, as Authenticate does, but counts nothing: it is
+// for tokens that were right once.
 func (a *Authenticator) Find(token string) (*Identity, bool) {
 	if a.options.Secrets != nil && a.options.Secrets.Has(token) {
 		return &Identity{by: a}, true
@@ -132,8 +132,8 @@ func (a *Authenticator) Find(token string) (*Identity, bool) {
 	return a.identity(a.options.File.set().token(token))
 }
 
-// Certificate returns whose a client's certificate is, which was found genuine and may be
-// nil, and whether it is a caller's. It counts nothing.
+// Certificate returns the caller with a verified client certificate, which may be nil,
+// and whether there is one. It counts nothing.
 func (a *Authenticator) Certificate(c *x509.Certificate) (*Identity, bool) {
 	if c == nil || a.options.File == nil {
 		return nil, false

@@ -14,8 +14,8 @@ import (
 // for use; it is safe for concurrent use. A nil *Connection counts nothing.
 type Connection struct{ failures atomic.Int32 }
 
-// Exhausted reports whether so many failures in a row came that the listener should
-// close the connection.
+// Exhausted reports whether the listener should close the connection after too many
+// failures in a row.
 func (c *Connection) Exhausted() bool { return c != nil && c.failures.Load() >= MaxFailures }
 
 func (c *Connection) fail() {
@@ -38,8 +38,8 @@ func ConnContext(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, new(Connection))
 }
 
-// FromRequest returns what an HTTP request shows: a token as Bearer in its only
-// Authorization header, a client's certificate.
+// FromRequest returns the credentials of an HTTP request: a Bearer token in its only
+// Authorization header, and the client's certificate.
 func FromRequest(r *http.Request) *Credentials {
 	c := &Credentials{Remote: r.RemoteAddr}
 	c.Connection, _ = r.Context().Value(connectionKey{}).(*Connection)
@@ -48,8 +48,7 @@ func FromRequest(r *http.Request) *Credentials {
 	return c
 }
 
-// Genuine returns the client's certificate of a connection, found genuine; nil if there is
-// none.
+// Genuine returns the verified client certificate of a connection; nil if there is none.
 func Genuine(state *tls.ConnectionState) *x509.Certificate {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return nil
@@ -57,8 +56,8 @@ func Genuine(state *tls.ConnectionState) *x509.Certificate {
 	return state.VerifiedChains[0][0]
 }
 
-// HangUp has the connection closed after the answer to a request, if too many failures
-// in a row came on it. It is called before the answer is written.
+// HangUp makes the server close the connection after its answer, if it had too many
+// failures in a row. Call it before the answer is written.
 func (c *Credentials) HangUp(w http.ResponseWriter) {
 	if c.Connection.Exhausted() {
 		w.Header().Set("Connection", "close")

@@ -13,12 +13,13 @@ import (
 const (
 	// maxFile is the size of the largest file, in bytes.
 	maxFile = 64 << 10
-	// rereadAfter is how long a file that changed may go unnoticed.
+	// rereadAfter is how long a change of a file may go unnoticed.
 	rereadAfter = time.Second
 )
 
-// watched is what a file says, read again when calls come, at most once a second. A file
-// that is wrong leaves in force what is. It is safe for concurrent use.
+// watched is the parsed content of a file, read again when calls come, at most once a
+// second. While the file is wrong its last good content holds. It is safe for concurrent
+// use.
 type watched[T any] struct {
 	setting string // that names the file
 	file    string
@@ -63,7 +64,7 @@ func (w *watched[T]) read() ([]byte, error) {
 	return text, nil
 }
 
-// get returns what the file says.
+// get returns the content of the file.
 func (w *watched[T]) get() T {
 	w.refresh()
 	return *w.known.Load()

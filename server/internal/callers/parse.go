@@ -31,9 +31,9 @@ type parser struct {
 	set      *Set
 }
 
-// A FileError is the mistakes in a file of callers, with file, line and column of each. It
-// is no [config.Problems], beside which commands show the lines of the file: secrets may
-// stand there that do not belong there.
+// A FileError lists the mistakes in a file of callers, each with file, line and column. It
+// is not a [config.Problems], because commands show the lines of the file with those, and
+// a line may hold a secret by mistake.
 type FileError []config.Problem
 
 // Error lists the mistakes, one a line.

@@ -7,18 +7,18 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// Verbs are what callers do, any number of them at once.
+// Verbs are a set of things that callers do.
 type Verbs uint8
 
 // The verbs.
 const (
 	// Take charges units, holds and reserves.
 	Take Verbs = 1 << iota
-	// Refund gives units back.
+	// Refund refunds units.
 	Refund
 	// Settle corrects a hold to its real cost.
 	Settle
-	// Release ends a hold or a place of a concurrency limit; renewing one is part of it.
+	// Release ends or renews a hold or a slot of a concurrency limit.
 	Release
 	// Peek asks without charging.
 	Peek
@@ -45,7 +45,7 @@ func (v Verbs) String() string {
 	return strings.Join(names, ", ")
 }
 
-// verbsOf returns what a request does.
+// verbsOf returns the verbs of a request.
 func verbsOf(r *rules.Request) Verbs {
 	switch r.Kind {
 	case weir.KindRefund:

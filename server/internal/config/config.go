@@ -1,6 +1,6 @@
-// Package config reads the rules files: envoyproxy/ratelimit's YAML with Weir's
-// own keys, checked as a whole and strictly. What it returns is valid; what it
-// refuses it refuses with every mistake at once, each with its place.
+// Package config reads the rules files: envoyproxy/ratelimit's YAML with Weir's own keys.
+// It checks them strictly and as a whole. Rules that it returns are valid; otherwise it
+// lists every mistake at once, each with its position.
 package config
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Bounds of the rules files. A file beyond them is refused, so that no text can
-// cost more time or memory than a large honest one.
+// Bounds of the rules files. A file beyond them is refused, so that no file costs more
+// time or memory than a large valid one.
 const (
 	// MaxFileBytes is the size of the largest file.
 	MaxFileBytes = 8 << 20
-	// MaxDepth is how deep descriptors nest, and how many entries a
-	// request's descriptor may have.
+	// MaxDepth is the most levels of nested descriptors, and the most entries of a
+	// request's descriptor.
 	MaxDepth = 16
 	// MaxTextBytes is the length of the longest domain, key, value or name.
 	MaxTextBytes = 1 << 10
-	// MaxProblems is how many mistakes of one file are listed.
+	// MaxProblems is the most mistakes of one file that are listed.
 	MaxProblems = 1000
 
 	maxFiles = 1000
@@ -31,7 +31,7 @@ const (
 	// maxNodes is the number of YAML nodes that a small file may come to once its
 	// aliases are replaced. A larger file may have two for each of its bytes.
 	maxNodes = 400_000
-	// maxNesting is how deep metadata and merges nest.
+	// maxNesting is the most levels of nested metadata and merges.
 	maxNesting = 64
 )
 
@@ -64,7 +64,7 @@ type Domain struct {
 	Name        string
 	Descriptors []*Descriptor // in file order
 
-	overlay Problems // lines of the overlay that fit a rule and cannot change it
+	overlay Problems // lines of the overlay that match a rule and cannot change it
 }
 
 // A Descriptor is one entry of a list of descriptors. In Key and Value each "*"
@@ -74,15 +74,15 @@ type Descriptor struct {
 	Key string
 	// Value is empty for the default rule of its key.
 	Value string
-	// Limits are what rate_limit and rate_limits hold: none, one that is
-	// Unlimited, one that names no algorithm, or any number that do.
+	// Limits are those of rate_limit and rate_limits: none, one that is Unlimited,
+	// one that names no algorithm, or any number that do.
 	Limits []RateLimit
 	// HashTag names the keys, of this entry and those above, whose values choose
 	// the hash slot of the limits' state; empty: all of them.
 	HashTag []string
-	// Trial is tried out beside the Limits and never refuses; nil for none.
+	// Trial is a limit on trial beside the Limits, which never refuses; nil for none.
 	Trial *RateLimit
-	// Unenforced is the part of the keys for which the limits only watch. The
+	// Unenforced is the part of the keys for which the limits never refuse. The
 	// zero value is none.
 	Unenforced     Part
 	ShadowMode     bool
@@ -130,7 +130,7 @@ type RateLimit struct {
 	At Position
 	// Name stands in the file, or is empty.
 	Name string
-	// Replaces are the names of the limits that this one takes the place of.
+	// Replaces are the names of the limits that this one replaces.
 	Replaces []string
 	// Unlimited limits grant everything; their Limit means nothing.
 	Unlimited bool
@@ -138,39 +138,39 @@ type RateLimit struct {
 	Grouped bool
 	// Unit is the unit in lower case, or empty where a period stands instead.
 	Unit string
-	// Limit is what was written, checked by Compile but not compiled, so that
-	// it can still be given a name.
+	// Limit is the limit as written. It was checked by Compile but is not compiled, so
+	// that it can still be given a name.
 	Limit          weir.Limit
 	OnStoreFailure StoreFailure
 	// Overlay is the place of the overlay's line that changed this limit; zero if
 	// none did. Sent is the limit as it was without that line.
 	Overlay Position
 	Sent    string
-	// Lease lets instances spend shares of the budget from memory.
+	// Lease lets instances spend leased units from memory.
 	Lease bool
-	// MaxKeys is how many keys an instance keeps apart; 0: any number.
+	// MaxKeys is the number of keys that an instance tracks; 0: any number.
 	MaxKeys int
 }
 
-// StoreFailure is what a limit answers while its store reaches no decision.
+// A StoreFailure is a limit's policy during a store outage.
 type StoreFailure uint8
 
 const (
-	// FailLocal: each instance grants its share of the limit. The zero value,
+	// FailLocal: each instance grants its local share of the limit. The zero value,
 	// and the default of limits that name an algorithm.
 	FailLocal StoreFailure = iota
 	// FailAllow: everything is granted.
 	FailAllow
 	// FailDeny: everything is refused.
 	FailDeny
-	// FailError: the caller gets the error. Limits that name no algorithm have it,
-	// which a server may take for something else.
+	// FailError: the caller gets the error. Limits that name no algorithm have it; a
+	// server may apply another policy to them.
 	FailError
 )
 
 var storeFailures = []string{"local", "allow", "deny", "error"}
 
-// ParseStoreFailure returns what a word means. The error is a
+// ParseStoreFailure returns the policy with a name. The error is a
 // [*weir.InvalidError].
 func ParseStoreFailure(word string) (StoreFailure, error) {
 	if i := slices.Index(storeFailures, word); i >= 0 {
@@ -184,7 +184,7 @@ func ParseStoreFailure(word string) (StoreFailure, error) {
 // StoreFailureNames lists the words, for messages.
 func StoreFailureNames() string { return strings.Join(storeFailures, ", ") }
 
-// String returns the word for it in YAML, logs and metrics.
+// String returns the policy's name in YAML, logs and metrics.
 func (f StoreFailure) String() string {
 	if int(f) < len(storeFailures) {
 		return storeFailures[f]
@@ -192,8 +192,7 @@ func (f StoreFailure) String() string {
 	return "unknown"
 }
 
-// Parse reads one rules file from memory. The name stands in problems and
-// positions. The error is of type [Problems].
+// Parse reads one rules file from memory. Problems and positions have the name. The error is of type [Problems].
 func Parse(name string, text []byte) (*Domain, error) {
 	p := &parser{file: name}
 	domain, problems := p.parse(text)

@@ -59,7 +59,7 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	return d
 }
 
-// unique notes entries of one list that no request can tell apart.
+// unique reports entries of one list that no request can tell apart.
 func (p *parser) unique(list []*Descriptor) {
 	first := make(map[[2]string]*Descriptor, len(list))
 	for _, d := range list {
@@ -137,8 +137,7 @@ func (p *parser) limits(o object) []RateLimit {
 	return limits
 }
 
-// names checks what the limits of one descriptor are called, and reads whom they
-// replace.
+// names checks the names of a descriptor's limits, and reads which limits they replace.
 func (p *parser) names(limits []RateLimit, objects []object) {
 	names := make(map[string]bool, len(limits))
 	for i, l := range limits {

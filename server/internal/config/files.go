@@ -29,17 +29,17 @@ type loader struct {
 	problems Problems
 }
 
-// file is a rules file, and where it was when the folder was looked up: a link
-// that is swapped meanwhile leads nobody from one folder into another.
+// file is a rules file and its path without links, so that a link that is swapped
+// meanwhile does not mix the files of two folders.
 type file struct{ name, real string }
 
-// text is what a file held, or why it could not be read.
+// text is the content of a file, or the reason why it could not be read.
 type text struct {
 	content string
 	reason  string
 }
 
-// find finds the files of a source, or says what is wrong with the paths.
+// find lists the files of a source, or the mistakes in the paths.
 func (s Source) find() *loader {
 	l := &loader{source: s, seen: map[string]bool{}}
 	if len(s.Paths) == 0 {
@@ -71,7 +71,7 @@ func (s Source) scan() *loader {
 	return l
 }
 
-// same reports whether two scans of a source found the same.
+// same reports whether two scans of a source found the same files and contents.
 func (l *loader) same(other *loader) bool {
 	return slices.Equal(l.files, other.files) && slices.Equal(l.texts, other.texts) && slices.Equal(l.problems, other.problems)
 }
@@ -80,7 +80,7 @@ func (l *loader) fail(file, what, want string) {
 	l.problems = append(l.problems, Problem{File: file, What: what, Want: want})
 }
 
-// path takes a path that the caller named.
+// path adds the files of a path that the caller named.
 func (l *loader) path(path string) {
 	real, err := filepath.EvalSymlinks(path)
 	var info os.FileInfo
@@ -120,8 +120,8 @@ func (l *loader) folder(at file) {
 	}
 }
 
-// visible reports whether a name in a folder is looked at. Two dots are how
-// mounts of Kubernetes name what they swap; the files are linked from outside.
+// visible reports whether to read a name in a folder. Kubernetes begins the names of
+// the folders that it swaps in a mount with two dots, and links the files from outside.
 func (f Files) visible(name string) bool {
 	if f == FilesHidden {
 		return !strings.HasPrefix(name, "..")
@@ -129,8 +129,8 @@ func (f Files) visible(name string) bool {
 	return !strings.HasPrefix(name, ".")
 }
 
-// isRules reports whether the name in a folder is that of a rules file. A link
-// that leads nowhere is one: it is a mistake to be told.
+// isRules reports whether a name in a folder is that of a rules file. A broken link is
+// one, so that the mistake is reported.
 func (f Files) isRules(name string) bool {
 	if ext := filepath.Ext(name); f == FilesYAML && ext != ".yaml" && ext != ".yml" {
 		return false
@@ -192,7 +192,7 @@ func (l *loader) merge(first, d *Domain) {
 	first.overlay = append(first.overlay, d.overlay...)
 }
 
-// again notes what another file has already.
+// again reports something that another file has already.
 func (l *loader) again(at Position, what, want string, first Position) {
 	l.problems = append(l.problems, Problem{
 		File: at.File, Line: at.Line, Column: at.Column,
@@ -201,7 +201,7 @@ func (l *loader) again(at Position, what, want string, first Position) {
 	})
 }
 
-// read reads no more of a file than it takes to see that it is too large.
+// read reads a file up to the size that is too large.
 func read(name string) text {
 	f, err := os.Open(name)
 	if err != nil {

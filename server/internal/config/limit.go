@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 )
 
-// maxLimits is how many limits one descriptor can have: what fits one act.
+// maxLimits is the most limits of one descriptor: as many as fit one act.
 const maxLimits = weir.MaxCharges
 
 const day = 24 * time.Hour
@@ -51,7 +51,7 @@ func (p *parser) limit(o object, several bool) RateLimit {
 	return l
 }
 
-// unlimited checks a limit that is none.
+// unlimited checks the keys beside unlimited: true.
 func (p *parser) unlimited(o object, several bool) {
 	if unit := p.text(o, "unit"); unit != "" && !strings.EqualFold(unit, "unknown") {
 		p.report(o.position("unit"), "unit beside unlimited: true", "one of the two")
@@ -68,7 +68,7 @@ func (p *parser) unlimited(o object, several bool) {
 }
 
 // theirs reads a limit of envoyproxy/ratelimit: a fixed window that also charges
-// what it refuses.
+// refused requests.
 func (p *parser) theirs(o object, l *RateLimit, several bool) {
 	for _, key := range weirKeys {
 		switch {
@@ -123,7 +123,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	return known
 }
 
-// lease reads whether instances may take shares ahead.
+// lease reads whether instances may lease units.
 func (p *parser) lease(o object, l *RateLimit) {
 	l.Lease = p.truth(o, "lease")
 	switch name := l.Limit.Algorithm.String(); {
@@ -135,7 +135,7 @@ func (p *parser) lease(o object, l *RateLimit) {
 	}
 }
 
-// calendar reads what turns windows into those of a calendar.
+// calendar reads the keys that make windows follow a calendar.
 func (p *parser) calendar(o object, l *weir.Limit) {
 	l.AnchorDay = int(min(p.positive(o, "anchor_day"), math.MaxInt32))
 	if o.has("time_zone") {
@@ -205,8 +205,8 @@ func seconds(text string) string {
 	return text + "s"
 }
 
-// compile lets weir judge the limit and notes its verdicts, each at the field it
-// is about.
+// compile compiles the limit and reports every mistake that weir finds, each at its
+// field.
 func (p *parser) compile(o object, l *RateLimit) {
 	trial := l.Limit
 	for {
@@ -226,7 +226,7 @@ func (p *parser) compile(o object, l *RateLimit) {
 	}
 }
 
-// judged notes a verdict in the words of the file.
+// judged reports a mistake that weir found, under the names of the file.
 func (p *parser) judged(o object, verdict *weir.InvalidError) {
 	key, value := verdict.Field, verdict.Value
 	// Go's zero values are no defaults here: a 0 in the file was meant.
@@ -241,8 +241,8 @@ func (p *parser) judged(o object, verdict *weir.InvalidError) {
 	p.report(valueOr(p.get(o, key), o.position(key)), fmt.Sprintf("%s is %s", key, value), want)
 }
 
-// makeValid makes a field valid, so that the next can be judged; false if it was not
-// the field's own mistake.
+// makeValid makes a field valid, so that the next can be checked. It returns false if
+// the mistake was not the field's own.
 func makeValid(l *weir.Limit, field string) bool {
 	before := *l
 	switch field {
@@ -274,8 +274,8 @@ func makeValid(l *weir.Limit, field string) bool {
 	return *l != before
 }
 
-// Window is the limit of a rule that names no algorithm: count units in windows
-// of so many of the unit, which also counts what it refuses. The error is a
+// Window returns the limit of a rule that names no algorithm: count units in windows of
+// multiplier times the unit. It also counts refused requests. The error is a
 // [*weir.InvalidError].
 func Window(count int64, unit string, multiplier uint32) (weir.Limit, error) {
 	length, ok := units[unit]

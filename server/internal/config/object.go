@@ -30,9 +30,9 @@ func (o object) position(key string) *yaml.Node {
 // get returns the value of a key; nil if it is absent or null.
 func (p *parser) get(o object, key string) *yaml.Node { return p.visit(o.fields[key].value) }
 
-// object reads a node that must be a map with the keys of the scope. A misspelt
-// key is taken for what was probably meant, so that no second problem follows
-// from it and its value is looked at too.
+// object reads a node that must be a map with the keys of the scope. A misspelt key
+// counts as the key that was probably meant, so that its value is checked and no second
+// problem follows from it.
 func (p *parser) object(n *yaml.Node, in *scope) (object, bool) {
 	o, ok := p.fields(n)
 	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
@@ -108,8 +108,8 @@ func (p *parser) merge(n *yaml.Node, into map[string]field, depth int) {
 	}
 }
 
-// unknown says of a key that it does not belong into a scope, and returns the
-// key that was probably meant.
+// unknown reports a key that does not belong into a scope, and returns the key that was
+// probably meant.
 func (p *parser) unknown(key *yaml.Node, in *scope) string {
 	for _, other := range scopes {
 		if slices.Contains(other.names, key.Value) {

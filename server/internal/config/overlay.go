@@ -58,8 +58,7 @@ func LoadOverlay(file string) (*Overlay, error) {
 	return ParseOverlay(file, text)
 }
 
-// ParseOverlay is LoadOverlay for a file in memory. The name stands in problems and
-// positions.
+// ParseOverlay is LoadOverlay for a file in memory. Problems and positions have the name.
 func ParseOverlay(name string, text []byte) (*Overlay, error) {
 	p := &parser{file: name, most: max(maxNodes, 2*len(text))}
 	overlay := &Overlay{file: name}
@@ -79,7 +78,7 @@ func ParseOverlay(name string, text []byte) (*Overlay, error) {
 	return overlay, nil
 }
 
-// overlayLine reads a line and checks it against a limit that every algorithm takes.
+// overlayLine reads a line and checks it with a limit that every algorithm accepts.
 func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 	o, ok := p.object(n, inOverlay)
 	if !ok {

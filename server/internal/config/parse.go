@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// parser walks the nodes of one file and notes every mistake.
+// parser walks the nodes of one file and records every mistake.
 type parser struct {
 	file     string
 	problems Problems
@@ -199,7 +199,7 @@ func isYAML(text []byte) bool {
 	}
 }
 
-// report notes a mistake at a node.
+// report records a mistake at a node.
 func (p *parser) report(n *yaml.Node, what, want string) {
 	p.suggest(n, what, want, "")
 }
@@ -208,7 +208,7 @@ func (p *parser) suggest(n *yaml.Node, what, want, suggestion string) {
 	p.note(Problem{Line: n.Line, Column: n.Column, What: what, Want: want, Suggestion: suggestion})
 }
 
-// note keeps a mistake, once however often aliases repeat its place.
+// note records a mistake, only once however often aliases repeat its position.
 func (p *parser) note(problem Problem) {
 	problem.File = cmp.Or(problem.File, p.file)
 	if p.noted == nil {
@@ -224,7 +224,7 @@ func (p *parser) note(problem Problem) {
 	p.problems = append(p.problems, problem)
 }
 
-// exhausted reports whether the walk has done all the work that a file is worth.
+// exhausted reports whether the walk has reached its bound of nodes or mistakes.
 func (p *parser) exhausted() bool {
 	return p.nodes > cmp.Or(p.most, maxNodes) || len(p.problems) > MaxProblems
 }
@@ -288,8 +288,8 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	return d
 }
 
-// required notes that a text is missing or empty, unless something wrong stands
-// there, which was noted already.
+// required reports a text that is missing or empty, unless another mistake was reported
+// there already.
 func (p *parser) required(o object, key, text, want string) {
 	if text != "" {
 		return

@@ -12,9 +12,9 @@ type Problem struct {
 	File string
 	// Line and Column count from 1; 0 where the file itself is the mistake.
 	Line, Column int
-	What         string // what is wrong
-	Want         string // what was expected, or empty
-	Suggestion   string // what was probably meant, or empty
+	What         string // the mistake
+	Want         string // the expected text or value, or empty
+	Suggestion   string // the likely correction, or empty
 }
 
 // String returns the problem on one line:

@@ -49,7 +49,7 @@ func (p *parser) trial(o object, d *Descriptor) *RateLimit {
 	return &limit
 }
 
-// unenforced reads which part of the keys the limits of the descriptor only watch.
+// unenforced reads the part of the keys for which the descriptor's limits never refuse.
 func (p *parser) unenforced(o object, d *Descriptor) Part {
 	n := p.get(o, "enforce")
 	if n == nil {
@@ -65,7 +65,7 @@ func (p *parser) unenforced(o object, d *Descriptor) Part {
 		p.suggest(n, "enforce is "+kind(n), "0% … 100%, with at most two decimals", percent(n.Value))
 		return 0
 	}
-	// What the pattern lets through is a number.
+	// A text that matches the pattern is a number.
 	number, _ := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
 	return Whole - Part(math.Round(number*100))
 }

@@ -43,7 +43,7 @@ func (p *parser) textOf(n *yaml.Node, what string) string {
 	return ""
 }
 
-// printable reads a text that will stand in headers and on terminals.
+// printable reads a text that is shown in headers and on terminals.
 func (p *parser) printable(o object, key string) string {
 	text := p.text(o, key)
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -105,7 +105,7 @@ func (p *parser) positive(o object, key string) int64 {
 	return number
 }
 
-// bounded reads a positive number that weir does not judge.
+// bounded reads a positive number that weir does not check.
 func (p *parser) bounded(o object, key string, most int64) int64 {
 	number := p.positive(o, key)
 	if number < 0 || number > most {

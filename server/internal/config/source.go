@@ -10,17 +10,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Source says where the rules are, and how the files are taken together.
+// A Source says where the rules files are and how to combine them.
 type Source struct {
-	// Paths are files and folders. Folders are read at any depth, those behind
-	// symbolic links aside.
+	// Paths are files and folders. Folders are read at any depth, except behind
+	// symbolic links.
 	Paths []string
 	// Files says which files of a folder are rules files.
 	Files Files
 	// Merge lets several files name one domain, whose top-level entries are then
 	// those of all of them; no key and value may stand in two.
 	Merge bool
-	// Overlay changes limits as they are read. Nil: it changes none.
+	// Overlay changes limits as they are read. Nil: none.
 	Overlay *Overlay
 }
 
@@ -67,11 +67,11 @@ func (f Files) want() string {
 // maxScans bounds how often a source is read until two readings in a row agree.
 const maxScans = 10
 
-// A Reading is what the files of a source held at one time.
+// A Reading is the content of a source's files at one time.
 type Reading struct{ found *loader }
 
-// Read reads the files until two readings agree, so that no file is of one time
-// and another of a later one. What is wrong with them, [Reading.Domains] tells.
+// Read reads the files until two readings agree, so that all files are from one time.
+// [Reading.Domains] returns their mistakes.
 func (s Source) Read() *Reading {
 	l := s.scan()
 	for range maxScans {
@@ -118,6 +118,5 @@ func (r *Reading) Fingerprint() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Folders returns the folders that the files were found in, for who wants to
-// watch them.
+// Folders returns the folders in which the files were found, to watch them.
 func (s Source) Folders() []string { return s.find().folders }

@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
-// HTTP counts the answers of a handler. Paths that are not named are one.
+// HTTP counts the answers of a handler by path. All paths that are not named count as one.
 func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
 	known := map[string]*answers{}
 	for _, path := range slices.Concat(paths, []string{otherPath}) {
@@ -35,13 +35,13 @@ func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
 	})
 }
 
-// otherPath stands for the paths that are not named. It is none itself.
+// otherPath stands for the paths that are not named. No request has it.
 const otherPath = "other"
 
-// answers are those of one path, by their statuses.
+// answers counts the answers of one path by status.
 type answers struct {
 	requests *prometheus.CounterVec
-	known    sync.Map // of counters: looking them up by their labels takes longer
+	known    sync.Map // counters, to save the slower lookup by label
 }
 
 func (a *answers) of(status int) prometheus.Counter {
@@ -53,8 +53,8 @@ func (a *answers) of(status int) prometheus.Counter {
 	return counter
 }
 
-// Unary counts the calls of a gRPC server, whose methods are those that it has:
-// others never come here.
+// Unary counts the calls of a gRPC server. Calls of methods that the server does not
+// have never reach it.
 func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	start := time.Now()
 	answer, err := handle(ctx, req)
@@ -66,22 +66,22 @@ func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return answer, err
 }
 
-// AuthFailures returns what counts the wrong tokens and passwords of a listener.
+// AuthFailures returns a function that counts the wrong tokens and passwords of a listener.
 func (m *Metrics) AuthFailures(listener string) func() {
 	return m.failures.WithLabelValues(listener).Inc
 }
 
-// maxNames bounds the names of callers that there are series for, however often their
-// file changes; further ones are counted together.
+// maxNames bounds the callers with series of their own, however often their file
+// changes. Further callers are counted together.
 const maxNames = 1024
 
-// names are those of callers that there are series for.
+// names are the names of callers that have series of their own.
 type names struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// of returns a name as series have it.
+// of returns the label of a caller.
 func (n *names) of(name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,13 +95,13 @@ func (n *names) of(name string) string {
 	return name
 }
 
-// CallerRequests returns what counts the requests of a listener's callers.
+// CallerRequests returns a function that counts the requests of a listener's callers.
 func (m *Metrics) CallerRequests(listener string) func(caller string, o callers.Outcome) {
 	type series struct {
 		caller  string
 		outcome callers.Outcome
 	}
-	var known sync.Map // of counters: looking them up by their labels takes longer
+	var known sync.Map // counters, to save the slower lookup by label
 	return func(caller string, o callers.Outcome) {
 		counter, found := known.Load(series{caller, o})
 		if !found {
@@ -115,8 +115,8 @@ func (m *Metrics) CallerRequests(listener string) func(caller string, o callers.
 	}
 }
 
-// errorTypes are what envoyproxy/ratelimit calls its errors.
+// errorTypes are the names that envoyproxy/ratelimit gives its errors.
 var errorTypes = map[codes.Code]string{codes.Unavailable: "redis_error", codes.InvalidArgument: "service_error"}
 
-// text is a name as a label may be: Prometheus takes nothing but UTF-8.
+// text makes a name a valid label: Prometheus takes only UTF-8.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

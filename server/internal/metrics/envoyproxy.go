@@ -17,8 +17,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
-// maxNamed bounds the rules' statistics that have requested values in their names;
-// further values are counted under the rule's own name.
+// maxNamed bounds the statistics with requested values in their names. Further values
+// are counted under the rule's own name.
 const maxNamed = 10_000
 
 // envoyproxy counts as envoyproxy/ratelimit does, under the names that its mapping
@@ -171,8 +171,8 @@ func (e *envoyproxy) stat(domain string, r *rules.Rule, asked []rules.Entry) *st
 	return s
 }
 
-// count counts hits. What was counted before them is told by what remains; of hits
-// that are refused together it is not known, and all count as over the limit.
+// count counts hits. The remaining units show how many were counted before them. For
+// hits that are refused together that is unknown, and all count as over the limit.
 func (s *stat) count(a *rules.Applied, hits int64, ratio float32) {
 	d := &a.Act.Decisions[a.Charge]
 	add := func(stat int, n int64) { s.counts[stat].Add(uint64(max(0, n))) }
@@ -193,9 +193,8 @@ func (s *stat) count(a *rules.Applied, hits int64, ratio float32) {
 	}
 }
 
-// nameOf is the name of the statistics of a rule for a descriptor, and whether
-// values stand in it that the descriptor brought along. Levels beyond the second
-// are left out.
+// nameOf returns the name of a rule's statistics for a descriptor, and whether it holds
+// values of the request. Levels beyond the second are left out.
 func nameOf(domain string, r *rules.Rule, asked []rules.Entry) (name statName, named bool) {
 	parts := [2]string{}
 	for i := range min(len(asked), len(parts)) {
@@ -205,7 +204,7 @@ func nameOf(domain string, r *rules.Rule, asked []rules.Entry) (name statName, n
 	return statName{cleaned(domain), parts[0], parts[1]}, named
 }
 
-// level is the name of one level of a rule.
+// level returns the name of one level of a rule, and whether it holds requested values.
 func level(r *rules.Rule, asked rules.Entry, i int) (name string, brought bool) {
 	if i >= len(r.Entries) {
 		// The limit came with the request.
@@ -233,7 +232,7 @@ var (
 	separators = strings.NewReplacer(":", "_", "|", "_")
 )
 
-// cleaned is a part of a name without what separates parts elsewhere.
+// cleaned returns a part of a name without the bytes that separate parts elsewhere.
 func cleaned(part string) string {
 	if strings.IndexByte(part, '.') >= 0 {
 		part = address.ReplaceAllStringFunc(part, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })

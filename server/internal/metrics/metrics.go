@@ -1,7 +1,7 @@
-// Package metrics tells Prometheus how a server does: what was decided, how long
-// that took, and the state of everything behind it. Labels are made of the rules
-// and of the program's own words, never of what clients send, so that the number of
-// series is settled by the configuration; docs/metrics.md lists them.
+// Package metrics exports a server's metrics to Prometheus: its decisions, how long they
+// took, and the state of the parts behind them. Labels come from the rules and from the
+// program itself, never from clients, so the configuration bounds the number of series.
+// docs/metrics.md lists them.
 package metrics
 
 import (
@@ -22,19 +22,19 @@ import (
 
 // Options are what [New] needs. Traffic is required.
 type Options struct {
-	// Traffic has counted what was decided.
+	// Traffic counts the decisions.
 	Traffic *traffic.Recorder
 	// Envoyproxy adds the metrics of envoyproxy/ratelimit, under its names.
 	Envoyproxy bool
 	// NearLimitRatio is the share of a limit from which on envoyproxy/ratelimit's
 	// metrics call hits near it. Zero: [traffic.DefaultNearLimitRatio].
 	NearLimitRatio float64
-	// Logger is told what could not be gathered. Nil: nobody is.
+	// Logger receives the errors of gathering. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Metrics are those of one server. They are safe for concurrent use and start
-// nothing. Create them with New.
+// Metrics are the metrics of one server. They are safe for concurrent use and start
+// nothing. Create them with [New].
 type Metrics struct {
 	registry  *prometheus.Registry
 	traffic   *traffic.Recorder
@@ -94,8 +94,8 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// timed is a histogram for times from microseconds to seconds, in classic buckets
-// and, for those who scrape them, native ones.
+// timed returns the options of a histogram for times from microseconds to seconds, with
+// classic and native buckets.
 func timed(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
@@ -152,7 +152,7 @@ func (m *Metrics) Unmatched(domain string, why rules.Unmatched) {
 	m.unmatched.WithLabelValues(domain, "true").Inc()
 }
 
-// Panicked returns what counts the panics of a listener's calls.
+// Panicked returns a function that counts the panics of a listener's calls.
 func (m *Metrics) Panicked(listener string) func() { return m.panics.WithLabelValues(listener).Inc }
 
 // Store observes the calls of the store.

@@ -15,7 +15,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
-// Sources are what can be asked how it does. Those that are nil are not there.
+// Sources read the state of the server's parts. A nil source is a part that does not exist.
 type Sources struct {
 	Config    func() Config
 	XDS       func() XDS
@@ -26,41 +26,40 @@ type Sources struct {
 	Lease     func() lease.Stats
 	KeyLimits func() []keylimit.Stats
 	Fallback  func() Fallback
-	// Overrides is how many keys have limits of their own.
+	// Overrides returns the number of keys that have limits of their own.
 	Overrides func() int
-	// RequestBytes is how many bytes requests hold that are being received.
+	// RequestBytes returns the bytes held by requests that are being received.
 	RequestBytes func() int64
-	// Connections has, for each front-end, how many connections are open.
+	// Connections returns, for each front end, the number of open connections.
 	Connections map[string]func() int
 }
 
-// Config is how the rules in force came to be.
+// Config describes the rules in force.
 type Config struct {
 	// Revision is a digest of the files; empty without files.
 	Revision string
 	// Loaded is when the rules came into force.
 	Loaded time.Time
-	// Stale says that the files have changed since and are wrong.
+	// Stale reports whether the files have changed since and are wrong.
 	Stale bool
-	// Successes and Failures are how often files were loaded, the start
-	// included.
+	// Successes and Failures count the loads of files, including the first.
 	Successes, Failures int64
 	Domains, Rules      int
 }
 
-// Redis is how the connection to Redis does.
+// Redis is the state of the connections to Redis.
 type Redis struct {
 	redis.PoolStats
-	// Foreign is how many values of others were found under the store's keys.
+	// Foreign is the number of values of other programs found under the store's keys.
 	Foreign int64
 }
 
-// Fallback is what was decided without the store.
+// Fallback counts the decisions made without the store.
 type Fallback struct {
 	fallback.Stats
-	// Unreachable is how many nodes of the store are unreachable now.
+	// Unreachable is the number of nodes of the store that are unreachable now.
 	Unreachable int
-	// Outages is how often one became unreachable.
+	// Outages counts how often a node became unreachable.
 	Outages int64
 }
 

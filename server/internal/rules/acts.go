@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// builder turns what was found into acts. It is the memory of its plan, and is kept
-// for further plans once that is free.
+// builder turns matched rules into acts. It is the memory of its plan, and is reused for
+// further plans once that is freed.
 type builder struct {
 	req       *Request
 	found     []matched
@@ -96,7 +96,7 @@ func (b *builder) apply(m *matched) error {
 	return nil
 }
 
-// charge is what a limit of the rule that was matched is asked for.
+// charge returns the charge of one limit of a matched rule.
 func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
 	if !l.Algorithm.Traits().HoldsSlots {
@@ -112,7 +112,7 @@ func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 	return c, nil
 }
 
-// act returns the act that the next charge of what was matched belongs to.
+// act returns the act that the next charge of a matched rule belongs to.
 func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	if !m.alone && b.plan.Shared != nil {
 		return b.plan.Shared
@@ -133,7 +133,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 		b.plan.Shared = act
 	}
 	if m.rule.Shadow && !l.Algorithm.Traits().Books {
-		// A rule that is only watched must not make the request a mistake.
+		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}
 	return act

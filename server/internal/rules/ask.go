@@ -8,20 +8,20 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// An Ask is what one descriptor asks for itself, whatever its request asks.
+// An Ask is the operation of one descriptor, in place of its request's.
 type Ask struct {
-	// Cost is how many units to charge; 0 looks. Plan does not bound it: whoever
-	// asks knows what to say about a cost that no limit takes.
+	// Cost is the number of units to charge; 0 peeks. Plan does not bound it: the front
+	// end answers for a cost that no limit accepts.
 	Cost int64
-	// Refund gives the units back. Each limit is an act of its own then, and
-	// lacks the instant to give back to.
+	// Refund refunds the units. Each limit is then an act of its own, without the
+	// instant of its take.
 	Refund bool
-	// Override, if not nil, holds instead of the rules of the domain.
+	// Override, if not nil, replaces the rules of the domain.
 	Override *Rule
 }
 
-// Override makes a rule of a limit that comes with a request: count units in
-// windows of so many of the unit, counted as rules that name no algorithm are.
+// Override returns the rule of a limit that comes with a request: count units in windows
+// of multiplier times the unit, counted like rules that name no algorithm.
 // With one unit it continues the count of such a rule for the same entries. The
 // error is a [*weir.InvalidError].
 func Override(count int64, unit string, multiplier uint32) (*Rule, error) {
@@ -44,9 +44,9 @@ func Override(count int64, unit string, multiplier uint32) (*Rule, error) {
 	return r, nil
 }
 
-// Counter is the rule's limit as wide as limits get, nil for rules that name an
-// algorithm. A look through it tells how much was counted, also beyond the rule's
-// own count: its own count less what remains.
+// Counter returns the rule's limit with the largest count there is; nil for rules that
+// name an algorithm. A peek at it shows how much was counted, even beyond the rule's own
+// count: its count less the remaining units.
 func (r *Rule) Counter() *weir.Limit { return r.counter }
 
 // widest is a window with the largest count there is.
@@ -56,7 +56,7 @@ func widest(window *weir.Limit) *weir.Limit {
 	return wide.MustCompile()
 }
 
-// ask returns what a descriptor asks.
+// ask returns the operation of a descriptor.
 func (r *Request) ask(descriptor int) Ask {
 	if r.Each == nil {
 		return Ask{Cost: r.Cost}

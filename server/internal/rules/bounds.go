@@ -24,11 +24,11 @@ const (
 	MaxCharges = 1024
 )
 
-// Bounds are how large a request may be. The zero value allows what there may be at
-// most: [MaxDescriptors] and [MaxValueBytes].
+// Bounds limit the size of a request. The zero value stands for the largest bounds:
+// [MaxDescriptors] and [MaxValueBytes].
 type Bounds struct{ Descriptors, ValueBytes int }
 
-// Validate names the bound that cannot be. The error is a [*weir.InvalidError].
+// Validate returns an error if a bound is out of range: a [*weir.InvalidError].
 func (b Bounds) Validate() error {
 	for _, bound := range []struct {
 		field       string

@@ -57,7 +57,7 @@ func outside(field string, value any, want string) error {
 // that a mistake in one leaves all uncharged.
 func (b *builder) check() error {
 	if b.req.Each != nil {
-		// Whoever asks for each descriptor knows what to say about it.
+		// The front end answers for each descriptor by itself.
 		return nil
 	}
 	for _, act := range b.plan.Acts {
@@ -69,13 +69,13 @@ func (b *builder) check() error {
 	return nil
 }
 
-// onTrial reports whether an act is that of a trial, which is not to make the
-// request a mistake.
+// onTrial reports whether an act is that of a trial, which must not make the request
+// invalid.
 func (b *builder) onTrial(act *weir.Act) bool {
 	return slices.ContainsFunc(b.plan.Applied, func(a Applied) bool { return a.Act == act && a.Rule.OnTrial })
 }
 
-// blame says which field of the request an act that cannot be is due to.
+// blame names the field of the request that makes an act invalid.
 func (b *builder) blame(act *weir.Act) error {
 	var e *weir.InvalidError
 	if !errors.As(act.Err, &e) {

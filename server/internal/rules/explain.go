@@ -7,35 +7,35 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// An Explanation is how a request found its rules.
+// An Explanation says how a request found its rules.
 type Explanation struct {
 	// Known is false where no file is for the request's domain.
 	Known bool
 	// Descriptors has one element for each of the request's.
 	Descriptors []Search
-	// Plan is what the request comes to; its acts were not taken.
+	// Plan is the plan of the request; its acts were not taken.
 	Plan *Plan
 }
 
-// A Search is the way of one descriptor through the rules.
+// A Search is the path of one descriptor through the rules.
 type Search struct {
 	// Levels has one element for each entry that was looked at; the search ends
 	// early where nothing is for an entry, or nothing stands below what was chosen.
 	Levels []Choice
 	// Below are the keys of the descriptors below the last choice.
 	Below []string
-	// Rule is what was found; nil if that is nothing, or has no limits.
+	// Rule is the rule that was found; nil for none, or for a descriptor without limits.
 	Rule *Rule
 	// Replaced are the names of the rule's limits that give way to another
 	// descriptor's.
 	Replaced []string
 }
 
-// A Choice is what one entry met in one list of descriptors.
+// A Choice is the result of matching one entry with one list of descriptors.
 type Choice struct {
 	// Entry is the request's.
 	Entry Entry
-	// Chosen is what the search went on with; nil for nothing.
+	// Chosen is the descriptor that the search followed; nil for none.
 	Chosen *Candidate
 	// Rejected are the descriptors that were passed over and have the entry's key,
 	// or fit the entry, in file order.

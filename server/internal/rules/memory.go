@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// keptBytes is the most text that is kept for further plans.
+// keptBytes is the largest buffer that is kept for further plans.
 const keptBytes = 64 << 10
 
 var builders = sync.Pool{New: func() any {
@@ -22,9 +22,8 @@ func newBuilder(req *Request) *builder {
 	return b
 }
 
-// Free gives the plan's memory to further plans. Nothing of it may be used
-// afterwards, its acts included. It need not be called: what is not freed is the
-// garbage collector's.
+// Free returns the plan's memory for further plans. The plan and its acts must not be
+// used afterwards. Calling Free is optional.
 func (p *Plan) Free() {
 	b := p.builder
 	if b == nil || cap(b.text) > keptBytes {

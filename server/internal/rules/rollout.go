@@ -6,8 +6,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// Forms are the rule and what goes with it, each a rule with limits of its own:
-// its Outside and its Trial, where it has them.
+// Forms returns the rule and, if it has them, its Outside and its Trial, each a rule with
+// limits of its own.
 func (r *Rule) Forms() []*Rule {
 	forms := []*Rule{r}
 	for _, other := range []*Rule{r.Outside, r.Trial} {
@@ -41,7 +41,7 @@ func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 	return nil
 }
 
-// form is the rule with these limits, as one that only watches.
+// form returns the rule with other limits, as a shadow rule.
 func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
 	form := *r
 	form.Shadow, form.Outside, form.Trial, form.counter = true, nil, nil, nil

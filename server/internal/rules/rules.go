@@ -1,6 +1,5 @@
-// Package rules turns what a caller asks, a domain and descriptors, into the
-// acts that decide it. A [Set] is immutable: a reload builds another and swaps
-// one pointer.
+// Package rules turns requests, each a domain and descriptors, into the acts that decide
+// them. A [Set] is immutable: a reload builds another and swaps one pointer.
 package rules
 
 import (
@@ -15,17 +14,17 @@ import (
 // An Entry is one key and value of a descriptor.
 type Entry struct{ Key, Value string }
 
-// A Request is what a front-end was asked, whatever its protocol.
+// A Request is a request of a front end, whatever its protocol.
 type Request struct {
-	// Kind is what is done to every limit that matches. The zero value takes.
+	// Kind is the operation on every limit that matches. The zero value takes.
 	Kind        weir.Kind
 	Domain      string
 	Descriptors [][]Entry
 	// Bounds are how large the request may be.
 	Bounds Bounds
-	// Cost is units a charge; 0 looks. A concurrency limit has places instead:
-	// a request takes one of them whatever it costs, and settling it gives the
-	// place up, since work whose cost is known is done.
+	// Cost is the units of each charge; 0 peeks. A concurrency limit has slots instead:
+	// a request takes one of them whatever it costs, and settling it releases the
+	// slot, since work whose cost is known is done.
 	Cost int64
 	UpTo int64 // best effort up to so many units; 0: all or nothing
 	// ID makes a take happen once, names it for whatever refunds, settles,
@@ -37,9 +36,9 @@ type Request struct {
 	Hold time.Duration
 	// MaxWait books ahead what does not fit now.
 	MaxWait time.Duration
-	// Immediate refuses what would have to wait.
+	// Immediate refuses requests that would have to wait.
 	Immediate bool
-	// Each, if not nil, has what each descriptor asks instead of Cost.
+	// Each, if not nil, has the costs of each descriptor in place of Cost.
 	Each []Ask
 }
 
@@ -62,13 +61,12 @@ type Rule struct {
 	// file's, which is any printable text, not only ASCII, or the path without
 	// its domain and, where there are several, "#" and its place from 1 on.
 	Limits []*weir.Limit
-	// OnStoreFailure has, for each of the Limits, what it answers while its
-	// store reaches no decision.
+	// OnStoreFailure has, for each of the Limits, its policy during a store outage.
 	OnStoreFailure []config.StoreFailure
-	// Lease says, for each of the Limits, whether instances may spend shares of
+	// Lease says, for each of the Limits, whether instances may spend leased units of
 	// it from memory.
 	Lease []bool
-	// MaxKeys has, for each of the Limits, how many keys an instance keeps apart;
+	// MaxKeys has, for each of the Limits, the number of keys that an instance tracks;
 	// 0: any number.
 	MaxKeys []int
 	// Unit is the unit of a rule that names no algorithm, in lower case. For
@@ -82,15 +80,15 @@ type Rule struct {
 	Grouped bool
 	// Shadow rules are decided and charged, but never refuse.
 	Shadow bool
-	// OnTrial rules are those of a trial: Shadow, and not told to clients.
+	// OnTrial rules are those of a trial: they are Shadow, and clients do not see them.
 	OnTrial bool
-	// Unenforced is the part of the keys for which the rule does as its
-	// Outside; zero is none.
+	// Unenforced is the part of the keys for which Outside applies in place of the
+	// rule; zero is none.
 	Unenforced config.Part
 	// Outside is the rule, as a Shadow, for the keys that it is not enforced
 	// for; nil if there are none such.
 	Outside *Rule
-	// Trial is what is tried out beside the rule; nil for nothing.
+	// Trial is the rule on trial beside this one; nil for none.
 	Trial *Rule
 	// Unlimited rules grant everything without asking the store.
 	Unlimited bool
@@ -102,13 +100,13 @@ type Rule struct {
 	// DetailedMetric and ValueToMetric ask for requested values in the names of
 	// metrics.
 	DetailedMetric, ValueToMetric bool
-	// Levels say of each of the Entries what its descriptor asks of metrics.
+	// Levels have, for each of the Entries, the settings of its descriptor for metrics.
 	Levels []Level
 	// Overlay is the place of the overlay's line that changed the rule; zero if none
 	// did. Sent is the limit without that line.
 	Overlay config.Position
 	Sent    string
-	// Metadata is what the file says about the rule; not to be changed.
+	// Metadata is the rule's metadata in the file; not to be changed.
 	Metadata map[string]any
 
 	// names has an element for each limit, also for that of an unlimited rule:
@@ -125,8 +123,7 @@ type Level struct{ ValueToMetric, ShareThreshold bool }
 // alone reports whether each of the rule's limits is an act of its own.
 func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil }
 
-// An Applied limit is one limit that a request matched, and where its answer
-// will stand.
+// An Applied limit is one limit that a request matched, and the place of its decision.
 type Applied struct {
 	Descriptor int // index into Request.Descriptors
 	Rule       *Rule
@@ -141,8 +138,8 @@ type Applied struct {
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
 // of a shadow rule has become a grant with the source shadow, and an unlimited
-// rule, or a trial that could not be decided, grants without a source. What the plan's Err passes over is an answer
-// without an outcome.
+// rule, or a trial that could not be decided, grants without a source. An error that the
+// plan's Err passes over is a decision without an outcome.
 func (a *Applied) Decision() weir.Decision {
 	if a.Act == nil {
 		return weir.Decision{Outcome: weir.Granted}
@@ -162,8 +159,8 @@ func (a *Applied) Decision() weir.Decision {
 
 // A Plan is a request turned into acts.
 type Plan struct {
-	// ID is the request's, or the one that was made because a hold or a place
-	// had none; empty if there is none. The ids of the acts are made of it.
+	// ID is the request's, or one that was made because a hold or a slot needs one;
+	// empty if there is none. The IDs of the acts are derived from it.
 	ID string
 	// Acts are to be taken together, in this order.
 	Acts []*weir.Act
@@ -190,8 +187,7 @@ const (
 	UnmatchedRule   Unmatched = "rule"   // no rule of the domain is for the descriptors
 )
 
-// Take has the acts decided, and notes where a key came under another limit than
-// its rule's.
+// Take has the acts decided, and records where a key had another limit than its rule's.
 func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, taker, p.Acts) }
 
 // TakeActs is Take for a caller who decides the plan in several steps. The acts
@@ -211,9 +207,8 @@ func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act)
 
 // Err returns, once the acts were taken, why the request was not carried out;
 // nil if it was. It passes over an unknown id where another act knew it: of a
-// take whose acts were decided one by one, the refused ones have nothing to give
-// back. A shadow rule that does not know an id is nobody's mistake, and nothing
-// that becomes of a trial is anybody's.
+// take whose acts were decided one by one, the refused ones have nothing to refund. An
+// unknown id of a shadow rule is not an error, and neither is any error of a trial.
 func (p *Plan) Err() error {
 	var unknown error
 	done := false

@@ -7,12 +7,12 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// maxSeries bounds the memory of the history: that many counts over time, of 4 KB
-// each, and no more.
+// maxSeries bounds the memory of the history: at most this many counts over time, of
+// 4 KB each.
 const maxSeries = 4096
 
-// resolutions are how the past is kept, in seconds: the last five minutes second
-// by second, the last hour in steps of ten, the last six hours in minutes.
+// resolutions are the steps of the history, in seconds: seconds for the last five
+// minutes, ten seconds for the last hour, minutes for the last six hours.
 var resolutions = [...]struct{ step, points int64 }{{1, 300}, {10, 360}, {60, 360}}
 
 // history is the clock of all steps.
@@ -74,14 +74,14 @@ func (s *steps) add(total uint64, now int64) {
 	}
 }
 
-// keep files what was counted since it was called last.
+// keep adds the counts since its last call to the history.
 func (r *Recorder) keep(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := at.Unix()
 	h := &r.history
 	if now <= h.last {
-		// The clock went back: what was counted waits until it has caught up.
+		// The clock went back: the counts wait until it has caught up.
 		if now > h.last-resolutions[0].points {
 			return
 		}
@@ -96,7 +96,7 @@ func (r *Recorder) keep(at time.Time) {
 	r.refused.turn(at)
 }
 
-// forget begins the history anew, with what is counted from now on.
+// forget starts the history again with the counts from now on.
 func (r *Recorder) forget() {
 	r.history.last = 0
 	r.history.called.forget()
@@ -125,7 +125,7 @@ func (t *tally) keep(h *history, now int64) {
 	h.time(&t.timing, t.latency.Load(), now)
 }
 
-// keep files one count, if it was ever more than 0 and there is room for it.
+// keep adds one count to the history, if it was ever above 0 and there is room for it.
 func (h *history) keep(to **steps, count *atomic.Uint64, now int64) {
 	total := count.Load()
 	if *to == nil {
@@ -162,7 +162,7 @@ func (h *history) keepOnly(t *table) {
 	}
 }
 
-// Series is how often a limit has reached one decision, over time.
+// A Series is how often a limit reached one decision, over time.
 type Series struct {
 	Domain, Rule string
 	Trial        bool // of the rule, not the rule itself
@@ -171,24 +171,24 @@ type Series struct {
 	Counts       []uint32    // one for each point of the [Window]
 }
 
-// Window is a piece of the past, in equal steps.
+// A Window is a part of the history in equal steps.
 type Window struct {
 	Start time.Time // of the first step
 	Step  time.Duration
 	// Points is how many steps there are.
 	Points int
 	// Series has one element for each decision that was ever reached, and Timings
-	// one for each limit that was ever charged. Where there are more than 4096
-	// together, the latest have none.
+	// one for each limit that was ever charged. Beyond 4096 together, new ones are
+	// left out.
 	Series  []Series
 	Timings []Timing
 	// Latency has one element for each step, of all calls.
 	Latency []Latency
 }
 
-// History returns the last span of time, at most six hours, in the finest steps in
-// which that is kept: seconds for five minutes, ten of them for an hour, minutes.
-// The step that has not ended is left out.
+// History returns the last span of time, at most six hours, in the finest steps that
+// cover it: seconds up to five minutes, ten seconds up to an hour, else minutes. The
+// current step is left out.
 func (r *Recorder) History(span time.Duration) Window {
 	resolution := 0
 	seconds := max(1, int64(span/time.Second))
@@ -221,7 +221,7 @@ func (r *Recorder) History(span time.Duration) Window {
 	return w
 }
 
-// A Total is how often a limit has reached one decision since it is in force.
+// A Total is how often a limit has reached one decision since it came into force.
 type Total struct {
 	Domain, Rule string
 	Trial        bool // of the rule, not the rule itself
@@ -230,17 +230,17 @@ type Total struct {
 	Count        uint64
 }
 
-// A Usage is what was granted under a limit since it is in force.
+// A Usage counts the grants under a limit since it came into force.
 type Usage struct {
 	Domain, Rule string
-	// Units were granted; NearLimit grants came when the limit was nearly used
-	// up.
+	// Units is the number of granted units, NearLimit that of grants when the limit
+	// was nearly used up.
 	Units, NearLimit uint64
 }
 
 // Totals returns every decision that was reached, limit by limit in the order of
-// the files, after those of limits that came with requests. What the store grants
-// and refuses is there from the start.
+// the files, after those of limits that came with requests. The store's grants and
+// refusals are included from the start, even if they are 0.
 func (r *Recorder) Totals() []Total {
 	var all []Total
 	for _, t := range r.table.Load().tallies {
@@ -256,8 +256,8 @@ func (r *Recorder) Totals() []Total {
 	return all
 }
 
-// Usage returns what was granted under each limit, in the order of Totals. What is
-// on trial grants nothing.
+// Usage returns the grants under each limit, in the order of Totals. Limits on trial
+// grant nothing.
 func (r *Recorder) Usage() []Usage {
 	var all []Usage
 	for _, t := range r.table.Load().tallies {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// leastPause is how long a limit that has refused is not logged again, or its
-	// period if that is longer.
+	// leastPause is the least time between two lines about a limit; its period if
+	// that is longer.
 	leastPause = 10 * time.Second
 	mostPause  = time.Hour
 	// maxLines bounds the lines of one second, of all limits together.
@@ -21,7 +21,7 @@ type journal struct {
 	logged   map[*tally]logged
 }
 
-// logged is what was logged of a limit.
+// logged is the state of a limit in the log.
 type logged struct {
 	refused uint64
 	next    time.Time
@@ -59,7 +59,7 @@ func (j *journal) write(now time.Time) {
 	}
 }
 
-// pauses are how long each tally is left alone once it was logged.
+// pauses returns how long each tally is not logged again.
 func (t *table) pauses() map[*tally]time.Duration {
 	all := map[*tally]time.Duration{t.request: leastPause}
 	for limit, p := range t.current {
@@ -68,7 +68,7 @@ func (t *table) pauses() map[*tally]time.Duration {
 	return all
 }
 
-// refusals counts what a tally has refused, or would have.
+// refusals returns how many charges a tally has refused, or would have.
 func (t *tally) refusals() uint64 {
 	n := uint64(0)
 	for _, d := range []Decision{Refused, ShadowRefused} {
@@ -79,7 +79,7 @@ func (t *tally) refusals() uint64 {
 	return n
 }
 
-// hashed stands for a key in the log: the first 16 digits of its SHA-256.
+// hashed returns the first 16 digits of a key's SHA-256, which stand for it in the log.
 func hashed(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// latency counts calls by how long they took: four steps for each doubling, in
-// nanoseconds, from 256 ns on. A count begins anew after 2³²: what is read of it is
-// how much it has grown within a second.
+// latency is a histogram of call durations: four buckets for each doubling, from 256 ns
+// on. Counts wrap at 2³²: readers use only their growth within a second.
 type latency [buckets]atomic.Uint32
 
 const (
@@ -23,7 +22,7 @@ func bucketOf(took time.Duration) int {
 	return min(i, buckets-1)
 }
 
-// until is the longest time that falls into a bucket.
+// until returns the longest time that falls into a bucket.
 func until(bucket int) time.Duration {
 	doubling := bucket/4 + firstBits
 	return time.Duration(uint64(bucket%4+5)<<(doubling-2)) - 1
@@ -39,36 +38,33 @@ func (t *tally) took(bucket int) {
 	l[bucket].Add(1)
 }
 
-// Latency is how long the calls of one step took: half of them at most P50, 99 in
-// 100 at most P99. The figures are rounded up by less than a quarter; without calls
-// they are 0.
+// Latency has quantiles of the durations of the calls in one step, rounded up by less
+// than a quarter. Without calls they are 0.
 type Latency struct{ P50, P99 time.Duration }
 
-// A Timing is how long the calls took that charged a limit, whatever else they
+// A Timing has the durations of the calls that charged a limit, whatever else they
 // charged.
 type Timing struct {
 	Domain, Rule string
 	Trial        bool      // of the rule, not the rule itself
 	Steps        []Latency // one for each point of the [Window]
-	// Lately is that of the last ten seconds with calls, of those in the last
-	// minute that have ended.
+	// Lately covers the latest ten-second step of the last minute that has calls.
 	Lately Latency
 }
 
-// timing is how long calls took over time, in each resolution. Of a step that has
-// ended no more is kept than its quantiles, so that it takes as much memory as a
-// count.
+// timing has the durations of calls over time. Only the quantiles of a finished step are
+// kept, so that it takes as much memory as a count.
 type timing struct {
 	rings[quantiles]
 	seen   [buckets]uint32                   // the counts at the last second that was kept
 	within [len(resolutions)][buckets]uint32 // of the step that has not ended
 }
 
-// quantiles are the buckets of half and of 99 in 100 calls, counted from 1; 0
-// without calls.
+// quantiles are the buckets of the median and of the 99th percentile, counted from 1;
+// 0 without calls.
 type quantiles struct{ half, most uint8 }
 
-// time files how long calls took, if there were ever any and there is room.
+// time adds the durations of calls to the history, if there were ever any and there is room.
 func (h *history) time(to **timing, calls *latency, now int64) {
 	if *to == nil {
 		if calls == nil || h.series >= maxSeries {
@@ -134,8 +130,7 @@ func (t *timing) lately(now int64) (l Latency) {
 	return l
 }
 
-// quantilesOf finds the buckets of the call in the middle and of that which 99 in
-// 100 are not behind.
+// quantilesOf returns the buckets of the median and of the 99th percentile.
 func quantilesOf(calls *[buckets]uint32) (q quantiles) {
 	all, seen := uint64(0), uint64(0)
 	for _, n := range calls {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/internal/layer/observe"
 )
 
-// Observe counts what became of a call. Takes that charge are counted, those that got
-// an error as well; looks, and what corrects a take, decide nothing.
+// Observe counts the outcomes of a call. It counts takes that charge, including those
+// that got an error. Peeks and corrections of a take decide nothing.
 func (r *Recorder) Observe(c *observe.Call) {
 	bucket := bucketOf(c.Took)
 	r.latency[bucket].Add(1)
@@ -23,8 +23,8 @@ func (r *Recorder) Observe(c *observe.Call) {
 	}
 }
 
-// act counts the charges of a take, and how long the call took also where that led
-// to no decision. An invalid take is its caller's mistake and no failure.
+// act counts the charges of a take, and the duration of the call even if it reached no
+// decision. An invalid take is its caller's mistake, not a failure.
 func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
 	for i := range a.Charges {
 		if a.Charges[i].Cost == 0 {
@@ -60,8 +60,7 @@ func (r *Recorder) count(p counted, c *weir.Charge, d *weir.Decision) {
 	}
 }
 
-// decisionOf says what became of a charge; decisions where that is nothing to
-// count.
+// decisionOf returns the decision on a charge; decisions if there is nothing to count.
 func (p *counted) decisionOf(d *weir.Decision) Decision {
 	switch {
 	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
@@ -76,7 +75,7 @@ func (p *counted) decisionOf(d *weir.Decision) Decision {
 	return decisions
 }
 
-// refusal remembers who was refused.
+// refusal records a refused charge.
 func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 	if !p.trial {
 		r.refused.add(p.tally, c.Key, 1)
@@ -94,16 +93,15 @@ func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 }
 
 // A Refusal is one charge that was refused, or would have been if its limit were
-// not only watched.
+// enforced.
 type Refusal struct {
 	At time.Time
-	// Domain and Rule name the limit; Key is what was charged, cut where it is
-	// long.
+	// Domain and Rule name the limit. Key is the charged key, shortened if it is long.
 	Domain, Rule, Key string
 	Cost              int64
 	Source            weir.Source
-	// RetryAfter is the shortest wait that helps; [weir.Never] if none does.
+	// RetryAfter is the shortest useful wait; [weir.Never] if waiting does not help.
 	RetryAfter time.Duration
-	// Shadow refusals refused nobody; Trial ones are those of a limit on trial.
+	// Shadow refusals were not enforced. Trial refusals are those of a limit on trial.
 	Shadow, Trial bool
 }

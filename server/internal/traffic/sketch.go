@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// sketchShards keep calls of different keys from waiting for one another.
+	// sketchShards is the number of locks: calls of different keys rarely wait for one
+	// another.
 	sketchShards = 8
-	// sketchKeys is how many keys a shard remembers: one that has more than a
-	// sketchKeys-th of a shard's counts is among them.
+	// sketchKeys is the number of keys that a shard tracks. A key with more than a
+	// sketchKeys-th of a shard's counts is always among them.
 	sketchKeys = 64
-	// sketchAge is how long counts are gathered before they become the past; they
-	// are forgotten after as long again.
+	// sketchAge is how long counts are gathered. They are kept for as long again, then
+	// dropped.
 	sketchAge = 5 * time.Minute
-	// maxShown is how long a key is shown, in bytes.
+	// maxShown is the most bytes of a key that are shown.
 	maxShown = 256
 )
 
 // sketch counts the keys that come most often, after "Efficient Computation of
 // Frequent and Top-k Elements in Data Streams" (Metwally, Agrawal, El Abbadi, 2005):
-// a new key takes the place of the one with the least count, and inherits it as
-// what it may be wrong by.
+// a new key replaces the one with the least count, and inherits that count as its
+// possible error.
 type sketch struct {
 	seed    maphash.Seed
 	shards  [sketchShards]sketchShard
@@ -53,13 +54,13 @@ type heavy struct {
 	at           int // its place in the heap
 }
 
-// A TopKey is a key that came often.
+// A TopKey is one of the most frequent keys.
 type TopKey struct {
 	// Domain and Rule name the limit under which it came.
 	Domain, Rule string
 	Key          string // cut where it is long
-	// Count is the units that it was granted, or how often it was refused: too
-	// large by at most Error.
+	// Count is the number of granted units or of refusals. It may be too large, by at
+	// most Error.
 	Count, Error uint64
 }
 
@@ -74,8 +75,8 @@ func (s *sketch) add(t *tally, key string, n uint64) {
 	shard.mu.Unlock()
 }
 
-// shown is a key as it is kept: long ones are cut, with a digest that tells them
-// apart.
+// shown returns a key as it is kept. A long key is shortened and gets a digest that tells
+// it apart.
 func shown(key string) string {
 	if len(key) <= maxShown {
 		return key
@@ -84,7 +85,7 @@ func shown(key string) string {
 	return key[:maxShown-20] + "…" + hex.EncodeToString(sum[:8])
 }
 
-// turn makes the counts of the last minutes the past, when they are old enough.
+// turn drops the previous counts and starts new ones, once the current ones are old enough.
 func (s *sketch) turn(now time.Time) {
 	if !s.started {
 		s.started, s.turned = true, now

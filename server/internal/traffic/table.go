@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// Decision is what became of a charge, as operators see it.
+// A Decision is the outcome of a charge, as operators see it.
 type Decision uint8
 
 const (
@@ -49,11 +49,11 @@ type tally struct {
 	timing    *timing
 }
 
-// A counted is what there is to know of a limit while it is counted.
+// counted is what counting needs to know about a limit.
 type counted struct {
 	*tally
 	shadow bool
-	// near is how little remains of a limit that is nearly used up.
+	// near is the number of remaining units below which a limit is nearly used up.
 	near int64
 }
 
@@ -66,15 +66,14 @@ type table struct {
 	request *tally // of limits that are nobody's rule
 }
 
-// A name tells limits apart for whoever reads counts. A trial has the name of what
-// it is a trial for.
+// A name identifies a limit to readers. A trial has the name of its rule.
 type name struct {
 	domain, rule string
 	trial        bool
 }
 
-// Follow counts by other rules from now on. Limits that keep their domain and name
-// keep their counts; what is counted of those that are gone is forgotten.
+// Follow counts by new rules from now on. Limits that keep their domain and name keep
+// their counts. Counts of removed limits are dropped.
 func (r *Recorder) Follow(set *rules.Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +113,8 @@ func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio fl
 	t.limits[limit], t.current[limit] = p, p
 }
 
-// adopt lets the limits of the rules before be counted where they have gone: acts
-// of theirs may not be decided yet.
+// adopt lets the limits of the previous rules count under their new tallies: acts under
+// them may be in flight.
 func (t *table) adopt(before *table) {
 	for limit, p := range before.current {
 		if still := t.byName[p.name]; still != nil {

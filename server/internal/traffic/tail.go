@@ -12,12 +12,12 @@ const (
 	maxBuffer    = 4096
 )
 
-// ErrListeners says that there are as many subscriptions as there may be.
+// ErrListeners reports that the maximum number of subscriptions is reached.
 var ErrListeners = errors.New("traffic: subscribe: too many listeners")
 
-// tail hands refusals to those who listen.
+// tail publishes refusals to subscriptions.
 type tail struct {
-	mu        sync.Mutex // held by those who come and go
+	mu        sync.Mutex // guards changes of listeners
 	listeners atomic.Pointer[[]*Subscription]
 }
 
@@ -29,9 +29,9 @@ type Subscription struct {
 	closing  sync.Once
 }
 
-// Subscribe returns a subscription to all refusals from now on. Nobody waits for a
-// listener: while it has not taken the last buffer refusals, 1 … 4096, further ones
-// are counted and dropped. Close it. The only error is [ErrListeners].
+// Subscribe returns a subscription to all refusals from now on; the caller must close
+// it. Calls never wait for a listener: while its buffer of 1 … 4096 refusals is full,
+// further ones are counted and dropped. The only error is [ErrListeners].
 func (r *Recorder) Subscribe(buffer int) (*Subscription, error) {
 	t := &r.tail
 	t.mu.Lock()
@@ -46,10 +46,10 @@ func (r *Recorder) Subscribe(buffer int) (*Subscription, error) {
 	return s, nil
 }
 
-// Refusals is where they arrive. It is never closed: a listener leaves by itself.
+// Refusals returns the channel of refusals. It is never closed.
 func (s *Subscription) Refusals() <-chan Refusal { return s.refusals }
 
-// Missed is how many were dropped.
+// Missed returns the number of refusals that were dropped.
 func (s *Subscription) Missed() uint64 { return s.missed.Load() }
 
 // Close ends the subscription, once or more often.

@@ -1,8 +1,7 @@
-// Package traffic records, in the process, what becomes of requests: how many
-// decisions of each kind every limit has reached, over time; which keys are used
-// and refused most; and, to whoever listens, each refusal. It has one writer, the
-// calls that are observed, and readers that ask when they want to know: metrics, a
-// dashboard, the log. Whatever clients send, its memory is bounded.
+// Package traffic records the outcomes of requests in memory: each limit's decisions over
+// time, the keys that are used and refused most, and, for subscribers, each refusal.
+// Observed calls write to it; metrics, the dashboard and the log read from it. Its memory
+// is bounded, whatever clients send.
 package traffic
 
 import (
@@ -28,7 +27,7 @@ const DefaultNearLimitRatio = 0.8
 // and those of Envoy's descriptors.
 const RequestDomain = "(request)"
 
-// Options are the settings of a [Recorder]. The zero value is a good one.
+// Options are the settings of a [Recorder]. The zero value is ready to use.
 type Options struct {
 	// NearLimitRatio is the share of a limit, above 0 and at most 1, from which
 	// on a grant counts as near the limit. Zero: [DefaultNearLimitRatio].
@@ -40,9 +39,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// A Recorder observes calls and remembers what became of them. It is safe for
-// concurrent use: observing takes no lock that a reader holds. Create it with New;
-// counts are kept from then on, history and log from Start on.
+// A Recorder observes calls and records their outcomes. It is safe for concurrent use:
+// observing takes no lock that a reader holds. Create it with [New]. It counts from then
+// on, and keeps history and log from Start on.
 type Recorder struct {
 	ratio    float32
 	now      func() time.Time
@@ -102,8 +101,8 @@ func (r *Recorder) every(f func(now time.Time)) {
 	}
 }
 
-// Stop ends what Start began and waits for it until ctx ends, as it may where the
-// log takes no line. Counts go on. Further calls wait as well.
+// Stop ends the work that Start began and waits for it until ctx ends: a log that blocks
+// may hold it up. Counting goes on. Further calls wait as well.
 func (r *Recorder) Stop(ctx context.Context) error {
 	r.stopOnce.Do(func() { close(r.stop) })
 	done := make(chan struct{})
