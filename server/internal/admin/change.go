@@ -58,15 +58,13 @@ type changedKey struct {
 func (a *api) change(name string, do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := readChange(w, r, a.Now())
+		if err == nil {
+			err = req.allow(name)
+		}
+		if err == nil {
+			err = callers.FromContext(r.Context()).May(callers.AdminChange, req.domain)
+		}
 		if err != nil {
-			fail(w, r, err)
-			return
-		}
-		if err := req.allow(name); err != nil {
-			fail(w, r, err)
-			return
-		}
-		if err := callers.FromContext(r.Context()).May(callers.AdminChange, req.domain); err != nil {
 			fail(w, r, err)
 			return
 		}
