@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"html/template"
 	"log/slog"
@@ -93,15 +94,11 @@ func New(o Options) (*Dashboard, error) {
 	if o.Store == nil {
 		o.Store = func(context.Context) Store { return Store{} }
 	}
-	if o.Unmatched == nil {
-		o.Unmatched = new(Unmatched)
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Unmatched = cmp.Or(o.Unmatched, new(Unmatched))
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Dashboard{Options: o, assets: loadAssets()}
 	d.pages = d.parsePages()
 	return d, nil
