@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Bounds of an act. Whatever lies outside is answered with an [InvalidError] and
-// charges nothing.
+// Bounds of an act. An act outside of them fails with an [InvalidError] and charges
+// nothing.
 const (
 	// MaxCharges is how many charges one act may hold.
 	MaxCharges = 64
 	// MaxBuckets is how many buckets the rolling_window limits of one act may have
-	// together, each charge counted. Redis serves nobody else while it reads them: a
-	// few milliseconds for so many.
+	// together, each charge counted. Redis is busy for a few milliseconds while it
+	// reads that many.
 	MaxBuckets = 8192
 	// MaxCost is the largest cost of a charge.
 	MaxCost = 1_000_000_000
@@ -92,9 +92,9 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// An Act is what one caller asks at one instant: all its charges are made, or
-// none is. It is the caller's memory: a caller may reuse it, with its slices,
-// once the Take that decides it has returned.
+// An Act is one caller's request at one instant: all its charges are made, or none
+// is. It is the caller's memory: Take changes only its Decisions and Err, and a caller
+// may reuse it, with its slices, once Take has returned.
 type Act struct {
 	Kind Kind
 	// ID makes a take happen once, and so whatever refunds, settles or releases
@@ -123,14 +123,14 @@ type Act struct {
 	// callers that cannot wait.
 	Immediate bool
 	Charges   []Charge
-	// Decisions receives the answers; the caller brings len(Charges) of them. An Amend
+	// Decisions receives the answers; the caller provides len(Charges) of them. An Amend
 	// reads from them which answer the caller of the take got.
 	Decisions []Decision
 	// Err is set where no decision was reached for this act; the decisions mean
 	// nothing then.
 	Err error
 
-	// checked acts are valid: a Limiter or TakeValid saw to it.
+	// checked acts are valid: a Limiter or TakeValid has checked them.
 	checked bool
 }
 

@@ -15,8 +15,8 @@ const Never time.Duration = algo.Never
 type Outcome uint8
 
 const (
-	// NotEvaluated: the charge was never looked at, because another charge of its
-	// act had already decided the act. The zero value.
+	// NotEvaluated: the charge was not evaluated, because another charge of its act
+	// had already decided the act. The zero value.
 	NotEvaluated Outcome = iota
 	// Granted: the charge was made.
 	Granted
@@ -37,11 +37,11 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Source says who reached a decision.
+// Source says where a decision was reached.
 type Source uint8
 
 const (
-	// SourceNone: nobody; the zero value.
+	// SourceNone: no decision was made. The zero value.
 	SourceNone Source = iota
 	// SourceLimit: the limit itself, which has a count of 0 and refuses all;
 	// no store was asked.
@@ -53,14 +53,14 @@ const (
 	// SourceDenyCache: this process remembers that the store has refused, and
 	// until when.
 	SourceDenyCache
-	// SourceLease: this process holds a share of the budget.
+	// SourceLease: units that this process has leased from the store.
 	SourceLease
-	// SourceFallback: this process by itself, while the store is away.
+	// SourceFallback: this process by itself, during an outage of the store.
 	SourceFallback
-	// SourceFailOpen: nobody; the store is away, and the limit lets all pass
+	// SourceFailOpen: the store is unreachable, and the limit grants everything
 	// then.
 	SourceFailOpen
-	// SourceFailClosed: nobody; the store is away, and the limit refuses all
+	// SourceFailClosed: the store is unreachable, and the limit refuses everything
 	// then.
 	SourceFailClosed
 )
@@ -83,7 +83,7 @@ type Decision struct {
 	Outcome Outcome
 	Source  Source
 	// Granted is how many units were charged: the cost, for an up-to charge
-	// between Cost and UpTo, 0 for a look or where nothing was charged.
+	// between Cost and UpTo, 0 for a peek or where nothing was charged.
 	Granted int64
 	// Remaining is how many units would fit now. Never negative.
 	Remaining int64
@@ -131,7 +131,7 @@ func (d Decision) String() string {
 }
 
 // Allowed reports whether the caller may go on as far as this charge is
-// concerned: it was granted, or it was a look.
+// concerned: it was granted, or it was a peek.
 func (d Decision) Allowed() bool { return d.Outcome == Granted }
 
 // Strictest returns the index of the decision that speaks for all of them, or

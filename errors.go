@@ -18,10 +18,10 @@ var (
 	// ErrAmbiguous: the request may have reached the store and no whole answer
 	// came back. The charge may have been made, or may still be made.
 	ErrAmbiguous = errors.New("outcome unknown")
-	// ErrMisconfigured: the store refuses us for good: credentials, permissions,
-	// certificates. Nothing was charged; somebody has to act.
+	// ErrMisconfigured: the store refuses every call because of credentials,
+	// permissions or certificates. Nothing was charged; an operator has to act.
 	ErrMisconfigured = errors.New("store misconfigured")
-	// ErrBackend: the store answered something that the script cannot have said.
+	// ErrBackend: the store sent a reply that the script cannot have sent.
 	ErrBackend = errors.New("unexpected answer of the store")
 )
 

@@ -23,7 +23,7 @@ type Holding struct {
 // under all limits or refused; OK and Decision say which. Settle corrects the
 // estimate once the cost is known, Release gives all of it back.
 //
-// What is neither settled nor released stays charged, and drains as any charge
+// An estimate that is neither settled nor released stays charged, and drains as any charge
 // does; a place is free again when its lease, the limit's Period, ends. It can be
 // settled for d, at most [MaxWait], and for [IDLife] at least. For a place alone
 // the estimate is 1 and d is 0.

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A Limiter applies one or several limits to keys: what a program holds. It is
-// safe for concurrent use. Create it with NewLimiter.
+// A Limiter applies one or several limits to keys. It is safe for concurrent use.
+// Create it with NewLimiter.
 type Limiter struct {
 	taker  Taker
 	limits []*Limit
@@ -162,7 +162,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.takeUpTo(ctx, key, 1, 0)
 }
 
-// AllowN charges n units, all or none; 0 looks.
+// AllowN charges n units, all or none; 0 is a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	return l.takeUpTo(ctx, key, n, 0)
 }
@@ -240,3 +240,16 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var d Decision
 	return l.ask(ctx, c, &d)
 }
+
+// Act returns an act that charges cost units to the key under each of the
+// limiter's limits, in their order: for callers that need the decision of each limit.
+// The caller may change the act, and has it decided by [Limiter.Take].
+func (l *Limiter) Act(kind Kind, key string, cost int64) *Act {
+	a := &Act{Kind: kind, Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}
+	l.charge(a.Charges, key, cost)
+	return a
+}
+
+// Take has acts decided by the limiter's store, which makes the limiter a
+// [Taker].
+func (l *Limiter) Take(ctx context.Context, acts []*Act) { l.taker.Take(ctx, acts) }

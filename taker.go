@@ -2,15 +2,16 @@ package weir
 
 import "context"
 
-// A Taker decides acts. It is the only seam of the house: stores implement it,
-// decorators wrap it, and a [Limiter] or a front-end asks it.
+// A Taker decides acts. Stores implement it, layers wrap it, and a [Limiter] or a
+// server asks it.
 //
 // Take decides every act of the slice, in order, each by itself. When it
 // returns, each act has either an Err or a Decision for every charge, in the
-// order of its charges. Acts must not be touched by anybody else until then.
+// order of its charges; nothing else of it has changed. Nobody else may use the acts
+// until then.
 //
 // An error never says that a charge was refused; it says that no decision was
-// reached, and its class (see [ErrInvalid] and its neighbours) says what is
+// reached, and its class (see [ErrInvalid] and those after it) says what is
 // known. Cancelling ctx ends the wait, not necessarily the charge.
 //
 // Implementations are safe for concurrent use.

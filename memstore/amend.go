@@ -7,7 +7,8 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// amend makes a take what its caller was told. redisstore/lua/act.lua is its twin.
+// amend corrects a take to the answer that its caller got. redisstore/lua/act.lua does
+// the same.
 func (c *call) amend(a *weir.Act, known *record, now int64) {
 	c.answered = make([]weir.Decision, len(a.Charges))
 	c.charged = make([]algo.Grant, len(a.Charges))

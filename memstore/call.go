@@ -66,7 +66,7 @@ func (c *call) find(n name) int {
 	return -1
 }
 
-// merge makes one slot of those that share one of the overflow's cells.
+// merge makes one slot of the slots that share one of the overflow's budgets.
 func (c *call) merge(charges int) {
 	for i := range charges {
 		shared := c.slots[c.slotOf[i]].shared

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// change does what is no take: gives back, charges what may not fit, renews,
-// forgets. An error leaves everything as it was.
+// change carries out an act that is no take: it refunds, settles, releases, renews,
+// records or resets. An error leaves everything as it was.
 func (c *call) change(a *weir.Act, known *record, now int64) error {
 	for i := range a.Charges {
 		if err := c.check(a, i, known, now); err != nil {
@@ -56,7 +56,7 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
 	switch a.Kind {
 	case weir.KindRefund:
-		// What a debt had no room for was granted and is not charged.
+		// Units beyond the debt's bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
 		return t.undo(c.record, grant, now)
 	case weir.KindSettle:

@@ -34,7 +34,7 @@ type Options struct {
 	// Now is the store's clock. Nil: the time at which New was called plus what
 	// the monotonic clock has measured since.
 	Now func() time.Time
-	// Logger hears of the bound being reached, once. Nil: nobody does.
+	// Logger receives a line when the bound is first reached. Nil: none.
 	Logger *slog.Logger
 }
 

@@ -19,7 +19,7 @@ func fixedAge(s *State, r *Rule, now int64) bool {
 	}
 	start, end := s.window(r, now)
 	future := s.At >= end
-	// What lies in a later window counts on: the clock went back.
+	// A window in the future still counts: the clock went back.
 	if s.At < start {
 		s.Used = 0
 	}

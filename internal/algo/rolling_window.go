@@ -39,9 +39,9 @@ func ringAge(s *State, r *Rule, now int64) bool {
 	return false
 }
 
-// pour moves the counters into a new ring of the rule's shape. What a bucket
-// holds counts as granted at its end, or when the state was saved if that is
-// earlier, so that it is never released too early.
+// pour moves the counters into a new ring of the rule's shape. A bucket's
+// units count as granted at its end, or when the state was saved if that is
+// earlier, so that they are never released too early.
 func (s *State) pour(r *Rule, now int64) {
 	old, width := &s.Ext.Ring, s.Ext.Ring.width()
 	s.Ext = &Ext{Ring: newRing(r)}
