@@ -6,22 +6,22 @@ import (
 	"strconv"
 )
 
-// Bits of an IPv6 address that can make its key.
+// Lengths of the IPv6 network that shares a key.
 const (
-	// DefaultIPv6Bits is what a single subscriber is usually given.
+	// DefaultIPv6Bits is the network that a provider usually assigns to one subscriber.
 	DefaultIPv6Bits = 64
-	// MinIPv6Bits is the least that [Strategy.WithIPv6Bits] takes.
+	// MinIPv6Bits is the least that [Strategy.WithIPv6Bits] accepts.
 	MinIPv6Bits = 48
-	// MaxIPv6Bits is the most: each address by itself.
+	// MaxIPv6Bits gives each address a key of its own.
 	MaxIPv6Bits = 128
 )
 
-// Key names the client whose address it is, as limits should see it: an IPv4
-// address, mapped or not, by itself; an IPv6 address by its /64, within which the
-// rest is the client's to choose. An invalid address has the key "".
+// Key returns the key of a client for limits: an IPv4 address, mapped or not, or the
+// /64 of an IPv6 address, since clients choose the rest of the address themselves. The
+// key of an invalid address is "".
 func Key(addr netip.Addr) string { return key(addr, DefaultIPv6Bits) }
 
-// WithIPv6Bits returns the strategy with another length of the networks that
+// WithIPv6Bits returns the strategy with another length of the IPv6 networks that
 // share a key, 48 … 128 bits. The error is a [*weir.InvalidError].
 func (s Strategy) WithIPv6Bits(bits int) (Strategy, error) {
 	if bits < MinIPv6Bits || bits > MaxIPv6Bits {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// strategies are the spellings that [Parse] knows, each with what follows its
-// colon.
+// strategies are the names that [Parse] accepts, each with the form of its argument.
 var strategies = []struct {
 	name, argument string
 	parse          func(argument string) (Strategy, error)
@@ -20,10 +19,10 @@ var strategies = []struct {
 	{"forwarded_hops", "N", ofHops(ForwardedHops)},
 }
 
-// Parse reads a strategy as settings spell it: remote_addr,
+// Parse returns the strategy for a setting: remote_addr,
 // single_header:NAME[,CIDR…], trusted_ranges:CIDR,…, trusted_hops:N,
-// forwarded_ranges:CIDR,… or forwarded_hops:N. An address stands for the range
-// that is only itself. The error is a [*weir.InvalidError].
+// forwarded_ranges:CIDR,… or forwarded_hops:N. An address in place of a CIDR is a
+// range of one address. The error is a [*weir.InvalidError].
 func Parse(text string) (Strategy, error) {
 	name, argument, given := strings.Cut(text, ":")
 	for _, s := range strategies {
@@ -34,7 +33,7 @@ func Parse(text string) (Strategy, error) {
 	return Strategy{}, invalid("strategy", strconv.Quote(text), "one of "+Spellings())
 }
 
-// Spellings lists what [Parse] reads, for messages.
+// Spellings lists the settings that [Parse] accepts, for messages.
 func Spellings() string {
 	names := make([]string, len(strategies))
 	for i, s := range strategies {
@@ -72,7 +71,7 @@ func ofHops(build func(int) (Strategy, error)) func(string) (Strategy, error) {
 	return func(argument string) (Strategy, error) {
 		n, err := strconv.Atoi(argument)
 		if err != nil {
-			return Strategy{}, invalid("hops", strconv.Quote(argument), "how many proxies append to the header, at least 1")
+			return Strategy{}, invalid("hops", strconv.Quote(argument), "the number of proxies that append to the header, at least 1")
 		}
 		return build(n)
 	}
