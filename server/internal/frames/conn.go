@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A conn is a connection. Its reading goroutine owns framer and whatever is said to
-// be the reader's; the rest belongs to who holds mu.
+// A conn is a connection. Its reading goroutine owns framer and the fields
+// marked as the reader's; mu guards the rest.
 type conn struct {
 	server *Server
 	nc     net.Conn // the reader replaces it once, before anybody else knows it
@@ -113,7 +113,7 @@ func (c *conn) serve() {
 	}
 }
 
-// next reads a frame and does what it says. An error ends the connection.
+// next reads and processes a frame. An error ends the connection.
 func (c *conn) next() error {
 	header, err := c.framer.ReadFrameHeader()
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *conn) next() error {
 	return c.rest(header)
 }
 
-// rest reads the rest of a frame and does what it says. An error ends the connection.
+// rest reads and processes the rest of a frame. An error ends the connection.
 func (c *conn) rest(header http2.FrameHeader) error {
 	if header.Type == http2.FrameHeaders && !header.Flags.Has(http2.FlagHeadersEndHeaders) {
 		c.block = 2*c.server.options.MaxHeaderList + 4*maxFrame
@@ -141,8 +141,8 @@ func (c *conn) rest(header http2.FrameHeader) error {
 	return c.receive(frame)
 }
 
-// readError is what an error of the framer means for the connection; nil if it only
-// concerns a stream.
+// readError returns the error that ends the connection after an error of the framer; nil
+// if only a stream is affected.
 func (c *conn) readError(header http2.FrameHeader, err error) error {
 	var ofConn http2.ConnectionError
 	var ofStream http2.StreamError
@@ -224,7 +224,7 @@ func (c *conn) handshake() error {
 	return c.nc.SetDeadline(time.Time{})
 }
 
-// refuse tells a client why its handshake failed, and returns the error.
+// refuse sends a client the reason why its handshake failed, and returns the error.
 func (c *conn) refuse(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,7 +296,7 @@ func (c *conn) finish() {
 	}
 }
 
-// leave ends what the connection still has. It waits for its handlers.
+// leave ends the streams that are still open. It waits for its handlers.
 func (c *conn) leave() {
 	c.mu.Lock()
 	c.end()
@@ -335,14 +335,14 @@ func (c *conn) calls() int64 {
 	return c.done
 }
 
-// A faultError ends a connection for what its client did.
+// A faultError ends a connection because of a fault of its client.
 type faultError struct {
 	code   http2.ErrCode
 	reason Reason
 	text   string
 }
 
-// Error says what the client did.
+// Error describes the fault.
 func (f *faultError) Error() string { return f.text }
 
 func fault(code http2.ErrCode, reason Reason, text string) error {
@@ -369,7 +369,7 @@ func (c *conn) charge(n int) error {
 
 func (c *conn) soothe(n int) { c.patience = min(c.patience+n, maxPatience) }
 
-// fail tells the client why the connection ends.
+// fail sends the client the reason for the end of the connection.
 func (c *conn) fail(err error) {
 	if f, ok := err.(*faultError); ok && c.phase != closing {
 		c.server.count(f.reason, c.nc, "error", f.text)

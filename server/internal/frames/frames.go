@@ -22,14 +22,14 @@ import (
 	"time"
 )
 
-// ErrStopped is what [Server.Serve] returns after [Server.Stop].
+// ErrStopped is returned by [Server.Serve] after [Server.Stop].
 var ErrStopped = errors.New("frames: the server was stopped")
 
 // A Handler answers one unary call, with [Call.Reply] or [Call.Fail]. It runs on a
 // goroutine of its own. It must not use the call after it has returned.
 type Handler func(*Call)
 
-// Options are what [New] needs. Zero values stand for the defaults.
+// Options configure [New]. Zero values stand for the defaults.
 type Options struct {
 	// Methods are the handlers by full method, such as
 	// "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit".
@@ -100,8 +100,8 @@ const (
 	maxFrame = 16384
 )
 
-// withDefaults returns the options with defaults for what is zero, or what is wrong
-// with them.
+// withDefaults returns the options with defaults in place of zero values, or an error
+// that names an invalid option.
 func (o Options) withDefaults() (Options, error) {
 	for name, value := range map[string]int{
 		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxRelayed": o.MaxRelayed,
@@ -118,7 +118,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
 	o.MaxRelayed = cmp.Or(o.MaxRelayed, 1000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 256<<10)
-	// A larger message could never arrive: its memory is what the window bounds.
+	// A larger message could never arrive: the window bounds it.
 	o.MaxMessage = min(o.MaxMessage, connWindow-prefixLength)
 	o.MaxHeaderList = cmp.Or(o.MaxHeaderList, 16<<10)
 	o.MaxBuffered = cmp.Or(o.MaxBuffered, 64<<20)

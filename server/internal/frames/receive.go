@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// receive does what a frame says. An error ends the connection.
+// receive processes a frame. An error ends the connection.
 func (c *conn) receive(frame http2.Frame) error {
 	if c.closed || c.phase == closing {
 		// It was read already, but a stream that it opened would never be closed.
@@ -40,7 +40,7 @@ func (c *conn) receive(frame http2.Frame) error {
 	return c.charge(1)
 }
 
-// malformed does what a frame deserves that is wrong for one stream only.
+// malformed handles a frame that is invalid for one stream only.
 func (c *conn) malformed(header http2.FrameHeader, err http2.StreamError) error {
 	switch {
 	case header.Type == http2.FrameHeaders && err.Cause == nil:

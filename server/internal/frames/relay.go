@@ -15,8 +15,8 @@ import (
 )
 
 // A relay lets an http.Handler serve a stream. It is the request's body and the
-// response's writer. Its fields belong to who holds the connection's mu, unless
-// they are said to be the handler's.
+// response's writer. The connection's mu guards its fields, except
+// those marked as the handler's.
 type relay struct {
 	st     *stream
 	conn   *conn

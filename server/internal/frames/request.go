@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A request is what the header of a call says.
+// A request is the decoded header of a call.
 type request struct {
 	method, scheme, path, authority string
 	contentType, encoding, timeout  string
@@ -77,7 +77,7 @@ func (c *conn) onTrailers(st *stream, f *http2.MetaHeadersFrame) error {
 	return c.ended(st)
 }
 
-// route finds who answers a call.
+// route finds the handler of a call.
 func (c *conn) route(st *stream, r *request, ends bool) error {
 	subtype, isGRPC := subtypeOf(r.contentType)
 	o := &c.server.options

@@ -65,7 +65,7 @@ func (c *conn) flush() {
 	c.departed()
 }
 
-// answer sends what the call's handler, or what stands for it, has decided.
+// answer sends the decision of the call's handler, or of its substitute.
 func (c *conn) answer(st *stream) {
 	call := &st.call
 	switch {
@@ -110,7 +110,7 @@ func (c *conn) answerAtOnce(st *stream) {
 	c.close(st)
 }
 
-// answerPlain answers what is not gRPC.
+// answerPlain answers a request that is not gRPC.
 func (c *conn) answerPlain(st *stream) {
 	block := appendField(nil, ":status", strconv.Itoa(st.plain.status))
 	block = appendField(block, "content-type", "text/plain; charset=utf-8")
@@ -193,7 +193,7 @@ func (c *conn) send(st *stream) {
 // unsent is how much data waits for a window.
 func (st *stream) unsent() int64 { return int64(len(st.pending) - st.sent) }
 
-// unblock sends what waited for the connection's window, in turn.
+// unblock sends the data that waited for the connection's window, in turn.
 func (c *conn) unblock() {
 	for len(c.blocked) > 0 && c.sendWindow > 0 {
 		st := c.blocked[0]

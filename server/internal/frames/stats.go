@@ -57,7 +57,7 @@ type counts struct {
 	calls    atomic.Int64          // of connections that have left
 }
 
-// Stats returns what the server counts.
+// Stats returns the server's counters.
 func (s *Server) Stats() Stats {
 	all := Stats{
 		Accepted: s.counts.accepted.Load(), Calls: s.counts.calls.Load(),
@@ -75,7 +75,7 @@ func (s *Server) Stats() Stats {
 	return all
 }
 
-// count counts what was limited, and logs it unless that was done this second.
+// count counts a limited call or connection, and logs one a second.
 func (s *Server) count(r Reason, nc net.Conn, attributes ...any) {
 	s.counts.limited[r].Add(1)
 	if s.options.Limited != nil {

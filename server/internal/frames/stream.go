@@ -15,8 +15,8 @@ import (
 // an answer. Deadlines of honest clients are longer.
 const premature = 5 * time.Millisecond
 
-// A stream is a call while HTTP/2 is concerned with it. It belongs to who holds the
-// connection's mu; its call, while the handler runs, to that.
+// A stream is a call while HTTP/2 is concerned with it. The connection's mu guards
+// it, except its call while the handler runs.
 type stream struct {
 	call Call
 	conn *conn
@@ -85,7 +85,7 @@ func (c *conn) forget(st *stream, why error) {
 	}
 }
 
-// free gives back what a stream took.
+// free releases the resources of a stream.
 func (c *conn) free(st *stream) {
 	c.release(st)
 	c.slots--

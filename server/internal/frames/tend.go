@@ -20,7 +20,7 @@ func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)/5*float64(d)) //nolint:gosec // it spreads load
 }
 
-// drain asks the client to go elsewhere. Calls that are on their way are served.
+// drain asks the client to go elsewhere. Calls in flight are served.
 func (c *conn) drain(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,13 +54,13 @@ func (c *conn) depart() {
 func (c *conn) departed() {
 	if c.phase == leaving && c.slots == 0 && len(c.out) == 0 && !c.flushing {
 		c.phase = closing
-		// The reader sees the end of what it waits for.
+		// This interrupts the reader.
 		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 		c.changed.Broadcast()
 	}
 }
 
-// tend ends what takes too long.
+// tend ends streams and connections that take too long.
 func (c *conn) tend(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
