@@ -15,6 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write what the loader says beside the bad files")
 
+// load reads the domains of files and folders.
+func load(paths ...string) ([]*config.Domain, error) { return config.Source{Paths: paths}.Load() }
+
 // TestBad compares, for each bad file, all that is said about it.
 func TestBad(t *testing.T) {
 	t.Parallel()
@@ -25,7 +28,7 @@ func TestBad(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			_, err := config.Load(file)
+			_, err := load(file)
 			var problems config.Problems
 			if !errors.As(err, &problems) {
 				t.Fatalf("Load = %v", err)
@@ -50,7 +53,7 @@ func TestBad(t *testing.T) {
 
 func TestGood(t *testing.T) {
 	t.Parallel()
-	domains, err := config.Load("testdata/good")
+	domains, err := load("testdata/good")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func TestGood(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	t.Parallel()
-	domains, err := config.Load("testdata/folder", "testdata/folder/a.yaml")
+	domains, err := load("testdata/folder", "testdata/folder/a.yaml")
 	if err != nil || len(domains) != 2 || domains[0].Name != "a" || domains[1].Name != "b" {
 		t.Fatalf("Load = %v, %v", domains, err)
 	}
@@ -85,7 +88,7 @@ func TestMount(t *testing.T) {
 	if err := errors.Join(steps...); err != nil {
 		t.Fatal(err)
 	}
-	domains, err := config.Load(dir)
+	domains, err := load(dir)
 	if err != nil || len(domains) != 1 || domains[0].Name != "x" {
 		t.Fatalf("Load = %v, %v", domains, err)
 	}
@@ -108,7 +111,7 @@ func TestAllFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := t.TempDir()
-	_, err := config.Load(dir, "absent.yaml", empty)
+	_, err := load(dir, "absent.yaml", empty)
 	want := config.Problems{
 		{File: "absent.yaml", What: "no such file or directory", Want: "a file or a folder that can be read"},
 		{File: empty, What: "no rules file in this folder", Want: "at least one *.yaml or *.yml file"},
@@ -120,7 +123,7 @@ func TestAllFiles(t *testing.T) {
 	if diff := cmp.Diff(error(want), err); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := config.Load(); err == nil {
+	if _, err := load(); err == nil {
 		t.Error("Load of nothing found something")
 	}
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
-// Load is [Source.Load] of a source that has nothing but paths.
-func Load(paths ...string) ([]*Domain, error) { return Source{Paths: paths}.Load() }
-
 // loader goes through the files of a source.
 type loader struct {
 	source   Source

@@ -216,7 +216,7 @@ rate_limits:
 // in each of its limits what was written there.
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
-	domains, err := config.Load("testdata/good/algorithms.yaml")
+	domains, err := load("testdata/good/algorithms.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestAlgorithms(t *testing.T) {
 
 func TestCalendar(t *testing.T) {
 	t.Parallel()
-	domains, err := config.Load("testdata/good/calendar.yaml")
+	domains, err := load("testdata/good/calendar.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

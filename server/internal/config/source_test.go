@@ -64,7 +64,7 @@ func TestFilesOfAFolder(t *testing.T) {
 func TestEveryFileCounts(t *testing.T) {
 	t.Parallel()
 	dir := put(t, map[string]string{"a.yaml": "domain: a", "README": "# only a comment\n"})
-	if _, err := config.Load(dir); err != nil {
+	if _, err := load(dir); err != nil {
 		t.Error(err)
 	}
 	_, err := config.Source{Paths: []string{dir}, Files: config.FilesAll}.Load()
@@ -96,7 +96,7 @@ func TestMerge(t *testing.T) {
 		"2.yaml": "domain: d\ndescriptors: [{key: a, value: x}, {key: a}]",
 		"3.yaml": "domain: e\ndescriptors: [{key: a}]",
 	})
-	if _, err := config.Load(dir); err == nil || !strings.Contains(err.Error(), `2.yaml:1:1: domain "d" again; want one file a domain; `+filepath.Join(dir, "1.yaml")+":1 has it too") {
+	if _, err := load(dir); err == nil || !strings.Contains(err.Error(), `2.yaml:1:1: domain "d" again; want one file a domain; `+filepath.Join(dir, "1.yaml")+":1 has it too") {
 		t.Errorf("not merged: %v", err)
 	}
 	source := config.Source{Paths: []string{dir}, Merge: true}
@@ -156,7 +156,7 @@ func TestLoadIsOfOneTime(t *testing.T) {
 	}()
 	loaded := 0
 	for range 500 {
-		domains, err := config.Load(current)
+		domains, err := load(current)
 		if err != nil {
 			continue // The files changed all the time, which it says.
 		}
@@ -213,7 +213,7 @@ func TestFilesTogether(t *testing.T) {
 	for n := range 5 {
 		files[string(rune('a'+n))+".yaml"] = "domain: " + string(rune('a'+n)) + "\n#" + strings.Repeat("x", config.MaxFileBytes-100)
 	}
-	if _, err := config.Load(put(t, files)); err == nil || !strings.Contains(err.Error(), "e.yaml: the files are too large; want at most 33554432 bytes") {
+	if _, err := load(put(t, files)); err == nil || !strings.Contains(err.Error(), "e.yaml: the files are too large; want at most 33554432 bytes") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -28,19 +28,6 @@ const (
 // [MaxDescriptors] and [MaxValueBytes].
 type Bounds struct{ Descriptors, ValueBytes int }
 
-// Validate returns an error if a bound is out of range: a [*weir.InvalidError].
-func (b Bounds) Validate() error {
-	for _, bound := range []struct {
-		field       string
-		value, most int
-	}{{"max descriptors", b.Descriptors, MaxDescriptors}, {"max value bytes", b.ValueBytes, MaxValueBytes}} {
-		if bound.value < 0 || bound.value > bound.most {
-			return outside(bound.field, bound.value, fmt.Sprintf("1 … %d", bound.most))
-		}
-	}
-	return nil
-}
-
 // MostDescriptors is how many descriptors a request may have.
 func (b Bounds) MostDescriptors() int { return cmp.Or(b.Descriptors, MaxDescriptors) }
 

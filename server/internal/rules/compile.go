@@ -76,7 +76,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	return s, nil
 }
 
-// Load reads rules files and folders of them, see [config.Load], and compiles
+// Load reads rules files and folders of them, see [config.Source], and compiles
 // what they hold. The mistakes of all files come back as [config.Problems].
 func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}.Read()) }
 
