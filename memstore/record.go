@@ -39,7 +39,7 @@ type answer struct {
 }
 
 // recordBytes is what a record costs beside its decisions and grants.
-const recordBytes, decisionBytes, grantBytes = 240, 64, 32
+const recordBytes, decisionBytes, grantBytes = 240, 72, 32
 
 func (r *record) bytes() int64 {
 	return recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
