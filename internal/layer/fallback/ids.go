@@ -41,6 +41,7 @@ type localTake struct {
 	// flight. A later one must not overtake it.
 	amending chan struct{}
 	changes  int // of the answer
+	dropped  bool
 }
 
 func newIDs(most int) *ids {
@@ -106,21 +107,34 @@ func (s *ids) drop(t *localTake, changes int) bool {
 	if t.changes != changes {
 		return false
 	}
+	t.dropped = true
 	if s.all[idOf(&t.act)] == t {
 		s.remove(idOf(&t.act), t)
 	}
 	return true
 }
 
-// change changes the answer to a take and has the store amend it once its reply has come.
-func (s *ids) change(t *localTake, how func(a *weir.Act)) {
+// isDropped reports whether the store answers a take's ID from now on.
+func (s *ids) isDropped(t *localTake) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return t.dropped
+}
+
+// change changes the answer to a take and has the store amend it once its reply has come.
+// It returns false for a take that was dropped.
+func (s *ids) change(t *localTake, how func(a *weir.Act)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.dropped {
+		return false
+	}
 	how(&t.act)
 	t.changes++
 	if t.reply == nil {
 		s.mark(t)
 	}
+	return true
 }
 
 func (s *ids) mark(t *localTake) {
@@ -279,8 +293,8 @@ func (l *Layer) answerKnownIDs(ctx context.Context, acts []*weir.Act) []*weir.Ac
 			if rest == nil {
 				rest = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
-			if !a.Prepare() {
-				l.decideAboutTake(a, take)
+			if !a.Prepare() && !l.decideAboutTake(a, take) {
+				rest = append(rest, a)
 			}
 		case rest != nil:
 			rest = append(rest, a)
@@ -306,14 +320,19 @@ func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
 }
 
 // decideAboutTake decides an act about a take that was decided here, and has the store
-// amend the take.
-func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) {
+// amend the take. It returns false if the take was left to the store meanwhile, which then
+// has to decide the act, too.
+func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 	l.decideLocally(a)
-	l.counts.local.Add(1)
 	if a.Err != nil || a.Kind == weir.KindTake {
-		return
+		if l.ids.isDropped(take) {
+			a.Err = nil
+			return false
+		}
+		l.counts.local.Add(1)
+		return true
 	}
-	l.ids.change(take, func(take *weir.Act) {
+	kept := l.ids.change(take, func(take *weir.Act) {
 		for i := range take.Decisions {
 			d, granted := &take.Decisions[i], a.Decisions[i].Granted
 			switch a.Kind {
@@ -326,8 +345,13 @@ func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) {
 			}
 		}
 	})
+	if !kept {
+		return false
+	}
+	l.counts.local.Add(1)
 	if a.Kind == weir.KindRenew {
 		l.ids.extend(take, life(a)+l.now())
 	}
 	l.wake()
+	return true
 }
