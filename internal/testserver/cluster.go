@@ -4,6 +4,7 @@ package testserver
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -119,7 +120,9 @@ func (c *Cluster) Begin(slot int, from, to *Redis) error {
 	return err
 }
 
-// Move moves a hash slot and its keys from one master to another, as resharding does.
+// Move moves a hash slot and its keys from one master to another, as resharding does, and
+// returns once the masters agree on it: old gossip could undo it while the next move
+// begins.
 func (c *Cluster) Move(slot int, from, to *Redis) error {
 	if err := c.Begin(slot, from, to); err != nil {
 		return err
@@ -143,7 +146,27 @@ func (c *Cluster) Move(slot int, from, to *Redis) error {
 			return err
 		}
 	}
-	return nil
+	return c.agree()
+}
+
+// agree waits until all masters have seen the same number of changes.
+func (c *Cluster) agree() error {
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		epochs := map[string]bool{}
+		for _, r := range c.Masters {
+			info, err := r.Do("CLUSTER", "INFO")
+			if err != nil {
+				return err
+			}
+			_, rest, _ := strings.Cut(info, "cluster_current_epoch:")
+			epoch, _, _ := strings.Cut(rest, "\r")
+			epochs[epoch] = true
+		}
+		if len(epochs) == 1 {
+			return nil
+		}
+	}
+	return errors.New("testserver: the masters do not agree")
 }
 
 // Do sends one command on a connection of its own and returns the reply: a string, a

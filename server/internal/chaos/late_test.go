@@ -153,7 +153,7 @@ func TestLatenessMutants(t *testing.T) {
 func (l *lateness) judgeMutant(t *testing.T) {
 	t.Helper()
 	var red error
-	for range 5 { // on a busy machine too little may happen to be noticed
+	for range 15 { // on a busy machine too little may happen to be noticed
 		v := l.measure(t, l.broken)
 		if red = errors.Join(v.wrong, v.slow); red != nil {
 			break
