@@ -80,7 +80,8 @@ func startServers(ctx context.Context, folder string, redis *measure.Redis) (wei
 		return nil, nil, err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/weirlimit/weir/server/cmd/weir")
-	build.Dir, build.Stderr = "../server/cmd/weir", os.Stderr
+	build.Dir, build.Stderr = "..", os.Stderr
+	build.Env = append(os.Environ(), "GOWORK=") // the program needs the workspace
 	if err := build.Run(); err != nil {
 		return nil, nil, fmt.Errorf("bench: build weir: %w", err)
 	}
