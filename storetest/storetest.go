@@ -38,11 +38,13 @@ func (open Open) unchanged() Open {
 	return func(t testing.TB, clock *Clock) weir.Taker { return unchanged{open(t, clock), t} }
 }
 
+// An unchanged Taker fails the test if it changes what its caller asks.
 type unchanged struct {
 	weir.Taker
 	t testing.TB
 }
 
+// Take delegates the acts and compares them with what they were.
 func (u unchanged) Take(ctx context.Context, acts []*weir.Act) {
 	before := make([]weir.Act, len(acts))
 	for i, a := range acts {

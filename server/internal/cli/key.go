@@ -211,7 +211,7 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 		answer.describe(cmd.OutOrStdout(), action)
 	}
 	if answer.Spread == "pending" {
-		return &problemsFound{errors.New("it holds on this instance at once, on the others once it can be told to them: " + printed(answer.SpreadError))}
+		return &problemsFound{errors.New("in force on this instance; other instances are not notified yet: " + printed(answer.SpreadError))}
 	}
 	return nil
 }
