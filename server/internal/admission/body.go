@@ -52,7 +52,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Hold) (
 		linger(w, r)
 		return nil, &http.MaxBytesError{Limit: most}
 	}
-	limited := http.MaxBytesReader(w, r.Body, most)
+	limited := http.MaxBytesReader(innermost(w), r.Body, most)
 	size := r.ContentLength + 1 // the last byte finds the end
 	if r.ContentLength < 0 {
 		size = firstBytes
@@ -86,7 +86,19 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, share *Hold) (
 // read to its end. Reading past a limit of 0 bytes is the way to ask for that.
 func linger(w http.ResponseWriter, r *http.Request) {
 	if r.Close && r.Header.Get("Expect") == "" {
-		_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
+		_, _ = http.MaxBytesReader(innermost(w), r.Body, 0).Read(make([]byte, 1))
+	}
+}
+
+// innermost returns the writer behind all wrappers: http.MaxBytesReader can only tell
+// net/http's own that the limit was reached.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
 	}
 }
 

@@ -110,16 +110,27 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
+// wrapped is a writer as middleware makes it.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // TestSendersReadTheAnswer: clients that close their connections and are still sending
 // a body that is refused read the answer.
 func TestSendersReadTheAnswer(t *testing.T) {
 	t.Parallel()
 	body := strings.Repeat("x", 8<<20)
-	for name, c := range map[string]struct{ most, room int64 }{
-		"too long": {100, 1 << 20}, "no room": {16 << 20, 1 << 20},
+	for name, c := range map[string]struct {
+		most, room int64
+		untold     bool // the length of the body
+	}{
+		"too long":           {100, 1 << 20, false},
+		"too long, not told": {100, 1 << 20, true},
+		"no room":            {16 << 20, 1 << 20, false},
 	} {
 		budget := admission.NewBudget(c.room)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w = wrapped{wrapped{w}}
 			if _, err := budget.ReadBody(w, r, c.most); err != nil {
 				http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 			}
@@ -127,7 +138,11 @@ func TestSendersReadTheAnswer(t *testing.T) {
 		t.Cleanup(server.Close)
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		for range 50 {
-			resp, err := client.Post(server.URL, "text/plain", strings.NewReader(body))
+			sent := io.Reader(strings.NewReader(body))
+			if c.untold {
+				sent = io.MultiReader(sent)
+			}
+			resp, err := client.Post(server.URL, "text/plain", sent)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
