@@ -27,9 +27,11 @@
   const unmatched = (state) => {
     unmatchedPast = [...unmatchedPast, [state.at, state.unmatched_total]].slice(-11);
     const [[from, before], [until, total]] = [unmatchedPast[0], unmatchedPast[unmatchedPast.length - 1]];
-    const rate = until > from ? Math.max(0, total - before) * 1000 / (until - from) : 0;
-    text("unmatched", charts.short(rate));
-    byId("unmatched").classList.toggle("hot", rate > 0);
+    if (until > from) { // one sample has no rate
+      const rate = Math.max(0, total - before) * 1000 / (until - from);
+      text("unmatched", charts.short(rate));
+      byId("unmatched").classList.toggle("hot", rate > 0);
+    }
     tables.unmatched(state.unmatched);
   };
 
