@@ -153,8 +153,9 @@ func TestLatenessMutants(t *testing.T) {
 func (l *lateness) judgeMutant(t *testing.T) {
 	t.Helper()
 	var red error
-	for range 15 { // on a busy machine too little may happen to be noticed
+	for try := range 15 { // on a busy machine too little may happen to be noticed
 		v := l.measure(t, l.broken)
+		t.Logf("try %d: %s; %v %v", try, v.measured, v.wrong, v.slow)
 		if red = errors.Join(v.wrong, v.slow); red != nil {
 			break
 		}

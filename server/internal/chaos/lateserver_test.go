@@ -32,7 +32,7 @@ var lateProcesses = []lateness{
 	{
 		"24 HTTP clients and 4 busy loops on the cores of a server, Redis is well", "of each algorithm's limit neither more nor less",
 		busyCores, "a short deadline of the wall clock, and late replies are not settled",
-		layers{mutation: append(slices.Clone(unsettledSource), wallClockPatience), flags: []string{"--store-timeout", "1ms"}},
+		layers{mutation: append(slices.Clone(unsettledSource), wallClockPatience), flags: []string{"--store-timeout", "50us"}},
 	},
 	{
 		"a server frozen for 90 ms, at random, HTTP", "of each algorithm's limit neither more nor less; no outage",
