@@ -107,11 +107,12 @@ func newWorld(t *testing.T, m makeup) *world {
 		raw := storeOf(t, where.options(patience), hook(i), m.prefix)
 		// A layer that settles gives back what its callers got an error for: their acts
 		// are made and unmade, which is not one sequence.
-		all, plain := weir.Taker(stack.New(raw, stack.Options{})), weir.Taker(coalesce.Wrap(raw, coalesce.Options{Silence: time.Minute}))
+		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{})))
+		plain := stopped(t, weir.Taker(coalesce.Wrap(raw, coalesce.Options{Silence: time.Minute})))
 		if m.over != nil {
-			all, plain = m.over(all, raw), m.over(plain, raw)
+			all, plain = stopped(t, m.over(all, raw)), stopped(t, m.over(plain, raw))
 		}
-		w.takers, w.chained = append(w.takers, stopped(t, all)), append(w.chained, stopped(t, plain))
+		w.takers, w.chained = append(w.takers, all), append(w.chained, plain)
 	}
 	for _, s := range w.ask {
 		w.links[s] = new(link)
