@@ -153,6 +153,13 @@ type Charge struct {
 	// UpTo, as many as fit. All charges of such an act have one Cost and one
 	// UpTo, and each is granted what fits all of them.
 	UpTo int64
+	// Keep leaves room for others: the charge is granted only if so many units are still
+	// free after it. It charges its Cost and no more, and the decision's Remaining and
+	// RetryAfter take the Keep into account. With it, classes of different priority share
+	// one budget: a batch job that keeps 300 of 1000 never takes the last 300. At most
+	// [MaxCost]; only for a take that does not book ahead, and only for limits without
+	// ChargeRefused.
+	Keep int64
 	// At and Delay are those of the decision that a Refund without an ID undoes.
 	At    int64
 	Delay time.Duration
@@ -164,10 +171,14 @@ func (c Charge) String() string {
 	if c.Limit != nil {
 		limit = c.Limit.String()
 	}
+	text := fmt.Sprintf("%d of %q under %s", c.Cost, c.Key, limit)
 	if c.UpTo > 0 {
-		return fmt.Sprintf("%d to %d of %q under %s", c.Cost, c.UpTo, c.Key, limit)
+		text = fmt.Sprintf("%d to %d of %q under %s", c.Cost, c.UpTo, c.Key, limit)
 	}
-	return fmt.Sprintf("%d of %q under %s", c.Cost, c.Key, limit)
+	if c.Keep > 0 {
+		text += fmt.Sprintf(", keeping %d", c.Keep)
+	}
+	return text
 }
 
 // Buckets is how many buckets the limits of the act's charges have together. For

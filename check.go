@@ -72,6 +72,11 @@ func (a *Act) checkCharge(i int) error {
 	if err := a.checkUpTo(i); err != nil {
 		return err
 	}
+	if c.Keep != 0 {
+		if err := a.checkKeep(i); err != nil {
+			return err
+		}
+	}
 	if a.Kind == KindAmend {
 		if err := a.checkAnswer(i); err != nil {
 			return err
@@ -128,6 +133,23 @@ func (a *Act) checkUpTo(i int) error {
 		return invalidIn("charges", i, "up_to", c.UpTo, "one cost and one up_to for all charges of a best-effort act")
 	}
 	return nil
+}
+
+func (a *Act) checkKeep(i int) error {
+	c, want := &a.Charges[i], ""
+	switch {
+	case c.Keep < 0 || c.Keep > MaxCost:
+		want = fmt.Sprintf("0 … %d", MaxCost)
+	case !a.takes():
+		want = "none: only a take keeps units free"
+	case a.MaxWait > 0:
+		want = "none: a charge that is booked ahead keeps nothing free until it is due"
+	case c.Limit.ChargeRefused:
+		want = "none: a limit that charges refused requests keeps nothing free"
+	default:
+		return nil
+	}
+	return invalidIn("charges", i, "keep", c.Keep, want)
 }
 
 // checkKey refuses a key that comes under two limits in one act.

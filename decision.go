@@ -85,7 +85,8 @@ type Decision struct {
 	// Granted is how many units were charged: the cost, for an up-to charge
 	// between Cost and UpTo, 0 for a peek or where nothing was charged.
 	Granted int64
-	// Remaining is how many units would fit now. Never negative.
+	// Remaining is how many units would fit now, beside those that the charge keeps
+	// free. Never negative.
 	Remaining int64
 	// RetryAfter is the shortest wait after which the same act would be granted
 	// as far as this limit goes, if nothing else happened. 0 unless refused;

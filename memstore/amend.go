@@ -31,7 +31,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 			was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
 		}
 		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.answered[i]), now)
-		c.wants[i] = want{immediate: a.Immediate}
+		c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 		d := c.answered[i]
 		if d.At = now; d.Outcome == weir.Granted {
 			d.Granted = c.charged[i].Units

@@ -11,6 +11,7 @@ import (
 type want struct {
 	cost      int64
 	asked     int64 // the cost, and what the act asked of the key before
+	keep      int64 // units that have to stay free
 	longest   int64 // µs that the act can wait
 	immediate bool  // a grant must not have to wait
 	delay     int64 // µs that the charge has to wait for what it is granted
@@ -23,7 +24,7 @@ func (c *call) decide(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
 		t.asked += a.Charges[i].Cost
-		*w = want{cost: a.Charges[i].Cost, asked: t.asked, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
+		*w = want{cost: a.Charges[i].Cost, asked: t.asked, keep: a.Charges[i].Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
 		a.Decisions[i] = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
 		if w.cost > 0 && !t.fits(w, now) {
 			a.Decisions[i].Outcome = weir.Refused
@@ -44,9 +45,9 @@ func (c *call) decide(a *weir.Act, now int64) {
 // fits reports whether a charge fits, now or within the time that the act can
 // wait, and notes the delay.
 func (t *slot) fits(w *want, now int64) bool {
-	total := t.state.Used + w.asked
+	total := t.state.Used + w.asked + w.keep
 	switch {
-	case w.asked > t.rule.Burst:
+	case w.asked+w.keep > t.rule.Burst:
 		return false
 	case t.rule.Delays():
 		w.delay = t.queued(w, now)
@@ -83,14 +84,18 @@ func (c *call) grant(a *weir.Act, now int64) {
 	most := a.Charges[0].UpTo
 	for i := range a.Charges {
 		if most > 0 {
-			t := &c.slots[c.slotOf[i]]
-			most = min(most, (t.rule.Burst-t.state.Used)/(t.asked/a.Charges[i].Cost))
+			t, w := &c.slots[c.slotOf[i]], &c.wants[i]
+			most = min(most, (t.rule.Burst-t.state.Used-w.keep)/(w.asked/w.cost))
 		}
 	}
 	for i := range a.Charges {
 		t, granted := &c.slots[c.slotOf[i]], a.Charges[i].Cost
 		if most > 0 {
 			granted = most
+			if t.rule.Delays() {
+				// The act's charges before this one were granted more than their cost.
+				c.wants[i].delay = t.rule.Delay(&t.state, now)
+			}
 		}
 		d := &a.Decisions[i]
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
@@ -138,7 +143,7 @@ func (c *call) report(a *weir.Act, now int64) {
 }
 
 func (t *slot) report(d *weir.Decision, w *want, now int64) {
-	d.Remaining = algo.Room(&t.state, t.rule)
+	d.Remaining = max(0, t.rule.Burst-t.state.Used-w.keep)
 	if w.immediate && t.rule.Delays() && t.state.Used > 0 {
 		d.Remaining = 0
 	}
@@ -150,12 +155,13 @@ func (t *slot) report(d *weir.Decision, w *want, now int64) {
 
 // retry is how long until a charge fits that did not.
 func (t *slot) retry(w *want, now int64) int64 {
-	if w.asked > t.rule.Burst || t.behind(w) {
+	need := w.asked + w.keep
+	if need > t.rule.Burst || t.behind(w) {
 		return int64(algo.Never)
 	}
 	wait := int64(0)
-	if t.state.Used+w.asked > t.rule.Burst {
-		wait = t.rule.Wait(&t.state, now, w.asked)
+	if t.state.Used+need > t.rule.Burst {
+		wait = t.rule.Wait(&t.state, now, need)
 	}
 	switch {
 	case t.rule.Delays() && w.immediate:

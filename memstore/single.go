@@ -16,7 +16,7 @@ func (s *Store) single(a *weir.Act) bool {
 	if c.UpTo != 0 {
 		return false
 	}
-	w := &want{cost: c.Cost, asked: c.Cost, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
+	w := &want{cost: c.Cost, asked: c.Cost, keep: c.Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
 	limit, rule, d := c.Limit, c.Limit.Rule(), &a.Decisions[0]
 	named := s.name(rule.ID, c.Key)
 	sh := &s.shards[named.shard()]

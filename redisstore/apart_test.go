@@ -72,7 +72,11 @@ func TestTwinsOnCluster(t *testing.T) {
 			}
 			// What is undone was written, so that a clock which goes back does not find
 			// what was there before.
-			w.Forward = name == "apart"
+			if w.Forward = name == "apart"; w.Forward {
+				// In other histories the store answers differently after it has undone a
+				// charge, for instance because the charge had opened a window.
+				w.Seed += 2
+			}
 			w.A, w.B = wrap(w.A), wrap(store)
 			if err := w.Compare(*twinSteps / 10); err != nil {
 				t.Error(err)

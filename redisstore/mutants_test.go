@@ -18,8 +18,8 @@ var mutants = []struct {
 	algorithm weir.Algorithm
 }{
 	{"> for >=", "now >= at + q then", "now > at + q then", weir.FixedWindow},
-	{"a cost may exceed the room by one", "used + cost > rule[3], 0", "used + cost > rule[3] + 1, 0", weir.FixedWindow},
-	{"the last unit is refused", "used + cost > rule[3], 0", "used + cost >= rule[3], 0", weir.TokenBucket},
+	{"a cost may exceed the room by one", "used + need > rule[3], 0", "used + need > rule[3] + 1, 0", weir.FixedWindow},
+	{"the last unit is refused", "used + need > rule[3], 0", "used + need >= rule[3], 0", weir.TokenBucket},
 	{"waits round down", "wait = at - floor(-((used + cost - burst) * den - rem) / num) * tick - now", "wait = at + floor(((used + cost - burst) * den - rem) / num) * tick - now", weir.GCRA},
 	{"off by one refill", "min(floor((now - at) / period)", "min(floor((now - at) / period) + 1", weir.TokenBucket},
 	{"a refusal is charged", "elseif REFUSED[i] and RULE[k][2] % 2 == 1 then", "elseif REFUSED[i] then", weir.SlidingLog},
@@ -78,7 +78,7 @@ var mutants = []struct {
 	{"a run tells what it left", "granted, first, was, second", "granted, first, used, second", weir.GCRA},
 	{"a run does not tell its wait", "first, second = fresh, wait", "first, second = fresh, 0", weir.RollingWindow},
 	{"a run does not tell its share", "first = ext", "first = 0", weir.SlidingCounter},
-	{"a second run starts afresh", "until how < 4", "used = how < 4 and used or aged\nuntil how < 4", weir.GCRA},
+	{"a second run starts afresh", "until how % 8 < 4", "used = how % 8 < 4 and used or aged\nuntil how % 8 < 4", weir.GCRA},
 	{"an amendment charges all once more", "put(k, due - was)", "put(k, due)", weir.GCRA},
 	{"an amendment gives nothing back", "      give(k, was - due, was, at, late)\n", "", weir.SlidingLog},
 	{"an amendment tells what is charged", "pack(DECISION, outcome, units, room, wait, fresh, late)", "pack(DECISION, outcome, COST[i], room, wait, fresh, late)", weir.TokenBucket},
@@ -87,6 +87,13 @@ var mutants = []struct {
 	{"a holder who is there has no slot", "    return force(k, units)\n  end\n  if not holds", "    return force(k, units)\n  end\n  if true then return 0 end\n  if not holds", weir.Concurrency},
 	{"a refusal that was told is not charged", "due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0", "due = 0", weir.FixedWindow},
 	{"a charged refusal is charged as a grant", "charged[i] = USED[k] - was\n", "charged[i] = 0\n", weir.TokenBucket},
+	{"what is kept is one too few", "used + cost + keep > burst then", "used + cost + keep > burst + 1 then", weir.GCRA},
+	{"what is kept may be taken", "cost + (KEEP and KEEP[i] or 0)", "cost", weir.TokenBucket},
+	{"an up-to takes what is kept", "USED[k] - (KEEP and KEEP[i] or 0)", "USED[k]", weir.SlidingCounter},
+	{"what is kept seems to remain", "max(0, burst - used - keep)", "max(0, burst - used)", weir.FixedWindow},
+	{"an amendment tells what is kept", "max(0, burst - used - (KEEP and KEEP[i] or 0))", "max(0, burst - used)", weir.GCRA},
+	{"a wait forgets what is kept", "waits(k, cost + keep)", "waits(k, cost)", weir.SlidingLog},
+	{"a run takes what is kept", "burst = burst - keep", "", weir.RollingWindow},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 

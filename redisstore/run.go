@@ -14,6 +14,7 @@ type run struct {
 	times     int32
 	cost      int64
 	upTo      int64
+	keep      int64
 	immediate bool
 	// The script's answer, brought forward from act to act.
 	granted int64
@@ -31,13 +32,13 @@ func runs(a *weir.Act) bool {
 
 func newRun(a *weir.Act, rule *algo.Rule) run {
 	c := &a.Charges[0]
-	return run{rule: rule, times: 1, cost: c.Cost, upTo: c.UpTo, immediate: a.Immediate}
+	return run{rule: rule, times: 1, cost: c.Cost, upTo: c.UpTo, keep: c.Keep, immediate: a.Immediate}
 }
 
 // joins reports whether the act charges what the run's takes do.
 func (r *run) joins(a *weir.Act) bool {
 	c := &a.Charges[0]
-	return r.cost == c.Cost && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
+	return r.cost == c.Cost && r.keep == c.Keep && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&
 		(!r.rule.ChargeRefused || !keepsMore(r.rule))
 }
 
@@ -79,7 +80,7 @@ func (r *run) answer(d *weir.Decision) {
 	default:
 		r.refuse(d)
 	}
-	d.Remaining = algo.Room(&r.state, r.rule)
+	d.Remaining = max(0, r.rule.Burst-r.state.Used-r.keep)
 	if r.immediate && r.rule.Delays() && r.state.Used > 0 {
 		d.Remaining = 0
 	}
@@ -95,14 +96,14 @@ func (r *run) refuse(d *weir.Decision) {
 	if r.rule.ChargeRefused {
 		r.state.Used = max(r.state.Used, min(r.state.Used+r.cost, r.rule.Debt))
 	}
-	wait := int64(0)
+	wait, need := int64(0), r.cost+r.keep
 	switch {
-	case r.cost > r.rule.Burst:
+	case need > r.rule.Burst:
 		wait = int64(algo.Never)
 	case keepsMore(r.rule):
 		wait = r.wait
-	case r.state.Used+r.cost > r.rule.Burst:
-		wait = r.rule.Wait(&r.state, r.at, r.cost)
+	case r.state.Used+need > r.rule.Burst:
+		wait = r.rule.Wait(&r.state, r.at, need)
 	}
 	if r.immediate && r.rule.Delays() {
 		wait = max(wait, r.queued())

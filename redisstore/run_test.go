@@ -57,7 +57,7 @@ func TestRunsAnswerAsOneByOne(t *testing.T) {
 
 func clocked(t *testing.T, address, prefix string, clock *storetest.Clock) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.NewWithClock(dial(t, address), redisstore.Options{Prefix: prefix + ":"}, clock.Micros)
+	store, err := redisstore.NewWithClock(dial(t, address), redisstore.Options{Prefix: prefix + ":", Timeout: time.Minute}, clock.Micros)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,15 +68,18 @@ func clocked(t *testing.T, address, prefix string, clock *storetest.Clock) *redi
 func rush(rng *rand.Rand, limit *weir.Limit, key string) []*weir.Act {
 	costs := []int64{1, 0, 1 + rng.Int64N(5), rng.Int64N(limit.Capacity() + 2)}
 	acts := make([]*weir.Act, 1+rng.IntN(60))
-	cost, upTo, immediate := int64(1), int64(0), false
+	cost, upTo, keep, immediate := int64(1), int64(0), int64(0), false
 	for i := range acts {
 		if rng.IntN(10) == 0 {
-			cost, upTo, immediate = costs[rng.IntN(len(costs))], 0, rng.IntN(2) == 0
+			cost, upTo, keep, immediate = costs[rng.IntN(len(costs))], 0, 0, rng.IntN(2) == 0
 			if cost > 0 && rng.IntN(4) == 0 {
 				upTo = cost + rng.Int64N(5)
 			}
+			if !limit.ChargeRefused && rng.IntN(3) == 0 {
+				keep = rng.Int64N(limit.Capacity() + 2)
+			}
 		}
-		acts[i] = storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost, UpTo: upTo})
+		acts[i] = storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost, UpTo: upTo, Keep: keep})
 		acts[i].Immediate = immediate
 	}
 	return acts
@@ -110,6 +113,8 @@ func TestRunsAreOneOperation(t *testing.T) {
 	}
 	other := take("a", 1)
 	other.ID = "id"
+	kept := take("a", 1)
+	kept.Charges[0].Keep = 1
 	refusals := storetest.NewAct(weir.Charge{Key: "a", Limit: charges, Cost: 1})
 	for name, c := range map[string]struct {
 		acts  []*weir.Act
@@ -120,6 +125,7 @@ func TestRunsAreOneOperation(t *testing.T) {
 		"looks":            {[]*weir.Act{take("a", 0), take("a", 0)}, 1, true},
 		"two keys":         {[]*weir.Act{take("a", 1), take("b", 1), take("a", 1), take("b", 1)}, 2, true},
 		"two costs":        {[]*weir.Act{take("a", 1), take("a", 2), take("a", 1)}, 3, true},
+		"two keeps":        {[]*weir.Act{take("a", 1), kept, kept, take("a", 1)}, 3, true},
 		"an id among them": {[]*weir.Act{take("a", 1), take("a", 1), other, take("a", 1)}, 3, false},
 		"charged refusals": {[]*weir.Act{refusals, refusals}, 2, false},
 	} {

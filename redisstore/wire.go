@@ -19,10 +19,12 @@ const (
 	flagImmediate = 2
 	flagRun       = 4
 	flagElsewhere = 8
+	flagKeep      = 16
 
 	runImmediate = 1
 	runUpTo      = 2
 	runFollowed  = 4
+	runKeep      = 8
 )
 
 // A packet is a packed request.
@@ -120,6 +122,11 @@ func (b *batch) packAct(it *item) {
 			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted)
 		}
 	}
+	if keeps(a) {
+		for i := range a.Charges {
+			b.packet = append56(b.packet, a.Charges[i].Keep)
+		}
+	}
 }
 
 // append adds the run to a request.
@@ -134,10 +141,16 @@ func (r *run) append(p []byte, followed bool) []byte {
 	if followed {
 		flags |= runFollowed
 	}
+	if r.keep > 0 {
+		flags |= runKeep
+	}
 	p = append16(append(p, flags), int(r.times))
 	p = append56(p, r.cost)
 	if r.upTo > 0 {
 		p = append56(p, r.upTo)
+	}
+	if r.keep > 0 {
+		p = append56(p, r.keep)
 	}
 	return p
 }
@@ -159,6 +172,16 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 		p = append56(p, n)
 	}
 	return p
+}
+
+// keeps reports whether a charge of the act keeps units free.
+func keeps(a *weir.Act) bool {
+	for i := range a.Charges {
+		if a.Charges[i].Keep > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // remembered reports whether the act's id has a record.
@@ -200,6 +223,9 @@ func (it *item) appendAct(p []byte) []byte {
 	}
 	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == weir.KindTake) {
 		flags |= flagElsewhere
+	}
+	if keeps(a) {
+		flags |= flagKeep
 	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {

@@ -36,6 +36,8 @@ var chargeCases = []testCase{
 	{"several acts in one call are decided one by one", actByAct},
 	{"best effort grants what fits", bestEffort},
 	{"best effort over several limits grants what fits all", bestEffortTogether},
+	{"a charge leaves what it keeps free", keeps},
+	{"what keeps units free in vain is an error", badKeep},
 	{"refused charges count where the limit says so", chargeRefused},
 	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
@@ -308,6 +310,75 @@ func bestEffortTogether(b *bench) {
 	a = NewAct(twice, twice)
 	if b.take(a); a.Decisions[0].Granted != 5 || a.Decisions[1].Remaining != 0 {
 		b.Errorf("twice from 10: %+v", a.Decisions)
+	}
+	queue := of(weir.LeakyBucket, weir.Per(10, 10*time.Second))
+	queued := weir.Charge{Key: "queue", Limit: queue, Cost: 1, UpTo: 3}
+	a = NewAct(queued, queued)
+	if b.take(a); a.Decisions[0].Delay != 0 || a.Decisions[1].Delay != 3*time.Second {
+		b.Errorf("3 behind 3 in a queue: %+v", a.Decisions)
+	}
+}
+
+// keeps has two classes share a budget of 10, of which one leaves the last 4.
+func keeps(b *bench) {
+	for _, l := range limits() {
+		take := func(cost, upTo, keep int64) weir.Decision {
+			a := NewAct(weir.Charge{Key: "keep", Limit: l, Cost: cost, UpTo: upTo, Keep: keep})
+			b.take(a)
+			return a.Decisions[0]
+		}
+		if d := take(7, 0, 4); d.Outcome != weir.Refused || d.RetryAfter != weir.Never || d.Remaining != 6 {
+			b.Errorf("%v: 7 + 4 kept of 10: %+v", l, d)
+		}
+		if d := take(4, 0, 4); !d.Allowed() || d.Granted != 4 || d.Remaining != 2 {
+			b.Errorf("%v: 4 + 4 kept of 10: %+v", l, d)
+		}
+		if d := take(1, 9, 4); d.Granted != 2 || d.Remaining != 0 {
+			b.Errorf("%v: up to 9 + 4 kept of 6: %+v", l, d)
+		}
+		refused := take(1, 0, 4)
+		if refused.Outcome != weir.Refused || refused.RetryAfter <= 0 || refused.RetryAfter == weir.Never || refused.Remaining != 0 {
+			b.Errorf("%v: 1 + 4 kept of 4: %+v", l, refused)
+		}
+		if d := take(0, 0, 4); !d.Allowed() || d.Remaining != 0 {
+			b.Errorf("%v: peek + 4 kept of 4: %+v", l, d)
+		}
+		if d := take(4, 0, 0); !d.Allowed() {
+			b.Errorf("%v: the 4 that were kept: %+v", l, d)
+		}
+		again := NewAct(weir.Charge{Key: "keep both", Limit: l, Cost: 3, Keep: 4}, weir.Charge{Key: "keep both", Limit: l, Cost: 3, Keep: 4})
+		if b.take(again); !again.Allowed() || again.Decisions[1].Remaining != 0 {
+			b.Errorf("%v: 3 + 3 + 4 kept of 10: %+v", l, again.Decisions)
+		}
+		most := NewAct(weir.Charge{Key: "keep most", Limit: l, Cost: 1, UpTo: 9, Keep: 7}, weir.Charge{Key: "keep most", Limit: l, Cost: 1, UpTo: 9})
+		if b.take(most); !most.Allowed() || most.Decisions[0].Granted != 3 {
+			b.Errorf("%v: up to 9 twice, the first + 7 kept of 10: %+v", l, most.Decisions)
+		}
+	}
+}
+
+func badKeep(b *bench) {
+	l := weir.PerSecond(5).MustCompile()
+	refused := weir.Limit{Count: 5, Period: time.Second, ChargeRefused: true}.MustCompile()
+	for name, change := range map[string]func(*weir.Act){
+		"negative":       func(a *weir.Act) { a.Charges[0].Keep = -1 },
+		"too large":      func(a *weir.Act) { a.Charges[0].Keep = weir.MaxCost + 1 },
+		"booked ahead":   func(a *weir.Act) { a.MaxWait = time.Second },
+		"charge refused": func(a *weir.Act) { a.Charges[0].Limit = refused },
+		"settle":         func(a *weir.Act) { a.Kind, a.ID = weir.KindSettle, "x" },
+		"record":         func(a *weir.Act) { a.Kind = weir.KindRecord },
+		"reset":          func(a *weir.Act) { a.Kind = weir.KindReset },
+	} {
+		a := NewAct(weir.Charge{Key: "bad keep", Limit: l, Cost: 1, Keep: 1})
+		change(a)
+		b.taker.Take(context.Background(), []*weir.Act{a})
+		var invalid *weir.InvalidError
+		if !errors.As(a.Err, &invalid) || invalid.Path() != "charges[0].keep" {
+			b.Errorf("%s: %v", name, a.Err)
+		}
+	}
+	if d := b.charge("bad keep", l, 0); d.Remaining != 5 {
+		b.Errorf("bad acts charged: %+v", d)
 	}
 }
 

@@ -152,7 +152,7 @@ func (h *history) note(a *weir.Act) {
 	}
 	for i, c := range a.Charges {
 		if d := a.Decisions[i]; d.Granted > 0 {
-			c.Cost, c.UpTo, c.At, c.Delay = d.Granted, 0, d.At, d.Delay
+			c.Cost, c.UpTo, c.Keep, c.At, c.Delay = d.Granted, 0, 0, d.At, d.Delay
 			h.grants = append(h.grants, c)
 		}
 	}
@@ -194,7 +194,20 @@ func (h *history) plain() *weir.Act {
 		c.Cost, c.UpTo = 0, 0
 	}
 	a.Immediate = h.rng.IntN(5) == 0
+	h.keep(a)
 	return a
+}
+
+// keep has some charges of a take keep units free.
+func (h *history) keep(a *weir.Act) {
+	if a.MaxWait > 0 || h.rng.IntN(4) > 0 {
+		return
+	}
+	for i := range a.Charges {
+		if l := a.Charges[i].Limit; !l.ChargeRefused && h.rng.IntN(3) > 0 {
+			a.Charges[i].Keep = 1 + h.rng.Int64N(min(l.Capacity()+1, 1+h.rng.Int64N(30)))
+		}
+	}
 }
 
 func (h *history) act() *weir.Act {
@@ -263,6 +276,7 @@ func (h *history) take() *weir.Act {
 		limit := a.Charges[0].Limit
 		a.MaxWait = min(weir.MaxWait, time.Duration(h.rng.Int64N(3*int64(limit.Period))).Truncate(time.Microsecond))
 	}
+	h.keep(a)
 	return a
 }
 
@@ -304,7 +318,10 @@ func (h *history) about(a *weir.Act) *weir.Act {
 	b := again(a)
 	b.Charges = slices.Clone(a.Charges)
 	for i := range b.Charges {
-		b.Charges[i].Limit = h.current(b.Charges[i].Limit)
+		c := &b.Charges[i]
+		if c.Limit = h.current(c.Limit); c.Limit.ChargeRefused {
+			c.Keep = 0
+		}
 	}
 	return b
 }
@@ -383,7 +400,7 @@ func (h *history) closing() *weir.Act {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		c.UpTo = 0
+		c.UpTo, c.Keep = 0, 0
 		if !c.Limit.Algorithm.Traits().HoldsSlots && a.Kind != weir.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}

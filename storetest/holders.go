@@ -22,6 +22,7 @@ var holderCases = []testCase{
 	{"a holder enters all doors of an act or none", slotAndUnits},
 	{"exactly the places at many at once", crush},
 	{"a look at places takes none", slotsPeeked},
+	{"a holder leaves the places that it keeps free", slotsKept},
 	{"a lease as long as the limit says now", shorterLease},
 }
 
@@ -52,6 +53,30 @@ func slots(b *bench) {
 	})
 	if d := enter(b, l, "room", "holder 0"); !d.Allowed() || d.Remaining != 2 {
 		b.Errorf("a repeat did not get its first answer: %+v", d)
+	}
+}
+
+// slotsKept has a holder that leaves one of three places to others.
+func slotsKept(b *bench) {
+	l := rooms(3)
+	kept := weir.Charge{Key: "room", Limit: l, Cost: 1, Keep: 1}
+	for i := range int64(2) {
+		if d := b.withID(fmt.Sprint("holder ", i), kept).Decisions[0]; !d.Allowed() || d.Remaining != 1-i {
+			b.Errorf("holder %d of 2: %+v", i, d)
+		}
+		b.clock.Advance(time.Second)
+	}
+	b.want(b.withID("third", kept).Decisions[0], weir.Decision{
+		Outcome: weir.Refused, RetryAfter: 58 * time.Second, ResetAfter: 59 * time.Second,
+	})
+	if d := enter(b, l, "room", "another"); !d.Allowed() {
+		b.Errorf("the place that was kept: %+v", d)
+	}
+	if d := b.withID("third again", kept).Decisions[0]; d.RetryAfter != 59*time.Second {
+		b.Errorf("with 3 of 3 taken: %+v", d)
+	}
+	if d := b.withID("too many", weir.Charge{Key: "room", Limit: l, Cost: 1, Keep: 3}).Decisions[0]; d.RetryAfter != weir.Never {
+		b.Errorf("1 + 3 kept of 3: %+v", d)
 	}
 }
 

@@ -32,7 +32,7 @@ func properties(t *testing.T, open Open) {
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
 				t.Repeat(map[string]func(*rapid.T){
 					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.peek, "retry": p.retry,
-					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "immediate": p.immediate,
+					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "keep": p.keep, "immediate": p.immediate,
 				})
 			})
 		})
@@ -90,6 +90,7 @@ func (p *property) advance(t *rapid.T) {
 // A wish is a charge and the options of its act.
 type wish struct {
 	cost, upTo int64
+	keep       int64
 	maxWait    time.Duration
 	immediate  bool
 }
@@ -97,7 +98,7 @@ type wish struct {
 // ask takes one charge and checks everything that its answer claims.
 func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	t.Helper()
-	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo})
+	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
 	a.MaxWait, a.Immediate = w.maxWait, w.immediate
 	want := p.expect(w)
 	p.taker.Take(context.Background(), []*weir.Act{a})
@@ -108,7 +109,7 @@ func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.Delay != want.Delay || d.At != p.clock.Micros() {
 		t.Fatalf("limit %v, %+v: got %+v; the rule says %+v", p.limit, w, d, want)
 	}
-	if (d.RetryAfter > 0) != (d.Outcome == weir.Refused) || (d.RetryAfter == weir.Never) != (w.cost > p.limit.Capacity()) {
+	if (d.RetryAfter > 0) != (d.Outcome == weir.Refused) || (d.RetryAfter == weir.Never) != (w.cost > 0 && w.cost+w.keep > p.limit.Capacity()) {
 		t.Fatalf("limit %v, %+v: retry after %v with %v", p.limit, w, d.RetryAfter, d.Outcome)
 	}
 	return d
@@ -124,13 +125,13 @@ func (p *property) expect(w wish) weir.Decision {
 	case fits:
 		want.Outcome, want.Granted, want.Delay = weir.Granted, w.cost, delay
 		if w.upTo > 0 {
-			want.Granted = min(w.upTo, most-used)
+			want.Granted = min(w.upTo, most-used-w.keep)
 		}
 		p.model.charge(now, want.Granted)
 	case p.limit.ChargeRefused:
 		p.model.charge(now, p.overshoot(used, w.cost))
 	}
-	want.Remaining = max(0, most-p.model.used(now))
+	want.Remaining = max(0, most-p.model.used(now)-w.keep)
 	if w.immediate && p.limit.Algorithm.Traits().Delays && p.model.used(now) > 0 {
 		// Whatever came next would have to wait.
 		want.Remaining = 0
@@ -140,7 +141,7 @@ func (p *property) expect(w wish) weir.Decision {
 
 // delay is when a wish comes true, and whether it does.
 func (p *property) delay(w wish, now int64) (time.Duration, bool) {
-	most := p.limit.Capacity()
+	most := p.limit.Capacity() - w.keep
 	fits := w.cost == 0 || p.model.used(now)+w.cost <= most
 	line, waits := p.model.(waiter)
 	if !waits || w.cost == 0 || w.cost > most {
@@ -170,10 +171,23 @@ func (p *property) take(t *rapid.T) { p.ask(t, wish{cost: p.cost(t)}) }
 
 func (p *property) upTo(t *rapid.T) {
 	cost := rapid.Int64Range(1, p.limit.Capacity()).Draw(t, "at least")
-	p.ask(t, wish{cost: cost, upTo: cost + rapid.Int64Range(0, 9).Draw(t, "more")})
+	p.ask(t, wish{cost: cost, upTo: cost + rapid.Int64Range(0, 9).Draw(t, "more"), keep: p.kept(t)})
 }
 
-func (p *property) peek(t *rapid.T) { p.ask(t, wish{}) }
+func (p *property) peek(t *rapid.T) { p.ask(t, wish{keep: p.kept(t)}) }
+
+// kept is how many units a charge keeps free.
+func (p *property) kept(t *rapid.T) int64 {
+	if p.limit.ChargeRefused {
+		return 0
+	}
+	return max(0, rapid.Int64Range(-3, p.limit.Capacity()+1).Draw(t, "kept"))
+}
+
+// keep is retry for a charge that keeps units free.
+func (p *property) keep(t *rapid.T) {
+	p.tryTwice(t, wish{cost: p.cost(t), keep: p.kept(t), immediate: rapid.Bool().Draw(t, "immediate")})
+}
 
 // retry waits as long as a refusal says, and one unit of time less at first.
 func (p *property) retry(t *rapid.T) { p.tryTwice(t, wish{cost: p.cost(t)}) }

@@ -89,8 +89,8 @@ func compare(a, b *weir.Act) error {
 	for i := range a.Charges {
 		if diff := cmp.Diff(a.Decisions[i], b.Decisions[i]); diff != "" {
 			c := a.Charges[i]
-			return fmt.Errorf("%v %q, immediate %v, hold %v, max wait %v: charge %d of %d, key %q, limit %+v, cost %d, up to %d, of %d + %v (-a +b):\n%s",
-				a.Kind, a.ID, a.Immediate, a.Hold, a.MaxWait, i, len(a.Charges), c.Key, c.Limit, c.Cost, c.UpTo, c.At, c.Delay, diff)
+			return fmt.Errorf("%v %q, immediate %v, hold %v, max wait %v: charge %d of %d, key %q, limit %+v, cost %d, up to %d, keep %d, of %d + %v (-a +b):\n%s",
+				a.Kind, a.ID, a.Immediate, a.Hold, a.MaxWait, i, len(a.Charges), c.Key, c.Limit, c.Cost, c.UpTo, c.Keep, c.At, c.Delay, diff)
 		}
 	}
 	return nil

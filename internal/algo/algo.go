@@ -209,9 +209,6 @@ func twice(r *Rule) int64 { return 2 * r.Count }
 // Step returns the row of the rule's algorithm.
 func (r *Rule) Step() *Step { return &Steps[r.ID] }
 
-// Room is how many units fit now.
-func Room(s *State, r *Rule) int64 { return max(0, r.Burst-s.Used) }
-
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // ExtBytes estimates the memory that a new key needs outside its inline state.

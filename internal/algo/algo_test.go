@@ -115,7 +115,7 @@ func TestSteps(t *testing.T) {
 			if row.cost <= r.Burst && aged.Used+row.cost > r.Burst {
 				wait = r.Wait(&aged, now, row.cost)
 			}
-			if room, fresh := Room(&aged, r), r.Fresh(&aged, now); room != row.room || wait != row.wait || fresh != row.fresh {
+			if room, fresh := max(0, r.Burst-aged.Used), r.Fresh(&aged, now); room != row.room || wait != row.wait || fresh != row.fresh {
 				t.Errorf("%s, row %d: room %d, wait %d, fresh %d; want %+v", step.Name, i, room, wait, fresh, row)
 			}
 		}
@@ -169,10 +169,10 @@ func foretell(t *testing.T, step Step, r *Rule, s State, now, cost int64, fitted
 		return
 	}
 	wait := r.Wait(&present, now, cost)
-	if early := future(now + wait - 1); Room(&early, r) >= cost {
+	if early := future(now + wait - 1); r.Burst-early.Used >= cost {
 		t.Fatalf("%s: %d fit before %d µs", step.Name, cost, wait)
 	}
-	if late := future(now + wait); Room(&late, r) < cost {
+	if late := future(now + wait); r.Burst-late.Used < cost {
 		t.Fatalf("%s: %d do not fit after %d µs", step.Name, cost, wait)
 	}
 }

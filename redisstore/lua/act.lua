@@ -34,7 +34,7 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere = flags % 4 >= 2, flags >= 8
+      local immediate, elsewhere = flags % 4 >= 2, flags % 16 >= 8
       local record, life, refused_life, longest, lease, content, holder = 0, 0, 0, 0, 0, nil, nil
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
@@ -47,6 +47,11 @@ do -- names that extensions do not see
         elseif kind == AMEND then
           pos = pos + 22
         end
+      end
+      local KEEP
+      if flags >= 16 then
+        KEEP = {unpack('>' .. string.rep('I7', n), request, pos)}
+        pos = KEEP[n + 1]
       end
 
       -- @section record

@@ -118,7 +118,7 @@ for i = 1, code == 0 and n or 0 do
     DIRTY[k] = 'reset'
   end
   answers = answers + 1
-  local outcome, room, wait, late = 1, max(0, burst - used), 0, 0
+  local outcome, room, wait, late = 1, max(0, burst - used - (KEEP and KEEP[i] or 0)), 0, 0
   if kind == AMEND then
     local units
     outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)

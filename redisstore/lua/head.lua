@@ -15,8 +15,8 @@
 --              a key: its rule, from 1; 0 for a record       I2
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
---                2 immediate, 4 a run and nothing else, 8 refused elsewhere)
---                                                            B B B
+--                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
+--                16 keeps follow)                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
 --                renewal, fingerprint of the content, name of the holder
@@ -26,9 +26,11 @@
 --                  for a refund also: at, delay              I7 I7
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
+--                with flag 16, after the charges: what each keeps free
+--                                                            I7
 --                with flag 4, kind 0 and charges 1, instead: key, and a run:
---                  flags (1 immediate, 2 up to follows), times, cost, up to
---                                                    I2, B I2 I7 (I7)
+--                  flags (1 immediate, 2 up to follows, 8 keep follows), times,
+--                  cost, up to, keep                 I2, B I2 I7 (I7) (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
 -- A record is named by a hash of the id and of the keys that it belongs to, and so is

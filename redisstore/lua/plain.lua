@@ -8,7 +8,7 @@
 --                                      B B I7 I7 I7 I7 I7 I7 I7 I2
 --              each followed by its keys, a key being its runs, at least one:
 --                a run, as in head.lua, with one flag more (4 another run of the
---                same key follows)                           B I2 I7 (I7)
+--                same key follows)                           B I2 I7 (I7) (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
 -- Reply: one string, packed big-endian:
@@ -53,7 +53,7 @@ for r = 1, rules do
     local dirty, aged = clamped, used
     repeat
       -- @section run
-      if not reply and how >= 4 then
+      if not reply and how % 8 >= 4 then
         reply, told = {}, 0
       end
       if reply then
@@ -62,7 +62,7 @@ for r = 1, rules do
       else
         only = pack('>I2I7I7I7I7I7', foreign, now, granted, first, was, second)
       end
-    until how < 4
+    until how % 8 < 4
     if dirty or used ~= aged then
       local key, life = KEYS[k], ARGV[r + 1]
       if used > burst then

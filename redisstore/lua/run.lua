@@ -8,6 +8,13 @@ how, times, cost, pos = unpack('>BI2I7', request, pos)
 if how % 4 >= 2 then
   most, pos = unpack('>I7', request, pos)
 end
+local burst = burst
+if how >= 8 then
+  -- What is kept free is not there for these takes.
+  local keep
+  keep, pos = unpack('>I7', request, pos)
+  burst = burst - keep
+end
 local was, granted, refused, wait, fresh = used, 0, cost * times, 0, 0
 if cost > 0 and used + cost <= burst then
   if id == LEAKY and how % 2 == 1 then

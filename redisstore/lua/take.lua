@@ -1,5 +1,5 @@
 -- Decides a take: all of its charges are granted, or none is.
--- Uses n, KEY, COST and most (the least that any charge may be granted in part; 0: all or
+-- Uses n, KEY, COST, KEEP (nil: nothing has to stay free) and most (the least that any charge may be granted in part; 0: all or
 -- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
 --
@@ -10,13 +10,13 @@ for i = 1, n do
   local k = KEY[i]
   local cost = (pending[k] or 0) + COST[i]
   pending[k] = cost
-  local rule, used = RULE[k], USED[k]
-  local refused, delay = COST[i] > 0 and used + cost > rule[3], 0
+  local rule, used, need = RULE[k], USED[k], cost + (KEEP and KEEP[i] or 0)
+  local refused, delay = COST[i] > 0 and used + need > rule[3], 0
   if rule[1] == LEAKY and not refused and COST[i] > 0 then
     delay = queued(k, cost - COST[i])
     refused = delay > 0 and (immediate or longest > 0 and delay > longest)
-  elseif refused and rule[1] ~= LEAKY and longest > 0 and cost <= rule[3] and used + cost <= rule[4] then
-    delay = waits(k, cost)
+  elseif refused and rule[1] ~= LEAKY and longest > 0 and need <= rule[3] and used + need <= rule[4] then
+    delay = waits(k, need)
     refused = delay > longest
   end
   SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
@@ -25,7 +25,7 @@ end
 if fits and most > 0 then
   for i = 1, n do
     local k = KEY[i]
-    most = min(most, floor((RULE[k][3] - USED[k]) / (pending[k] / COST[i])))
+    most = min(most, floor((RULE[k][3] - USED[k] - (KEEP and KEEP[i] or 0)) / (SUM[i] / COST[i])))
   end
 end
 
@@ -36,6 +36,10 @@ for i = 1, n do
     if most > 0 then
       cost = most
       COST[i] = most
+      if RULE[k][1] == LEAKY then
+        -- The act's charges before this one were granted more than their cost.
+        DELAY[i] = queued(k, 0)
+      end
     end
     if RULE[k][1] == CONCURRENCY and cost > 0 then
       if holds(k, holder) then
@@ -58,17 +62,18 @@ for i = 1, n do
   local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
+  local keep = KEEP and KEEP[i] or 0
   if fits then
     outcome, granted, delay = 1, COST[i], DELAY[i]
   elseif REFUSED[i] then
-    outcome = cost > burst and 4 or 2
+    outcome = cost + keep > burst and 4 or 2
     local before = cost - COST[i]
     if before > 0 and id == LEAKY and (immediate or longest > 0 and -floor(-before * q / p) * x - x + 1 > longest) then
       -- The act's own charges before this one fill the queue for longer than it can wait.
       outcome = 4
     end
-    if outcome == 2 and used + cost > burst then
-      wait = waits(k, cost)
+    if outcome == 2 and used + cost + keep > burst then
+      wait = waits(k, cost + keep)
     end
     if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
       wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
@@ -80,7 +85,7 @@ for i = 1, n do
     end
   end
   -- @fresh
-  local room = max(0, burst - used)
+  local room = max(0, burst - used - keep)
   if immediate and id == LEAKY and used > 0 then
     room = 0
   end

@@ -44,11 +44,12 @@ type Options struct {
 //
 // It refuses only what the store would refuse: without a charge, with the source
 // [weir.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
-// process knows them: if charges of a smaller cost were granted to other processes since,
-// the wait has become longer. Remaining is what there was when the store refused; if the
-// cost is above one, it may have grown since. If the cost is larger than the one refused,
-// under gcra or leaky_bucket, RetryAfter may be one unit of the limit's resolution too
-// long. The other charges of the act are [weir.NotEvaluated].
+// process knows them: if charges that need less, by their cost and what they keep free, were
+// granted since, to other processes or under limits other than gcra, leaky_bucket and
+// fixed_window, the wait has become longer. Remaining is what there was when the store
+// refused; it may have grown since. If the charge needs more than the one refused, or
+// something was granted since, under gcra or leaky_bucket, RetryAfter may be one unit of the
+// limit's resolution too long. The other charges of the act are [weir.NotEvaluated].
 //
 // Acts with an ID, a hold or a MaxWait and peeks go to the store, as do concurrency limits,
 // whose slots may be released at any time, and limits with ChargeRefused except fixed
@@ -102,19 +103,20 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	l.next.Take(ctx, left)
 	for _, a := range left {
 		if a.Allowed() {
-			l.dropGranted(a)
+			l.noteGranted(a)
 		} else if a.Err == nil {
 			l.learn(a, before)
 		}
 	}
 }
 
-// dropGranted drops the refusals of keys that an act was granted units of: their waits are
-// longer now.
-func (l *Layer) dropGranted(a *weir.Act) {
+// noteGranted brings the refusals of keys up to date that an act was granted units of: their
+// waits are longer now. A refusal of what was granted is dropped.
+func (l *Layer) noteGranted(a *weir.Act) {
+	now := l.now()
 	for i := range a.Charges {
-		if a.Decisions[i].Granted > 0 {
-			l.table.drop(a.Charges[i].Key)
+		if d := &a.Decisions[i]; d.Granted > 0 {
+			l.table.granted(&a.Charges[i], d, now)
 		}
 	}
 }
@@ -223,6 +225,10 @@ func repeated(charges []weir.Charge, i int) bool {
 func (l *Layer) forgetChanged(acts []*weir.Act) {
 	var returned []string
 	for _, a := range acts {
+		if a.Kind == weir.KindTake && a.Allowed() {
+			l.noteGranted(a)
+			continue
+		}
 		for i := range a.Charges {
 			key := a.Charges[i].Key
 			switch a.Kind {

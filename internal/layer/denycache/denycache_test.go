@@ -24,6 +24,9 @@ type checked struct {
 	cache *denycache.Layer
 	store weir.Taker
 	hits  *atomic.Int64
+	// granted are the keys that were granted units: waits of earlier refusals may have become
+	// longer under algorithms that do not drain.
+	granted *sync.Map
 }
 
 func (c checked) Take(ctx context.Context, acts []*weir.Act) {
@@ -31,6 +34,11 @@ func (c checked) Take(ctx context.Context, acts []*weir.Act) {
 		one := []*weir.Act{a}
 		c.cache.Take(ctx, one)
 		if a.Err != nil || !fromCache(a) {
+			for i := range a.Decisions {
+				if a.Decisions[i].Granted > 0 {
+					c.granted.Store(a.Charges[i].Key, true)
+				}
+			}
 			continue
 		}
 		c.hits.Add(1)
@@ -56,6 +64,11 @@ func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
 		return
 	}
 	worse := said.RetryAfter - true.RetryAfter
+	if traits := ch.Limit.Algorithm.Traits(); worse < 0 && !traits.Drains && !traits.Windows {
+		if _, granted := c.granted.Load(ch.Key); granted {
+			worse = 0
+		}
+	}
 	if true.Outcome != weir.Refused || said.Granted != 0 || said.Remaining > true.Remaining ||
 		worse < 0 || worse > time.Microsecond || said.At != true.At || said.ResetAfter != true.ResetAfter && !ch.Limit.ChargeRefused {
 		c.t.Errorf("%v, cost %d\n the cache said %+v\n the store says %+v", ch.Limit, ch.Cost, *said, *true)
@@ -70,7 +83,7 @@ func TestSuite(t *testing.T) {
 		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
 			store := memstore.New(memstore.Options{Now: clock.Now})
 			cache := denycache.Wrap(store, denycache.Options{Now: clock.Now, MaxAge: time.Hour})
-			return checked{t, cache, store, &hits}
+			return checked{t, cache, store, &hits, new(sync.Map)}
 		})
 	})
 	if hits.Load() < 1000 {
@@ -141,6 +154,74 @@ func TestWhatIsAskedAndWhatIsKnown(t *testing.T) {
 			cache.Take(t.Context(), []*weir.Act{a})
 			if known := store.acts.Load() == asked; known != c.known || known != fromCache(a) {
 				t.Errorf("known: %v, want %v: %+v %v", known, c.known, a.Decisions, a.Err)
+			}
+		})
+	}
+}
+
+// TestKeep has two classes share a budget: what is known of the one that keeps units free
+// says nothing of the other, whose grants do not make the cache forget it.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range weir.Algorithms() {
+		traits := algorithm.Traits()
+		if traits.HoldsSlots {
+			continue
+		}
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			cache, store, clock := open(denycache.Options{MaxAge: time.Hour})
+			limit := (weir.Limit{Algorithm: algorithm, Count: 10, Period: 10 * time.Second}).MustCompile()
+			batch := weir.Charge{Key: "k", Limit: limit, Cost: 1, Keep: 5}
+			online := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 5})
+			refused := take(cache, batch).Decisions[0]
+			if refused.Source != weir.SourceStore || refused.Outcome != weir.Refused {
+				t.Fatalf("%+v", refused)
+			}
+			for i := range int64(3) {
+				if a := take(cache, online); !a.Allowed() || a.Decisions[0].Remaining != 4-i {
+					t.Fatalf("one that keeps nothing: %+v", a.Decisions)
+				}
+			}
+			asked := store.acts.Load()
+			known := func(c weir.Charge) bool {
+				a := take(cache, c)
+				if traits.Drains && fromCache(a) {
+					own := storetest.NewAct(c)
+					store.next.Take(t.Context(), []*weir.Act{own})
+					if a.Decisions[0].RetryAfter != own.Decisions[0].RetryAfter {
+						t.Errorf("%v: after %v, the store says %v", c, a.Decisions[0].RetryAfter, own.Decisions[0].RetryAfter)
+					}
+				}
+				return fromCache(a)
+			}
+			if !known(batch) || store.acts.Load() != asked {
+				t.Error("the grants made the cache forget")
+			}
+			same := weir.Charge{Key: "k", Limit: limit, Cost: 4, Keep: 2}
+			if !known(same) {
+				t.Error("what needs as much is not known")
+			}
+			more := weir.Charge{Key: "k", Limit: limit, Cost: 1, Keep: 7}
+			if known(more) != (traits.Windows || traits.Drains) {
+				t.Error("what needs more")
+			}
+			if less := (weir.Charge{Key: "k", Limit: limit, Cost: 1, Keep: 4}); known(less) {
+				t.Error("what needs less is refused")
+			}
+			// A grant of as much contradicts what is known.
+			clock.Advance(time.Hour)
+			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 5})
+			take(cache, batch)
+			reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
+			reset.Kind = weir.KindReset
+			store.Take(t.Context(), []*weir.Act{reset})
+			larger := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 2, Keep: 8})
+			larger.ID = "larger"
+			cache.Take(t.Context(), []*weir.Act{larger})
+			if known(batch) {
+				t.Error("still refused after a larger grant")
 			}
 		})
 	}

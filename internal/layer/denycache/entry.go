@@ -14,10 +14,13 @@ type entry struct {
 	hash      uint64
 	key       string
 	limit     *weir.Limit
-	cost      int64
+	need      int64 // the cost and what had to stay free
+	keep      int64
 	immediate bool
-	// rising entries refuse larger costs as well.
-	rising   bool
+	// rising entries refuse larger needs as well.
+	rising bool
+	// moved entries have a decision from before units were granted to others.
+	moved    bool
 	decision weir.Decision // the refusal
 	// answered is when the reply came, in ns of our clock: not before the store decided, so
 	// that no wait is too short.
@@ -30,12 +33,12 @@ type entry struct {
 
 // newEntry returns the entry of a refusal.
 func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
-	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, cost: ch.Cost, immediate: immediate, decision: *d}
+	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, need: ch.Cost + ch.Keep, keep: ch.Keep, immediate: immediate, decision: *d}
 	traits := ch.Limit.Algorithm.Traits()
 	e.rising = (traits.Windows || traits.Drains) && d.RetryAfter != weir.Never
 	if traits.Windows && ch.Limit.ChargeRefused && e.rising {
 		// The counter exceeds the limit now: any cost is refused.
-		e.cost = 1
+		e.need = 1
 	}
 	return e
 }
@@ -45,7 +48,8 @@ func (e *entry) refuses(ch *weir.Charge, immediate bool, now int64) bool {
 	if e.limit != ch.Limit || e.immediate != immediate || now >= e.until || now < e.answered {
 		return false
 	}
-	return e.cost == ch.Cost || e.rising && e.cost < ch.Cost && ch.Cost <= e.limit.Capacity()
+	need := ch.Cost + ch.Keep
+	return e.need == need || e.rising && e.need < need && need <= e.limit.Capacity()
 }
 
 // answer fills in the refusal as the store would give it now. It writes in place, because
@@ -54,28 +58,58 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	*d = e.decision
 	elapsed := time.Duration(now - e.answered).Truncate(time.Microsecond)
 	d.Source = weir.SourceDenyCache
+	d.Remaining = max(0, d.Remaining-max(0, ch.Keep-e.keep))
 	d.At += elapsed.Microseconds()
 	if d.ResetAfter != weir.Never {
 		d.ResetAfter = max(0, d.ResetAfter-elapsed)
 	}
 	if d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-elapsed)
-		if !e.limit.Algorithm.Traits().Windows {
-			d.RetryAfter += drain(ch.Cost-e.cost, e.limit)
+		if need := ch.Cost + ch.Keep; (e.moved || need != e.need) && e.limit.Algorithm.Traits().Drains {
+			d.RetryAfter = e.wait(d.ResetAfter, need)
 		}
 	}
 }
 
-// drain is how long a limit takes to drain n units, rounded up to microseconds.
-// The products of limits are below 2⁵³, so that they fit.
-func drain(n int64, l *weir.Limit) time.Duration {
-	if n <= 0 {
-		return 0
+// after returns the entry as it is once other units of its key were granted, nil if the
+// store would not refuse any more what the entry refuses: more than that was granted.
+func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
+	if e.limit != ch.Limit || e.need <= d.Granted+ch.Keep {
+		return nil
 	}
-	high, low := bits.Mul64(uint64(n), uint64(l.Period.Microseconds()))
-	quotient, rest := bits.Div64(high, low, uint64(l.Count))
-	if rest > 0 {
-		quotient++
+	later := &entry{
+		hash: e.hash, key: e.key, limit: e.limit, need: e.need, keep: e.keep, immediate: e.immediate, rising: e.rising,
+		moved: true, decision: e.decision, answered: now, until: e.until,
 	}
-	return time.Duration(quotient) * time.Microsecond
+	later.hits.Store(e.hits.Load())
+	later.decision.At, later.decision.ResetAfter = d.At, d.ResetAfter
+	later.decision.Remaining = max(0, min(e.decision.Remaining, d.Remaining+ch.Keep-e.keep))
+	if e.queues() {
+		later.decision.Remaining = 0
+	}
+	if wait := &later.decision.RetryAfter; *wait != weir.Never {
+		*wait = max(time.Microsecond, *wait-time.Duration(now-e.answered).Truncate(time.Microsecond))
+	}
+	return later
+}
+
+// queues reports whether the entry refuses what would have to wait in a queue.
+func (e *entry) queues() bool { return e.immediate && e.limit.Algorithm.Traits().Delays }
+
+// wait is how long it takes until so much fits a limit that drains, from how long it takes
+// to drain all.
+func (e *entry) wait(all time.Duration, need int64) time.Duration {
+	if !e.queues() {
+		all -= drained(e.limit.Capacity()-need, e.limit)
+	}
+	return max(time.Microsecond, all)
+}
+
+// drained is how long a limit takes to drain n units, rounded down to its resolution. The
+// products of limits are below 2⁵³, so that they fit.
+func drained(n int64, l *weir.Limit) time.Duration {
+	r := l.Rule()
+	high, low := bits.Mul64(uint64(n), uint64(r.Den))
+	ticks, _ := bits.Div64(high, low, uint64(r.Num))
+	return time.Duration(int64(ticks)*r.Tick) * time.Microsecond
 }

@@ -105,7 +105,7 @@ func (s *set) choose(e *entry) (*atomic.Pointer[entry], *entry) {
 
 // replacedBy reports whether another entry is a newer refusal of the same act.
 func (e *entry) replacedBy(other *entry) bool {
-	return e.hash == other.hash && e.limit == other.limit && e.cost == other.cost &&
+	return e.hash == other.hash && e.limit == other.limit && e.need == other.need &&
 		e.immediate == other.immediate && e.key == other.key
 }
 
@@ -123,6 +123,17 @@ func (t *table) drop(key string) {
 	for i := range s.cells {
 		if e := s.cells[i].Load(); e != nil && e.hash == hash && e.key == key {
 			s.cells[i].CompareAndSwap(e, nil)
+		}
+	}
+}
+
+// granted brings the entries of a key up to date after a grant.
+func (t *table) granted(ch *weir.Charge, d *weir.Decision, now int64) {
+	hash := maphash.String(t.seed, ch.Key)
+	s := t.set(hash)
+	for i := range s.cells {
+		if e := s.cells[i].Load(); e != nil && e.hash == hash && e.key == ch.Key {
+			s.cells[i].CompareAndSwap(e, e.after(ch, d, now))
 		}
 	}
 }

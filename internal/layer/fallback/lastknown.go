@@ -63,7 +63,10 @@ const stale = int64(time.Second / time.Microsecond)
 // put remembers a decision, unless a later one of the same key is known: replies need not
 // come here in the order of the decisions.
 func (k *lastKnown) put(c *weir.Charge, d *weir.Decision, now int64) {
-	s := keyState{k.hash(c), d.Remaining, now, now + d.ResetAfter.Microseconds(), d.At}
+	if c.Keep > 0 && d.Granted == 0 && d.Remaining == 0 {
+		return // some of what the charge keeps free may be used
+	}
+	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At}
 	sh := &k.shards[s.hash>>58]
 	entry := &sh.states[s.hash>>1&uint64(len(sh.states)-1)]
 	sh.mu.Lock()

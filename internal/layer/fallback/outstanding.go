@@ -299,7 +299,7 @@ func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
 		return
 	}
 	own := *c
-	own.Cost, own.UpTo, own.At, own.Delay = units, 0, d.At, d.Delay
+	own.Cost, own.UpTo, own.Keep, own.At, own.Delay = units, 0, 0, d.At, d.Delay
 	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		l.counts.doubtful.Add(units)
 	}

@@ -167,7 +167,7 @@ func (l *Layer) leasable(a *weir.Act) bool {
 	cost := a.Charges[0].Cost
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if c.Limit == nil || c.Cost <= 0 || c.Cost != cost || c.UpTo != 0 || !l.leases(c.Limit) {
+		if c.Limit == nil || c.Cost <= 0 || c.Cost != cost || c.UpTo != 0 || c.Keep != 0 || !l.leases(c.Limit) {
 			return false
 		}
 	}
