@@ -89,6 +89,9 @@ func (c *counted) Close() error {
 // A lazyConn moves its deadlines seldom. net/http moves them seven times a request,
 // nearly always further away, and each move costs a timer. A deadline that is too early
 // stays in place and is moved when it passes.
+//
+// When a deadline has passed, the connection looks once more: bytes that have arrived by
+// then came in time, and this process was late to read them.
 type lazyConn struct {
 	*counted
 	read, write deadline
@@ -140,8 +143,12 @@ type deadline struct {
 
 	mu     sync.Mutex
 	wanted time.Time // zero: never
-	armed  time.Time // no later than wanted
+	armed  time.Time // no later than wanted, or for the last look
+	looked time.Time // the deadline after which there was a last look
 }
+
+// lastLook is how long the last look may take on a machine that is late.
+const lastLook = 50 * time.Millisecond
 
 // longAgo is after the deadlines that interrupt a pending read, and before all others.
 var longAgo = time.Unix(1e9, 0)
@@ -161,18 +168,23 @@ func (d *deadline) set(t time.Time) error {
 	return d.put(t)
 }
 
-// early reports whether an error is due to a deadline that has been moved since, and
-// puts the connection right.
+// early reports whether an error is due to a deadline that has been moved since or has not
+// had its last look, and puts the connection right.
 func (d *deadline) early(err error) bool {
 	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
 		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.wanted.IsZero() && !time.Now().Before(d.wanted) {
+	now := time.Now()
+	if d.wanted.IsZero() || now.Before(d.wanted) {
+		return d.put(d.wanted) == nil
+	}
+	if d.wanted.Before(longAgo) || d.wanted.Equal(d.looked) {
 		return false
 	}
-	return d.put(d.wanted) == nil
+	d.looked = d.wanted
+	return d.put(now.Add(lastLook)) == nil
 }
 
 func (d *deadline) put(t time.Time) error {

@@ -76,6 +76,30 @@ func TestDeadlinesThatMoveAway(t *testing.T) {
 	}
 }
 
+// TestLastLook: a process that is late reads what came in time, once.
+func TestLastLook(t *testing.T) {
+	t.Parallel()
+	conn, far, _ := pairOf(t)
+	if _, err := far.Write([]byte("in time")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(in(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(20 * time.Millisecond) // as if this process had been stopped
+	text := make([]byte, 100)
+	if n, err := conn.Read(text); string(text[:n]) != "in time" || err != nil {
+		t.Errorf("%q, %v", text[:n], err)
+	}
+	<-time.After(2 * lastLook)
+	if _, err := far.Write([]byte("too late")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(text); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%q, %v after the last look", text[:n], err)
+	}
+}
+
 // TestNearerDeadline ends a read that has begun.
 func TestNearerDeadline(t *testing.T) {
 	t.Parallel()
