@@ -407,6 +407,41 @@ func TestBeginsWithWhatIsLeft(t *testing.T) {
 	}
 }
 
+// TestKeep has two classes share a budget through an outage: neither the last known state
+// nor the local shares may lose what one of them keeps free.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Now: clock.Now, Instances: func() int { return 4 }})
+	limit := weir.PerHour(100).MustCompile()
+	granted := func(key string, keep int64) (n int) {
+		for range 200 {
+			if take(taker, weir.Charge{Key: key, Limit: limit, Cost: 1, Keep: keep}).Allowed() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := granted("known", 60); n != 40 {
+		t.Fatalf("granted %d of 100 - 60", n)
+	}
+	openUp(t, taker, store, weir.ErrNotApplied)
+	if n := granted("known", 0); n != 15 {
+		t.Errorf("granted %d of a quarter of the 60 that were kept free", n)
+	}
+	if n := granted("other", 42); n != 25-11 {
+		t.Errorf("granted %d of 25, of which 11 stay free", n)
+	}
+	if n := granted("other", 0); n != 11 {
+		t.Errorf("granted %d of the 11 that were kept free", n)
+	}
+	larger := weir.Charge{Key: "other", Limit: limit, Cost: 1, Keep: 99}
+	if d := take(taker, larger).Decisions[0]; d.RetryAfter == weir.Never {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestSettlingSurvivesAPanic: a store that panics in the background ends nothing, and is
 // told again as far as that is safe.
 func TestSettlingSurvivesAPanic(t *testing.T) {

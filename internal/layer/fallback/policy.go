@@ -123,7 +123,7 @@ func (l *Layer) decideLocally(a *weir.Act) {
 	for j, i := range part.indices {
 		c, d := &a.Charges[i], part.act.Decisions[j]
 		d.Source = weir.SourceFallback
-		if d.RetryAfter == weir.Never && c.Cost <= c.Limit.Capacity() {
+		if d.RetryAfter == weir.Never && c.Cost+c.Keep <= c.Limit.Capacity() {
 			// It does not fit the local share, but will fit the limit.
 			d.RetryAfter = RetryAfter
 		}
@@ -143,6 +143,11 @@ func (l *Layer) split(part *localPart, a *weir.Act) {
 		}
 		own := *c
 		own.Limit = l.localLimit(c)
+		if own.Keep > 0 {
+			// Each instance keeps its part free.
+			n := int64(max(1, l.instances()))
+			own.Keep = (own.Keep + n - 1) / n
+		}
 		charges, decisions = append(charges, own), append(decisions, weir.Decision{})
 		part.indices = append(part.indices, i)
 	}

@@ -125,6 +125,23 @@ func TestBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestKeep: keys that share a budget keep units of it free.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	for _, limit := range perHour() {
+		taker, _ := place(1)
+		charge(t, taker, "known", limit, 1)
+		charge(t, taker, "a", limit, 1)
+		for i, want := range []bool{true, false} {
+			a := storetest.NewAct(weir.Charge{Key: "b", Limit: limit, Cost: 1, Keep: 8})
+			a.ID = fmt.Sprint("kept ", i)
+			if take(t, taker, a); a.Allowed() != want {
+				t.Errorf("%v, take %d: %v", limit, i, a.Decisions)
+			}
+		}
+	}
+}
+
 // TestResetsTheKeyItself: nobody's reset is everybody's.
 func TestResetsTheKeyItself(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ type Options struct {
 // is spent in time, and at most four times those asked for so far. Keys with fewer than
 // four such acts in that time have no lease, and cost the store what they cost without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
-// UpTo, peeks, and acts in which a limit is not leased go to the store; a peek adds the
+// UpTo or Keep, peeks, and acts in which a limit is not leased go to the store; a peek adds the
 // units leased here to Remaining.
 type Layer struct {
 	next     weir.Taker

@@ -253,6 +253,7 @@ func TestWhatPassesBy(t *testing.T) {
 		"hold":    func(a *weir.Act) { a.ID, a.Hold = "h", time.Minute },
 		"wait":    func(a *weir.Act) { a.MaxWait = time.Second },
 		"up to":   func(a *weir.Act) { a.Charges[0].UpTo = 2 },
+		"keep":    func(a *weir.Act) { a.Charges[0].Keep = 1 },
 		"look":    func(a *weir.Act) { a.Charges[0].Cost = 0 },
 		"record":  func(a *weir.Act) { a.Kind = weir.KindRecord },
 		"refused": func(a *weir.Act) { a.Charges[0].Cost = 1001 },

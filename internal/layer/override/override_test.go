@@ -141,6 +141,22 @@ func TestActsOnWhatWasUsed(t *testing.T) {
 	}
 }
 
+// TestKeep: what a charge keeps free, it keeps free under an override.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	for _, limit := range limits() {
+		taker, clock := place(override.Options{})
+		larger := *limit
+		larger.Count, larger.Burst = 20, 0
+		set(t, taker, "k", larger, clock.Now().Add(time.Hour))
+		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1, Keep: 15})
+		a.ID = "id"
+		if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil || !a.Allowed() || a.Decisions[0].Remaining != 4 {
+			t.Errorf("%v: 1 + 15 kept of 20: %v, %v", limit, a.Decisions, a.Err)
+		}
+	}
+}
+
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {
