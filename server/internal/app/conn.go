@@ -90,8 +90,8 @@ func (c *counted) Close() error {
 // nearly always further away, and each move costs a timer. A deadline that is too early
 // stays in place and is moved when it passes.
 //
-// When a deadline has passed, the connection looks once more: bytes that have arrived by
-// then came in time, and this process was late to read them.
+// A deadline that passes is extended once: bytes that have arrived by then came in time, and
+// this process was late to read them.
 type lazyConn struct {
 	*counted
 	read, write deadline
@@ -142,13 +142,13 @@ type deadline struct {
 	arm func(time.Time) error
 
 	mu     sync.Mutex
-	wanted time.Time // zero: never
-	armed  time.Time // no later than wanted, or for the last look
-	looked time.Time // the deadline after which there was a last look
+	wanted   time.Time // zero: never
+	armed    time.Time // no later than wanted, unless that was extended
+	extended time.Time // the last wanted one that was extended
 }
 
-// lastLook is how long the last look may take on a machine that is late.
-const lastLook = 50 * time.Millisecond
+// extension is short: what is read or written then is waiting in a buffer already.
+const extension = 50 * time.Millisecond
 
 // longAgo is after the deadlines that interrupt a pending read, and before all others.
 var longAgo = time.Unix(1e9, 0)
@@ -168,8 +168,8 @@ func (d *deadline) set(t time.Time) error {
 	return d.put(t)
 }
 
-// early reports whether an error is due to a deadline that has been moved since or has not
-// had its last look, and puts the connection right.
+// early reports whether an error is due to a deadline that has been moved since or can be
+// extended, and puts the connection right.
 func (d *deadline) early(err error) bool {
 	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
 		return false
@@ -180,11 +180,11 @@ func (d *deadline) early(err error) bool {
 	if d.wanted.IsZero() || now.Before(d.wanted) {
 		return d.put(d.wanted) == nil
 	}
-	if d.wanted.Before(longAgo) || d.wanted.Equal(d.looked) {
+	if d.wanted.Before(longAgo) || d.wanted.Equal(d.extended) {
 		return false
 	}
-	d.looked = d.wanted
-	return d.put(now.Add(lastLook)) == nil
+	d.extended = d.wanted
+	return d.put(now.Add(extension)) == nil
 }
 
 func (d *deadline) put(t time.Time) error {

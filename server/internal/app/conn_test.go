@@ -76,8 +76,8 @@ func TestDeadlinesThatMoveAway(t *testing.T) {
 	}
 }
 
-// TestLastLook: a process that is late reads what came in time, once.
-func TestLastLook(t *testing.T) {
+// TestExtension: a process that is late reads what came in time, once.
+func TestExtension(t *testing.T) {
 	t.Parallel()
 	conn, far, _ := pairOf(t)
 	if _, err := far.Write([]byte("in time")); err != nil {
@@ -91,12 +91,12 @@ func TestLastLook(t *testing.T) {
 	if n, err := conn.Read(text); string(text[:n]) != "in time" || err != nil {
 		t.Errorf("%q, %v", text[:n], err)
 	}
-	<-time.After(2 * lastLook)
+	<-time.After(2 * extension)
 	if _, err := far.Write([]byte("too late")); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := conn.Read(text); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%q, %v after the last look", text[:n], err)
+		t.Errorf("%q, %v after the extension", text[:n], err)
 	}
 }
 
