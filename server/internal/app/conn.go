@@ -141,7 +141,7 @@ func (c *lazyConn) SetDeadline(t time.Time) error {
 type deadline struct {
 	arm func(time.Time) error
 
-	mu     sync.Mutex
+	mu       sync.Mutex
 	wanted   time.Time // zero: never
 	armed    time.Time // no later than wanted, unless that was extended
 	extended time.Time // the last wanted one that was extended
