@@ -19,6 +19,8 @@ const (
 	MaxCost = 1_000_000_000
 	// MaxKeyBytes is the length of the longest key.
 	MaxKeyBytes = 64 << 10
+	// MaxSlots is how many slots an anonymous act takes or returns at most.
+	MaxSlots = 1000
 	// MaxIDBytes is the length of the longest id.
 	MaxIDBytes = 128
 	// MaxWait is how far ahead a charge can be booked, and how long a hold can
@@ -111,6 +113,18 @@ type Act struct {
 	// ForgetRefused has the store not remember the ID if it refuses the take, though
 	// somebody may repeat that: it is decided anew then.
 	ForgetRefused bool
+	// Anonymous is for callers that cannot name the take that they refund, such as Envoy,
+	// which reports the end of a request by negative hits. It is for acts without an ID
+	// that take, refund or record one charge.
+	//
+	// An anonymous refund has no At: it gives back the newest units of its key. Under a
+	// concurrency limit an anonymous take takes Cost slots, whose leases end after the
+	// Period, and an anonymous refund returns the Cost oldest slots. Every anonymous take
+	// under a concurrency limit has to be refunded, even if it was refused: the store
+	// remembers for a Period how many were, and refunds that many without returning slots.
+	// So a refund never returns the slot of a caller that is still running. An anonymous
+	// record takes slots even above the Count.
+	Anonymous bool
 	// Hold is how long the take, whose cost is an estimate, waits to be settled
 	// or released; it needs an ID. For Renew: the new lease, zero for the
 	// limit's Period. At most [MaxWait].

@@ -12,6 +12,9 @@ func (a *Act) check() error {
 	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
 		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
 	}
+	if a.Anonymous && (len(a.Charges) > 1 || a.ID != "" || a.Kind != KindTake && a.Kind != KindRefund && a.Kind != KindRecord) {
+		return invalid("anonymous", true, "an act without an id that takes, refunds or records one charge")
+	}
 	if len(a.Decisions) != len(a.Charges) {
 		return invalid("decisions", len(a.Decisions), "room for one answer a charge")
 	}
@@ -62,7 +65,7 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
 	case a.MaxWait > 0 && !c.Limit.Algorithm.Traits().Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
-	case a.Kind == KindRefund && a.ID == "" && c.At <= 0:
+	case a.Kind == KindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:
 		return invalidIn("charges", i, "at", c.At, "the at of the decision to undo, or the id of its take")
 	case c.Limit.rule.HoldsSlots():
 		if err := a.checkHolder(i); err != nil {
@@ -110,12 +113,15 @@ func (a *Act) takes() bool { return a.Kind == KindTake || a.Kind == KindAmend }
 func (a *Act) checkHolder(i int) error {
 	c := &a.Charges[i]
 	switch {
+	case a.Anonymous && (c.Cost > MaxSlots || c.UpTo > 0):
+		return invalidIn("charges", i, "cost", max(c.Cost, c.UpTo), fmt.Sprintf("0 … %d slots, all or none", MaxSlots))
+	case a.Anonymous:
 	case a.Kind == KindRecord || a.Kind == KindRefund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
 	case (a.takes() || a.Kind == KindSettle) && c.Cost > 1:
-		return invalidIn("charges", i, "cost", c.Cost, "0 or 1: a holder takes one place")
+		return invalidIn("charges", i, "cost", c.Cost, "0 or 1: a holder takes one slot")
 	case c.UpTo > 1:
-		return invalidIn("charges", i, "up_to", c.UpTo, "0 or 1: a holder takes one place")
+		return invalidIn("charges", i, "up_to", c.UpTo, "0 or 1: a holder takes one slot")
 	case a.Kind == KindTake && c.Cost == 1 && a.ID == "":
 		return invalid("id", "missing", "an id that names the holder")
 	}
@@ -161,7 +167,7 @@ func (a *Act) checkKey(i int) error {
 			return invalidIn("charges", i, "limit", c.Limit, "one limit for a key in an act; give each limit a key of its own")
 		}
 		if other.Key == c.Key && c.Limit.rule.HoldsSlots() && other.Limit.rule.HoldsSlots() && c.Cost > 0 && other.Cost > 0 && a.takes() {
-			return invalidIn("charges", i, "key", quoted(c.Key), "each key once: a holder takes one place")
+			return invalidIn("charges", i, "key", quoted(c.Key), "each key once: a holder takes one slot")
 		}
 	}
 	return nil

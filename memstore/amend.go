@@ -21,7 +21,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		t, was := &c.slots[c.slotOf[i]], algo.Grant{}
 		if known != nil {
-			was = held(a, i, known)
+			was = held(a, i, known, now)
 		}
 		if !granted && a.Decisions[i].Outcome == weir.Granted {
 			a.Decisions[i].Outcome = weir.NotCharged

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -21,7 +22,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		t.dirty, c.wants[i] = true, want{}
 		a.Decisions[i] = weir.Decision{
 			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
-			Granted: c.apply(a, i, held(a, i, known), now),
+			Granted: c.apply(a, i, held(a, i, known, now), now),
 		}
 	}
 	return nil
@@ -29,7 +30,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 
 // check finds what makes an act an error before any of it is done.
 func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
-	t, grant := &c.slots[c.slotOf[i]], held(a, i, known)
+	t, grant := &c.slots[c.slotOf[i]], held(a, i, known, now)
 	switch {
 	case a.Kind == weir.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
@@ -40,12 +41,15 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 }
 
 // held is what is charged of the take that an act is about.
-func held(a *weir.Act, i int, known *record) algo.Grant {
+func held(a *weir.Act, i int, known *record, now int64) algo.Grant {
 	switch {
 	case known != nil && known.charged != nil:
 		return known.charged[i]
 	case known == nil:
 		c := &a.Charges[i]
+		if a.Anonymous {
+			return algo.Grant{Units: c.Cost, Whole: c.Cost, At: now, Newest: true}
+		}
 		return algo.Grant{Units: c.Cost, Whole: c.Cost, At: c.At, Delay: c.Delay.Microseconds()}
 	}
 	d := &known.answer.decisions[i]
@@ -54,6 +58,12 @@ func held(a *weir.Act, i int, known *record) algo.Grant {
 
 func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
+	if a.Anonymous && t.rule.HoldsSlots() {
+		if a.Kind == weir.KindRefund {
+			return t.vacate(cost, now)
+		}
+		return t.occupy(min(cost, max(0, t.rule.Debt-t.state.Used)), now)
+	}
 	switch a.Kind {
 	case weir.KindRefund:
 		// Units beyond the debt's bound were granted but not charged.
@@ -76,6 +86,21 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 		t.state, t.aged = algo.State{At: now}, 0
 		return 0
 	}
+}
+
+// occupy takes slots for anonymous holders.
+func (t *slot) occupy(n, now int64) int64 {
+	t.state.Occupy(rand.Uint64(), n, now, now+t.rule.Period)
+	t.dirty = true
+	return n
+}
+
+// vacate refunds anonymous holders.
+func (t *slot) vacate(n, now int64) int64 {
+	units, slots := t.state.Vacate(n, now)
+	t.aged -= slots
+	t.dirty = true
+	return units
 }
 
 // undo takes a grant undo and returns how much room that makes.

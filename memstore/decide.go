@@ -35,6 +35,10 @@ func (c *call) decide(a *weir.Act, now int64) {
 		c.grant(a, now)
 		return
 	}
+	if t := &c.slots[0]; a.Anonymous && t.rule.HoldsSlots() {
+		t.state.Refuse(a.Charges[0].Cost, now)
+		t.dirty = true
+	}
 	for i := range a.Charges {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
 			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
@@ -99,6 +103,12 @@ func (c *call) grant(a *weir.Act, now int64) {
 		}
 		d := &a.Decisions[i]
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
+		if a.Anonymous && t.rule.HoldsSlots() {
+			if granted > 0 {
+				t.occupy(granted, now)
+			}
+			continue
+		}
 		t.state.Used += granted
 		if t.rule.HoldsSlots() && granted > 0 {
 			t.state.Hold(c.record, now, now+t.rule.Period)

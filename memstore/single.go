@@ -9,7 +9,7 @@ import (
 // single decides an act that takes of one key and has no id, as take would, unless the
 // key may have to share the overflow's budget. It needs no memory but the stack.
 func (s *Store) single(a *weir.Act) bool {
-	if a.Kind != weir.KindTake || len(a.Charges) != 1 || a.ID != "" {
+	if a.Kind != weir.KindTake || len(a.Charges) != 1 || a.ID != "" || a.Anonymous {
 		return false
 	}
 	c := &a.Charges[0]

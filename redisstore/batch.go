@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/weirlimit/weir"
@@ -185,6 +186,8 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 		it.identity = p.identity()
 	case a.ID != "":
 		it.identity = b.keys.namer.identify(a, a.ID)
+	case a.Anonymous:
+		it.high, it.low = rand.Uint64(), rand.Uint64()
 	}
 	if remembered(a) {
 		k, _ := b.keys.number(tagSource(&a.Charges[0]), it.identity.record())

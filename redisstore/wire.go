@@ -20,6 +20,7 @@ const (
 	flagRun       = 4
 	flagElsewhere = 8
 	flagKeep      = 16
+	flagAnonymous = 32
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -215,8 +216,11 @@ func (i *identity) record() key {
 
 func (it *item) appendAct(p []byte) []byte {
 	a, flags := it.act, byte(0)
-	if a.ID != "" || a.MaxWait > 0 {
+	if a.ID != "" || a.MaxWait > 0 || a.Anonymous {
 		flags |= flagMore
+	}
+	if a.Anonymous {
+		flags |= flagAnonymous
 	}
 	if a.Immediate {
 		flags |= flagImmediate

@@ -265,6 +265,7 @@ func badActs(b *bench) {
 		"id":               func(a *weir.Act) { a.Hold = time.Second },
 		"charges[0].at":    func(a *weir.Act) { a.Kind = weir.KindRefund },
 		"charges[0].cost":  func(a *weir.Act) { a.Kind, a.Charges[0].Cost = weir.KindRecord, weir.MaxCost+1 },
+		"anonymous":        func(a *weir.Act) { a.Kind, a.ID, a.Anonymous = weir.KindSettle, "id", true },
 		"charges[0].up_to": func(a *weir.Act) { a.Kind, a.Charges[0].UpTo = weir.KindRecord, 3 },
 	} {
 		for _, l := range limits() {

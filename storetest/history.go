@@ -220,12 +220,29 @@ func (h *history) act() *weir.Act {
 		return h.repeat()
 	case n < 12 && len(h.grants) > 0:
 		return h.refund()
+	case n > 35:
+		return h.anonymous()
 	case n == 12:
 		return h.other(weir.KindRecord)
 	case n == 13 && h.rng.IntN(4) == 0:
 		return h.other(weir.KindReset)
 	}
 	return h.take()
+}
+
+// anonymous takes, refunds or records one charge of nobody in particular.
+func (h *history) anonymous() *weir.Act {
+	a := NewAct(h.charges()[0])
+	a.Anonymous = true
+	a.Kind = []weir.Kind{weir.KindTake, weir.KindTake, weir.KindTake, weir.KindRefund, weir.KindRefund, weir.KindRecord}[h.rng.IntN(6)]
+	c := &a.Charges[0]
+	c.UpTo = 0
+	if c.Limit.Algorithm.Traits().HoldsSlots {
+		c.Cost = h.rng.Int64N(min(c.Limit.Count, 4) + 2)
+	} else if h.rng.IntN(4) == 0 {
+		c.Cost = h.rng.Int64N(min(weir.MaxCost, 2*c.Limit.Capacity()) + 1)
+	}
+	return a
 }
 
 func (h *history) charges() []weir.Charge {

@@ -75,8 +75,12 @@ type Ext struct {
 }
 
 // A Grant is what a charge was granted, when, and for how much later: Units of
-// Whole are to be taken back.
-type Grant struct{ Units, Whole, At, Delay int64 }
+// Whole are to be taken back. Newest takes them back from the newest grants instead,
+// and At is now.
+type Grant struct {
+	Units, Whole, At, Delay int64
+	Newest                  bool
+}
 
 // Traits are what the rest of the program asks an algorithm, so that nothing else has to
 // name it. The zero value is an algorithm of Count and Period that counts units.

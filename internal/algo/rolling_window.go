@@ -93,13 +93,23 @@ func ringSave(s *State, r *Rule, now, added int64) {
 
 func ringRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	i := g.At / r.Width
+	if g.Newest {
+		i = min(i, s.At/r.Width)
+	}
 	if s.Ext == nil || g.At > now || i < s.Ext.Ring.oldest(now) || i < s.Ext.Ring.oldest(s.At) || i > s.At/r.Width {
 		return 0
 	}
-	count := s.Ext.Ring.slot(i)
-	back := min(g.Units, int64(*count), s.Used)
-	*count -= uint32(back)
-	s.Used -= back
+	first, back := i, int64(0)
+	if g.Newest {
+		first = max(s.Ext.Ring.oldest(now), s.Ext.Ring.oldest(s.At))
+	}
+	for ; i >= first && back < g.Units; i-- {
+		count := s.Ext.Ring.slot(i)
+		n := min(g.Units-back, int64(*count), s.Used)
+		*count -= uint32(n)
+		s.Used -= n
+		back += n
+	}
 	return back
 }
 

@@ -85,13 +85,22 @@ end
 
 -- @back
 local slots, width = p + 1, x
-local i, first = floor(since / width), floor(max(0, now - q) / width)
-if ext[1] and since <= now and i >= first and i >= floor(max(0, at - q) / width) and i <= floor(at / width) then
-  local body, layout, slot = ext[1], '>I' .. ext[2], 21 + i % slots * ext[2]
-  local count = unpack(layout, body, slot)
-  back = min(units, count, used)
-  ext[1] = string.sub(body, 1, slot - 1) .. pack(layout, count - back) .. string.sub(body, slot + ext[2])
-  used = used - back
+local i, first = floor(since / width), max(floor(max(0, now - q) / width), floor(max(0, at - q) / width))
+if newest then
+  i = min(i, floor(at / width))
+end
+if ext[1] and since <= now and i >= first and i <= floor(at / width) then
+  local layout = '>I' .. ext[2]
+  repeat
+    local body, slot = ext[1], 21 + i % slots * ext[2]
+    local count = unpack(layout, body, slot)
+    local n = min(units - back, count, used)
+    if n > 0 then
+      ext[1] = string.sub(body, 1, slot - 1) .. pack(layout, count - n) .. string.sub(body, slot + ext[2])
+      used, back = used - n, back + n
+    end
+    i = i - 1
+  until not newest or i < first or back == units
 end
 
 -- @save

@@ -66,15 +66,23 @@ func counterRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	case g.At >= s.At && g.At <= now:
 		back := min(g.Units, s.Used-s.Base)
 		s.Used -= back
+		if g.Newest {
+			back += s.refundBefore(r, now, g.Units-back)
+		}
 		return back
 	case g.At >= s.At-r.Period && g.At < s.At:
-		period, before := r.Period/r.Tick, s.Base
-		s.Rem -= min(g.Units, s.Rem)
-		s.Base = ceilDiv(s.Rem*(period-now/r.Tick%period), period)
-		s.Used -= before - s.Base
-		return before - s.Base
+		return s.refundBefore(r, now, g.Units)
 	}
 	return 0
+}
+
+// refundBefore takes units from the window before, and returns how much room that makes.
+func (s *State) refundBefore(r *Rule, now, units int64) int64 {
+	period, before := r.Period/r.Tick, s.Base
+	s.Rem -= min(units, s.Rem)
+	s.Base = ceilDiv(s.Rem*(period-now/r.Tick%period), period)
+	s.Used -= before - s.Base
+	return before - s.Base
 }
 
 // counterCompile picks the finest tick in which a counter times the period stays

@@ -43,14 +43,18 @@ end
 
 -- @back
 local period, tick = q, x
+local earlier = 0
 if since >= at and since <= now then
   back = min(units, used - ext)
   used = used - back
+  earlier = newest and units - back or 0
 elseif since >= at - period * tick and since < at then
-  rem = rem - min(units, rem)
+  earlier = units
+end
+if earlier > 0 then
+  rem = rem - min(earlier, rem)
   local share = -floor(-rem * (period - floor(now / tick) % period) / period)
-  back = ext - share
-  used, ext = used - back, share
+  used, back, ext = used - (ext - share), back + ext - share, share
 end
 
 -- @save

@@ -136,6 +136,11 @@ func logRefund(s *State, r *Rule, now int64, g Grant) int64 {
 		return 0
 	}
 	l := &s.Ext.Log
+	if g.Newest {
+		back := l.returnNewest(g.Units, l.live(now, r))
+		s.Used -= back
+		return back
+	}
 	i := l.search(func(e entry) bool { return e.at >= g.At })
 	n := len(l.entries)
 	if i == n || l.entries[i].at != g.At || i < l.live(now, r) || n-i > refundReach {
@@ -153,6 +158,22 @@ func logRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	l.entries = l.entries[:kept]
 	s.Used -= back
 	return back
+}
+
+// returnNewest takes units from the last entries, but from none before first.
+func (l *Log) returnNewest(units int64, first int) int64 {
+	last := l.last()
+	for i := max(first, len(l.entries)-refundReach); len(l.entries) > i && units > 0; {
+		e := &l.entries[len(l.entries)-1]
+		before := l.before(len(l.entries) - 1)
+		if back := min(units, e.sum-before); e.sum-back > before {
+			e.sum -= back
+			break
+		}
+		units -= e.sum - before
+		l.entries = l.entries[:len(l.entries)-1]
+	}
+	return last - l.last()
 }
 
 func logExt(*Rule) int64 { return entryBytes }

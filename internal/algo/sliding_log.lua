@@ -92,41 +92,74 @@ end
 if not ext[6] and ext[3] then
   ext[5], ext[6] = ext[3], {entry(now, rem)}
 end
-local i, tail = search(key, ext[1] + 1, since - 1, 0, 0), ext[6] or {}
-if not ext[6] or i < ext[5] then
-  tail = call('LRANGE', key, i, min(i + 1000, (ext[5] or 1e9) - 1))
-  for j = 1, ext[6] and #ext[6] or 0 do
-    tail[#tail + 1] = ext[6][j]
-  end
-elseif i > ext[5] then
-  i = ext[5]
-end
-local first = 1
-while tail[first] and opened(tail[first]) < since do
-  first = first + 1
-end
-local instant, sum, before = 0, 0, 0
-if tail[first] then
-  instant, sum = opened(tail[first])
-end
-if instant == since and since > now - q and used > 0 and #tail - first < 1000 then
-  local _
-  _, before = opened(first > 1 and tail[first - 1] or call('LINDEX', key, i - 1))
-  back = min(units, (sum - before) % 524288)
-  local kept, last = {}, before
-  for j = 1, #tail do
-    local total
-    instant, total = opened(tail[j])
-    if j < first then
-      kept[j] = tail[j]
-    elseif (total - back) % 524288 ~= last then
-      last = (total - back) % 524288
-      kept[#kept + 1] = entry(instant, last)
+if newest and used > 0 then
+  -- Negative: from the end.
+  local i, tail = 0, {}
+  if ext[6] then
+    i = max(ext[1] + 1, ext[5] - 999)
+    tail = call('LRANGE', key, i, ext[5] - 1)
+    tail[#tail + 1] = ext[6][1]
+  else
+    for _, text in ipairs(call('LRANGE', key, -1000, -1)) do
+      local _, sum = opened(text)
+      if (sum - ext[2] - 1) % 524288 < used then
+        tail[#tail + 1] = text
+      end
     end
+    i = -#tail
   end
-  at = (opened(kept[#kept] or call('LINDEX', key, i - 1)))
-  ext[5], ext[6] = i, kept
-  used, rem = used - back, last
+  local left, sum = min(units, used), rem
+  while #tail > 0 and left > 0 do
+    local _, before = opened(tail[#tail - 1] or call('LINDEX', key, i - 1))
+    local own = (sum - before) % 524288
+    if left < own then
+      tail[#tail] = entry(opened(tail[#tail]), (sum - left) % 524288)
+      own = left
+    else
+      tail[#tail] = nil
+    end
+    left, sum, back = left - own, (sum - own) % 524288, back + own
+  end
+  at = (opened(tail[#tail] or call('LINDEX', key, i - 1)))
+  ext[5], ext[6] = i, tail
+  used, rem = used - back, sum
+elseif not newest then
+  local i, tail = search(key, ext[1] + 1, since - 1, 0, 0), ext[6] or {}
+  if not ext[6] or i < ext[5] then
+    tail = call('LRANGE', key, i, min(i + 1000, (ext[5] or 1e9) - 1))
+    for j = 1, ext[6] and #ext[6] or 0 do
+      tail[#tail + 1] = ext[6][j]
+    end
+  elseif i > ext[5] then
+    i = ext[5]
+  end
+  local first = 1
+  while tail[first] and opened(tail[first]) < since do
+    first = first + 1
+  end
+  local instant, sum, before = 0, 0, 0
+  if tail[first] then
+    instant, sum = opened(tail[first])
+  end
+  if instant == since and since > now - q and used > 0 and #tail - first < 1000 then
+    local _
+    _, before = opened(first > 1 and tail[first - 1] or call('LINDEX', key, i - 1))
+    back = min(units, (sum - before) % 524288)
+    local kept, last = {}, before
+    for j = 1, #tail do
+      local total
+      instant, total = opened(tail[j])
+      if j < first then
+        kept[j] = tail[j]
+      elseif (total - back) % 524288 ~= last then
+        last = (total - back) % 524288
+        kept[#kept + 1] = entry(instant, last)
+      end
+    end
+    at = (opened(kept[#kept] or call('LINDEX', key, i - 1)))
+    ext[5], ext[6] = i, kept
+    used, rem = used - back, last
+  end
 end
 
 -- @save

@@ -9,7 +9,7 @@ do -- names that extensions do not see
   local UNKNOWN, REUSED, SETTLED, RELEASED, OVER_REFUND, OUTSIDE = 1, 2, 3, 4, 5, 6
   local DECISION = '>BI7I7I7I7I7'
   -- Set by the section functions.
-  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, charges
+  local KEY, COST, SUM, REFUSED, DELAY, pending, waits, queued, holds, occupy, charges
 
   for _ = 1, acts do
     local kind, n, flags
@@ -34,7 +34,7 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere = flags % 4 >= 2, flags % 16 >= 8
+      local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags >= 32
       local record, life, refused_life, longest, lease, content, holder = 0, 0, 0, 0, 0, nil, nil
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
@@ -49,7 +49,7 @@ do -- names that extensions do not see
         end
       end
       local KEEP
-      if flags >= 16 then
+      if flags % 32 >= 16 then
         KEEP = {unpack('>' .. string.rep('I7', n), request, pos)}
         pos = KEEP[n + 1]
       end

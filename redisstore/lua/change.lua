@@ -9,8 +9,22 @@
 local function give(k, units, whole, since, delay)
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
   local id, flags, burst, cap, p, q, x, y = rule[1], rule[2], rule[3], rule[4], rule[6], rule[7], rule[8], rule[9]
-  local back = 0
-  if id == CONCURRENCY then
+  local back, newest = 0, anonymous
+  if id == CONCURRENCY and anonymous then
+    -- Refused takes come before the oldest holders without a name of their own.
+    local refused, slots, from = min(units, rem), 0, 0
+    while refused + slots < units and from < used do
+      local names = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'LIMIT', from, 2 * units)
+      for _, name in ipairs(names) do
+        if #name > 16 and refused + slots < units then
+          ext[name], slots = 0, slots + 1
+        end
+      end
+      from = from + 2 * units
+    end
+    REM[k], USED[k], AGED[k] = rem - refused, used - slots, aged - slots
+    return refused + slots
+  elseif id == CONCURRENCY then
     if units > 0 and holds(k, holder) then
       ext[holder], used, back = 0, used - 1, 1
     end
@@ -25,7 +39,9 @@ end
 -- many.
 local function force(k, units)
   local used = USED[k]
-  if RULE[k][1] ~= CONCURRENCY then
+  if RULE[k][1] == CONCURRENCY and anonymous then
+    occupy(k, holder, max(0, min(units, RULE[k][5] - used)))
+  elseif RULE[k][1] ~= CONCURRENCY then
     USED[k] = max(used, min(used + units, RULE[k][5]))
   end
   return USED[k] - used
@@ -68,7 +84,9 @@ for i = code == 0 and n or 0, 1, -1 do
   local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
   DIRTY[k] = DIRTY[k] or kind ~= AMEND
   if kind == REFUND then
-    if not known then
+    if anonymous then
+      at = now
+    elseif not known then
       at, late = unpack('>I7I7', request, first + 30 * i - 14)
     end
     granted = give(k, min(cost, was), was, at, late)
@@ -111,7 +129,7 @@ for i = 1, code == 0 and n or 0 do
   local k, fresh = KEY[i], 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-  if used > 0 then
+  if used > 0 or id == CONCURRENCY and rem > 0 then
     -- @fresh
   elseif DIRTY[k] then
     -- A key that is as good as new need not be kept.

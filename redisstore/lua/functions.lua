@@ -27,6 +27,14 @@ function holds(k, holder)
   return till and till > now
 end
 
+-- occupy gives so many anonymous holders, whose names begin with holder, slots of key k.
+function occupy(k, holder, units)
+  for i = 1, units do
+    EXT[k][holder .. pack('>I2', i)] = now + RULE[k][7]
+  end
+  USED[k], DIRTY[k] = USED[k] + units, true
+end
+
 -- charges packs the units that are charged for each charge of an act, since when, and
 -- from how much later on.
 function charges(units, since, delay, n)

@@ -16,7 +16,7 @@
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
---                16 keeps follow)                            B B B
+--                16 keeps follow, 32 anonymous, with 1)      B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
 --                renewal, fingerprint of the content, name of the holder
@@ -42,6 +42,11 @@
 -- says so from then on, even if the take arrives later. If the caller was told that one
 -- charge was refused, in any hash slot, no charge was granted. With flag 8 a store amends
 -- a part of its own, which changes nothing that a caller has amended.
+--
+-- An anonymous act has one charge. Under concurrency, the cost of a take is slots, each
+-- named by the holder and a number (I2). A refused one is counted, and a refund returns the
+-- oldest slots, less that count. Elsewhere an anonymous refund takes back the newest units.
+-- The at and delay of such a refund are ignored.
 --
 -- A run is takes that charge the same to one key and nothing else, without an id or a
 -- longest wait, with no other act on that key between them. With up to, and under a

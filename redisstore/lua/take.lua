@@ -41,13 +41,18 @@ for i = 1, n do
         DELAY[i] = queued(k, 0)
       end
     end
-    if RULE[k][1] == CONCURRENCY and cost > 0 then
+    if anonymous and RULE[k][1] == CONCURRENCY and cost > 0 then
+      occupy(k, holder, cost)
+      cost = 0
+    elseif RULE[k][1] == CONCURRENCY and cost > 0 then
       if holds(k, holder) then
         cost = 0
       end
       EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
     end
     USED[k] = USED[k] + cost
+  elseif anonymous and RULE[k][1] == CONCURRENCY then
+    REM[k], DIRTY[k] = min(REM[k] + COST[i], 1000000000), true
   elseif REFUSED[i] and RULE[k][2] % 2 == 1 then
     local was = USED[k]
     USED[k] = max(was, min(was + cost, RULE[k][5]))

@@ -21,7 +21,7 @@ func (l *Layer) note(a *weir.Act) {
 		if a.Kind == weir.KindRefund {
 			units = -units
 		}
-		l.addOutstanding(&a.Charges[i], units, a.Decisions[i].ResetAfter)
+		l.addOutstanding(a, i, units)
 	}
 }
 
@@ -187,7 +187,10 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 	case missing == 0:
 		l.counts.reconciled.Add(1)
 	case missing > 0 || answer.Kind != weir.KindTake:
-		l.addOutstanding(c, missing, answer.Decisions[i].ResetAfter)
+		l.addOutstanding(answer, i, missing)
+	case c.Limit.Algorithm.Traits().HoldsSlots:
+		// The caller refunds an anonymous take whatever the answer was.
+		l.counts.reconciled.Add(1)
 	case !c.Limit.ChargeRefused:
 		l.addRefund(c, &reply.Decisions[i], -missing)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -165,9 +164,12 @@ func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <
 
 // record returns the act that charges the store, with no more than the limit's capacity.
 func (b *balance) record(key budget) *weir.Act {
-	units := min(b.units, b.limit.Capacity())
+	units, anonymous := min(b.units, b.limit.Capacity()), b.limit.Algorithm.Traits().HoldsSlots
+	if anonymous {
+		units = min(units, weir.MaxSlots)
+	}
 	return &weir.Act{
-		Kind:      weir.KindRecord,
+		Kind: weir.KindRecord, Anonymous: anonymous,
 		Charges:   []weir.Charge{{Key: key.key, HashTag: b.hashTag, Limit: b.limit, Cost: units, At: b.until}},
 		Decisions: make([]weir.Decision, 1),
 	}
@@ -276,10 +278,11 @@ func (r *refunds) len() int {
 	return len(r.acts) + r.inFlight
 }
 
-// addOutstanding notes units that the store has to record, or a negative number that it
-// need not record any more. The key is fresh again after the given time.
-func (l *Layer) addOutstanding(c *weir.Charge, units int64, fresh time.Duration) {
-	if units == 0 || c.Limit.Algorithm.Traits().HoldsSlots {
+// addOutstanding notes units of the i-th charge of an act that the store has to record, or
+// a negative number that it need not record any more. Slots with names are amended instead.
+func (l *Layer) addOutstanding(a *weir.Act, i int, units int64) {
+	c, fresh := &a.Charges[i], a.Decisions[i].ResetAfter
+	if units == 0 || c.Limit.Algorithm.Traits().HoldsSlots && !a.Anonymous {
 		return
 	}
 	if units > 0 {
@@ -300,7 +303,8 @@ func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
 	}
 	own := *c
 	own.Cost, own.UpTo, own.Keep, own.At, own.Delay = units, 0, 0, d.At, d.Delay
-	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
+	anonymous := c.Limit.Algorithm.Traits().HoldsSlots
+	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		l.counts.doubtful.Add(units)
 	}
 }

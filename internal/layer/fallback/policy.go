@@ -31,6 +31,10 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		l.decideLocally(a)
 	default:
 		l.counts.local.Add(1)
+		if a.Kind == weir.KindRefund && a.Anonymous && a.Charges[0].Limit.Algorithm.Traits().HoldsSlots {
+			l.refundSlots(a, reason)
+			return
+		}
 		l.decideLocally(a)
 		l.wake()
 	}
@@ -40,6 +44,38 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 	} else if a.Err == nil {
 		l.note(a)
 	}
+}
+
+// refundSlots decides an anonymous refund of slots. Those of takes that the store granted
+// are refunded there later, unless it has seen the refund by itself.
+func (l *Layer) refundSlots(a *weir.Act, reason error) {
+	peek := copyOf(a)
+	peek.Kind, peek.Charges[0].Cost = weir.KindTake, 0
+	l.decideLocally(peek)
+	l.decideLocally(a)
+	own := copyOf(a)
+	local := own.Decisions[0].Remaining - peek.Decisions[0].Remaining
+	remote := own.Charges[0].Cost - own.Decisions[0].Granted
+	reconcile := func() {
+		l.addOutstanding(own, 0, -local)
+		if remote > 0 {
+			l.addRefund(&own.Charges[0], &own.Decisions[0], remote)
+		}
+		l.wake()
+	}
+	var late weir.Pending
+	if !errors.As(reason, &late) {
+		reconcile()
+		return
+	}
+	l.reconciler.begin()
+	late.Then(func(reply *weir.Act) {
+		defer l.reconciler.end()
+		l.counts.late.Add(1)
+		if notApplied(reply.Err) {
+			reconcile()
+		}
+	})
 }
 
 // strictest returns the policy that decides an act.

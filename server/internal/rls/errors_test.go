@@ -52,7 +52,8 @@ func TestInvalid(t *testing.T) {
 		"multiplier that would wrap":  {one("h=1; h=1 @5/DAY*4294967295"), "descriptors[1].limit.unit_multiplier"},
 		"refund too large":            {one("h=1; h=1 -9007199254740992"), "descriptors[1].hits_addend"},
 		"refund too large, algorithm": {one("h=1; ours=1 -1000000001"), "descriptors[1].hits_addend"},
-		"a holder that cannot leave":  {one("h=1; seats=1"), "descriptors[1].hits_addend"},
+		"too many slots":              {one("h=1; seats=1 +1001"), "descriptors[1].hits_addend"},
+		"slots that are settled":      {one("h=1; seats=1,weir=settle"), "descriptors[1].entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,12 +60,16 @@ func (s *Service) read(req *Request, asked *rules.Request) error {
 	asked.Domain, asked.Bounds = req.Domain, s.options.Bounds
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
-		asked.Descriptors[i] = d.Entries
+		entries, settles := withoutSettle(d.Entries)
+		asked.Descriptors[i] = entries
 		cost := uint64(max(1, req.HitsAddend))
 		if d.HitsAddend != nil {
 			cost = *d.HitsAddend
 		}
-		asked.Each[i] = rules.Ask{Cost: int64(min(cost, math.MaxInt64)), Refund: d.Refund && cost > 0}
+		asked.Each[i] = rules.Ask{
+			Cost: int64(min(cost, math.MaxInt64)), Anonymous: true,
+			Refund: d.Refund && cost > 0, Record: settles && !d.Refund && cost > 0,
+		}
 		if d.Limit == nil {
 			continue
 		}
@@ -76,6 +80,18 @@ func (s *Service) read(req *Request, asked *rules.Request) error {
 		asked.Each[i].Override = rule
 	}
 	return nil
+}
+
+// settle is the last entry of descriptors that settle an estimate: their hits count even if
+// they exceed the limit, under the rule for the entries before it.
+var settle = rules.Entry{Key: "weir", Value: "settle"}
+
+// withoutSettle returns the entries that rules are for, and whether they are settled.
+func withoutSettle(entries []rules.Entry) ([]rules.Entry, bool) {
+	if n := len(entries); n > 1 && entries[n-1] == settle {
+		return entries[:n-1], true
+	}
+	return entries, false
 }
 
 // prepare fits the acts of a plan to Envoy's semantics.
@@ -90,7 +106,9 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 		if err := checkHits(a, ask); err != nil && !a.Rule.OnTrial {
 			return err
 		}
-		if ask.Cost > mostHits(a.Limit) {
+		if most := mostHits(a.Limit); ask.Cost > most && ask.Record {
+			a.Act.Charges[a.Charge].Cost = most
+		} else if ask.Cost > most {
 			// A cost that can never be granted is over its limit without asking the
 			// store.
 			a.Act.Charges[a.Charge].Cost = 0
@@ -108,9 +126,11 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	field := "descriptors[" + strconv.Itoa(a.Descriptor) + "].hits_addend"
 	switch {
-	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Cost > 0:
-		return invalid(field, strconv.FormatInt(ask.Cost, 10),
-			"0: the limit "+strconv.Quote(a.Limit.Name)+" counts holders, and this interface cannot release a slot")
+	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Record:
+		return invalid("descriptors["+strconv.Itoa(a.Descriptor)+"].entries", "weir=settle",
+			"another last entry: the limit "+strconv.Quote(a.Limit.Name)+" has slots, which are not settled")
+	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Cost > weir.MaxSlots:
+		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d slots", weir.MaxSlots))
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
 		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d to refund", mostHits(a.Limit)))
 	}

@@ -29,9 +29,6 @@ func (s *Service) take(ctx context.Context, plan *rules.Plan, c *call) error {
 	} else {
 		ctx = s.ends.Context(ctx)
 	}
-	if err := s.date(ctx, plan); err != nil {
-		return s.report(ctx, err)
-	}
 	if sh := stepsFor(plan, c); sh != nil {
 		return s.takeInSteps(ctx, sh)
 	}
@@ -163,30 +160,4 @@ func (s *Service) note(sh *steps) (more bool) {
 func (sh *steps) charges(a *rules.Applied) bool {
 	i := slices.Index(sh.applied, a)
 	return i >= 0 && sh.act.Charges[i].Cost > 0
-}
-
-// date sets the time of refunds to now by the store's clock, which alone determines the
-// window. A peek returns that clock.
-func (s *Service) date(ctx context.Context, plan *rules.Plan) error {
-	var refunds, clocks []*weir.Act
-	for _, act := range plan.Acts {
-		if act.Kind != weir.KindRefund {
-			continue
-		}
-		charge := act.Charges[0]
-		charge.Cost = 0
-		refunds = append(refunds, act)
-		clocks = append(clocks, &weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)})
-	}
-	if len(refunds) == 0 {
-		return nil
-	}
-	s.options.Taker.Take(ctx, clocks)
-	for i, act := range refunds {
-		if clocks[i].Err != nil {
-			return clocks[i].Err
-		}
-		act.Charges[0].At = clocks[i].Decisions[0].At
-	}
-	return nil
 }

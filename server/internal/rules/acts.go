@@ -57,7 +57,7 @@ func (b *builder) count() (applied, solo, trials int) {
 			case m.rule.Unlimited:
 			case m.rule.OnTrial:
 				trials++
-			case m.alone:
+			case m.isAlone(m.rule.Limits[i]):
 				solo++
 			default:
 				b.grouped++
@@ -96,14 +96,19 @@ func (b *builder) apply(m *matched) error {
 	return nil
 }
 
+// isAlone reports whether one of the rule's limits is an act of its own.
+func (m *matched) isAlone(l *weir.Limit) bool {
+	return m.alone || m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots
+}
+
 // charge returns the charge of one limit of a matched rule.
 func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
-	if !l.Algorithm.Traits().HoldsSlots {
+	if !l.Algorithm.Traits().HoldsSlots || m.ask.Anonymous {
 		return c, nil
 	}
 	if c.UpTo > 1 && !m.rule.Shadow {
-		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has places, of which a request takes one")
+		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has slots, of which a request takes one")
 	}
 	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
 	if b.req.Kind == weir.KindSettle {
@@ -114,22 +119,24 @@ func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 
 // act returns the act that the next charge of a matched rule belongs to.
 func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
-	if !m.alone && b.plan.Shared != nil {
+	alone := m.isAlone(l)
+	if !alone && b.plan.Shared != nil {
 		return b.plan.Shared
 	}
-	size := 1
-	if !m.alone {
+	size, kind := 1, m.ask.kind(b.req.Kind)
+	if !alone {
 		size = b.grouped
 	}
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
-		Kind: m.ask.kind(b.req.Kind), ID: b.actID(m), NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
+		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != weir.KindTake || l.Algorithm.Traits().HoldsSlots),
+		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
-	if !m.alone {
+	if !alone {
 		b.plan.Shared = act
 	}
 	if m.rule.Shadow && !l.Algorithm.Traits().Books {
@@ -144,7 +151,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 // rules is number 0 wherever it stands, so that a rule that comes or goes beside
 // them leaves its id alone; those on trial are numbered by themselves, for the same
 // reason.
-func (b *builder) actID(m *matched) string {
+func (b *builder) actID(m *matched, alone bool) string {
 	if b.plan.ID == "" {
 		return ""
 	}
@@ -153,7 +160,7 @@ func (b *builder) actID(m *matched) string {
 	case m.rule.OnTrial:
 		b.trials++
 		suffix = "/trial" + strconv.Itoa(b.trials)
-	case m.alone:
+	case alone:
 		b.alone++
 		suffix = "/" + strconv.Itoa(b.alone)
 	}

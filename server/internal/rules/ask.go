@@ -13,9 +13,14 @@ type Ask struct {
 	// Cost is the number of units to charge; 0 peeks. Plan does not bound it: the front
 	// end answers for a cost that no limit accepts.
 	Cost int64
-	// Refund refunds the units. Each limit is then an act of its own, without the
-	// instant of its take.
+	// Refund refunds the units. Each limit is then an act of its own.
 	Refund bool
+	// Record charges the units even if they do not fit. Each limit is then an act of its
+	// own.
+	Record bool
+	// Anonymous is for clients that cannot name the take that they refund: see
+	// [weir.Act]. A concurrency limit is then an act of its own.
+	Anonymous bool
 	// Override, if not nil, replaces the rules of the domain.
 	Override *Rule
 }
@@ -75,8 +80,11 @@ func (d *domain) rule(entries []Entry, ask *Ask, p *path) *Rule {
 
 // kind is what the act of a descriptor does, where its request does something.
 func (a *Ask) kind(request weir.Kind) weir.Kind {
-	if a.Refund {
+	switch {
+	case a.Refund:
 		return weir.KindRefund
+	case a.Record:
+		return weir.KindRecord
 	}
 	return request
 }

@@ -53,7 +53,7 @@ func (b *builder) find(d *domain) {
 		if rule == nil {
 			continue
 		}
-		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund}
+		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund || ask.Record}
 		if !rule.Unlimited || rule.Trial != nil {
 			m.base = b.write(d, entries, &p, nil)
 			if m.tag = m.base; rule.hashTag != nil {

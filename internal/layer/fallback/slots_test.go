@@ -1,0 +1,65 @@
+package fallback_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// anonymous does an act of nobody in particular.
+func anonymous(taker weir.Taker, kind weir.Kind, c weir.Charge) weir.Decision {
+	a := storetest.NewAct(c)
+	a.Kind, a.Anonymous = kind, true
+	taker.Take(context.Background(), []*weir.Act{a})
+	return a.Decisions[0]
+}
+
+// TestAnonymousSlots: requests begin and end before, during and after an outage, and
+// afterwards the store counts those that run.
+func TestAnonymousSlots(t *testing.T) {
+	t.Parallel()
+	seats := weir.Charge{Key: "seats", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1}
+	for name, c := range map[string]struct {
+		before, during, after string // + begins, - ends
+		free                  int64
+	}{
+		"begun before, ended during":           {"++", "-", "", 3},
+		"begun and ended during":               {"+", "+-+-", "", 3},
+		"begun during, running":                {"+", "++", "", 1},
+		"begun during, ended after":            {"+", "++", "--", 3},
+		"refused during":                       {"++", "+++--", "", 1},
+		"refused and ended, others ended, too": {"++", "+++-----", "", 4},
+		"refused before, ended during":         {"+++++", "-", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := storetest.NewClock()
+			store := newFlaky(clock)
+			taker := wrap(t, store, fallback.Options{Now: clock.Now, Patience: time.Minute})
+			run := func(steps string) {
+				for _, step := range steps {
+					kind := weir.KindTake
+					if step == '-' {
+						kind = weir.KindRefund
+					}
+					anonymous(taker, kind, seats)
+				}
+			}
+			run(c.before)
+			store.fail(weir.ErrNotApplied)
+			run(c.during)
+			store.fail(nil)
+			eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+			run(c.after)
+			peek := seats
+			peek.Cost = 0
+			if d := anonymous(store, weir.KindTake, peek); d.Remaining != c.free {
+				t.Errorf("%d slots are free, want %d", d.Remaining, c.free)
+			}
+		})
+	}
+}
