@@ -53,7 +53,7 @@ func (c *Call) Take(bytes int64) error {
 // occupies the connection's buffers.
 func (c *Call) Received(bytes int) {
 	if c != nil {
-		c.conn.received(c, int64(bytes))
+		c.conn.received(c, int64(bytes), true)
 	}
 }
 
@@ -72,7 +72,7 @@ func (c *Call) end() {
 	if c == nil {
 		return
 	}
-	c.conn.received(c, 0)
+	c.conn.received(c, 0, false)
 	c.conn.hold.Return(c.taken)
 	c.taken = 0
 }

@@ -14,9 +14,17 @@ const (
 	// for its calls to be answered before it is closed, in doubling steps.
 	firstPause = time.Millisecond
 	lastPause  = 64 * time.Millisecond
+	// maxAbandoned is how many more calls of a connection may end before their messages
+	// are read than calls whose messages are read, times readWorth. Each costs a
+	// goroutine, which all others wait for.
+	maxAbandoned = 1000
+	readWorth    = 4
 )
 
-var errHeld = errors.New("admission: the connection holds more unread bytes than are left for it")
+var (
+	errHeld      = errors.New("admission: the connection holds more unread bytes than are left for it")
+	errAbandoned = errors.New("admission: too many calls of the connection ended before their messages were read")
+)
 
 // A conn is a connection whose unread bytes are charged to the budget. The bytes
 // that it has read count as held until the calls that they belong to have been
@@ -29,6 +37,7 @@ type conn struct {
 	mu       sync.Mutex // guards the fields below; never held while waiting
 	arriving queue
 	unread   int64 // bytes of the hold
+	wasted   int   // calls that ended before their messages were read, less readWorth for each other
 	watches  int
 	timer    *time.Timer // nil while no call arrives
 	closed   bool
@@ -54,7 +63,10 @@ func (c *conn) RemoteAddr() net.Addr { return &address{c.Conn.RemoteAddr(), c} }
 
 // Read reads what the client sent, and closes the connection if it holds too much.
 func (c *conn) Read(p []byte) (int, error) {
-	c.settle()
+	if !c.settle() {
+		c.gate.rejected(Flood)
+		return 0, errors.Join(errAbandoned, c.Close())
+	}
 	n, err := c.Conn.Read(p)
 	if n <= 0 {
 		return n, err
@@ -84,15 +96,17 @@ func (c *conn) charge(n int64) bool {
 	return true
 }
 
-// settle returns the charge for bytes that belong to no arriving call. The reader calls
-// it: it has handled everything that it read before.
-func (c *conn) settle() {
+// settle returns the charge for bytes that belong to no arriving call, and reports
+// whether the connection may be read on. The reader calls it: it has handled everything
+// that it read before.
+func (c *conn) settle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget()
 	if c.arriving.first == nil {
 		c.release(c.unread)
 	}
+	return c.wasted <= maxAbandoned
 }
 
 // forget drops calls that have ended without a handler: their method does not exist,
@@ -100,6 +114,7 @@ func (c *conn) settle() {
 func (c *conn) forget() {
 	for call := c.arriving.first; call != nil && !call.begun && call.Err() != nil; call = c.arriving.first {
 		c.arriving.remove(call)
+		c.wasted++
 	}
 }
 
@@ -132,12 +147,17 @@ func (c *conn) expect(call *Call) {
 	}
 }
 
-// received notes that a call's message has been read.
-func (c *conn) received(call *Call, bytes int64) {
+// received notes that a call's message has been read, or will not be read.
+func (c *conn) received(call *Call, bytes int64, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !call.arriving {
 		return
+	}
+	if read {
+		c.wasted = max(0, c.wasted-readWorth)
+	} else {
+		c.wasted++
 	}
 	c.arriving.remove(call)
 	c.release(bytes + headerBytes)

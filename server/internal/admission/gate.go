@@ -41,6 +41,9 @@ const (
 	Watches Reason = "watches"
 	// Slow: a message took too long to arrive.
 	Slow Reason = "slow"
+	// Flood: too many calls ended before their messages were read, or too many frames
+	// belonged to no call.
+	Flood Reason = "flood"
 )
 
 // DefaultTimeout is the default of [GateOptions].Timeout.
@@ -112,6 +115,24 @@ func (g *Gate) ServerOptions() []grpc.ServerOption {
 	}
 }
 
+type connKey struct{}
+
+// ConnContext returns a context for the calls of one connection that another server
+// reads and charges. Here they are charged for the memory of decoding alone, and streams
+// that stay open are bounded as usual.
+func (g *Gate) ConnContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, connKey{}, &conn{gate: g, hold: g.options.Budget.Hold(func() {})})
+}
+
+// callOn returns a new call on the connection of a context; nil if there is none.
+func callOn(ctx context.Context) *Call {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return nil
+	}
+	return &Call{Context: ctx, conn: c}
+}
+
 // tap sees a call's headers, on the goroutine that reads the connection. It refuses
 // nothing: grpc-go keeps the timer of a call that is refused here until its deadline,
 // which the client chooses.
@@ -134,6 +155,11 @@ var errFull = status.Error(codes.ResourceExhausted, "too much memory is held by 
 // Unary admits a unary call, whose message must not have been read yet: see [Early].
 func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	call := CallOf(ctx)
+	if call == nil {
+		if call = callOn(ctx); call != nil {
+			ctx = call
+		}
+	}
 	call.begin()
 	defer call.end()
 	if call.Take(streamBytes) != nil {
@@ -147,7 +173,9 @@ func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, hand
 func (g *Gate) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	call := CallOf(stream.Context())
 	if call == nil {
-		// Another server's, which bounds the rest.
+		call = callOn(stream.Context())
+	}
+	if call == nil {
 		return g.bounded(service, stream, handle)
 	}
 	call.begin()
@@ -200,7 +228,15 @@ func Early(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 		early.Methods[i] = grpc.MethodDesc{
 			MethodName: method.MethodName,
 			Handler: func(service any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-				handle := func(ctx context.Context, _ any) (any, error) { return method.Handler(service, ctx, read, nil) }
+				handle := func(ctx context.Context, _ any) (any, error) {
+					return method.Handler(service, ctx, func(m any) error {
+						err := read(m)
+						if err == nil {
+							CallOf(ctx).Received(0)
+						}
+						return err
+					}, nil)
+				}
 				if intercept == nil {
 					return handle(ctx, nil)
 				}

@@ -203,6 +203,27 @@ func TestWhatIsReadIsCharged(t *testing.T) {
 	}
 }
 
+// TestFloodsEndTheConnection: one whose calls are given up before their messages come.
+func TestFloodsEndTheConnection(t *testing.T) {
+	t.Parallel()
+	f := serve(t, admission.GateOptions{Watches: 10})
+	r := f.raw("/grpc.health.v1.Health/Check")
+	ended := make(chan bool, 1)
+	go func() { ended <- r.ended() }()
+	for stream := uint32(1); stream < 20_000; stream += 2 {
+		err := r.begin(stream, nil)
+		if err == nil {
+			err = r.WriteRSTStream(stream, http2.ErrCodeCancel)
+		}
+		if err != nil {
+			break // closed
+		}
+	}
+	if !<-ended || f.count(admission.Flood) != 1 {
+		t.Errorf("%d floods were ended", f.count(admission.Flood))
+	}
+}
+
 // TestSlowMessagesEndTheConnection: a message that stops arriving, whatever its
 // connection does besides.
 func TestSlowMessagesEndTheConnection(t *testing.T) {

@@ -78,7 +78,7 @@ func New(o Options) (*Metrics, error) {
 		requests:  counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
 		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
-		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, or a message that came too slowly.", "listener", "reason"),
+		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that came too slowly, or a flood of calls that their client gave up at once.", "listener", "reason"),
 		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: of a domain that no rules file has, or with descriptors that no rule of the domain is for. Only domains of the rules are a label.", "domain", "domain_known"),
 		panics:    counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
 		failures:  counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
