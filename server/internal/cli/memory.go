@@ -15,7 +15,7 @@ const (
 	// does, would mean dozens of collections a second.
 	collectorRoom = 64 << 20
 	// roomDivisor bounds the room to a part of a memory limit.
-	roomDivisor = 8
+	roomDivisor = 16
 	// unlimitedBytes is about what version 1 of cgroups calls no limit.
 	unlimitedBytes = 1 << 60
 )

@@ -62,7 +62,7 @@ func TestSettleMemory(t *testing.T) {
 		limit int64
 	}{
 		"nothing said":   {machine(nil), nil, collectorRoom, math.MaxInt64},
-		"a limit":        {limited, nil, collectorRoom, 1073741824 / 10 * 9},
+		"a limit":        {limited, nil, 1073741824 / 10 * 9 / roomDivisor, 1073741824 / 10 * 9},
 		"a small one":    {small, nil, 104857600 / 10 * 9 / roomDivisor, 104857600 / 10 * 9},
 		"GOMEMLIMIT set": {limited, map[string]string{"GOMEMLIMIT": "8GiB"}, collectorRoom, math.MaxInt64},
 		"GOGC set":       {limited, map[string]string{"GOGC": "100"}, 0, 1073741824 / 10 * 9},
