@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -239,26 +240,43 @@ func requireTokenRPC(by *callers.Authenticator) grpc.UnaryServerInterceptor {
 // authenticateRPC authenticates the caller of a gRPC method and returns a context with
 // the caller's identity. The error is a status.
 func authenticateRPC(ctx context.Context, by *callers.Authenticator) (context.Context, error) {
-	shown := new(callers.Credentials)
-	shown.Token, shown.Shown = callers.Bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
-	var conn *counted
+	var addr net.Addr
+	var state *tls.ConnectionState
 	if p, ok := peer.FromContext(ctx); ok {
-		shown.Remote = p.Addr.String()
-		if from, ok := admission.ClientAddr(p.Addr).(*countedAddr); ok {
-			conn, shown.Connection = from.conn, &from.conn.attempts
-		}
+		addr = admission.ClientAddr(p.Addr)
 		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			shown.Certificate = callers.Genuine(&secured.State)
+			state = &secured.State
 		}
 	}
-	if who, known := by.Authenticate(shown); known {
-		return callers.NewContext(ctx, who), nil
+	who, err := authenticate(by, metadata.ValueFromIncomingContext(ctx, "authorization"), addr, state)
+	if err != nil {
+		return ctx, err
+	}
+	return callers.NewContext(ctx, who), nil
+}
+
+// authenticate authenticates the caller of a gRPC method by the values of its
+// authorization, its address and the state of its TLS, either of which may be nil. The
+// error is a status.
+func authenticate(by *callers.Authenticator, authorization []string, addr net.Addr, state *tls.ConnectionState) (*callers.Identity, error) {
+	shown := &callers.Credentials{Certificate: callers.Genuine(state)}
+	shown.Token, shown.Shown = callers.Bearer(authorization)
+	if addr != nil {
+		shown.Remote = addr.String()
+	}
+	from, counted := addr.(*countedAddr)
+	if counted {
+		shown.Connection = &from.conn.attempts
+	}
+	who, known := by.Authenticate(shown)
+	if known {
+		return who, nil
 	}
 	if shown.Connection.Exhausted() {
 		// The answer arrives before the connection ends. No goroutine waits for that.
-		time.AfterFunc(hangUpAfter, func() { _ = conn.Close() })
+		time.AfterFunc(hangUpAfter, func() { _ = from.conn.Close() })
 	}
-	return ctx, status.Error(codes.Unauthenticated, errToken)
+	return nil, status.Error(codes.Unauthenticated, errToken)
 }
 
 // hangUpAfter is how long a gRPC connection lives after too many failures in a row.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -98,6 +99,7 @@ func TestGuessesAreCounted(t *testing.T) {
 		t.Errorf("resp: %q", got)
 	}
 	guessRPC(t, addrOf(app, "grpc"))
+	guessRPC(t, addrOf(app, "grpc"), grpc.UseCompressor(gzip.Name))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "http")+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -105,14 +107,15 @@ func TestGuessesAreCounted(t *testing.T) {
 	req.Header.Set("Authorization", "Bearer "+oldToken)
 	_, text := send(t, plain(), req)
 	for _, listener := range []string{"http", "admin", "resp", "grpc"} {
-		if want := fmt.Sprintf("weir_auth_failures_total{listener=%q} %d\n", listener, callers.MaxFailures); !strings.Contains(text, want) {
+		connections := map[bool]int{true: 2, false: 1}[listener == "grpc"]
+		if want := fmt.Sprintf("weir_auth_failures_total{listener=%q} %d\n", listener, connections*callers.MaxFailures); !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
 	}
 }
 
 // guessRPC guesses until the server closes the connection.
-func guessRPC(t *testing.T, address string) {
+func guessRPC(t *testing.T, address string, options ...grpc.CallOption) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -127,7 +130,7 @@ func guessRPC(t *testing.T, address string) {
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer a-guess")
 	for range callers.MaxFailures {
-		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{}); status.Code(err) != codes.Unauthenticated {
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{}, options...); status.Code(err) != codes.Unauthenticated {
 			t.Fatal(err)
 		}
 	}

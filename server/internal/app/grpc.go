@@ -8,15 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -78,10 +75,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	s.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &healthService{a.health.rpc, a.health})
 	reflection.Register(s.server)
 	if o.GRPCTransport == TransportFrames {
-		frameOptions := o.frameOptions(rejected)
-		frameOptions.TLS, frameOptions.Relay = secured, s.server
-		frameOptions.Methods = o.frameMethods(service, interceptors, by)
-		if s.frames, err = frames.New(frameOptions); err != nil {
+		if s.frames, err = a.newFrames(service, s.server, gate, by); err != nil {
 			return nil, err
 		}
 	}
@@ -133,108 +127,121 @@ func (s *grpcServer) drain(ctx context.Context) error {
 	}
 }
 
-// frameReasons are the reasons for which frames rejects connections and calls.
+// frameReasons are the names of those of frames' reasons that the other transport has,
+// too. Connections that are idle or old are not rejected.
 var frameReasons = map[frames.Reason]admission.Reason{
 	frames.ReasonConnections: admission.Connections, frames.ReasonBuffered: admission.Memory,
 	frames.ReasonRelayed: admission.Watches, frames.ReasonSlow: admission.Slow, frames.ReasonWrite: admission.Slow,
+	frames.ReasonIdle: "", frames.ReasonAge: "",
 }
 
-func (o *Options) frameOptions(rejected func(admission.Reason)) frames.Options {
-	return frames.Options{
+// rejectedFrames counts what frames rejects, which logs it by itself.
+func (t *telemetry) rejectedFrames(why frames.Reason) {
+	reason, named := frameReasons[why]
+	if !named {
+		reason = admission.Reason(why.String())
+	}
+	if reason != "" {
+		t.metrics.Rejected("grpc", string(reason))
+	}
+}
+
+// newFrames returns the server of the rate limit service on bare frames. Everything else
+// is served by relay.
+func (a *App) newFrames(service *rls.Service, relay *grpc.Server, gate *admission.Gate, by *callers.Authenticator) (*frames.Server, error) {
+	o, t := &a.options, a.telemetry
+	secured, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
+	if err != nil {
+		return nil, err
+	}
+	u := unary{service: service, by: by, intercept: chain(t.interceptors(nil)), traced: t.tracing != nil}
+	options := frames.Options{
 		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections,
 		MaxMessage: rls.MaxRequestBytes, MaxHeaderList: maxHeaderBytes, HandshakeTimeout: readTimeout,
-		MaxBuffered: o.Limits.RequestMemory << 20, MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
+		MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
-		Limited: func(why frames.Reason) {
-			if reason, known := frameReasons[why]; known {
-				rejected(reason)
-			}
-		},
+		Hold:        func(evict func()) frames.Hold { return a.budget.Hold(evict) },
+		ConnContext: gate.ConnContext,
+		Limited:     t.rejectedFrames,
+		TLS:         secured, Relay: relay,
+		Methods: map[string]frames.Handler{rateLimitInfo.FullMethod: u.serve},
 	}
-}
-
-// frameMethods returns the methods of the rate limit service for frames. Interceptors see
-// the headers and the peer that they need.
-func (o *Options) frameMethods(service *rls.Service, interceptors []grpc.UnaryServerInterceptor, by *callers.Authenticator) map[string]frames.Handler {
-	u := unary{methods: map[string]frames.Handler{}, intercept: chain(interceptors), codec: rls.Codec(), peers: by != nil}
 	if by != nil {
-		u.headers = append(u.headers, "authorization")
+		options.Admit = u.admit
 	}
-	if o.Telemetry.Tracing != nil {
-		u.headers = append(u.headers, "traceparent", "tracestate")
-	}
-	service.Register(&u)
-	return u.methods
+	return frames.New(options)
 }
 
-// unary makes handlers for frames of the unary methods of a service that is written for
-// grpc-go. Interceptors run before a message is decoded, with a nil request.
+// unary answers the calls of the rate limit service that frames reads.
 type unary struct {
-	methods   map[string]frames.Handler
+	service   *rls.Service
+	by        *callers.Authenticator // nil: everybody is admitted
 	intercept grpc.UnaryServerInterceptor
-	codec     encoding.CodecV2
-	headers   []string // that interceptors read
-	peers     bool     // interceptors read the client's address and certificate
+	traced    bool // intercept reads the trace's headers
 }
 
-// RegisterService adds the unary methods of a service.
-func (u *unary) RegisterService(desc *grpc.ServiceDesc, service any) {
-	for _, method := range desc.Methods {
-		info := &grpc.UnaryServerInfo{Server: service, FullMethod: "/" + desc.ServiceName + "/" + method.MethodName}
-		u.methods[info.FullMethod] = func(c *frames.Call) {
-			read := func(into any) error { return u.decode(c, into) }
-			handle := func(ctx context.Context, _ any) (any, error) { return method.Handler(service, ctx, read, nil) }
-			u.answer(c, info, handle)
-		}
-	}
-}
+var rateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
 
-func (u *unary) answer(c *frames.Call, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) {
-	answer, err := u.intercept(u.context(c), nil, info, handle)
+// admit authenticates the caller before the message is read.
+func (u *unary) admit(c *frames.Call) {
+	who, err := authenticate(u.by, headers(c, "authorization"), c.RemoteAddr(), c.TLS())
 	if err != nil {
+		_, err = u.intercept(u.context(c), nil, rateLimitInfo, func(context.Context, any) (any, error) { return nil, err })
 		fail(c, err)
 		return
 	}
-	b, err := proto.MarshalOptions{}.MarshalAppend(c.Buffer(), answer.(proto.Message))
-	if err != nil {
-		fail(c, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err))
-		return
-	}
-	c.Reply(b)
+	c.SetValue(who)
 }
 
-// context returns the context of a call as grpc-go makes it, with the headers that
+func (u *unary) serve(c *frames.Call) {
+	_, err := u.intercept(u.context(c), nil, rateLimitInfo, func(ctx context.Context, _ any) (any, error) {
+		b, err := u.service.Answer(ctx, (*charged)(c), c.Message(), c.Buffer())
+		if err == nil {
+			c.Reply(b)
+		}
+		return nil, err
+	})
+	if err != nil {
+		fail(c, err)
+	}
+}
+
+// context returns the context of a call, with the caller and the headers that
 // interceptors read.
 func (u *unary) context(c *frames.Call) context.Context {
-	var md metadata.MD
-	for _, name := range u.headers {
-		for header, value := range c.Headers() {
-			if header != name {
-				continue
-			}
-			if md == nil {
-				md = metadata.MD{}
-			}
-			md[name] = append(md[name], value)
-		}
-	}
 	ctx := c.Context()
-	if md != nil {
-		ctx = metadata.NewIncomingContext(ctx, md)
+	if who, ok := c.Value().(*callers.Identity); ok {
+		ctx = callers.NewContext(ctx, who)
 	}
-	if !u.peers {
+	if !u.traced {
 		return ctx
 	}
-	p := &peer.Peer{Addr: c.RemoteAddr()}
-	if state := c.TLS(); state != nil {
-		p.AuthInfo = credentials.TLSInfo{State: *state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	md := metadata.MD{}
+	for _, name := range []string{"traceparent", "tracestate"} {
+		if values := headers(c, name); values != nil {
+			md[name] = values
+		}
 	}
-	return peer.NewContext(ctx, p)
+	return metadata.NewIncomingContext(ctx, md)
 }
 
-func (u *unary) decode(c *frames.Call, into any) error {
-	if err := u.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.Message())}, into); err != nil {
-		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+// headers returns the values of a header.
+func headers(c *frames.Call, name string) (values []string) {
+	for header, value := range c.Headers() {
+		if header == name {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+// A charged call is charged for the memory of decoding its message.
+type charged frames.Call
+
+// Take charges the call. The error is [admission.ErrFull].
+func (c *charged) Take(bytes int64) error {
+	if !(*frames.Call)(c).Take(bytes) {
+		return admission.ErrFull
 	}
 	return nil
 }

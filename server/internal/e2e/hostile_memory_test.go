@@ -39,7 +39,7 @@ const (
 )
 
 // confine starts a server with little memory, whose callers need a token.
-func confine(t *testing.T) *siege {
+func confine(t *testing.T, more ...string) *siege {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("attacks take some seconds")
@@ -50,7 +50,7 @@ func confine(t *testing.T) *siege {
 		t.Fatal(err)
 	}
 	// GOGC as a program has it that is not told its memory: half of it is garbage.
-	w := serveWith(t, []string{memoryLimit, "GOGC=100"}, "testdata/hostile.yaml", "memory", "--grpc-token-file", file)
+	w := serveWith(t, []string{memoryLimit, "GOGC=100"}, "testdata/hostile.yaml", "memory", append(more, "--grpc-token-file", file)...)
 	return &siege{t: t, client: newClient(t), weir: w}
 }
 
@@ -113,14 +113,16 @@ var emptyDescriptors = bytes.Repeat([]byte{0x12, 0}, messageBytes/2-16)
 // TestHostileEmptyDescriptors sends 1000 messages of 131 056 empty descriptors at once,
 // on one connection and on many, by those who know the token and those who do not.
 func TestHostileEmptyDescriptors(t *testing.T) {
-	for _, connections := range []int{1, 100} {
-		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, siegeToken: codes.InvalidArgument} {
-			t.Run(fmt.Sprintf("%d connections, token %q", connections, token), func(t *testing.T) {
-				s := confine(t)
-				s.withstand(func() { s.pourMessages(connections, token, emptyDescriptors, want) })
-			})
+	overTransports(t, func(t *testing.T, transport string) {
+		for _, connections := range []int{1, 100} {
+			for token, want := range map[string]codes.Code{"": codes.Unauthenticated, siegeToken: codes.InvalidArgument} {
+				t.Run(fmt.Sprintf("%d connections, token %q", connections, token), func(t *testing.T) {
+					s := confine(t, transport)
+					s.withstand(func() { s.pourMessages(connections, token, emptyDescriptors, want) })
+				})
+			}
 		}
-	}
+	})
 }
 
 // pourMessages sends 1000 messages at once. Each is answered with a code, or was too much.
@@ -202,18 +204,20 @@ func (s *siege) pourBodies(path, body string) {
 // none: what was sent takes no more memory than there is, and the connections are
 // closed.
 func TestHostileHalfMessages(t *testing.T) {
-	s := confine(t)
-	s.withstand(func() {
-		var halves sync.WaitGroup
-		for range 4 {
-			f := newFramer(t, s, 65535, [2]string{"authorization", "Bearer " + siegeToken})
-			halves.Go(func() {
-				if err := f.halves(floods); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		halves.Wait()
+	overTransports(t, func(t *testing.T, transport string) {
+		s := confine(t, transport)
+		s.withstand(func() {
+			var halves sync.WaitGroup
+			for range 4 {
+				f := newFramer(t, s, 65535, [2]string{"authorization", "Bearer " + siegeToken})
+				halves.Go(func() {
+					if err := f.halves(floods); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			halves.Wait()
+		})
 	})
 }
 
@@ -244,32 +248,34 @@ func (f *framer) halves(calls int) error {
 // TestHostileWatches watches the health 1000 times on each of three connections, which
 // asks for no token, and opens more connections than there may be.
 func TestHostileWatches(t *testing.T) {
-	s := confine(t)
-	s.withstand(func() {
-		before := s.memory()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		var mu sync.Mutex
-		got := map[codes.Code]int{}
-		var watching sync.WaitGroup
-		for range 3 {
-			client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
-			for range 1000 {
-				watching.Go(func() {
-					stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
-					if err == nil {
-						_, err = stream.Recv()
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					got[status.Code(err)]++
-				})
+	overTransports(t, func(t *testing.T, transport string) {
+		s := confine(t, transport)
+		s.withstand(func() {
+			before := s.memory()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var mu sync.Mutex
+			got := map[codes.Code]int{}
+			var watching sync.WaitGroup
+			for range 3 {
+				client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
+				for range 1000 {
+					watching.Go(func() {
+						stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
+						if err == nil {
+							_, err = stream.Recv()
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						got[status.Code(err)]++
+					})
+				}
 			}
-		}
-		watching.Wait()
-		if got[codes.OK] != 3*16 || got[codes.ResourceExhausted] != 3000-3*16 {
-			t.Errorf("answers: %v", got)
-		}
-		t.Logf("grown by %d MiB", (s.memory()-before)>>20)
+			watching.Wait()
+			if got[codes.OK] != 3*16 || got[codes.ResourceExhausted] != 3000-3*16 {
+				t.Errorf("answers: %v", got)
+			}
+			t.Logf("grown by %d MiB", (s.memory()-before)>>20)
+		})
 	})
 }

@@ -136,6 +136,9 @@ var buildDir string
 var full = flag.Bool("full", false, "do more of TestHostileTogether, and judge times")
 
 func TestMain(m *testing.M) {
+	if os.Getenv(sinkVariable) != "" {
+		os.Exit(serveSink())
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -173,9 +176,15 @@ func serveWith(t *testing.T, env []string, config, store string, more ...string)
 		t.Fatalf("go build: %v", err)
 	}
 	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "1s"}
-	w := &weir{process: startWith(t, env, path, append(args, more...)...)}
+	return listening(t, startWith(t, env, path, append(args, more...)...), slices.Contains(more, "--resp"))
+}
+
+// listening waits until a server has named its addresses.
+func listening(t *testing.T, p *process, resp bool) *weir {
+	t.Helper()
+	w := &weir{process: p}
 	deadline := time.After(startTimeout)
-	for w.addr == "" || w.grpc == "" || w.resp == "" && slices.Contains(more, "--resp") {
+	for w.addr == "" || w.grpc == "" || w.resp == "" && resp {
 		select {
 		case line, ok := <-w.lines:
 			if !ok {

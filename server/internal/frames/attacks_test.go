@@ -7,12 +7,16 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 )
 
@@ -278,10 +282,11 @@ func unread(w *wire) {
 // the same connection.
 func TestSlowMessages(t *testing.T) {
 	t.Parallel()
-	p := serve(t, frames.Options{MessageTimeout: 50 * time.Millisecond})
+	budget := admission.NewBudget(64 << 20)
+	p := serve(t, frames.Options{MessageTimeout: 50 * time.Millisecond, Hold: holds(budget)})
 	w := p.wire(t)
 	for i := range uint32(1000) {
-		w.check(all(w.head(id(i), echo), w.WriteData(id(i), false, message(1000)[:900])))
+		w.check(all(w.head(id(i), echo), w.WriteData(id(i), false, message(700)[:650])))
 	}
 	for range 1000 {
 		if header := w.read(wanted[*http2.HeadersFrame](w).HeaderBlockFragment()); header["grpc-status"] != "4" {
@@ -292,37 +297,58 @@ func TestSlowMessages(t *testing.T) {
 	if status := w.answered(id(1000)); status != "0" {
 		t.Errorf("status %s", status)
 	}
-	if n := p.Stats().Buffered; n != 0 {
-		t.Errorf("%d bytes are still held", n)
+	eventually(t, func() bool { return budget.Held() == 0 })
+}
+
+func holds(b *admission.Budget) func(func()) frames.Hold {
+	return func(evict func()) frames.Hold { return b.Hold(evict) }
+}
+
+// TestBudget: connections share the memory for messages. The largest gives way to others
+// that need little.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	budget := admission.NewBudget(1 << 20)
+	p := serve(t, frames.Options{Hold: holds(budget)})
+	honest := p.wire(t)
+	for i := range uint32(20) {
+		w := p.wire(t)
+		w.check(w.head(1, echo))
+		var err error
+		for rest := message(200_000)[:160_000]; len(rest) > 0 && err == nil; rest = rest[16_000:] {
+			err = w.WriteData(1, false, rest[:16_000])
+		}
+		if held := budget.Held(); held > 1<<20+20*16<<10 {
+			t.Errorf("%d bytes are held", held)
+		}
+		honest.check(honest.call(id(i), echo, 100))
+		if status := honest.answered(id(i)); status != "0" {
+			t.Errorf("status %s", status)
+		}
+	}
+	if n := p.Stats().Limited["buffered"]; n < 10 {
+		t.Errorf("%d were limited", n)
 	}
 }
 
-// TestBuffered bounds what all connections hold.
-func TestBuffered(t *testing.T) {
+// TestWindowIsNeverStuck: messages that fill the connection's window together, and none
+// of which could end, are refused, and not waited for.
+func TestWindowIsNeverStuck(t *testing.T) {
 	t.Parallel()
-	p := serve(t, frames.Options{MaxBuffered: 1 << 20})
-	body := message(200_000)
-	refused := 0
-	for range 20 {
-		w := p.wire(t)
-		w.check(w.head(1, echo))
-		for rest := body[:160_000]; len(rest) > 0; rest = rest[16_000:] {
-			w.check(w.WriteData(1, false, rest[:16_000]))
-		}
-		w.check(w.WritePing(false, [8]byte{}))
-		for ponged := false; !ponged; {
-			switch f := w.next().(type) {
-			case *http2.HeadersFrame:
-				if header := w.read(f.HeaderBlockFragment()); header["grpc-status"] != "14" {
-					t.Errorf("%v", header)
-				}
-				refused++
-			case *http2.PingFrame:
-				ponged = true
+	p := serve(t, frames.Options{})
+	conn := p.dial(t, plaintext)
+	body := make([]byte, 200_000)
+	var calls sync.WaitGroup
+	for range 200 {
+		calls.Go(func() {
+			_, err := call(t.Context(), conn, echo, body)
+			if code := status.Code(err); code != codes.OK && code != codes.ResourceExhausted {
+				t.Error(err)
 			}
-		}
+		})
 	}
-	if held := p.Stats().Buffered; held > 1<<20+200_000 || refused < 10 {
-		t.Errorf("%d bytes are held, %d refused", held, refused)
+	calls.Wait()
+	if answer, err := call(t.Context(), conn, echo, []byte("a")); err != nil || string(answer) != "a" {
+		t.Error(answer, err)
 	}
 }

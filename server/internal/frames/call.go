@@ -18,7 +18,6 @@ const (
 	codeResourceExhausted = 8
 	codeUnimplemented     = 12
 	codeInternal          = 13
-	codeUnavailable       = 14
 )
 
 // A Call is one unary call. It belongs to its handler until that returns; only its
@@ -30,6 +29,8 @@ type Call struct {
 	fields  []hpack.HeaderField // without pseudo-headers
 	ctx     *callContext
 	message []byte
+	value   any   // Admit's
+	taken   int64 // bytes of the connection's budget; guarded by its mu
 
 	buffer   []byte // kept for further calls
 	reply    []byte
@@ -40,9 +41,27 @@ type Call struct {
 	trailers []hpack.HeaderField
 }
 
+// Take charges the call for the memory that decoding its message takes, until it ends.
+// It reports false if there is none. Only the handler may call it.
+func (c *Call) Take(bytes int64) bool {
+	c.conn.mu.Lock()
+	defer c.conn.mu.Unlock()
+	if !c.conn.reserve(bytes) {
+		return false
+	}
+	c.taken += bytes
+	return true
+}
+
 // Context ends when the client cancels the call, its deadline passes, its connection
 // closes, or its handler returns.
 func (c *Call) Context() context.Context { return c.ctx }
+
+// SetValue keeps a value for the handler.
+func (c *Call) SetValue(value any) { c.value = value }
+
+// Value returns what [Call.SetValue] kept; nil if nothing.
+func (c *Call) Value() any { return c.value }
 
 // Method is the full method, such as "/package.Service/Method".
 func (c *Call) Method() string { return c.method }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -40,8 +41,11 @@ type conn struct {
 
 	receiveWindow int64 // how much the client may send
 	credit        int64 // what it may send again and does not know of
-	held          int64 // bytes of messages that no handler has finished with
-	reserved      int64 // of Options.MaxBuffered
+	held          int64 // bytes of calls and of their messages
+	reserved      int64 // of budget, no less than held
+	arriving      int64 // bytes of unfinished messages
+	budget        Hold
+	ctx           context.Context // of relayed requests
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream
@@ -81,6 +85,11 @@ func newConn(s *Server, nc net.Conn) *conn {
 		patience: maxPatience, born: now, active: now,
 	}
 	c.changed = sync.NewCond(&c.mu)
+	c.ctx = s.options.ConnContext(context.WithValue(context.Background(), http.LocalAddrContextKey, nc.LocalAddr()))
+	c.budget = s.options.Hold(func() {
+		s.count(ReasonBuffered, nc)
+		_ = nc.Close() // without the lock: another connection's is held
+	})
 	if s.options.MaxAge > 0 {
 		c.age = now + jitter(s.options.MaxAge)
 	}
@@ -303,7 +312,7 @@ func (c *conn) leave() {
 	for c.slots > 0 || c.flushing {
 		c.changed.Wait()
 	}
-	c.hold(-c.held)
+	c.budget.Close()
 	c.mu.Unlock()
 	c.server.counts.calls.Add(c.done)
 	c.server.remove(c)

@@ -14,6 +14,7 @@ package frames
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -35,10 +36,13 @@ type Options struct {
 	// "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit".
 	Methods map[string]Handler
 	// Admit, if not nil, is called when the header of a call for one of Methods
-	// has come and before its message is read. A call that it fails with
-	// [Call.Fail] is answered without a look at its message. Admit runs on the
-	// goroutine that reads the connection, so it must not block.
+	// has come and before its message is read, even if Relay will serve it. A call
+	// that it fails with [Call.Fail] is answered without a look at its message. Admit
+	// runs on the goroutine that reads the connection, so it must not block.
 	Admit func(*Call)
+	// ConnContext, if not nil, returns the context that the requests of one connection
+	// have that Relay serves.
+	ConnContext func(context.Context) context.Context
 	// Relay, if not nil, serves gRPC calls of other methods, and compressed ones.
 	// It must not keep the request or the writer. Nil: such calls fail with
 	// UNIMPLEMENTED.
@@ -59,9 +63,10 @@ type Options struct {
 	// MaxHeaderList is the size of the largest header list of a call, counted as
 	// RFC 9113 does, in bytes. Default: 16 KiB.
 	MaxHeaderList int
-	// MaxBuffered is how much memory messages may take in all connections, in
-	// bytes, besides 16 KiB for each connection. Default: 64 MiB.
-	MaxBuffered int
+	// Hold, if not nil, returns a new connection's part of a memory budget, which its
+	// calls and their messages are charged to. It gets a function that closes the
+	// connection without waiting. Nil: only connections bound the memory.
+	Hold func(evict func()) Hold
 
 	// HandshakeTimeout is how long a new connection may take for TLS and for
 	// HTTP/2's first frames. Default: 5 s.
@@ -89,6 +94,26 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// A Hold is the part of a memory budget that one connection uses.
+type Hold interface {
+	// Take takes bytes, or none, and reports whether it took them.
+	Take(bytes int64) bool
+	// Return gives bytes back.
+	Return(bytes int64)
+	// Unfinished says how many of the bytes belong to messages that are not whole.
+	Unfinished(bytes int64)
+	// Close returns all bytes. Nothing is taken afterwards.
+	Close()
+}
+
+// unbounded is a Hold without a budget.
+type unbounded struct{}
+
+func (unbounded) Take(int64) bool  { return true }
+func (unbounded) Return(int64)     {}
+func (unbounded) Unfinished(int64) {}
+func (unbounded) Close()           {}
+
 const (
 	// minWindow is the smallest window that HTTP/2 lets a client assume before it
 	// has read the server's settings.
@@ -96,6 +121,13 @@ const (
 	// connWindow is how much a client may send on one connection that no handler
 	// has finished with.
 	connWindow = 1 << 20
+	// maxArriving is how much of that unfinished messages may take. If they could take
+	// all of it, none of them could end.
+	maxArriving = connWindow - updateAfter - maxFrame
+	// updateAfter is how much more a client may send before it learns so.
+	updateAfter = connWindow / 4
+	// streamBytes is about what a call costs besides its message.
+	streamBytes = 2 << 10
 	// maxFrame is the largest payload of a frame, either way.
 	maxFrame = 16384
 )
@@ -105,7 +137,7 @@ const (
 func (o Options) withDefaults() (Options, error) {
 	for name, value := range map[string]int{
 		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxRelayed": o.MaxRelayed,
-		"MaxMessage": o.MaxMessage, "MaxHeaderList": o.MaxHeaderList, "MaxBuffered": o.MaxBuffered,
+		"MaxMessage": o.MaxMessage, "MaxHeaderList": o.MaxHeaderList,
 	} {
 		if value < 0 {
 			return o, errors.New("frames: new: " + name + " is negative")
@@ -121,11 +153,16 @@ func (o Options) withDefaults() (Options, error) {
 	// A larger message could never arrive: the window bounds it.
 	o.MaxMessage = min(o.MaxMessage, connWindow-prefixLength)
 	o.MaxHeaderList = cmp.Or(o.MaxHeaderList, 16<<10)
-	o.MaxBuffered = cmp.Or(o.MaxBuffered, 64<<20)
+	if o.Hold == nil {
+		o.Hold = func(func()) Hold { return unbounded{} }
+	}
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
 	o.MessageTimeout = cmp.Or(o.MessageTimeout, 10*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
+	if o.ConnContext == nil {
+		o.ConnContext = func(ctx context.Context) context.Context { return ctx }
+	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // A relay lets an http.Handler serve a stream. It is the request's body and the
@@ -45,7 +47,7 @@ func (c *conn) startRelay(st *stream, r *request) {
 		st.call.Fail(codeResourceExhausted, "the server has too many streams")
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), http.LocalAddrContextKey, c.nc.LocalAddr()))
+	ctx, cancel := context.WithCancel(c.ctx)
 	y := &relay{st: st, conn: c, cancel: cancel, moved: sync.NewCond(&c.mu), header: http.Header{}}
 	st.relay, st.running = y, true
 	request, err := y.request(r)
@@ -132,17 +134,21 @@ func (y *relay) handle(r *http.Request) {
 }
 
 // arrive takes data from the client.
-func (y *relay) arrive(data []byte) {
+func (y *relay) arrive(data []byte) error {
 	n := int64(len(data))
 	if y.unread {
 		y.conn.allow(n)
 		y.st.allow(n)
-		return
+		return nil
+	}
+	if !y.conn.reserve(n) {
+		y.conn.allow(n)
+		return y.conn.abort(y.st.id, http2.ErrCodeEnhanceYourCalm)
 	}
 	y.input = append(y.input, data...)
 	y.st.held += n
-	y.conn.hold(n)
 	y.moved.Broadcast()
+	return nil
 }
 
 // close ends the stream for its handler.
@@ -173,7 +179,7 @@ func (b *relayBody) Read(p []byte) (int, error) {
 	n := copy(p, b.input)
 	b.input = b.input[n:]
 	st.held -= int64(n)
-	c.hold(-int64(n))
+	c.unreserve(int64(n))
 	c.allow(int64(n))
 	st.allow(int64(n))
 	c.kick()

@@ -49,6 +49,12 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		}
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
+	if !c.reserve(streamBytes) {
+		if !ends {
+			c.remember(id)
+		}
+		return c.abort(id, http2.ErrCodeRefusedStream)
+	}
 	st := c.admit(id)
 	r := request{length: -1, fields: st.call.fields}
 	valid := f.Truncated || r.read(f.Fields)
@@ -105,7 +111,12 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 		st.discard = true
 		st.call.Fail(codeUnimplemented, "messages are encoded with protobuf and not compressed")
 	default:
-		c.startRelay(st, r)
+		if handler != nil {
+			c.prepare(st, r)
+		}
+		if !st.discard {
+			c.startRelay(st, r)
+		}
 	}
 	if ends && st.open {
 		return c.ended(st)

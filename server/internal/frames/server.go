@@ -19,11 +19,10 @@ type Server struct {
 
 	moment time.Duration // that the end of a relayed request may be late
 
-	clock    atomic.Int64 // of the last tick, in nanoseconds since begin
-	begin    time.Time
-	relayed  atomic.Int64
-	buffered atomic.Int64
-	counts   counts
+	clock   atomic.Int64 // of the last tick, in nanoseconds since begin
+	begin   time.Time
+	relayed atomic.Int64
+	counts  counts
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}

@@ -20,7 +20,7 @@ const (
 	ReasonRelayed                   // a call beyond MaxRelayed
 	ReasonMessage                   // a message beyond MaxMessage
 	ReasonHeader                    // a header list beyond MaxHeaderList
-	ReasonBuffered                  // a message beyond MaxBuffered
+	ReasonBuffered                  // a call that Hold has no room for, or a connection that made room
 	ReasonSlow                      // a message that took longer than MessageTimeout
 	ReasonIdle                      // a connection without calls for IdleTimeout
 	ReasonAge                       // a connection older than MaxAge
@@ -46,7 +46,6 @@ type Stats struct {
 	Accepted    int64            // connections
 	Calls       int64            // that handlers answered
 	Relayed     int64            // calls that Relay serves now
-	Buffered    int64            // bytes of messages now, in units of 16 KiB
 	Limited     map[string]int64 // connections closed and calls refused, by Reason
 }
 
@@ -61,7 +60,7 @@ type counts struct {
 func (s *Server) Stats() Stats {
 	all := Stats{
 		Accepted: s.counts.accepted.Load(), Calls: s.counts.calls.Load(),
-		Relayed: s.relayed.Load(), Buffered: s.buffered.Load(), Limited: map[string]int64{},
+		Relayed: s.relayed.Load(), Limited: map[string]int64{},
 	}
 	for _, c := range s.connections() {
 		all.Connections++
@@ -88,9 +87,9 @@ func (s *Server) count(r Reason, nc net.Conn, attributes ...any) {
 	if last := s.counts.logged[r].Load(); last == now || !s.counts.logged[r].CompareAndSwap(last, now) {
 		return
 	}
-	attributes = append(attributes, "reason", r.String())
+	attributes = append([]any{"listener", "grpc", "reason", r.String()}, attributes...)
 	if nc != nil {
 		attributes = append(attributes, "peer", nc.RemoteAddr().String())
 	}
-	s.options.Logger.Warn("gRPC client limited", attributes...)
+	s.options.Logger.Warn("connections or calls are rejected before they are read", attributes...)
 }

@@ -35,6 +35,7 @@ type stream struct {
 	got    int64
 	body   []byte // what has come of a message
 	held   int64  // bytes of the client's window that body takes
+	rest   int64  // bytes of held that belong to an unfinished message
 	credit int64  // what the client may send again on this stream and does not know yet
 
 	receiveWindow int64
@@ -62,7 +63,7 @@ func (c *conn) admit(id uint32) *stream {
 	st.conn, st.id, st.open, st.length = c, id, true, -1
 	st.began, st.arrived = c.read, c.server.now()
 	st.receiveWindow, st.sendWindow = c.window(), c.streamWindow
-	st.call.conn = c
+	st.call.conn, st.call.taken = c, streamBytes
 	c.streams[id] = st
 	c.slots++
 	c.most = max(c.most, c.slots)
@@ -88,6 +89,7 @@ func (c *conn) forget(st *stream, why error) {
 // free releases the resources of a stream.
 func (c *conn) free(st *stream) {
 	c.release(st)
+	c.unreserve(st.call.taken)
 	c.slots--
 	if c.slots == 0 || c.phase != open {
 		c.changed.Broadcast()
@@ -102,30 +104,60 @@ func (c *conn) free(st *stream) {
 	streams.Put(st)
 }
 
-// release gives the client's window back that the message took.
+// release gives the client's window back that the message took, and what was reserved
+// for it.
 func (c *conn) release(st *stream) {
+	c.arrived(st)
 	if n := st.held; n > 0 {
 		st.held = 0
-		c.hold(-n)
+		c.unreserve(n)
 		c.allow(n)
 	}
 }
 
-// hold counts the memory of messages, which the server bounds in pieces.
-func (c *conn) hold(n int64) {
-	const piece = 16 << 10
+// arrived notes that no more of a stream's message is expected.
+func (c *conn) arrived(st *stream) {
+	c.unfinished(-st.rest)
+	st.rest = 0
+}
+
+// unfinished counts bytes of unfinished messages.
+func (c *conn) unfinished(n int64) {
+	const notable = 64 << 10
+	if before := c.arriving; before/piece != (before+n)/piece && max(before, before+n) > notable {
+		c.budget.Unfinished(before + n)
+	}
+	c.arriving += n
+}
+
+// piece is the unit in which connections take memory of the budget.
+const piece = 16 << 10
+
+// reserve takes memory for a call, and reports whether there was some.
+func (c *conn) reserve(n int64) bool {
+	if more := (c.held + n - c.reserved + piece - 1) / piece * piece; more > 0 {
+		if !c.budget.Take(more) {
+			c.server.count(ReasonBuffered, c.nc)
+			return false
+		}
+		c.reserved += more
+	}
 	c.held += n
-	// The first piece is free.
-	want := max(0, (c.held-1)/piece) * piece
-	if want != c.reserved {
-		c.server.buffered.Add(want - c.reserved)
-		c.reserved = want
+	return true
+}
+
+// unreserve returns memory of a call. Some is kept for the next one.
+func (c *conn) unreserve(n int64) {
+	c.held -= n
+	if spare := (c.reserved - c.held) / piece * piece; spare > 2*piece || c.held == 0 {
+		c.budget.Return(spare)
+		c.reserved -= spare
 	}
 }
 
 // allow lets the client send more on the connection.
 func (c *conn) allow(n int64) {
-	if c.credit += n; c.credit < connWindow/4 {
+	if c.credit += n; c.credit < updateAfter {
 		return
 	}
 	c.receiveWindow += c.credit
@@ -151,17 +183,26 @@ func (st *stream) complete() bool { return st.length < 0 || st.got == st.length 
 func (c *conn) take(st *stream, data []byte) error {
 	switch {
 	case st.relay != nil:
-		st.relay.arrive(data)
-		return nil
+		return st.relay.arrive(data)
 	case st.discard:
 		c.allow(int64(len(data)))
 		st.allow(int64(len(data)))
 		return nil
 	}
-	before := len(st.body)
+	before, n := len(st.body), int64(len(data))
+	if c.arriving+n > maxArriving && !st.ended {
+		c.server.count(ReasonBuffered, c.nc)
+		c.allow(n)
+		return c.refuseCall(st, codeResourceExhausted, "the connection has too many unfinished messages")
+	}
+	if !c.reserve(n) {
+		c.allow(n)
+		return c.refuseCall(st, codeResourceExhausted, fullText)
+	}
 	st.body = append(st.body, data...)
-	st.held += int64(len(data))
-	c.hold(int64(len(data)))
+	st.held += n
+	st.rest += n
+	c.unfinished(n)
 	if len(st.body) < prefixLength {
 		return nil
 	}
@@ -175,12 +216,11 @@ func (c *conn) take(st *stream, data []byte) error {
 		return c.refuseCall(st, codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most))
 	case int64(len(st.body)) > prefixLength+size:
 		return c.refuseCall(st, codeInternal, "a unary call has one message")
-	case c.reserved > 0 && c.server.buffered.Load() > int64(c.server.options.MaxBuffered):
-		c.server.count(ReasonBuffered, c.nc)
-		return c.refuseCall(st, codeUnavailable, "the server holds too many messages")
 	}
 	return nil
 }
+
+const fullText = "requests that are being received use too much memory: retry later"
 
 // refuseCall answers a call before its message has come.
 func (c *conn) refuseCall(st *stream, code uint32, text string) error {
@@ -193,6 +233,7 @@ func (c *conn) refuseCall(st *stream, code uint32, text string) error {
 // ended goes on when the client has sent everything.
 func (c *conn) ended(st *stream) error {
 	st.ended = true
+	c.arrived(st)
 	switch {
 	case st.relay != nil:
 		st.relay.whole = true

@@ -38,8 +38,14 @@ func shouldRateLimit(service any, ctx context.Context, read func(any) error, int
 
 func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (any, error) {
 	m := messages.Get().(*message)
-	m.bounds, m.call = s.options.Bounds, admission.CallOf(ctx)
-	answer, err := s.answer(ctx, m, read)
+	call := admission.CallOf(ctx)
+	m.bounds, m.call = s.options.Bounds, call
+	var answer *Answer
+	err := read(m)
+	if err == nil {
+		call.Received(m.size)
+		answer, err = s.answer(ctx, m)
+	}
 	// Not deferred: a store that panics may still use the memory.
 	m.free()
 	if err != nil {
@@ -47,17 +53,30 @@ func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (an
 	}
 	response, err := encode(answer)
 	if err != nil {
-		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
+		return nil, unfitting(err)
 	}
 	return response, nil
 }
 
-// answer reads a message and decides it. The error is a status.
-func (s *Service) answer(ctx context.Context, m *message, read func(any) error) (*Answer, error) {
-	if err := read(m); err != nil {
+// Answer decides an encoded request and appends the encoded answer to b. Decoding is
+// charged to call. The error is a status.
+func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]byte, error) {
+	m := messages.Get().(*message)
+	m.bounds, m.call = s.options.Bounds, call
+	if err := m.unmarshal(raw); err != nil {
+		m.free()
+		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	answer, err := s.answer(ctx, m)
+	m.free()
+	if err != nil {
 		return nil, err
 	}
-	m.call.Received(m.size)
+	return appendAnswer(b, answer)
+}
+
+// answer decides a message. The error is a status.
+func (s *Service) answer(ctx context.Context, m *message) (*Answer, error) {
 	if m.refused != nil {
 		return nil, statusOf(m.refused)
 	}
@@ -66,6 +85,11 @@ func (s *Service) answer(ctx context.Context, m *message, read func(any) error) 
 		return nil, statusOf(err)
 	}
 	return answer, nil
+}
+
+// unfitting returns the status of an error of encoding metadata.
+func unfitting(err error) error {
+	return status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
 }
 
 // statusOf returns the status of an error. The words of a store's driver stay in the

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -25,13 +24,16 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
+// buffers fit messages closely: gRPC's own pool has nothing between 32 KiB and 1 MiB.
+var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, MaxRequestBytes)
+
 // Unmarshal decodes a message.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	m, ok := into.(*message)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, into)
 	}
-	raw := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	raw := data.MaterializeToBuffer(buffers)
 	defer raw.Free()
 	return m.unmarshal(raw.ReadOnlyData())
 }
@@ -40,8 +42,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 type message struct {
 	request Request
 	bounds  rules.Bounds
-	call    *admission.Call // to be charged; nil: none
-	size    int             // bytes
+	call    Charger // nil: not charged
+	size    int     // bytes
 	// refused says why a well-formed message was not decoded.
 	refused error
 
@@ -72,6 +74,10 @@ func (m *message) reset() {
 	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
 }
 
+// A Charger is charged for the memory that decoding a message takes. The error is
+// [admission.ErrFull].
+type Charger interface{ Take(bytes int64) error }
+
 var errMalformed = errors.New("rls: malformed RateLimitRequest")
 
 // Approximate memory of decoded parts, in addition to the text.
@@ -89,8 +95,10 @@ func (m *message) unmarshal(raw []byte) error {
 		return err
 	}
 	cost := 2*len(raw) + descriptors*descriptorBytes + entries*entryBytes
-	if m.refused = m.call.Take(int64(cost)); m.refused != nil {
-		return nil
+	if m.call != nil {
+		if m.refused = m.call.Take(int64(cost)); m.refused != nil {
+			return nil
+		}
 	}
 	m.text = string(raw)
 	m.request.Descriptors = grown(m.request.Descriptors, descriptors)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -135,4 +137,42 @@ func TestMessagesForget(t *testing.T) {
 	if diff := cmp.Diff(want, normal(&m.request)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestAppendAnswer holds the encoder against that of protobuf.
+func TestAppendAnswer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.Just(""), rapid.StringN(1, 300, 1000))
+		a := &Answer{Over: rapid.Bool().Draw(t, "over")}
+		for range rapid.IntRange(0, 5).Draw(t, "statuses") {
+			s := Status{Over: rapid.Bool().Draw(t, "over"), Remaining: rapid.Uint32().Draw(t, "remaining")}
+			if rapid.Bool().Draw(t, "limited") {
+				s.Limit = &CurrentLimit{
+					Name: text.Draw(t, "name"), Requests: rapid.Uint32().Draw(t, "requests"),
+					Unit: Unit(rapid.IntRange(0, 7).Draw(t, "unit")), Multiplier: rapid.Uint32Range(0, 3).Draw(t, "multiplier"),
+				}
+				s.Reset = time.Duration(rapid.IntRange(0, 1<<20).Draw(t, "reset")) * time.Second
+			}
+			a.Statuses = append(a.Statuses, s)
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "headers") {
+			a.Headers = append(a.Headers, Header{text.Draw(t, "header"), text.Draw(t, "value")})
+		}
+		if rapid.Bool().Draw(t, "metadata") {
+			a.Metadata = map[string]any{"a": text.Draw(t, "metadata")}
+		}
+		m, err := encode(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := appendAnswer([]byte("kept"), a)
+		if err != nil || string(got) != "kept"+string(want) {
+			t.Fatalf("got %x, %v, want %x", got, err, want)
+		}
+	})
 }
