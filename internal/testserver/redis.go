@@ -102,7 +102,7 @@ func StartRedisEnv(t testing.TB, env []string, args ...string) *Redis {
 
 func startRedis(t testing.TB, s spec, args ...string) *Redis {
 	t.Helper()
-	r := &Redis{t: t, path: Require(t, string(cmp.Or(s.program, RedisServer))), spec: s, args: args, dir: t.TempDir()}
+	r := &Redis{t: t, path: Require(t, string(cmp.Or(s.program, RedisServer))), spec: s, args: args, dir: Folder(t)}
 	t.Cleanup(r.end)
 	var err error
 	for range startTries {

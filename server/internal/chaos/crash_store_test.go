@@ -202,7 +202,7 @@ func newDisk(t *testing.T) *disk {
 	if err != nil {
 		t.Fatalf("cc: %v", err)
 	}
-	d := &disk{folder: t.TempDir(), file: filepath.Join(t.TempDir(), "synced")}
+	d := &disk{folder: testserver.Folder(t), file: filepath.Join(testserver.Folder(t), "synced")}
 	d.env = []string{"LD_PRELOAD=" + library, "SYNCSHIM_FILE=" + d.file}
 	if err := os.WriteFile(d.file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
