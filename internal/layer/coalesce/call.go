@@ -8,22 +8,6 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// takeDirectly calls the store on the caller's goroutine, if the lane is idle, and reports
-// whether it did. Waking another goroutine for the call, and being woken by it, costs half
-// as much again as a round trip to a near server.
-func (c *Coalescer) takeDirectly(t *ticket) bool {
-	if !t.lane.claim(t) {
-		return false
-	}
-	within := t.ctx
-	if _, bounded := within.Deadline(); !bounded {
-		within = c.ends.Context(within)
-	}
-	defer t.await() // also if the store ends this goroutine
-	c.call(within, t.batch)
-	return true
-}
-
 // free takes the lane from a batch and has the batches that wait sent.
 func (c *Coalescer) free(b *batch) {
 	if b.lane.free(b) {
@@ -93,8 +77,11 @@ func (c *Coalescer) call(ctx context.Context, b *batch) {
 func pendingOf(acts []*weir.Act) []weir.Pending {
 	var all []weir.Pending
 	for _, a := range acts {
+		if a.Err == nil {
+			continue
+		}
 		var late weir.Pending
-		if a.Err != nil && errors.As(a.Err, &late) {
+		if errors.As(a.Err, &late) {
 			all = append(all, late)
 		}
 	}

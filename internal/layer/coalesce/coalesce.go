@@ -136,8 +136,9 @@ type Coalescer struct {
 	keeper Keeper // nil: no call waits on its caller's goroutine
 	watch  *outage.Watch
 	ends   *deadline.Group
-	nodes  sync.Map     // of *node by name
-	only   *node        // nil if there are several
+	nodes  sync.Map // of *node by name
+	only   *node    // nil if there may be several
+	first  atomic.Pointer[node]
 	work   atomic.Int64 // calls of the store, and goroutines that send batches
 	late   atomic.Int64 // replies that came after their callers had left
 }
@@ -264,12 +265,13 @@ func (c *Coalescer) outageOf(a *weir.Act) *outage.Error {
 // take decides acts of one lane.
 func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
 	t := c.ticket(ctx, l, acts)
-	if c.keeper != nil && c.takeDirectly(t) {
+	t.sole = true
+	if !t.board() {
 		return
 	}
-	t.sole = true
-	if t.board() {
-		t.await()
+	defer t.await() // also if the store ends this goroutine
+	if t.batch.direct {
+		c.call(t.within(), t.batch)
 	}
 }
 

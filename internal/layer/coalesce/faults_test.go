@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
@@ -86,6 +87,66 @@ func TestAllCancelledWhileWaiting(t *testing.T) {
 	}
 	if calls := r.gate.calls(); len(calls) != 1 {
 		t.Errorf("calls of the store: %v", calls)
+	}
+}
+
+// TestCallersWithOneEnd has several callers wait in one batch for the same end, and others
+// join the batch once they have left.
+func TestCallersWithOneEnd(t *testing.T) {
+	t.Parallel()
+	later := deadline.NewPatience(time.Hour)
+	cancelled := func(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }
+	for name, tc := range map[string]struct {
+		context func(context.Context) (ctx context.Context, end func()) // end is nil if it ends by itself
+		want    error
+	}{
+		"their caller's": {cancelled, context.Canceled},
+		"their caller's before a timeout": {func(ctx context.Context) (context.Context, func()) {
+			ctx, cancel := cancelled(ctx)
+			return later.Bound(ctx), cancel
+		}, context.Canceled},
+		"a timeout": {func(context.Context) (context.Context, func()) {
+			return deadline.NewPatience(50 * time.Millisecond).Bound(context.Background()), nil
+		}, context.DeadlineExceeded},
+		"a timeout before their caller's": {func(ctx context.Context) (context.Context, func()) {
+			return deadline.NewPatience(50 * time.Millisecond).Bound(ctx), nil
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoad(memstore.New(memstore.Options{}), coalesce.Options{})
+			open := r.block()
+			var callers sync.WaitGroup
+			join := func(ctx context.Context) (acts []*weir.Act) {
+				for range 3 {
+					a := act("k", 1)
+					acts = append(acts, a)
+					callers.Go(func() { r.Take(ctx, []*weir.Act{a}) })
+				}
+				return acts
+			}
+			ctx, end := tc.context(t.Context())
+			quitters := join(ctx)
+			if end != nil {
+				r.until(3)
+				end()
+			}
+			callers.Wait() // while the lane is still blocked
+			for _, a := range quitters {
+				if !errors.Is(a.Err, weir.ErrNotApplied) || !errors.Is(a.Err, tc.want) {
+					t.Errorf("one who left: %v", a.Err)
+				}
+			}
+			stayers := join(later.Bound(t.Context()))
+			r.until(3)
+			open()
+			callers.Wait()
+			for _, a := range stayers {
+				if !a.Allowed() {
+					t.Errorf("one who came later: %+v, %v", a.Decisions, a.Err)
+				}
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/outage"
@@ -31,13 +32,24 @@ type batch struct {
 	ticks int  // since it was sent, guarded by the node's mu
 	late  bool // it no longer keeps its lane, guarded by the node's mu
 
-	// answered is closed when the callers are answered.
-	answered chan struct{}
+	// ends are what ends the wait of the first caller, once there is one. Those who come
+	// later and have the same ones wait for woken instead, which is closed when either comes
+	// or when the callers are answered: 256 callers who wait for the ends themselves contend
+	// for two channels, which takes 0.1 µs of 1.1 a decision.
+	ends  ends
+	led   bool
+	woken chan struct{} // nil until somebody waits for it
+	// isAnswered is set when the callers are answered. Neither outage nor dismissed changes
+	// any more.
+	isAnswered atomic.Bool
 	// callers are those who wait for this batch and for nothing else, until they have
 	// run again or left.
 	callers sync.WaitGroup
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex    // guards what follows
+	forget    []func() bool // no longer wakes at the ends
+	awake     bool          // woken is closed
+	answered  chan struct{} // closed when the callers are answered; nil until somebody waits
 	outage    *outage.Error
 	returned  bool
 	panicked  any         // what the store panicked with
@@ -53,13 +65,73 @@ func (b *batch) values() context.Context {
 	return context.Background()
 }
 
+// follow has the batch wake a later caller at the ends of the caller's context, if they are
+// those of the first one, and reports whether it does.
+func (b *batch) follow(t *ticket) bool {
+	if !b.led {
+		b.led, b.ends = true, t.ends
+		return false
+	}
+	if b.ends != t.ends {
+		return false
+	}
+	if b.woken == nil {
+		b.woken = make(chan struct{})
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, end := range []context.Context{t.shared, t.caller} {
+			if end != nil {
+				b.forget = append(b.forget, context.AfterFunc(end, b.wake))
+			}
+		}
+	}
+	return true
+}
+
+// wake wakes the callers who follow the batch's end.
+func (b *batch) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wakeLocked()
+}
+
+func (b *batch) wakeLocked() {
+	if !b.awake && b.woken != nil {
+		b.awake = true
+		close(b.woken)
+	}
+}
+
+// answerLocked has all callers take their answers.
+func (b *batch) answerLocked() {
+	b.isAnswered.Store(true)
+	if b.wakeLocked(); b.answered != nil {
+		close(b.answered)
+	}
+	for _, forget := range b.forget {
+		forget()
+	}
+}
+
+// done returns a channel that is closed when the callers are answered.
+func (b *batch) done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answered == nil {
+		if b.answered = make(chan struct{}); b.isAnswered.Load() {
+			close(b.answered)
+		}
+	}
+	return b.answered
+}
+
 // answer answers the callers because of an outage, unless they are answered already.
 func (b *batch) answer(out *outage.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.outage == nil && !b.returned {
 		b.outage = out
-		close(b.answered)
+		b.answerLocked()
 	}
 }
 
@@ -70,7 +142,7 @@ func (b *batch) complete(panicked any) (late bool, onReturn []func()) {
 	defer b.mu.Unlock()
 	b.returned, b.panicked = true, panicked
 	if late = b.outage != nil; !late {
-		close(b.answered)
+		b.answerLocked()
 	}
 	onReturn, b.onReturn = b.onReturn, nil
 	return late, onReturn
@@ -100,16 +172,6 @@ func (b *batch) abandon(acts []*weir.Act) bool {
 	return true
 }
 
-// isAnswered reports whether the callers are answered.
-func (b *batch) isAnswered() bool {
-	select {
-	case <-b.answered:
-		return true
-	default:
-		return false
-	}
-}
-
 // outageOf returns the outage that answered the callers; nil if none did.
 func (b *batch) outageOf() *outage.Error {
 	b.mu.Lock()
@@ -122,6 +184,7 @@ func (b *batch) outageOf() *outage.Error {
 type lane struct {
 	node                 *node
 	maxBatch, maxWaiting int
+	direct               bool // calls may wait on their callers' goroutines
 
 	mu sync.Mutex // guards what follows
 	// busy is set while somebody sends the lane's batches, or is about to.
@@ -134,12 +197,22 @@ type lane struct {
 	_ [64]byte // the next lane's callers work on another cache line
 }
 
-// join adds a ticket's acts to the last batch that waits. Idle reports whether nobody
-// sends the lane's batches yet.
-func (l *lane) join(t *ticket) (idle bool, err error) {
+// join adds a ticket's acts to the last batch that waits. Start reports whether somebody
+// has to begin to send the lane's batches. If the lane is idle and calls may wait on their
+// callers' goroutines, the acts are in a direct batch instead, which the caller has to send
+// now: waking another goroutine for the call, and being woken by it, costs half as much
+// again as a round trip to a near server.
+func (l *lane) join(t *ticket) (start bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	acts := t.own.acts
+	acts := t.own
+	if l.direct && t.sole && !l.busy {
+		t.batch = &batch{lane: l, acts: acts, sent: true, direct: true}
+		t.batch.callers.Add(1)
+		l.busy, l.current = true, t.batch
+		l.stats.count(len(acts))
+		return false, nil
+	}
 	if l.waiting > 0 && l.waiting+len(acts) > l.maxWaiting {
 		l.stats.Rejected += int64(len(acts))
 		return false, ErrFull
@@ -150,14 +223,15 @@ func (l *lane) join(t *ticket) (idle bool, err error) {
 	} else {
 		b.ctx = nil
 	}
+	t.follows = b.follow(t)
 	l.waiting += len(acts)
 	if t.sole {
 		b.callers.Add(1)
 	}
 	t.batch = b
-	idle = !l.busy
+	start = !l.busy
 	l.busy = true
-	return idle, nil
+	return start, nil
 }
 
 // last returns the last batch that waits, or a new one if that has no room.
@@ -170,22 +244,9 @@ func (l *lane) last(acts int) *batch {
 	if l.current != nil {
 		room = max(room, min(len(l.current.acts), l.maxBatch))
 	}
-	b := &batch{lane: l, acts: make([]*weir.Act, 0, room), answered: make(chan struct{})}
+	b := &batch{lane: l, acts: make([]*weir.Act, 0, room)}
 	l.queue = append(l.queue, b)
 	return b
-}
-
-// claim sends a ticket's acts at once, in a batch of their own, if the lane is idle.
-func (l *lane) claim(t *ticket) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.busy {
-		return false
-	}
-	t.batch = &batch{lane: l, acts: t.own.acts, sent: true, direct: true, answered: make(chan struct{})}
-	l.busy, l.current = true, t.batch
-	l.stats.count(len(t.own.acts))
-	return true
 }
 
 // withdraw takes the acts of a ticket out of a batch that was not sent, and reports
@@ -197,10 +258,10 @@ func (l *lane) withdraw(t *ticket) bool {
 	if b.sent || b.dismissed {
 		return b.dismissed
 	}
-	i := slices.Index(b.acts, t.own.acts[0])
-	b.acts = slices.Delete(b.acts, i, i+len(t.own.acts))
-	l.waiting -= len(t.own.acts)
-	l.stats.Withdrawn += int64(len(t.own.acts))
+	i := slices.Index(b.acts, t.own[0])
+	b.acts = slices.Delete(b.acts, i, i+len(t.own))
+	l.waiting -= len(t.own)
+	l.stats.Withdrawn += int64(len(t.own))
 	return true
 }
 

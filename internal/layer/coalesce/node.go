@@ -15,6 +15,7 @@ const several = "\x00several"
 // A node is a server of the store with its lanes.
 type node struct {
 	*outage.Node // nil: its calls go to several nodes, and the store reports to which
+	name         string
 	lanes        []lane
 
 	mu       sync.Mutex // guards what follows
@@ -24,10 +25,14 @@ type node struct {
 
 // node returns the node of a name.
 func (c *Coalescer) node(name string) *node {
+	// Most stores have one, and a map's hash costs more than a comparison.
+	if n := c.first.Load(); n != nil && n.name == name {
+		return n
+	}
 	if n, found := c.nodes.Load(name); found {
 		return n.(*node)
 	}
-	n := &node{lanes: make([]lane, c.MaxLanes), inFlight: map[*batch]struct{}{}}
+	n := &node{name: name, lanes: make([]lane, c.MaxLanes), inFlight: map[*batch]struct{}{}}
 	if name != several {
 		n.Node = c.watch.Node(name)
 		if n.Name != name {
@@ -36,10 +41,11 @@ func (c *Coalescer) node(name string) *node {
 		}
 	}
 	for i := range n.lanes {
-		n.lanes[i].node, n.lanes[i].maxBatch, n.lanes[i].maxWaiting = n, c.MaxBatch, c.MaxWaiting
+		n.lanes[i].node, n.lanes[i].maxBatch, n.lanes[i].maxWaiting, n.lanes[i].direct = n, c.MaxBatch, c.MaxWaiting, c.keeper != nil
 	}
-	first, _ := c.nodes.LoadOrStore(name, n)
-	return first.(*node)
+	known, _ := c.nodes.LoadOrStore(name, n)
+	c.first.CompareAndSwap(nil, known.(*node))
+	return known.(*node)
 }
 
 // each calls f for every node.

@@ -11,33 +11,55 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
-// A ticket is a caller's place in a batch.
+// A ticket is a caller's place in a batch, with copies of the caller's acts, because the
+// caller may leave first.
 type ticket struct {
 	coalescer *Coalescer
 	ctx       context.Context
+	shared    context.Context // what ends ctx, see [deadline.Apart]
+	caller    context.Context
+	ends      ends // the same
 	lane      *lane
 	batch     *batch
 	acts      []*weir.Act
-	own       *copies // the batch's, because the caller may leave first
-	sole      bool    // the caller waits for this batch and for nothing else
+	own       []*weir.Act // the copies; the batch's
+	sole      bool        // the caller waits for this batch and for nothing else
+	follows   bool        // the batch wakes the caller at the ends of ctx
+
+	copies    []weir.Act
+	charges   []weir.Charge
+	decisions []weir.Decision
 }
 
+// ends are what ends the wait of a caller: those of many calls may be the same. Both may be
+// nil.
+type ends struct{ shared, caller <-chan struct{} }
+
 func (c *Coalescer) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
-	return &ticket{coalescer: c, ctx: ctx, lane: l, acts: acts, own: copyOf(acts)}
+	t := tickets.Get().(*ticket)
+	t.coalescer, t.ctx, t.lane, t.acts = c, ctx, l, acts
+	if t.shared, t.caller = deadline.Apart(ctx); t.shared != nil {
+		t.ends.shared = t.shared.Done()
+	}
+	if t.caller != nil {
+		t.ends.caller = t.caller.Done()
+	}
+	t.copy(acts)
+	return t
 }
 
 // board puts the acts into the lane's next batch, and reports whether it has room. Acts
 // for which it has none are answered.
 func (t *ticket) board() bool {
-	idle, err := t.lane.join(t)
+	start, err := t.lane.join(t)
 	if err != nil {
-		t.own.free()
 		for _, a := range t.acts {
 			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
 		}
+		t.free()
 		return false
 	}
-	if idle {
+	if start {
 		t.coalescer.start(t.lane)
 	}
 	return true
@@ -50,28 +72,54 @@ func (t *ticket) await() {
 	if t.sole {
 		defer b.callers.Done()
 	}
-	select {
-	case <-b.answered:
-	case <-t.ctx.Done():
-		if !b.isAnswered() && !t.lastCheck() {
-			if t.lane.withdraw(t) {
-				t.own.free()
-				fail(t.acts, weir.ErrNotApplied, t.ctx.Err())
-			} else {
-				t.leave(t.ctx.Err())
-			}
-			return
+	if t.wait(); !b.isAnswered.Load() && !t.lastCheck() {
+		if t.lane.withdraw(t) {
+			fail(t.acts, weir.ErrNotApplied, t.ctx.Err())
+			t.free()
+		} else {
+			t.leave(t.ctx.Err())
 		}
+		return
 	}
 	switch {
 	case b.outage == nil:
 		t.collect()
 	case b.dismissed:
-		t.own.free()
 		fail(t.acts, weir.ErrNotApplied, b.outage)
+		t.free()
 	default:
 		t.leave(b.outage)
 	}
+}
+
+// wait waits until the batch is answered or the caller's context ends.
+func (t *ticket) wait() {
+	b := t.batch
+	if b.isAnswered.Load() {
+		return
+	}
+	if t.follows {
+		<-b.woken
+		return
+	}
+	select {
+	case <-b.done():
+	case <-t.ends.shared:
+	case <-t.ends.caller:
+	}
+}
+
+// within returns the context of a direct call: without the caller's end, which a call that
+// reads does not see.
+func (t *ticket) within() context.Context {
+	ctx := t.ctx
+	if t.shared != nil {
+		ctx = t.shared
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		ctx = t.coalescer.ends.Context(ctx)
+	}
+	return ctx
 }
 
 // lastCheck reports whether the batch is answered after all: a timeout of our own is
@@ -82,16 +130,19 @@ func (t *ticket) lastCheck() bool {
 		return false
 	}
 	select {
-	case <-t.batch.answered:
+	case <-t.batch.done():
 	case <-t.coalescer.watch.WholeTick():
 	}
-	return t.batch.isAnswered()
+	return t.batch.isAnswered.Load()
 }
 
 // collect copies the answers to the caller's acts.
 func (t *ticket) collect() {
-	t.own.answer(t.acts)
-	if out := t.batch.outageOf(); out != nil {
+	for i, a := range t.acts {
+		a.Err = t.own[i].Err
+		copy(a.Decisions, t.own[i].Decisions)
+	}
+	if out := t.batch.outage; out != nil {
 		for _, a := range t.acts {
 			if errors.Is(a.Err, weir.ErrNotApplied) {
 				a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
@@ -101,19 +152,19 @@ func (t *ticket) collect() {
 	if t.batch.panicked != nil {
 		panic(t.batch.panicked)
 	}
-	t.own.free()
+	t.free()
 }
 
 // leave answers the caller without the reply, unless that has just come. The batch goes
 // on with the copies.
 func (t *ticket) leave(cause error) {
 	t.lane.abandoned(len(t.acts))
-	if !t.batch.abandon(t.own.acts) {
+	if !t.batch.abandon(t.own) {
 		t.collect()
 		return
 	}
 	for i, a := range t.acts {
-		a.Err = &pending{kind: a.Kind, cause: cause, batch: t.batch, act: t.own.acts[i]}
+		a.Err = &pending{kind: a.Kind, cause: cause, batch: t.batch, act: t.own[i]}
 	}
 }
 
@@ -136,62 +187,42 @@ func (p *pending) Unwrap() []error { return []error{weir.ErrAmbiguous, p.cause} 
 // Then implements [weir.Pending].
 func (p *pending) Then(f func(*weir.Act)) { p.batch.then(func() { f(p.act) }) }
 
-// copies are copies of a caller's acts.
-type copies struct {
-	acts      []*weir.Act
-	own       []weir.Act
-	charges   []weir.Charge
-	decisions []weir.Decision
-}
+// tickets are those that can be used again: no caller left and no call panicked.
+var tickets = sync.Pool{New: func() any { return new(ticket) }}
 
-var pool = sync.Pool{New: func() any { return new(copies) }}
-
-// maxPooled is how many charges the copies that are kept for later may hold.
+// maxPooled is how many charges a ticket that is kept for later may hold.
 const maxPooled = 1024
 
-func copyOf(acts []*weir.Act) *copies {
-	c := pool.Get().(*copies)
+// copy makes the copies.
+func (t *ticket) copy(acts []*weir.Act) {
 	charges, decisions := 0, 0
 	for _, a := range acts {
 		charges += len(a.Charges)
 		decisions += len(a.Decisions)
 	}
 	// Grown at once, so that nothing moves while it is filled.
-	c.own = slices.Grow(c.own, len(acts))
-	c.charges = slices.Grow(c.charges, charges)
-	c.decisions = slices.Grow(c.decisions, decisions)
+	t.copies = slices.Grow(t.copies, len(acts))
+	t.charges = slices.Grow(t.charges, charges)
+	t.decisions = slices.Grow(t.decisions, decisions)
 	for _, a := range acts {
-		c.add(a)
-	}
-	return c
-}
-
-func (c *copies) add(a *weir.Act) {
-	i, j := len(c.charges), len(c.decisions)
-	c.charges = append(c.charges, a.Charges...)
-	c.decisions = append(c.decisions, a.Decisions...)
-	c.own = append(c.own, *a)
-	own := &c.own[len(c.own)-1]
-	own.Charges, own.Decisions = c.charges[i:], c.decisions[j:]
-	c.acts = append(c.acts, own)
-}
-
-// answer copies the answers to acts.
-func (c *copies) answer(acts []*weir.Act) {
-	for i, a := range acts {
-		a.Err = c.own[i].Err
-		copy(a.Decisions, c.own[i].Decisions)
+		i, j := len(t.charges), len(t.decisions)
+		t.charges = append(t.charges, a.Charges...)
+		t.decisions = append(t.decisions, a.Decisions...)
+		t.copies = append(t.copies, *a)
+		own := &t.copies[len(t.copies)-1]
+		own.Charges, own.Decisions = t.charges[i:], t.decisions[j:]
+		t.own = append(t.own, own)
 	}
 }
 
-// free keeps the memory for later copies.
-func (c *copies) free() {
-	if cap(c.charges) > maxPooled {
+// free keeps the ticket for later.
+func (t *ticket) free() {
+	if cap(t.charges) > maxPooled {
 		return
 	}
-	clear(c.acts)
-	clear(c.own)
-	clear(c.charges)
-	c.acts, c.own, c.charges, c.decisions = c.acts[:0], c.own[:0], c.charges[:0], c.decisions[:0]
-	pool.Put(c)
+	clear(t.own)
+	clear(t.copies)
+	clear(t.charges)
+	*t = ticket{own: t.own[:0], copies: t.copies[:0], charges: t.charges[:0], decisions: t.decisions[:0]}
+	tickets.Put(t)
 }

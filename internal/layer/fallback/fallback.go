@@ -283,10 +283,7 @@ func (l *Layer) bound(ctx context.Context) (context.Context, context.CancelFunc)
 			return context.WithTimeout(ctx, left)
 		}
 	}
-	if deadline.Fixed(ctx) {
-		return l.deadlines.Context(ctx), func() {}
-	}
-	return deadline.WithPatience(ctx, l.patience)
+	return l.deadlines.Bound(ctx), func() {}
 }
 
 // callerLeft reports whether the caller has stopped waiting.

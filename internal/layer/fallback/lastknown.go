@@ -47,11 +47,10 @@ func (k *lastKnown) hash(c *weir.Charge) uint64 {
 
 // learn remembers the store's decisions about keys that have local shares during outages.
 func (l *Layer) learn(a *weir.Act) {
-	now := l.now()
 	for i := range a.Charges {
 		c, d := &a.Charges[i], &a.Decisions[i]
 		if d.Source == weir.SourceStore && l.policy(c) == Local {
-			l.lastKnown.put(c, d, now)
+			l.lastKnown.put(c, d, l.now())
 		}
 	}
 }
