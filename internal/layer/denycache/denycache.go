@@ -182,7 +182,7 @@ func (l *Layer) refused(a *weir.Act, now int64) bool {
 		e.answer(ch, now, &a.Decisions[i])
 	}
 	if known {
-		l.counters.hit()
+		l.counters.hit(now)
 	}
 	return known
 }

@@ -1,9 +1,6 @@
 package denycache
 
-import (
-	"math/rand/v2"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Stats are counts since the Layer was created.
 type Stats struct {
@@ -17,7 +14,8 @@ type Stats struct {
 	Entries int
 }
 
-// counters spreads the hits, so that processors that refuse at once do not contend.
+// counters spreads the hits by the instant, in ns, so that processors that refuse at once
+// do not contend.
 type counters struct {
 	hits [8]struct {
 		atomic.Uint64
@@ -26,7 +24,7 @@ type counters struct {
 	learned, forgotten atomic.Uint64
 }
 
-func (c *counters) hit() { c.hits[rand.Uint32()&7].Add(1) }
+func (c *counters) hit(now int64) { c.hits[now&7].Add(1) }
 
 // Stats returns the counts. It counts the entries one by one: do not call it for every
 // request.
