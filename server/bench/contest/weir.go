@@ -47,12 +47,15 @@ func openWeirMemory(e Env) (Limiter, error) {
 	return newWeir(e, memstore.New(memstore.Options{MaxBytes: 4 << 30}), nothing)
 }
 
-// openWeirRedis opens a store on go-redis with whatever wrap puts around it. Wrap
-// also says how to stop that.
+// openWeirRedis opens a store on go-redis, as docs/library.md recommends, with whatever
+// wrap puts around it. Wrap also says how to stop that.
 func openWeirRedis(wrap func(Env, *redisstore.Store) (weir.Taker, func() error)) func(Env) (Limiter, error) {
 	return func(e Env) (Limiter, error) {
-		c := redis.NewClient(&redis.Options{Addr: e.Address, MaxRetries: -1, ContextTimeoutEnabled: true})
-		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
+		keeper := redisstore.NewKeeper()
+		o := &redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second}
+		o.Dialer = keeper.Dial(redis.NewDialer(o))
+		c := redis.NewClient(o)
+		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix, Keeper: keeper})
 		if err != nil {
 			return nil, err
 		}
