@@ -70,7 +70,7 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 		}
 		targets, err := a.find(req)
 		if err == nil {
-			targets, err = limited(targets, name == "reset")
+			targets, err = limited(req, targets, name == "reset")
 		}
 		var answer *changeAnswer
 		if err == nil {

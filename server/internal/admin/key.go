@@ -67,6 +67,7 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 		return answer, nil
 	}
 	answer.Name, answer.Algorithm = t.limit.Name, t.limit.Algorithm.String()
+	answer.Budget, answer.Keep = t.budget.String(), t.keep
 	if o, found := a.Overrides.Get(t.key); found {
 		answer.Override = overrideOf(o, a.Now())
 	}
@@ -107,7 +108,7 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
 		ResetAfterMS: millis(d.ResetAfter), AtUS: d.At,
 	}
-	addProbe(state, probe, cost)
+	addProbe(state, probe, cost, t.keep)
 	if o, found := a.Overrides.Get(t.key); found {
 		a.addOverride(state, o)
 	}
@@ -126,9 +127,9 @@ func (a *api) addOverride(state *stateAnswer, o override.Override) {
 }
 
 // addProbe adds the decision of the probe; without a probe, whether enough remains.
-func addProbe(state *stateAnswer, probe *weir.Act, cost int64) {
+func addProbe(state *stateAnswer, probe *weir.Act, cost, keep int64) {
 	if probe == nil {
-		state.Passes = min(cost, 1) <= state.Remaining
+		state.Passes = min(cost, 1)+keep <= state.Remaining
 		if state.Passes {
 			state.RetryAfterMS = new(int64)
 		}
@@ -173,7 +174,7 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	// A deny cache would remember the refusal of a single charge, and then answer without
 	// evaluating the others.
 	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
-	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Limit: quiet, Cost: cost}, twice, twice)
+	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
 	act.Immediate = true
 	return act
 }
@@ -198,7 +199,9 @@ type limitAnswer struct {
 	At             string          `json:"at,omitempty"`
 	Key            string          `json:"key,omitempty"`
 	Algorithm      string          `json:"algorithm,omitempty"`
-	Limit          string          `json:"limit,omitempty"` // the rule's
+	Budget         string          `json:"budget,omitempty"` // that the limit charges; empty: one of its own
+	Keep           int64           `json:"keep,omitempty"`   // units that it leaves to others
+	Limit          string          `json:"limit,omitempty"`  // the rule's
 	Unlimited      bool            `json:"unlimited,omitempty"`
 	Shadow         bool            `json:"shadow,omitempty"` // it never refuses this key
 	Trial          bool            `json:"trial,omitempty"`
@@ -256,6 +259,9 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 		b.WriteString(" " + answer.Name)
 	}
 	fmt.Fprintf(&b, " (%s): ", answer.At)
+	if t.budget != nil {
+		b.WriteString("budget " + answer.Budget + ", ")
+	}
 	o := answer.Override
 	if o != nil {
 		b.WriteString(o.explain(s.Limit) + ", instead of ")
@@ -264,7 +270,11 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 	if o != nil && o.Blocked {
 		b.WriteString("; nothing passes until then")
 	} else {
-		b.WriteString(counts(t, s) + "; " + passing(s, cost))
+		b.WriteString(counts(t, s))
+		if t.keep > 0 {
+			fmt.Fprintf(&b, ", of which it keeps %d free for others", t.keep)
+		}
+		b.WriteString("; " + passing(s, cost))
 	}
 	b.WriteString(whyShadow(answer))
 	return b.String()

@@ -26,6 +26,7 @@ type request struct {
 	domain  string
 	entries []rules.Entry
 	name    string // of one limit; empty: all
+	budget  string // in place of the limits; empty: none
 	cost    int64
 	until   time.Time
 	timed   bool        // the request states until
@@ -38,6 +39,7 @@ type changeBody struct {
 	Domain  string      `json:"domain"`
 	Entries []entryBody `json:"entries"`
 	Name    string      `json:"name"`
+	Budget  string      `json:"budget"`
 	For     *string     `json:"for"`
 	Until   *string     `json:"until"`
 	Limit   *string     `json:"limit"`
@@ -65,7 +67,7 @@ func readChange(w http.ResponseWriter, r *http.Request, now time.Time) (*request
 	return nil, jsonbody.CutShort()
 }
 
-const changeFields = "domain, entries, key, value, name, for, until or limit"
+const changeFields = "domain, entries, key, value, name, budget, for, until or limit"
 
 // parseChange parses a body. The error is a [*weir.InvalidError].
 func parseChange(text []byte, now time.Time) (*request, error) {
@@ -73,7 +75,7 @@ func parseChange(text []byte, now time.Time) (*request, error) {
 	if err := jsonbody.Decode(text, &body, changeFields); err != nil {
 		return nil, err
 	}
-	req := &request{domain: body.Domain, name: body.Name, cost: 1}
+	req := &request{domain: body.Domain, name: body.Name, budget: body.Budget, cost: 1}
 	for i, e := range body.Entries {
 		if e.Key == nil || e.Value == nil {
 			return nil, problem.Invalid(fmt.Sprintf("entries[%d]", i), "incomplete", "a key and a value")
@@ -90,7 +92,7 @@ func (r *request) check() error {
 	switch {
 	case r.domain == "":
 		return problem.Invalid("domain", "missing", "the domain of the rules")
-	case len(r.entries) == 0:
+	case len(r.entries) == 0 && r.budget == "":
 		return problem.Invalid("entries", "missing", "at least one entry, with a key and a value")
 	}
 	return nil
@@ -134,16 +136,16 @@ func parseQuery(raw string) (*request, error) {
 	if err != nil {
 		return nil, problem.Invalid("query", "malformed", "percent-encoded text")
 	}
-	req := &request{domain: query.Get("domain"), name: query.Get("name"), cost: 1}
+	req := &request{domain: query.Get("domain"), name: query.Get("name"), budget: query.Get("budget"), cost: 1}
 	for parameter, values := range query {
 		switch parameter {
-		case "domain", "name", "cost":
+		case "domain", "name", "budget", "cost":
 			if len(values) > 1 {
 				return nil, problem.Invalid(parameter, "repeated", "one "+parameter)
 			}
 		case "entry":
 		default:
-			return nil, problem.Invalid(parameter, "unknown", "domain, entry, name or cost")
+			return nil, problem.Invalid(parameter, "unknown", "domain, entry, name, budget or cost")
 		}
 	}
 	for _, entry := range query["entry"] {
@@ -168,6 +170,8 @@ type target struct {
 	limit     *weir.Limit // nil if the rule is unlimited
 	key, slot string
 	failure   config.StoreFailure
+	budget    *rules.Budget // nil: a limit of its own
+	keep      int64
 }
 
 // throttled stands for the limit that comes with each CL.THROTTLE.
@@ -187,11 +191,17 @@ func (a *api) find(req *request) ([]target, error) {
 			Detail: fmt.Sprintf("there are no rules for the domain %s: want one of %s", strconv.Quote(problem.Shorten(req.domain)), problem.Shorten(strings.Join(set.Domains(), ", "))),
 		}
 	}
-	plan, err := set.Plan(&rules.Request{Domain: req.domain, Descriptors: [][]rules.Entry{req.entries}})
+	plan, err := set.Plan(&rules.Request{Domain: req.domain, Budget: req.budget, Descriptors: [][]rules.Entry{req.entries}})
 	if err != nil {
 		return nil, err
 	}
 	all := targetsOf(plan)
+	if len(all) == 0 && req.budget != "" {
+		return nil, &problem.Document{
+			Status: http.StatusNotFound, Code: "no_budget", Field: "budget",
+			Detail: fmt.Sprintf("neither the domain %s nor a descriptor on the way of these entries has a budget %s", strconv.Quote(req.domain), strconv.Quote(problem.Shorten(req.budget))),
+		}
+	}
 	if len(all) == 0 {
 		return nil, &problem.Document{
 			Status: http.StatusNotFound, Code: "no_rule", Field: "entries",
@@ -205,10 +215,10 @@ func targetsOf(plan *rules.Plan) []target {
 	var all []target
 	for i := range plan.Applied {
 		applied := &plan.Applied[i]
-		t := target{rule: applied.Rule, limit: applied.Limit}
+		t := target{rule: applied.Rule, limit: applied.Limit, budget: applied.Budget}
 		if applied.Act != nil {
 			charge := &applied.Act.Charges[applied.Charge]
-			t.key, t.slot = charge.Key, charge.HashTag
+			t.key, t.slot, t.keep = charge.Key, charge.HashTag, charge.Keep
 			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
 		}
 		all = append(all, t)
@@ -246,19 +256,31 @@ func (a *api) throttleTarget(req *request) ([]target, error) {
 	return []target{{limit: throttled, key: a.ThrottleKey(req.entries[0].Value)}}, nil
 }
 
-// limited returns the targets with state in the store, those of trials only if wanted. It
-// fails if there are none.
-func limited(all []target, trials bool) ([]target, error) {
+// limited returns the targets with state in the store, those of trials only if wanted, and
+// a budget, which others share, only if the request names it. It fails if there are none.
+func limited(req *request, all []target, trials bool) ([]target, error) {
+	shared := ""
 	kept := slices.DeleteFunc(slices.Clone(all), func(t target) bool {
+		if t.budget != nil && req.budget == "" {
+			shared = t.budget.Name
+			return true
+		}
 		return t.limit == nil || !trials && t.rule != nil && t.rule.OnTrial
 	})
-	if len(kept) == 0 {
+	switch {
+	case len(kept) > 0:
+		return kept, nil
+	case shared != "":
+		return nil, &problem.Document{
+			Status: http.StatusConflict, Code: "shared", Field: "budget",
+			Detail: fmt.Sprintf("the rule %s charges the budget %s, which other rules may share: name the budget to change it for all of them", all[0].rule.Path, strconv.Quote(shared)),
+		}
+	default:
 		return nil, &problem.Document{
 			Status: http.StatusConflict, Code: "unlimited",
 			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, position(all[0].rule)),
 		}
 	}
-	return kept, nil
 }
 
 // position returns where a rule is defined.

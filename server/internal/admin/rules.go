@@ -44,6 +44,8 @@ type namedLimit struct {
 	Algorithm      string `json:"algorithm"`
 	Limit          string `json:"limit"`
 	OnStoreFailure string `json:"on_store_failure,omitempty"`
+	Budget         string `json:"budget,omitempty"`
+	Keep           int64  `json:"keep,omitempty"`
 }
 
 // rules answers with the rules in force, and where they come from.
@@ -69,7 +71,9 @@ func ruleOf(r *rules.Rule) ruleAnswer {
 		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{},
 	}
 	for i, l := range r.Limits {
-		answer.Limits = append(answer.Limits, namedOf(l, r.OnStoreFailure[i].String()))
+		named := namedOf(l, r.OnStoreFailure[i].String())
+		named.Budget, named.Keep = r.Budgets[i].String(), r.Keep[i]
+		answer.Limits = append(answer.Limits, named)
 	}
 	if r.Unenforced > 0 {
 		answer.Enforce = (config.Whole - r.Unenforced).String()

@@ -143,6 +143,12 @@ func (p *explainer) limit(a *rules.Applied) {
 		p.printf("    overlay  %s changes it; the rule says %s\n", a.Rule.Overlay, a.Rule.Sent)
 	}
 	p.printf("    kind     %s\n", p.kind(a))
+	if b := a.Budget; b != nil {
+		p.printf("    budget   %s of %s, which all rules that name it share\n", plainly(b.Name), b.At)
+	}
+	if keep := a.Act.Charges[a.Charge].Keep; keep > 0 {
+		p.printf("    keep     %d: granted only if as many are still free afterwards\n", keep)
+	}
 	index := slices.Index(a.Rule.Limits, a.Limit)
 	if !a.Rule.OnTrial {
 		p.printf("    failure  on_store_failure: %s\n", a.Rule.OnStoreFailure[index])

@@ -21,6 +21,7 @@ type keyFlags struct {
 	admin      adminClient
 	json       bool
 	name       string
+	budget     string
 	cost       int64
 	lasts, til string
 	limit      string
@@ -43,6 +44,7 @@ refused now; others: the change applies on this instance, but the others may not
 it yet, 2 the command failed.`,
 		Example: `  weir key get shop user=42
   weir key get shop user=42 --cost 10
+  weir key get llm model=large --budget tokens
   weir key block shop user=42 --for 2h
   weir key override shop user=42 --limit '100/min burst 20' --for 24h
   weir key clear shop user=42`,
@@ -79,7 +81,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 		Short:   action.short,
 		Example: action.example,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
+			if len(args) < 1 || len(args) < 2 && f.budget == "" {
 				return fmt.Errorf("key %s needs a domain and at least one KEY=VALUE; see 'weir key %s --help'", action.name, action.name)
 			}
 			return nil
@@ -100,6 +102,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 	flags.StringVar(&f.admin.tls.key, "admin-key", "", "key of the client certificate, PEM")
 	flags.BoolVar(&f.json, "json", false, "print the server's JSON answer")
 	flags.StringVar(&f.name, "name", "", "name of the limit, if the key has several")
+	flags.StringVar(&f.budget, "budget", "", "a budget of the domain or of a descriptor on the way of the key, in place of the key's limits")
 	if action.costs {
 		flags.Int64Var(&f.cost, "cost", 1, "number of units to ask for")
 	}
@@ -134,6 +137,9 @@ func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
 	query := url.Values{"domain": args[:1], "entry": args[1:], "cost": {strconv.FormatInt(f.cost, 10)}}
 	if f.name != "" {
 		query.Set("name", f.name)
+	}
+	if f.budget != "" {
+		query.Set("budget", f.budget)
 	}
 	body, err := f.admin.call(cmd.Context(), http.MethodGet, "/v1/key?"+query.Encode(), nil)
 	if err != nil {
@@ -190,7 +196,7 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 		}
 	}
 	asked := map[string]any{"domain": args[0], "entries": entries}
-	for name, value := range map[string]string{"name": f.name, "for": f.lasts, "until": f.til, "limit": f.limit} {
+	for name, value := range map[string]string{"name": f.name, "budget": f.budget, "for": f.lasts, "until": f.til, "limit": f.limit} {
 		if value != "" {
 			asked[name] = value
 		}

@@ -58,11 +58,20 @@ func (p Position) line() string {
 	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
+// brief is the position for a message about the same file.
+func (p Position) brief() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("line %d", p.Line)
+}
+
 // A Domain is one rules file, or several that were merged.
 type Domain struct {
 	At          Position
 	Name        string
 	Descriptors []*Descriptor // in file order
+	Budgets     []*Budget     // by name
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }
@@ -93,6 +102,8 @@ type Descriptor struct {
 	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil.
 	Metadata    map[string]any
 	Descriptors []*Descriptor // nested, in file order
+	// Budgets are those that rules here and below can charge, by name.
+	Budgets []*Budget
 }
 
 // A Glob is a text in which each star stands for any text.
@@ -142,6 +153,11 @@ type RateLimit struct {
 	// that it can still be given a name.
 	Limit          weir.Limit
 	OnStoreFailure StoreFailure
+	// Budget is the budget that the limit charges; nil for a limit of its own. The Limit
+	// and all further settings are then the budget's.
+	Budget *Budget
+	// Keep is how many units a request leaves to others.
+	Keep int64
 	// Overlay is the place of the overlay's line that changed this limit; zero if
 	// none did. Sent is the limit as it was without that line.
 	Overlay Position

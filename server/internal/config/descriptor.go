@@ -50,12 +50,15 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 		p.report(o.position("share_threshold"), "share_threshold without a * in key or value", "a pattern whose matches share one budget")
 	}
 	p.path = append(p.path[:len(above)], entryPath(d))
+	outer := len(p.budgets)
+	d.Budgets = p.declare(o, len(above)+1)
 	d.Limits = p.limits(o)
 	d.Trial = p.trial(o, d)
 	d.Unenforced = p.unenforced(o, d)
 	keys := append(slices.Clone(above), d.Key)
 	d.HashTag = p.hashTag(o, d, keys)
 	d.Descriptors = p.descriptors(o, keys)
+	p.leave(outer)
 	return d
 }
 
@@ -69,14 +72,10 @@ func (p *parser) unique(list []*Descriptor) {
 			first[entry] = d
 			continue
 		}
-		other := before.At.File
-		if before.At.Line > 0 {
-			other = fmt.Sprintf("line %d", before.At.Line)
-		}
 		p.note(Problem{
 			File: d.At.File, Line: d.At.Line, Column: d.At.Column,
 			What: entryText(d) + " again in the same list",
-			Want: "each pair once; " + other + " has it too",
+			Want: "each pair once; " + before.At.brief() + " has it too",
 		})
 	}
 }
@@ -91,7 +90,7 @@ func entryText(d *Descriptor) string {
 // hashTag reads the keys that place a limit's state.
 func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 	items := p.items(o, "hash_tag")
-	if len(items) > 0 && (len(d.Limits) == 0 || !d.Limits[0].Grouped) {
+	if len(items) > 0 && !slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Grouped && l.Budget == nil }) {
 		p.report(o.position("hash_tag"), "hash_tag without algorithm", "a rate_limit that names an algorithm beside it")
 	}
 	var tag []string

@@ -185,7 +185,13 @@ func (l *loader) merge(first, d *Domain) {
 			l.again(e.At, entryText(e)+" again in the same domain", "each pair once", at)
 		}
 	}
+	for _, b := range d.Budgets {
+		if i := slices.IndexFunc(first.Budgets, func(a *Budget) bool { return a.Name == b.Name }); i >= 0 {
+			l.again(b.At, "budget "+quote(b.Name)+" again in the same domain", "each budget once", first.Budgets[i].At)
+		}
+	}
 	first.Descriptors = append(first.Descriptors, d.Descriptors...)
+	first.Budgets = append(first.Budgets, d.Budgets...)
 	first.overlay = append(first.overlay, d.overlay...)
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
@@ -48,6 +49,7 @@ const (
 	asTexts // a list of texts
 	asData  // any map
 	asPart  // of a whole, in percent
+	asNamed // a map from names to maps of a scope
 )
 
 func newScope(name, title, doc string, keys ...property) *scope {
@@ -100,6 +102,7 @@ var (
 var atTop = newScope("at the top level", "file",
 	"One file is one domain. Keys that begin with x- are ignored: they hold anchors.",
 	property{name: "domain", required: true, doc: "The name that requests give. Each domain stands in one file."},
+	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name, that several rules charge."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "What the first entry of a request's descriptor is compared with."},
 )
 
@@ -109,9 +112,10 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "value", absent: "any value, each with a budget of its own", doc: "The value of the entry. Each * stands for any text. Numbers and booleans are read as the text that stands there."},
 	property{name: "rate_limit", form: asMap, of: "rate_limit", absent: "no limit: a value without limits and descriptors is exempt", doc: "The limit of requests that end with this entry."},
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits, each with an algorithm, that are charged together or not at all. A rate_limit beside them is one more."},
+	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets, by name, that several rules charge: that of this descriptor and those below it. Each combination of the values on the way to this descriptor has budgets of its own. No descriptor above has a budget of the same name."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "What the next entry of the request is compared with."},
 	property{name: "hash_tag", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values choose the hash slot of a Redis Cluster: one call decides limits with the same hash tag. Needs a limit with an algorithm."},
-	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged by itself, told in metrics, and never refuses. It names an algorithm and has no unlimited, replaces, lease or on_store_failure."},
+	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged by itself, told in metrics, and never refuses. It names an algorithm and has no unlimited, replaces, budget, lease or on_store_failure."},
 	property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
 	property{name: "enforce", form: asPart, absent: "100%", doc: "The part of the keys that the limits refuse; for all others they do as with shadow_mode. Whether a key is among them is settled by a hash of its domain and entries, so that it is the same for all instances and at all times, and a larger part has all keys of a smaller one. Needs a limit with an algorithm. Not with shadow_mode."},
 	property{name: "quota_mode", form: asTruth, doc: "Envoy's rate limit service refuses a request only if all descriptors with quota_mode that it matches are over their limits. Over HTTP each of them refuses."},
@@ -128,6 +132,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "unlimited", form: asTruth, doc: "Grant everything. Takes the place of a unit and an algorithm."},
 	property{name: "name", absent: "the path of the descriptor", doc: "What the limit is called in answers, headers and metrics. For a limit with an algorithm it is also part of what its state is kept under, in place of its position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
+	property{name: "budget", doc: "The name of a budget of this descriptor, one above it, or the domain, which requests charge in place of a limit of their own. It stands alone, or with name, replaces and keep."},
 	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
 	property{name: "period", form: asPeriod, ours: true, doc: "The period where no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, how long a place is held at most."},
 	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: what a gcra lets through at one instant, the capacity of a token_bucket, the queue of a leaky_bucket."},
@@ -136,6 +141,7 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "time_zone", ours: true, algorithms: dated, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: dated, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
 	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count what is refused too, for costs that are only known afterwards."},
+	property{name: "keep", form: asNumber, least: 1, most: mostUnits - 1, ours: true, absent: "0", doc: "How many units a request leaves to others: it is granted only if as many are still free afterwards. So classes of different priority share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
 	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance take a share of the budget ahead and spend it without asking the store; docs/library.md says what that may exceed and refuse too early. Not with charge_refused."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "How many keys each instance keeps apart, of those that were asked for lately. Further keys share the budget of one: where clients make keys up, this bounds what the store holds. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error, unless --on-store-failure says otherwise."},
@@ -145,10 +151,18 @@ var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's
 	property{name: "name", required: true, doc: "The name of the limit."},
 )
 
-// notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
-var notOnTrial = []string{"unlimited", "replaces", "lease", "on_store_failure"}
+// inBudget has the keys of a limit that say how it counts.
+var inBudget = newScope("in a budget", "budget",
+	"A budget is a limit that several rules charge, each with a keep of its own. It has the keys of a rate_limit but unlimited, name, replaces, budget and keep, and needs an algorithm.",
+	slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
+		return slices.Contains([]string{"unlimited", "name", "replaces", "budget", "keep"}, k.name)
+	})...,
+)
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces}
+// notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
+var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "on_store_failure"}
+
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

@@ -18,6 +18,11 @@ func mistakes(s *scope, k property, value, others string) string {
 		line = "domain: d\ndescriptors: [{" + others + ", " + strings.TrimSpace(line) + "}]\n"
 	case inLimit:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {" + others + ", " + strings.TrimSpace(line) + "}}]\n"
+	case inBudget:
+		if !strings.Contains(others, "algorithm") && k.name != "algorithm" {
+			others = "algorithm: gcra, " + others
+		}
+		line = "domain: d\nbudgets: {m: {" + others + ", " + strings.TrimSpace(line) + "}}\ndescriptors: [{key: a, rate_limit: {budget: m}}]\n"
 	case inReplaces:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, replaces: [{" + strings.TrimSpace(line) + "}]}}]\n"
 	}
@@ -42,6 +47,8 @@ func (k property) beside() string {
 		return "algorithm: gcra, requests_per_unit: 1"
 	case k.name == "on_store_failure" || k.name == "max_keys":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
+	case k.name == "keep":
+		return "algorithm: gcra, unit: second, requests_per_unit: 1, burst: 1000000000"
 	case k.ours:
 		return "algorithm: " + k.algorithms[0] + ", unit: second, requests_per_unit: 1"
 	default:

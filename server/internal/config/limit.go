@@ -40,6 +40,9 @@ func (p *parser) limit(o object, several bool) RateLimit {
 	case l.Unlimited:
 		p.unlimited(o, several)
 		return l
+	case o.has("budget"):
+		p.charge(o, &l)
+		return l
 	case o.has("algorithm"):
 		if !p.ours(o, &l) {
 			return l
@@ -48,6 +51,7 @@ func (p *parser) limit(o object, several bool) RateLimit {
 		p.theirs(o, &l, several)
 	}
 	p.compile(o, &l)
+	p.keep(o, o, &l)
 	return l
 }
 
@@ -56,7 +60,7 @@ func (p *parser) unlimited(o object, several bool) {
 	if unit := p.text(o, "unit"); unit != "" && !strings.EqualFold(unit, "unknown") {
 		p.report(o.position("unit"), "unit beside unlimited: true", "one of the two")
 	}
-	for _, key := range slices.Concat([]string{"algorithm"}, weirKeys) {
+	for _, key := range slices.Concat([]string{"algorithm", "budget"}, weirKeys) {
 		if o.has(key) {
 			p.report(o.position(key), key+" beside unlimited: true", "one of the two")
 		}

@@ -78,7 +78,7 @@ func ParseOverlay(name string, text []byte) (*Overlay, error) {
 	return overlay, nil
 }
 
-// overlayLine reads a line and checks it with a limit that every algorithm accepts.
+// overlayLine reads a line and checks it with a limit that every algorithm and the keep accept.
 func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 	o, ok := p.object(n, inOverlay)
 	if !ok {
@@ -97,7 +97,7 @@ func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 		delete(line.fields, key)
 	}
 	p.limit(line.onto(object{o.node, map[string]field{
-		"requests_per_unit": fieldAt(o.node, "requests_per_unit", "1"), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
+		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), mostLogged-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
 	}}), false)
 	return line
 }

@@ -29,6 +29,8 @@ type parser struct {
 	// read, for the overlay.
 	name string
 	path []string
+	// budgets are those that the descriptor which is read can charge, the nearest last.
+	budgets []*declared
 }
 
 // parse returns the domain in a file's text, and its mistakes.
@@ -283,7 +285,9 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.position("domain"))}
 	p.required(o, "domain", d.Name, "the name of the domain")
 	p.name = d.Name
+	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)
+	p.leave(0)
 	d.overlay = p.refused
 	return d
 }

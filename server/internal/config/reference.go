@@ -14,6 +14,10 @@ func Reference() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+		if s == inBudget {
+			fmt.Fprintf(&b, "### Keys %s\n\n%s\n", s.name, s.doc)
+			continue
+		}
 		fmt.Fprintf(&b, "### Keys %s\n\n%s\n\n| key | what it can be | without it | what it means |\n|---|---|---|---|\n", s.name, s.doc)
 		for _, k := range s.keys {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, k.values(), k.without(), strings.ReplaceAll(k.doc, "*", `\*`))
@@ -35,6 +39,8 @@ func (k *property) values() string {
 		return "a duration, as `500ms`, `30s`, `1m30s`"
 	case asMap:
 		return "a " + k.of
+	case asNamed:
+		return "a map of names to " + k.of + " maps"
 	case asMaps:
 		return "a list of " + k.of + " maps"
 	case asTexts:

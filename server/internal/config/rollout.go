@@ -35,13 +35,17 @@ func (p *parser) trial(o object, d *Descriptor) *RateLimit {
 	if len(d.Limits) == 0 {
 		p.report(o.position("trial"), "trial without rate_limit", "a limit beside it, if only unlimited: true")
 	}
+	budget := l.has("budget")
 	for _, key := range notOnTrial {
 		if l.has(key) {
-			p.report(l.position(key), key+" in trial", "nothing: a limit on trial refuses nobody and replaces none")
+			p.report(l.position(key), key+" in trial", "nothing: a limit on trial refuses nobody, replaces none and shares no budget")
 			delete(l.fields, key)
 		}
 	}
 	if !l.has("algorithm") {
+		if budget {
+			return nil
+		}
 		p.report(l.node, "a trial without algorithm", "an algorithm: "+oneOf(algorithms()))
 		return nil
 	}

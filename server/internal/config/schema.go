@@ -53,15 +53,20 @@ func (s *scope) schema() schema {
 			{"required": []string{"key"}, "properties": schema{"key": star}},
 			{"required": []string{"value"}, "properties": schema{"value": star}},
 		}}
-		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{
-			reference(inLimit.title), {"required": []string{"algorithm"}},
-		}}
+		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{reference(inLimit.title), counted()}}
 		properties["trial"] = onTrial(properties["trial"].(schema)["description"])
 		made["allOf"] = enforceRules()
 	case inLimit:
 		made["allOf"] = limitRules()
+	case inBudget:
+		made["allOf"] = []schema{reference(inLimit.title), {"required": []string{"algorithm"}}}
 	}
 	return made
+}
+
+// counted is true of limits that are Weir's.
+func counted() schema {
+	return schema{"anyOf": []schema{{"required": []string{"algorithm"}}, {"required": []string{"budget"}}}}
 }
 
 func reference(title string) schema { return schema{"$ref": "#/definitions/" + title} }
@@ -90,6 +95,8 @@ func (k *property) content() schema {
 		return schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}
 	case asMap:
 		return schema{"anyOf": []schema{reference(k.of), {"type": "null"}}}
+	case asNamed:
+		return schema{"type": []string{"object", "null"}, "additionalProperties": reference(k.of)}
 	case asMaps:
 		return schema{"type": []string{"array", "null"}, "items": reference(k.of)}
 	case asTexts:
@@ -136,7 +143,7 @@ func onTrial(doc any) schema {
 // enforceRules say what stands beside the keys that roll a limit out.
 func enforceRules() []schema {
 	some := schema{"not": schema{"type": "null"}}
-	live := schema{"rate_limit": schema{"type": "object", "required": []string{"algorithm"}}}
+	live := schema{"rate_limit": schema{"allOf": []schema{{"type": "object"}, counted()}}}
 	several := schema{"rate_limits": schema{"type": "array", "minItems": 1}}
 	limited := schema{"anyOf": []schema{{"required": []string{"rate_limit"}, "properties": schema{"rate_limit": schema{"type": "object"}}}, {"required": []string{"rate_limits"}, "properties": several}}}
 	return []schema{
@@ -185,7 +192,7 @@ func spelledTruths() []string {
 // limitRules say which keys of a limit stand together.
 func limitRules() []schema {
 	unlimited := schema{"required": []string{"unlimited"}, "properties": schema{"unlimited": schema{"const": true}}}
-	none := schema{"algorithm": false}
+	none := schema{"algorithm": false, "budget": false}
 	for _, name := range weirKeys {
 		none[name] = false
 	}
@@ -198,12 +205,22 @@ func limitRules() []schema {
 		"allOf":    []schema{{"properties": someUnit}, {"properties": schema{"requests_per_unit": schema{"not": schema{"type": "null"}}}}},
 		"oneOf":    []schema{{"required": []string{"unit"}}, {"required": []string{"period"}}},
 	}
+	charging := schema{"unit": false, "requests_per_unit": false}
+	for name := range none {
+		charging[name] = name == "budget" || name == "keep"
+	}
+	own := schema{"if": has("algorithm", nil), "then": ours, "else": theirs}
 	rules := []schema{
 		{"if": unlimited, "then": free},
-		{"if": schema{"not": unlimited}, "then": schema{"if": has("algorithm", nil), "then": ours, "else": theirs}},
+		{"if": schema{"not": unlimited}, "then": schema{"if": has("budget", nil), "then": schema{"properties": charging}, "else": own}},
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
 		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
 	}
+	return append(rules, algorithmRules()...)
+}
+
+// algorithmRules say which keys of a limit need which algorithms.
+func algorithmRules() (rules []schema) {
 	for _, k := range inLimit.keys {
 		if k.algorithms != nil {
 			rules = append(rules, schema{"if": has(k.name, k.meant()), "then": schema{"properties": schema{"algorithm": schema{"enum": k.algorithms}}}})

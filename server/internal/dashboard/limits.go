@@ -44,7 +44,8 @@ func (r *results[T]) of(d traffic.Decision) *T {
 type limitState struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	Mode   string `json:"mode,omitempty"` // empty: it refuses all keys
+	Budget string `json:"budget,omitempty"` // that it charges; empty: one of its own
+	Mode   string `json:"mode,omitempty"`   // empty: it refuses all keys
 	results[uint64]
 	Passed   []uint32 `json:"passed"`   // granted or not charged, each second
 	Stopped  []uint32 `json:"stopped"`  // refused, each second
@@ -91,6 +92,7 @@ func (d *Dashboard) limits() (all []limitState, left int) {
 	states := &limitStates{all: []limitState{}, at: map[[2]string]int{}}
 	for _, t := range d.Traffic.Totals() {
 		l := states.of(t.Domain, t.Rule, t.Trial)
+		l.Budget = t.Budget
 		*l.of(t.Decision) += t.Count
 		if t.Count > 0 {
 			l.Sources[decider(t.Decision, t.Source)] += t.Count

@@ -65,6 +65,8 @@ type rulesShown struct {
 type limitShown struct {
 	Domain, Name, Rule, At, Limit, Algorithm, OnStoreFailure string
 	Enforce                                                  string // percentage of keys; empty: all
+	Budget                                                   string // that it charges; empty: one of its own
+	Keep                                                     int64
 	Unlimited, Shadow, Quota, Lease, Trial                   bool
 }
 
@@ -100,6 +102,7 @@ func limitsShown(r *rules.Rule) []limitShown {
 		for i, l := range r.Limits {
 			shown := rule
 			shown.Name, shown.Limit, shown.Algorithm = l.Name, l.String(), l.Algorithm.String()
+			shown.Budget, shown.Keep = r.Budgets[i].String(), r.Keep[i]
 			if shown.Lease = r.Lease[i]; !r.OnTrial {
 				shown.OnStoreFailure = r.OnStoreFailure[i].String()
 			}

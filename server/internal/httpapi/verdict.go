@@ -179,6 +179,10 @@ type limitAnswer struct {
 	DelayMS      int64  `json:"delay_ms"`
 	AtUS         int64  `json:"at_us"`
 	Source       string `json:"source"`
+	// Budget is the label of the budget that the limit charges, Keep how many units it
+	// leaves to others.
+	Budget string `json:"budget,omitempty"`
+	Keep   int64  `json:"keep,omitempty"`
 	// Shadow limits never refuse; Trial limits are shadow limits beside another one.
 	Shadow bool `json:"shadow,omitempty"`
 	Trial  bool `json:"trial,omitempty"`
@@ -200,6 +204,8 @@ func (v *verdict) answer() *actAnswer {
 			DelayMS:      millis(d.Delay),
 			AtUS:         d.At,
 			Source:       d.Source.String(),
+			Budget:       a.Budget.String(),
+			Keep:         a.Act.Charges[a.Charge].Keep,
 			Shadow:       a.Rule.Shadow,
 			Trial:        a.Rule.OnTrial,
 		}

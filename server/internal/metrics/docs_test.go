@@ -25,7 +25,7 @@ import (
 // whole is a server's metrics with everything that there can be.
 func whole(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	f := newFixture(t, "domain: d\ndescriptors:\n  - key: a\n"+rule+"    trial: {algorithm: gcra, requests_per_unit: 1, unit: minute}\n")
+	f := newFixture(t, "domain: d\nbudgets: {m: {algorithm: gcra, requests_per_unit: 1, unit: minute}}\ndescriptors:\n  - {key: b, rate_limit: {budget: m}}\n  - key: a\n"+rule+"    trial: {algorithm: gcra, requests_per_unit: 1, unit: minute}\n")
 	f.Watch(watched())
 	f.ask(t, "d", "a=1", 1)
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))

@@ -287,29 +287,35 @@ func ofTraffic(recorder *traffic.Recorder) *collector {
 	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
 	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
 	near := prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
+	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it.", []string{"domain", "budget", "rule"}, nil)
 	collect := func(to chan<- prometheus.Metric) {
-		count := func(desc *prometheus.Desc, n uint64, labels ...string) {
-			send(to, desc, prometheus.CounterValue, float64(n), labels...)
-		}
-		onTrial := map[[3]string]uint64{} // by domain, rule and decision, of all sources
+		// Limits of one name that charge different budgets are counted together, except
+		// for their budgets.
+		sums := map[*prometheus.Desc]map[[4]string]uint64{decisions: {}, undecided: {}, trials: {}, units: {}, near: {}, budgets: {}}
 		for _, n := range recorder.Totals() {
 			switch failed := n.Decision == traffic.Failed; {
 			case n.Trial && !failed:
-				onTrial[[3]string{n.Domain, n.Rule, n.Decision.String()}] += n.Count
+				sums[trials][[4]string{n.Domain, n.Rule, n.Decision.String()}] += n.Count
 			case n.Trial:
 			case failed:
-				count(undecided, n.Count, n.Domain, n.Rule)
+				sums[undecided][[4]string{n.Domain, n.Rule}] += n.Count
 			default:
-				count(decisions, n.Count, n.Domain, n.Rule, n.Decision.String(), n.Source.String())
+				sums[decisions][[4]string{n.Domain, n.Rule, n.Decision.String(), n.Source.String()}] += n.Count
 			}
 		}
-		for of, n := range onTrial {
-			count(trials, n, of[0], of[1], of[2])
-		}
 		for _, u := range recorder.Usage() {
-			count(units, u.Units, u.Domain, u.Rule)
-			count(near, u.NearLimit, u.Domain, u.Rule)
+			sums[units][[4]string{u.Domain, u.Rule}] += u.Units
+			sums[near][[4]string{u.Domain, u.Rule}] += u.NearLimit
+			if u.Budget != "" {
+				sums[budgets][[4]string{u.Domain, u.Budget, u.Rule}] += u.Units
+			}
+		}
+		labels := map[*prometheus.Desc]int{decisions: 4, undecided: 2, trials: 3, units: 2, near: 2, budgets: 3}
+		for desc, all := range sums {
+			for of, n := range all {
+				send(to, desc, prometheus.CounterValue, float64(n), of[:labels[desc]]...)
+			}
 		}
 	}
-	return &collector{[]*prometheus.Desc{decisions, undecided, trials, units, near}, collect}
+	return &collector{[]*prometheus.Desc{decisions, undecided, trials, units, near, budgets}, collect}
 }

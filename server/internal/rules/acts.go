@@ -14,8 +14,9 @@ type builder struct {
 	found     []matched
 	replaced  map[string]bool
 	plan      Plan
-	text      []byte // what all keys and slots are cut from
-	keys      []span // of the applied limits that have an act
+	text      []byte   // what all keys and slots are cut from
+	keys      []placed // of the applied limits that have an act
+	budgets   []span   // how the keys begin of the budgets that the found rules charge
 	acts      []weir.Act
 	charges   []weir.Charge
 	decisions []weir.Decision
@@ -75,19 +76,25 @@ func (b *builder) count() (applied, solo, trials int) {
 func (b *builder) dropped(r *Rule, i int) bool { return b.replaced[r.names[i]] && r.names[i] != "" }
 
 func (b *builder) apply(m *matched) error {
+	budgets := b.budgets[m.budgets:]
 	for i := range m.rule.names {
+		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Budget: m.rule.budget(i)}
+		base, tag := m.base, m.tag
+		if a.Budget != nil {
+			// A key is always in one hash slot, whichever rule charges it.
+			base, tag, budgets = budgets[0], budgets[0], budgets[1:]
+		}
 		if b.dropped(m.rule, i) {
 			continue
 		}
-		a := Applied{Descriptor: m.descriptor, Rule: m.rule}
 		if !m.rule.Unlimited {
 			a.Limit = m.rule.Limits[i]
-			charge, err := b.charge(m, a.Limit)
+			charge, err := b.charge(m, i)
 			if err != nil {
 				return err
 			}
-			b.keys = append(b.keys, b.key(m.base, m.rule.suffixes[i]))
-			a.Act = b.act(m, a.Limit)
+			b.keys = append(b.keys, placed{b.key(base, m.rule.suffixes[i]), tag})
+			a.Act = b.act(m, &charge)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)
 		}
@@ -101,9 +108,13 @@ func (m *matched) isAlone(l *weir.Limit) bool {
 	return m.alone || m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots
 }
 
-// charge returns the charge of one limit of a matched rule.
-func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
+// charge returns the charge of the i-th limit of a matched rule.
+func (b *builder) charge(m *matched, i int) (weir.Charge, error) {
+	l := m.rule.Limits[i]
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
+	if m.ask.kind(b.req.Kind) == weir.KindTake && len(m.rule.Keep) > 0 {
+		c.Keep = m.rule.Keep[i]
+	}
 	if !l.Algorithm.Traits().HoldsSlots || m.ask.Anonymous {
 		return c, nil
 	}
@@ -118,8 +129,8 @@ func (b *builder) charge(m *matched, l *weir.Limit) (weir.Charge, error) {
 }
 
 // act returns the act that the next charge of a matched rule belongs to.
-func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
-	alone := m.isAlone(l)
+func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
+	alone := m.isAlone(c.Limit)
 	if !alone && b.plan.Shared != nil {
 		return b.plan.Shared
 	}
@@ -130,7 +141,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
-		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != weir.KindTake || l.Algorithm.Traits().HoldsSlots),
+		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != weir.KindTake || c.Limit.Algorithm.Traits().HoldsSlots),
 		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
@@ -139,7 +150,7 @@ func (b *builder) act(m *matched, l *weir.Limit) *weir.Act {
 	if !alone {
 		b.plan.Shared = act
 	}
-	if m.rule.Shadow && !l.Algorithm.Traits().Books {
+	if m.rule.Shadow && (c.Keep > 0 || !c.Limit.Algorithm.Traits().Books) {
 		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}

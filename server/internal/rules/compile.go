@@ -19,6 +19,7 @@ type Set struct {
 	domains map[string]*domain
 	names   []string
 	rules   []*Rule
+	budgets []*Rule // each charges one budget alone
 	limits  map[*weir.Limit]facts
 	// failures are the policies by name, for limits that keys have in place of a rule's.
 	failures map[limitName]config.StoreFailure
@@ -41,8 +42,9 @@ type facts struct {
 type limitName struct{ prefix, name string }
 
 type domain struct {
-	prefix string // what the keys of the domain begin with
-	top    level
+	prefix  string // what the keys of the domain begin with
+	budgets []*Rule
+	top     level
 }
 
 // Compile makes a set of what config read. It returns an error only for domains
@@ -58,14 +60,18 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		}
 		prefix := string(append(appendEscaped(nil, d.Name, ""), '/'))
 		c := compiler{set: s, domain: d.Name, prefix: prefix}
+		budgets, err := c.budgets(d.Budgets, nil)
+		if err != nil {
+			return nil, err
+		}
 		top, err := c.level(d.Descriptors, nil)
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, top}
+		s.domains[d.Name] = &domain{prefix, budgets, top}
 		s.names = append(s.names, d.Name)
 	}
-	for _, r := range s.rules {
+	for _, r := range slices.Concat(s.rules, s.budgets) {
 		for _, form := range r.Forms() {
 			s.note(form)
 		}
@@ -129,7 +135,11 @@ func (s *Set) note(r *Rule) {
 			// Keys that are only watched must not use up what others share.
 			suffix += "#outside"
 		}
-		f := facts{maxKeys: r.MaxKeys[i], overflow: bounded(r.Path, suffix, weir.MaxKeyBytes)}
+		path := r.Path
+		if b := r.Budgets[i]; b != nil {
+			path, suffix = b.path, b.suffix
+		}
+		f := facts{maxKeys: r.MaxKeys[i], overflow: bounded(path, suffix, weir.MaxKeyBytes)}
 		s.bounded = s.bounded || f.maxKeys > 0
 		if r.counter != nil {
 			s.limits[r.counter] = f
@@ -222,6 +232,10 @@ func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error
 func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 	n := newNode(Entry{d.Key, d.Value})
 	n.at = d.At
+	var err error
+	if n.budgets, err = c.budgets(d.Budgets, append(slices.Clone(above), n.entry)); err != nil {
+		return nil, err
+	}
 	c.levels = append(c.levels, Level{d.ValueToMetric, d.ShareThreshold})
 	defer func() { c.levels = c.levels[:len(above)] }()
 	entries := append(slices.Clone(above), n.entry)
@@ -247,11 +261,7 @@ func (c *compiler) node(d *config.Descriptor, above []Entry) (*node, error) {
 }
 
 func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
-	patterns := make([]string, len(entries))
-	for i, e := range entries {
-		patterns[i] = pattern(e)
-	}
-	path := strings.Join(patterns, ",")
+	path := pathOf(entries)
 	r := &Rule{
 		At: d.At, Domain: c.domain, Path: c.prefix + path, Entries: entries,
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
@@ -298,7 +308,13 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 	r.OnStoreFailure = append(r.OnStoreFailure, l.OnStoreFailure)
 	r.Lease = append(r.Lease, l.Lease)
 	r.MaxKeys = append(r.MaxKeys, l.MaxKeys)
-	r.suffixes = append(r.suffixes, suffix(l, place, path))
+	r.Keep = append(r.Keep, l.Keep)
+	if l.Budget == nil {
+		r.Budgets, r.suffixes = append(r.Budgets, nil), append(r.suffixes, suffix(l, place, path))
+		return nil
+	}
+	b := newBudget(strings.TrimSuffix(r.Path, path), r.Entries, l.Budget)
+	r.Budgets, r.suffixes = append(r.Budgets, b), append(r.suffixes, b.suffix)
 	return nil
 }
 

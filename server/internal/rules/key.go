@@ -14,10 +14,13 @@ import (
 //	shop/user=42,path=/login;minute
 //	shop/user=42;user;daily
 //	shop/user=42;user#2
+//	shop/user=42;user#budget;daily
+//	shop/;#budget;daily
 //
 // that is the domain, the entries as requested, and behind ";" the unit of a rule
 // without algorithm, or the path of a rule with one and its limit's name or
-// place. Every text in them is escaped, so that different things have different
+// place. A budget has the entries and the path of the descriptor that declares it, and
+// its name; one of the domain has none but the name. Every text in them is escaped, so that different things have different
 // keys whatever bytes they are made of.
 //
 // What is longer than maxPlainBytes before ";" is a digest, "sha256:…", which has no
@@ -115,6 +118,9 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	}
 	if domain, ok = unescaped(domain); !ok {
 		return "", nil, false
+	}
+	if listed == "" {
+		return domain, nil, true
 	}
 	for text := range strings.SplitSeq(listed, ",") {
 		name, value, found := strings.Cut(text, "=")

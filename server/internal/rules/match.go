@@ -25,6 +25,7 @@ type node struct {
 	key, value config.Glob
 	shared     string // stands in keys for what matched, if not empty
 	rule       *Rule  // nil without limits
+	budgets    []*Rule
 	next       *level // nil without descriptors
 }
 

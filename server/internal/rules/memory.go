@@ -37,7 +37,7 @@ func (p *Plan) Free() {
 	clear(b.charges)
 	*b = builder{
 		plan:  Plan{Acts: p.Acts[:0], Applied: p.Applied[:0], builder: b},
-		found: b.found[:0], text: b.text[:0], keys: b.keys[:0],
+		found: b.found[:0], text: b.text[:0], keys: b.keys[:0], budgets: b.budgets[:0],
 		acts: b.acts[:0], charges: b.charges[:0], decisions: b.decisions[:0],
 	}
 	builders.Put(b)
@@ -58,6 +58,9 @@ func (b *builder) grow(applied, solo int) {
 // A span is a part of a builder's text.
 type span struct{ from, to int }
 
+// placed is a key and its hash tag.
+type placed struct{ key, tag span }
+
 // key writes a key that begins as another text does, or the digest of one that no
 // store would take.
 func (b *builder) key(base span, suffix string) span {
@@ -72,17 +75,14 @@ func (b *builder) key(base span, suffix string) span {
 
 // cut makes the written text that of the charges: one string for all of them.
 func (b *builder) cut() {
-	text, keys, found := string(b.text), b.keys, b.found
+	text, keys := string(b.text), b.keys
 	for i := range b.plan.Applied {
 		a := &b.plan.Applied[i]
 		if a.Act == nil {
 			continue
 		}
-		for found[0].descriptor != a.Descriptor {
-			found = found[1:]
-		}
-		charge, tag := &a.Act.Charges[a.Charge], found[0].tag
-		charge.Key, charge.HashTag = text[keys[0].from:keys[0].to], text[tag.from:tag.to]
+		charge, key, tag := &a.Act.Charges[a.Charge], keys[0].key, keys[0].tag
+		charge.Key, charge.HashTag = text[key.from:key.to], text[tag.from:tag.to]
 		keys = keys[1:]
 	}
 }

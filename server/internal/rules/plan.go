@@ -9,6 +9,7 @@ type matched struct {
 	descriptor int
 	rule       *Rule
 	base, tag  span // how its keys begin, and their hash tag
+	budgets    int  // the first of its spans in the builder's
 	ask        Ask
 	alone      bool // each of the rule's limits is an act of its own
 }
@@ -50,16 +51,24 @@ func (b *builder) find(d *domain) {
 		var p path
 		ask := b.req.ask(i)
 		rule := d.rule(entries, &ask, &p)
+		if b.req.Budget != "" {
+			rule = d.budget(entries, &p, b.req.Budget)
+		}
 		if rule == nil {
 			continue
 		}
-		m := matched{descriptor: i, rule: rule, ask: ask, alone: rule.alone() || ask.Refund || ask.Record}
+		m := matched{descriptor: i, rule: rule, budgets: len(b.budgets), ask: ask, alone: rule.alone() || ask.Refund || ask.Record}
 		if !rule.Unlimited || rule.Trial != nil {
 			m.base = b.write(d, entries, &p, nil)
 			if m.tag = m.base; rule.hashTag != nil {
 				m.tag = b.write(d, entries, &p, rule.hashTag)
 			}
 			m.rule = rule.settle(b.text[m.base.from:m.base.to])
+			for _, budget := range rule.Budgets {
+				if budget != nil {
+					b.budgets = append(b.budgets, b.write(d, entries[:budget.depth], &p, nil))
+				}
+			}
 		}
 		b.found = append(b.found, m)
 		if m.rule = rule.Trial; m.rule != nil {

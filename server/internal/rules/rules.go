@@ -22,6 +22,9 @@ type Request struct {
 	Descriptors [][]Entry
 	// Bounds are how large the request may be.
 	Bounds Bounds
+	// Budget, if not empty, asks for the budget of that name in place of the rules: one
+	// that the domain or a descriptor on the way of the entries declares.
+	Budget string
 	// Cost is the units of each charge; 0 peeks. A concurrency limit has slots instead:
 	// a request takes one of them whatever it costs, and settling it releases the
 	// slot, since work whose cost is known is done.
@@ -69,6 +72,11 @@ type Rule struct {
 	// MaxKeys has, for each of the Limits, the number of keys that an instance tracks;
 	// 0: any number.
 	MaxKeys []int
+	// Keep has, for each of the Limits, how many units a take leaves to others.
+	Keep []int64
+	// Budgets has, for each of the Limits, the budget that it charges; nil for one that
+	// charges a budget of its own.
+	Budgets []*Budget
 	// Unit is the unit of a rule that names no algorithm, in lower case. For
 	// others it is the first limit's, or empty where that has a period.
 	Unit string
@@ -127,6 +135,8 @@ func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil 
 type Applied struct {
 	Descriptor int // index into Request.Descriptors
 	Rule       *Rule
+	// Budget is the one that the limit charges; nil for a limit of its own.
+	Budget *Budget
 	// Limit is the rule's or, once the plan was taken, what the key had instead;
 	// nil where the rule is unlimited.
 	Limit *weir.Limit

@@ -102,6 +102,7 @@ func (r *Recorder) forget() {
 	r.history.called.forget()
 	for _, t := range r.table.Load().tallies {
 		t.timing.forget()
+		t.unitSteps.forget()
 		for d := range t.steps {
 			for _, s := range t.steps[d] {
 				s.forget()
@@ -121,6 +122,9 @@ func (t *tally) keep(h *history, now int64) {
 		for s := range t.counts[d] {
 			h.keep(&t.steps[d][s], &t.counts[d][s], now)
 		}
+	}
+	if t.budget != "" {
+		h.keep(&t.unitSteps, &t.units, now)
 	}
 	h.time(&t.timing, t.latency.Load(), now)
 }
@@ -152,6 +156,9 @@ func (h *history) keepOnly(t *table) {
 		if tally.timing != nil {
 			h.series++
 		}
+		if tally.unitSteps != nil {
+			h.series++
+		}
 		for d := range tally.steps {
 			for s := range tally.steps[d] {
 				if tally.steps[d][s] != nil {
@@ -171,17 +178,24 @@ type Series struct {
 	Counts       []uint32    // one for each point of the [Window]
 }
 
+// A Class is how many units a rule granted of a budget, over time.
+type Class struct {
+	Domain, Budget, Rule string
+	Units                []uint32 // one for each point of the [Window]
+}
+
 // A Window is a part of the history in equal steps.
 type Window struct {
 	Start time.Time // of the first step
 	Step  time.Duration
 	// Points is how many steps there are.
 	Points int
-	// Series has one element for each decision that was ever reached, and Timings
-	// one for each limit that was ever charged. Beyond 4096 together, new ones are
-	// left out.
+	// Series has one element for each decision that was ever reached, Timings one for
+	// each limit that was ever charged, and Classes one for each rule that was ever
+	// granted units of a budget. Beyond 4096 together, new ones are left out.
 	Series  []Series
 	Timings []Timing
+	Classes []Class
 	// Latency has one element for each step, of all calls.
 	Latency []Latency
 }
@@ -213,6 +227,9 @@ func (r *Recorder) History(span time.Duration) Window {
 				}
 			}
 		}
+		if t.unitSteps != nil {
+			w.Classes = append(w.Classes, Class{t.domain, t.budget, t.rule, t.unitSteps.read(resolution, points, end)})
+		}
 		if t.timing != nil {
 			w.Timings = append(w.Timings, Timing{t.domain, t.rule, t.trial, t.timing.latencies(resolution, points, end), t.timing.lately(r.history.last)})
 		}
@@ -224,7 +241,8 @@ func (r *Recorder) History(span time.Duration) Window {
 // A Total is how often a limit has reached one decision since it came into force.
 type Total struct {
 	Domain, Rule string
-	Trial        bool // of the rule, not the rule itself
+	Budget       string // that the limit charges; empty: one of its own
+	Trial        bool   // of the rule, not the rule itself
 	Decision     Decision
 	Source       weir.Source // of no meaning where the Decision is Failed
 	Count        uint64
@@ -233,6 +251,7 @@ type Total struct {
 // A Usage counts the grants under a limit since it came into force.
 type Usage struct {
 	Domain, Rule string
+	Budget       string // that the limit charges; empty: one of its own
 	// Units is the number of granted units, NearLimit that of grants when the limit
 	// was nearly used up.
 	Units, NearLimit uint64
@@ -248,7 +267,7 @@ func (r *Recorder) Totals() []Total {
 			for s := range t.counts[d] {
 				n, usual := t.counts[d][s].Load(), weir.Source(s) == weir.SourceStore && Decision(d) <= Refused
 				if n > 0 || usual && t.domain != RequestDomain {
-					all = append(all, Total{t.domain, t.rule, t.trial, Decision(d), weir.Source(s), n})
+					all = append(all, Total{t.domain, t.rule, t.budget, t.trial, Decision(d), weir.Source(s), n})
 				}
 			}
 		}
@@ -262,7 +281,7 @@ func (r *Recorder) Usage() []Usage {
 	var all []Usage
 	for _, t := range r.table.Load().tallies {
 		if !t.trial {
-			all = append(all, Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()})
+			all = append(all, Usage{t.domain, t.rule, t.budget, t.units.Load(), t.nearLimit.Load()})
 		}
 	}
 	return all

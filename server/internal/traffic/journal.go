@@ -50,6 +50,9 @@ func (j *journal) write(now time.Time) {
 			"domain", of.domain, "rule", of.rule, "key_hash", hashed(*sample),
 			"suppressed", refused - j.logged[of].refused - 1,
 		}
+		if of.budget != "" {
+			attributes = append(attributes, "budget", of.budget)
+		}
 		if of.trial {
 			attributes = append(attributes, "trial", true)
 		}

@@ -86,7 +86,7 @@ func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 	}
 	if r.tail.watched() {
 		r.tail.publish(&Refusal{
-			At: r.now(), Domain: p.domain, Rule: p.rule, Key: shown(c.Key), Cost: c.Cost,
+			At: r.now(), Domain: p.domain, Rule: p.rule, Budget: p.budget, Key: shown(c.Key), Cost: c.Cost,
 			Source: d.Source, RetryAfter: d.RetryAfter, Shadow: p.shadow, Trial: p.trial,
 		})
 	}
@@ -96,10 +96,11 @@ func (r *Recorder) refusal(p counted, c *weir.Charge, d *weir.Decision) {
 // enforced.
 type Refusal struct {
 	At time.Time
-	// Domain and Rule name the limit. Key is the charged key, shortened if it is long.
-	Domain, Rule, Key string
-	Cost              int64
-	Source            weir.Source
+	// Domain and Rule name the limit, and Budget the budget that it charges, if it has
+	// none of its own. Key is the charged key, shortened if it is long.
+	Domain, Rule, Budget, Key string
+	Cost                      int64
+	Source                    weir.Source
 	// RetryAfter is the shortest useful wait; [weir.Never] if waiting does not help.
 	RetryAfter time.Duration
 	// Shadow refusals were not enforced. Trial refusals are those of a limit on trial.

@@ -42,6 +42,7 @@ type tally struct {
 	name
 	counts    [decisions][sources]atomic.Uint64
 	units     atomic.Uint64
+	unitSteps *steps // of the units; only for limits that charge a budget
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
 	steps     [decisions][sources]*steps
@@ -66,10 +67,11 @@ type table struct {
 	request *tally // of limits that are nobody's rule
 }
 
-// A name identifies a limit to readers. A trial has the name of its rule.
+// A name identifies a limit to readers. A trial has the name of its rule, and a limit that
+// charges a budget has its label beside it.
 type name struct {
-	domain, rule string
-	trial        bool
+	domain, rule, budget string
+	trial                bool
 }
 
 // Follow counts by new rules from now on. Limits that keep their domain and name keep
@@ -87,8 +89,8 @@ func (r *Recorder) Follow(set *rules.Set) {
 	}
 	for _, rule := range set.Rules() {
 		for _, form := range rule.Forms() {
-			for _, limit := range form.Limits {
-				t.add(form, limit, before, r.ratio)
+			for i := range form.Limits {
+				t.add(form, i, before, r.ratio)
 			}
 		}
 	}
@@ -97,9 +99,10 @@ func (r *Recorder) Follow(set *rules.Set) {
 	r.history.keepOnly(t)
 }
 
-// add finds a place for a limit. Limits of one name share a tally.
-func (t *table) add(rule *rules.Rule, limit *weir.Limit, before *table, ratio float32) {
-	n := name{rule.Domain, limit.Name, rule.OnTrial}
+// add finds a place for the i-th limit of a rule. Limits of one name share a tally.
+func (t *table) add(rule *rules.Rule, i int, before *table, ratio float32) {
+	limit := rule.Limits[i]
+	n := name{rule.Domain, limit.Name, rule.Budgets[i].String(), rule.OnTrial}
 	found := t.byName[n]
 	if found == nil {
 		if found = before.byName[n]; found == nil {

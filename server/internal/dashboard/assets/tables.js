@@ -63,7 +63,7 @@ const tables = (() => {
       mode.textContent = l.mode || "";
     };
     const build = (l) => {
-      const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule);
+      const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule, ...(l.budget ? [make("span", { class: "soft" }, " of " + l.budget)] : []));
       button.addEventListener("click", () => pick(l.domain, l.rule));
       return make("tr", {}, make("th", { scope: "row" }, button, make("span", { class: "tag" })), make("td", {}), ...Array.from({ length: 8 }, () => make("td", { class: "n" })), make("td", { class: "by" }));
     };

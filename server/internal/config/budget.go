@@ -1,0 +1,162 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// A Budget is a limit that several rules charge.
+type Budget struct {
+	At   Position
+	Name string
+	// Depth is the number of entries of the descriptor that declares it: each
+	// combination of their values has a budget of its own. 0 is the domain.
+	Depth int
+	// Limit is how the budget counts.
+	Limit RateLimit
+}
+
+// declared is a budget while the descriptors that can charge it are read.
+type declared struct {
+	*Budget
+	fields  object
+	charged bool
+}
+
+// declare reads the budgets of a descriptor that has so many entries.
+func (p *parser) declare(o object, depth int) []*Budget {
+	if p.get(o, "budgets") == nil {
+		return nil
+	}
+	all, ok := p.fields(o.fields["budgets"].value)
+	if !ok {
+		return nil
+	}
+	var budgets []*Budget
+	for _, name := range slices.Sorted(maps.Keys(all.fields)) {
+		f := all.fields[name]
+		b := &Budget{At: p.position(f.key), Name: p.named(f.key), Depth: depth}
+		d := &declared{Budget: b}
+		if name == "" {
+			p.report(f.key, "a budget without a name", "the name that rules charge it by")
+			d.charged = true
+		}
+		if outer := p.budget(name); outer != nil {
+			p.report(f.key, "budget "+quote(name)+" hides another one", "another name; "+outer.At.brief()+" has this one")
+			d.charged = true
+		}
+		if d.fields, ok = p.object(f.value, inBudget); !ok {
+			d.charged = true // its mistake is reported
+		} else if !d.fields.has("algorithm") {
+			p.report(f.key, "a budget without algorithm", "an algorithm: "+oneOf(algorithms()))
+			d.charged = true
+		} else {
+			b.Limit = p.limit(d.fields, false)
+		}
+		p.budgets, budgets = append(p.budgets, d), append(budgets, b)
+	}
+	return budgets
+}
+
+// leave ends the scope of all budgets but the outer ones.
+func (p *parser) leave(outer int) {
+	for _, d := range p.budgets[outer:] {
+		if !d.charged && !p.exhausted() {
+			p.note(Problem{
+				File: d.At.File, Line: d.At.Line, Column: d.At.Column,
+				What: "budget " + quote(d.Name) + " is never charged", Want: "a rate_limit below it with budget: " + d.Name,
+			})
+		}
+	}
+	p.budgets = p.budgets[:outer]
+}
+
+// budget returns the budget of that name that the descriptor which is read can charge;
+// nil for none.
+func (p *parser) budget(name string) *declared {
+	for _, d := range p.budgets {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// charge reads a limit that charges a budget.
+func (p *parser) charge(o object, l *RateLimit) {
+	l.Grouped = true
+	name := p.text(o, "budget")
+	p.required(o, "budget", name, "the name of a budget")
+	d := p.budget(name)
+	for _, key := range slices.Concat([]string{"unit", "requests_per_unit", "algorithm"}, weirKeys) {
+		if key != "keep" && o.has(key) {
+			p.report(o.position(key), key+" beside budget", "one of the two: the budget has its own")
+		}
+	}
+	if d == nil {
+		if name != "" {
+			p.unknownBudget(o, name)
+		}
+		return
+	}
+	d.charged = true
+	charged := d.Limit
+	charged.At, charged.Name, charged.Budget = l.At, l.Name, d.Budget
+	*l = charged
+	if d.fields.has("algorithm") {
+		p.keep(o, d.fields, l)
+	}
+}
+
+func (p *parser) unknownBudget(o object, name string) {
+	var names []string
+	for _, d := range p.budgets {
+		if d.Name != "" && !slices.Contains(names, d.Name) {
+			names = append(names, d.Name)
+		}
+	}
+	want := "a name in budgets, of this descriptor, one above it, or the domain"
+	if len(names) > 0 {
+		want = oneOf(names)
+	}
+	meant := Nearest(name, names)
+	if d := p.budget(meant); d != nil {
+		d.charged = true
+	}
+	p.suggest(p.get(o, "budget"), "budget is "+quote(name), want, meant)
+}
+
+// keep reads how many units a limit leaves to others. The limit's other settings stand
+// in counts, which is the same map or a budget.
+func (p *parser) keep(o, counts object, l *RateLimit) {
+	if p.get(o, "keep") == nil {
+		return
+	}
+	l.Keep = p.positive(o, "keep")
+	n, burst := p.get(o, "keep"), cmp.Or(l.Limit.Burst, l.Limit.Count)
+	line := func(key string) string { return p.position(counts.position(key)).brief() }
+	switch {
+	case !l.Grouped: // reported
+	case l.Lease:
+		p.report(o.position("keep"), "keep beside lease: true", "one of the two; "+line("lease")+" has the lease")
+	case l.Limit.ChargeRefused:
+		p.report(o.position("keep"), "keep beside charge_refused: true", "one of the two; "+line("charge_refused")+" has charge_refused")
+	case l.Keep < 0:
+		p.report(n, fmt.Sprintf("keep is %d", l.Keep), "at least 1, or nothing for the default")
+	case l.Keep >= burst:
+		from := "requests_per_unit"
+		if counts.has("burst") {
+			from = "burst"
+		}
+		p.report(n, fmt.Sprintf("keep is %d", l.Keep), fmt.Sprintf("less than %d, which is the %s at %s", burst, from, line(from)))
+	}
+}
+
+// named reads a key of a map that is a name.
+func (p *parser) named(n *yaml.Node) string {
+	return p.printable(object{n, map[string]field{"a name in budgets": {n, n}}}, "a name in budgets")
+}

@@ -1,0 +1,97 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/server/internal/config"
+)
+
+// A Budget is a limit that several rules charge. Rules that charge one budget have one
+// key for it.
+type Budget struct {
+	// At is where the budget stands in its file.
+	At config.Position
+	// Name is its name there.
+	Name string
+	// Label is the name for metrics and people. For a budget of a descriptor the
+	// descriptor's path and "#" precede the name, because other descriptors may declare a
+	// budget of the same name.
+	Label string
+
+	depth  int    // how many entries of a request tell its keys apart
+	path   string // of the descriptor that declares it, with the domain
+	suffix string
+}
+
+// String returns the label; empty for a nil Budget.
+func (b *Budget) String() string {
+	if b == nil {
+		return ""
+	}
+	return b.Label
+}
+
+// newBudget returns a budget that is declared on the way of the entries.
+func newBudget(prefix string, entries []Entry, b *config.Budget) *Budget {
+	path := pathOf(entries[:b.Depth])
+	label := b.Name
+	if path != "" {
+		label = path + "#" + label
+	}
+	return &Budget{
+		At: b.At, Name: b.Name, Label: label, depth: b.Depth, path: prefix + path,
+		suffix: string(appendEscaped([]byte(";"+path+"#budget;"), b.Name, "")),
+	}
+}
+
+// pathOf returns the entries of a rules file as they stand in keys and messages.
+func pathOf(entries []Entry) string {
+	patterns := make([]string, len(entries))
+	for i, e := range entries {
+		patterns[i] = pattern(e)
+	}
+	return strings.Join(patterns, ",")
+}
+
+// budgets compiles the budgets of a descriptor with the entries into rules that charge
+// nothing else.
+func (c *compiler) budgets(list []*config.Budget, entries []Entry) ([]*Rule, error) {
+	var all []*Rule
+	for _, b := range list {
+		r := &Rule{At: b.At, Domain: c.domain, Path: c.prefix + pathOf(entries), Entries: entries, Grouped: true, Unit: b.Limit.Unit}
+		limit := b.Limit
+		limit.Budget, limit.Name = b, newBudget(c.prefix, entries, b).Label
+		if err := r.add(&limit, 1, pathOf(entries), 1); err != nil {
+			return nil, err
+		}
+		all, c.set.budgets = append(all, r), append(c.set.budgets, r)
+	}
+	return all, nil
+}
+
+// budget returns the rule that charges the budget of that name alone, nil if neither the
+// domain nor a descriptor on the way of the entries declares it.
+func (d *domain) budget(entries []Entry, found *path, name string) *Rule {
+	d.match(entries, found)
+	declared := slices.Clone(d.budgets)
+	for _, n := range found {
+		if n != nil {
+			declared = append(declared, n.budgets...)
+		}
+	}
+	for _, r := range declared {
+		if r.Budgets[0].Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// budget returns the budget that the i-th limit charges; nil for one of its own.
+func (r *Rule) budget(i int) *Budget {
+	if i >= len(r.Budgets) {
+		return nil
+	}
+	return r.Budgets[i]
+}

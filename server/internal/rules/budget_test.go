@@ -1,0 +1,207 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+const shared = `
+domain: shop
+x-limits: [&ten {algorithm: gcra, unit: minute, requests_per_unit: 10}]
+budgets: {all: {algorithm: gcra, unit: minute, requests_per_unit: 100, max_keys: 7, on_store_failure: deny}}
+descriptors:
+  - key: model
+    budgets: {m: *ten}
+    rate_limit: {budget: all}
+    descriptors:
+      - {key: class, value: interactive, rate_limit: {budget: m}}
+      - {key: class, value: batch, rate_limit: {budget: m, keep: 3}}
+      - {key: class, value: watched, shadow_mode: true, rate_limit: {budget: m, keep: 3}}
+      - {key: class, value: part, enforce: 50%, rate_limit: {budget: m, keep: 3}}
+      - key: class
+        value: several
+        hash_tag: [model]
+        rate_limits: [{budget: m, name: first, keep: 2}, {<<: *ten, keep: 4}, {budget: all, name: last}]
+  - {key: other, rate_limits: [{<<: *ten, replaces: [{name: first}]}]}
+  - key: "tier-*"
+    share_threshold: true
+    budgets: {"a;b/c": *ten}
+    descriptors: [{key: class, rate_limit: {budget: "a;b/c"}}]
+  - {key: tokens, budgets: {t: {algorithm: concurrency, period: 1m, requests_per_unit: 4}}, rate_limit: {budget: t, keep: 1}}
+`
+
+// charges shows the charges of a plan: name, key, hash tag, cost, keep and budget.
+func charges(t *testing.T, set *rules.Set, req *rules.Request) []string {
+	t.Helper()
+	plan, err := set.Plan(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, a := range plan.Applied {
+		c := a.Act.Charges[a.Charge]
+		text := fmt.Sprintf("%s: %s {%s} %d keep %d", a.Limit.Name, c.Key, c.HashTag, c.Cost, c.Keep)
+		if a.Budget != nil {
+			text += " of " + a.Budget.Label
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// TestBudgetKeys: rules on one budget have one key in one hash slot, whatever else their
+// requests say.
+func TestBudgetKeys(t *testing.T) {
+	t.Parallel()
+	set := parse(t, shared)
+	for _, c := range []struct {
+		req  *rules.Request
+		want []string
+	}{
+		{request("model=gpt,class=interactive", "model=gpt,class=batch", "model=x,class=batch"), []string{
+			"model,class=interactive: shop/model=gpt;model#budget;m {shop/model=gpt} 1 keep 0 of model#m",
+			"model,class=batch: shop/model=gpt;model#budget;m {shop/model=gpt} 1 keep 3 of model#m",
+			"model,class=batch: shop/model=x;model#budget;m {shop/model=x} 1 keep 3 of model#m",
+		}},
+		{request("model=" + strings.Repeat("x", 3000)), []string{"model: shop/;#budget;all {shop/} 1 keep 0 of all"}},
+		{request("model=gpt,class=several"), []string{
+			"first: shop/model=gpt;model#budget;m {shop/model=gpt} 1 keep 2 of model#m",
+			"model,class=several#2: shop/model=gpt,class=several;model,class=several#2 {shop/model=gpt} 1 keep 4",
+			"last: shop/;#budget;all {shop/} 1 keep 0 of all",
+		}},
+		{request("model=gpt,class=several", "other=1"), []string{
+			"model,class=several#2: shop/model=gpt,class=several;model,class=several#2 {shop/model=gpt} 1 keep 4",
+			"last: shop/;#budget;all {shop/} 1 keep 0 of all",
+			"other: shop/other=1;other#1 {shop/other=1} 1 keep 0",
+		}},
+		{request("tier-a=1,class=x", "tier-b=2,class=y"), []string{
+			"tier-*,class: shop/tier-*;tier-*#budget;a%3Bb%2Fc {shop/tier-*} 1 keep 0 of tier-*#a;b/c",
+			"tier-*,class: shop/tier-*;tier-*#budget;a%3Bb%2Fc {shop/tier-*} 1 keep 0 of tier-*#a;b/c",
+		}},
+		{&rules.Request{Domain: "shop", Budget: "m", Descriptors: request("model=gpt,class=batch").Descriptors}, []string{
+			"model#m: shop/model=gpt;model#budget;m {shop/model=gpt} 0 keep 0 of model#m",
+		}},
+		{&rules.Request{Domain: "shop", Budget: "all", Descriptors: [][]rules.Entry{nil}}, []string{
+			"all: shop/;#budget;all {shop/} 0 keep 0 of all",
+		}},
+	} {
+		if diff := cmp.Diff(c.want, charges(t, set, c.req)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	for _, req := range []*rules.Request{
+		{Domain: "shop", Budget: "m", Descriptors: request("other=1").Descriptors},
+		{Domain: "shop", Budget: "x", Descriptors: request("model=gpt").Descriptors},
+	} {
+		if plan, err := set.Plan(req); err != nil || plan.Unmatched != rules.UnmatchedRule {
+			t.Errorf("a budget that nobody declares: %+v, %v", plan, err)
+		}
+	}
+	for key, want := range map[string]string{
+		"shop/;#budget;all":               "shop []",
+		"shop/model=gpt;model#budget;m":   "shop [{model gpt}]",
+		"shop/model=a,b=c;model,b#budget": "shop [{model a} {b c}]",
+	} {
+		if domain, entries, ok := rules.ParseKey(key); !ok || fmt.Sprint(domain, " ", entries) != want {
+			t.Errorf("%s: %s %v %v", key, domain, entries, ok)
+		}
+	}
+}
+
+// TestKeepIsForTakes: only takes keep units free, and a shadow rule makes no request
+// invalid.
+func TestKeepIsForTakes(t *testing.T) {
+	t.Parallel()
+	set := parse(t, shared)
+	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRecord, weir.KindReset} {
+		req := request("model=gpt,class=batch")
+		if req.Kind = kind; kind != weir.KindRecord && kind != weir.KindReset {
+			req.ID = "a"
+		}
+		plan, err := set.Plan(req)
+		if err != nil {
+			t.Errorf("%v: %v", kind, err)
+			continue
+		}
+		if keep := plan.Acts[0].Charges[0].Keep; (keep == 3) != (kind == weir.KindTake) {
+			t.Errorf("%v keeps %d", kind, keep)
+		}
+	}
+	req := request("model=gpt,class=batch")
+	req.MaxWait = time.Second
+	if _, err := set.Plan(req); err == nil || !strings.Contains(err.Error(), "descriptors[0]") || !strings.Contains(err.Error(), "booked ahead") {
+		t.Errorf("booked ahead: %v", err)
+	}
+	req = request("model=gpt,class=watched", "other=1")
+	req.MaxWait = time.Second
+	if plan, err := set.Plan(req); err != nil || plan.Acts[0].MaxWait != 0 || plan.Acts[1].MaxWait != time.Second {
+		t.Errorf("a shadow rule: %v", err)
+	}
+	req = request("model=gpt,class=batch")
+	req.Each = []rules.Ask{{Cost: 1, Refund: true}}
+	if plan, err := set.Plan(req); err != nil || plan.Acts[0].Charges[0].Keep != 0 {
+		t.Errorf("a refund among takes: %v", err)
+	}
+}
+
+// TestClasses: of one budget a class leaves to others what it keeps; whoever keeps
+// nothing gets all of it; two descriptors of a request charge it twice.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	set := parse(t, shared)
+	taker := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
+	granted := func(descriptors ...string) (n int) {
+		for range 20 {
+			plan, err := set.Plan(request(descriptors...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.Take(t.Context(), taker); plan.Acts[0].Allowed() {
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		descriptors []string
+		want        int
+	}{
+		{[]string{"model=gpt,class=batch"}, 7},
+		{[]string{"model=gpt,class=interactive"}, 3},
+		{[]string{"model=gpt,class=batch"}, 0},
+		{[]string{"model=x,class=batch", "model=x,class=interactive"}, 4},
+		{[]string{"model=x,class=batch"}, 0},
+		{[]string{"model=x,class=interactive"}, 2},
+	} {
+		if got := granted(c.descriptors...); got != c.want {
+			t.Errorf("%v: %d granted, want %d", c.descriptors, got, c.want)
+		}
+	}
+}
+
+// TestFactsOfBudgets: what a budget's file says holds for every rule that charges it.
+func TestFactsOfBudgets(t *testing.T) {
+	t.Parallel()
+	set := parse(t, shared)
+	for _, descriptor := range []string{"model=gpt", "model=gpt,class=several"} {
+		plan, err := set.Plan(request(descriptor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := plan.Applied[len(plan.Applied)-1]
+		if n, overflow := set.MaxKeys(last.Limit, 0); n != 7 || overflow != "shop/;#budget;all" {
+			t.Errorf("%s: %d %s", descriptor, n, overflow)
+		}
+		if failure, ok := set.OnStoreFailure(&last.Act.Charges[last.Charge]); !ok || failure.String() != "deny" {
+			t.Errorf("%s: %v", descriptor, failure)
+		}
+	}
+}
