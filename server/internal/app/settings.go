@@ -166,8 +166,15 @@ func (o *Options) Settings() []Setting {
 				"Remember this many refusals of a store in Redis, which is not asked again before they\n"+
 					"end; 0 for none."),
 			secretFile("store-password-file", &o.StorePasswords.File,
-				"Read the password of the store from this file, for a URL without one. A new password\n"+
-					"holds from the next connection on."),
+				"Read the password of the store from this file, for a URL without one. It is read again\n"+
+					"every 5s; a new password holds once the store accepts it."),
+			setting("store-password-command", &o.StorePasswords.Command, "",
+				"Take the password of the store from what this command prints, for a URL without one. It\n"+
+					"runs again every minute; a new password holds once the store accepts it. Arguments are\n"+
+					"separated by spaces."),
+			setting("store-iam", &o.StorePasswords.IAM, "",
+				"Connect to a cache of AWS with signed tokens: elasticache:NAME,\n"+
+					"elasticache-serverless:NAME or memorydb:NAME. The environment has the credentials."),
 			secretFile("store-sentinel-password-file", &o.StorePasswords.SentinelFile,
 				"Read the password of the sentinels from this file, at the start."),
 			secretFile("store-secret-file", &o.StoreSecretFile,

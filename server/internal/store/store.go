@@ -51,10 +51,17 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Passwords are files with one password each, on the only line, for a URL that has none.
+// Passwords say where passwords come from that the URL lacks. At most one of File, Command
+// and IAM is set. Connections are replaced when their password changes.
 type Passwords struct {
-	// File is read for each connection, so that a new password needs no restart.
+	// File has the password on its only line.
 	File string
+	// Command is a program with its arguments, separated by spaces, that prints the
+	// password on its only line.
+	Command string
+	// IAM names a cache of AWS whose passwords are signed by the credentials of the
+	// environment: see [ParseIAM].
+	IAM string
 	// SentinelFile holds the sentinels' password; it is read once.
 	SentinelFile string
 }
@@ -70,7 +77,9 @@ type Store struct {
 
 	url      string
 	topology *topology // nil for a store in memory
-	closers  []func() error
+	// credential is the password that changes; nil: none.
+	credential *credential
+	closers    []func() error
 }
 
 // Open opens the store that the options name. It connects to nothing. The error is a
@@ -109,7 +118,7 @@ func (s *Store) openMemory(o *Options) error {
 		return invalidURL("memory with more behind it", "memory alone")
 	}
 	if o.Passwords != (Passwords{}) {
-		return invalidURL("memory", "redis://…, for there are files with passwords")
+		return invalidURL("memory", "redis://…, for there are passwords for it")
 	}
 	s.Taker = memstore.New(memstore.Options{Logger: o.Logger})
 	return o.TLS.apply(nil)
@@ -121,13 +130,24 @@ func (s *Store) openRedis(o *Options) error {
 		return err
 	}
 	tune(to.Options)
-	if err := errors.Join(o.TLS.apply(to.TLSConfig), o.Passwords.apply(to)); err != nil {
+	if err := errors.Join(o.TLS.apply(to.TLSConfig), o.Passwords.applySentinel(to)); err != nil {
 		return err
+	}
+	if s.credential, err = o.Passwords.credential(to, o.Logger); err != nil {
+		return err
+	}
+	if s.credential != nil {
+		to.CredentialsProviderContext = s.credential.forConnection
+		to.Dialer = s.credential.dial(redis.NewDialer(to.Options))
+		s.closers = append(s.closers, s.credential.close)
 	}
 	options := redisstore.Options{Prefix: o.Prefix, Secret: s.Secret, Logger: o.Logger}
 	if to.kind != "cluster" && to.kind != "sentinel" {
 		options.Keeper = redisstore.NewKeeper()
-		to.Dialer = options.Keeper.Dial(redis.NewDialer(to.Options))
+		if to.Dialer == nil {
+			to.Dialer = redis.NewDialer(to.Options)
+		}
+		to.Dialer = options.Keeper.Dial(to.Dialer)
 	}
 	s.Client = to.client()
 	s.closers = append(s.closers, s.Client.Close)
@@ -192,21 +212,34 @@ func tune(o *redis.Options) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// apply puts the passwords into a target.
-func (p *Passwords) apply(t *target) error {
-	if p.File != "" {
-		if t.Password != "" {
-			return invalidURL("with a password", "none, for there is a store password file")
-		}
-		if _, err := settingfile.Line("store password file", p.File); err != nil {
-			return err
-		}
-		user := t.Username
-		t.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := settingfile.Line("store password file", p.File)
-			return user, password, err
+// credential returns the password that changes; nil if there is none.
+func (p *Passwords) credential(t *target, logger *slog.Logger) (*credential, error) {
+	sources := 0
+	for _, source := range []string{p.File, p.Command, p.IAM} {
+		if source != "" {
+			sources++
 		}
 	}
+	switch {
+	case sources == 0:
+		return nil, nil
+	case sources > 1:
+		return nil, &weir.InvalidError{Field: "store password", Value: "from several sources", Want: "one of store password file, store password command and store iam"}
+	case t.Password != "":
+		return nil, invalidURL("with a password", "none, for it comes from elsewhere")
+	case p.Command != "":
+		return fromCommand(t, p.Command, logger)
+	case p.IAM != "":
+		return fromIAM(t, p.IAM, logger)
+	}
+	if _, err := settingfile.Line("store password file", p.File); err != nil {
+		return nil, err
+	}
+	return fromFile(t, p.File, logger), nil
+}
+
+// applySentinel puts the sentinels' password into a target.
+func (p *Passwords) applySentinel(t *target) error {
 	if p.SentinelFile == "" {
 		return nil
 	}

@@ -158,7 +158,7 @@ func (t *target) client() redis.UniversalClient {
 	o := redis.UniversalOptions{
 		Addrs: t.addrs, MasterName: t.master, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
 		DB: t.DB, Protocol: t.Protocol, ClientName: t.ClientName,
-		Username: t.Username, Password: t.Password, CredentialsProviderContext: t.CredentialsProviderContext,
+		Username: t.Username, Password: t.Password, CredentialsProviderContext: t.CredentialsProviderContext, Dialer: t.Dialer,
 		MaxRetries: t.MaxRetries, DialerRetries: t.DialerRetries, ContextTimeoutEnabled: true,
 		DialTimeout: t.DialTimeout, ReadTimeout: t.ReadTimeout, WriteTimeout: t.WriteTimeout,
 		PoolFIFO: t.PoolFIFO, PoolSize: t.PoolSize, PoolTimeout: t.PoolTimeout, MinIdleConns: t.MinIdleConns,
