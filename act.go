@@ -95,7 +95,7 @@ func (k Kind) String() string {
 }
 
 // An Act is one caller's request at one instant: all its charges are made, or none
-// is. It is the caller's memory: Take changes only its Decisions and Err, and a caller
+// is; of charges with alternatives, see [Charge], one alternative of each group. It is the caller's memory: Take changes only its Decisions and Err, and a caller
 // may reuse it, with its slices, once Take has returned.
 type Act struct {
 	Kind Kind
@@ -174,6 +174,20 @@ type Charge struct {
 	// [MaxCost]; only for a take that does not book ahead, and only for limits without
 	// ChargeRefused.
 	Keep int64
+	// Group and Alt give an act alternatives. The charges of a Group that have one Alt are
+	// an alternative: all of them are made, or none. Of each Group, in order, the first
+	// alternative is made that fits beside what earlier groups take; the act is refused if
+	// a Group has none. The charges of an act stand in the order of Group and Alt.
+	//
+	// The decisions on the charges of other alternatives are [NotEvaluated]. If no
+	// alternative of a Group fits, all of them have decisions, and the one with the
+	// shortest wait speaks for the Group. A Group whose charges cost nothing has all its
+	// alternatives evaluated.
+	//
+	// A Group with several alternatives needs one HashTag for all its charges, or one Key,
+	// and no limit with ChargeRefused. Its act cannot be booked ahead. An act about the ID
+	// of a take touches only what the take was granted.
+	Group, Alt uint8
 	// At and Delay are those of the decision that a Refund without an ID undoes.
 	At    int64
 	Delay time.Duration
@@ -248,6 +262,9 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 func (a *Act) denied() bool {
 	for i := range a.Charges {
 		if a.Charges[i].denied() {
+			if a.Alternatives() && !a.deniedAlternatives() {
+				return false
+			}
 			a.deny()
 			return true
 		}
@@ -269,12 +286,11 @@ func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }
 // LimitOf returns the limit that decided the i-th charge of a decided act.
 func (a *Act) LimitOf(i int) *Limit { return decidedBy(a.Charges, a.Decisions, i) }
 
-// Allowed reports whether every charge of a decided act was granted.
+// Allowed reports whether a decided act was granted: every charge, or one alternative of
+// each Group.
 func (a *Act) Allowed() bool {
-	for i := range a.Decisions {
-		if !a.Decisions[i].Allowed() {
-			return false
-		}
+	if !granted(a.Decisions, 0, len(a.Decisions)) && (!a.Alternatives() || !a.allowed()) {
+		return false
 	}
 	return a.Err == nil
 }

@@ -26,6 +26,9 @@ func (a *Act) check() error {
 			return err
 		}
 	}
+	if err := a.checkAlternatives(); err != nil {
+		return err
+	}
 	if n := a.Buckets(); n > MaxBuckets {
 		return invalid("charges", fmt.Sprintf("%d buckets of rolling windows", n), fmt.Sprintf("at most %d in all", MaxBuckets))
 	}
@@ -158,6 +161,54 @@ func (a *Act) checkKeep(i int) error {
 	return invalidIn("charges", i, "keep", c.Keep, want)
 }
 
+// checkAlternatives checks the order of the charges, and groups with alternatives.
+func (a *Act) checkAlternatives() error {
+	for i := 1; i < len(a.Charges); i++ {
+		switch p, c := &a.Charges[i-1], &a.Charges[i]; {
+		case c.Group < p.Group:
+			return invalidIn("charges", i, "group", c.Group, fmt.Sprintf("%d or more: charges stand in the order of their groups", p.Group))
+		case c.Group == p.Group && c.Alt < p.Alt:
+			return invalidIn("charges", i, "alt", c.Alt, fmt.Sprintf("%d or more: charges stand in the order of their alternatives", p.Alt))
+		}
+	}
+	for i := 0; i < len(a.Charges); {
+		end := a.GroupEnd(i)
+		if a.AltEnd(i) < end {
+			if err := a.checkGroup(i, end); err != nil {
+				return err
+			}
+		}
+		i = end
+	}
+	return nil
+}
+
+// checkGroup checks a group with alternatives.
+func (a *Act) checkGroup(from, end int) error {
+	tag := a.Charges[from].tag()
+	for i := from; i < end; i++ {
+		switch c := &a.Charges[i]; {
+		case !a.takes() && a.ID == "":
+			return invalidIn("charges", i, "alt", c.Alt, "no alternatives: "+a.Kind.String()+" without an id charges what it names")
+		case a.MaxWait > 0:
+			return invalid("max_wait", a.MaxWait, "none: an act with alternatives cannot be booked ahead")
+		case c.Limit.ChargeRefused:
+			return invalidIn("charges", i, "limit", c.Limit, "a limit without charge_refused: a refused alternative is not charged")
+		case c.tag() != tag:
+			return invalidIn("charges", i, "hash_tag", quoted(c.tag()), quoted(tag)+", one for all alternatives of a group")
+		}
+	}
+	return nil
+}
+
+// tag is what places the charge's state in a Redis Cluster.
+func (c *Charge) tag() string {
+	if c.HashTag != "" {
+		return c.HashTag
+	}
+	return c.Key
+}
+
 // checkKey refuses a key that comes under two limits in one act.
 func (a *Act) checkKey(i int) error {
 	c := &a.Charges[i]
@@ -165,6 +216,9 @@ func (a *Act) checkKey(i int) error {
 		other := &a.Charges[j]
 		if other.Key == c.Key && other.Limit.rule.ID == c.Limit.rule.ID && other.Limit.rule != c.Limit.rule {
 			return invalidIn("charges", i, "limit", c.Limit, "one limit for a key in an act; give each limit a key of its own")
+		}
+		if other.Group == c.Group && other.Alt != c.Alt {
+			continue // one of the two at most is made
 		}
 		if other.Key == c.Key && c.Limit.rule.HoldsSlots() && other.Limit.rule.HoldsSlots() && c.Cost > 0 && other.Cost > 0 && a.takes() {
 			return invalidIn("charges", i, "key", quoted(c.Key), "each key once: a holder takes one slot")

@@ -16,7 +16,8 @@ type Outcome uint8
 
 const (
 	// NotEvaluated: the charge was not evaluated, because another charge of its act
-	// had already decided the act. The zero value.
+	// had already decided the act, or another alternative of its Group was granted. The
+	// zero value.
 	NotEvaluated Outcome = iota
 	// Granted: the charge was made.
 	Granted
@@ -137,15 +138,50 @@ func (d Decision) Allowed() bool { return d.Outcome == Granted }
 
 // Strictest returns the index of the decision that speaks for all of them, or
 // -1 for none. That is the refusal with the longest RetryAfter; without one, the
-// least Remaining in proportion to the limit's Count. The first wins a tie.
+// least Remaining in proportion to the limit's Count. The first wins a tie. Of a Group
+// with alternatives the one that was granted speaks, or else the one whose RetryAfter is
+// the shortest; after a peek, the one that has most remaining.
 func Strictest(charges []Charge, decisions []Decision) int {
 	best := -1
-	for i := range decisions {
-		if best < 0 || stricter(charges, decisions, i, best) {
+	for i := 0; i < len(decisions); {
+		// Nearly all acts have one group with one alternative.
+		end := min(altEnd(charges, i), len(decisions))
+		next := strictest(charges, decisions, i, end)
+		if end < len(decisions) && charges[end].Group == charges[i].Group {
+			next, end = easiest(charges, decisions, i)
+		}
+		if best < 0 || decisions[next].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, next, best)) {
+			best = next
+		}
+		i = end
+	}
+	return best
+}
+
+// strictest returns the strictest decision of an alternative, of those that were made.
+func strictest(charges []Charge, decisions []Decision, i, end int) int {
+	best := i
+	for i++; i < end; i++ {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
 			best = i
 		}
 	}
 	return best
+}
+
+// easiest returns the strictest decision of the easiest alternative of a group, and the
+// end of the group.
+func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
+	best = -1
+	for end = groupEnd(charges, i); i < end; {
+		next := altEnd(charges, i)
+		s := strictest(charges, decisions, i, next)
+		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, best, s)) {
+			best = s
+		}
+		i = next
+	}
+	return best, end
 }
 
 func stricter(charges []Charge, decisions []Decision, i, j int) bool {

@@ -74,6 +74,11 @@ func (a *Act) Content() uint64 {
 		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].UpTo))
 	}
 	_, _ = h.Write(numbers)
+	if a.Alternatives() {
+		for i := range a.Charges {
+			_, _ = h.Write([]byte{a.Charges[i].Group, a.Charges[i].Alt})
+		}
+	}
 	return h.Sum64()
 }
 

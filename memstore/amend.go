@@ -26,14 +26,19 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		if !granted && a.Decisions[i].Outcome == weir.Granted {
 			a.Decisions[i].Outcome = weir.NotCharged
 		}
-		c.answered[i] = repeated(&a.Decisions[i], at)
+		if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && a.Optional(i) {
+			c.answered[i] = weir.Decision{}
+		}
 		if was.Units == 0 {
 			was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
 		}
 		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.answered[i]), now)
 		c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 		d := c.answered[i]
-		if d.At = now; d.Outcome == weir.Granted {
+		if d.Outcome != weir.NotEvaluated {
+			d.At = now
+		}
+		if d.Outcome == weir.Granted {
 			d.Granted = c.charged[i].Units
 		}
 		a.Decisions[i] = d

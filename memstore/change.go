@@ -18,6 +18,10 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 	}
 	// The last first: what an act has booked twice stands in line behind itself.
 	for i := len(a.Charges) - 1; i >= 0; i-- {
+		if untouched(i, known) {
+			a.Decisions[i] = weir.Decision{}
+			continue
+		}
 		t := &c.slots[c.slotOf[i]]
 		t.dirty, c.wants[i] = true, want{}
 		a.Decisions[i] = weir.Decision{
@@ -32,12 +36,19 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	t, grant := &c.slots[c.slotOf[i]], held(a, i, known, now)
 	switch {
+	case untouched(i, known):
 	case a.Kind == weir.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
 	case a.Kind == weir.KindRenew && t.rule.HoldsSlots() && grant.Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
+}
+
+// untouched reports whether the i-th charge belongs to an alternative that the take was not
+// granted.
+func untouched(i int, known *record) bool {
+	return known != nil && known.answer.decisions[i].Outcome == weir.NotEvaluated
 }
 
 // held is what is charged of the take that an act is about.

@@ -21,15 +21,12 @@ type want struct {
 // redisstore/lua/act.lua is its twin.
 func (c *call) decide(a *weir.Act, now int64) {
 	fits := true
-	for i := range a.Charges {
-		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
-		t.asked += a.Charges[i].Cost
-		*w = want{cost: a.Charges[i].Cost, asked: t.asked, keep: a.Charges[i].Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
-		a.Decisions[i] = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
-		if w.cost > 0 && !t.fits(w, now) {
-			a.Decisions[i].Outcome = weir.Refused
-			fits = false
+	if a.Alternatives() {
+		for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
+			fits = c.choose(a, i, now) && fits
 		}
+	} else {
+		fits = c.weigh(a, 0, len(a.Charges), now)
 	}
 	if fits {
 		c.grant(a, now)
@@ -43,6 +40,64 @@ func (c *call) decide(a *weir.Act, now int64) {
 		if t := &c.slots[c.slotOf[i]]; t.rule.ChargeRefused && a.Decisions[i].Outcome == weir.Refused {
 			c.noteRefused(a, i, t.overcharge(a.Charges[i].Cost), now)
 		}
+	}
+}
+
+// weigh reports whether the charges from the i-th to the one before end all fit.
+func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
+	fits := true
+	for ; i < end; i++ {
+		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
+		t.asked += a.Charges[i].Cost
+		*w = want{cost: a.Charges[i].Cost, asked: t.asked, keep: a.Charges[i].Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
+		a.Decisions[i] = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
+		if w.cost > 0 && !t.fits(w, now) {
+			a.Decisions[i].Outcome = weir.Refused
+			fits = false
+		}
+	}
+	return fits
+}
+
+// choose picks the first alternative that fits of the group that begins with the i-th
+// charge, and reports whether there is one. The others are not evaluated then. Later groups
+// see what the chosen one asks for, or else the one that would fit first.
+func (c *call) choose(a *weir.Act, from int, now int64) bool {
+	group := a.GroupEnd(from)
+	peeks, chosen, soonest, shortest := a.Peeks(from, group), -1, -1, int64(0)
+	for i := from; i < group && (peeks || chosen < 0); i = a.AltEnd(i) {
+		end := a.AltEnd(i)
+		if c.weigh(a, i, end, now) {
+			chosen = i
+			continue
+		}
+		wait := int64(0)
+		for j := i; j < end; j++ {
+			t := &c.slots[c.slotOf[j]]
+			if a.Decisions[j].Outcome == weir.Refused {
+				wait = max(wait, t.retry(&c.wants[j], now))
+			}
+		}
+		c.ask(a, i, -1)
+		if soonest < 0 || wait < shortest {
+			soonest, shortest = i, wait
+		}
+	}
+	switch {
+	case chosen < 0:
+		c.ask(a, soonest, 1)
+	case !peeks:
+		clear(a.Decisions[from:chosen])
+		clear(a.Decisions[a.AltEnd(chosen):group])
+	}
+	return chosen >= 0
+}
+
+// ask adds the costs of the alternative that begins with the i-th charge to what the act
+// asks of its keys, or takes them away.
+func (c *call) ask(a *weir.Act, i int, sign int64) {
+	for end := a.AltEnd(i); i < end; i++ {
+		c.slots[c.slotOf[i]].asked += sign * a.Charges[i].Cost
 	}
 }
 
@@ -87,13 +142,16 @@ func (t *slot) behind(w *want) bool {
 func (c *call) grant(a *weir.Act, now int64) {
 	most := a.Charges[0].UpTo
 	for i := range a.Charges {
-		if most > 0 {
+		if most > 0 && a.Decisions[i].Outcome != weir.NotEvaluated {
 			t, w := &c.slots[c.slotOf[i]], &c.wants[i]
 			most = min(most, (t.rule.Burst-t.state.Used-w.keep)/(w.asked/w.cost))
 		}
 	}
 	for i := range a.Charges {
 		t, granted := &c.slots[c.slotOf[i]], a.Charges[i].Cost
+		if a.Decisions[i].Outcome == weir.NotEvaluated {
+			continue
+		}
 		if most > 0 {
 			granted = most
 			if t.rule.Delays() {
@@ -143,6 +201,9 @@ func (t *slot) overcharge(units int64) int64 {
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		d := &a.Decisions[i]
+		if d.Outcome == weir.NotEvaluated {
+			continue
+		}
 		c.slots[c.slotOf[i]].report(d, &c.wants[i], now)
 		if c.answered != nil {
 			told := &c.answered[i]

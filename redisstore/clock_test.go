@@ -375,11 +375,10 @@ var clockMutants = []struct {
 }{
 	{
 		"not noticed", "clamped = at > ", "clamped = false and at > ",
-		[]weir.Algorithm{weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.SlidingLog},
+		[]weir.Algorithm{weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.SlidingLog, weir.Concurrency},
 	},
 	{"windows not noticed", "clamped = at >= ", "clamped = false and at >= ", []weir.Algorithm{weir.FixedWindow, weir.SlidingCounter}},
 	{"counters not noticed", "clamped, used = at > now, total", "clamped, used = false, total", []weir.Algorithm{weir.RollingWindow}},
-	{"leases not noticed", "clamped = saved > now", "clamped = false", []weir.Algorithm{weir.Concurrency}},
 	{"not written back", "local dirty, aged = clamped, used", "local dirty, aged = false, used", []weir.Algorithm{
 		weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.FixedWindow, weir.SlidingLog, weir.SlidingCounter,
 		weir.RollingWindow, weir.Concurrency,

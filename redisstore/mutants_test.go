@@ -90,7 +90,7 @@ var mutants = []struct {
 	{"an amendment forgets what is charged", "held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))", "held[i] = was", weir.SlidingLog},
 	{"a closed take is amended", "elseif kind == TAKE or closed or amended and elsewhere then", "elseif kind == TAKE or amended and elsewhere then", weir.FixedWindow},
 	{"a holder who is there has no slot", "    return force(k, units)\n  end\n  if not holds", "    return force(k, units)\n  end\n  if true then return 0 end\n  if not holds", weir.Concurrency},
-	{"a refusal that was told is not charged", "due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0", "due = 0", weir.FixedWindow},
+	{"a refusal that was told is not charged", "due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0", "due = 0", weir.FixedWindow},
 	{"a charged refusal is charged as a grant", "charged[i] = USED[k] - was\n", "charged[i] = 0\n", weir.TokenBucket},
 	{"what is kept is one too few", "used + cost + keep > burst then", "used + cost + keep > burst + 1 then", weir.GCRA},
 	{"what is kept may be taken", "cost + (KEEP and KEEP[i] or 0)", "cost", weir.TokenBucket},
@@ -99,6 +99,12 @@ var mutants = []struct {
 	{"an amendment tells what is kept", "max(0, burst - used - (KEEP and KEEP[i] or 0))", "max(0, burst - used)", weir.GCRA},
 	{"a wait forgets what is kept", "waits(k, cost + keep)", "waits(k, cost)", weir.SlidingLog},
 	{"a run takes what is kept", "burst = burst - keep", "", weir.RollingWindow},
+	{"the last alternative is chosen", "(peeks or not chosen) do", "true do", weir.GCRA},
+	{"an alternative that does not fit is asked for", "pending[KEY[j]] = pending[KEY[j]] - COST[j]", "", weir.TokenBucket},
+	{"a refused group asks for nothing", "pending[KEY[j]] = pending[KEY[j]] + COST[j]", "", weir.SlidingLog},
+	{"the last alternative to wait for is the soonest", "not soonest or longer < shortest", "true", weir.RollingWindow},
+	{"all alternatives are charged", "SKIP[i] = i < chosen or i > chosen_last", "SKIP[i] = false", weir.FixedWindow},
+	{"an alternative that was not granted is settled", "untouched[i] = outcome == 0 and kind ~= AMEND", "untouched[i] = false", weir.GCRA},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -173,23 +174,31 @@ func (j *job) collect(p *part) {
 	next.elsewhere = j.refused
 	for i := range next.Charges {
 		if c := &next.Charges[i]; c.UpTo > 0 && p.granted {
-			c.UpTo = p.Decisions[0].Granted
+			c.UpTo = units(p.Decisions)
 		}
 	}
+}
+
+// units is the least that a charge of a granted act was granted.
+func units(decisions []weir.Decision) int64 {
+	least := int64(math.MaxInt64)
+	for i := range decisions {
+		if decisions[i].Outcome == weir.Granted {
+			least = min(least, decisions[i].Granted)
+		}
+	}
+	return least
 }
 
 // settle ends an act whose parts are all answered.
 func (j *job) settle() {
 	keep := int64(0)
 	if !j.refused {
-		keep = j.Decisions[len(j.Decisions)-1].Granted
-		for i := range j.Decisions {
-			keep = min(keep, j.Decisions[i].Granted)
-		}
+		keep = units(j.Decisions)
 	}
 	var more []*part
 	for _, p := range j.parts {
-		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && p.Decisions[0].Granted > keep) && !p.amended {
+		if p.granted && (j.refused || p.Charges[0].UpTo > 0 && units(p.Decisions) > keep) && !p.amended {
 			more = append(more, p)
 		}
 	}
@@ -266,7 +275,9 @@ func (j *job) undo(parts []*part, keep int64) {
 		amend.Kind, amend.ID = weir.KindAmend, p.ID
 		for i, n := range p.from {
 			amend.Decisions[i] = weir.Decision{Outcome: weir.NotCharged}
-			if keep > 0 {
+			if p.answered && j.Decisions[n].Outcome == weir.NotEvaluated {
+				amend.Decisions[i] = weir.Decision{}
+			} else if keep > 0 {
 				amend.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: keep, Delay: j.Decisions[n].Delay}
 			}
 		}
@@ -279,6 +290,9 @@ func (j *job) undo(parts []*part, keep int64) {
 func (j *job) notCharged(p *part) {
 	for _, n := range p.from {
 		d := &j.Decisions[n]
+		if d.Outcome == weir.NotEvaluated {
+			continue
+		}
 		d.Outcome, d.Granted, d.Remaining, d.Delay = weir.NotCharged, 0, d.Remaining+d.Granted, 0
 	}
 }

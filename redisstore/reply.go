@@ -106,10 +106,13 @@ const refusedForEver = 4
 func (r *reader) decisions(a *weir.Act, at int64) error {
 	for i := range a.Decisions {
 		code := r.number(1)
-		if code <= 0 || code >= int64(len(outcomes)) {
+		if code < 0 || code >= int64(len(outcomes)) {
 			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
 		}
 		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: at}
+		if d.Outcome == weir.NotEvaluated {
+			d = weir.Decision{}
+		}
 		d.Granted, d.Remaining = r.number(7), r.number(7)
 		d.RetryAfter, d.ResetAfter, d.Delay = r.duration(), r.duration(), r.duration()
 		if code == refusedForEver {

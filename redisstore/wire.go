@@ -21,6 +21,7 @@ const (
 	flagElsewhere = 8
 	flagKeep      = 16
 	flagAnonymous = 32
+	flagAlt       = 64
 
 	runImmediate = 1
 	runUpTo      = 2
@@ -120,13 +121,22 @@ func (b *batch) packAct(it *item) {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
 		if a.Kind == weir.KindAmend {
-			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted)
+			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, a.Optional(i))
 		}
 	}
 	if keeps(a) {
 		for i := range a.Charges {
 			b.packet = append56(b.packet, a.Charges[i].Keep)
 		}
+	}
+	if !a.Alternatives() {
+		return
+	}
+	for i := range a.Charges {
+		b.packet = append(b.packet, a.Charges[i].Group)
+	}
+	for i := range a.Charges {
+		b.packet = append(b.packet, a.Charges[i].Alt)
 	}
 }
 
@@ -231,6 +241,9 @@ func (it *item) appendAct(p []byte) []byte {
 	if keeps(a) {
 		flags |= flagKeep
 	}
+	if a.Alternatives() {
+		flags |= flagAlt
+	}
 	p = append(p, byte(a.Kind), byte(len(a.Charges)), flags)
 	if flags&flagMore == 0 {
 		return p
@@ -257,12 +270,14 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 }
 
 // appendOutcome appends the decision that a take's caller got for a charge. Granted is
-// whether the whole take was.
-func appendOutcome(p []byte, d *weir.Decision, granted bool) []byte {
+// whether the whole take was, and optional whether there was an alternative.
+func appendOutcome(p []byte, d *weir.Decision, granted, optional bool) []byte {
 	var units, wait, delay int64
 	outcome := byte(weir.NotCharged)
 	switch {
-	case granted:
+	case optional && d.Outcome == weir.NotEvaluated:
+		outcome = byte(weir.NotEvaluated)
+	case granted && (!optional || d.Outcome == weir.Granted):
 		outcome, units, delay = byte(weir.Granted), d.Granted, d.Delay.Microseconds()
 	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
 		outcome = refusedForEver

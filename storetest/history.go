@@ -58,8 +58,12 @@ func (h *history) change() {
 func (h *history) first() []*weir.Act {
 	var acts []*weir.Act
 	for _, limit := range h.limits {
-		for k := range twinKeys {
-			a := NewAct(weir.Charge{Key: fmt.Sprint("key ", k), Limit: limit, Cost: 1})
+		for k := range 2 * twinKeys {
+			c := weir.Charge{Key: fmt.Sprint("key ", k), Limit: limit, Cost: 1}
+			if k >= twinKeys {
+				c.Key, c.HashTag = fmt.Sprint("alt ", k-twinKeys), "alt"
+			}
+			a := NewAct(c)
 			if limit.Algorithm.Traits().HoldsSlots {
 				a.ID = h.newID()
 			}
@@ -152,7 +156,7 @@ func (h *history) note(a *weir.Act) {
 	}
 	for i, c := range a.Charges {
 		if d := a.Decisions[i]; d.Granted > 0 {
-			c.Cost, c.UpTo, c.Keep, c.At, c.Delay = d.Granted, 0, 0, d.At, d.Delay
+			c.Cost, c.UpTo, c.Keep, c.Group, c.Alt, c.At, c.Delay = d.Granted, 0, 0, 0, 0, d.At, d.Delay
 			h.grants = append(h.grants, c)
 		}
 	}
@@ -277,9 +281,47 @@ func (h *history) cost(l *weir.Limit) int64 {
 	return 1 + h.rng.Int64N(2)
 }
 
+// alternatives are the charges of an act with alternatives. Their keys have one hash tag.
+func (h *history) alternatives() []weir.Charge {
+	var charges []weir.Charge
+	if h.rng.IntN(2) == 0 {
+		charges = h.charges()
+	}
+	var limits []*weir.Limit
+	for _, l := range h.limits {
+		if !l.ChargeRefused {
+			limits = append(limits, l)
+		}
+	}
+	if len(limits) == 0 {
+		return h.charges()
+	}
+	for group := range 1 + h.rng.IntN(3) {
+		for alt := range 1 + h.rng.IntN(3) {
+			for range 1 + h.rng.IntN(2) {
+				limit := limits[h.rng.IntN(len(limits))]
+				c := weir.Charge{Key: fmt.Sprint("alt ", h.rng.IntN(twinKeys)), HashTag: "alt", Limit: limit, Cost: h.cost(limit), Group: uint8(group + 1), Alt: uint8(alt)}
+				if len(charges) > 0 && charges[0].UpTo > 0 {
+					c.Cost, c.UpTo = charges[0].Cost, charges[0].UpTo
+				}
+				charges = append(charges, c)
+			}
+		}
+	}
+	if h.rng.IntN(8) == 0 {
+		for i := range charges {
+			charges[i].Cost, charges[i].UpTo = 0, 0
+		}
+	}
+	return charges
+}
+
 // take is a take with any of the options that its limits allow.
 func (h *history) take() *weir.Act {
 	a := NewAct(h.charges()...)
+	if h.rng.IntN(4) == 0 {
+		a = NewAct(h.alternatives()...)
+	}
 	bursts, holds := true, false
 	for _, c := range a.Charges {
 		bursts = bursts && c.Limit.Algorithm.Traits().Books
@@ -289,7 +331,7 @@ func (h *history) take() *weir.Act {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
 	}
 	a.Immediate = h.rng.IntN(5) == 0
-	if bursts && a.Charges[0].UpTo == 0 && h.rng.IntN(2) == 0 {
+	if bursts && a.Charges[0].UpTo == 0 && !a.Alternatives() && h.rng.IntN(2) == 0 {
 		limit := a.Charges[0].Limit
 		a.MaxWait = min(weir.MaxWait, time.Duration(h.rng.Int64N(3*int64(limit.Period))).Truncate(time.Microsecond))
 	}
@@ -353,7 +395,10 @@ func (h *history) repeat() *weir.Act {
 	case 1:
 		last := &a.Charges[len(a.Charges)-1]
 		key := last.Key
-		if last.Key = "key 0"; h.life(a).over {
+		if last.Key = "key 0"; last.HashTag != "" {
+			last.Key = "alt 0"
+		}
+		if h.life(a).over {
 			// Under these keys it is another id, which one of the two has forgotten.
 			last.Key = key
 		}
@@ -382,11 +427,26 @@ func (h *history) amend() *weir.Act {
 	for i := range a.Decisions {
 		a.Decisions[i] = h.answerOf(&a.Charges[i], granted)
 	}
+	if granted && h.rng.IntN(4) > 0 {
+		h.chooseOne(a)
+	}
 	if h.rng.IntN(4) == 0 {
 		i := h.rng.IntN(len(a.Decisions))
 		a.Decisions[i] = h.answerOf(&a.Charges[i], !granted)
 	}
 	return a
+}
+
+// chooseOne makes the answers of an act those of one alternative of each group.
+func (h *history) chooseOne(a *weir.Act) {
+	for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
+		chosen := a.Charges[i+h.rng.IntN(a.GroupEnd(i)-i)].Alt
+		for j := i; j < a.GroupEnd(i); j++ {
+			if a.Charges[j].Alt != chosen {
+				a.Decisions[j] = weir.Decision{}
+			}
+		}
+	}
 }
 
 // answerOf is what the caller of a take could have got for a charge.

@@ -89,6 +89,9 @@ func compare(a, b *weir.Act) error {
 	for i := range a.Charges {
 		if diff := cmp.Diff(a.Decisions[i], b.Decisions[i]); diff != "" {
 			c := a.Charges[i]
+			for j := range a.Charges {
+				diff += fmt.Sprintf("\ncharge %d: %v, group %d, alternative %d, (a) %v, (b) %v", j, a.Charges[j], a.Charges[j].Group, a.Charges[j].Alt, a.Decisions[j], b.Decisions[j])
+			}
 			return fmt.Errorf("%v %q, immediate %v, hold %v, max wait %v: charge %d of %d, key %q, limit %+v, cost %d, up to %d, keep %d, of %d + %v (-a +b):\n%s",
 				a.Kind, a.ID, a.Immediate, a.Hold, a.MaxWait, i, len(a.Charges), c.Key, c.Limit, c.Cost, c.UpTo, c.Keep, c.At, c.Delay, diff)
 		}

@@ -34,7 +34,7 @@ do -- names that extensions do not see
       end
 
       -- The act, as the request has it; its charges are KEY[i] and COST[i].
-      local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags >= 32
+      local immediate, elsewhere, anonymous = flags % 4 >= 2, flags % 16 >= 8, flags % 64 >= 32
       local record, life, refused_life, longest, lease, content, holder = 0, 0, 0, 0, 0, nil, nil
       if flags % 2 == 1 then
         record, life, refused_life, longest, lease, content, holder, pos = unpack('>I2I7I7I7I7c8c16', request, pos)
@@ -48,10 +48,14 @@ do -- names that extensions do not see
           pos = pos + 22
         end
       end
-      local KEEP
+      local KEEP, GROUP, ALT, SKIP
       if flags % 32 >= 16 then
         KEEP = {unpack('>' .. string.rep('I7', n), request, pos)}
         pos = KEEP[n + 1]
+      end
+      if flags >= 64 then
+        GROUP, ALT, SKIP = {string.byte(request, pos, pos + n - 1)}, {string.byte(request, pos + n, pos + 2 * n - 1)}, {}
+        pos = pos + 2 * n
       end
 
       -- @section record

@@ -62,17 +62,22 @@ end
 -- What is charged for each charge, since when, and from how much later on: by the record,
 -- or else by the act itself.
 local held, since, delay, answer = {}, {}, {}, known and unpack('>I7', known, 10)
+-- untouched charges are of alternatives that the take was not granted.
+local untouched = {}
 for i = 1, n do
   local k, was = KEY[i], COST[i]
   held[i], since[i], delay[i] = kind ~= AMEND and was or 0, now, 0
   if known then
-    local _, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
+    local outcome, granted, _, _, _, late = unpack(DECISION, known, 17 + 36 * (i - 1))
     was, held[i], since[i], delay[i] = granted, granted, answer, late
+    untouched[i] = outcome == 0 and kind ~= AMEND
     if tail > size then
       held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))
     end
   end
-  if kind == REFUND and COST[i] > was then
+  if untouched[i] then
+    held[i] = 0
+  elseif kind == REFUND and COST[i] > was then
     code = OVER_REFUND
   elseif kind == RENEW and RULE[k][1] == CONCURRENCY and held[i] > 0 and not holds(k, holder) then
     code = UNKNOWN
@@ -82,8 +87,10 @@ end
 -- Change the charges, the last first: what an act has booked twice waits behind itself.
 for i = code == 0 and n or 0, 1, -1 do
   local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
-  DIRTY[k] = DIRTY[k] or kind ~= AMEND
-  if kind == REFUND then
+  DIRTY[k] = DIRTY[k] or kind ~= AMEND and not untouched[i]
+  if untouched[i] then
+    granted = 0
+  elseif kind == REFUND then
     if anonymous then
       at = now
     elseif not known then
@@ -107,7 +114,7 @@ for i = code == 0 and n or 0, 1, -1 do
     -- due is what has to be charged after what the caller was told.
     local outcome, due, _, later = unpack('>BI7I7I7', request, first + 38 * i - 22)
     if outcome ~= 1 then
-      due = outcome ~= 3 and RULE[k][2] % 2 == 1 and cost or 0
+      due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
     end
     if due < was then
       give(k, was - due, was, at, late)
@@ -124,14 +131,14 @@ for i = code == 0 and n or 0, 1, -1 do
 end
 
 -- Answer. An amended take's record holds what the caller was told (told).
-local told, status = {}, elsewhere and 5 or 13
+local told, status = {}, (elsewhere and 5 or 13) + (kind == AMEND and 1 or 0)
 for i = 1, code == 0 and n or 0 do
   local k, fresh = KEY[i], 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
   if used > 0 or id == CONCURRENCY and rem > 0 then
     -- @fresh
-  elseif DIRTY[k] then
+  elseif DIRTY[k] and not untouched[i] then
     -- A key that is as good as new need not be kept.
     DIRTY[k] = 'reset'
   end
@@ -143,10 +150,16 @@ for i = 1, code == 0 and n or 0 do
     if immediate and id == LEAKY and used > 0 then
       room = 0
     end
-    if outcome ~= 1 then
-      status = status - status % 4 + 2
+    if outcome == 1 then
+      status = status - status % 4 + 1
+    end
+    if outcome == 0 then
+      room, fresh = 0, 0
     end
     told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
+  end
+  if untouched[i] then
+    outcome, room, fresh = 0, 0, 0
   end
   reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
 end

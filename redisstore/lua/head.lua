@@ -16,7 +16,8 @@
 --              an act: kind (0 take, 1 refund, 2 settle, 3 release, 4 renew,
 --                5 reset, 6 record, 7 amend), charges, flags (1 more follows,
 --                2 immediate, 4 a run and nothing else, 8 refused elsewhere,
---                16 keeps follow, 32 anonymous, with 1)      B B B
+--                16 keeps follow, 32 anonymous, with 1, 64 alternatives follow)
+--                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
 --                renewal, fingerprint of the content, name of the holder
@@ -27,7 +28,9 @@
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
 --                with flag 16, after the charges: what each keeps free
---                                                            I7
+--                                                            I7 …
+--                with flag 64, after that: the group of each charge, and the
+--                  alternative of each                       B … B …
 --                with flag 4, kind 0 and charges 1, instead: key, and a run:
 --                  flags (1 immediate, 2 up to follows, 8 keep follows), times,
 --                  cost, up to, keep                 I2, B I2 I7 (I7) (I7)
@@ -57,8 +60,8 @@
 --              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
 --                calendar windows in the request, 7 decided as a caller amended it),
 --                at                                          B I7
---              if decided, a charge: outcome (1 granted, 2 refused, 3 not charged,
---                4 refused for ever), granted, remaining, retry after, reset
+--              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
+--                3 not charged, 4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
 --              if decided, a run: granted to all of it; at, used and rem of the
 --                key, brought to now, before it              I7 I7 I7 I7

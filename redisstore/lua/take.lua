@@ -1,38 +1,34 @@
--- Decides a take: all of its charges are granted, or none is.
--- Uses n, KEY, COST, KEEP (nil: nothing has to stay free) and most (the least that any charge may be granted in part; 0: all or
+-- Decides a take: all of its charges are granted, or none is; with alternatives, one of each
+-- group.
+-- Uses n, KEY, COST, KEEP (nil: nothing has to stay free), GROUP,
+-- ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
 -- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
 --
 -- A refusal in one charge refuses the act; a charge of a key that an earlier one charges
 -- too needs room for both (pending). SUM, REFUSED and DELAY are what each charge found.
 local fits, charged = not elsewhere, nil
-for i = 1, n do
-  local k = KEY[i]
-  local cost = (pending[k] or 0) + COST[i]
-  pending[k] = cost
-  local rule, used, need = RULE[k], USED[k], cost + (KEEP and KEEP[i] or 0)
-  local refused, delay = COST[i] > 0 and used + need > rule[3], 0
-  if rule[1] == LEAKY and not refused and COST[i] > 0 then
-    delay = queued(k, cost - COST[i])
-    refused = delay > 0 and (immediate or longest > 0 and delay > longest)
-  elseif refused and rule[1] ~= LEAKY and longest > 0 and need <= rule[3] and used + need <= rule[4] then
-    delay = waits(k, need)
-    refused = delay > longest
+if GROUP then
+  -- @section choose
+else
+  for i = 1, n do
+    -- @section fit
+    fits = fits and not refused
   end
-  SUM[i], REFUSED[i], DELAY[i] = cost, refused, delay
-  fits = fits and not refused
 end
 if fits and most > 0 then
   for i = 1, n do
     local k = KEY[i]
-    most = min(most, floor((RULE[k][3] - USED[k] - (KEEP and KEEP[i] or 0)) / (SUM[i] / COST[i])))
+    most = SKIP and SKIP[i] and most or min(most, floor((RULE[k][3] - USED[k] - (KEEP and KEEP[i] or 0)) / (SUM[i] / COST[i])))
   end
 end
 
 -- Charge what is granted, or the refusals under limits that charge them.
 for i = 1, n do
   local k, cost = KEY[i], COST[i]
-  if fits then
+  if SKIP and SKIP[i] then
+    cost = 0
+  elseif fits then
     if most > 0 then
       cost = most
       COST[i] = most
@@ -62,7 +58,7 @@ for i = 1, n do
   pending[k] = 0
 end
 
--- Answer: outcome 1 granted, 2 refused, 3 not charged, 4 refused for ever.
+-- Answer: outcome 0 not evaluated, 1 granted, 2 refused, 3 not charged, 4 refused for ever.
 for i = 1, n do
   local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -71,23 +67,7 @@ for i = 1, n do
   if fits then
     outcome, granted, delay = 1, COST[i], DELAY[i]
   elseif REFUSED[i] then
-    outcome = cost + keep > burst and 4 or 2
-    local before = cost - COST[i]
-    if before > 0 and id == LEAKY and (immediate or longest > 0 and -floor(-before * q / p) * x - x + 1 > longest) then
-      -- The act's own charges before this one fill the queue for longer than it can wait.
-      outcome = 4
-    end
-    if outcome == 2 and used + cost + keep > burst then
-      wait = waits(k, cost + keep)
-    end
-    if outcome == 2 and id == LEAKY and (immediate or longest > 0) then
-      wait = max(wait, queued(k, cost - COST[i]) - (immediate and 0 or longest))
-    elseif outcome == 2 and longest > 0 then
-      wait = wait - longest
-      if used + cost > rule[4] then
-        wait = max(wait, waits(k, cost + burst - rule[4]))
-      end
-    end
+    -- @section retry
   end
   -- @fresh
   local room = max(0, burst - used - keep)
@@ -95,6 +75,9 @@ for i = 1, n do
     room = 0
   end
   answers = answers + 1
+  if SKIP and SKIP[i] then
+    outcome, granted, room, wait, fresh, delay = 0, 0, 0, 0, 0, 0
+  end
   reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
 end
 

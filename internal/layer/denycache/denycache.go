@@ -158,10 +158,44 @@ func (l *Layer) refuse(acts []*weir.Act, now int64) []*weir.Act {
 	return left
 }
 
-// refused refuses an act if one of its charges is known to be refused.
+// refused refuses an act if one of its charges is known to be refused, or one of each
+// alternative of a group.
 func (l *Layer) refused(a *weir.Act, now int64) bool {
+	if len(a.Charges) > 1 && a.Alternatives() {
+		for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
+			if l.refusedGroup(a, i, now) {
+				return l.answer(a, i, a.GroupEnd(i), now)
+			}
+		}
+		return false
+	}
+	return l.answer(a, 0, len(a.Charges), now)
+}
+
+// refusedGroup reports whether one charge of each alternative is known to be refused, of the
+// group that begins with the i-th charge.
+func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
+	for end := a.GroupEnd(i); i < end; {
+		next, known := a.AltEnd(i), false
+		for ; i < next && !known; i++ {
+			if ch := &a.Charges[i]; cacheable(ch) {
+				e, _ := l.table.find(ch, a.Immediate, now)
+				known = e != nil
+			}
+		}
+		if !known {
+			return false
+		}
+		i = next
+	}
+	return true
+}
+
+// answer fills in the decisions of the charges from the i-th to the one before end that are
+// known to be refused, and reports whether any is.
+func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
 	known := false
-	for i := range a.Charges {
+	for ; i < end; i++ {
 		ch := &a.Charges[i]
 		if !cacheable(ch) {
 			continue
@@ -210,10 +244,11 @@ func (l *Layer) learn(a *weir.Act, sent int64) {
 }
 
 // repeated reports whether an earlier charge of the act has the key of the i-th one, which
-// then was refused after that charge was made.
+// then was refused after that charge was made. A charge of another alternative was not.
 func repeated(charges []weir.Charge, i int) bool {
+	c := &charges[i]
 	for j := range i {
-		if charges[j].Key == charges[i].Key {
+		if o := &charges[j]; o.Key == c.Key && (o.Group != c.Group || o.Alt == c.Alt) {
 			return true
 		}
 	}

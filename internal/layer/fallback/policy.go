@@ -147,6 +147,7 @@ func (l *Layer) decideLocally(a *weir.Act) {
 		return
 	}
 	granted := part.act.Allowed()
+	alternatives := granted && a.Alternatives()
 	for i := range a.Charges {
 		a.Decisions[i] = l.failOpen(&a.Charges[i], granted)
 		if upTo := a.Charges[i].UpTo; granted && upTo > 0 {
@@ -156,9 +157,14 @@ func (l *Layer) decideLocally(a *weir.Act) {
 			}
 		}
 	}
+	if alternatives && len(part.indices) == 0 {
+		a.ChooseFirst()
+	}
 	for j, i := range part.indices {
 		c, d := &a.Charges[i], part.act.Decisions[j]
-		d.Source = weir.SourceFallback
+		if d.Outcome != weir.NotEvaluated {
+			d.Source = weir.SourceFallback
+		}
 		if d.RetryAfter == weir.Never && c.Cost+c.Keep <= c.Limit.Capacity() {
 			// It does not fit the local share, but will fit the limit.
 			d.RetryAfter = RetryAfter
@@ -167,14 +173,16 @@ func (l *Layer) decideLocally(a *weir.Act) {
 	}
 }
 
-// split copies an act's Local charges to part.
+// split copies an act's Local charges to part: all charges if there are alternatives, which
+// cannot be decided in parts.
 func (l *Layer) split(part *localPart, a *weir.Act) {
 	charges, decisions := part.act.Charges[:0], part.act.Decisions[:0]
 	part.act, part.indices = *a, part.indices[:0]
 	part.act.Err = nil
+	whole := a.Alternatives() && l.strictest(a) == Local
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if l.policy(c) != Local {
+		if l.policy(c) != Local && !whole {
 			continue
 		}
 		own := *c

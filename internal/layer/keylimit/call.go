@@ -31,11 +31,15 @@ type renamed struct {
 	forget bool
 }
 
-// move puts a charge under the overflow key, which has a hash slot of its own.
+// move puts a charge under the overflow key, which has a hash slot of its own, unless the
+// charge has an alternative: alternatives share a hash slot.
 func (c *call) move(a *weir.Act, i int, overflow string) {
 	charge := &a.Charges[i]
 	c.moved = append(c.moved, moved{charge, charge.Key, charge.HashTag})
-	charge.Key, charge.HashTag = overflow, ""
+	charge.Key = overflow
+	if !a.Optional(i) {
+		charge.HashTag = ""
+	}
 }
 
 // rename gives an act an ID made of its own and the keys that were moved: under the

@@ -59,7 +59,7 @@ type Options struct {
 // is spent in time, and at most four times those asked for so far. Keys with fewer than
 // four such acts in that time have no lease, and cost the store what they cost without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
-// UpTo or Keep, peeks, and acts in which a limit is not leased go to the store; a peek adds the
+// UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to the store; a peek adds the
 // units leased here to Remaining.
 type Layer struct {
 	next     weir.Taker
@@ -171,7 +171,7 @@ func (l *Layer) leasable(a *weir.Act) bool {
 			return false
 		}
 	}
-	return true
+	return !a.Alternatives()
 }
 
 // Take pays with leased units what it can and asks the next Taker for the rest, and for new

@@ -161,6 +161,9 @@ func (w *work) grant() {
 			continue
 		}
 		d := &w.act.Decisions[i]
+		if !w.done && d.Outcome == weir.NotEvaluated {
+			continue
+		}
 		*d = weir.Decision{Outcome: weir.Granted, Granted: max(cost, w.act.Charges[i].UpTo), Remaining: weir.MaxCost, At: d.At}
 		if !allowed {
 			d.Outcome, d.Granted = weir.NotCharged, 0
@@ -169,6 +172,17 @@ func (w *work) grant() {
 			d.At = 0
 		}
 	}
+	if allowed && len(w.act.Charges) > 1 {
+		w.chooseFirst()
+	}
+}
+
+// chooseFirst leaves one alternative of each group granted. A group may have several that
+// cost nothing now.
+func (w *work) chooseFirst() {
+	a := w.act
+	a.Charges = w.caller.Charges // with their costs
+	a.ChooseFirst()
 }
 
 // finish gives the caller the result once the act was decided.
