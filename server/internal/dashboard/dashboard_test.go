@@ -54,6 +54,16 @@ func serve(t *testing.T, token string) *shopServer {
 	return serveIn(t, t.TempDir(), token)
 }
 
+// serveRules serves other rules.
+func serveRules(t *testing.T, text string) *shopServer {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Config = file })
+}
+
 // serveIn serves rules of a folder, with options changed.
 func serveIn(t *testing.T, folder, token string, change ...func(*app.Options)) *shopServer {
 	t.Helper()

@@ -86,9 +86,9 @@ func shown(rule string, trial bool) string {
 	return rule
 }
 
-// limits returns the states of all limits. If there are too many, it returns those with
+// limits returns the states of all limits, with the last minute. If there are too many, it returns those with
 // the most traffic in the last minute.
-func (d *Dashboard) limits() (all []limitState, left int) {
+func (d *Dashboard) limits(lately traffic.Window) (all []limitState, left int) {
 	states := &limitStates{all: []limitState{}, at: map[[2]string]int{}}
 	for _, t := range d.Traffic.Totals() {
 		l := states.of(t.Domain, t.Rule, t.Trial)
@@ -98,7 +98,7 @@ func (d *Dashboard) limits() (all []limitState, left int) {
 			l.Sources[decider(t.Decision, t.Source)] += t.Count
 		}
 	}
-	states.addRecent(d.Traffic.History(recent))
+	states.addRecent(lately)
 	all = states.all
 	if len(all) > maxLimits {
 		slices.SortStableFunc(all, func(a, b limitState) int { return cmp.Compare(b.lately(), a.lately()) })

@@ -41,9 +41,12 @@ type state struct {
 
 	Limits []limitState `json:"limits"`
 	// LimitsLeft is the number of limits that are not shown.
-	LimitsLeft int        `json:"limits_left,omitempty"`
-	Refused    []topState `json:"refused"`
-	Used       []topState `json:"used"`
+	LimitsLeft int `json:"limits_left,omitempty"`
+	// Budgets are those that rules share, BudgetsLeft how many are not shown.
+	Budgets     []budgetState `json:"budgets"`
+	BudgetsLeft int           `json:"budgets_left,omitempty"`
+	Refused     []topState    `json:"refused"`
+	Used        []topState    `json:"used"`
 
 	// UnmatchedTotal counts requests that no rule applied to, Unmatched has the latest.
 	UnmatchedTotal uint64           `json:"unmatched_total"`
@@ -111,7 +114,9 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	}
 	s.UnmatchedTotal, s.Unmatched = d.Unmatched.total.Load(), d.Unmatched.states(d.Rules())
 	s.judge(d.Checks(ctx))
-	s.Limits, s.LimitsLeft = d.limits()
+	lately := d.Traffic.History(recent)
+	s.Limits, s.LimitsLeft = d.limits(lately)
+	s.Budgets, s.BudgetsLeft = budgets(lately.Classes)
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
 }

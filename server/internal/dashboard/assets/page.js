@@ -67,6 +67,7 @@
       figures();
     }
     tables.limits(state, pick);
+    tables.budgets(state);
     limitsToPick(state.limits);
     tables.top("top-refused", state.refused, "times refused");
     tables.top("top-used", state.used, "units granted");
