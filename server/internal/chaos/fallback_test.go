@@ -265,9 +265,10 @@ func (o *outage) sources() (string, error) {
 		"local": weir.SourceFallback, "book": weir.SourceFallback, "allow": weir.SourceFailOpen, "deny": weir.SourceFailClosed,
 	}
 	n := map[string]int{}
+	away := o.history.away[len(o.history.away)-1] // from when the fault had begun
 	for i := range o.history.ops {
 		op := &o.history.ops[i]
-		if op.call < o.away.from || op.call+int64(op.took) > o.away.to {
+		if op.call < away.from || op.call+int64(op.took) > away.to {
 			continue
 		}
 		n[op.subject.name]++
@@ -280,7 +281,7 @@ func (o *outage) sources() (string, error) {
 			continue
 		}
 		// The first ones may have been answered before the store was away.
-		if !right && op.call > o.away.from+int64(lead) {
+		if !right && op.call > away.from+int64(lead) {
 			return fmt.Sprint(n), fmt.Errorf("%v", op)
 		}
 	}
