@@ -17,6 +17,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	descriptorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -29,6 +30,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -88,6 +90,49 @@ func TestEnvoyPage(t *testing.T) {
 	checkTimeout(t, filter)
 	if n := len(edge{filter, action}.descriptors(t, "192.0.2.7")); n != 2 || filter.Domain != "edge" {
 		t.Errorf("the route sends %d descriptors in the domain %s", n, filter.Domain)
+	}
+}
+
+// TestEnvoyPairs reads the configurations of docs/envoy.md that report the end of requests
+// as Envoy does. Their descriptors reach the rules beside them.
+func TestEnvoyPairs(t *testing.T) {
+	t.Parallel()
+	blocks := pages.Mine(t, "docs/envoy.md")
+	if len(blocks) != 2 {
+		t.Fatalf("%d configurations", len(blocks))
+	}
+	for i, ends := range []int{1, 2} {
+		b := new(bootstrapv3.Bootstrap)
+		envoyReads(t, []byte(blocks[i].Text), b)
+		manager := unpack[*managerv3.HttpConnectionManager](t, b.StaticResources.Listeners[0].FilterChains[0].Filters[0].GetTypedConfig())
+		var filter *ratelimitv3.RateLimit
+		for _, f := range manager.HttpFilters {
+			if f.Name == "envoy.filters.http.ratelimit" {
+				filter = unpack[*ratelimitv3.RateLimit](t, f.GetTypedConfig())
+			} else {
+				unpack[interface {
+					proto.Message
+					ValidateAll() error
+				}](t, f.GetTypedConfig())
+			}
+		}
+		checkTimeout(t, filter)
+		route := manager.GetRouteConfig().VirtualHosts[0].Routes[0]
+		limits := unpack[*ratelimitv3.RateLimitPerRoute](t, route.TypedPerFilterConfig["envoy.filters.http.ratelimit"]).RateLimits
+		if len(limits) != 1+ends || limits[0].ApplyOnStreamDone || !limits[ends].HitsAddend.IsNegativeHits {
+			t.Errorf("limits: %v", limits)
+		}
+		for _, l := range limits[1:] {
+			if !l.ApplyOnStreamDone || !proto.Equal(l.Actions[0], limits[0].Actions[0]) {
+				t.Errorf("limit at the end: %v", l)
+			}
+			if ends == 2 && (l.Actions[1].GetGenericKey().DescriptorKey != "weir" || l.Actions[1].GetGenericKey().DescriptorValue != "settle") {
+				t.Errorf("not settled: %v", l)
+			}
+		}
+		if key := limits[0].Actions[0].GetRequestHeaders().DescriptorKey; key != "user" || filter.Domain != "edge" {
+			t.Errorf("the domain %s with the key %s", filter.Domain, key)
+		}
 	}
 }
 

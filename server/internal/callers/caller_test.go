@@ -198,6 +198,7 @@ func TestVerbsOf(t *testing.T) {
 		{rules.Request{}, Peek},
 		{rules.Request{UpTo: 3}, Take},
 		{rules.Request{Kind: weir.KindRefund, Cost: 1}, Refund},
+		{rules.Request{Each: []rules.Ask{{Cost: 1, Record: true}}}, Settle},
 		{rules.Request{Kind: weir.KindSettle}, Settle},
 		{rules.Request{Kind: weir.KindRelease}, Release},
 		{rules.Request{Kind: weir.KindRenew}, Release},

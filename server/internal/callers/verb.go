@@ -69,6 +69,8 @@ func taking(a *rules.Ask) Verbs {
 	switch {
 	case a.Refund:
 		return Refund
+	case a.Record:
+		return Settle
 	case a.Cost == 0:
 		return Peek
 	}

@@ -34,7 +34,7 @@ type family struct {
 var falsehood = []string{"false", "0", "f"}
 
 // envoyproxy is every variable of envoyproxy/ratelimit, as of its commit f2fb157
-// of July 2026. docs/envoy.md shows it.
+// of July 2026. docs/migrating-envoyproxy.md shows it.
 var envoyproxy = []family{
 	{names: "RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY", fate: sets, flags: "config", why: "the folder ROOT/SUBDIRECTORY/APPDIRECTORY, with /srv/runtime_data/current and config for what is unset"},
 	{names: "RUNTIME_IGNOREDOTFILES", fate: sets, flags: "config-files config", why: "`all` if true, else `hidden`, for a folder that `RUNTIME_…` names"},

@@ -73,7 +73,7 @@ func TestVariablesTable(t *testing.T) {
 	for _, f := range envoyproxy {
 		want += "| `" + strings.ReplaceAll(f.names, " ", "`, `") + "` | " + f.told() + " |\n"
 	}
-	pages.Section(t, "docs/envoy.md", "variables", want)
+	pages.Section(t, "docs/migrating-envoyproxy.md", "variables", want)
 }
 
 // told is what the docs say of a family.
