@@ -1,6 +1,9 @@
 package weir
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Alternatives reports whether a Group of the act has more than one alternative.
 func (a *Act) Alternatives() bool {
@@ -40,6 +43,34 @@ func groupEnd(charges []Charge, i int) int {
 		end++
 	}
 	return end
+}
+
+// Remaining returns the most units that one more charge of each key could take now: the
+// least of what each group has, of alternatives the one that has most. Alternatives that were
+// not evaluated do not count.
+func (a *Act) Remaining() int64 {
+	least := int64(math.MaxInt64)
+	for i := 0; i < len(a.Charges); {
+		most, end := int64(-1), a.GroupEnd(i)
+		for i < end {
+			alternative := int64(math.MaxInt64)
+			for next := a.AltEnd(i); i < next; i++ {
+				if d := &a.Decisions[i]; d.Outcome != NotEvaluated {
+					alternative = min(alternative, d.Remaining)
+				}
+			}
+			if alternative < math.MaxInt64 {
+				most = max(most, alternative)
+			}
+		}
+		if most >= 0 {
+			least = min(least, most)
+		}
+	}
+	if least == math.MaxInt64 {
+		return 0
+	}
+	return least
 }
 
 // Peeks reports whether no charge from the i-th to the one before end costs anything.

@@ -162,8 +162,8 @@ func peekAlternatives(b *bench) {
 		a := NewAct(alt(one, l, 0, 0, 0), alt(two, l, 0, 0, 1), alt(one, l, 0, 0, 2))
 		b.take(a)
 		b.outcomes(a, weir.Granted, weir.Granted, weir.Granted)
-		if i := weir.Strictest(a.Charges, a.Decisions); i != 1 || a.Decisions[1].Remaining != 7 {
-			b.Errorf("%v: charge %d speaks for the peek: %+v", l, i, a.Decisions)
+		if i := weir.Strictest(a.Charges, a.Decisions); i != 1 || a.Decisions[1].Remaining != 7 || a.Remaining() != 7 {
+			b.Errorf("%v: charge %d speaks for the peek, and %d remain: %+v", l, i, a.Remaining(), a.Decisions)
 		}
 	}
 }

@@ -45,6 +45,13 @@ func properties(t *testing.T, open Open) {
 		t.Parallel()
 		amends(t, open)
 	})
+	t.Run("shares", func(t *testing.T) {
+		t.Parallel()
+		clock := NewClock()
+		if err := (SharedBudgets{Taker: open(t, clock), Clock: clock, Seed: 1}).Check(3000); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("concurrency", func(t *testing.T) {
 		t.Parallel()
 		holding(t, open)

@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// SharedBudgets drive a Taker with random budgets that classes share, and with arrivals that
+// try to break the promise of [weir.Shares].
+type SharedBudgets struct {
+	Taker weir.Taker
+	Clock *Clock
+	// Seed makes a history repeatable.
+	Seed uint64
+	// Ask has charges of a class decided, in acts of its choice. Nil: in one act.
+	Ask func(taker weir.Taker, charges []weir.Charge) []*weir.Act
+}
+
+// sharedSteps is how many takes one budget sees.
+const sharedSteps = 500
+
+// Check makes so many takes and returns the first that breaks a promise: a charge that its
+// class's own limit has room for is granted under it, and in any Period no more is granted
+// than the Burst and the Count of the budget.
+func (s SharedBudgets) Check(takes int) error {
+	if s.Ask == nil {
+		s.Ask = inOneAct
+	}
+	rng := rand.New(rand.NewPCG(s.Seed, 2))
+	for budget := 0; takes > 0; budget++ {
+		p := &sharing{SharedBudgets: s, rng: rng, shares: randomShares(rng), key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
+		for name := range p.shares.Guarantees {
+			p.classes = append(p.classes, name)
+		}
+		p.classes = append(p.classes, "none")
+		for p.takes < min(takes, sharedSteps) && p.err == nil {
+			p.step()
+		}
+		if p.err != nil {
+			return fmt.Errorf("seed %d, %v headroom %d, guarantees %v, keep %d, take %d: %w",
+				s.Seed, p.shares.Limit, p.shares.Headroom, p.shares.Guarantees, p.shares.Keep(), p.takes, p.err)
+		}
+		takes -= p.takes
+	}
+	return nil
+}
+
+func inOneAct(taker weir.Taker, charges []weir.Charge) []*weir.Act {
+	a := NewAct(charges...)
+	taker.Take(context.Background(), []*weir.Act{a})
+	return []*weir.Act{a}
+}
+
+// randomShares returns valid shares: often all of the budget is guaranteed, and now and then
+// the limits have different resolutions.
+func randomShares(rng *rand.Rand) *weir.Shares {
+	periods := []time.Duration{100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute}
+	for {
+		s := weir.Shares{Limit: weir.Per(1+rng.Int64N(300), periods[rng.IntN(len(periods))]), Guarantees: map[string]int64{}}
+		s.Limit.Burst = 1 + rng.Int64N(2*s.Limit.Count+20)
+		if rng.IntN(8) == 0 {
+			s.Limit = weir.Limit{Count: 999_983, Period: 24 * time.Hour, Burst: 1000 + rng.Int64N(200_000)}
+		}
+		left := s.Limit.Count
+		for class := range 1 + rng.IntN(6) {
+			units := 1 + rng.Int64N(max(1, left))
+			if rng.IntN(3) == 0 {
+				units = left
+			}
+			if units < 1 || units > left {
+				break
+			}
+			s.Guarantees[fmt.Sprint("class ", class)] = units
+			left -= units
+		}
+		s.Headroom = rng.Int64N(s.Limit.Burst + 1)
+		if compiled, err := s.Compile(); err == nil {
+			return compiled
+		}
+	}
+}
+
+// sharing is one budget and what was granted of it.
+type sharing struct {
+	SharedBudgets
+	rng     *rand.Rand
+	shares  *weir.Shares
+	key     string
+	classes []string
+	takes   int
+	grants  [][2]int64 // instants and units of the last Period
+	sum     int64      // of grants
+	err     error
+}
+
+func (p *sharing) class() string { return p.classes[p.rng.IntN(len(p.classes))] }
+
+// step lets some time pass, and then one class or all of them ask.
+func (p *sharing) step() {
+	period := p.shares.Limit.Period
+	switch p.rng.IntN(8) {
+	case 0:
+		p.Clock.Advance(time.Microsecond)
+	case 1:
+		// A unit of the budget drains, or less.
+		p.Clock.Advance(time.Duration(p.rng.Int64N(int64(period)/p.shares.Limit.Count+1000) / 1000 * 1000))
+	case 2:
+		if l := p.shares.Class(p.class()); l != nil {
+			p.Clock.Advance((period / time.Duration(l.Count)).Truncate(time.Microsecond))
+		}
+	case 3:
+		p.Clock.Advance(time.Duration(p.rng.Int64N(int64(period))).Truncate(time.Microsecond))
+	case 4:
+		if p.rng.IntN(8) == 0 {
+			p.Clock.Advance(3 * period)
+		}
+	}
+	switch p.rng.IntN(4) {
+	case 0:
+		// Whoever has a guarantee uses all of it.
+		for _, class := range p.classes {
+			p.take(class, p.credit(class))
+		}
+	case 1:
+		// Somebody takes all that is lent, in one piece or in several.
+		class := p.class()
+		for cost := max(1, p.shares.Limit.Capacity()-p.shares.Keep()); cost > 0 && p.err == nil; {
+			if !p.take(class, cost) {
+				cost /= 2
+			}
+		}
+	case 2:
+		p.take(p.class(), 1+p.rng.Int64N(p.shares.Limit.Capacity()))
+	default:
+		p.take(p.class(), 1)
+	}
+}
+
+// credit returns how much the class's own limit has room for.
+func (p *sharing) credit(class string) int64 {
+	if p.shares.Class(class) == nil {
+		return 1
+	}
+	own := p.shares.Charges(p.key, class, 0)[:1]
+	a := NewAct(own...)
+	if p.Taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		p.err = a.Err
+	}
+	return a.Decisions[0].Remaining
+}
+
+// take takes units for a class and reports whether they were granted.
+func (p *sharing) take(class string, cost int64) bool {
+	if cost == 0 || p.err != nil {
+		return false
+	}
+	p.takes++
+	guaranteed := p.shares.Class(class) != nil && cost <= p.credit(class)
+	acts := p.Ask(p.Taker, p.shares.Charges(p.key, class, cost))
+	for i, a := range acts {
+		switch {
+		case a.Err != nil:
+			p.err = a.Err
+		case guaranteed && i == 0 && a.Decisions[0].Outcome != weir.Granted:
+			p.err = fmt.Errorf("%d units of %q were not granted although its own limit had room: %v", cost, class, a.Decisions)
+		}
+	}
+	if last := acts[len(acts)-1]; p.err != nil || !last.Allowed() {
+		return false
+	}
+	now, period := p.Clock.Micros(), p.shares.Limit.Period.Microseconds()
+	for len(p.grants) > 0 && p.grants[0][0] <= now-period {
+		p.sum -= p.grants[0][1]
+		p.grants = p.grants[1:]
+	}
+	p.sum += cost
+	p.grants = append(p.grants, [2]int64{now, cost})
+	if most := p.shares.Limit.Capacity() + p.shares.Limit.Count; p.sum > most {
+		p.err = fmt.Errorf("%d units were granted in a period, want at most %d", p.sum, most)
+	}
+	return true
+}
