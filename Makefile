@@ -100,6 +100,10 @@ soak: setup ## one fault after the other, in an order that SEED makes, for DURAT
 axe: setup ## check the dashboard's accessibility with axe-core, fetched from npm's registry
 	@GO='$(GO)' scripts/axe.sh
 
+.PHONY: gateway
+gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes the first time
+	@GO='$(GO)' scripts/gateway.sh
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
