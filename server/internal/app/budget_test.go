@@ -1,12 +1,15 @@
 package app
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/server/internal/rls"
 )
 
 const budgetRules = `domain: llm
@@ -73,4 +76,86 @@ func TestBudgets(t *testing.T) {
 			}
 		})
 	}
+}
+
+const waterfallRules = `domain: llm
+budgets: {pool: {algorithm: gcra, requests_per_unit: 4, unit: day}}
+descriptors:
+  - key: tenant
+    rate_limits: [{name: own, algorithm: gcra, requests_per_unit: 2, unit: day}]
+    otherwise:
+      - rate_limits: [{budget: pool, keep: 1, name: shared}]
+`
+
+// TestAlternatives has two instances spend tenants' own limits first and then what a pool
+// has beyond what is kept, in each store. Answers name the alternative.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte(waterfallRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, url := range map[string]string{
+		"memory": "memory", "redis": testserver.StartRedis(t).URL(), "cluster": testserver.StartCluster(t, 3).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Store: url, Config: rules, RLS: rls.Mode{Metadata: true}}
+			one := start(t, o)
+			other := one
+			if url != "memory" {
+				other = start(t, o)
+			}
+			for i, c := range []struct {
+				tenant, want string
+				status       int
+			}{
+				{"a", "1", 204},
+				{"a", "1", 204},
+				{"a", "2", 204},
+				{"b", "1", 204},
+				{"a", "2", 204},
+				{"b", "1", 204},
+				{"b", "2", 204},
+				{"c", "1", 204},
+				// A unit of the pool comes back every quarter of a day, but its last one is kept;
+				// the next own unit comes after half a day.
+				{"b", "2", 429},
+				{"c", "1", 204},
+				{"c", "2", 429},
+			} {
+				app := []*App{one, other}[i%2]
+				status, header := head(t, app, "/v1/auth?domain=llm&tenant="+c.tenant)
+				if got := header.Get("X-Weir-Alternative"); status != c.status || got != c.want {
+					t.Errorf("call %d: %d by alternative %q, want %d by %q", i, status, got, c.status, c.want)
+				}
+			}
+			ask := `{"domain":"llm","descriptors":[{"entries":[{"key":"tenant","value":"d"}]}],"cost":1,"id":"x"}`
+			status, body := posted(t, other, "/v1/take", ask)
+			for _, want := range []string{`"granted":1,"id":"x"`, `"name":"own"`, `"alternative":1,"chosen":true`, `"name":"shared"`, `"source":"none","budget":"pool","keep":1,"alternative":2}`} {
+				if status != 200 || !strings.Contains(body, want) {
+					t.Errorf("%d %s, want %s", status, body, want)
+				}
+			}
+			if status, body := posted(t, one, "/v1/refund", ask); status != 200 || !strings.Contains(body, `"granted":1`) {
+				t.Errorf("refund: %d %s", status, body)
+			}
+			status, body = posted(t, one, "/json", `{"domain":"llm","descriptors":[{"entries":[{"key":"tenant","value":"a"}]}]}`)
+			if status != 429 || !strings.Contains(body, `"name":"shared"`) || !strings.Contains(body, `"alternatives":[{"alternative":2,"descriptor":0,"limit":"shared"}]`) {
+				t.Errorf("Envoy's service: %d %s", status, body)
+			}
+		})
+	}
+}
+
+// head returns the status and the headers of an answer.
+func head(t *testing.T, app *App, path string) (int, http.Header) {
+	t.Helper()
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + app.Addrs()[0].Address + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode, resp.Header
 }

@@ -166,6 +166,8 @@ func (p *explainer) limit(a *rules.Applied) {
 // kind says who is charged together with the limit.
 func (p *explainer) kind(a *rules.Applied) string {
 	switch together := len(a.Act.Charges); {
+	case a.Alternative > 0:
+		return fmt.Sprintf("alternative %d of %d: the first one with room is charged", a.Alternative, 1+int(slices.Max(a.Rule.Alternatives)))
 	case !a.Rule.Grouped:
 		return "as envoyproxy/ratelimit: decided by itself, counts what it refuses"
 	case a.Rule.OnTrial:

@@ -46,6 +46,9 @@ func windowText(l *weir.Limit) string {
 // decisionText is what the limit made of a request whose key is new.
 func decisionText(a *rules.Applied) string {
 	d := a.Decision()
+	if d.Outcome == weir.NotEvaluated && a.Alternative > 0 && a.Act.Allowed() {
+		return "not looked at, because an earlier alternative has room"
+	}
 	if d.Outcome == weir.NotEvaluated {
 		return "not looked at, because another limit of its act refuses"
 	}

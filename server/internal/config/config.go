@@ -84,7 +84,8 @@ type Descriptor struct {
 	// Value is empty for the default rule of its key.
 	Value string
 	// Limits are those of rate_limit and rate_limits: none, one that is Unlimited,
-	// one that names no algorithm, or any number that do.
+	// one that names no algorithm, or any number that do. Behind them are those of
+	// otherwise.
 	Limits []RateLimit
 	// HashTag names the keys, of this entry and those above, whose values choose
 	// the hash slot of the limits' state; empty: all of them.
@@ -158,6 +159,8 @@ type RateLimit struct {
 	Budget *Budget
 	// Keep is how many units a request leaves to others.
 	Keep int64
+	// Alternative is 0 for rate_limit and rate_limits, and counts from 1 in otherwise.
+	Alternative int
 	// Overlay is the place of the overlay's line that changed this limit; zero if
 	// none did. Sent is the limit as it was without that line.
 	Overlay Position

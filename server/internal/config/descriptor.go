@@ -93,6 +93,9 @@ func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 	if len(items) > 0 && !slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Grouped && l.Budget == nil }) {
 		p.report(o.position("hash_tag"), "hash_tag without algorithm", "a rate_limit that names an algorithm beside it")
 	}
+	if len(items) > 0 && d.Limits != nil && d.Limits[len(d.Limits)-1].Alternative > 0 && slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Budget != nil }) {
+		p.report(o.position("hash_tag"), "hash_tag beside otherwise and a budget", "nothing: all alternatives are in the hash slot of the budget")
+	}
 	var tag []string
 	for _, item := range items {
 		if p.exhausted() {
@@ -108,32 +111,81 @@ func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 	return tag
 }
 
-// limits reads rate_limit and rate_limits.
+// limits reads rate_limit and rate_limits, and those of otherwise.
 func (p *parser) limits(o object) []RateLimit {
+	alternatives := p.items(o, "otherwise")
+	limits, objects := p.alternative(o, 0, len(alternatives) > 0)
+	first := len(limits)
+	if first == 0 && len(alternatives) > 0 {
+		p.report(o.position("otherwise"), "otherwise without rate_limit", "a limit beside it, which goes first")
+	}
+	for i, item := range alternatives {
+		if a, ok := p.object(item, inAlternative); ok {
+			more, at := p.alternative(a, i+1, true)
+			if len(more) == 0 {
+				p.report(a.node, "an alternative without limits", "a rate_limit, or rate_limits")
+			}
+			limits, objects = append(limits, more...), append(objects, at...)
+		}
+	}
+	if n := len(limits); n > maxLimits {
+		p.report(o.position("rate_limits"), fmt.Sprintf("%d limits for one descriptor", n), fmt.Sprintf("at most %d", maxLimits))
+		return nil
+	}
+	p.names(limits, objects)
+	if first > 0 && len(limits) > first {
+		p.fitTogether(limits, objects)
+	}
+	return limits
+}
+
+// alternative reads the rate_limit and rate_limits of one map.
+func (p *parser) alternative(o object, alternative int, several bool) (limits []RateLimit, objects []object) {
 	var nodes []*yaml.Node
 	if p.get(o, "rate_limit") != nil {
 		nodes = append(nodes, o.fields["rate_limit"].value)
 	}
-	several := p.items(o, "rate_limits")
-	nodes = append(nodes, several...)
-	if len(nodes) > maxLimits {
-		p.report(o.position("rate_limits"), fmt.Sprintf("%d limits for one descriptor", len(nodes)), fmt.Sprintf("at most %d", maxLimits))
-		return nil
-	}
-	var limits []RateLimit
-	var objects []object
+	list := p.items(o, "rate_limits")
+	nodes = append(nodes, list...)
+	several = several || len(list) > 0
 	for _, n := range nodes {
-		if l, ok := p.object(n, inLimit); ok {
-			objects = append(objects, l)
-			if limit, ok := p.overlaid(l); ok && len(nodes) == 1 {
-				limits = append(limits, limit)
-			} else {
-				limits = append(limits, p.limit(l, len(several) > 0))
-			}
+		l, ok := p.object(n, inLimit)
+		if !ok {
+			continue
+		}
+		limit, changed := RateLimit{}, false
+		if !several {
+			limit, changed = p.overlaid(l)
+		}
+		if !changed {
+			limit = p.limit(l, several)
+		}
+		limit.Alternative = alternative
+		limits, objects = append(limits, limit), append(objects, object{n, l.fields})
+	}
+	return limits, objects
+}
+
+// fitTogether checks what alternatives must have in common.
+func (p *parser) fitTogether(limits []RateLimit, objects []object) {
+	own := 0
+	for i := range limits {
+		a, b, at := &limits[0], &limits[i], objects[i]
+		if b.Limit.ChargeRefused && b.Grouped {
+			p.report(at.node, "charge_refused among alternatives", "a limit that charges what it grants")
+		}
+		if a.OnStoreFailure != b.OnStoreFailure {
+			p.report(at.node, "on_store_failure is "+b.OnStoreFailure.String()+" in one of several alternatives",
+				a.OnStoreFailure.String()+", as at "+a.At.brief())
+		}
+		if limits[own].Budget == nil {
+			own = i
+		}
+		if first := limits[own].Budget; b.Budget != nil && b.Budget.Depth != first.Depth {
+			p.report(at.node, "budgets of different descriptors among alternatives", "budgets that one descriptor declares: "+
+				quote(first.Name)+" stands at "+first.At.brief()+", "+quote(b.Budget.Name)+" at "+b.Budget.At.brief())
 		}
 	}
-	p.names(limits, objects)
-	return limits
 }
 
 // names checks the names of a descriptor's limits, and reads which limits they replace.

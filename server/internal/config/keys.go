@@ -113,6 +113,7 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "rate_limit", form: asMap, of: "rate_limit", absent: "no limit: a value without limits and descriptors is exempt", doc: "The limit of requests that end with this entry."},
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits, each with an algorithm, that are charged together or not at all. A rate_limit beside them is one more."},
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets, by name, that several rules charge: that of this descriptor and those below it. Each combination of the values on the way to this descriptor has budgets of its own. No descriptor above has a budget of the same name."},
+	property{name: "otherwise", form: asMaps, of: "alternative", doc: "What to charge if the limits have no room: the first alternative that fits is charged, and the others are not evaluated. All limits have an algorithm and one on_store_failure, and none has charge_refused. In a Redis Cluster all of them are in the hash slot of the budget that they charge, if they charge one."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "What the next entry of the request is compared with."},
 	property{name: "hash_tag", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values choose the hash slot of a Redis Cluster: one call decides limits with the same hash tag. Needs a limit with an algorithm."},
 	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged by itself, told in metrics, and never refuses. It names an algorithm and has no unlimited, replaces, budget, lease or on_store_failure."},
@@ -159,10 +160,15 @@ var inBudget = newScope("in a budget", "budget",
 	})...,
 )
 
+var inAlternative = newScope("in otherwise", "alternative", "Limits that are charged together or not at all.",
+	property{name: "rate_limit", form: asMap, of: "rate_limit", doc: "The limit of the alternative."},
+	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits. A rate_limit beside them is one more."},
+)
+
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
 var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "on_store_failure"}
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget}
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

@@ -23,6 +23,8 @@ func mistakes(s *scope, k property, value, others string) string {
 			others = "algorithm: gcra, " + others
 		}
 		line = "domain: d\nbudgets: {m: {" + others + ", " + strings.TrimSpace(line) + "}}\ndescriptors: [{key: a, rate_limit: {budget: m}}]\n"
+	case inAlternative:
+		line = "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: gcra, requests_per_unit: 1, unit: day}, otherwise: [{" + strings.TrimSpace(line) + "}]}]\n"
 	case inReplaces:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, replaces: [{" + strings.TrimSpace(line) + "}]}}]\n"
 	}

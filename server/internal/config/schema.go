@@ -56,6 +56,12 @@ func (s *scope) schema() schema {
 		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{reference(inLimit.title), counted()}}
 		properties["trial"] = onTrial(properties["trial"].(schema)["description"])
 		made["allOf"] = enforceRules()
+		properties["otherwise"].(schema)["items"] = schema{"allOf": []schema{
+			reference(inAlternative.title), {"anyOf": []schema{{"required": []string{"rate_limit"}}, {"required": []string{"rate_limits"}}}},
+		}}
+	case inAlternative:
+		properties["rate_limit"] = schema{"allOf": []schema{reference(inLimit.title), counted()}, "description": "The limit of the alternative."}
+		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{reference(inLimit.title), counted()}}
 	case inLimit:
 		made["allOf"] = limitRules()
 	case inBudget:

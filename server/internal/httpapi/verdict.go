@@ -29,6 +29,9 @@ type verdict struct {
 	// enforced are the indexes, in limits, of those that may refuse: clients do not
 	// see shadow limits in headers.
 	enforced []int
+	// alternatives are those that were granted, or else would be soonest, one for each
+	// descriptor whose rule has some.
+	alternatives []alternative
 	// strictest is the enforced limit that the headers describe; nil without one.
 	strictest *ruling
 
@@ -39,6 +42,9 @@ type verdict struct {
 	fewDecisions [few]weir.Decision
 	fewHeaders   [few]*weir.Limit
 }
+
+// An alternative is one of those of a descriptor's rule, from 1 on.
+type alternative struct{ descriptor, number int }
 
 // A ruling is the decision of one limit.
 type ruling struct {
@@ -51,6 +57,7 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 	v.request, v.id, v.allowed, v.plan = req, plan.ID, true, plan
 	v.limits, v.enforced = v.fewLimits[:0], v.fewEnforced[:0]
 	charges, decisions := v.fewCharges[:0], v.fewDecisions[:0]
+	group, last := uint8(0), (*rules.Applied)(nil)
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Limit == nil {
@@ -62,9 +69,17 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 			continue
 		}
 		v.enforced = append(v.enforced, len(v.limits)-1)
-		charges, decisions = append(charges, a.Act.Charges[a.Charge]), append(decisions, d)
+		charge := a.Act.Charges[a.Charge]
+		if last != nil && (last.Act != a.Act || last.Act.Charges[last.Charge].Group != charge.Group) {
+			group++ // groups of different acts are different
+		}
+		charge.Group, last = group, a
+		charges, decisions = append(charges, charge), append(decisions, d)
 		if req.Kind == weir.KindTake {
-			v.allowed = v.allowed && d.Allowed()
+			v.allowed = v.allowed && (d.Allowed() || a.Alternative > 0 && a.Act.Allowed())
+		}
+		if a.Alternative > 0 && a.Chosen() && (len(v.alternatives) == 0 || v.alternatives[len(v.alternatives)-1].descriptor != a.Descriptor) {
+			v.alternatives = append(v.alternatives, alternative{a.Descriptor, a.Alternative})
 		}
 	}
 	if v.allowed {
@@ -81,7 +96,7 @@ func (v *verdict) least() int64 {
 	units, slots := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
-		case r.applied.Act.Err != nil:
+		case r.applied.Act.Err != nil || r.decision.Outcome == weir.NotEvaluated && r.applied.Alternative > 0:
 		case r.applied.Limit.Algorithm.Traits().HoldsSlots:
 			slots = min(slots, r.decision.Granted)
 		default:
@@ -105,6 +120,13 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 	}
 	if v.plan.Unmatched != "" {
 		h["X-Weir-Unmatched"] = []string{string(v.plan.Unmatched)}
+	}
+	if len(v.alternatives) > 0 {
+		numbers := make([]string, len(v.alternatives))
+		for i, a := range v.alternatives {
+			numbers[i] = strconv.Itoa(a.number)
+		}
+		h["X-Weir-Alternative"] = []string{strings.Join(numbers, ", ")}
 	}
 	if v.strictest == nil {
 		return
@@ -149,7 +171,7 @@ func (v *verdict) violated() []string {
 	var names []string
 	for i := range v.limits {
 		r := &v.limits[i]
-		if r.decision.Outcome != weir.Refused {
+		if r.decision.Outcome != weir.Refused || !r.applied.Chosen() {
 			continue
 		}
 		if name := ratelimitheader.PolicyName(r.applied.Limit); !slices.Contains(names, name) {
@@ -183,6 +205,10 @@ type limitAnswer struct {
 	// leaves to others.
 	Budget string `json:"budget,omitempty"`
 	Keep   int64  `json:"keep,omitempty"`
+	// Alternative is the limit's place among the alternatives of its rule, and Chosen says
+	// that they were granted, or else would be soonest.
+	Alternative int  `json:"alternative,omitempty"`
+	Chosen      bool `json:"chosen,omitempty"`
 	// Shadow limits never refuse; Trial limits are shadow limits beside another one.
 	Shadow bool `json:"shadow,omitempty"`
 	Trial  bool `json:"trial,omitempty"`
@@ -206,6 +232,8 @@ func (v *verdict) answer() *actAnswer {
 			Source:       d.Source.String(),
 			Budget:       a.Budget.String(),
 			Keep:         a.Act.Charges[a.Charge].Keep,
+			Alternative:  a.Alternative,
+			Chosen:       a.Alternative > 0 && a.Chosen(),
 			Shadow:       a.Rule.Shadow,
 			Trial:        a.Rule.OnTrial,
 		}

@@ -106,7 +106,7 @@ func (m *Metrics) Decided(req *rules.Request, plan *rules.Plan) {
 	}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
-		if a.Act == nil || a.Rule.OnTrial || a.Act.Kind != weir.KindTake || a.Act.Err != nil {
+		if a.Act == nil || a.Rule.OnTrial || !a.Chosen() || a.Act.Kind != weir.KindTake || a.Act.Err != nil {
 			continue
 		}
 		hits := req.Cost

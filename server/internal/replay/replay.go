@@ -158,6 +158,9 @@ func (r *Replay) Add(record *accesslog.Record) {
 // count notes the answer to one charge and reports whether the limit had room.
 func (r *Replay) count(a Asked, point int) bool {
 	t, charge, d := r.limits[a.Limit], &a.Act.Charges[a.Charge], a.Act.Decisions[a.Charge]
+	if d.Outcome == weir.NotEvaluated && a.Act.Allowed() {
+		return true // another alternative was granted
+	}
 	t.matched++
 	busy := t.busy.add(charge.Key)
 	if t.ladder != nil {

@@ -49,6 +49,9 @@ type judgement struct {
 	*Answer
 	*call
 	limits []CurrentLimit // one for each descriptor, used or not
+	// chosen are the limits of the alternatives that were granted, or else would be
+	// soonest.
+	chosen []*rules.Applied
 }
 
 // quota says how a descriptor contributes to the overall result.
@@ -66,10 +69,13 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	j.Answer, j.limits = newAnswer(len(req.Descriptors))
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
-		if a.Rule.OnTrial {
+		if a.Rule.OnTrial || !a.Chosen() {
 			continue
 		}
 		d := a.Descriptor
+		if a.Alternative > 0 && !a.Rule.Shadow {
+			j.chosen = append(j.chosen, a)
+		}
 		r := s.rule(a, c.asked.Each[d].Cost)
 		if j.rules[d] == nil || r.stricterThan(&j.rulings[d]) {
 			j.rulings[d] = r
@@ -89,6 +95,9 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	j.Over = j.refused() && !s.options.Shadow
 	if s.options.Headers != nil {
 		j.Headers = j.headers(s.options.Headers)
+		if len(j.chosen) > 0 {
+			j.Headers = append(j.Headers, Header{"x-weir-alternative", j.alternatives()})
+		}
 		if unmatched != "" {
 			j.Headers = append(j.Headers, Header{"x-weir-unmatched", string(unmatched)})
 		}
@@ -290,6 +299,18 @@ func (j *judgement) headers(names *HeaderNames) []Header {
 	}
 }
 
+// alternatives returns the numbers of the alternatives, one for each descriptor whose rule
+// has some.
+func (j *judgement) alternatives() string {
+	var numbers []string
+	for i, a := range j.chosen {
+		if i == 0 || j.chosen[i-1].Descriptor != a.Descriptor {
+			numbers = append(numbers, strconv.Itoa(a.Alternative))
+		}
+	}
+	return strings.Join(numbers, ", ")
+}
+
 // metadata returns the request, and the metadata of the rules that let it pass.
 func (j *judgement) metadata(req *Request) map[string]any {
 	descriptors := make([]any, len(req.Descriptors))
@@ -299,6 +320,13 @@ func (j *judgement) metadata(req *Request) map[string]any {
 	m := map[string]any{"domain": req.Domain, "descriptors": descriptors}
 	if req.HitsAddend > 0 {
 		m["hitsAddend"] = int64(req.HitsAddend)
+	}
+	if len(j.chosen) > 0 {
+		chosen := make([]any, len(j.chosen))
+		for i, a := range j.chosen {
+			chosen[i] = map[string]any{"descriptor": int64(a.Descriptor), "alternative": int64(a.Alternative), "limit": a.Limit.Name}
+		}
+		m["alternatives"] = chosen
 	}
 	merged := map[string]any{}
 	for i, r := range j.rules {

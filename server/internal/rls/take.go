@@ -146,7 +146,7 @@ func (sh *steps) next() *weir.Act {
 func (s *Service) note(sh *steps) (more bool) {
 	for i := range sh.plan.Applied {
 		a := &sh.plan.Applied[i]
-		if a.Rule.OnTrial || sh.over[a.Descriptor] || sh.made == nil && sh.charges(a) {
+		if a.Rule.OnTrial || !a.Chosen() || sh.over[a.Descriptor] || sh.made == nil && sh.charges(a) {
 			continue
 		}
 		r := s.rule(a, sh.asked.Each[a.Descriptor].Cost)

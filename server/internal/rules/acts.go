@@ -2,6 +2,7 @@ package rules
 
 import (
 	"crypto/rand"
+	"slices"
 	"strconv"
 
 	"github.com/weirlimit/weir"
@@ -26,6 +27,10 @@ type builder struct {
 	concurrent  bool // some limit counts holders, which need an ID
 	alone       int  // how many acts of one charge there are so far, trials aside
 	trials      int  // how many of those on trial
+	// group is the group of the shared act's next charges, alternatives whether the last
+	// rule in it had alternatives.
+	group        uint8
+	alternatives bool
 }
 
 func (b *builder) build() error {
@@ -73,10 +78,45 @@ func (b *builder) count() (applied, solo, trials int) {
 	return applied, solo, trials
 }
 
-func (b *builder) dropped(r *Rule, i int) bool { return b.replaced[r.names[i]] && r.names[i] != "" }
+// dropped reports whether another descriptor's limit replaces one of the rule, and with it
+// the whole alternative.
+func (b *builder) dropped(r *Rule, i int) bool {
+	if len(b.replaced) == 0 {
+		return false
+	}
+	for j, name := range r.names {
+		if (j == i || r.Alternatives != nil && r.Alternatives[j] == r.Alternatives[i]) && name != "" && b.replaced[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// kept returns how many of the rule's limits apply.
+func (b *builder) kept(r *Rule) (n int) {
+	for i := range r.names {
+		if !b.dropped(r, i) {
+			n++
+		}
+	}
+	return n
+}
 
 func (b *builder) apply(m *matched) error {
 	budgets := b.budgets[m.budgets:]
+	if m.rule.Alternatives != nil {
+		if err := m.checkAlternatives(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(m.rule.Budgets, func(b *Budget) bool { return b != nil }) {
+			// One script decides all alternatives, in the hash slot of the budget.
+			m.tag = budgets[0]
+		}
+	}
+	if !m.alone && b.plan.Shared != nil && (m.rule.Alternatives != nil || b.alternatives) {
+		b.group++
+	}
+	b.alternatives = m.rule.Alternatives != nil || m.alone && b.alternatives
 	for i := range m.rule.names {
 		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Budget: m.rule.budget(i)}
 		base, tag := m.base, m.tag
@@ -93,12 +133,33 @@ func (b *builder) apply(m *matched) error {
 			if err != nil {
 				return err
 			}
+			if !m.alone {
+				charge.Group = b.group
+			}
+			if m.rule.Alternatives != nil {
+				charge.Alt, a.Alternative = m.rule.Alternatives[i], 1+int(m.rule.Alternatives[i])
+			}
 			b.keys = append(b.keys, placed{b.key(base, m.rule.suffixes[i]), tag})
 			a.Act = b.act(m, &charge)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)
 		}
 		b.plan.Applied = append(b.plan.Applied, a)
+	}
+	return nil
+}
+
+// checkAlternatives refuses acts that cannot have alternatives: nothing says which of them
+// was granted.
+func (m *matched) checkAlternatives() error {
+	field := "descriptors[" + strconv.Itoa(m.descriptor) + "]"
+	if m.ask.Refund || m.ask.Record {
+		return outside(field, "a refund or a settlement without an id", "none: the rule "+m.rule.Path+" has alternatives")
+	}
+	for _, l := range m.rule.Limits {
+		if m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots {
+			return outside(field, "a slot without an id", "none: the rule "+m.rule.Path+" has alternatives")
+		}
 	}
 	return nil
 }
@@ -134,9 +195,15 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	if !alone && b.plan.Shared != nil {
 		return b.plan.Shared
 	}
+	if m.own != nil {
+		return m.own
+	}
 	size, kind := 1, m.ask.kind(b.req.Kind)
-	if !alone {
+	switch {
+	case !alone:
 		size = b.grouped
+	case m.rule.Alternatives != nil:
+		size = b.kept(m.rule)
 	}
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
@@ -147,10 +214,13 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	})
 	act := &b.acts[len(b.acts)-1]
 	b.plan.Acts = append(b.plan.Acts, act)
-	if !alone {
+	switch {
+	case !alone:
 		b.plan.Shared = act
+	case m.rule.Alternatives != nil:
+		m.own = act
 	}
-	if m.rule.Shadow && (c.Keep > 0 || !c.Limit.Algorithm.Traits().Books) {
+	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives != nil || !c.Limit.Algorithm.Traits().Books) {
 		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}

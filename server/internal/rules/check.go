@@ -89,7 +89,11 @@ func (b *builder) blame(act *weir.Act) error {
 	}
 	for i := range b.plan.Applied {
 		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == e.Index {
-			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), e.Value, e.Want)
+			value := e.Value
+			if e.Field == "keep" {
+				value = "of a rule that keeps " + value + " units free"
+			}
+			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), value, e.Want)
 		}
 	}
 	return e

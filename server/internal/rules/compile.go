@@ -309,6 +309,12 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 	r.Lease = append(r.Lease, l.Lease)
 	r.MaxKeys = append(r.MaxKeys, l.MaxKeys)
 	r.Keep = append(r.Keep, l.Keep)
+	if l.Alternative > 0 && r.Alternatives == nil {
+		r.Alternatives = make([]uint8, len(r.Limits)-1, several)
+	}
+	if r.Alternatives != nil {
+		r.Alternatives = append(r.Alternatives, uint8(l.Alternative))
+	}
 	if l.Budget == nil {
 		r.Budgets, r.suffixes = append(r.Budgets, nil), append(r.suffixes, suffix(l, place, path))
 		return nil

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"crypto/rand"
+
+	"github.com/weirlimit/weir"
 )
 
 // matched is a descriptor that a rule is for.
@@ -11,7 +13,8 @@ type matched struct {
 	base, tag  span // how its keys begin, and their hash tag
 	budgets    int  // the first of its spans in the builder's
 	ask        Ask
-	alone      bool // each of the rule's limits is an act of its own
+	alone      bool // each of the rule's limits, or all its alternatives, are an act of its own
+	own        *weir.Act
 }
 
 // Plan matches the descriptors of a request and makes the acts that decide it.

@@ -74,6 +74,9 @@ type Rule struct {
 	MaxKeys []int
 	// Keep has, for each of the Limits, how many units a take leaves to others.
 	Keep []int64
+	// Alternatives has, for each of the Limits, 0 or the place in otherwise, from 1 on; nil
+	// for a rule without alternatives.
+	Alternatives []uint8
 	// Budgets has, for each of the Limits, the budget that it charges; nil for one that
 	// charges a budget of its own.
 	Budgets []*Budget
@@ -142,8 +145,11 @@ type Applied struct {
 	Limit *weir.Limit
 	// Overridden says that the key had another limit than its rule's.
 	Overridden bool
-	Act        *weir.Act // nil where the rule is unlimited
-	Charge     int       // index into Act.Charges and Act.Decisions
+	// Alternative is the place of the limit's alternative, from 1 on; 0 if the rule has no
+	// alternatives.
+	Alternative int
+	Act         *weir.Act // nil where the rule is unlimited
+	Charge      int       // index into Act.Charges and Act.Decisions
 }
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
@@ -161,10 +167,29 @@ func (a *Applied) Decision() weir.Decision {
 	case a.Act.Err != nil:
 		d = weir.Decision{}
 	}
-	if a.Rule.Shadow && d.Outcome != weir.Granted {
+	if a.Rule.Shadow && d.Outcome != weir.Granted && (a.Alternative == 0 || d.Outcome != weir.NotEvaluated) {
 		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0
 	}
 	return d
+}
+
+// Chosen reports, once the acts of the plan were taken, whether the limit speaks for its
+// rule: of a rule with alternatives those of the alternative that was granted do, or else
+// of the one that would be granted soonest.
+func (a *Applied) Chosen() bool {
+	if a.Alternative == 0 || a.Act == nil || a.Act.Err != nil {
+		return true
+	}
+	group := a.Act.Charges[a.Charge].Group
+	from, end := a.Charge, a.Charge+1
+	for from > 0 && a.Act.Charges[from-1].Group == group {
+		from--
+	}
+	for end < len(a.Act.Charges) && a.Act.Charges[end].Group == group {
+		end++
+	}
+	best := from + weir.Strictest(a.Act.Charges[from:end], a.Act.Decisions[from:end])
+	return a.Act.Charges[best].Alt == a.Act.Charges[a.Charge].Alt
 }
 
 // A Plan is a request turned into acts.
