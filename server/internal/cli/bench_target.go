@@ -157,8 +157,9 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	}
 	taker, client := opened.Taker, opened.Client
 	if client != nil {
-		// The layers of a server, without its fallback.
-		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1})
+		// The layers of a server, without its fallback. A stall is to be measured rather than
+		// taken for an outage.
+		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1, Silence: time.Second})
 	}
 	limiter, err := weir.NewLimiter(taker, limit)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -67,7 +68,7 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
-	cobra.AddTemplateFunc("printFlags", printFlags)
+	addTemplateFuncs()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
 	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion(), newMan())
 	for _, cmd := range everyCommand(root) {
@@ -78,6 +79,9 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	}
 	return root
 }
+
+// addTemplateFuncs adds to a map that all commands of a process share.
+var addTemplateFuncs = sync.OnceFunc(func() { cobra.AddTemplateFunc("printFlags", printFlags) })
 
 // everyCommand returns the subcommands, and theirs.
 func everyCommand(cmd *cobra.Command) []*cobra.Command {
