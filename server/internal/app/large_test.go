@@ -219,6 +219,11 @@ func TestLargeRequestsHoldRedisShortly(t *testing.T) {
 	if _, err := envoyAsks(t, app, large("plain", "before")); err != nil {
 		t.Fatal(err)
 	}
+	for name, value := range map[string]string{"slowlog-log-slower-than": "0", "slowlog-max-len": "10000"} {
+		if err := app.store.Client.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	before := scriptCalls(t, app)
 	if _, err := envoyAsks(t, app, large("plain", numbers(rules.MaxDescriptors)...)); err != nil {
 		t.Fatal(err)
@@ -226,6 +231,15 @@ func TestLargeRequestsHoldRedisShortly(t *testing.T) {
 	// A script call has at most 128 keys.
 	if calls := scriptCalls(t, app) - before; calls < rules.MaxDescriptors/128 {
 		t.Errorf("%d script calls", calls)
+	}
+	slow, err := app.store.Client.SlowLogGet(t.Context(), -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range slow {
+		if strings.EqualFold(l.Args[0], "evalsha") {
+			t.Logf("a script call took Redis %v", l.Duration)
+		}
 	}
 }
 
