@@ -35,9 +35,11 @@ type conn struct {
 	lastID  uint32   // the highest that the client has used
 	gap     uint32   // the lowest of the streams that it left out last
 	gapEnd  uint32
-	most    int   // of slots, since streams was made
-	slots   int   // of streams: open ones and those whose handler runs
-	done    int64 // calls
+	most    int            // of slots, since streams was made
+	slots   int            // of streams: open ones and those whose handler runs
+	done    int64          // calls
+	workers []chan *stream // of goroutines that wait for work
+	left    bool           // nothing will be served any more
 
 	receiveWindow int64 // how much the client may send
 	credit        int64 // what it may send again and does not know of
@@ -313,6 +315,8 @@ func (c *conn) leave() {
 		c.changed.Wait()
 	}
 	c.budget.Close()
+	c.left = true
+	c.dismiss()
 	c.mu.Unlock()
 	c.server.counts.calls.Add(c.done)
 	c.server.remove(c)

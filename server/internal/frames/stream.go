@@ -244,15 +244,53 @@ func (c *conn) ended(st *stream) error {
 		return c.refuseCall(st, codeInternal, "the call ended before its message did")
 	default:
 		st.call.message = st.body[prefixLength:]
-		st.running = true
-		c.server.handlers.Add(1)
-		go st.run()
+		c.start(st)
 	}
 	return nil
 }
 
-// run has the handler answer, on a goroutine of its own.
-func (st *stream) run() {
+// start has a goroutine answer a call: one that waits for work, or a new one. A new one
+// would have to grow its stack first, which costs more than most calls.
+func (c *conn) start(st *stream) {
+	st.running = true
+	c.server.handlers.Add(1)
+	if n := len(c.workers); n > 0 {
+		c.workers[n-1] <- st
+		c.workers = c.workers[:n-1]
+		return
+	}
+	go c.work(st)
+}
+
+// maxWorkers bounds the goroutines of a connection that wait for work.
+const maxWorkers = 256
+
+// work answers a call, and then those that come while the connection is busy.
+func (c *conn) work(st *stream) {
+	for next := make(chan *stream, 1); st != nil; st = <-next {
+		if st.run() {
+			c.flush()
+		}
+		c.mu.Lock()
+		if c.left || len(c.workers) == maxWorkers {
+			close(next)
+		} else {
+			c.workers = append(c.workers, next)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// dismiss ends the goroutines that wait for work.
+func (c *conn) dismiss() {
+	for _, next := range c.workers {
+		close(next)
+	}
+	c.workers = nil
+}
+
+// run has the handler answer. It reports whether the caller has to write.
+func (st *stream) run() (flush bool) {
 	c := st.conn
 	defer c.server.handlers.Done()
 	st.call.handle(st.handle)
@@ -267,12 +305,10 @@ func (st *stream) run() {
 	} else if !st.open {
 		c.free(st)
 	}
-	flush := c.begin()
+	flush = c.begin()
 	c.mu.Unlock()
 	ctx.end(context.Canceled)
-	if flush {
-		c.flush()
-	}
+	return flush
 }
 
 // handle runs a handler, also one that panics.

@@ -98,6 +98,7 @@ func (c *conn) shrink(now time.Duration) {
 	if c.slots > 0 || c.flushing || len(c.out) > 0 || now-c.active < busy {
 		return
 	}
+	c.dismiss()
 	c.out, c.spare, c.aborted, c.blocked = nil, nil, slices.Clip(c.aborted), nil
 	if c.most > 16 {
 		c.streams, c.most = map[uint32]*stream{}, 0
