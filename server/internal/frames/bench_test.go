@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -33,6 +34,7 @@ func BenchmarkIdle(b *testing.B) {
 				}
 				idle(b, nc)
 			}
+			time.Sleep(10 * time.Second) // until connections give their buffers back
 			b.ReportMetric(float64(memory()-before)/float64(b.N), "B/conn")
 		})
 	}

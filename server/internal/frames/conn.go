@@ -1,7 +1,6 @@
 package frames
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -54,6 +53,8 @@ type conn struct {
 	blocked      []*stream // streams that have data to send and no window of the connection
 	noTable      bool      // the client knows that no table is used
 	greeted      bool      // the client was sent the settings
+	ready        bool      // the handshake is over
+	calm         bool      // the reader is to give its buffer back, or has none
 
 	out      []byte        // to be written
 	spare    []byte        // memory for out
@@ -98,16 +99,23 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// serve serves the connection until it ends.
-func (c *conn) serve() {
-	defer c.leave()
+// begin shakes hands, and reports whether the connection is to be served. If not, it has
+// ended.
+func (c *conn) begin() bool {
 	if err := c.handshake(); err != nil {
 		if !errors.As(err, new(*faultError)) && !errors.Is(err, io.EOF) {
 			c.server.count(ReasonHandshake, c.nc, "error", err)
 		}
 		c.finish()
-		return
+		c.leave()
+		return false
 	}
+	return true
+}
+
+// serve serves the connection until it ends.
+func (c *conn) serve() {
+	defer c.leave()
 	for {
 		err := c.next()
 		c.mu.Lock()
@@ -176,39 +184,16 @@ func (c *conn) readError(header http2.FrameHeader, err error) error {
 	return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame has the wrong length")
 }
 
-// Read reads from the connection for the framer. It starts a pending write first, and
-// reads nothing from clients that do not read.
-func (c *conn) Read(p []byte) (int, error) {
-	c.mu.Lock()
-	c.kick()
-	for len(c.out) > maxUnsent && !c.closed && c.phase != closing {
-		c.changed.Wait()
-	}
-	c.mu.Unlock()
-	n, err := c.nc.Read(p)
-	c.read = time.Now()
-	if err != nil {
-		c.broken = err
-		return n, err
-	}
-	if c.block > 0 {
-		if c.block -= n; c.block <= 0 {
-			return 0, fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "a header block does not end")
-		}
-	}
-	return n, nil
-}
-
 // handshake gets as far as the client's settings.
 func (c *conn) handshake() error {
 	limit := time.Now().Add(c.server.options.HandshakeTimeout)
 	if err := c.nc.SetDeadline(limit); err != nil {
 		return err
 	}
-	if err := c.encrypt(limit); err != nil {
+	if err := c.encrypt(); err != nil {
 		return err
 	}
-	reader := bufio.NewReader(c)
+	reader := &input{conn: c}
 	var preface [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(reader, preface[:]); err != nil {
 		return err
@@ -232,6 +217,9 @@ func (c *conn) handshake() error {
 	if err := c.rest(header); err != nil {
 		return c.refuse(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready = true
 	return c.nc.SetDeadline(time.Time{})
 }
 
@@ -244,14 +232,12 @@ func (c *conn) refuse(err error) error {
 }
 
 // encrypt puts TLS on the connection, if it is wanted.
-func (c *conn) encrypt(limit time.Time) error {
+func (c *conn) encrypt() error {
 	if c.server.options.TLS == nil {
 		return nil
 	}
 	secret := tls.Server(c.nc, c.server.options.TLS)
-	ctx, cancel := context.WithDeadline(context.Background(), limit)
-	defer cancel()
-	if err := secret.HandshakeContext(ctx); err != nil {
+	if err := secret.HandshakeContext(context.Background()); err != nil { // which has a deadline
 		return err
 	}
 	state := secret.ConnectionState()

@@ -136,7 +136,9 @@ func (p *pipe) LocalAddr() net.Addr            { return &net.TCPAddr{} }
 func converse(s *Server, input []byte) *outcome {
 	p := &pipe{input: input}
 	p.conn = newConn(s, p)
-	p.conn.serve()
+	if p.conn.begin() {
+		p.conn.serve()
+	}
 	return read(&p.output)
 }
 

@@ -3,6 +3,7 @@ package frames_test
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,7 +96,14 @@ func start(t *testing.T, program string, args []string) {
 }
 
 func testProxy(t *testing.T, socket string) {
-	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	// The file is there a moment before the program listens.
+	eventually(t, func() bool {
+		nc, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = nc.Close()
+		}
+		return err == nil
+	})
 	conn, err := grpc.NewClient("unix:"+socket, plaintext)
 	if err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ const (
 	maxSpare = 64 << 10
 )
 
-// begin claims the right to write. It returns false if another goroutine has it, or if
+// mayWrite claims the right to write. It returns false if another goroutine has it, or if
 // there is nothing to write.
-func (c *conn) begin() bool {
+func (c *conn) mayWrite() bool {
 	if c.flushing || len(c.out) == 0 || c.closed {
 		return false
 	}
@@ -32,7 +32,7 @@ func (c *conn) begin() bool {
 
 // kick starts a pending write.
 func (c *conn) kick() {
-	if c.begin() {
+	if c.mayWrite() {
 		go c.flush()
 	}
 }

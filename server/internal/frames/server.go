@@ -131,7 +131,12 @@ func (s *Server) accept(nc net.Conn) {
 		return
 	}
 	s.counts.accepted.Add(1)
-	go c.serve()
+	go func() {
+		if c.begin() {
+			// The handshake has grown the stack, which would stay as large.
+			go c.serve()
+		}
+	}()
 }
 
 func (s *Server) remove(c *conn) {

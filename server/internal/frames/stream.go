@@ -305,7 +305,7 @@ func (st *stream) run() (flush bool) {
 	} else if !st.open {
 		c.free(st)
 	}
-	flush = c.begin()
+	flush = c.mayWrite()
 	c.mu.Unlock()
 	ctx.end(context.Canceled)
 	return flush

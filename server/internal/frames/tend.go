@@ -98,6 +98,11 @@ func (c *conn) shrink(now time.Duration) {
 	if c.slots > 0 || c.flushing || len(c.out) > 0 || now-c.active < busy {
 		return
 	}
+	if c.ready && !c.calm && c.phase != closing {
+		c.calm = true
+		// This interrupts the reader, which goes on without its buffer.
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+	}
 	c.dismiss()
 	c.out, c.spare, c.aborted, c.blocked = nil, nil, slices.Clip(c.aborted), nil
 	if c.most > 16 {
