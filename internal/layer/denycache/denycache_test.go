@@ -70,7 +70,7 @@ func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
 		}
 	}
 	if true.Outcome != weir.Refused || said.Granted != 0 || said.Remaining > true.Remaining ||
-		worse < 0 || worse > time.Microsecond || said.At != true.At || said.ResetAfter != true.ResetAfter && !ch.Limit.ChargeRefused {
+		worse < 0 || worse > time.Duration(max(1, ch.Limit.Rule().Tick))*time.Microsecond || said.At != true.At || said.ResetAfter != true.ResetAfter && !ch.Limit.ChargeRefused {
 		c.t.Errorf("%v, cost %d\n the cache said %+v\n the store says %+v", ch.Limit, ch.Cost, *said, *true)
 	}
 }
@@ -282,6 +282,55 @@ func TestOneRefusalRefusesTheAct(t *testing.T) {
 	cache.Take(t.Context(), acts)
 	if store.acts.Load() != asked+1 || !acts[1].Allowed() || acts[0].Allowed() || acts[2].Allowed() {
 		t.Errorf("got %+v, %+v, %+v", acts[0].Decisions, acts[1].Decisions, acts[2].Decisions)
+	}
+}
+
+// TestAlternatives: an act is refused from memory only if all alternatives of a group are
+// known to be refused.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	cache, store, _ := open(denycache.Options{MaxAge: time.Hour})
+	shares, err := weir.Shares{Limit: weir.PerHour(100), Guarantees: map[string]int64{"a": 50, "b": 50}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(class string, cost int64) (a *weir.Act, fromStore bool) {
+		before := store.acts.Load()
+		a = take(cache, shares.Charges("k", class, cost)...)
+		return a, store.acts.Load() > before
+	}
+	if a, _ := ask("c", 80); !a.Allowed() {
+		t.Fatalf("all that is lent: %v", a.Decisions)
+	}
+	if a, _ := ask("a", 10); !a.Allowed() {
+		t.Fatalf("all that is guaranteed: %v", a.Decisions)
+	}
+	for i, want := range []bool{true, false} {
+		a, fromStore := ask("a", 1)
+		if a.Allowed() || fromStore != want || fromCache(a) == want || a.Decisions[0].Outcome != weir.Refused || a.Decisions[2].Outcome != weir.Refused {
+			t.Errorf("beyond its guarantee, time %d: from the store %v: %v", i, fromStore, a.Decisions)
+		}
+		if s := weir.Strictest(a.Charges, a.Decisions); s != 0 || a.Decisions[s].RetryAfter != 72*time.Second {
+			t.Errorf("time %d: %d speaks for %v", i, s, a.Decisions)
+		}
+	}
+	if a, fromStore := ask("b", 1); !a.Allowed() || !fromStore {
+		t.Errorf("a guarantee is refused: %v", a.Decisions)
+	}
+	if a, fromStore := ask("c", 1); a.Allowed() || fromStore {
+		t.Errorf("what is known of the budget: %v", a.Decisions)
+	}
+	// Beside a charge that is known to be refused, no alternative is asked for.
+	spent := weir.Charge{Key: "spent", Limit: shares.Pool(), Cost: 100}
+	take(cache, spent)
+	take(cache, spent)
+	charges := []weir.Charge{spent}
+	for _, c := range shares.Charges("k", "b", 1) {
+		c.Group = 1
+		charges = append(charges, c)
+	}
+	if a := take(cache, charges...); a.Allowed() || !fromCache(a) || a.Decisions[1].Outcome != weir.NotEvaluated || a.Decisions[3].Outcome != weir.NotEvaluated {
+		t.Errorf("beside a refused charge: %v", a.Decisions)
 	}
 }
 

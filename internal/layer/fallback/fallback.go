@@ -208,7 +208,8 @@ func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
 	}()
 	l.next.Take(ctx, first.and(acts))
 	returned = true
-	if l.recorded(first.records) != nil || l.amended(first.amendments) != nil {
+	// Both, whatever becomes of the other: their claims end with it.
+	if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
 		l.wake()
 	}
 }

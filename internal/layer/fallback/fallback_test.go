@@ -442,6 +442,56 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestAlternatives has acts with alternatives decided during an outage, and the store charged
+// for those that were granted.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Policy: policies, Now: clock.Now})
+	limit := weir.PerHour(10).MustCompile()
+	alternatives := func(first, second string) []weir.Charge {
+		return []weir.Charge{
+			{Key: first, HashTag: "tag", Limit: limit, Cost: 6},
+			{Key: second, HashTag: "tag", Limit: limit, Cost: 6, Alt: 1},
+		}
+	}
+	want := func(a *weir.Act, first, second weir.Outcome) {
+		t.Helper()
+		if a.Err != nil || a.Decisions[0].Outcome != first || a.Decisions[1].Outcome != second {
+			t.Errorf("%v: %v, %v; want %v, %v", a.Charges, a.Decisions, a.Err, first, second)
+		}
+	}
+	openUp(t, taker, store, weir.ErrNotApplied)
+	want(take(taker, alternatives("l1", "l2")...), weir.Granted, weir.NotEvaluated)
+	second := storetest.NewAct(alternatives("l1", "l2")...)
+	second.ID = "second"
+	taker.Take(t.Context(), []*weir.Act{second})
+	want(second, weir.NotEvaluated, weir.Granted)
+	want(take(taker, alternatives("l1", "l2")...), weir.Refused, weir.Refused)
+	want(take(taker, alternatives("a1", "a2")...), weir.Granted, weir.NotEvaluated)
+	want(take(taker, alternatives("d1", "d2")...), weir.Refused, weir.Refused)
+	want(take(taker, alternatives("a1", "l3")...), weir.Granted, weir.NotEvaluated)
+	if a := take(taker, alternatives("l4", "d4")...); a.Allowed() {
+		t.Errorf("one alternative is to be refused: %v", a.Decisions)
+	}
+	settle := storetest.NewAct(alternatives("l1", "l2")...)
+	settle.Kind, settle.ID = weir.KindSettle, "second"
+	settle.Charges[0].Cost, settle.Charges[1].Cost = 2, 2
+	taker.Take(t.Context(), []*weir.Act{settle})
+	want(settle, weir.NotEvaluated, weir.Granted)
+	store.fail(nil)
+	for _, key := range []string{"l1", "l2"} {
+		// The store is charged before it decides.
+		take(taker, weir.Charge{Key: key, HashTag: "tag", Limit: limit})
+	}
+	for key, left := range map[string]int64{"l1": 4, "l2": 8} {
+		if d := take(store, weir.Charge{Key: key, HashTag: "tag", Limit: limit}).Decisions[0]; d.Remaining != left {
+			t.Errorf("%s: %d remain in the store, want %d", key, d.Remaining, left)
+		}
+	}
+}
+
 // TestSettlingSurvivesAPanic: a store that panics in the background ends nothing, and is
 // told again as far as that is safe.
 func TestSettlingSurvivesAPanic(t *testing.T) {

@@ -142,6 +142,25 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestAlternatives: alternatives under an overflow key stay in the hash slot of their budget.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	limit := perHour()[0]
+	pool := weir.Limit{Name: "not bounded", Count: 10, Period: time.Hour}.MustCompile()
+	taker, _ := place(1)
+	charge(t, taker, "known", limit, 1)
+	for i, want := range []int{0, 0, 1} {
+		key := fmt.Sprint("user ", i)
+		a := storetest.NewAct(
+			weir.Charge{Key: key, HashTag: "pool", Limit: limit, Cost: 5},
+			weir.Charge{Key: "pool", HashTag: "pool", Limit: pool, Cost: 5, Alt: 1},
+		)
+		if take(t, taker, a); a.Err != nil || a.Decisions[want].Outcome != weir.Granted || a.Decisions[1-want].Outcome != weir.NotEvaluated {
+			t.Errorf("take %d: %v, %v", i, a.Decisions, a.Err)
+		}
+	}
+}
+
 // TestResetsTheKeyItself: nobody's reset is everybody's.
 func TestResetsTheKeyItself(t *testing.T) {
 	t.Parallel()

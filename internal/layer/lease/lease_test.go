@@ -249,11 +249,16 @@ func TestWhatPassesBy(t *testing.T) {
 	t.Parallel()
 	limit := (&weir.Limit{Count: 1000, Period: time.Hour}).MustCompile()
 	for name, change := range map[string]func(*weir.Act){
-		"id":      func(a *weir.Act) { a.ID = "i" },
-		"hold":    func(a *weir.Act) { a.ID, a.Hold = "h", time.Minute },
-		"wait":    func(a *weir.Act) { a.MaxWait = time.Second },
-		"up to":   func(a *weir.Act) { a.Charges[0].UpTo = 2 },
-		"keep":    func(a *weir.Act) { a.Charges[0].Keep = 1 },
+		"id":    func(a *weir.Act) { a.ID = "i" },
+		"hold":  func(a *weir.Act) { a.ID, a.Hold = "h", time.Minute },
+		"wait":  func(a *weir.Act) { a.MaxWait = time.Second },
+		"up to": func(a *weir.Act) { a.Charges[0].UpTo = 2 },
+		"keep":  func(a *weir.Act) { a.Charges[0].Keep = 1 },
+		"alternatives": func(a *weir.Act) {
+			other := a.Charges[0]
+			other.Alt = 1
+			a.Charges, a.Decisions = append(a.Charges, other), make([]weir.Decision, 2)
+		},
 		"look":    func(a *weir.Act) { a.Charges[0].Cost = 0 },
 		"record":  func(a *weir.Act) { a.Kind = weir.KindRecord },
 		"refused": func(a *weir.Act) { a.Charges[0].Cost = 1001 },

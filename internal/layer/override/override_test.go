@@ -157,6 +157,48 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestAlternatives: a blocked alternative is passed over, and only one of those without a
+// limit is granted.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(10).MustCompile()
+	take := func(taker weir.Taker, keys ...string) []weir.Decision {
+		a := storetest.NewAct()
+		for i, key := range keys {
+			a.Charges = append(a.Charges, weir.Charge{Key: key, HashTag: "tag", Limit: limit, Cost: 4, Alt: uint8(i)})
+		}
+		a.Decisions = make([]weir.Decision, len(keys))
+		if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil || !a.Allowed() {
+			t.Errorf("%v: %v, %v", keys, a.Decisions, a.Err)
+		}
+		return a.Decisions
+	}
+	for name, c := range map[string]struct {
+		keys []string
+		want int
+	}{
+		"a blocked one":             {[]string{"blocked", "k"}, 1},
+		"one without a limit":       {[]string{"blocked", "free", "k"}, 1},
+		"two without a limit":       {[]string{"free", "free too", "k"}, 0},
+		"nothing but without limit": {[]string{"free", "free too"}, 0},
+		"a limit before":            {[]string{"k", "free"}, 0},
+	} {
+		taker, clock := place(override.Options{})
+		end := clock.Now().Add(time.Hour)
+		set(t, taker, "blocked", weir.PerHour(0), end)
+		for _, key := range []string{"free", "free too"} {
+			if err := taker.Set(override.Override{Key: key, Until: end}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, d := range take(taker, c.keys...) {
+			if granted := d.Outcome == weir.Granted; granted != (i == c.want) || granted && d.Granted != 4 || !granted && d.Outcome != weir.NotEvaluated {
+				t.Errorf("%s: charge %d: %v", name, i, d)
+			}
+		}
+	}
+}
+
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {
