@@ -24,8 +24,8 @@ type Node struct {
 	// inFlight is the number of calls without a reply, in the lower half, and the
 	// generation in the upper half.
 	inFlight atomic.Uint64
-	// activity counts replies, and calls before which nothing was in flight: the silence
-	// begins anew with each.
+	// activity counts replies, in the lower half, and calls before which nothing was in
+	// flight, in the upper half: the silence begins anew with each.
 	activity atomic.Uint64
 	// greetings counts the calls of Alive since the last reply.
 	greetings atomic.Int32
@@ -34,9 +34,10 @@ type Node struct {
 	outage     atomic.Pointer[Error] // nil while the node is reachable
 
 	// These belong to the watching goroutine.
-	seen   uint64  // activity at the last tick
-	silent int     // ticks without activity
-	usual  float64 // ticks that its last replies took
+	seen    uint64  // activity at the last tick with a call in flight
+	replies uint32  // at the last tick
+	silent  int     // ticks without activity
+	usual   float64 // ticks that its last replies took
 
 	troubled atomic.Bool // a call has failed lately: successes are counted too
 
@@ -60,7 +61,7 @@ const generationBits = 32
 func (n *Node) Begin() Generation {
 	state := n.inFlight.Add(1)
 	if uint32(state) == 1 && !n.unanswered.Load() {
-		n.activity.Add(1)
+		n.activity.Add(1 << 32)
 	}
 	if n.watch.asleep.Load() {
 		n.watch.wake()
@@ -136,6 +137,13 @@ func (n *Node) Alive() {
 
 // Outage returns since when and why the node is unreachable; nil if it is reachable.
 func (n *Node) Outage() *Error { return n.outage.Load() }
+
+// heard reports whether a reply has come since the last tick.
+func (n *Node) heard() bool {
+	before := n.replies
+	n.replies = uint32(n.activity.Load())
+	return n.replies != before
+}
 
 // tick judges the node by the replies since the last tick, and reports whether anything
 // is in flight. Limit is the number of ticks for which a node may be silent.

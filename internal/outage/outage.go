@@ -215,12 +215,28 @@ func (w *Watch) run() {
 }
 
 // responsive reports whether this process was able to receive replies since the last
-// tick.
+// tick. A reply that has come shows it as well as an echo does, unless somebody wants all
+// of them read; an echo at each tick takes 1 µs of the 20 of a call that is alone.
 func (w *Watch) responsive() bool {
 	if w.Responsive != nil {
 		return w.Responsive()
 	}
+	heard := false
+	for _, n := range *w.nodes.Load() {
+		heard = n.heard() || heard
+	}
+	if heard && !w.awaited() {
+		w.echo.awaited = false
+		return true
+	}
 	return w.echo.returned()
+}
+
+// awaited reports whether somebody waits for whole ticks.
+func (w *Watch) awaited() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nextTick != nil || w.afterNext != nil
 }
 
 // sleep ends the watching, unless something is in flight again.
@@ -327,6 +343,7 @@ type echo struct {
 	in       *os.File
 	received *atomic.Int64
 	sent     int64
+	awaited  bool // the last byte was sent at the last tick, or is still on its way
 }
 
 // open makes the pipe, and reports whether it could.
@@ -357,9 +374,10 @@ func (e *echo) returned() bool {
 	if e.received.Load() < e.sent {
 		return false
 	}
-	returned := e.sent > 0
+	returned := e.awaited
 	if n, err := e.in.Write([]byte{0}); err == nil {
 		e.sent += int64(n)
+		e.awaited = true
 	}
 	return returned
 }

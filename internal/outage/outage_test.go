@@ -273,6 +273,37 @@ func TestNodesFailByThemselves(t *testing.T) {
 	}
 }
 
+// TestResponsive: a reply or an echo since the last tick shows that replies can be received,
+// and an older one does not.
+func TestResponsive(t *testing.T) {
+	t.Parallel()
+	n := unwatched(t)
+	w := n.watch
+	if !w.echo.open() {
+		t.Skip("no pipe")
+	}
+	t.Cleanup(w.echo.close)
+	back := func() bool { return w.echo.received.Load() == w.echo.sent }
+	for i, tc := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"an echo", func() { eventually(t, "back", back) }, true},
+		{"a reply", n.replied, true},
+		{"another one", n.replied, true},
+		{"old ones", func() { eventually(t, "back", back) }, false},
+		{"an echo again", func() { eventually(t, "back", back) }, true},
+		{"a reply that is not the last one awaited", func() { n.replied(); eventually(t, "back", back); w.WholeTick() }, true},
+		{"the same, later", func() { n.replied(); w.echo.received.Add(-1) }, false},
+	} {
+		if tc.do(); w.responsive() != tc.want {
+			t.Errorf("%d, %s: got %v", i, tc.what, !tc.want)
+		}
+	}
+}
+
 // TestWholeTick returns once this process was able to hear for a tick.
 func TestWholeTick(t *testing.T) {
 	t.Parallel()
