@@ -301,3 +301,30 @@ func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFramesCountsRejections: by reasons that grpc-go does not tell.
+func TestFramesCountsRejections(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{GRPCTransport: TransportFrames})
+	_, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Error(err)
+	}
+	other, err := net.Dial("tcp", grpcAddr(t, app))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := io.WriteString(other, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, other); err != nil {
+		t.Fatal(err)
+	}
+	_, text := get(t, app, "/metrics")
+	for _, reason := range []string{"message", "handshake"} {
+		if want := `weir_rejected_total{listener="grpc",reason="` + reason + `"} 1`; !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
