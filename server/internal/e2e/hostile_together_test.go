@@ -21,7 +21,8 @@ import (
 // With "-args -full" it also judges how long others wait. Attackers, others and server
 // share the machine, so attacks slow everything down that runs on it, whatever they aim
 // at. The control is the same attack on another process, which does nothing but refuse:
-// beside attacks on Weir, others may wait three times as long for Weir as beside those.
+// beside attacks on Weir, others may wait three times as long for Weir as beside those. On
+// a machine that is too busy to answer them in time without attacks, nothing is judged.
 func TestHostileTogether(t *testing.T) {
 	if testing.Short() {
 		t.Skip("attacks take some seconds")
@@ -52,7 +53,7 @@ func attackTogether(t *testing.T, transport string) {
 	t.Log(transport, report, under, beside)
 	if *full {
 		fmt.Println("hostile clients at once:", transport, report)
-		if median(under) > 3*median(beside) {
+		if median(under) > 3*median(beside) && calm < busy {
 			t.Errorf("%s: others waited more than three times as long", transport)
 		}
 	}
@@ -61,6 +62,9 @@ func attackTogether(t *testing.T, transport string) {
 	}
 	s.uncharged()
 }
+
+// busy is a p99 without attacks that says that the machine has no time for the test.
+const busy = 3 * time.Millisecond
 
 // together is how much of each attack is made at once.
 type together struct{ drips, bodies, calls, resets int }
