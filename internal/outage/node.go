@@ -138,8 +138,8 @@ func (n *Node) Alive() {
 // Outage returns since when and why the node is unreachable; nil if it is reachable.
 func (n *Node) Outage() *Error { return n.outage.Load() }
 
-// heard reports whether a reply has come since the last tick.
-func (n *Node) heard() bool {
+// gotReply reports whether a reply has come since the last tick.
+func (n *Node) gotReply() bool {
 	before := n.replies
 	n.replies = uint32(n.activity.Load())
 	return n.replies != before

@@ -221,11 +221,11 @@ func (w *Watch) responsive() bool {
 	if w.Responsive != nil {
 		return w.Responsive()
 	}
-	heard := false
+	replied := false
 	for _, n := range *w.nodes.Load() {
-		heard = n.heard() || heard
+		replied = n.gotReply() || replied
 	}
-	if heard && !w.awaited() {
+	if replied && !w.awaited() {
 		w.echo.awaited = false
 		return true
 	}
