@@ -55,6 +55,10 @@ var privates = []private{
 var spelled = map[string]string{
 	"goAway":         "a frame of HTTP/2",
 	"lookPath":       "stands for exec.LookPath",
+	"Shares":         "guaranteed shares of a budget, weir.Shares",
+	"shares":         "guaranteed shares of a budget, weir.Shares",
+	"randomShares":   "guaranteed shares of a budget, weir.Shares",
+	"Keys in shares": "shares, a key of rules files",
 	"ShareThreshold": "share_threshold, a key of envoyproxy/ratelimit",
 	"Debt":           "the units that a limit was charged beyond its capacity",
 	"Distinct":       "counts different keys, as in SQL",

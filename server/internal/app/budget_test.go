@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,4 +161,52 @@ func head(t *testing.T, app *App, path string) (int, http.Header) {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode, resp.Header
+}
+
+const shareRules = `domain: llm
+descriptors:
+  - key: team
+    shares: {requests_per_unit: 100, unit: day, burst: 40, headroom: 16, guarantee: {search: 30, ads: 50}}
+`
+
+// TestShares has a team without a guarantee flood two instances in each store: the teams
+// that return get what is guaranteed to them at once, and nobody gets more than the budget.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte(shareRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, url := range map[string]string{
+		"memory": "memory", "redis": testserver.StartRedis(t).URL(), "cluster": testserver.StartCluster(t, 3).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Store: url, Config: rules}
+			one := start(t, o)
+			other := one
+			if url != "memory" {
+				other = start(t, o)
+			}
+			// 30 and 50 of 100 have 5 and 8 units of the headroom.
+			for _, c := range []struct {
+				team        string
+				calls, want int
+			}{{"flood", 40, 27}, {"search", 9, 5}, {"flood", 2, 0}, {"ads", 9, 8}, {"search", 2, 0}} {
+				var granted atomic.Int64
+				var clients sync.WaitGroup
+				for i := range c.calls {
+					clients.Go(func() {
+						if status, _ := head(t, []*App{one, other}[i%2], "/v1/auth?domain=llm&team="+c.team); status == 204 {
+							granted.Add(1)
+						}
+					})
+				}
+				clients.Wait()
+				if int(granted.Load()) != c.want {
+					t.Errorf("%s: %d of %d granted, want %d", c.team, granted.Load(), c.calls, c.want)
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -109,6 +110,9 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	if _, err := fmt.Fprintln(out, summary(set)); err != nil {
 		return err
 	}
+	for _, d := range domains {
+		printGuarantees(out, d.Descriptors)
+	}
 	for _, req := range requests {
 		fmt.Fprintln(out)
 		if err := explain(cmd.Context(), out, set, req); err != nil {
@@ -119,6 +123,18 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 		return &problemsFound{err}
 	}
 	return nil
+}
+
+// printGuarantees prints what is guaranteed to whom, and at most how much at once.
+func printGuarantees(w io.Writer, list []*config.Descriptor) {
+	for _, d := range list {
+		if d.Shares != nil && d.Value == "" {
+			fmt.Fprintln(w, d.Guaranteed())
+		}
+		if d.Value == "" || d.Shares == nil {
+			printGuarantees(w, d.Descriptors)
+		}
+	}
 }
 
 // summary says what a set of rules holds.

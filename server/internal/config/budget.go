@@ -16,6 +16,8 @@ type Budget struct {
 	// Depth is the number of entries of the descriptor that declares it: each
 	// combination of their values has a budget of its own. 0 is the domain.
 	Depth int
+	// Shares is a budget that the values of the key Name share.
+	Shares bool
 	// Limit is how the budget counts.
 	Limit RateLimit
 }
@@ -39,7 +41,7 @@ func (p *parser) declare(o object, depth int) []*Budget {
 	var budgets []*Budget
 	for _, name := range slices.Sorted(maps.Keys(all.fields)) {
 		f := all.fields[name]
-		b := &Budget{At: p.position(f.key), Name: p.named(f.key), Depth: depth}
+		b := &Budget{At: p.position(f.key), Name: p.named(f.key, "a name in budgets"), Depth: depth}
 		d := &declared{Budget: b}
 		if name == "" {
 			p.report(f.key, "a budget without a name", "the name that rules charge it by")
@@ -157,6 +159,6 @@ func (p *parser) keep(o, counts object, l *RateLimit) {
 }
 
 // named reads a key of a map that is a name.
-func (p *parser) named(n *yaml.Node) string {
-	return p.printable(object{n, map[string]field{"a name in budgets": {n, n}}}, "a name in budgets")
+func (p *parser) named(n *yaml.Node, what string) string {
+	return p.printable(object{n, map[string]field{what: {n, n}}}, what)
 }

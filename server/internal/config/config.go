@@ -103,6 +103,9 @@ type Descriptor struct {
 	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil.
 	Metadata    map[string]any
 	Descriptors []*Descriptor // nested, in file order
+	// Shares are those of the values, which have descriptors of their own beside this one;
+	// nil for none.
+	Shares *weir.Shares
 	// Budgets are those that rules here and below can charge, by name.
 	Budgets []*Budget
 }

@@ -21,15 +21,14 @@ func (p *parser) descriptors(o object, above []string) []*Descriptor {
 		if p.exhausted() {
 			break
 		}
-		if d := p.descriptor(item, above); d != nil {
-			list = append(list, d)
-		}
+		list = append(list, p.descriptor(item, above)...)
 	}
 	p.unique(list)
 	return list
 }
 
-func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
+// descriptor returns a descriptor, and those of the values that its shares guarantee units.
+func (p *parser) descriptor(n *yaml.Node, above []string) []*Descriptor {
 	o, ok := p.object(n, inDescriptor)
 	if !ok {
 		return nil
@@ -59,7 +58,8 @@ func (p *parser) descriptor(n *yaml.Node, above []string) *Descriptor {
 	d.HashTag = p.hashTag(o, d, keys)
 	d.Descriptors = p.descriptors(o, keys)
 	p.leave(outer)
-	return d
+	p.path = append(p.path[:len(above)], entryPath(d))
+	return append(p.sharing(o, d, above), d)
 }
 
 // unique reports entries of one list that no request can tell apart.

@@ -44,13 +44,19 @@ const (
 	asTruth
 	asNumber
 	asPeriod
-	asMap   // of a scope
-	asMaps  // a list of them
-	asTexts // a list of texts
-	asData  // any map
-	asPart  // of a whole, in percent
-	asNamed // a map from names to maps of a scope
+	asMap    // of a scope
+	asMaps   // a list of them
+	asTexts  // a list of texts
+	asData   // any map
+	asPart   // of a whole, in percent
+	asNamed  // a map from names to maps of a scope
+	asCounts // a map from names to numbers
 )
+
+// word returns what a word of the scope can be.
+func (s *scope) word(name string) []string {
+	return s.keys[slices.Index(s.names, name)].words
+}
 
 func newScope(name, title, doc string, keys ...property) *scope {
 	s := &scope{name: name, title: title, doc: doc, keys: keys}
@@ -113,6 +119,7 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "rate_limit", form: asMap, of: "rate_limit", absent: "no limit: a value without limits and descriptors is exempt", doc: "The limit of requests that end with this entry."},
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits, each with an algorithm, that are charged together or not at all. A rate_limit beside them is one more."},
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets, by name, that several rules charge: that of this descriptor and those below it. Each combination of the values on the way to this descriptor has budgets of its own. No descriptor above has a budget of the same name."},
+	property{name: "shares", form: asMap, of: "shares", doc: "One budget that all values of the key share, with units that are guaranteed to some of them. Stands in place of a value and limits."},
 	property{name: "otherwise", form: asMaps, of: "alternative", doc: "What to charge if the limits have no room: the first alternative that fits is charged, and the others are not evaluated. All limits have an algorithm and one on_store_failure, and none has charge_refused. In a Redis Cluster all of them are in the hash slot of the budget that they charge, if they charge one."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "What the next entry of the request is compared with."},
 	property{name: "hash_tag", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values choose the hash slot of a Redis Cluster: one call decides limits with the same hash tag. Needs a limit with an algorithm."},
@@ -165,10 +172,22 @@ var inAlternative = newScope("in otherwise", "alternative", "Limits that are cha
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits. A rate_limit beside them is one more."},
 )
 
+// inSharing has the keys of a limit that a shared budget can have.
+var inSharing = newScope("in shares", "shares",
+	"All values of the descriptor's key share one budget, a gcra. A value with a guarantee is never refused so many units, whatever the others use; units that nobody uses are lent to all. docs/sharing.md explains it.",
+	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
+		return !slices.Contains([]string{"requests_per_unit", "unit", "period", "burst", "on_store_failure"}, k.name)
+	}),
+		property{name: "algorithm", form: asWord, words: []string{"gcra"}, absent: "gcra", doc: "Guarantees need a budget that drains continuously: gcra."},
+		property{name: "headroom", form: asNumber, least: 1, most: mostUnits, absent: "a fifth of the burst", doc: "How much of the burst is for guarantees alone. A value can be charged its part of it at one instant: the headroom times its guarantee by requests_per_unit, rounded up. A larger cost has no guarantee."},
+		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "How many units per period each value is guaranteed, together at most requests_per_unit. All other values have no guarantee."},
+	)...,
+)
+
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
 var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "on_store_failure"}
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative}
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

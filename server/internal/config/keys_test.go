@@ -23,6 +23,12 @@ func mistakes(s *scope, k property, value, others string) string {
 			others = "algorithm: gcra, " + others
 		}
 		line = "domain: d\nbudgets: {m: {" + others + ", " + strings.TrimSpace(line) + "}}\ndescriptors: [{key: a, rate_limit: {budget: m}}]\n"
+	case inSharing:
+		others = strings.ReplaceAll(others, "algorithm: gcra, ", "")
+		if k.name != "guarantee" {
+			others += ", guarantee: {x: 1}"
+		}
+		line = "domain: d\ndescriptors: [{key: a, shares: {" + others + ", " + strings.TrimSpace(line) + "}}]\n"
 	case inAlternative:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: gcra, requests_per_unit: 1, unit: day}, otherwise: [{" + strings.TrimSpace(line) + "}]}]\n"
 	case inReplaces:

@@ -116,6 +116,12 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	if p.get(o, "requests_per_unit") == nil {
 		p.report(o.position("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
 	}
+	p.length(o, l)
+	return known
+}
+
+// length reads the unit or the period of a limit of Weir's.
+func (p *parser) length(o object, l *RateLimit) {
 	if o.has("period") {
 		l.Limit.Period = p.period(o)
 	} else {
@@ -124,7 +130,6 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	if o.has("unit") && o.has("period") {
 		p.report(o.position("period"), "period beside unit", "one of the two")
 	}
-	return known
 }
 
 // lease reads whether instances may lease units.

@@ -39,6 +39,8 @@ func (k *property) values() string {
 		return "a duration, as `500ms`, `30s`, `1m30s`"
 	case asMap:
 		return "a " + k.of
+	case asCounts:
+		return fmt.Sprintf("a map of values to %d … %d", k.least, k.most)
 	case asNamed:
 		return "a map of names to " + k.of + " maps"
 	case asMaps:

@@ -59,6 +59,8 @@ func (s *scope) schema() schema {
 		properties["otherwise"].(schema)["items"] = schema{"allOf": []schema{
 			reference(inAlternative.title), {"anyOf": []schema{{"required": []string{"rate_limit"}}, {"required": []string{"rate_limits"}}}},
 		}}
+	case inSharing:
+		made["oneOf"] = []schema{{"required": []string{"unit"}}, {"required": []string{"period"}}}
 	case inAlternative:
 		properties["rate_limit"] = schema{"allOf": []schema{reference(inLimit.title), counted()}, "description": "The limit of the alternative."}
 		properties["rate_limits"].(schema)["items"] = schema{"allOf": []schema{reference(inLimit.title), counted()}}
@@ -101,6 +103,8 @@ func (k *property) content() schema {
 		return schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}
 	case asMap:
 		return schema{"anyOf": []schema{reference(k.of), {"type": "null"}}}
+	case asCounts:
+		return schema{"type": "object", "additionalProperties": schema{"type": "integer", "minimum": k.least, "maximum": k.most}}
 	case asNamed:
 		return schema{"type": []string{"object", "null"}, "additionalProperties": reference(k.of)}
 	case asMaps:

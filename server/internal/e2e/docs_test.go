@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -19,6 +21,32 @@ func TestHTTPDocs(t *testing.T) {
 	w := serve(t, "../rules/demo.yaml", "memory")
 	s := newShell(t, "127.0.0.1:8080", w.addr)
 	pages.Hold(t, "docs/http.md", instants, func(b pages.Block) string { return s.console(b.Text) })
+}
+
+// shared are the figures of docs/sharing.md that differ from run to run.
+var shared = regexp.MustCompile(`("at_us":|"retry_after_ms":|"reset_after_ms":|"remaining":)[0-9]+`)
+
+// TestSharingDocs serves the rules of docs/sharing.md and runs its commands.
+func TestSharingDocs(t *testing.T) {
+	t.Parallel()
+	testserver.Require(t, "curl")
+	dir := t.TempDir()
+	for _, b := range pages.Mine(t, "docs/sharing.md") {
+		if b.File != "" {
+			if err := os.WriteFile(filepath.Join(dir, b.File), []byte(b.Text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w := serve(t, dir, "memory")
+	s := newShell(t, "127.0.0.1:8080", w.addr)
+	s.run("cd '" + dir + "'")
+	pages.Hold(t, "docs/sharing.md", shared, func(b pages.Block) string {
+		if b.Language != "console" {
+			return b.Text
+		}
+		return s.console(b.Text)
+	})
 }
 
 // TestCompletionDocs has bash complete the command.

@@ -135,6 +135,9 @@ func (a *api) writeHeaders(h http.Header, v *verdict) {
 		Limits: v.fewHeaders[:0], Strictest: v.strictest.applied.Limit, Decision: v.strictest.decision,
 	}
 	for _, i := range v.enforced {
+		if !v.limits[i].applied.Chosen() {
+			continue
+		}
 		answer.Limits = append(answer.Limits, v.limits[i].applied.Limit)
 	}
 	answer.Write(h, a.Headers)

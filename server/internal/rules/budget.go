@@ -39,6 +39,10 @@ func newBudget(prefix string, entries []Entry, b *config.Budget) *Budget {
 	if path != "" {
 		label = path + "#" + label
 	}
+	if b.Shares {
+		path = pathOf(append(slices.Clone(entries[:b.Depth]), Entry{Key: b.Name}))
+		return &Budget{At: b.At, Name: b.Name, Label: path, depth: b.Depth, path: prefix + path, suffix: ";" + path + "#shares"}
+	}
 	return &Budget{
 		At: b.At, Name: b.Name, Label: label, depth: b.Depth, path: prefix + path,
 		suffix: string(appendEscaped([]byte(";"+path+"#budget;"), b.Name, "")),
