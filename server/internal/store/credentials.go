@@ -107,13 +107,18 @@ func (c *credential) known() (password string, asOf time.Time, err error) {
 
 // update reads the password, which holds from now on if the store accepts it.
 func (c *credential) update() error {
+	begun := time.Now()
 	c.reading.Lock()
 	defer c.reading.Unlock()
+	c.mu.Lock()
+	before, asOf := c.password, c.asOf
+	c.mu.Unlock()
+	if before != "" && asOf.After(begun) {
+		// Another caller has read it meanwhile.
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, commandTimeout)
 	defer cancel()
-	c.mu.Lock()
-	before := c.password
-	c.mu.Unlock()
 	password, err := c.read(ctx)
 	if err == nil && before != "" && password != before && c.accepted != nil {
 		if err = c.accepted(ctx, password); err == nil {
