@@ -136,6 +136,7 @@ type Limit struct {
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 
+	share    bool // what is guaranteed to a class of [Shares]
 	rule     algo.Rule
 	zone     *time.Location
 	compiled bool

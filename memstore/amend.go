@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -17,32 +18,51 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		at = known.answer.at
 	}
 	granted := a.Allowed()
-	// The last first: what an act has booked twice stands in line behind itself.
-	for i := len(a.Charges) - 1; i >= 0; i-- {
-		t, was := &c.slots[c.slotOf[i]], algo.Grant{}
-		if known != nil {
-			was = held(a, i, known, now)
+	c.back = math.MaxInt64
+	// Units go back before others are charged: alternatives may charge one key, and a holder
+	// has one slot of it.
+	done := make([]bool, len(a.Charges))
+	for _, undo := range [...]bool{true, false} {
+		// The last first: what an act has booked twice stands in line behind itself.
+		for i := len(a.Charges) - 1; i >= 0; i-- {
+			if !done[i] {
+				done[i] = c.amendCharge(a, i, known, at, now, granted, undo)
+			}
 		}
-		if !granted && a.Decisions[i].Outcome == weir.Granted {
-			a.Decisions[i].Outcome = weir.NotCharged
-		}
-		if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && a.Optional(i) {
-			c.answered[i] = weir.Decision{}
-		}
-		if was.Units == 0 {
-			was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
-		}
-		c.charged[i] = t.amend(c.record, was, t.due(&a.Charges[i], &c.answered[i]), now)
-		c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
-		d := c.answered[i]
-		if d.Outcome != weir.NotEvaluated {
-			d.At = now
-		}
-		if d.Outcome == weir.Granted {
-			d.Granted = c.charged[i].Units
-		}
-		a.Decisions[i] = d
 	}
+}
+
+// amendCharge amends one charge, and reports whether it did: if it is to undo, only a charge
+// of which units go back.
+func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, granted, undo bool) bool {
+	t, was := &c.slots[c.slotOf[i]], algo.Grant{}
+	if known != nil {
+		was = held(a, i, known, now)
+	}
+	if !granted && a.Decisions[i].Outcome == weir.Granted {
+		a.Decisions[i].Outcome = weir.NotCharged
+	}
+	if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && a.Optional(i) {
+		c.answered[i] = weir.Decision{}
+	}
+	if was.Units == 0 {
+		was = algo.Grant{At: now, Delay: c.answered[i].Delay.Microseconds()}
+	}
+	due := t.due(&a.Charges[i], &c.answered[i])
+	if undo && due >= was.Units {
+		return false
+	}
+	c.charged[i] = c.amendOne(a, i, was, due, now)
+	c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
+	d := c.answered[i]
+	if d.Outcome != weir.NotEvaluated {
+		d.At = now
+	}
+	if d.Outcome == weir.Granted {
+		d.Granted = c.charged[i].Units
+	}
+	a.Decisions[i] = d
+	return true
 }
 
 // repeated is what a repeat of the take is answered.
@@ -72,15 +92,16 @@ func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
 
 // amend charges the key so many units instead of those that it was charged, and
 // returns what is charged then.
-func (t *slot) amend(id recordName, was algo.Grant, units, now int64) algo.Grant {
+func (c *call) amendOne(a *weir.Act, i int, was algo.Grant, units, now int64) algo.Grant {
+	t := &c.slots[c.slotOf[i]]
 	switch {
 	case units < was.Units:
 		back := was
 		back.Units -= units
-		t.undo(id, back, now)
+		c.giveBack(a, i, back, now)
 		t.dirty, was.Units = true, units
 	case units > was.Units:
-		was.Units += t.put(id, units-was.Units, now)
+		was.Units += t.put(c.record, units-was.Units, now)
 	}
 	was.Whole = was.Units
 	return was

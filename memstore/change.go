@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/weirlimit/weir"
@@ -17,6 +18,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		}
 	}
 	// The last first: what an act has booked twice stands in line behind itself.
+	c.back = math.MaxInt64
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		if untouched(i, known) {
 			a.Decisions[i] = weir.Decision{}
@@ -79,16 +81,16 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	case weir.KindRefund:
 		// Units beyond the debt's bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
-		return t.undo(c.record, grant, now)
+		return c.giveBack(a, i, grant, now)
 	case weir.KindSettle:
 		if cost >= grant.Units {
 			return grant.Units + t.overcharge(cost-grant.Units)
 		}
 		grant.Units -= cost
-		t.undo(c.record, grant, now)
+		c.giveBack(a, i, grant, now)
 		return cost
 	case weir.KindRelease:
-		return t.undo(c.record, grant, now)
+		return c.giveBack(a, i, grant, now)
 	case weir.KindRenew:
 		return t.renew(c.record, a, grant, now)
 	case weir.KindRecord:
@@ -97,6 +99,25 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 		t.state, t.aged = algo.State{At: now}, 0
 		return 0
 	}
+}
+
+// giveBack takes a grant back and returns how much room that makes. A guarantee gets back no
+// more than the budget that it is a part of, the charge after it: otherwise the class could
+// use more of the budget than it is guaranteed. Parts of a unit do not go back to it.
+func (c *call) giveBack(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
+	t := &c.slots[c.slotOf[i]]
+	before := *t
+	back := t.undo(c.record, grant, now)
+	if t.rule.Share && c.back < math.MaxInt64 && i+1 < a.AltEnd(i) && a.Alternatives() {
+		if back = min(back, c.back); now != grant.At {
+			back = max(0, back-1)
+		}
+		*t = before
+		t.state.Used -= back
+		t.aged -= back
+	}
+	c.back = back
+	return back
 }
 
 // occupy takes slots for anonymous holders.

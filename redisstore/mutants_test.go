@@ -65,7 +65,7 @@ var mutants = []struct {
 	{"the first of an act goes back first", "for i = code == 0 and n or 0, 1, -1 do", "for i = 1, code == 0 and n or 0 do", weir.LeakyBucket},
 	{"debts have no cap", "USED[k] = max(used, min(used + units, RULE[k][5]))", "USED[k] = used + units", weir.SlidingLog},
 	{"what is settled above is not charged", "granted = was + force(k, cost - was)", "granted = cost", weir.GCRA},
-	{"a settle gives nothing back", "    give(k, was - cost, was, at, late)\n", "", weir.FixedWindow},
+	{"a settle gives nothing back", "    back_from(i, was - cost, was, at, late)\n", "", weir.FixedWindow},
 	{"the share of the last window is rounded down", "ext = -floor(-rem * (period - t % period) / period)", "ext = floor(rem * (period - t % period) / period)", weir.SlidingCounter},
 	{"the share is stored", "used, at = used - ext, now\n", "at = now\n", weir.SlidingCounter},
 	{"a reset is forgotten", "if dirty == 'reset' then\n    call('DEL', key)", "if dirty == 'reset' then\n    call('PING')", weir.GCRA},
@@ -84,8 +84,8 @@ var mutants = []struct {
 	{"a run does not tell its wait", "first, second = fresh, wait", "first, second = fresh, 0", weir.RollingWindow},
 	{"a run does not tell its share", "first = ext", "first = 0", weir.SlidingCounter},
 	{"a second run starts afresh", "until how % 8 < 4", "used = how % 8 < 4 and used or aged\nuntil how % 8 < 4", weir.GCRA},
-	{"an amendment charges all once more", "put(k, due - was)", "put(k, due)", weir.GCRA},
-	{"an amendment gives nothing back", "      give(k, was - due, was, at, late)\n", "", weir.SlidingLog},
+	{"an amendment charges all once more", "missing[i] = due - was", "missing[i] = due", weir.GCRA},
+	{"an amendment gives nothing back", "      back_from(i, was - due, was, at, late)\n", "", weir.SlidingLog},
 	{"an amendment tells what is charged", "pack(DECISION, outcome, units, room, wait, fresh, late)", "pack(DECISION, outcome, COST[i], room, wait, fresh, late)", weir.TokenBucket},
 	{"an amendment forgets what is charged", "held[i], since[i], delay[i] = unpack('>I7I7I7', known, size + 1 + 21 * (i - 1))", "held[i] = was", weir.SlidingLog},
 	{"a closed take is amended", "elseif kind == TAKE or closed or amended and elsewhere then", "elseif kind == TAKE or amended and elsewhere then", weir.FixedWindow},
@@ -105,6 +105,7 @@ var mutants = []struct {
 	{"the last alternative to wait for is the soonest", "not soonest or longer < shortest", "true", weir.RollingWindow},
 	{"all alternatives are charged", "SKIP[i] = i < chosen or i > chosen_last", "SKIP[i] = false", weir.FixedWindow},
 	{"an alternative that was not granted is settled", "untouched[i] = outcome == 0 and kind ~= AMEND", "untouched[i] = false", weir.GCRA},
+	{"a guarantee gets back more than its budget", "RULE[k][2] >= 8", "false", weir.GCRA},
 	{"a later act overtakes", "outside = outside or rule", "outside = rule", mixed},
 }
 

@@ -14,6 +14,7 @@ const (
 	flagChargeRefused = 1
 	flagAnchorFirst   = 2
 	flagCalendar      = 4
+	flagShare         = 8
 
 	flagMore      = 1
 	flagImmediate = 2
@@ -176,6 +177,9 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 	}
 	if r.Calendar {
 		flags |= flagCalendar
+	}
+	if r.Share {
+		flags |= flagShare
 	}
 	p = append(p, byte(r.ID), flags)
 	params := r.Params()

@@ -237,6 +237,15 @@ func slotOfAlternative(b *bench) {
 	if n := b.left("room", l); n != 1 {
 		b.Errorf("%d slots left", n)
 	}
+	take := b.withID("holder", alt("another room", l, 1, 0, 0), alt("another room", l, 1, 0, 1))
+	b.outcomes(take, weir.Granted, weir.NotEvaluated)
+	amend := again(take)
+	amend.Kind, amend.Decisions[0], amend.Decisions[1] = weir.KindAmend, weir.Decision{}, weir.Decision{Outcome: weir.Granted, Granted: 1}
+	b.take(amend)
+	b.outcomes(amend, weir.NotEvaluated, weir.Granted)
+	if n := b.left("another room", l); n != 2 {
+		b.Errorf("%d slots left, want 2", n)
+	}
 }
 
 func bestAlternative(b *bench) {

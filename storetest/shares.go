@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -16,8 +17,9 @@ type SharedBudgets struct {
 	Clock *Clock
 	// Seed makes a history repeatable.
 	Seed uint64
-	// Ask has charges of a class decided, in acts of its choice. Nil: in one act.
-	Ask func(taker weir.Taker, charges []weir.Charge) []*weir.Act
+	// Ask has charges of a class decided, in acts of its choice, the first of which has the
+	// id. Nil: in one act.
+	Ask func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act
 }
 
 // sharedSteps is how many takes one budget sees.
@@ -32,7 +34,7 @@ func (s SharedBudgets) Check(takes int) error {
 	}
 	rng := rand.New(rand.NewPCG(s.Seed, 2))
 	for budget := 0; takes > 0; budget++ {
-		p := &sharing{SharedBudgets: s, rng: rng, shares: randomShares(rng), key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
+		p := &sharing{SharedBudgets: s, rng: rng, shares: randomShares(rng), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
 		for name := range p.shares.Guarantees {
 			p.classes = append(p.classes, name)
 		}
@@ -49,8 +51,9 @@ func (s SharedBudgets) Check(takes int) error {
 	return nil
 }
 
-func inOneAct(taker weir.Taker, charges []weir.Charge) []*weir.Act {
+func inOneAct(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 	a := NewAct(charges...)
+	a.ID = id
 	taker.Take(context.Background(), []*weir.Act{a})
 	return []*weir.Act{a}
 }
@@ -94,6 +97,8 @@ type sharing struct {
 	takes   int
 	grants  [][2]int64 // instants and units of the last Period
 	sum     int64      // of grants
+	settles bool       // some of what was granted is given back later
+	held    []*weir.Act
 	err     error
 }
 
@@ -119,6 +124,9 @@ func (p *sharing) step() {
 			p.Clock.Advance(3 * period)
 		}
 	}
+	if p.settles && len(p.held) > 0 && p.rng.IntN(2) == 0 {
+		p.settle()
+	}
 	switch p.rng.IntN(4) {
 	case 0:
 		// Whoever has a guarantee uses all of it.
@@ -137,6 +145,28 @@ func (p *sharing) step() {
 		p.take(p.class(), 1+p.rng.Int64N(p.shares.Limit.Capacity()))
 	default:
 		p.take(p.class(), 1)
+	}
+}
+
+// settle gives back all of what a take was granted, or a part of it.
+func (p *sharing) settle() {
+	i := p.rng.IntN(len(p.held))
+	a := again(p.held[i])
+	p.held = append(p.held[:i], p.held[i+1:]...)
+	a.Charges = append([]weir.Charge(nil), a.Charges...)
+	if a.Kind = weir.KindRelease; p.rng.IntN(2) == 0 {
+		a.Kind = weir.KindSettle
+		left := p.rng.Int64N(a.Charges[0].Cost + 1)
+		for i := range a.Charges {
+			a.Charges[i].Cost = left
+		}
+	}
+	for i := range a.Charges {
+		a.Charges[i].Keep = 0
+	}
+	p.Taker.Take(context.Background(), []*weir.Act{a})
+	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) { // its life may be over
+		p.err = a.Err
 	}
 }
 
@@ -160,7 +190,11 @@ func (p *sharing) take(class string, cost int64) bool {
 	}
 	p.takes++
 	guaranteed := p.shares.Class(class) != nil && cost <= p.credit(class)
-	acts := p.Ask(p.Taker, p.shares.Charges(p.key, class, cost))
+	id := ""
+	if p.settles {
+		id = fmt.Sprint("take ", p.takes)
+	}
+	acts := p.Ask(p.Taker, id, p.shares.Charges(p.key, class, cost))
 	for i, a := range acts {
 		switch {
 		case a.Err != nil:
@@ -171,6 +205,10 @@ func (p *sharing) take(class string, cost int64) bool {
 	}
 	if last := acts[len(acts)-1]; p.err != nil || !last.Allowed() {
 		return false
+	}
+	if p.settles {
+		p.held = append(p.held, acts[0])
+		return true
 	}
 	now, period := p.Clock.Micros(), p.shares.Limit.Period.Microseconds()
 	for len(p.grants) > 0 && p.grants[0][0] <= now-period {

@@ -35,6 +35,21 @@ local function give(k, units, whole, since, delay)
   return back
 end
 
+-- back_from gives back as give does, for charge i. A guarantee gets back no more than the
+-- budget that it is a part of, the charge after it, and no part of a unit.
+local after = math.huge
+local function back_from(i, units, whole, since, delay)
+  local k = KEY[i]
+  local at, used, rem, aged = AT[k], USED[k], REM[k], AGED[k]
+  local back = give(k, units, whole, since, delay)
+  if after < math.huge and RULE[k][2] >= 8 and GROUP and GROUP[i + 1] == GROUP[i] and ALT[i + 1] == ALT[i] then
+    back = max(0, min(back, after) - (since == now and 0 or 1))
+    AT[k], USED[k], REM[k], AGED[k] = at, used - back, rem, aged - back
+  end
+  after = back
+  return back
+end
+
 -- force charges units to key k even if they do not fit, up to its debt, and returns how
 -- many.
 local function force(k, units)
@@ -84,7 +99,10 @@ for i = 1, n do
   end
 end
 
--- Change the charges, the last first: what an act has booked twice waits behind itself.
+-- Change the charges, the last first: what an act has booked twice waits behind itself. An
+-- amendment gives units back before it charges others (missing): alternatives may charge one
+-- key, and a holder has one slot of it.
+local missing = {}
 for i = code == 0 and n or 0, 1, -1 do
   local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
   DIRTY[k] = DIRTY[k] or kind ~= AMEND and not untouched[i]
@@ -96,14 +114,14 @@ for i = code == 0 and n or 0, 1, -1 do
     elseif not known then
       at, late = unpack('>I7I7', request, first + 30 * i - 14)
     end
-    granted = give(k, min(cost, was), was, at, late)
+    granted = back_from(i, min(cost, was), was, at, late)
   elseif kind == SETTLE and cost < was then
-    give(k, was - cost, was, at, late)
+    back_from(i, was - cost, was, at, late)
     granted = cost
   elseif kind == SETTLE then
     granted = was + force(k, cost - was)
   elseif kind == RELEASE then
-    granted = give(k, was, was, at, late)
+    granted = back_from(i, was, was, at, late)
   elseif kind == RENEW and RULE[k][1] == CONCURRENCY and was > 0 then
     EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
   elseif kind == RESET then
@@ -117,17 +135,23 @@ for i = code == 0 and n or 0, 1, -1 do
       due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
     end
     if due < was then
-      give(k, was - due, was, at, late)
+      back_from(i, was - due, was, at, late)
       DIRTY[k], held[i] = true, due
     elseif due > was then
       if was == 0 then
         since[i], delay[i] = now, later
       end
-      held[i] = was + put(k, due - was)
+      missing[i] = due - was
     end
     granted = outcome == 1 and held[i] or 0
   end
   COST[i] = granted
+end
+for i = n, 1, -1 do
+  if missing[i] then
+    held[i] = held[i] + put(KEY[i], missing[i])
+    COST[i] = string.byte(request, first + 38 * i - 22) == 1 and held[i] or 0
+  end
 end
 
 -- Answer. An amended take's record holds what the caller was told (told).

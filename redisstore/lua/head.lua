@@ -9,7 +9,7 @@
 --              a rule: id (0 gcra, 1 fixed_window, 2 sliding_log,
 --                3 rolling_window, 4 token_bucket, 5 sliding_counter,
 --                6 leaky_bucket, 7 concurrency), flags (1 charge refused,
---                2 anchor first, 4 calendar), burst, cap (most that a state holds),
+--                2 anchor first, 4 calendar, 8 guarantee of a class), burst, cap (most that a state holds),
 --                debt (most that is charged without fitting), p, q, x, y (see
 --                the algorithm's file)       B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
