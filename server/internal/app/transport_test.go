@@ -145,6 +145,9 @@ func FuzzTransports(f *testing.F) {
 			t.Skip("no client sends it")
 		}
 		want, got := saidBy(t, conns[0], token, message), saidBy(t, conns[1], token, message)
+		for _, conn := range conns {
+			saidBy(t, conn, good, nil) // several wrong tokens in a row would end the connection
+		}
 		for _, s := range []*said{&want, &got} {
 			s.Answer = untimed(s.Answer)
 			s.Header.Delete("date")
