@@ -72,7 +72,7 @@ func (l *Limit) compile() error {
 	l.rule = algo.Rule{
 		ID:            algo.ID(l.Algorithm),
 		ChargeRefused: l.ChargeRefused,
-		Share:         l.share,
+		Guarantee:     l.guarantee,
 		AnchorFirst:   l.Anchor == AnchorFirst,
 		Calendar:      l.TimeZone != "",
 		Count:         max(1, l.Count),

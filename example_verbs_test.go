@@ -141,3 +141,74 @@ func ExampleLimiter_AllowOnce() {
 	// true 6 <nil>
 	// true 6 <nil>
 }
+
+// Batch jobs leave the last 30 units of a budget to interactive requests.
+func ExampleCharge_keep() {
+	limiter := newLimiter(weir.Limit{Count: 100, Period: time.Minute})
+	take := func(class string, cost, keep int64) {
+		a := limiter.Act(weir.KindTake, "model", cost)
+		a.Charges[0].Keep = keep
+		limiter.Take(context.Background(), []*weir.Act{a})
+		if a.Err != nil {
+			log.Fatal(a.Err)
+		}
+		fmt.Println(class, a.Decisions[0].Outcome, "remaining", a.Decisions[0].Remaining)
+	}
+	take("batch", 70, 30)
+	take("batch", 1, 30)
+	take("interactive", 1, 0)
+	// Output:
+	// batch granted remaining 0
+	// batch refused remaining 0
+	// interactive granted remaining 29
+}
+
+// A request is charged to the free tier, or else to the credits.
+func ExampleAct_alternatives() {
+	free, credits := weir.PerDay(10).MustCompile(), weir.PerDay(1000).MustCompile()
+	store := memstore.New(memstore.Options{})
+	for _, cost := range []int64{8, 8} {
+		a := &weir.Act{
+			Charges: []weir.Charge{
+				{Key: "42 free", HashTag: "42", Limit: free, Cost: cost},
+				{Key: "42 credits", HashTag: "42", Limit: credits, Cost: cost, Alt: 1},
+			},
+			Decisions: make([]weir.Decision, 2),
+		}
+		if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+			log.Fatal(a.Err)
+		}
+		fmt.Println("free:", a.Decisions[0].Outcome, "credits:", a.Decisions[1].Outcome)
+	}
+	// Output:
+	// free: granted credits: not_evaluated
+	// free: not_evaluated credits: granted
+}
+
+// Teams share a budget. What one of them leaves unused is lent, and back at once.
+func ExampleShares() {
+	shares, err := weir.Shares{
+		Limit:      weir.Limit{Count: 1000, Period: time.Minute, Burst: 200},
+		Guarantees: map[string]int64{"search": 300, "ads": 500},
+		Headroom:   60,
+	}.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	for _, ask := range []struct {
+		team  string
+		units int64
+	}{{"reports", 152}, {"reports", 1}, {"ads", 30}, {"search", 18}} {
+		d, err := shares.AllowN(context.Background(), store, "gpu", ask.team, ask.units)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ask.team, ask.units, d.Outcome)
+	}
+	// Output:
+	// reports 152 granted
+	// reports 1 refused
+	// ads 30 granted
+	// search 18 granted
+}

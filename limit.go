@@ -136,10 +136,10 @@ type Limit struct {
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 
-	share    bool // what is guaranteed to a class of [Shares]
-	rule     algo.Rule
-	zone     *time.Location
-	compiled bool
+	guarantee bool // what is guaranteed to a class of [Shares]
+	rule      algo.Rule
+	zone      *time.Location
+	compiled  bool
 }
 
 // Per returns a limit of count units per period.

@@ -77,7 +77,7 @@ func (s *Shares) divide() error {
 				"1 … "+strconv.FormatInt(s.pool.Count-sum, 10)+": all guarantees together at most the count")
 		}
 		sum += units
-		class := Limit{Name: name, Count: units, Period: s.pool.Period, Burst: part(s.Headroom, units, s.pool.Count), share: true}
+		class := Limit{Name: name, Count: units, Period: s.pool.Period, Burst: part(s.Headroom, units, s.pool.Count), guarantee: true}
 		compiled, err := class.Compile()
 		if err != nil {
 			return err

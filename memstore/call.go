@@ -14,7 +14,7 @@ type call struct {
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
 	answered   []weir.Decision // what the take of an amended act was answered
-	back       int64           // what the charge after the one at work got back
+	returned   int64           // to the charge after the one at work
 	text       []byte
 	shards     []uint32   // the shards to lock, ascending
 	overflowed bool       // the overflow's lock is held

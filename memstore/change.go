@@ -18,7 +18,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		}
 	}
 	// The last first: what an act has booked twice stands in line behind itself.
-	c.back = math.MaxInt64
+	c.returned = math.MaxInt64
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		if untouched(i, known) {
 			a.Decisions[i] = weir.Decision{}
@@ -81,16 +81,16 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	case weir.KindRefund:
 		// Units beyond the debt's bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
-		return c.giveBack(a, i, grant, now)
+		return c.returnUnits(a, i, grant, now)
 	case weir.KindSettle:
 		if cost >= grant.Units {
 			return grant.Units + t.overcharge(cost-grant.Units)
 		}
 		grant.Units -= cost
-		c.giveBack(a, i, grant, now)
+		c.returnUnits(a, i, grant, now)
 		return cost
 	case weir.KindRelease:
-		return c.giveBack(a, i, grant, now)
+		return c.returnUnits(a, i, grant, now)
 	case weir.KindRenew:
 		return t.renew(c.record, a, grant, now)
 	case weir.KindRecord:
@@ -101,22 +101,22 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	}
 }
 
-// giveBack takes a grant back and returns how much room that makes. A guarantee gets back no
+// returnUnits takes a grant back and returns how much room that makes. A guarantee gets back no
 // more than the budget that it is a part of, the charge after it: otherwise the class could
 // use more of the budget than it is guaranteed. Parts of a unit do not go back to it.
-func (c *call) giveBack(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
+func (c *call) returnUnits(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t := &c.slots[c.slotOf[i]]
 	before := *t
 	back := t.undo(c.record, grant, now)
-	if t.rule.Share && c.back < math.MaxInt64 && i+1 < a.AltEnd(i) && a.Alternatives() {
-		if back = min(back, c.back); now != grant.At {
+	if t.rule.Guarantee && c.returned < math.MaxInt64 && i+1 < a.AltEnd(i) && a.Alternatives() {
+		if back = min(back, c.returned); now != grant.At {
 			back = max(0, back-1)
 		}
 		*t = before
 		t.state.Used -= back
 		t.aged -= back
 	}
-	c.back = back
+	c.returned = back
 	return back
 }
 

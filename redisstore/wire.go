@@ -14,7 +14,7 @@ const (
 	flagChargeRefused = 1
 	flagAnchorFirst   = 2
 	flagCalendar      = 4
-	flagShare         = 8
+	flagGuarantee     = 8
 
 	flagMore      = 1
 	flagImmediate = 2
@@ -178,8 +178,8 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 	if r.Calendar {
 		flags |= flagCalendar
 	}
-	if r.Share {
-		flags |= flagShare
+	if r.Guarantee {
+		flags |= flagGuarantee
 	}
 	p = append(p, byte(r.ID), flags)
 	params := r.Params()

@@ -37,8 +37,8 @@ const (
 type Rule struct {
 	ID            ID
 	ChargeRefused bool
-	// Share: the guarantee of a class gets back no more than the charge after it does.
-	Share       bool
+	// Guarantee: the guarantee of a class gets back no more than the charge after it does.
+	Guarantee   bool
 	AnchorFirst bool  // fixed_window: opened by the first charge
 	Count       int64 // N, at least 1: a limit of 0 has a Burst of 0
 	Period      int64 // T, µs
