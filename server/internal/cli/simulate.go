@@ -81,6 +81,7 @@ func scenarioList() string {
 	for _, s := range sim.Builtin() {
 		fmt.Fprintf(&b, "  %-14s %s\n", s.Name, s.Summary)
 	}
+	fmt.Fprintf(&b, "  %-14s %s\n", sim.Sharing, sim.SharingSummary)
 	return b.String()
 }
 
@@ -99,6 +100,9 @@ func (f *simulateFlags) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 && f.limit == "" {
 		return errors.New("simulate needs a scenario or --limit; see 'weir simulate --help'")
 	}
+	if len(args) > 0 && args[0] == sim.Sharing {
+		return f.runSharing(cmd)
+	}
 	s, err := f.scenario(cmd, args)
 	if err != nil {
 		return err
@@ -109,6 +113,20 @@ func (f *simulateFlags) run(cmd *cobra.Command, args []string) error {
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
+	if err != nil {
+		return err
+	}
+	return f.output.write(cmd.OutOrStdout(), result.Page(), result)
+}
+
+// runSharing plays the scenario that has no settings.
+func (f *simulateFlags) runSharing(cmd *cobra.Command) error {
+	for _, name := range []string{"limit", "algorithms", "pattern", "retry", "rate", "keys", "clients", "duration", "seed", "instances", "local-shares", "fault"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("simulate %s has no --%s: its classes and their budget are fixed", sim.Sharing, name)
+		}
+	}
+	result, err := sim.RunSharing(cmd.Context())
 	if err != nil {
 		return err
 	}

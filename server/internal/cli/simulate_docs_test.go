@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/cli"
+	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/sim"
 )
 
@@ -22,6 +23,7 @@ func TestSimulateDocs(t *testing.T) {
 	}{
 		{"weir simulate edge-burst", []string{"simulate", "edge-burst"}},
 		{"weir simulate outage", []string{"simulate", "outage"}},
+		{"weir simulate sharing", []string{"simulate", "sharing"}},
 		{"weir replay", []string{
 			"replay", folder + "access.log", "--rules", folder + "rules.yaml", "--suggest", "1%", "--top", "3",
 			"--descriptor", "shop client=$remote_addr", "--descriptor", "shop path=$request_path,client=$remote_addr",
@@ -39,6 +41,7 @@ func TestSimulateDocs(t *testing.T) {
 	for _, s := range sim.Builtin() {
 		table += "| `" + s.Name + "` | " + s.Summary + " |\n"
 	}
+	table += "| `" + sim.Sharing + "` | " + sim.SharingSummary + " |\n"
 	pages.Section(t, "docs/simulate.md", "scenarios", table)
 }
 
@@ -53,11 +56,29 @@ func TestEdgeBurstPicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got bytes.Buffer
-	if err := result.Page().Charts[0].WriteSVG(&got); err != nil {
+	wantPicture(t, "edge_burst.svg", &result.Page().Charts[0])
+}
+
+// TestSharingPictures demands that the pictures are what weir simulate draws.
+func TestSharingPictures(t *testing.T) {
+	t.Parallel()
+	result, err := sim.RunSharing(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	file := pages.Path("docs/pictures/edge_burst.svg")
+	for i, name := range []string{"sharing.svg", "sharing_without.svg"} {
+		wantPicture(t, name, &result.Page().Charts[i])
+	}
+}
+
+// wantPicture compares a picture of the docs with a chart, or writes it.
+func wantPicture(t *testing.T, name string, chart *report.Chart) {
+	t.Helper()
+	var got bytes.Buffer
+	if err := chart.WriteSVG(&got); err != nil {
+		t.Fatal(err)
+	}
+	file := pages.Path("docs/pictures/" + name)
 	if *pages.Update {
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

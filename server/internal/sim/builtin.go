@@ -80,5 +80,6 @@ func Find(name string) (Scenario, error) {
 		}
 		names = append(names, s.Name)
 	}
+	names = append(names, Sharing)
 	return Scenario{}, invalid("scenario", fmt.Sprintf("%q", name), "one of "+strings.Join(names, ", "))
 }
