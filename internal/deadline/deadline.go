@@ -105,7 +105,7 @@ func (g *Group) Context(ctx context.Context) context.Context {
 // Bound returns a context that ends with ctx or after the group's duration. It need not be
 // cancelled.
 func (g *Group) Bound(ctx context.Context) context.Context {
-	if Fixed(ctx) {
+	if ctx.Done() == nil {
 		return g.Context(ctx)
 	}
 	return &either{bounded: bounded{end: g.end(), values: ctx}}
@@ -208,15 +208,4 @@ func Apart(ctx context.Context) (shared, caller context.Context) {
 		return nil, nil
 	}
 	return nil, ctx
-}
-
-// Fixed reports whether nothing but a deadline can end a context: then one that ends
-// earlier need not be derived from it.
-func Fixed(ctx context.Context) bool {
-	done := ctx.Done()
-	if done == nil {
-		return true
-	}
-	b, found := ctx.Value(key{}).(*bounded)
-	return found && b.Done() == done
 }

@@ -68,30 +68,47 @@ func TestDerived(t *testing.T) {
 	})
 }
 
-func TestFixed(t *testing.T) {
+// TestBound: a context ends with its caller or its group, whichever is first, and so do
+// those derived from it; the two can be told apart.
+func TestBound(t *testing.T) {
 	t.Parallel()
-	g := deadline.NewGroup(time.Hour)
-	own := g.Context(t.Context())
-	valued := context.WithValue(own, name{}, 1)
-	cancelled, cancel := context.WithCancel(valued)
-	defer cancel()
-	for what, c := range map[string]struct {
-		ctx  context.Context
-		want bool
-	}{
-		"nothing ends it":       {context.Background(), true},
-		"a group's":             {own, true},
-		"with a value":          {valued, true},
-		"within another":        {deadline.NewGroup(time.Minute).Context(valued), true},
-		"a caller can end it":   {cancelled, false},
-		"another's deadline":    {t.Context(), false},
-		"without its end":       {context.WithoutCancel(cancelled), true},
-		"a caller's, and again": {context.WithValue(cancelled, name{}, 2), false},
-	} {
-		if got := deadline.Fixed(c.ctx); got != c.want {
-			t.Errorf("%s: got %v, want %v", what, got, c.want)
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			caller time.Duration
+			ended  time.Duration
+			want   error
+			ours   bool
+		}{
+			"nobody can end it":      {0, time.Second, context.DeadlineExceeded, true},
+			"the caller leaves":      {100 * time.Millisecond, 100 * time.Millisecond, context.Canceled, false},
+			"the caller leaves late": {2 * time.Second, time.Second, context.DeadlineExceeded, true},
+		} {
+			caller, cancel := context.WithValue(context.Background(), name{}, "caller"), func() {}
+			if c.caller > 0 {
+				caller, cancel = context.WithCancel(caller)
+				time.AfterFunc(c.caller, cancel)
+			}
+			start := time.Now()
+			ctx := deadline.NewPatience(time.Second).Bound(caller)
+			shared, alone := deadline.Apart(ctx)
+			child, stop := context.WithCancel(ctx)
+			if end, _ := ctx.Deadline(); end.Sub(start) != time.Second || ctx.Value(name{}) != "caller" || ctx.Err() != nil {
+				t.Errorf("%s: ends in %v, %v", what, end.Sub(start), ctx.Err())
+			}
+			if shared == nil || shared.Done() == ctx.Done() == (c.caller > 0) || (alone != nil) != (c.caller > 0) {
+				t.Errorf("%s: apart %v, %v", what, shared, alone)
+			}
+			<-ctx.Done()
+			<-child.Done()
+			if got := time.Since(start); got != c.ended || !errors.Is(ctx.Err(), c.want) || deadline.Ours(ctx) != c.ours {
+				t.Errorf("%s: ended after %v, %v, by us: %v", what, got, ctx.Err(), deadline.Ours(ctx))
+			}
+			<-shared.Done()
+			stop()
+			cancel()
+			time.Sleep(c.caller)
 		}
-	}
+	})
 }
 
 // TestManyAtOnce has many ask when a new end is due.
