@@ -66,11 +66,13 @@ func (p *parser) classes(d *Descriptor, pool RateLimit, guarantees map[string]in
 		path := strings.Join(p.path, ",") + "=" + name
 		own := RateLimit{
 			At: at[name], Grouped: true, Name: path + " guaranteed", Unit: pool.Unit, OnStoreFailure: pool.OnStoreFailure,
-			Limit: weir.Limit{Algorithm: weir.GCRA, Count: guarantees[name], Period: pool.Limit.Period, Burst: d.Shares.Class(name).Burst},
+			Limit: *d.Shares.Class(name), // not made of its numbers: a refund has to know a guarantee
 		}
+		own.Limit.Name = ""
 		first, then := pool, kept
 		first.Name, then.Name, then.Alternative = path, path, 1
-		class.Limits = []RateLimit{first, own, then}
+		// In this order: a guarantee gets back no more than the budget behind it.
+		class.Limits = []RateLimit{own, first, then}
 		all = append(all, &class)
 	}
 	return all

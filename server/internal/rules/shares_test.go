@@ -29,8 +29,8 @@ func TestShares(t *testing.T) {
 	set := parse(t, teams)
 	for descriptor, want := range map[string][]string{
 		"model=a,team=search": {
-			"model,team=search: shop/model=a;model,team#shares {shop/model=a} 1 keep 0 of model,team",
 			"model,team=search guaranteed: shop/model=a,team=search;model,team=search;model%2Cteam%3Dsearch%20guaranteed {shop/model=a} 1 keep 0",
+			"model,team=search: shop/model=a;model,team#shares {shop/model=a} 1 keep 0 of model,team",
 			"model,team=search: shop/model=a;model,team#shares {shop/model=a} 1 keep 13 of model,team",
 		},
 		"model=a,team=new": {"model,team: shop/model=a;model,team#shares {shop/model=a} 1 keep 13 of model,team"},
