@@ -70,13 +70,13 @@ func TestTwinsOnCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What is undone was written, so that a clock which goes back does not find
-			// what was there before.
-			if w.Forward = name == "apart"; w.Forward {
-				// In other histories the store answers differently after it has undone a
-				// charge, for instance because the charge had opened a window.
-				w.Seed += 4
-			}
+			// What is undone was written: a clock that goes back does not find what was there
+			// before, and another limit of the same key finds what is left now. Two rare
+			// differences remain under other seeds: the second charge of an act on one leaky
+			// bucket is told the delay of more units if a later slot grants fewer of an UpTo;
+			// and a limit of [weir.Shares] that is charged beside a limit in another slot,
+			// rather than beside its budget, gets back more.
+			w.Forward, w.Lasting = name == "apart", name == "apart"
 			w.A, w.B = wrap(w.A), wrap(store)
 			if err := w.Compare(*twinSteps / 10); err != nil {
 				t.Error(err)

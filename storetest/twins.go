@@ -20,6 +20,8 @@ type Twins struct {
 	Algorithms []weir.Algorithm
 	// Forward: the clock never goes back.
 	Forward bool
+	// Lasting: the limits never change.
+	Lasting bool
 }
 
 const (
@@ -38,7 +40,7 @@ func (w Twins) Compare(acts int) error {
 		return err
 	}
 	for calls := 0; h.done < acts; calls++ {
-		if calls%twinEpochs == 0 {
+		if calls == 0 || calls%twinEpochs == 0 && !w.Lasting {
 			h.change()
 		}
 		h.tick()
