@@ -95,8 +95,9 @@ func (k Kind) String() string {
 }
 
 // An Act is one caller's request at one instant: all its charges are made, or none
-// is; of charges with alternatives, see [Charge], one alternative of each group. It is the caller's memory: Take changes only its Decisions and Err, and a caller
-// may reuse it, with its slices, once Take has returned.
+// is; of charges with alternatives, see [Charge], one alternative of each group. It is
+// the caller's memory: Take changes only its Decisions and Err, and a caller may reuse
+// it, with its slices, once Take has returned.
 type Act struct {
 	Kind Kind
 	// ID makes a take happen once, and so whatever refunds, settles or releases
