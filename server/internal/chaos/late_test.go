@@ -100,8 +100,8 @@ var lateStores = []lateness{
 
 const vanishedPromise = "first answers within 80 ms, later ones 1 ms at p99, by policy; from Redis 1 s after its return; charged is what was granted"
 
-// poll adds what was granted beyond a limit, and what was left of it. A decision by policy
-// leaves room for charges in flight, so that too little is as wrong as a late reply then.
+// poll adds grants beyond a limit, and units of it that were not granted. A decision by
+// policy leaves room for charges in flight, so that units left after one count as lateness.
 func (v *verdict) poll(beyond, left error, byPolicy int) {
 	v.wrong = errors.Join(v.wrong, beyond)
 	if byPolicy > 0 {

@@ -156,8 +156,8 @@ const (
 type poll struct{ granted, refused, unanswered, other atomic.Int64 }
 
 // poll has clients ask each limit in turn, more often than it has units, and compares
-// what they were granted.
-func (i *instance) poll(t *testing.T, v *verdict, limits map[string]int, rounds int, ask func(key, value string, p *poll)) {
+// what they were granted. It returns how many decisions were by policy.
+func (i *instance) poll(t *testing.T, v *verdict, limits map[string]int, rounds int, ask func(key, value string, p *poll)) (local int) {
 	t.Helper()
 	var beyond, left error
 	tooMany, tooFew, calls, unanswered := 0, 0, 0, 0
@@ -187,12 +187,13 @@ func (i *instance) poll(t *testing.T, v *verdict, limits map[string]int, rounds 
 			}
 		}
 	}
-	local := i.figure(t, "weir_fallback_local_total")
+	local = i.figure(t, "weir_fallback_local_total")
 	v.poll(beyond, left, local)
 	v.measured = fmt.Sprintf("%d calls, %d too many, %d too few, %d decisions by policy", calls, tooMany, tooFew, local)
 	if unanswered > 0 {
 		v.measured += fmt.Sprintf(", %d without an answer in time", unanswered)
 	}
+	return local
 }
 
 // asksHTTP asks as nginx does.
@@ -357,9 +358,8 @@ func slowRedis(t *testing.T, l layers) verdict {
 	slow.Store(true)
 	c := startControl()
 	v := verdict{most: 100 * time.Millisecond}
-	i.poll(t, &v, exactly, more(1, 10), i.asksHTTP(t))
-	v.late = c.end()
-	if i.figure(t, "weir_fallback_local_total") > 0 {
+	local := i.poll(t, &v, exactly, more(1, 10), i.asksHTTP(t))
+	if v.late = c.end(); local > 0 {
 		v.slow = errors.Join(v.slow, errors.New(v.measured))
 	}
 	return v
