@@ -15,21 +15,21 @@ func TestInvalidErrorPath(t *testing.T) {
 	limit := weir.PerMinute(10).MustCompile()
 	good := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 	for want, c := range map[string]struct {
-		kind weir.Kind
-		id   string
-		bad  weir.Charge
-		told weir.Decision
-		list string
+		kind   weir.Kind
+		id     string
+		bad    weir.Charge
+		answer weir.Decision
+		list   string
 	}{
 		"charges[1].limit":     {bad: weir.Charge{Key: "k", Cost: 1}, list: "charges"},
 		"charges[1].key":       {bad: weir.Charge{Key: strings.Repeat("k", weir.MaxKeyBytes+1), Limit: limit}, list: "charges"},
 		"charges[1].cost":      {bad: weir.Charge{Key: "k", Limit: limit, Cost: -1}, list: "charges"},
 		"charges[1].up_to":     {bad: weir.Charge{Key: "k", Limit: limit, Cost: 1, UpTo: 2}, list: "charges"},
-		"decisions[1].granted": {kind: weir.KindAmend, id: "a", bad: good, told: weir.Decision{Outcome: weir.Granted, Granted: -1}, list: "decisions"},
-		"decisions[1].outcome": {kind: weir.KindAmend, id: "a", bad: good, told: weir.Decision{Outcome: 99}, list: "decisions"},
+		"decisions[1].granted": {kind: weir.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: weir.Granted, Granted: -1}, list: "decisions"},
+		"decisions[1].outcome": {kind: weir.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: 99}, list: "decisions"},
 		"id":                   {kind: weir.KindSettle, bad: good},
 	} {
-		a := &weir.Act{Kind: c.kind, ID: c.id, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.told}}
+		a := &weir.Act{Kind: c.kind, ID: c.id, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.answer}}
 		a.Prepare()
 		invalid := new(weir.InvalidError)
 		if !errors.As(a.Err, &invalid) || invalid.Path() != want || invalid.List != c.list || c.list != "" && invalid.Index != 1 {

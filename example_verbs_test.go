@@ -185,7 +185,8 @@ func ExampleAct_alternatives() {
 	// free: not_evaluated credits: granted
 }
 
-// Teams share a budget. What one of them leaves unused is lent, and back at once.
+// Teams share a budget. The others may use what a team leaves unused, and the team gets its
+// share again with its next request.
 func ExampleShares() {
 	shares, err := weir.Shares{
 		Limit:      weir.Limit{Count: 1000, Period: time.Minute, Burst: 200},

@@ -70,12 +70,12 @@ func TestTwinsOnCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What is undone was written: a clock that goes back does not find what was there
-			// before, and another limit of the same key finds what is left now. Two rare
-			// differences remain under other seeds: the second charge of an act on one leaky
-			// bucket is told the delay of more units if a later slot grants fewer of an UpTo;
-			// and a limit of [weir.Shares] that is charged beside a limit in another slot,
-			// rather than beside its budget, gets back more.
+			// Undoing a charge writes its key as it is now. After that, neither a clock that
+			// goes back nor another limit of the same key finds its former state. Two rare
+			// differences remain under other seeds. If an act with an UpTo charges one leaky
+			// bucket twice and a later slot grants fewer units, the second charge reports a
+			// delay that is too long. A limit of [weir.Shares] that is charged beside a limit
+			// in another slot, rather than beside its budget, gets back more.
 			w.Forward, w.Lasting = name == "apart", name == "apart"
 			w.A, w.B = wrap(w.A), wrap(store)
 			if err := w.Compare(*twinSteps / 10); err != nil {
