@@ -37,7 +37,6 @@ type layers struct {
 	coalesce coalesce.Options
 	fallback fallback.Options
 	between  func(weir.Taker) weir.Taker // the fallback and the coalescer
-	below    func(weir.Taker) weir.Taker // the coalescer
 	mutation mutation                    // of the program, where a process is judged
 	flags    []string                    // of the program
 }
@@ -201,11 +200,7 @@ func (l *layers) open(t *testing.T, url string) *front {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = opened.Close() })
-	raw := opened.Taker
-	if l.below != nil {
-		raw = l.below(raw)
-	}
-	f := &front{coalescer: coalesce.Wrap(raw, l.coalesce)}
+	f := &front{coalescer: coalesce.Wrap(opened.Taker, l.coalesce)}
 	next := weir.Taker(f.coalescer)
 	if l.between != nil {
 		next = l.between(next)

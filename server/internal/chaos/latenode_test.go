@@ -27,22 +27,13 @@ var lateNodes = []lateness{
 	{
 		"one of three masters killed", "what the others have is decided by them, the rest by policy; charged is what was granted",
 		oneMaster, "one outage for all masters",
-		layers{below: oneNode},
+		layers{between: stubborn(300 * time.Millisecond)},
 	},
 	{
 		"Redis stopped under weirhttp and stack in a program", "first answers within 80 ms, later ones 1 ms at p99; from Redis 1 s after its return",
 		inAProgram, "no outage is ever seen",
 		layers{coalesce: coalesce.Options{Silence: time.Hour}},
 	},
-}
-
-// oneNode hides that a store has several.
-func oneNode(raw weir.Taker) weir.Taker {
-	return struct {
-		weir.Taker
-		coalesce.Laner
-		coalesce.Prober
-	}{raw, raw.(coalesce.Laner), raw.(coalesce.Prober)}
 }
 
 // oneMaster kills one master of three, which keep on disk what they answer.
