@@ -33,8 +33,9 @@ const (
 )
 
 // A credential is a password that changes. Once the store has accepted a new one, each
-// connection is replaced before its next use; a call in flight ends on the old one. The
-// password is read again in the background from the first connection until close.
+// connection is replaced before its next use; a call in flight ends on the old one, and a
+// call whose new connection still sent the old one is made again. The password is read
+// again in the background from the first connection until close.
 type credential struct {
 	setting  string // for messages
 	user     string
@@ -205,6 +206,41 @@ type noSocket struct{}
 func (noSocket) Control(func(uintptr)) error    { return nil }
 func (noSocket) Read(func(uintptr) bool) error  { return nil }
 func (noSocket) Write(func(uintptr) bool) error { return nil }
+
+// DialHook dials as before.
+func (c *credential) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook makes a command again that was not sent because its connection sent an old
+// password.
+func (c *credential) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return c.again(func() error { return next(ctx, cmd) })
+	}
+}
+
+// ProcessPipelineHook is a ProcessHook for commands that are sent together.
+func (c *credential) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return c.again(func() error { return next(ctx, cmds) })
+	}
+}
+
+// again makes a call once more if its password was refused and is another one by now. Only a
+// connection that begins is refused so, and no command was sent on it.
+func (c *credential) again(call func() error) error {
+	before := c.current()
+	err := call()
+	if redis.HasErrorPrefix(err, "WRONGPASS ") && c.current() != before {
+		return call()
+	}
+	return err
+}
+
+func (c *credential) current() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.password
+}
 
 // accepts returns a function that tries a password on a connection of its own.
 func (t *target) accepts() func(ctx context.Context, password string) error {

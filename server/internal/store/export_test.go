@@ -13,7 +13,4 @@ func (s *Store) ReadPasswordEvery(d time.Duration) { s.credential.interval = d }
 func (s *Store) ReadPassword(ctx context.Context) (string, error) { return s.credential.read(ctx) }
 
 // Password returns the password of the next connection.
-func (s *Store) Password() string {
-	password, _, _ := s.credential.known()
-	return password
-}
+func (s *Store) Password() string { return s.credential.current() }

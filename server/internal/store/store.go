@@ -24,7 +24,6 @@ import (
 // Settings of connections to Redis unless the URL has others. A reply is awaited for
 // much longer than a caller waits, because a late one is settled.
 const (
-	dialTimeout     = 100 * time.Millisecond
 	replyTimeout    = 10 * time.Second
 	socketTimeout   = 500 * time.Millisecond
 	connectionsACPU = 16
@@ -101,7 +100,7 @@ func Open(o Options) (*Store, error) {
 	case "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel":
 		err = s.openRedis(&o)
 	default:
-		err = invalidURL("of no known kind", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
+		err = invalidURL("of an unknown scheme", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -151,12 +150,25 @@ func (s *Store) openRedis(o *Options) error {
 	}
 	s.Client = to.client()
 	s.closers = append(s.closers, s.Client.Close)
+	if s.credential != nil {
+		hookEachServer(s.Client, s.credential)
+	}
 	if s.Taker, err = redisstore.New(s.Client, options); err != nil {
 		return err
 	}
 	s.topology = newTopology(to, s.Client)
 	s.closers = append(s.closers, s.topology.close)
 	return nil
+}
+
+// hookEachServer sees a cluster's servers one by one, because commands reach them without
+// the client of the whole.
+func hookEachServer(client redis.UniversalClient, hook redis.Hook) {
+	if cluster, is := client.(*redis.ClusterClient); is {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+		return
+	}
+	client.AddHook(hook)
 }
 
 // Ping reports whether the store answers, with the option that keeps it from
@@ -201,7 +213,7 @@ func tune(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.DialTimeout = cmp.Or(o.DialTimeout, socketTimeout)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, replyTimeout)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, socketTimeout)
 	o.PoolTimeout = cmp.Or(o.PoolTimeout, socketTimeout)

@@ -19,8 +19,8 @@ func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"memory:x":                              "memory alone",
-		"memcached://h":                         "of no known kind",
-		"redis.internal:6379":                   "of no known kind",
+		"memcached://h":                         "of an unknown scheme",
+		"redis.internal:6379":                   "of an unknown scheme",
 		"redis+cluster://h:1,h:2/1":             "a database number",
 		"redis+cluster://h:1,":                  `a host that is none: ""`,
 		"redis+cluster://h:1,h:port":            `a host that is none: "h:port"`,
@@ -29,12 +29,12 @@ func TestOpenRefuses(t *testing.T) {
 		"redis+sentinel://u:hunter2@h:1,h:2":    "without a master's name",
 		"redis+sentinel://m@h:1/x":              "invalid database number",
 		"redis://h?sentinel_password=hunter2":   "without sentinels",
-		"redis+ring://h:1,h:2":                  "of no known kind",
+		"redis+ring://h:1,h:2":                  "of an unknown scheme",
 		"redis://u:hunter2@h:port":              "not a URL",
 		"redis://u:hun%ter2@h":                  "not a URL",
 		"redis://u:hunter2@h/zero":              "invalid database number",
 		"redis://u:hunter2@h?read_timeout=soon": "read_timeout",
-		"hunter2":                               "of no known kind",
+		"hunter2":                               "of an unknown scheme",
 	} {
 		_, err := Open(Options{URL: url})
 		invalid := new(weir.InvalidError)
@@ -76,7 +76,7 @@ func TestTune(t *testing.T) {
 	if o.ReadTimeout != 2*time.Second || o.PoolSize != 3 || o.MaxActiveConns != 3 {
 		t.Errorf("the URL's choices are lost: %s, %d, %d", o.ReadTimeout, o.PoolSize, o.MaxActiveConns)
 	}
-	if o.WriteTimeout != socketTimeout || o.DialTimeout != dialTimeout {
+	if o.WriteTimeout != socketTimeout || o.DialTimeout != socketTimeout {
 		t.Errorf("defaults: %s, %s", o.WriteTimeout, o.DialTimeout)
 	}
 }

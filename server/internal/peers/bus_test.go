@@ -84,7 +84,7 @@ func (e *ear) joins(t *testing.T, times int) {
 }
 
 func connect(t *testing.T, server *testserver.Redis) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Second})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, DialTimeout: patience, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

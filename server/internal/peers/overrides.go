@@ -46,7 +46,8 @@ type overrides struct {
 
 	mu      sync.Mutex // guards what follows; never held while waiting
 	pending map[string]override.Change
-	made    int64 // how many changes were announced here
+	pushing map[string]chan struct{} // changes on their way to Redis, by key; each is closed at its end
+	made    int64                    // how many changes were announced here
 	// generation is that of the Redis data that this instance agrees with; empty if there
 	// is none.
 	generation string
@@ -63,6 +64,7 @@ func newOverrides(o Options, layer *override.Layer) *overrides {
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
 		pending: map[string]override.Change{},
+		pushing: map[string]chan struct{}{},
 	}
 }
 
@@ -100,14 +102,19 @@ func (s *overrides) announce(ctx context.Context, c override.Change) error {
 }
 
 // push writes a change to Redis and removes it from pending, unless a later one took its
-// place there.
+// place there. Changes of a key go one after another, so that none overtakes a later one.
 func (s *overrides) push(ctx context.Context, c override.Change) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	due, err := s.begin(ctx, c)
+	if !due {
+		return err
+	}
+	defer s.end(c.Key)
 	text := ""
 	if !c.Ended {
 		text = encodeOverride(c.Override)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
 	version, err := overrideScript.Run(ctx, s.Client, s.keys, c.Key, text, c.Until.UnixMilli(), s.maxOverrides, rand.Text(), keep.Milliseconds()).Text()
 	if errors.Is(err, redis.Nil) {
 		err = override.ErrFull
@@ -123,6 +130,34 @@ func (s *overrides) push(ctx context.Context, c override.Change) error {
 		delete(s.pending, c.Key)
 	}
 	return err
+}
+
+// begin waits until no other change of the key is on its way to Redis, and reports whether
+// this one still has to go there. The caller calls end then.
+func (s *overrides) begin(ctx context.Context, c override.Change) (due bool, err error) {
+	for {
+		s.mu.Lock()
+		before, due := s.pushing[c.Key], s.pending[c.Key] == c
+		if before == nil && due {
+			s.pushing[c.Key] = make(chan struct{})
+		}
+		s.mu.Unlock()
+		if before == nil || !due {
+			return due, nil
+		}
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return false, fmt.Errorf("announce override: %w", ctx.Err())
+		}
+	}
+}
+
+func (s *overrides) end(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.pushing[key])
+	delete(s.pushing, key)
 }
 
 // follow synchronizes with Redis at once, whenever woken, and every poll interval, until
@@ -193,7 +228,8 @@ func (s *overrides) adopt(ctx context.Context) error {
 		return fmt.Errorf("read the version of the overrides: %w", err)
 	}
 	s.mu.Lock()
-	before := s.made
+	// What is read may lack a change that is on its way.
+	before, sent := s.made, len(s.pending) == 0
 	s.mu.Unlock()
 	if version == s.known && !s.lost(version) {
 		return nil
@@ -204,7 +240,7 @@ func (s *overrides) adopt(ctx context.Context) error {
 		return fmt.Errorf("read overrides: %w", err)
 	case s.lost(version) || s.lost(fields["version"]):
 		s.restore(fields)
-	case s.replace(fields, before):
+	case sent && s.replace(fields, before):
 		s.known = fields["version"]
 	default:
 		s.readSoon()
@@ -231,7 +267,7 @@ func (s *overrides) replace(fields map[string]string, before int64) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.made != before || len(s.pending) > 0 {
+	if s.made != before {
 		return false
 	}
 	s.layer.Replace(list)
