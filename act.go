@@ -263,23 +263,24 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 func (a *Act) denied() bool {
 	for i := range a.Charges {
 		if a.Charges[i].denied() {
-			if a.Alternatives() && !a.deniedAlternatives() {
-				return false
-			}
-			a.deny()
-			return true
+			return a.deny()
 		}
 	}
 	return false
 }
 
-func (a *Act) deny() {
+// deny refuses the act, unless it has alternatives without such a limit.
+func (a *Act) deny() bool {
+	if a.Alternatives() && !a.deniedAlternatives() {
+		return false
+	}
 	for i := range a.Charges {
 		a.Decisions[i] = Decision{}
 		if a.Charges[i].denied() {
 			a.Decisions[i] = Decision{Outcome: Refused, Source: SourceLimit, RetryAfter: Never}
 		}
 	}
+	return true
 }
 
 func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }

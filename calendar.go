@@ -24,7 +24,7 @@ func (l *Limit) checkCalendar() error {
 	case l.Period != day && l.Period != week && l.Period != month && l.Period != year:
 		return invalid("period", l.Period, "24h, 168h, 720h or 8760h: a calendar has days, weeks, months and years")
 	case l.AnchorDay < 0 || l.AnchorDay > 31:
-		return invalid("anchor_day", l.AnchorDay, "1 … 31, or 0 for 1")
+		return invalidNumber("anchor_day", l.AnchorDay, 1, 31, "1")
 	case l.AnchorDay != 0 && l.Period != month:
 		return invalid("anchor_day", l.AnchorDay, "none: only calendar months have one")
 	}

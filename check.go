@@ -26,6 +26,9 @@ func (a *Act) check() error {
 			return err
 		}
 	}
+	if len(a.Charges) == 1 {
+		return nil
+	}
 	if err := a.checkAlternatives(); err != nil {
 		return err
 	}
@@ -75,8 +78,10 @@ func (a *Act) checkCharge(i int) error {
 			return err
 		}
 	}
-	if err := a.checkUpTo(i); err != nil {
-		return err
+	if c.UpTo != 0 || a.Charges[0].UpTo != 0 {
+		if err := a.checkUpTo(i); err != nil {
+			return err
+		}
 	}
 	if c.Keep != 0 {
 		if err := a.checkKeep(i); err != nil {
@@ -87,6 +92,9 @@ func (a *Act) checkCharge(i int) error {
 		if err := a.checkAnswer(i); err != nil {
 			return err
 		}
+	}
+	if i == 0 {
+		return nil
 	}
 	return a.checkKey(i)
 }

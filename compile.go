@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -43,7 +44,7 @@ func (l *Limit) checkCount() error {
 		return invalid("count", l.Count, fmt.Sprintf("0 … %d", most))
 	}
 	if l.Burst < 0 || l.Burst > maxUnits {
-		return invalid("burst", l.Burst, fmt.Sprintf("1 … %d, or 0 for the count", maxUnits))
+		return invalidNumber("burst", l.Burst, 1, maxUnits, "the count")
 	}
 	return nil
 }
@@ -56,7 +57,7 @@ func (l *Limit) checkOptions() error {
 	case l.Buckets != 0 && !traits.Buckets:
 		return invalid("buckets", l.Buckets, "none: only rolling_window has buckets")
 	case l.Buckets != 0 && (l.Buckets < minBuckets || l.Buckets > maxBuckets):
-		return invalid("buckets", l.Buckets, fmt.Sprintf("%d … %d, or 0 for %d", minBuckets, maxBuckets, defaultBuckets))
+		return invalidNumber("buckets", l.Buckets, minBuckets, maxBuckets, strconv.Itoa(defaultBuckets))
 	case l.Anchor != AnchorEpoch && !traits.Calendars:
 		return invalid("anchor", "first", "none: only fixed_window has an anchor")
 	case l.Anchor > AnchorFirst:
@@ -72,7 +73,7 @@ func (l *Limit) compile() error {
 	l.rule = algo.Rule{
 		ID:            algo.ID(l.Algorithm),
 		ChargeRefused: l.ChargeRefused,
-		Guarantee:     l.guarantee,
+		Guarantee:     l.class != "",
 		AnchorFirst:   l.Anchor == AnchorFirst,
 		Calendar:      l.TimeZone != "",
 		Count:         max(1, l.Count),

@@ -142,6 +142,9 @@ func (d Decision) Allowed() bool { return d.Outcome == Granted }
 // with alternatives the one that was granted speaks, or else the one whose RetryAfter is
 // the shortest; after a peek, the one that has most remaining.
 func Strictest(charges []Charge, decisions []Decision) int {
+	if len(decisions) == 1 {
+		return 0
+	}
 	best := -1
 	for i := 0; i < len(decisions); {
 		// Nearly all acts have one group with one alternative.

@@ -47,7 +47,7 @@ var only = map[string]patterns{
 	"internal/algo":             {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
 	"server/internal/sim":       {".", "memstore", "internal/algo", "server/internal/report", "std"},
 	"server/internal/accesslog": {".", "std"},
-	"server/internal/replay":    {".", "memstore", "server/internal/accesslog", "server/internal/report", "std"},
+	"server/internal/replay":    {".", "memstore", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
 	"server/internal/frames":    {"golang.org/x/net", "std"},
 	"server/internal/report":    {"github.com/guptarohit/asciigraph", "server/internal/uplot", "std"},
 }
@@ -144,9 +144,9 @@ func banned(p listed) []string {
 }
 
 // several finds layers that know another one, and rooms that know more than one
-// although they neither put them together nor bring them the messages of other instances.
+// although they do not put them together.
 func several(p listed) []string {
-	if slices.Concat(program, patterns{"stack/...", "internal/peers"}).match(p.ImportPath) {
+	if slices.Concat(program, patterns{"stack/..."}).match(p.ImportPath) {
 		return nil
 	}
 	var known []string
@@ -161,7 +161,7 @@ func several(p listed) []string {
 	if len(known) < 2 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s knows the layers %v: only stack, internal/peers and the server know several", p.ImportPath, known)}
+	return []string{fmt.Sprintf("%s knows the layers %v: only stack and the server know several", p.ImportPath, known)}
 }
 
 // room is the layer that a package belongs to.

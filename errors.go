@@ -42,6 +42,8 @@ type InvalidError struct {
 	Index int    // the index of the element of List
 	Value string // the value that the field had
 	Want  string // what was expected
+	// Default is what the limit or option has instead of 0; empty: 0 is no default.
+	Default string
 }
 
 // Error names the field, the value and what was expected.
@@ -49,7 +51,11 @@ func (e *InvalidError) Error() string { return "weir: " + e.Detail() }
 
 // Detail returns the text of Error without the "weir: " before it.
 func (e *InvalidError) Detail() string {
-	return fmt.Sprintf("%s is %s: want %s", e.Path(), e.Value, e.Want)
+	text := fmt.Sprintf("%s is %s: want %s", e.Path(), e.Value, e.Want)
+	if e.Default != "" {
+		text += ", or 0 for " + e.Default
+	}
+	return text
 }
 
 // Path returns the field with the place that it has in a list: "count", "charges[2].cost".
@@ -65,6 +71,11 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func invalid(field string, value any, want string) error {
 	return &InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}
+
+// invalidNumber is invalid for a field whose 0 stands for a default.
+func invalidNumber(field string, value any, least, most int64, byDefault string) error {
+	return &InvalidError{Field: field, Value: fmt.Sprint(value), Want: fmt.Sprintf("%d … %d", least, most), Default: byDefault}
 }
 
 // invalidIn is invalid for a field of the i-th element of a list.

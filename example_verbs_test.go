@@ -143,46 +143,54 @@ func ExampleLimiter_AllowOnce() {
 }
 
 // Batch jobs leave the last 30 units of a budget to interactive requests.
-func ExampleCharge_keep() {
-	limiter := newLimiter(weir.Limit{Count: 100, Period: time.Minute})
-	take := func(class string, cost, keep int64) {
-		a := limiter.Act(weir.KindTake, "model", cost)
-		a.Charges[0].Keep = keep
-		limiter.Take(context.Background(), []*weir.Act{a})
-		if a.Err != nil {
-			log.Fatal(a.Err)
+func ExampleLimiter_Keeping() {
+	ctx := context.Background()
+	interactive := newLimiter(weir.Limit{Count: 100, Period: time.Minute})
+	batch := interactive.Keeping(30)
+	for _, ask := range []struct {
+		limiter *weir.Limiter
+		units   int64
+	}{{batch, 71}, {batch, 70}, {batch, 1}, {interactive, 1}} {
+		d, err := ask.limiter.AllowN(ctx, "model", ask.units)
+		if err != nil {
+			log.Fatal(err)
 		}
-		fmt.Println(class, a.Decisions[0].Outcome, "remaining", a.Decisions[0].Remaining)
+		fmt.Println(ask.units, d.Outcome, "remaining", d.Remaining)
 	}
-	take("batch", 70, 30)
-	take("batch", 1, 30)
-	take("interactive", 1, 0)
 	// Output:
-	// batch granted remaining 0
-	// batch refused remaining 0
-	// interactive granted remaining 29
+	// 71 refused remaining 70
+	// 70 granted remaining 0
+	// 1 refused remaining 0
+	// 1 granted remaining 29
 }
 
 // A request is charged to the free tier, or else to the credits.
-func ExampleAct_alternatives() {
-	free, credits := weir.PerDay(10).MustCompile(), weir.PerDay(1000).MustCompile()
+func ExampleLimiter_Otherwise() {
+	ctx := context.Background()
 	store := memstore.New(memstore.Options{})
-	for _, cost := range []int64{8, 8} {
-		a := &weir.Act{
-			Charges: []weir.Charge{
-				{Key: "42 free", HashTag: "42", Limit: free, Cost: cost},
-				{Key: "42 credits", HashTag: "42", Limit: credits, Cost: cost, Alt: 1},
-			},
-			Decisions: make([]weir.Decision, 2),
-		}
-		if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
-			log.Fatal(a.Err)
-		}
-		fmt.Println("free:", a.Decisions[0].Outcome, "credits:", a.Decisions[1].Outcome)
+	free, err := weir.NewLimiter(store, weir.Limit{Name: "free", Count: 10, Period: 24 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
 	}
+	credits, err := weir.NewLimiter(store, weir.Limit{Name: "credits", Count: 1000, Period: 720 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := free.Otherwise(credits)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		d, err := limiter.AllowN(ctx, "user:42", 8)
+		fmt.Println(d.Outcome, err)
+	}
+	left, err := credits.Peek(ctx, "user:42")
+	fmt.Println("credits:", left.Remaining, err)
 	// Output:
-	// free: granted credits: not_evaluated
-	// free: not_evaluated credits: granted
+	// granted <nil>
+	// granted <nil>
+	// granted <nil>
+	// credits: 984 <nil>
 }
 
 // Teams share a budget. The others may use what a team leaves unused, and the team gets its
@@ -201,7 +209,7 @@ func ExampleShares() {
 		team  string
 		units int64
 	}{{"reports", 152}, {"reports", 1}, {"ads", 30}, {"search", 18}} {
-		d, err := shares.AllowN(context.Background(), store, "gpu", ask.team, ask.units)
+		d, err := shares.Limiter(store, ask.team).AllowN(context.Background(), "gpu", ask.units)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -212,4 +220,30 @@ func ExampleShares() {
 	// reports 1 refused
 	// ads 30 granted
 	// search 18 granted
+}
+
+// The tokens of an answer are known when it ends. A team holds an estimate, of what it is
+// guaranteed or of what is left, and settles it.
+func ExampleShares_Limiter() {
+	ctx := context.Background()
+	shares, err := weir.Shares{
+		Limit:      weir.Limit{Count: 100_000, Period: time.Hour},
+		Guarantees: map[string]int64{"search": 30_000, "ads": 50_000},
+	}.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ads := shares.Limiter(memstore.New(memstore.Options{}), "ads")
+	h, err := ads.Hold(ctx, "tokens", 4000, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !h.OK() {
+		fmt.Println("try again in", h.Decision().RetryAfter)
+		return
+	}
+	defer h.Release(ctx)
+	_, err = h.Settle(ctx, 1500)
+	fmt.Println("settled:", err == nil)
+	// Output: settled: true
 }

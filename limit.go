@@ -136,10 +136,11 @@ type Limit struct {
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 
-	guarantee bool // what is guaranteed to a class of [Shares]
-	rule      algo.Rule
-	zone      *time.Location
-	compiled  bool
+	shares   *Shares // that the limit is a part of; nil for none
+	class    string  // in shares; "" for the budget itself
+	rule     algo.Rule
+	zone     *time.Location
+	compiled bool
 }
 
 // Per returns a limit of count units per period.
@@ -193,6 +194,29 @@ func (l Limit) MustCompile() *Limit {
 		panic(err)
 	}
 	return compiled
+}
+
+// Shares returns the shares that the limit is a part of and the class it is for, "" for the
+// budget itself. It returns nil for any other limit, and for one whose numbers have been
+// changed since, by an override for example. For layers.
+func (l *Limit) Shares() (s *Shares, class string) {
+	if l.shares == nil {
+		return nil, ""
+	}
+	own := l.shares.pool
+	if l.class != "" {
+		own = l.shares.classes[l.class]
+	}
+	if l.rule != own.rule {
+		return nil, ""
+	}
+	return l.shares, l.class
+}
+
+// Alike reports whether two compiled limits decide alike: they differ in no more than their
+// names, as limits of several rules that charge one budget do. For layers.
+func (l *Limit) Alike(other *Limit) bool {
+	return l == other || l.rule == other.rule && l.TimeZone == other.TimeZone && l.AnchorDay == other.AnchorDay
 }
 
 // Rule is the limit as the steps want it; nil unless the limit was compiled. For

@@ -2,6 +2,9 @@ package weir
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,16 +13,26 @@ import (
 // A Limiter applies one or several limits to keys. It is safe for concurrent use.
 // Create it with NewLimiter.
 type Limiter struct {
-	taker  Taker
+	taker Taker
+	// one is the taker if it decides a single charge without an act; else nil.
+	one    oneTaker
 	limits []*Limit
 	// suffix follows the key of each limit; nil for a single limit without a name.
 	suffix []string
 	// suffixes is how many bytes those have together.
 	suffixes int
+	// options are those of the limits' charges; nil if none has any.
+	options []chargeOptions
 	// maxCost is the largest cost that needs no validation: of all limits; -1 if one is
-	// a concurrency limit.
+	// a concurrency limit or has options.
 	maxCost int64
 	calls   sync.Pool
+}
+
+// chargeOptions are the Keep and the Alt of charges.
+type chargeOptions struct {
+	keep int64
+	alt  uint8
 }
 
 // NewLimiter returns a Limiter that asks the taker. With several limits a charge
@@ -58,8 +71,80 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 			l.suffixes += len(name) + 1
 		}
 	}
+	if len(limits) == 1 && limits[0].Count > 0 {
+		l.one, _ = taker.(oneTaker)
+	}
 	l.calls.New = func() any { return newCall(len(limits)) }
 	return l, nil
+}
+
+// Keeping returns a Limiter of the same limits and keys that leaves so many more units of
+// each to others, see [Charge.Keep]: its takes are granted only if these are still free
+// afterwards. Its takes cannot be booked ahead, so WaitN tries again after a refusal.
+func (l *Limiter) Keeping(units int64) *Limiter {
+	k := l.with(l.limits, l.suffix, l.chargeOptions())
+	for i := range k.options {
+		k.options[i].keep += units
+	}
+	return k
+}
+
+// Otherwise returns a Limiter of two alternatives: it charges all limits of l, or if these
+// have no room, all limits of other, see [Charge.Alt]. What was granted can be settled,
+// released and renewed by a [Holding]; a decision does not say which of the two it was, so
+// that it cannot be refunded. The error is an [*InvalidError] if the two ask different
+// takers, or for limits of both that have the same name, or none, and are not the same
+// limit.
+func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
+	if reflect.ValueOf(l.taker).Comparable() && l.taker != other.taker {
+		return nil, invalid("taker", fmt.Sprintf("another %T", other.taker), "the same taker for both limiters")
+	}
+	if n := len(l.limits) + len(other.limits); n > MaxCharges {
+		return nil, invalid("limits", n, "1 … "+strconv.Itoa(MaxCharges)+" limits")
+	}
+	options := append(l.chargeOptions(), other.chargeOptions()...)
+	for i, limit := range other.limits {
+		options[len(l.limits)+i].alt += options[len(l.limits)-1].alt + 1
+		for j, own := range l.limits {
+			if l.suffixOf(j) == other.suffixOf(i) && (own.Name == "" || !own.Alike(limit)) {
+				return nil, invalid("name", quoted(limit.Name), "a name for each limit that no other has")
+			}
+		}
+	}
+	limits := append(slices.Clip(l.limits), other.limits...)
+	suffix := make([]string, len(limits))
+	for i := range limits {
+		if i < len(l.limits) {
+			suffix[i] = l.suffixOf(i)
+		} else {
+			suffix[i] = other.suffixOf(i - len(l.limits))
+		}
+	}
+	return l.with(limits, suffix, options), nil
+}
+
+// with returns a Limiter of limits with options that asks the same taker.
+func (l *Limiter) with(limits []*Limit, suffix []string, options []chargeOptions) *Limiter {
+	n := &Limiter{taker: l.taker, limits: limits, suffix: suffix, options: options, maxCost: -1}
+	for _, s := range suffix {
+		n.suffixes += len(s)
+	}
+	n.calls.New = func() any { return newCall(len(limits)) }
+	return n
+}
+
+func (l *Limiter) chargeOptions() []chargeOptions {
+	if l.options == nil {
+		return make([]chargeOptions, len(l.limits))
+	}
+	return slices.Clone(l.options)
+}
+
+func (l *Limiter) suffixOf(i int) string {
+	if l.suffix == nil {
+		return ""
+	}
+	return l.suffix[i]
 }
 
 // A call is the reusable memory of one act, with room for one charge inline.
@@ -84,7 +169,7 @@ func newCall(limits int) *call {
 func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 	c := l.calls.Get().(*call)
 	c.act.Kind, c.act.checked = kind, false
-	l.charge(c.act.Charges, key, cost)
+	l.charge(kind, c.act.Charges, key, cost)
 	return c
 }
 
@@ -98,13 +183,23 @@ func (l *Limiter) end(c *call) {
 }
 
 // charge fills in a charge for each limit.
-func (l *Limiter) charge(charges []Charge, key string, cost int64) {
+func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		c := &charges[i]
 		c.Key, c.HashTag, c.Limit, c.Cost = key, key, limit, cost
 	}
 	if l.suffix != nil {
 		l.nameKeys(charges, key)
+	}
+	for i, o := range l.options {
+		c := &charges[i]
+		c.Keep, c.Alt = 0, o.alt
+		switch kind {
+		case KindTake:
+			c.Keep = o.keep
+		case KindReset:
+			c.Alt = 0 // all of them
+		}
 	}
 }
 
@@ -136,6 +231,9 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 		return nil
 	}
 	*d = decisions[Strictest(c.act.Charges, decisions)]
+	if l.options != nil {
+		d.Remaining = c.act.Remaining()
+	}
 	for i := range decisions {
 		d.Delay = max(d.Delay, decisions[i].Delay)
 	}
@@ -159,11 +257,20 @@ func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 // Delay is the longest of all limits'. A refusal is a decision; the error says
 // that none was reached.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.takeUpTo(ctx, key, 1, 0)
+	return l.AllowN(ctx, key, 1)
 }
 
 // AllowN charges n units, all or none; 0 is a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	if l.one != nil && n >= 0 && n <= l.maxCost && len(key) <= MaxKeyBytes-l.suffixes {
+		name := key
+		if l.suffix != nil {
+			name += l.suffix[0]
+		}
+		if d, decided := l.one.TakeOne(name, l.limits[0], n); decided {
+			return d, nil
+		}
+	}
 	return l.takeUpTo(ctx, key, n, 0)
 }
 
@@ -246,7 +353,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // The caller may change the act, and has it decided by [Limiter.Take].
 func (l *Limiter) Act(kind Kind, key string, cost int64) *Act {
 	a := &Act{Kind: kind, Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}
-	l.charge(a.Charges, key, cost)
+	l.charge(kind, a.Charges, key, cost)
 	return a
 }
 

@@ -20,7 +20,7 @@ func hosts(t *testing.T, limits ...weir.Limit) [2]*weir.Limiter {
 	for i := range all {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { client.Close() })
-		store, err := redisstore.New(client, redisstore.Options{})
+		store, err := redisstore.New(client, redisstore.Options{Timeout: 10 * time.Second}) // a loaded machine is no outage
 		if err != nil {
 			t.Fatal(err)
 		}

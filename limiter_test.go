@@ -117,3 +117,141 @@ func TestNamesSeparateBudgets(t *testing.T) {
 		t.Errorf("without a name the key is %q", key)
 	}
 }
+
+// TestKeeping: a Limiter that leaves units to others does so in every way of taking, and gives
+// back what it took as any other.
+func TestKeeping(t *testing.T) {
+	t.Parallel()
+	all := limiter(t, weir.Limit{Count: 10, Period: 24 * time.Hour})
+	batch := all.Keeping(2).Keeping(1)
+	allow := func(l *weir.Limiter, n, want int64) weir.Decision {
+		t.Helper()
+		d, err := l.AllowN(t.Context(), "k", n)
+		if err != nil || d.Granted != want {
+			t.Errorf("%d units: %v, %v; want %d", n, d, err, want)
+		}
+		return d
+	}
+	h, err := batch.Hold(t.Context(), "k", 7, 0)
+	if err != nil || !h.OK() {
+		t.Fatalf("%v, %v", h, err)
+	}
+	allow(batch, 1, 0)
+	if d, err := h.Settle(t.Context(), 4); err != nil || d.Remaining != 6 {
+		t.Errorf("settled: %v, %v", d, err)
+	}
+	d := allow(batch, 3, 3)
+	allow(batch, 1, 0)
+	allow(all, 3, 3)
+	if given, err := batch.Refund(t.Context(), "k", d, 3); err != nil || given != 3 {
+		t.Errorf("refunded %d, %v", given, err)
+	}
+	if err := batch.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	if d, err := batch.AllowUpTo(t.Context(), "k", 9); err != nil || d.Granted != 7 {
+		t.Errorf("at most 9: %v, %v", d, err)
+	}
+	if d := allow(batch, 0, 0); d.Remaining != 0 || !d.Allowed() {
+		t.Errorf("a peek: %v", d)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if wait := needed(t, batch.Wait(ctx, "k")); wait < 2*time.Hour || wait > 3*time.Hour {
+		t.Errorf("a unit is free in %v", wait)
+	}
+	if _, err := batch.Reserve(t.Context(), "k", 1, time.Hour); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("booked ahead: %v", err)
+	}
+	if _, err := all.Keeping(-1).Allow(t.Context(), "k"); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("fewer than none: %v", err)
+	}
+}
+
+// TestOtherwise: the first alternative that has room is charged, and what becomes of it is
+// its own.
+func TestOtherwise(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	named := func(name string, count int64) *weir.Limiter {
+		return limiterOver(t, store, weir.Limit{Name: name, Count: count, Period: 24 * time.Hour})
+	}
+	free, credits, last := named("free", 10), named("credits", 100), named("last", 4)
+	or := func(l, other *weir.Limiter) *weir.Limiter {
+		t.Helper()
+		both, err := l.Otherwise(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return both
+	}
+	all := or(or(free, credits.Keeping(50)), last)
+	left := func(want ...int64) {
+		t.Helper()
+		for i, l := range []*weir.Limiter{free, credits, last} {
+			if n := remaining(t, l, "k"); n != want[i] {
+				t.Errorf("%d remain of alternative %d, want %d", n, i, want[i])
+			}
+		}
+	}
+	allow := func(n int64, granted bool) weir.Decision {
+		t.Helper()
+		d, err := all.AllowN(t.Context(), "k", n)
+		if err != nil || d.Allowed() != granted {
+			t.Errorf("%d units: %v, %v", n, d, err)
+		}
+		return d
+	}
+	if d := allow(8, true); d.Remaining != 2 {
+		t.Errorf("%v", d)
+	}
+	h, err := all.Hold(t.Context(), "k", 40, 0)
+	if err != nil || !h.OK() {
+		t.Fatalf("%v, %v", h, err)
+	}
+	left(2, 60, 4)
+	if _, err := h.Settle(t.Context(), 30); err != nil {
+		t.Error(err)
+	}
+	left(2, 70, 4)
+	d := allow(20, true)
+	allow(3, true)
+	left(2, 50, 1)
+	if d := allow(3, false); d.RetryAfter <= 0 || d.RetryAfter > 3*time.Hour {
+		t.Errorf("%v, want the wait for the free ones", d)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if wait := needed(t, all.WaitN(ctx, "k", 3)); wait > 3*time.Hour {
+		t.Errorf("3 are free in %v", wait)
+	}
+	if _, err := all.Refund(t.Context(), "k", d, 1); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("a refund of one of them: %v", err)
+	}
+	if err := all.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	left(10, 100, 4)
+	for what, pair := range map[string][2]*weir.Limiter{
+		"no names":      {limiterOver(t, store, weir.PerDay(1)), limiterOver(t, store, weir.PerDay(1))},
+		"one name":      {named("free", 10), named("free", 11)},
+		"several times": {all, named("credits", 99)},
+	} {
+		var invalid *weir.InvalidError
+		if _, err := pair[0].Otherwise(pair[1]); !errors.As(err, &invalid) || invalid.Field != "name" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var many []weir.Limit
+	for i := range weir.MaxCharges {
+		many = append(many, weir.Limit{Name: string(rune('0' + i)), Count: 1, Period: time.Hour})
+	}
+	var invalid *weir.InvalidError
+	if _, err := limiterOver(t, store, many...).Otherwise(free); !errors.As(err, &invalid) || invalid.Field != "limits" {
+		t.Errorf("too many: %v", err)
+	}
+	if _, err := limiter(t, weir.Limit{Name: "else", Count: 1, Period: time.Hour}).Otherwise(free); !errors.As(err, &invalid) || invalid.Field != "taker" {
+		t.Errorf("another store: %v", err)
+	}
+	or(free, free.Keeping(3)) // one limit, with and without
+}

@@ -165,30 +165,30 @@ func quoted(text string) string {
 // String returns the text form of the limit, without its name, which
 // [ParseLimit] reads back.
 func (l Limit) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d/%s", l.Count, periodText(l.Period))
+	b := strconv.AppendInt(make([]byte, 0, 32), l.Count, 10)
+	b = append(append(b, '/'), periodText(l.Period)...)
 	if l.Burst != 0 && l.Burst != l.Count {
-		fmt.Fprintf(&b, " burst %d", l.Burst)
+		b = strconv.AppendInt(append(b, " burst "...), l.Burst, 10)
 	}
 	if l.Algorithm != GCRA {
-		fmt.Fprintf(&b, " %s", l.Algorithm)
+		b = append(append(b, ' '), l.Algorithm.String()...)
 	}
 	if l.Buckets != 0 && l.Buckets != defaultBuckets {
-		fmt.Fprintf(&b, " buckets %d", l.Buckets)
+		b = strconv.AppendInt(append(b, " buckets "...), int64(l.Buckets), 10)
 	}
 	if l.Anchor == AnchorFirst {
-		b.WriteString(" anchor first")
+		b = append(b, " anchor first"...)
 	}
 	if l.TimeZone != "" {
-		fmt.Fprintf(&b, " time_zone %s", l.TimeZone)
+		b = append(append(b, " time_zone "...), l.TimeZone...)
 	}
 	if l.AnchorDay != 0 {
-		fmt.Fprintf(&b, " anchor_day %d", l.AnchorDay)
+		b = strconv.AppendInt(append(b, " anchor_day "...), int64(l.AnchorDay), 10)
 	}
 	if l.ChargeRefused {
-		b.WriteString(" charge_refused")
+		b = append(b, " charge_refused"...)
 	}
-	return b.String()
+	return string(b)
 }
 
 func periodText(d time.Duration) string {

@@ -41,9 +41,12 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 		return nil, err
 	}
 	r.due = time.Now().Add(r.decision.Delay)
-	if r.OK() {
+	switch {
+	case r.OK():
 		r.decisions = append(r.decisions, c.act.Decisions...)
-	} else {
+	case l.options != nil:
+		r.needed = r.decision.RetryAfter
+	default:
 		r.needed = needed(&c.act)
 	}
 	return r, nil

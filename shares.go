@@ -1,12 +1,12 @@
 package weir
 
 import (
-	"context"
 	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Shares divide one budget among classes, such as teams or kinds of work. A class has a
@@ -46,6 +46,7 @@ func (s Shares) Compile() (*Shares, error) {
 	case limit.Count == 0:
 		return nil, invalid("count", 0, "at least 1, to be shared")
 	}
+	limit.shares, limit.class = &s, ""
 	pool, err := limit.Compile()
 	if err != nil {
 		return nil, err
@@ -55,16 +56,16 @@ func (s Shares) Compile() (*Shares, error) {
 		s.Headroom = (pool.Burst + 4) / 5
 	}
 	if s.Headroom < 0 || s.Headroom > pool.Burst {
-		return nil, invalid("headroom", s.Headroom, "1 … "+strconv.FormatInt(pool.Burst, 10)+", the burst, or 0 for a fifth of it")
+		return nil, invalidNumber("headroom", s.Headroom, 1, pool.Burst, "a fifth of the burst")
 	}
-	if err := s.divide(); err != nil {
+	if err := s.split(); err != nil {
 		return nil, err
 	}
 	return &s, nil
 }
 
-// divide makes the limits of the classes and sums up what has to stay free for them.
-func (s *Shares) divide() error {
+// split makes the limits of the classes and sums up what has to stay free for them.
+func (s *Shares) split() error {
 	s.classes, s.keep = make(map[string]*Limit), 0
 	sum, coarsest, equal := int64(0), s.pool.rule.Tick, true
 	for _, name := range slices.Sorted(maps.Keys(s.Guarantees)) {
@@ -74,10 +75,10 @@ func (s *Shares) divide() error {
 		}
 		if units < 1 || units > s.pool.Count-sum {
 			return invalid("guarantee", strconv.FormatInt(units, 10)+" of "+quoted(name),
-				"1 … "+strconv.FormatInt(s.pool.Count-sum, 10)+": all guarantees together at most the count")
+				"1 … "+strconv.FormatInt(s.pool.Count-sum, 10)+": all guarantees together at most "+strconv.FormatInt(s.pool.Count, 10))
 		}
 		sum += units
-		class := Limit{Name: name, Count: units, Period: s.pool.Period, Burst: part(s.Headroom, units, s.pool.Count), guarantee: true}
+		class := Limit{Name: name, Count: units, Period: s.pool.Period, Burst: part(s.Headroom, units, s.pool.Count), shares: s, class: name}
 		compiled, err := class.Compile()
 		if err != nil {
 			return err
@@ -107,6 +108,35 @@ func part(a, b, c int64) int64 {
 	return int64(quotient)
 }
 
+// Divide returns the shares as one of n instances applies them by itself: a budget and
+// guarantees that together are no more than these, with a Keep of their own, so that
+// guarantees hold on each instance. A guarantee keeps its rate however small it is, because
+// its units are counted over a longer Period. Divide returns nil if the instance's part of
+// the Burst is too small to keep one unit free for each class: then nothing can be
+// guaranteed. For layers.
+func (s *Shares) Divide(n int) *Shares {
+	if n <= 1 {
+		return s
+	}
+	periods := min(int64(n), int64(maxPeriod/s.pool.Period))
+	scale := func(units int64) int64 { return units * periods / int64(n) }
+	own := Shares{Limit: *s.pool, Guarantees: make(map[string]int64, len(s.Guarantees))}
+	own.Limit.Count, own.Limit.Period = scale(s.pool.Count), s.pool.Period*time.Duration(periods)
+	if own.Limit.Burst /= int64(n); own.Limit.Burst == 0 {
+		return nil
+	}
+	for class, units := range s.Guarantees {
+		own.Guarantees[class] = scale(units)
+	}
+	// Of a smaller headroom, less is lost by rounding up the part of each class.
+	for own.Headroom = part(s.Headroom, 1, int64(n)); own.Headroom > 0; own.Headroom /= 2 {
+		if compiled, err := own.Compile(); err == nil {
+			return compiled
+		}
+	}
+	return nil
+}
+
 // Pool returns the budget, ready for charges.
 func (s *Shares) Pool() *Limit { return s.pool }
 
@@ -116,42 +146,17 @@ func (s *Shares) Class(name string) *Limit { return s.classes[name] }
 // Keep returns how many units of the budget stay free of charges without a guarantee.
 func (s *Shares) Keep() int64 { return s.keep }
 
-// Charges returns the charges of a class for an act: two alternatives, or one if the class
-// has no guarantee. The key names the budget. A cost above the Burst of the class's limit
-// has no guarantee.
-func (s *Shares) Charges(key, class string, cost int64) []Charge {
+// Limiter returns a Limiter for a class: its alternatives are the class's guarantee and what
+// is left of the budget. Its keys name budgets. A cost above the Burst of the class's limit
+// has no guarantee. A Limiter takes little to make, for classes that come with requests.
+func (s *Shares) Limiter(taker Taker, class string) *Limiter {
 	suffix := "#"
 	if s.Limit.Name != "" {
 		suffix = "#" + s.Limit.Name + "#"
 	}
-	pool := Charge{Key: key + suffix + "pool", HashTag: key, Limit: s.pool, Cost: cost}
-	kept := pool
-	kept.Keep, kept.Alt = s.keep, 1
-	own := s.classes[class]
-	if own == nil {
-		kept.Alt = 0
-		return []Charge{kept}
+	pool, l := suffix+"pool", &Limiter{taker: taker}
+	if own := s.classes[class]; own != nil {
+		return l.with([]*Limit{own, s.pool, s.pool}, []string{suffix + class + "#share", pool, pool}, []chargeOptions{{}, {}, {s.keep, 1}})
 	}
-	return []Charge{{Key: key + suffix + class + "#share", HashTag: key, Limit: own, Cost: cost}, pool, kept}
-}
-
-// Act returns an act that takes cost units for a class. Its first alternative is the
-// guarantee.
-func (s *Shares) Act(key, class string, cost int64) *Act {
-	charges := s.Charges(key, class, cost)
-	return &Act{Charges: charges, Decisions: make([]Decision, len(charges))}
-}
-
-// AllowN charges n units for a class, all or none; 0 is a peek. It returns the decision of
-// the alternative that was granted, or of the one that will be first; its Remaining is
-// what the class could still take of that one.
-func (s *Shares) AllowN(ctx context.Context, taker Taker, key, class string, n int64) (Decision, error) {
-	a := s.Act(key, class, n)
-	taker.Take(ctx, []*Act{a})
-	if a.Err != nil {
-		return Decision{}, a.Err
-	}
-	d := a.Decisions[Strictest(a.Charges, a.Decisions)]
-	d.Remaining = a.Remaining()
-	return d, nil
+	return l.with([]*Limit{s.pool}, []string{pool}, []chargeOptions{{keep: s.keep}})
 }

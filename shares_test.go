@@ -86,7 +86,7 @@ func TestSharesKeys(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, class := range []string{"pool", "b", "c"} {
-		for _, c := range shares.Charges("k", class, 1) {
+		for _, c := range shares.Limiter(store, class).Act(weir.KindTake, "k", 1).Charges {
 			if c.HashTag != "k" {
 				t.Errorf("%v has the hash tag %q", c, c.HashTag)
 			}
@@ -97,7 +97,7 @@ func TestSharesKeys(t *testing.T) {
 		t.Errorf("keys %v, want one for the budget and one for each of two classes", seen)
 	}
 	allow := func(key, class string, n int64) weir.Decision {
-		d, err := shares.AllowN(t.Context(), store, key, class, n)
+		d, err := shares.Limiter(store, class).AllowN(t.Context(), key, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,80 @@ func TestSharesKeys(t *testing.T) {
 	if d := allow("other", "c", 1); !d.Allowed() {
 		t.Errorf("another budget: %v", d)
 	}
-	if _, err := shares.AllowN(t.Context(), store, "k", "b", -1); !errors.Is(err, weir.ErrInvalid) {
+	if _, err := shares.Limiter(store, "b").AllowN(t.Context(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSharesDivide: the parts of all instances are together no more than the whole, and each
+// guarantees its part of every guarantee.
+func TestSharesDivide(t *testing.T) {
+	t.Parallel()
+	teams := func(n int) map[string]int64 {
+		all := map[string]int64{}
+		for i := range n {
+			all[string(rune('a'+i))] = 1
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		shares weir.Shares
+		n      int
+		want   weir.Limit // the budget; none if nothing can be guaranteed
+		keep   int64
+	}{
+		"one":            {weir.Shares{Limit: weir.PerMinute(100), Guarantees: teams(3)}, 1, weir.Limit{Count: 100, Period: time.Minute, Burst: 100}, 3},
+		"small ones":     {weir.Shares{Limit: weir.PerMinute(100), Guarantees: teams(3)}, 4, weir.Limit{Count: 100, Period: 4 * time.Minute, Burst: 25}, 3},
+		"large ones":     {weir.Shares{Limit: weir.PerMinute(100), Guarantees: map[string]int64{"a": 60, "b": 40}, Headroom: 50}, 4, weir.Limit{Count: 100, Period: 4 * time.Minute, Burst: 25}, 8 + 6},
+		"less headroom":  {weir.Shares{Limit: weir.Limit{Count: 100, Period: time.Minute, Burst: 12}, Guarantees: map[string]int64{"a": 50, "b": 50}, Headroom: 10}, 4, weir.Limit{Count: 100, Period: 4 * time.Minute, Burst: 3}, 2},
+		"too many teams": {weir.Shares{Limit: weir.Limit{Count: 100, Period: time.Minute, Burst: 12}, Guarantees: teams(3)}, 4, weir.Limit{}, 0},
+		"no burst":       {weir.Shares{Limit: weir.PerMinute(100), Guarantees: teams(1)}, 101, weir.Limit{}, 0},
+		"long periods":   {weir.Shares{Limit: weir.Limit{Count: 100, Period: 200 * 24 * time.Hour}, Guarantees: map[string]int64{"a": 10}}, 4, weir.Limit{Count: 25, Period: 200 * 24 * time.Hour, Burst: 25}, 1},
+		"too long ones":  {weir.Shares{Limit: weir.Limit{Count: 100, Period: 200 * 24 * time.Hour}, Guarantees: teams(1)}, 4, weir.Limit{}, 0},
+		"any number":     {weir.Shares{Limit: weir.PerMinute(1_000_000_000), Guarantees: teams(1)}, 1 << 62, weir.Limit{}, 0},
+	} {
+		shares, err := c.shares.Compile()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		own := shares.Divide(c.n)
+		if own == nil || c.want.Count == 0 {
+			if own != nil || c.want.Count > 0 {
+				t.Errorf("%s: %+v", name, own)
+			}
+			continue
+		}
+		if l := own.Pool(); l.Count != c.want.Count || l.Period != c.want.Period || l.Burst != c.want.Burst || own.Keep() != c.keep {
+			t.Errorf("%s: %v with a burst of %d, of which %d stay free; want %v and %d", name, l, l.Burst, own.Keep(), c.want, c.keep)
+		}
+		for class, whole := range shares.Guarantees {
+			one, l := shares.Class(class), own.Class(class)
+			if most := whole * int64(l.Period); l.Count*int64(one.Period)*int64(c.n) > most || l.Count < 1 {
+				t.Errorf("%s: %v of %v", name, l, one)
+			}
+		}
+	}
+}
+
+// TestLimitShares: a limit knows its shares under any name, and not with other numbers.
+func TestLimitShares(t *testing.T) {
+	t.Parallel()
+	shares, err := weir.Shares{Limit: weir.PerMinute(100), Guarantees: map[string]int64{"a": 10}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class, l := range map[string]*weir.Limit{"": shares.Pool(), "a": shares.Class("a")} {
+		renamed, larger := *l, *l
+		renamed.Name, larger.Count = "other", 90
+		if s, of := renamed.MustCompile().Shares(); s != shares || of != class {
+			t.Errorf("%q renamed: %v %q", class, s, of)
+		}
+		if s, of := larger.MustCompile().Shares(); s != nil || of != "" {
+			t.Errorf("%q with other numbers: %v %q", class, s, of)
+		}
+	}
+	if s, _ := weir.PerMinute(100).MustCompile().Shares(); s != nil {
+		t.Errorf("a limit of its own: %v", s)
 	}
 }

@@ -15,8 +15,20 @@ import "context"
 // known. Cancelling ctx ends the wait, not necessarily the charge.
 //
 // Implementations are safe for concurrent use.
+//
+// A Taker that decides from memory may also have the method
+//
+//	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
+//
+// It decides a take of one valid charge as Take would, without an Act. If it returns false
+// it has charged nothing, and the caller calls Take instead. A [Limiter] with one limit calls
+// it, which saves a tenth of its time.
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
+}
+
+type oneTaker interface {
+	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
 }
 
 // As returns the first of t, the Taker that t wraps, and so on, that is a T. A layer

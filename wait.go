@@ -63,6 +63,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 
 // bookable is how much of a time can be booked ahead.
 func (l *Limiter) bookable(left time.Duration) time.Duration {
+	if l.options != nil {
+		return 0
+	}
 	for _, limit := range l.limits {
 		if !limit.Algorithm.Traits().Books {
 			return 0

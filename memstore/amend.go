@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -18,7 +17,7 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		at = known.answer.at
 	}
 	granted := a.Allowed()
-	c.returned = math.MaxInt64
+	clear(c.returned[:])
 	// Units go back before others are charged: alternatives may charge one key, and a holder
 	// has one slot of it.
 	done := make([]bool, len(a.Charges))

@@ -36,6 +36,33 @@ func BenchmarkTakeSameKey(b *testing.B) {
 	}
 }
 
+// BenchmarkAlternatives takes one charge, and one of two alternatives.
+func BenchmarkAlternatives(b *testing.B) {
+	plenty, spent := large(int(weir.GCRA)), weir.PerDay(1).MustCompile()
+	charge := func(key string, limit *weir.Limit, alt uint8) weir.Charge {
+		return weir.Charge{Key: key, HashTag: "t", Limit: limit, Cost: 1, Alt: alt}
+	}
+	for _, c := range []struct {
+		name    string
+		charges []weir.Charge
+	}{
+		{"one charge", []weir.Charge{charge("a", plenty, 0)}},
+		{"two charges", []weir.Charge{charge("a", plenty, 0), charge("b", plenty, 0)}},
+		{"the first of two alternatives", []weir.Charge{charge("a", plenty, 0), charge("b", plenty, 1)}},
+		{"the second of two alternatives", []weir.Charge{charge("spent", spent, 0), charge("b", plenty, 1)}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			store := memstore.New(memstore.Options{})
+			store.Take(context.Background(), []*weir.Act{storetest.NewAct(charge("spent", spent, 0))})
+			acts := []*weir.Act{storetest.NewAct(c.charges...)}
+			b.ReportAllocs()
+			for b.Loop() {
+				store.Take(context.Background(), acts)
+			}
+		})
+	}
+}
+
 // keyNames are names of 16 bytes.
 func keyNames(n int) []string {
 	names := make([]string, n)

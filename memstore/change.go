@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 
 	"github.com/weirlimit/weir"
@@ -18,7 +17,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		}
 	}
 	// The last first: what an act has booked twice stands in line behind itself.
-	c.returned = math.MaxInt64
+	clear(c.returned[:])
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		if untouched(i, known) {
 			a.Decisions[i] = weir.Decision{}
@@ -108,15 +107,15 @@ func (c *call) returnUnits(a *weir.Act, i int, grant algo.Grant, now int64) int6
 	t := &c.slots[c.slotOf[i]]
 	before := *t
 	back := t.undo(c.record, grant, now)
-	if t.rule.Guarantee && c.returned < math.MaxInt64 && i+1 < a.AltEnd(i) && a.Alternatives() {
-		if back = min(back, c.returned); now != grant.At {
+	if t.rule.Guarantee && i+1 < a.AltEnd(i) && a.Optional(i) {
+		if back = min(back, c.returned[i+1]); now != grant.At {
 			back = max(0, back-1)
 		}
 		*t = before
 		t.state.Used -= back
 		t.aged -= back
 	}
-	c.returned = back
+	c.returned[i] = back
 	return back
 }
 

@@ -45,15 +45,14 @@ func (c *call) decide(a *weir.Act, now int64) {
 
 // weigh reports whether the charges from the i-th to the one before end all fit.
 func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
-	fits := true
+	fits, longest := true, a.MaxWait.Microseconds()
 	for ; i < end; i++ {
-		t, w := &c.slots[c.slotOf[i]], &c.wants[i]
-		t.asked += a.Charges[i].Cost
-		*w = want{cost: a.Charges[i].Cost, asked: t.asked, keep: a.Charges[i].Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
-		a.Decisions[i] = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
+		charge, t, w, d := &a.Charges[i], &c.slots[c.slotOf[i]], &c.wants[i], &a.Decisions[i]
+		t.asked += charge.Cost
+		*w = want{cost: charge.Cost, asked: t.asked, keep: charge.Keep, longest: longest, immediate: a.Immediate}
+		*d = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
 		if w.cost > 0 && !t.fits(w, now) {
-			a.Decisions[i].Outcome = weir.Refused
-			fits = false
+			d.Outcome, fits = weir.Refused, false
 		}
 	}
 	return fits
@@ -124,7 +123,7 @@ func (t *slot) fits(w *want, now int64) bool {
 func (t *slot) queued(w *want, now int64) int64 {
 	later := t.state
 	later.Used = min(later.Used+w.asked-w.cost, t.rule.Cap)
-	return t.rule.Delay(&later, now)
+	return t.rule.Fresh(&later, now)
 }
 
 // behind reports whether what the act itself queues before the charge takes longer to
@@ -135,7 +134,7 @@ func (t *slot) behind(w *want) bool {
 		return false
 	}
 	// It begins to drain within the tick.
-	delay := t.rule.Delay(&algo.State{Used: own}, 0) - t.rule.Tick + 1
+	delay := t.rule.Fresh(&algo.State{Used: own}, 0) - t.rule.Tick + 1
 	return w.immediate || delay > w.longest
 }
 
@@ -148,18 +147,17 @@ func (c *call) grant(a *weir.Act, now int64) {
 		}
 	}
 	for i := range a.Charges {
-		t, granted := &c.slots[c.slotOf[i]], a.Charges[i].Cost
-		if a.Decisions[i].Outcome == weir.NotEvaluated {
+		t, granted, d := &c.slots[c.slotOf[i]], a.Charges[i].Cost, &a.Decisions[i]
+		if d.Outcome == weir.NotEvaluated {
 			continue
 		}
 		if most > 0 {
 			granted = most
 			if t.rule.Delays() {
 				// The act's charges before this one were granted more than their cost.
-				c.wants[i].delay = t.rule.Delay(&t.state, now)
+				c.wants[i].delay = t.rule.Fresh(&t.state, now)
 			}
 		}
-		d := &a.Decisions[i]
 		d.Outcome, d.Granted, d.Delay = weir.Granted, granted, time.Duration(c.wants[i].delay)*time.Microsecond
 		if a.Anonymous && t.rule.HoldsSlots() {
 			if granted > 0 {

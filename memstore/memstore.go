@@ -108,7 +108,7 @@ func (s *Store) given() int64 { return s.clock().UnixMicro() }
 // [weir.ErrInvalid].
 func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 	for _, a := range acts {
-		if !a.Prepare() && !s.single(a) {
+		if !a.Prepare() && (!plain(a) || !s.takeOne(a)) {
 			s.take(a)
 		}
 	}

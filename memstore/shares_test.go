@@ -98,14 +98,16 @@ func TestLoneClass(t *testing.T) {
 	}
 	for _, class := range []string{"search", "ads", "others"} {
 		clock := storetest.NewClock()
-		store, granted := memstore.New(memstore.Options{Now: clock.Now}), int64(0)
+		limiter, granted := shares.Limiter(memstore.New(memstore.Options{Now: clock.Now}), class), int64(0)
 		const minutes = 20
 		for end := clock.Now().Add(minutes * time.Minute); clock.Now().Before(end); {
-			d, err := shares.AllowN(t.Context(), store, "k", class, 1)
+			d, err := limiter.Allow(t.Context(), "k")
 			if err != nil {
 				t.Fatal(err)
 			}
-			granted += d.Granted
+			if granted += d.Granted; !d.Allowed() && d.RetryAfter <= 0 {
+				t.Fatalf("%s: refused, but may retry at once: %v", class, d)
+			}
 			clock.Advance(max(time.Microsecond, d.RetryAfter))
 		}
 		if least := int64(1000 * minutes * 99 / 100); granted < least {

@@ -4,73 +4,67 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
-// single decides an act that takes of one key and has no id, as take would, unless the
-// key may have to share the overflow's budget. It needs no memory but the stack.
-func (s *Store) single(a *weir.Act) bool {
-	if a.Kind != weir.KindTake || len(a.Charges) != 1 || a.ID != "" || a.Anonymous {
-		return false
-	}
+// plain reports whether TakeOne may decide the act.
+func plain(a *weir.Act) bool {
 	c := &a.Charges[0]
-	if c.UpTo != 0 {
-		return false
-	}
-	w := &want{cost: c.Cost, asked: c.Cost, keep: c.Keep, longest: a.MaxWait.Microseconds(), immediate: a.Immediate}
-	limit, rule, d := c.Limit, c.Limit.Rule(), &a.Decisions[0]
-	named := s.name(rule.ID, c.Key)
-	sh := &s.shards[named.shard()]
-	now := s.read()
+	return a.Kind == weir.KindTake && len(a.Charges) == 1 && a.ID == "" && !a.Anonymous && !a.Immediate &&
+		a.MaxWait == 0 && c.UpTo == 0 && c.Keep == 0
+}
+
+// takeOne decides a plain act by TakeOne.
+func (s *Store) takeOne(a *weir.Act) bool {
+	c, d := &a.Charges[0], &a.Decisions[0]
+	decided := false
+	*d, decided = s.TakeOne(c.Key, c.Limit, c.Cost)
+	return decided
+}
+
+// TakeOne decides a valid take of one charge without an act, as [weir.Taker] says. It
+// decides nothing if the key may have to share the overflow's budget. It needs no memory but
+// the stack.
+func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
+	var t slot
+	t.limit, t.rule = limit, limit.Rule()
+	t.name = s.name(t.rule.ID, key)
+	now, sh := s.read(), &s.shards[t.name.shard()]
 	sh.mu.Lock()
 	if now = s.now(now, sh.last); s.clock == nil {
 		sh.last = now
 	}
-	e := sh.entry(named)
-	i, known := e.cells.find(named)
+	e := sh.entry(t.name)
+	i, known := e.cells.find(t.name)
 	if known {
-		t, inline := slot{limit: limit, rule: rule}, rule.ExtBytes() == 0
-		if e.cells[i].get(&t.state); !inline {
-			t.load(e.page, i)
-		}
-		t.age(now)
-		t.decide(d, w, now)
-		switch changed := t.save(s.tight(), now); {
-		case changed && inline:
-			e.cells[i].set(&t.state, seconds(now+t.fresh))
-		case changed:
-			s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
-		}
-		t.report(d, w, now)
-	} else if !s.overflow.active.Load() {
-		known = s.first(&slot{name: named, limit: limit, rule: rule}, w, d, now)
-	}
-	sh.mu.Unlock()
-	return known
-}
-
-// first decides the first take of a key, if there is room for it.
-func (s *Store) first(t *slot, w *want, d *weir.Decision, now int64) bool {
-	if !s.fits(&s.shards[t.name.shard()], t, now) {
-		return false
+		t.load(e.page, i)
+	} else if s.overflow.active.Load() || !s.fits(sh, &t, now) {
+		sh.mu.Unlock()
+		return d, false
 	}
 	t.age(now)
-	t.decide(d, w, now)
-	s.publish(t, now)
-	t.report(d, w, now)
-	return true
-}
-
-// decide charges the key if that fits, now or in time.
-func (t *slot) decide(d *weir.Decision, w *want, now int64) {
-	*d = weir.Decision{Source: weir.SourceStore, At: now}
-	switch {
-	case w.cost == 0 || t.fits(w, now):
-		d.Outcome, d.Granted, d.Delay = weir.Granted, w.cost, time.Duration(w.delay)*time.Microsecond
-		t.state.Used += w.cost
-	case t.rule.ChargeRefused:
-		d.Outcome = weir.Refused
-		t.overcharge(w.cost)
-	default:
-		d.Outcome = weir.Refused
+	var w want
+	w.cost, w.asked = cost, cost
+	granted := cost == 0 || t.fits(&w, now)
+	if granted {
+		t.state.Used += cost
+	} else if t.rule.ChargeRefused {
+		t.overcharge(cost)
 	}
+	if !known {
+		s.publish(&t, now)
+	} else if t.save(s.tight(), now) {
+		s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
+	}
+	d = weir.Decision{
+		Outcome: weir.Refused, Source: weir.SourceStore, At: now,
+		Remaining: max(0, t.rule.Burst-t.state.Used), ResetAfter: algo.Duration(t.fresh),
+	}
+	if granted {
+		d.Outcome, d.Granted, d.Delay = weir.Granted, cost, time.Duration(w.delay)*time.Microsecond
+	} else {
+		d.RetryAfter = algo.Duration(t.retry(&w, now))
+	}
+	sh.mu.Unlock()
+	return d, true
 }

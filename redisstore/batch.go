@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -34,8 +35,10 @@ type batch struct {
 	buckets int
 	// plain is set if there are only runs of limits whose state is one string.
 	plain bool
+	order []int32 // the items, as a plain request and its reply have them
 	// extended is set if an extension adds to the reply.
 	extended bool
+	script   *script
 	packet   packet
 	written  bool // it was written to a connection
 	args     []any
@@ -60,23 +63,27 @@ type rule struct {
 	keys  int32
 }
 
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
 // newBatch returns an empty batch; now is an estimate of the store's time.
 func newBatch(namer keyer, now int64) *batch {
-	b := new(batch)
-	b.reset(namer, now)
+	b := batches.Get().(*batch)
+	b.keys.namer, b.now, b.plain = namer, now, true
 	return b
 }
 
-// reset empties the batch and keeps its memory.
-func (b *batch) reset(namer keyer, now int64) {
+// free empties the batch, which nobody uses any more, and keeps its memory for another.
+func (b *batch) free() {
 	clear(b.acts)
 	clear(b.items)
 	clear(b.rules)
 	clear(b.args)
-	b.now, b.plain, b.extended, b.written, b.buckets = now, true, false, false, 0
-	b.acts, b.items, b.itemOf, b.rules = b.acts[:0], b.items[:0], b.itemOf[:0], b.rules[:0]
-	b.args, b.packet = b.args[:0], b.packet[:0]
-	b.keys.reset(namer)
+	clear(b.keys.all)
+	*b = batch{
+		acts: b.acts[:0], items: b.items[:0], itemOf: b.itemOf[:0], rules: b.rules[:0], order: b.order[:0],
+		packet: b.packet[:0], args: b.args[:0], keys: keyring{all: b.keys.all[:0], names: b.keys.names[:0]},
+	}
+	batches.Put(b)
 }
 
 // fill adds acts from the front as long as they fit, and returns how many. It answers

@@ -17,33 +17,29 @@ type once struct{ *redis.Cmd }
 // NoRetry implements the client's interface for that.
 func (once) NoRetry() bool { return true }
 
-// call runs a script once: by its hash, or by its text if Redis does not know the hash,
-// because nothing has run then. The first two arguments are set by call.
-func (s *Store) call(ctx context.Context, run *script, args []any) (string, error) {
-	args[0], args[1] = "evalsha", &run.sha
+// send runs the script of a batch that is packed, once: by its hash, or by its text if
+// Redis does not know the hash, because nothing has run then.
+func (s *Store) send(ctx context.Context, b *batch) (answer, error) {
+	b.args[0], b.args[1] = "evalsha", &b.script.sha
 	uploads := s.uploads.done.Load()
-	reply, err := s.await(ctx, args)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		s.unknown.report("")
-		reply, err = s.upload(ctx, &run.text, args, uploads)
+	reply, err := s.await(ctx, b.args)
+	if unknown(err) {
+		l := &load{batch: b}
+		s.upload(ctx, []*load{l}, uploads)
+		reply, err = l.reply, l.err
 	}
-	return reply, err
+	switch {
+	case err == nil:
+		return s.read(b, reply)
+	case s.punctual && !b.written:
+		// There was no connection, or none that was ready in time.
+		return answer{}, unsent(err)
+	}
+	return answer{}, classify(err)
 }
 
-// upload runs a script that Redis did not know after so many uploads: by its text, unless
-// another caller has sent that meanwhile.
-func (s *Store) upload(ctx context.Context, text *string, args []any, since int64) (string, error) {
-	end := s.uploads.begin(ctx, nil, since)
-	if end == nil {
-		if reply, err := s.await(ctx, args); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			return reply, err
-		}
-	} else {
-		defer end()
-	}
-	args[0], args[1] = "eval", text
-	return s.await(ctx, args)
-}
+// unknown reports whether a node does not know a script.
+func unknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // await sends one command and waits for its reply, at most until ctx ends.
 func (s *Store) await(ctx context.Context, command []any) (string, error) {

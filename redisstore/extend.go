@@ -93,5 +93,6 @@ func (s *Store) extended(ctx context.Context, x *Extension, c Call, now int64) (
 	b.extended = true
 	b.add(c.Act)
 	b.pack(c.Keys, append([]any{len(b.keys.all)}, c.Args...)...)
-	return s.send(ctx, &x.script, b)
+	b.script = &x.script
+	return s.send(ctx, b)
 }

@@ -74,12 +74,14 @@ func fuzzLimits(t testing.TB) []*weir.Limit {
 // FuzzReply: whatever a reply holds, it is read to its end or is an error of the
 // store's, and makes no decision that none can be.
 func FuzzReply(f *testing.F) {
-	f.Add([]byte{}, uint8(0), int64(1))
-	f.Add([]byte(strings.Repeat("\x00", 2+7+28)), uint8(0), int64(1))
-	f.Add([]byte("\x00\x00\x00"+strings.Repeat("\x00", 7)+strings.Repeat("\x01"+strings.Repeat("\x00\x00\x00\x00\x00\x00\x01", 5), 2)), uint8(0x41), int64(2))
-	f.Add([]byte(strings.Repeat("\xff", 100)), uint8(0x93), int64(1_000_000_000))
+	f.Add([]byte{}, uint32(0), int64(1))
+	f.Add([]byte(strings.Repeat("\x00", 2+7+28)), uint32(0), int64(1))
+	f.Add([]byte("\x00\x00\x00"+strings.Repeat("\x00", 7)+strings.Repeat("\x01"+strings.Repeat("\x00\x00\x00\x00\x00\x00\x01", 5), 2)), uint32(0x41), int64(2))
+	f.Add([]byte(strings.Repeat("\xff", 100)), uint32(0x93), int64(1_000_000_000))
+	// Two alternatives of an act with an id, one unit of which is kept: the second was granted.
+	f.Add([]byte("\x00\x00\x00"+strings.Repeat("\x00", 7)+strings.Repeat("\x00", 36)+"\x01"+strings.Repeat("\x00\x00\x00\x00\x00\x00\x01", 5)), uint32(0x2180), int64(1))
 	limits := fuzzLimits(f)
-	f.Fuzz(func(t *testing.T, reply []byte, shape uint8, cost int64) {
+	f.Fuzz(func(t *testing.T, reply []byte, shape uint32, cost int64) {
 		fuzztest.Within(t, fuzztest.MostBytes, len(reply), func() {
 			acts := fuzzActs(limits, shape, cost)
 			b := newBatch(newKeyer(defaultPrefix, ""), 1)
@@ -101,19 +103,43 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// fuzzActs returns acts of a shape: how many, of which limit, and of what kind.
-func fuzzActs(limits []*weir.Limit, shape uint8, cost int64) []*weir.Act {
-	limit := limits[int(shape&15)%len(limits)]
+// fuzzActs returns acts of a shape: how many, of which limit and kind, and with which
+// options. Some are invalid.
+func fuzzActs(limits []*weir.Limit, shape uint32, cost int64) []*weir.Act {
+	choose := func(bits int) int {
+		n := shape & (1<<bits - 1)
+		shape >>= bits
+		return int(n)
+	}
+	limit, count, several, named := limits[choose(4)%len(limits)], 1+choose(2), choose(1) == 1, choose(1) == 1
+	keep, groups, alternatives := int64(choose(1)), choose(2), 1+choose(2)
+	kind := weir.Kind(choose(4)) % (weir.KindAmend + 1)
+	anonymous, immediate, upTo, outcome := choose(1) == 1, choose(1) == 1, choose(1) == 1, weir.Outcome(choose(2))
 	var acts []*weir.Act
-	for i := range 1 + int(shape>>4&3) {
-		a := &weir.Act{Charges: []weir.Charge{{Key: "a", Limit: limit, Cost: cost}}}
-		if shape>>6 == 1 {
-			a.Charges = append(a.Charges, weir.Charge{Key: "b", Limit: limit, Cost: cost})
+	for i := range count {
+		a := &weir.Act{Kind: kind, Anonymous: anonymous, Immediate: immediate}
+		charge := func(group, alt int) {
+			c := weir.Charge{Key: string(rune('a' + len(a.Charges))), HashTag: "t", Limit: limit, Cost: cost, Keep: keep, Group: uint8(group), Alt: uint8(alt), At: 1}
+			if upTo {
+				c.UpTo = 2 * cost
+			}
+			a.Charges = append(a.Charges, c)
 		}
-		if shape>>6 == 2 || limit.Algorithm == weir.Concurrency {
+		if charge(0, 0); several {
+			charge(0, 0)
+		}
+		for group := range groups {
+			for alt := range alternatives {
+				charge(group, 1+alt)
+			}
+		}
+		if named || limit.Algorithm == weir.Concurrency && !anonymous {
 			a.ID = "id" + string(rune('a'+i))
 		}
 		a.Decisions = make([]weir.Decision, len(a.Charges))
+		for i := range a.Decisions {
+			a.Decisions[i].Outcome = outcome
+		}
 		acts = append(acts, a)
 	}
 	return acts
@@ -124,10 +150,16 @@ func wantDecisions(t *testing.T, a *weir.Act) {
 	if a.Err != nil {
 		return
 	}
-	for _, d := range a.Decisions {
-		if d.Outcome < weir.Granted || d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
+	for i, d := range a.Decisions {
+		if d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			t.Errorf("%+v", d)
 		}
+		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{}) || a.Kind == weir.KindTake && !a.Optional(i)) {
+			t.Errorf("charge %d of %v is not evaluated: %+v", i, a.Charges, d)
+		}
+	}
+	if a.Kind == weir.KindTake && weir.Strictest(a.Charges, a.Decisions) < 0 {
+		t.Errorf("no charge speaks for %v", a.Decisions)
 	}
 }
 

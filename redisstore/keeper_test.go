@@ -152,7 +152,7 @@ func TestLateReplies(t *testing.T) {
 			}
 			freeze(r)
 			unsent := keptAct(1)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			store.Take(ctx, []*weir.Act{unsent})
 			r.Resume()
@@ -174,7 +174,7 @@ func TestLateReplyThatNeverComes(t *testing.T) {
 	store := kept(t, r.Addr(), nil)
 	takeOne(store, "known")
 	freeze(r)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	a := keptAct(1)
 	store.Take(ctx, []*weir.Act{a})
@@ -195,7 +195,7 @@ func TestLateRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	freeze(r)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	a := keptAct(1)
 	store.Take(ctx, []*weir.Act{a})

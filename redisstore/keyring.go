@@ -23,18 +23,13 @@ const ringSlots = 256
 // A key is the state under a rule, or the record of an id.
 type key struct {
 	name        string
+	end         int    // of the name, in those of all keys
 	text        string // the charge's key or the act's id
 	tag         uint32
 	letter      byte
 	format      byte
 	rule        int32 // from 1; 0: a record
 	first, last int32 // its runs, or -1 if there are none or other acts too
-}
-
-func (r *keyring) reset(namer keyer) {
-	clear(r.all)
-	clear(r.table[:])
-	r.namer, r.all, r.source, r.tag = namer, r.all[:0], "", namer.tagOf("")
 }
 
 // find returns the number of a charge's key, or -1.
@@ -59,7 +54,7 @@ func (r *keyring) number(source string, k key) (int, bool) {
 
 // index returns the index of a key in the table, or the free one for it.
 func (r *keyring) index(source string, k key) (uint32, bool) {
-	if source != r.source {
+	if source != r.source || len(r.all) == 0 {
 		r.source, r.tag = source, r.namer.tagOf(source)
 	}
 	for i := r.tag % ringSlots; ; i = (i + 1) % ringSlots {
@@ -77,13 +72,13 @@ func (r *keyring) name() {
 	r.names = r.names[:0]
 	for i := range r.all {
 		r.names = r.namer.append(r.names, &r.all[i])
+		r.all[i].end = len(r.names)
 	}
 	// One string for all of them, which is one allocation.
 	names, from := string(r.names), 0
 	for i := range r.all {
-		to := from + r.namer.length(&r.all[i])
-		r.all[i].name = names[from:to]
-		from = to
+		r.all[i].name = names[from:r.all[i].end]
+		from = r.all[i].end
 	}
 }
 

@@ -64,7 +64,7 @@ func tagSource(c *weir.Charge) string {
 
 func (n keyer) join(source string, k key) string {
 	k.tag = n.tagOf(source)
-	return string(n.append(make([]byte, 0, n.length(&k)), &k))
+	return string(n.append(make([]byte, 0, 256), &k))
 }
 
 // tagOf returns the bits of a hash tag.
@@ -73,18 +73,6 @@ func (n keyer) tagOf(source string) uint32 {
 		return 0
 	}
 	return uint32(siphash.Hash(n.k0, n.k1, []byte(source)) & (1<<(6*tagLength) - 1))
-}
-
-// length is how many bytes append adds.
-func (n keyer) length(k *key) int {
-	tag, text := tagLength, 1+len(k.text)
-	if n.tag != "" {
-		tag = len(n.tag)
-	}
-	if len(k.text) > maxPlainKey {
-		text = 1 + 2*hashLength
-	}
-	return len(n.prefix) + 1 + tag + 3 + text
 }
 
 // append adds the name of a key.

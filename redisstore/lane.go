@@ -96,6 +96,10 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 		options := *server.Options()
 		options.PoolSize, options.MinIdleConns, options.MaxActiveConns = 1, 0, 1
 		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+		if deadline, bounded := ctx.Deadline(); bounded {
+			// The client's own timeout may be shorter than the probe may take.
+			options.ReadTimeout = max(options.ReadTimeout, time.Until(deadline))
+		}
 		// The other client may be writing to its configuration.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		if s.keeper != nil {

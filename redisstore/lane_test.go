@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,22 @@ func TestLanes(t *testing.T) {
 				t.Errorf("%d of 1000 keys have lane %d of %d", n, lane, len(counts))
 			}
 		}
+	}
+}
+
+// TestProbeOfASlowServer: only its context ends a probe, not the client's timeout.
+func TestProbeOfASlowServer(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.StartProxy(t, testserver.StartRedis(t).Addr(), func([]byte) testserver.Fault {
+		time.Sleep(50 * time.Millisecond)
+		return testserver.Pass
+	})
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 10 * time.Millisecond, MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := open(t, client, redisstore.Options{}).Probe(ctx, ""); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,11 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,16 +18,13 @@ import (
 type load struct {
 	*batch
 	parts []*part
-	run   *script
 	sent  bool
 	reply string
 	err   error
 }
 
 func (s *Store) newLoad() *load {
-	b := batches.Get().(*batch)
-	b.reset(s.keys, s.estimate())
-	return &load{batch: b}
+	return &load{batch: newBatch(s.keys, s.estimate())}
 }
 
 func (l *load) add(p *part) {
@@ -77,28 +74,20 @@ func (s *Store) arrive(l *load) {
 			p.outside, p.Err = true, nil
 		}
 	}
-	l.reset(keyer{}, 0)
-	batches.Put(l.batch)
+	l.free()
 }
 
 // moving reports whether a hash slot is on another node, or moves there.
 func moving(err error) bool {
 	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return false
-	}
-	for _, prefix := range []string{"TRYAGAIN ", "MOVED ", "ASK "} {
-		if strings.HasPrefix(reply.Error(), prefix) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &reply) && begins(reply.Error(), []string{"TRYAGAIN ", "MOVED ", "ASK "})
 }
 
 // sendAll runs the scripts of loads, those of one node together.
 func (s *Store) sendAll(ctx context.Context, loads []*load) {
 	for _, l := range loads {
-		l.run, l.sent = s.pack(l.batch), true
+		s.pack(l.batch)
+		l.sent = true
 	}
 	if len(loads) == 1 {
 		s.sendSome(ctx, loads)
@@ -124,14 +113,8 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 		trace.Asked(node)
 		defer func() { trace.Answered(node, verdict(loads)) }()
 	}
-	unknown, since := loads, int64(0)
-	for number := 0; len(unknown) > 0 && number < attempts; number++ {
-		before := s.uploads.done.Load()
-		if unknown = s.attempt(ctx, unknown, number, since); len(unknown) > 0 {
-			s.unknown.report(s.address(ctx, unknown[0]))
-		}
-		since = before
-	}
+	uploads := s.uploads.done.Load()
+	s.upload(ctx, s.attempt(ctx, loads, 0, 0), uploads)
 	for _, l := range loads {
 		if l.err != nil {
 			l.err = classify(l.err)
@@ -139,6 +122,17 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 		} else if !s.located.Load() {
 			s.located.Store(true)
 		}
+	}
+}
+
+// upload runs the scripts of loads that their node did not know after so many uploads: by
+// their texts, unless another caller has sent these meanwhile.
+func (s *Store) upload(ctx context.Context, loads []*load, since int64) {
+	for number := 1; len(loads) > 0 && number < attempts; number++ {
+		s.unknown.report(s.address(ctx, loads[0]))
+		before := s.uploads.done.Load()
+		loads = s.attempt(ctx, loads, number, since)
+		since = before
 	}
 }
 
@@ -163,7 +157,7 @@ func (s *Store) address(ctx context.Context, l *load) string {
 // attempt sends loads and returns those whose scripts the node does not know. Since is the
 // number of uploads before the attempt before. A script that one load sends as text the
 // loads behind it send by hash, except in the last attempt.
-func (s *Store) attempt(ctx context.Context, loads []*load, number int, since int64) (unknown []*load) {
+func (s *Store) attempt(ctx context.Context, loads []*load, number int, since int64) (left []*load) {
 	last := number == attempts-1
 	upload := number >= attempts-2
 	if number > 0 && !upload {
@@ -174,18 +168,18 @@ func (s *Store) attempt(ctx context.Context, loads []*load, number int, since in
 	}
 	uploaded := make(map[*script]bool, 2)
 	for _, l := range loads {
-		l.args[0], l.args[1] = "evalsha", &l.run.sha
-		if upload && (last || !uploaded[l.run]) {
-			l.args[0], l.args[1], uploaded[l.run] = "eval", &l.run.text, true
+		l.args[0], l.args[1] = "evalsha", &l.script.sha
+		if upload && (last || !uploaded[l.script]) {
+			l.args[0], l.args[1], uploaded[l.script] = "eval", &l.script.text, true
 		}
 	}
 	s.together(ctx, loads)
 	for _, l := range loads {
-		if l.err != nil && redis.HasErrorPrefix(l.err, "NOSCRIPT") {
-			unknown = append(unknown, l)
+		if unknown(l.err) {
+			left = append(left, l)
 		}
 	}
-	return unknown
+	return left
 }
 
 // relocate has a cluster's client reload its slots in the background. By itself it does so
@@ -237,13 +231,17 @@ func (s *Store) together(ctx context.Context, loads []*load) {
 		commands[i].SetFirstKeyPos(head)
 		_ = pipe.Process(ctx, commands[i])
 	}
-	if !s.within(ctx, func() { _, _ = pipe.Exec(ctx) }) {
+	var failed error
+	if !s.within(ctx, func() { _, failed = pipe.Exec(ctx) }) {
 		for _, l := range loads {
 			l.err = ctx.Err()
 		}
 		return
 	}
 	for i, l := range loads {
-		l.reply, l.err = commands[i].Text()
+		if l.reply, l.err = commands[i].Text(); l.err != nil && commands[i].Err() == nil {
+			// The client leaves commands as they were where a server refuses the connection.
+			l.err = cmp.Or(failed, l.err)
+		}
 	}
 }

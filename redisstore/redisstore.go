@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -120,19 +119,15 @@ func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 		return
 	}
 	for len(acts) > 0 {
-		b := batches.Get().(*batch)
-		b.reset(s.keys, s.estimate())
+		b := newBatch(s.keys, s.estimate())
 		n := b.fill(acts)
 		// After an error the client may still be writing the batch.
 		if len(b.acts) == 0 || s.run(ctx, b) {
-			b.reset(keyer{}, 0)
-			batches.Put(b)
+			b.free()
 		}
 		acts = acts[n:]
 	}
 }
-
-var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // bound gives a context the store's timeout unless it has a deadline.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -149,7 +144,8 @@ func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load
 // calendar windows did not reach the store's time are sent once more, with the windows
 // around that time.
 func (s *Store) run(ctx context.Context, b *batch) bool {
-	got, err := s.ask(ctx, b)
+	s.pack(b)
+	got, err := s.send(ctx, b)
 	if err == nil && got.outside > 0 {
 		s.offset.Store(got.outside - time.Now().UnixMicro())
 		again := newBatch(s.keys, got.outside)
@@ -160,7 +156,8 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 			}
 		}
 		b = again
-		_, err = s.ask(ctx, b)
+		s.pack(b)
+		_, err = s.send(ctx, b)
 	}
 	if err != nil {
 		s.fail(b, err)
@@ -168,46 +165,22 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 	return err == nil
 }
 
-func (s *Store) ask(ctx context.Context, b *batch) (answer, error) {
-	return s.send(ctx, s.pack(b), b)
-}
-
-// pack writes the request of a batch and returns the script for it.
-func (s *Store) pack(b *batch) *script {
+// pack writes the request of a batch and chooses the script for it.
+func (s *Store) pack(b *batch) {
 	b.pack(nil)
 	if s.extra != nil {
 		b.args = append(b.args, s.extra()...)
 	}
-	if b.plain {
-		return &s.scripts.plain
+	if b.script = &s.scripts.whole; b.plain {
+		b.script = &s.scripts.plain
 	}
-	return &s.scripts.whole
-}
-
-// send runs a script for a batch that is packed.
-func (s *Store) send(ctx context.Context, run *script, b *batch) (answer, error) {
-	reply, err := s.call(ctx, run, b.args)
-	if err != nil {
-		if s.punctual && !b.written {
-			// There was no connection, or none that was ready in time.
-			return answer{}, unsent(err)
-		}
-		return answer{}, classify(err)
-	}
-	return s.read(b, reply)
 }
 
 // read answers the acts with a reply.
 func (s *Store) read(b *batch, reply string) (answer, error) {
 	got, err := b.decode(reply)
-	if got.foreign > 0 {
-		s.noteForeign(got.foreign)
-	}
-	return got, err
-}
-
-func (s *Store) noteForeign(foreign int64) {
-	if s.foreign.Add(foreign) == foreign {
+	if got.foreign > 0 && s.foreign.Add(got.foreign) == got.foreign {
 		s.logger.Warn("redis holds values under weir's keys that weir did not write; they count as fresh keys", "prefix", s.keys.prefix)
 	}
+	return got, err
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -45,11 +46,9 @@ func (b *batch) decode(reply string) (answer, error) {
 	got := answer{foreign: r.number(2)}
 	if b.plain {
 		at := r.number(7)
-		b.ordered(func(own *key) {
-			for i := own.first; i >= 0; i = b.items[i].next {
-				b.items[i].read(r, at)
-			}
-		})
+		for _, i := range b.order {
+			b.items[i].read(r, at)
+		}
 	} else if err := b.decodeWhole(r, &got); err != nil {
 		return got, err
 	}
@@ -110,7 +109,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
 		}
 		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: at}
-		if d.Outcome == weir.NotEvaluated {
+		if code == 0 {
 			d = weir.Decision{}
 		}
 		d.Granted, d.Remaining = r.number(7), r.number(7)
@@ -118,8 +117,8 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
-		if err := possible(&d); err != nil {
-			return err
+		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{}) || a.Kind == weir.KindTake && !a.Optional(i)) {
+			return cmp.Or(err, fmt.Errorf("%w: charge %d was not evaluated: %+v", weir.ErrBackend, i, d))
 		}
 		a.Decisions[i] = d
 	}

@@ -340,9 +340,7 @@ func (s *siege) against(t *testing.T) (*redisstore.Store, error) {
 	faults := &lottery{rng: rand.New(rand.NewPCG(s.seed, 2))}
 	p := testserver.StartProxy(t, address, faults.draw)
 	s.clients = besieging(t, p.Addr())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	err := s.run(ctx)
+	err := s.run(t.Context())
 	p.Close()
 	for f := testserver.Pass; f < testserver.Faults; f++ {
 		if p.Done(f) == 0 {

@@ -115,5 +115,5 @@ func (r *run) refuse(d *weir.Decision) {
 func (r *run) queued() int64 {
 	later := r.state
 	later.Used = min(later.Used, r.rule.Cap)
-	return r.rule.Delay(&later, r.at)
+	return r.rule.Fresh(&later, r.at)
 }

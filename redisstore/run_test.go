@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -167,23 +168,30 @@ func TestManyHoldersAreCheapToRefuse(t *testing.T) {
 	}
 	l.Count = 10
 	low := l.MustCompile()
-	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	acts := hold(low, "late", "later")
-	for _, a := range acts {
-		if d := a.Decisions[0]; a.Err != nil || d.Allowed() || d.RetryAfter < 59*time.Minute {
-			t.Errorf("%+v, %v", d, a.Err)
+	// To read one of them takes some µs, to read them all some ten thousand; what else the
+	// machine does can only add to it.
+	least := math.MaxInt
+	for range 5 {
+		if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+			t.Fatal(err)
 		}
+		for _, a := range hold(low, "late", "later") {
+			if d := a.Decisions[0]; a.Err != nil || d.Allowed() || d.RetryAfter < 59*time.Minute {
+				t.Errorf("%+v, %v", d, a.Err)
+			}
+		}
+		sent, err := client.InfoMap(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls, took int
+		if _, err := fmt.Sscanf(sent["Commandstats"]["cmdstat_zrangebyscore"], "calls=%d,usec=%d", &calls, &took); err != nil || calls < 2 {
+			t.Fatalf("%d calls, %v: %v", calls, err, sent)
+		}
+		least = min(least, took/calls)
 	}
-	sent, err := client.InfoMap(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// To read one of them takes some µs, to read them all some ten thousand.
-	var calls, took int
-	if _, err := fmt.Sscanf(sent["Commandstats"]["cmdstat_zrangebyscore"], "calls=%d,usec=%d", &calls, &took); err != nil || calls < 2 || took > 5000*calls {
-		t.Errorf("%d calls took %d µs, %v: %v", calls, took, err, sent)
+	if least > 5000 {
+		t.Errorf("a call took %d µs", least)
 	}
 }
 

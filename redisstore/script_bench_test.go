@@ -73,5 +73,10 @@ func BenchmarkScript(b *testing.B) {
 	repeated.ID = "id"
 	run("gcra, three limits, repeated", 1, redisstore.Packed(repeated)...)
 	full := weir.PerDay(1).MustCompile()
+	for name, first := range map[string]*weir.Limit{"first": large(0), "second": full} {
+		key := "alternative for the " + name
+		acts := storetest.NewAct(weir.Charge{Key: key, HashTag: "t", Limit: first, Cost: 1}, weir.Charge{Key: "other", HashTag: "t", Limit: large(0), Cost: 1, Alt: 1})
+		run("gcra, the "+name+" of two alternatives", 1, redisstore.Packed(acts)...)
+	}
 	run("gcra, refused", 1, redisstore.Packed(storetest.NewAct(weir.Charge{Key: "full", Limit: full, Cost: 1}))...)
 }

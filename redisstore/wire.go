@@ -51,7 +51,7 @@ const head = 3
 func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 	b.keys.name()
 	b.args = append(b.args[:0], nil, nil, len(b.keys.all)+len(moreKeys))
-	b.packet = append16(b.packet[:0], len(b.rules))
+	b.order, b.packet = b.order[:0], append16(b.packet[:0], len(b.rules))
 	if b.plain {
 		b.packPlain()
 	} else {
@@ -67,30 +67,23 @@ func (b *batch) pack(moreKeys []string, moreArgs ...any) {
 	b.args = append(b.args, moreArgs...)
 }
 
-// ordered calls f for the first run of each key, in the order of a plain request.
-func (b *batch) ordered(f func(own *key)) {
+// packPlain packs the keys of each rule with their runs.
+func (b *batch) packPlain() {
 	for r := range b.rules {
+		b.packet = appendRule(b.packet, b.rules[r].Rule)
+		b.packet = append16(b.packet, int(b.rules[r].keys))
 		for k := range b.keys.all {
-			if own := &b.keys.all[k]; own.rule == int32(r)+1 {
-				f(own)
+			own := &b.keys.all[k]
+			if own.rule != int32(r)+1 {
+				continue
+			}
+			b.args = append(b.args, &own.name)
+			for i := own.first; i >= 0; i = b.items[i].next {
+				b.packet = b.items[i].append(b.packet, b.items[i].next >= 0)
+				b.order = append(b.order, i)
 			}
 		}
 	}
-}
-
-func (b *batch) packPlain() {
-	rule := int32(0)
-	b.ordered(func(own *key) {
-		if own.rule > rule {
-			rule = own.rule
-			b.packet = appendRule(b.packet, b.rules[rule-1].Rule)
-			b.packet = append16(b.packet, int(b.rules[rule-1].keys))
-		}
-		b.args = append(b.args, &own.name)
-		for i := own.first; i >= 0; i = b.items[i].next {
-			b.packet = b.items[i].append(b.packet, b.items[i].next >= 0)
-		}
-	})
 }
 
 func (b *batch) packWhole() {

@@ -43,7 +43,7 @@ func TestShares(t *testing.T) {
 	var grants []weir.Decision
 	end := time.Now().Add(2 * time.Second)
 	ask := func(client int, class string) bool {
-		d, err := shares.AllowN(t.Context(), stacks[client%2], "k", class, 1)
+		d, err := shares.Limiter(stacks[client%2], class).Allow(t.Context(), "k")
 		if err != nil {
 			t.Error(err)
 			return false

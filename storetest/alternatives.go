@@ -18,6 +18,7 @@ var altCases = []testCase{
 	{"a peek evaluates all alternatives", peekAlternatives},
 	{"an id belongs to the alternative that was granted", alternativeID},
 	{"an amendment moves a charge to another alternative", amendedAlternative},
+	{"an amendment gives a guarantee back what its budget got", amendedGuarantee},
 	{"a holder has a slot of one alternative", slotOfAlternative},
 	{"best effort fills the first alternative that fits", bestAlternative},
 	{"alternatives that cannot be decided are an error", badAlternatives},
@@ -219,6 +220,36 @@ func amendedAlternative(b *bench) {
 		if x, y := b.left(one, l), b.left(two, l); x != 10 || y != 10 {
 			b.Errorf("%v: %d and %d left after the release", l, x, y)
 		}
+	}
+}
+
+// amendedGuarantee tells a store of a guaranteed take that less of the guarantee was granted,
+// but all of the budget, after another take was given back.
+func amendedGuarantee(b *bench) {
+	shares, err := weir.Shares{Limit: weir.PerMinute(100), Headroom: 50, Guarantees: map[string]int64{"class": 20}}.Compile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	class := shares.Limiter(nil, "class")
+	take := b.withID("before", class.Act(weir.KindTake, "alternatives", 4).Charges...)
+	b.outcomes(take, weir.Granted, weir.Granted, weir.NotEvaluated)
+	b.take(about(weir.KindRelease, "before", class.Act(weir.KindRelease, "alternatives", 4).Charges...))
+	take = b.withID("id", take.Charges...)
+	amend := again(take)
+	amend.Kind = weir.KindAmend
+	for i, granted := range []int64{1, 4} {
+		amend.Decisions[i] = weir.Decision{Outcome: weir.Granted, Granted: granted}
+	}
+	b.take(amend)
+	left := func(c weir.Charge) int64 {
+		c.Cost = 0
+		a := NewAct(c)
+		b.take(a)
+		return a.Decisions[0].Remaining
+	}
+	own, pool := left(take.Charges[0]), left(take.Charges[1])
+	if own != 6 || pool != 96 {
+		b.Errorf("%d of the guarantee and %d of the budget left, want 6 and 96", own, pool)
 	}
 }
 

@@ -14,16 +14,16 @@ import (
 // amends puts a take and what its caller was told to a Taker in every order, on keys
 // that are alike: they stay alike.
 func amends(t *testing.T, open Open) {
-	for id := range weir.Concurrency + 1 {
-		t.Run(id.String(), func(t *testing.T) {
+	for _, algorithm := range weir.Algorithms() {
+		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			clock := NewClock()
 			m := &amending{bench: &bench{T: t, taker: open(t, clock), clock: clock}}
 			rapid.Check(t, func(r *rapid.T) {
 				m.runs++
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(r, "start")) * time.Microsecond)
-				if m.limit = drawSlots(r); id != weir.Concurrency {
-					m.limit = drawLimit(r, id)
+				if m.limit = drawSlots(r); !algorithm.Traits().HoldsSlots {
+					m.limit = drawLimit(r, algorithm)
 				}
 				m.check(r)
 			})

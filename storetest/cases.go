@@ -59,9 +59,9 @@ func limits() []*weir.Limit {
 // counting is every algorithm that counts units.
 func counting() []weir.Algorithm {
 	var all []weir.Algorithm
-	for id := range algo.Steps {
-		if weir.Algorithm(id) != weir.Concurrency {
-			all = append(all, weir.Algorithm(id))
+	for _, algorithm := range weir.Algorithms() {
+		if !algorithm.Traits().HoldsSlots {
+			all = append(all, algorithm)
 		}
 	}
 	return all

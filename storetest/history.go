@@ -141,7 +141,9 @@ func (h *history) note(a *weir.Act) {
 		}
 	}
 	if takes := a.Kind == weir.KindTake || a.Kind == weir.KindAmend; takes && a.Err == nil && a.ID != "" {
-		if l := h.life(a); !a.Allowed() {
+		l := h.life(a)
+		// Its keys may have been heard of by a clock that went back since.
+		if l.born = min(l.born, h.Clock.Micros()); !a.Allowed() {
 			_, refused := a.Lives()
 			l.span = min(l.span, refused.Microseconds())
 		}

@@ -31,7 +31,7 @@ func properties(t *testing.T, open Open) {
 				// A fresh key, at an odd instant.
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
 				t.Repeat(map[string]func(*rapid.T){
-					"advance": p.advance, "take": p.take, "up to": p.upTo, "look": p.peek, "retry": p.retry,
+					"advance": p.advance, "take": p.take, "allow": p.allow, "up to": p.upTo, "look": p.peek, "retry": p.retry,
 					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "keep": p.keep, "immediate": p.immediate,
 				})
 			})
@@ -65,12 +65,12 @@ func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 		Period:        time.Duration(rapid.Int64Range(1, 5000).Draw(t, "period ms")) * time.Millisecond,
 		ChargeRefused: rapid.IntRange(0, 3).Draw(t, "charge refused") == 0,
 	}
-	switch algorithm {
-	case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
+	switch traits := algorithm.Traits(); {
+	case traits.Bursts:
 		l.Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
-	case weir.RollingWindow:
+	case traits.Buckets:
 		l.Buckets = rapid.IntRange(2, 12).Draw(t, "buckets")
-	case weir.FixedWindow:
+	case traits.Calendars:
 		l.Anchor = rapid.SampledFrom([]weir.Anchor{weir.AnchorEpoch, weir.AnchorFirst}).Draw(t, "anchor")
 	}
 	return l.MustCompile()
@@ -102,17 +102,22 @@ type wish struct {
 	immediate  bool
 }
 
-// ask takes one charge and checks everything that its answer claims.
+// ask takes one charge and judges the answer.
 func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	t.Helper()
 	a := NewAct(weir.Charge{Key: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
 	a.MaxWait, a.Immediate = w.maxWait, w.immediate
-	want := p.expect(w)
 	p.taker.Take(context.Background(), []*weir.Act{a})
 	if a.Err != nil {
 		t.Fatalf("%+v: %v", w, a.Err)
 	}
-	d := a.Decisions[0]
+	return p.judge(t, w, a.Decisions[0])
+}
+
+// judge checks everything that the answer to a wish claims.
+func (p *property) judge(t *rapid.T, w wish, d weir.Decision) weir.Decision {
+	t.Helper()
+	want := p.expect(w)
 	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.Delay != want.Delay || d.At != p.clock.Micros() {
 		t.Fatalf("limit %v, %+v: got %+v; the rule says %+v", p.limit, w, d, want)
 	}
@@ -175,6 +180,20 @@ func (p *property) cost(t *rapid.T) int64 {
 }
 
 func (p *property) take(t *rapid.T) { p.ask(t, wish{cost: p.cost(t)}) }
+
+// allow is take by a Limiter, which calls TakeOne if the Taker has it.
+func (p *property) allow(t *rapid.T) {
+	limiter, err := weir.NewLimiter(p.taker, *p.limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := wish{cost: p.cost(t)}
+	d, err := limiter.AllowN(context.Background(), p.key, w.cost)
+	if err != nil {
+		t.Fatalf("%+v: %v", w, err)
+	}
+	p.judge(t, w, d)
+}
 
 func (p *property) upTo(t *rapid.T) {
 	cost := rapid.Int64Range(1, p.limit.Capacity()).Draw(t, "at least")

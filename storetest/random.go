@@ -20,14 +20,15 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 		if rng.IntN(8) == 0 {
 			l.Count = 1 + rng.Int64N(100_000)
 		}
-		switch algorithm {
-		case weir.GCRA, weir.TokenBucket, weir.LeakyBucket:
+		traits := algorithm.Traits()
+		switch {
+		case traits.Bursts:
 			if rng.IntN(2) == 0 {
 				l.Burst = 1 + rng.Int64N(30)
 			}
-		case weir.RollingWindow:
+		case traits.Buckets:
 			l.Buckets = 2 + rng.IntN(9)
-		case weir.FixedWindow:
+		case traits.Calendars:
 			l.Anchor = weir.Anchor(rng.IntN(2))
 			if rng.IntN(3) == 0 {
 				calendar(rng, &l)
@@ -38,7 +39,7 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 				return s.Class("class")
 			}
 		}
-		l.ChargeRefused = algorithm != weir.Concurrency && rng.IntN(4) == 0
+		l.ChargeRefused = !traits.HoldsSlots && rng.IntN(4) == 0
 		if compiled, err := l.Compile(); err == nil {
 			return compiled
 		}

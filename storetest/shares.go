@@ -20,6 +20,10 @@ type SharedBudgets struct {
 	// Ask has charges of a class decided, in acts of its choice, the first of which has the
 	// id. Nil: in one act.
 	Ask func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act
+	// Suits chooses among random shares. Nil: all do.
+	Suits func(*weir.Shares) bool
+	// Most returns how much may be granted in a Period. Nil: the Burst and the Count.
+	Most func(*weir.Shares) int64
 }
 
 // sharedSteps is how many takes one budget sees.
@@ -32,9 +36,15 @@ func (s SharedBudgets) Check(takes int) error {
 	if s.Ask == nil {
 		s.Ask = inOneAct
 	}
+	if s.Suits == nil {
+		s.Suits = func(*weir.Shares) bool { return true }
+	}
+	if s.Most == nil {
+		s.Most = func(shares *weir.Shares) int64 { return shares.Pool().Burst + shares.Pool().Count }
+	}
 	rng := rand.New(rand.NewPCG(s.Seed, 2))
 	for budget := 0; takes > 0; budget++ {
-		p := &sharing{SharedBudgets: s, rng: rng, shares: randomShares(rng), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
+		p := &sharing{SharedBudgets: s, rng: rng, shares: s.randomShares(rng), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
 		for name := range p.shares.Guarantees {
 			p.classes = append(p.classes, name)
 		}
@@ -60,15 +70,15 @@ func inOneAct(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 
 // randomShares returns valid shares: often all of the budget is guaranteed, and now and then
 // the limits have different resolutions.
-func randomShares(rng *rand.Rand) *weir.Shares {
+func (s *SharedBudgets) randomShares(rng *rand.Rand) *weir.Shares {
 	periods := []time.Duration{100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute}
 	for {
-		s := weir.Shares{Limit: weir.Per(1+rng.Int64N(300), periods[rng.IntN(len(periods))]), Guarantees: map[string]int64{}}
-		s.Limit.Burst = 1 + rng.Int64N(2*s.Limit.Count+20)
+		some := weir.Shares{Limit: weir.Per(1+rng.Int64N(300), periods[rng.IntN(len(periods))]), Guarantees: map[string]int64{}}
+		some.Limit.Burst = 1 + rng.Int64N(2*some.Limit.Count+20)
 		if rng.IntN(8) == 0 {
-			s.Limit = weir.Limit{Count: 999_983, Period: 24 * time.Hour, Burst: 1000 + rng.Int64N(200_000)}
+			some.Limit = weir.Limit{Count: 999_983, Period: 24 * time.Hour, Burst: 1000 + rng.Int64N(200_000)}
 		}
-		left := s.Limit.Count
+		left := some.Limit.Count
 		for class := range 1 + rng.IntN(6) {
 			units := 1 + rng.Int64N(max(1, left))
 			if rng.IntN(3) == 0 {
@@ -77,11 +87,11 @@ func randomShares(rng *rand.Rand) *weir.Shares {
 			if units < 1 || units > left {
 				break
 			}
-			s.Guarantees[fmt.Sprint("class ", class)] = units
+			some.Guarantees[fmt.Sprint("class ", class)] = units
 			left -= units
 		}
-		s.Headroom = rng.Int64N(s.Limit.Burst + 1)
-		if compiled, err := s.Compile(); err == nil {
+		some.Headroom = rng.Int64N(some.Limit.Burst + 1)
+		if compiled, err := some.Compile(); err == nil && s.Suits(compiled) {
 			return compiled
 		}
 	}
@@ -100,6 +110,11 @@ type sharing struct {
 	settles bool       // some of what was granted is given back later
 	held    []*weir.Act
 	err     error
+}
+
+// act returns an act that takes units for a class.
+func (p *sharing) act(class string, cost int64) *weir.Act {
+	return p.shares.Limiter(nil, class).Act(weir.KindTake, p.key, cost)
 }
 
 func (p *sharing) class() string { return p.classes[p.rng.IntN(len(p.classes))] }
@@ -165,7 +180,8 @@ func (p *sharing) settle() {
 		a.Charges[i].Keep = 0
 	}
 	p.Taker.Take(context.Background(), []*weir.Act{a})
-	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) { // its life may be over
+	// Its life may be over, or an outage has begun since.
+	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) && !errors.Is(a.Err, weir.ErrNotApplied) {
 		p.err = a.Err
 	}
 }
@@ -175,8 +191,7 @@ func (p *sharing) credit(class string) int64 {
 	if p.shares.Class(class) == nil {
 		return 1
 	}
-	own := p.shares.Charges(p.key, class, 0)[:1]
-	a := NewAct(own...)
+	a := p.act(class, 0)
 	if p.Taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		p.err = a.Err
 	}
@@ -194,7 +209,7 @@ func (p *sharing) take(class string, cost int64) bool {
 	if p.settles {
 		id = fmt.Sprint("take ", p.takes)
 	}
-	acts := p.Ask(p.Taker, id, p.shares.Charges(p.key, class, cost))
+	acts := p.Ask(p.Taker, id, p.act(class, cost).Charges)
 	for i, a := range acts {
 		switch {
 		case a.Err != nil:
@@ -217,7 +232,7 @@ func (p *sharing) take(class string, cost int64) bool {
 	}
 	p.sum += cost
 	p.grants = append(p.grants, [2]int64{now, cost})
-	if most := p.shares.Limit.Capacity() + p.shares.Limit.Count; p.sum > most {
+	if most := p.Most(p.shares); p.sum > most {
 		p.err = fmt.Errorf("%d units were granted in a period, want at most %d", p.sum, most)
 	}
 	return true

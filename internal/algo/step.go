@@ -7,7 +7,9 @@ package algo
 //
 // The methods below run the functions of the algorithm's row. The switches name those
 // of most algorithms once more: the compiler sees through a switch, so that the copy can
-// live on the stack. An algorithm that is not named costs an allocation a call.
+// live on the stack. An algorithm that is not named costs an allocation a call. Functions
+// that take and return states by value need none, but half as much time again: a decision
+// in memory takes 125 ns instead of 81.
 
 // Age does to a state what time has done: Used becomes the units that still
 // count. It reports whether the state lay in the future and was clamped, which
@@ -59,7 +61,8 @@ func (r *Rule) Wait(s *State, now, cost int64) int64 {
 	return Steps[r.ID].Wait(&state, &rule, now, cost)
 }
 
-// Fresh is how long until the key equals one never used.
+// Fresh is how long until the key equals one never used. Where the rule delays, what is
+// granted now has to wait that long.
 func (r *Rule) Fresh(s *State, now int64) int64 {
 	switch r.ID {
 	case GCRA, LeakyBucket:
@@ -115,9 +118,6 @@ func (r *Rule) Delays() bool { return Steps[r.ID].Delays }
 
 // HoldsSlots reports whether the rule counts holders.
 func (r *Rule) HoldsSlots() bool { return Steps[r.ID].HoldsSlots }
-
-// Delay is how long what is granted now has to wait, where the rule delays.
-func (r *Rule) Delay(s *State, now int64) int64 { return gcraFresh(s, r, now) }
 
 // Save files the units that were added to Used since Age under now. Where Used
 // says it all it does nothing.

@@ -29,6 +29,7 @@ type end struct {
 	context.Context
 	cancel context.CancelFunc
 	until  time.Duration // calls that begin from then on, since the group's start, have another end
+	at     int64         // the millisecond of a Clock's end
 }
 
 // NewGroup returns a group whose contexts last for a duration.
@@ -40,7 +41,9 @@ var errPatience = fmt.Errorf("%w: no answer within our own patience", context.De
 // NewPatience returns a group for timeouts of ours: [Ours] tells them from deadlines that
 // callers set.
 func NewPatience(after time.Duration) *Group {
-	return &Group{after: after, start: time.Now(), cause: errPatience}
+	g := NewGroup(after)
+	g.cause = errPatience
+	return g
 }
 
 // Ours reports whether a timeout of ours has ended a context.
@@ -54,26 +57,40 @@ func Ours(ctx context.Context) bool {
 // A Clock makes contexts for callers that have announced their deadlines. Deadlines within
 // the same millisecond share one end, up to a millisecond early. It starts nothing but
 // timers and is safe for concurrent use. The zero value is ready for use.
-type Clock struct{ ends sync.Map } // of *end by millisecond
+type Clock struct {
+	ends sync.Map            // of *end by millisecond
+	last atomic.Pointer[end] // that Before has returned: most calls that come together share it
+}
 
 // Before returns a context for a caller with a deadline. The context ends a little
 // earlier, so that the answer reaches the caller in time. It has the values of ctx, but
 // not its end, and need not be cancelled.
 func (c *Clock) Before(ctx context.Context, leaves time.Time) context.Context {
-	when := time.Now().Add(Within(time.Until(leaves)))
+	left := time.Until(leaves)
+	when := leaves.Add(Within(left) - left)
 	key := when.UnixMilli()
-	if e, found := c.ends.Load(key); found {
-		return &bounded{e.(*end), ctx, &leaves}
+	e := c.last.Load()
+	if e == nil || e.at != key {
+		e = c.end(key, when)
+		c.last.Store(e)
 	}
-	e := &end{}
+	return &bounded{e, ctx, leaves}
+}
+
+// end returns the end of the calls of a millisecond.
+func (c *Clock) end(key int64, when time.Time) *end {
+	if e, found := c.ends.Load(key); found {
+		return e.(*end)
+	}
+	e := &end{at: key}
 	e.Context, e.cancel = context.WithDeadline(context.Background(), when.Truncate(time.Millisecond))
 	known, found := c.ends.LoadOrStore(key, e)
 	if found {
 		e.cancel()
-		return &bounded{known.(*end), ctx, &leaves}
+		return known.(*end)
 	}
 	context.AfterFunc(e, func() { c.ends.Delete(key) })
-	return &bounded{e, ctx, &leaves}
+	return e
 }
 
 // The time that is reserved for the answer is an eighth of the caller's, and reserveMax at
@@ -90,10 +107,10 @@ func Within(left time.Duration) time.Duration { return left - min(reserveMax, le
 // Leaves returns the deadline of the caller, if Before has made the context.
 func Leaves(ctx context.Context) (when time.Time, known bool) {
 	b, found := ctx.Value(key{}).(*bounded)
-	if !found || b.leaves == nil || b.Done() != ctx.Done() {
+	if !found || b.leaves.IsZero() || b.Done() != ctx.Done() {
 		return time.Time{}, false
 	}
-	return *b.leaves, true
+	return b.leaves, true
 }
 
 // Context returns a context that ends after the group's duration. It has the values of
@@ -141,7 +158,7 @@ func (g *Group) next(before *end, now time.Duration) *end {
 type bounded struct {
 	*end
 	values context.Context
-	leaves *time.Time // the caller's deadline; nil if unknown
+	leaves time.Time // the caller's deadline; zero if unknown
 }
 
 type key struct{}
@@ -208,4 +225,17 @@ func Apart(ctx context.Context) (shared, caller context.Context) {
 		return nil, nil
 	}
 	return nil, ctx
+}
+
+// A Yielder is notified when a call is about to wait for anything but memory.
+type Yielder interface{ Yield() }
+
+// YielderKey is the key of a [Yielder] among the values of a call's context.
+type YielderKey struct{}
+
+// Yield tells the context's Yielder, if it has one, that the call is about to wait.
+func Yield(ctx context.Context) {
+	if y, found := ctx.Value(YielderKey{}).(Yielder); found {
+		y.Yield()
+	}
 }

@@ -215,7 +215,8 @@ func (n *Node) begin(cause error) {
 	w := n.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped || !n.outage.CompareAndSwap(nil, &Error{Node: n.Name, Since: time.Now(), Cause: cause}) {
+	out := &Error{Node: n.Name, Since: time.Now(), Cause: cause}
+	if w.stopped || !n.outage.CompareAndSwap(nil, out) {
 		return
 	}
 	w.unreachable.Add(1)
@@ -226,7 +227,7 @@ func (n *Node) begin(cause error) {
 			w.Logger.Warn("the store is unreachable", "node", n.Name, "error", cause, "outages_not_logged", earlier)
 		}
 		if w.Probe != nil {
-			w.probe(n)
+			w.probe(n, out)
 		}
 	})
 }

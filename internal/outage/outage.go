@@ -90,7 +90,8 @@ type Options struct {
 	// Silence. Zero: [DefaultSilence].
 	Silence time.Duration
 	// Probe has a node write something, and returns an error unless it did. During an
-	// outage one goroutine for each node calls it. Nil: only late replies end an outage.
+	// outage it is called again and again for each node, at most twice at a time. Nil: only
+	// late replies end an outage.
 	Probe func(ctx context.Context, node string) error
 	// Responsive reports whether this process was able to receive replies since the last
 	// call. It is called at every tick. Nil: a pipe shows it.
@@ -303,30 +304,40 @@ func (w *Watch) Stop() {
 
 // A probe may take probeTimeout. The next one follows after probePause on average, and
 // after probeLater once probeSoon have failed, so that many instances do not keep a
-// recovering node busy; or after probeBarred if the node does not let us in.
+// recovering node busy; or after probeBarred if the node does not let us in. Beside those,
+// one at a time may take probePatience, for a node that is far away or gets little CPU.
 const (
-	probeTimeout = 200 * time.Millisecond
-	probePause   = 20 * time.Millisecond
-	probeLater   = 150 * time.Millisecond
-	probeBarred  = time.Second
-	probeSoon    = 50
+	probeTimeout  = 200 * time.Millisecond
+	probePatience = 5 * time.Second
+	probePause    = 20 * time.Millisecond
+	probeLater    = 150 * time.Millisecond
+	probeBarred   = time.Second
+	probeSoon     = 50
 )
 
-// probe probes a node until it answers or a late reply ends the outage.
-func (w *Watch) probe(n *Node) {
-	for tries := 0; n.outage.Load() != nil; tries++ {
-		ctx, cancel := context.WithTimeout(w.ctx, probeTimeout)
-		err := w.Probe(ctx, n.Name)
-		cancel()
+// probe probes a node until it answers or a late reply ends that outage.
+func (w *Watch) probe(n *Node, out *Error) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	var patient sync.WaitGroup
+	defer patient.Wait()
+	defer cancel()
+	var waiting atomic.Bool
+	for tries := 0; n.outage.Load() == out; tries++ {
+		err := w.ask(ctx, n, probeTimeout)
 		pause := probePause
 		switch {
 		case err == nil:
-			n.recover("a probe was answered")
 			return
 		case errors.Is(err, weir.ErrMisconfigured):
 			pause = probeBarred
 		case tries >= probeSoon:
 			pause = probeLater
+		}
+		if errors.Is(err, errNoAnswer) && waiting.CompareAndSwap(false, true) {
+			patient.Go(func() {
+				defer waiting.Store(false)
+				_ = w.ask(ctx, n, probePatience)
+			})
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -334,6 +345,20 @@ func (w *Watch) probe(n *Node) {
 			return
 		}
 	}
+}
+
+// errNoAnswer says that a probe took all of its time.
+var errNoAnswer = errors.New("the probe was not answered in time")
+
+// ask probes a node once, and ends its outage if it answers.
+func (w *Watch) ask(ctx context.Context, n *Node, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+	defer cancel()
+	if err := w.Probe(ctx, n.Name); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	n.recover("a probe was answered")
+	return nil
 }
 
 // An echo is a byte that this process sends to itself through the poller and the run

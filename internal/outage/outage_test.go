@@ -323,6 +323,33 @@ func TestWholeTick(t *testing.T) {
 	<-waiting
 }
 
+// TestFarAway: a node that takes longer to answer than a probe usually may is asked with
+// patience, once at a time, beside the others.
+func TestFarAway(t *testing.T) {
+	t.Parallel()
+	var asked, patient atomic.Int64
+	w := newWatch(t, Options{Probe: func(ctx context.Context, _ string) error {
+		asked.Add(1)
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) < probePatience/2 {
+			<-ctx.Done()
+			return weir.ErrAmbiguous
+		}
+		if n := patient.Add(1); n > 1 {
+			t.Errorf("%d probes with patience", n)
+		}
+		for asked.Load() < 4 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		return ctx.Err()
+	}})
+	n := w.Node("n")
+	n.refuses(failuresInARow)
+	eventually(t, "back", func() bool { return n.Outage() == nil })
+	if patient.Load() != 1 {
+		t.Errorf("%d probes with patience, want 1", patient.Load())
+	}
+}
+
 // TestStop ends probes that hang, may be called again, and what comes later is asked.
 func TestStop(t *testing.T) {
 	t.Parallel()

@@ -240,35 +240,26 @@ func nameOf(l *weir.Limit) string {
 }
 
 // PolicyName returns the limit's name in the characters that the string of a header may
-// hold.
-func PolicyName(l *weir.Limit) string { return policyName(nameOf(l)) }
-
-// policyName replaces the percent sign and all characters that are not printable ASCII
-// by %XX, so that different names stay different.
-func policyName(name string) string {
-	const hex = "0123456789ABCDEF"
-	if strings.IndexFunc(name, func(c rune) bool { return c < ' ' || c > '~' || c == '%' }) < 0 {
-		return name
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		if c := name[i]; c < ' ' || c > '~' || c == '%' {
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
+// hold: %XX replaces the percent sign and all that are not printable ASCII, so that
+// different names stay different.
+func PolicyName(l *weir.Limit) string { return string(appendName(nil, nameOf(l), false)) }
 
 // appendQuoted appends a name as a string of a structured field.
 func appendQuoted(text []byte, name string) []byte {
-	text = append(text, '"')
-	for _, c := range []byte(policyName(name)) {
-		if c == '"' || c == '\\' {
+	return append(appendName(append(text, '"'), name, true), '"')
+}
+
+func appendName(text []byte, name string, quoted bool) []byte {
+	const hex = "0123456789ABCDEF"
+	for _, c := range []byte(name) {
+		switch {
+		case c < ' ' || c > '~' || c == '%':
+			text = append(text, '%', hex[c>>4], hex[c&15])
+			continue
+		case quoted && (c == '"' || c == '\\'):
 			text = append(text, '\\')
 		}
 		text = append(text, c)
 	}
-	return append(text, '"')
+	return text
 }

@@ -19,6 +19,15 @@ type Recorder struct {
 // New returns a Recorder of what is written to w.
 func New(w http.ResponseWriter) *Recorder { return &Recorder{ResponseWriter: w} }
 
+// Of returns w if it is a Recorder already, else a new one: the handlers of one response can
+// share it.
+func Of(w http.ResponseWriter) *Recorder {
+	if r, is := w.(*Recorder); is {
+		return r
+	}
+	return New(w)
+}
+
 // Begun reports whether the status was sent. Informational statuses below 200 do not
 // count, except 101, with which a handler takes over the connection.
 func (r *Recorder) Begun() bool { return r.status != 0 }

@@ -26,7 +26,7 @@ const (
 	firstPort, lastPort = 10_000, 21_999
 
 	startTries   = 5
-	startTimeout = 10 * time.Second
+	startTimeout = time.Minute
 	stopTimeout  = 5 * time.Second
 	pollInterval = 5 * time.Millisecond
 	logTail      = 4 << 10

@@ -35,18 +35,27 @@ local function give(k, units, whole, since, delay)
   return back
 end
 
+-- optional reports whether the group of charge i has another alternative.
+local function optional(i)
+  for j = 1, GROUP and n or 0 do
+    if GROUP[j] == GROUP[i] and ALT[j] ~= ALT[i] then
+      return true
+    end
+  end
+end
+
 -- back_from gives back as give does, for charge i. A guarantee gets back no more than the
 -- budget that it is a part of, the charge after it, and no part of a unit.
-local after = math.huge
+local backs = {}
 local function back_from(i, units, whole, since, delay)
   local k = KEY[i]
   local at, used, rem, aged = AT[k], USED[k], REM[k], AGED[k]
   local back = give(k, units, whole, since, delay)
-  if after < math.huge and RULE[k][2] >= 8 and GROUP and GROUP[i + 1] == GROUP[i] and ALT[i + 1] == ALT[i] then
-    back = max(0, min(back, after) - (since == now and 0 or 1))
+  if RULE[k][2] >= 8 and optional(i) and GROUP[i + 1] == GROUP[i] and ALT[i + 1] == ALT[i] then
+    back = max(0, min(back, backs[i + 1] or 0) - (since == now and 0 or 1))
     AT[k], USED[k], REM[k], AGED[k] = at, used - back, rem, aged - back
   end
-  after = back
+  backs[i] = back
   return back
 end
 
@@ -101,8 +110,8 @@ end
 
 -- Change the charges, the last first: what an act has booked twice waits behind itself. An
 -- amendment gives units back before it charges others (missing): alternatives may charge one
--- key, and a holder has one slot of it.
-local missing = {}
+-- key, and a holder has one slot of it. queue is what the act holds of a key.
+local missing, queue = {}, {}
 for i = code == 0 and n or 0, 1, -1 do
   local k, cost, was, at, late, granted = KEY[i], COST[i], held[i], since[i], delay[i], 0
   DIRTY[k] = DIRTY[k] or kind ~= AMEND and not untouched[i]
@@ -135,7 +144,8 @@ for i = code == 0 and n or 0, 1, -1 do
       due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0
     end
     if due < was then
-      back_from(i, was - due, was, at, late)
+      -- The caller does not know yet when the units leave that its act has queued after these.
+      back_from(i, was - due, was + (elsewhere and queue[k] or 0), at, late)
       DIRTY[k], held[i] = true, due
     elseif due > was then
       if was == 0 then
@@ -144,6 +154,7 @@ for i = code == 0 and n or 0, 1, -1 do
       missing[i] = due - was
     end
     granted = outcome == 1 and held[i] or 0
+    queue[k] = (queue[k] or 0) + held[i]
   end
   COST[i] = granted
 end
@@ -171,6 +182,11 @@ for i = 1, code == 0 and n or 0 do
   if kind == AMEND then
     local units
     outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
+    if elsewhere and id == LEAKY then
+      -- The charge waits for fewer units of its own act than it was going to.
+      late = min(late, max(0, now - (answer or now)) + queued(k, -queue[k]))
+      queue[k], delay[i] = queue[k] - held[i], late
+    end
     if immediate and id == LEAKY and used > 0 then
       room = 0
     end

@@ -88,9 +88,21 @@ func pendingOf(acts []*weir.Act) []weir.Pending {
 	return all
 }
 
+// report has the function of OnReply called, and returns what it panics with: for the callers.
+func (c *Coalescer) report(acts []*weir.Act) (panicked any) {
+	if f := c.onReply.Load(); f != nil {
+		defer func() { panicked = recover() }()
+		(*f)(acts)
+	}
+	return panicked
+}
+
 // finish ends a call whose reply has come or never will.
 func (c *Coalescer) finish(b *batch, panicked any) {
 	defer c.work.Add(-1)
+	if cause := c.report(b.acts); panicked == nil {
+		panicked = cause
+	}
 	b.lane.node.received(b)
 	late, onReturn := b.complete(panicked)
 	if late || len(onReturn) > 0 {

@@ -139,8 +139,10 @@ type Coalescer struct {
 	nodes  sync.Map // of *node by name
 	only   *node    // nil if there may be several
 	first  atomic.Pointer[node]
-	work   atomic.Int64 // calls of the store, and goroutines that send batches
-	late   atomic.Int64 // replies that came after their callers had left
+	// onReply is called with replies; nil: nothing is.
+	onReply atomic.Pointer[func([]*weir.Act)]
+	work    atomic.Int64 // calls of the store, and goroutines that send batches
+	late    atomic.Int64 // replies that came after their callers had left
 }
 
 // Wrap returns a Coalescer that asks next. If next is a [Laner], one call is in
@@ -175,6 +177,11 @@ func Wrap(next weir.Taker, o Options) *Coalescer {
 	}
 	return c
 }
+
+// OnReply has f called with the acts of each call whose reply has come or never will, before
+// their callers are answered and before [Coalescer.Left] leaves them out. It may read the acts
+// until it returns.
+func (c *Coalescer) OnReply(f func(acts []*weir.Act)) { c.onReply.Store(&f) }
 
 // Unwrap returns the Taker that c asks.
 func (c *Coalescer) Unwrap() weir.Taker { return c.next }

@@ -155,8 +155,10 @@ func (j jammed) Take(_ context.Context, acts []*weir.Act) {
 
 // kinds are the ways through a Coalescer, over a store.
 var kinds = map[string]func(weir.Taker) weir.Taker{
-	"alone": func(next weir.Taker) weir.Taker { return coalesce.Wrap(next, coalesce.Options{}) },
-	"split": func(next weir.Taker) weir.Taker { return coalesce.Wrap(spread{next, 3}, coalesce.Options{}) },
+	"alone": func(next weir.Taker) weir.Taker { return coalesce.Wrap(next, coalesce.Options{Silence: time.Hour}) },
+	"split": func(next weir.Taker) weir.Taker {
+		return coalesce.Wrap(spread{next, 3}, coalesce.Options{Silence: time.Hour})
+	},
 	"together": func(next weir.Taker) weir.Taker {
 		return jammed{newRoad(next, coalesce.Options{}), false}
 	},
@@ -341,7 +343,7 @@ func TestLanesAreIndependent(t *testing.T) {
 // TestOrderWithinACall has a call of several lanes whose acts share a key.
 func TestOrderWithinACall(t *testing.T) {
 	t.Parallel()
-	c := coalesce.Wrap(spread{memstore.New(memstore.Options{}), 16}, coalesce.Options{})
+	c := coalesce.Wrap(spread{memstore.New(memstore.Options{}), 16}, coalesce.Options{Silence: time.Hour})
 	for range 100 {
 		acts := []*weir.Act{
 			storetest.NewAct(weir.Charge{Key: "a", Limit: perDay, Cost: 60}, weir.Charge{Key: "x", Limit: perDay, Cost: 60}),
@@ -392,5 +394,62 @@ func BenchmarkIdleLane(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Take(context.Background(), acts)
+	}
+}
+
+// TestLeft: what callers in flight ask for may be gone, once for each act, and of what their
+// charges keep free nothing is.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	plain := func(cost int64) *weir.Act { return act("k", cost) }
+	keeping := func(cost, keep int64) *weir.Act {
+		return storetest.NewAct(weir.Charge{Key: "k", Limit: perDay, Cost: cost, Keep: keep})
+	}
+	pool := weir.Charge{Key: "k", Limit: perDay, Cost: 5}
+	kept := pool
+	kept.Keep, kept.Alt = 30, 1
+	for name, c := range map[string]struct {
+		acts       []*weir.Act
+		left, want int64
+	}{
+		"none":                  {nil, 40, 40},
+		"another key":           {[]*weir.Act{act("other", 7)}, 40, 40},
+		"all":                   {[]*weir.Act{plain(3), plain(4)}, 40, 33},
+		"more than is left":     {[]*weir.Act{plain(30), plain(40)}, 40, 0},
+		"kept free":             {[]*weir.Act{keeping(8, 30), keeping(9, 20)}, 40, 23},
+		"more than is not kept": {[]*weir.Act{keeping(25, 30), keeping(25, 31)}, 40, 30},
+		"less than is kept":     {[]*weir.Act{keeping(25, 30)}, 20, 20},
+		"both":                  {[]*weir.Act{keeping(25, 30), plain(3)}, 40, 27},
+		"alternatives":          {[]*weir.Act{storetest.NewAct(pool, kept)}, 40, 35},
+		"two charges":           {[]*weir.Act{storetest.NewAct(pool, pool)}, 40, 30},
+	} {
+		r := newRoad(memstore.New(memstore.Options{}), coalesce.Options{})
+		var calling sync.WaitGroup
+		calling.Go(func() { r.Coalescer.Take(context.Background(), append([]*weir.Act{act(gateKey, 0)}, c.acts...)) })
+		<-r.gate.in
+		left := func() int64 { return r.Left("k", perDay.Algorithm, func() int64 { return c.left }) }
+		if got := left(); got != c.want {
+			t.Errorf("%s: %d of %d, want %d", name, got, c.left, c.want)
+		}
+		// An act that waits for its lane counts, too, until its caller leaves.
+		ctx, leave := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { r.Coalescer.Take(ctx, []*weir.Act{act("k", 2)}) })
+		r.until(1)
+		if got, want := left(), max(0, c.want-2); got != want {
+			t.Errorf("%s: %d of %d while another waits, want %d", name, got, c.left, want)
+		}
+		leave()
+		waiting.Wait()
+		atReply := int64(-1)
+		r.OnReply(func(acts []*weir.Act) { atReply = left() })
+		r.gate.out <- struct{}{}
+		calling.Wait()
+		if atReply != c.want {
+			t.Errorf("%s: %d of %d when the reply has come, want %d", name, atReply, c.left, c.want)
+		}
+		if got := left(); got != c.left {
+			t.Errorf("%s: %d of %d after the reply", name, got, c.left)
+		}
 	}
 }

@@ -315,7 +315,7 @@ func TestImpatientCallers(t *testing.T) {
 		}
 		memory.Take(ctx, acts)
 	})
-	c := coalesce.Wrap(spread{slow, 3}, coalesce.Options{MaxBatch: 8})
+	c := coalesce.Wrap(spread{slow, 3}, coalesce.Options{MaxBatch: 8, Silence: time.Hour})
 	books := make([]ledger, 5)
 	var callers sync.WaitGroup
 	for range 32 {
@@ -374,7 +374,7 @@ func TestServerVanishes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := coalesce.Wrap(store, coalesce.Options{MaxBatch: 16})
+	c := coalesce.Wrap(store, coalesce.Options{MaxBatch: 16, Silence: time.Hour})
 	books := make([]ledger, 5)
 	var callers sync.WaitGroup
 	for range 32 {
@@ -420,7 +420,7 @@ func TestGrantsExactly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute})
+		c := coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute, Silence: time.Hour})
 		for range 32 {
 			callers.Go(func() {
 				for range 150 {

@@ -3,6 +3,7 @@
 package denycache
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -65,12 +66,8 @@ type Layer struct {
 
 // Wrap returns a Layer that asks next.
 func Wrap(next weir.Taker, o Options) *Layer {
-	if o.Entries <= 0 {
-		o.Entries = DefaultEntries
-	}
-	if o.MaxAge <= 0 {
-		o.MaxAge = DefaultMaxAge
-	}
+	o.Entries = cmp.Or(max(o.Entries, 0), DefaultEntries)
+	o.MaxAge = cmp.Or(max(o.MaxAge, 0), DefaultMaxAge)
 	l := &Layer{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
 	if o.Now != nil {
 		l.now = func() int64 { return o.Now().UnixNano() }
@@ -116,7 +113,8 @@ func (l *Layer) noteGranted(a *weir.Act) {
 	now := l.now()
 	for i := range a.Charges {
 		if d := &a.Decisions[i]; d.Granted > 0 {
-			l.table.granted(&a.Charges[i], d, now)
+			ch := &a.Charges[i]
+			l.table.replace(ch.Key, func(e *entry) *entry { return e.after(ch, d, now) })
 		}
 	}
 }
@@ -179,8 +177,7 @@ func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
 		next, known := a.AltEnd(i), false
 		for ; i < next && !known; i++ {
 			if ch := &a.Charges[i]; cacheable(ch) {
-				e, _ := l.table.find(ch, a.Immediate, now)
-				known = e != nil
+				known = l.table.find(ch, a.Immediate, now) != nil
 			}
 		}
 		if !known {
@@ -200,7 +197,7 @@ func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
 		if !cacheable(ch) {
 			continue
 		}
-		e, set := l.table.find(ch, a.Immediate, now)
+		e := l.table.find(ch, a.Immediate, now)
 		if e == nil {
 			continue
 		}
@@ -212,7 +209,7 @@ func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
 			}
 			clear(a.Decisions)
 		}
-		set.touch(e)
+		e.touch()
 		e.answer(ch, now, &a.Decisions[i])
 	}
 	if known {

@@ -296,7 +296,8 @@ func TestAlternatives(t *testing.T) {
 	}
 	ask := func(class string, cost int64) (a *weir.Act, fromStore bool) {
 		before := store.acts.Load()
-		a = take(cache, shares.Charges("k", class, cost)...)
+		a = shares.Limiter(cache, class).Act(weir.KindTake, "k", cost)
+		cache.Take(t.Context(), []*weir.Act{a})
 		return a, store.acts.Load() > before
 	}
 	if a, _ := ask("c", 80); !a.Allowed() {
@@ -325,12 +326,47 @@ func TestAlternatives(t *testing.T) {
 	take(cache, spent)
 	take(cache, spent)
 	charges := []weir.Charge{spent}
-	for _, c := range shares.Charges("k", "b", 1) {
+	for _, c := range shares.Limiter(cache, "b").Act(weir.KindTake, "k", 1).Charges {
 		c.Group = 1
 		charges = append(charges, c)
 	}
 	if a := take(cache, charges...); a.Allowed() || !fromCache(a) || a.Decisions[1].Outcome != weir.NotEvaluated || a.Decisions[3].Outcome != weir.NotEvaluated {
 		t.Errorf("beside a refused charge: %v", a.Decisions)
+	}
+}
+
+// TestOneBudgetOfSeveralRules: what one rule was refused, no other rule on the same budget
+// asks for, and a grant to one leaves the refusals of those that keep more free.
+func TestOneBudgetOfSeveralRules(t *testing.T) {
+	t.Parallel()
+	cache, store, _ := open(denycache.Options{MaxAge: time.Hour})
+	rule := func(name string) *weir.Limit {
+		return weir.Limit{Name: name, Count: 10, Period: time.Hour}.MustCompile()
+	}
+	ask := func(name string, cost, keep int64) (a *weir.Act, fromStore bool) {
+		before := store.acts.Load()
+		a = take(cache, weir.Charge{Key: "k", Limit: rule(name), Cost: cost, Keep: keep})
+		return a, store.acts.Load() > before
+	}
+	for i, c := range []struct {
+		rule       string
+		cost, keep int64
+		granted    bool
+		fromStore  bool
+	}{
+		{"batch", 7, 3, true, true},
+		{"batch", 1, 3, false, true},
+		{"more batch", 1, 3, false, false},
+		{"interactive", 1, 0, true, true},
+		{"batch", 1, 3, false, false},
+		{"more batch", 1, 4, false, false},
+		{"interactive", 2, 0, true, true},
+		{"interactive", 1, 0, false, true},
+		{"people", 1, 0, false, false},
+	} {
+		if a, fromStore := ask(c.rule, c.cost, c.keep); a.Allowed() != c.granted || fromStore != c.fromStore {
+			t.Errorf("%d: %s: %v, from the store %v", i, c.rule, a.Decisions, fromStore)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
 
 // refuses reports whether the entry refuses a charge.
 func (e *entry) refuses(ch *weir.Charge, immediate bool, now int64) bool {
-	if e.limit != ch.Limit || e.immediate != immediate || now >= e.until || now < e.answered {
+	if e.immediate != immediate || now >= e.until || now < e.answered || !e.limit.Alike(ch.Limit) {
 		return false
 	}
 	need := ch.Cost + ch.Keep
@@ -74,7 +74,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 // after returns the entry as it is once other units of its key were granted, nil if the
 // store would not refuse any more what the entry refuses: more than that was granted.
 func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
-	if e.limit != ch.Limit || e.need <= d.Granted+ch.Keep {
+	if !e.limit.Alike(ch.Limit) || e.need <= d.Granted+ch.Keep {
 		return nil
 	}
 	later := &entry{

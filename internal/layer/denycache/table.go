@@ -39,21 +39,21 @@ func newTable(entries int) table {
 
 func (t *table) set(hash uint64) *set { return &t.sets[hash&uint64(len(t.sets)-1)] }
 
-// find returns the entry that refuses a charge, and its set; nil if there is none.
-func (t *table) find(ch *weir.Charge, immediate bool, now int64) (*entry, *set) {
+// find returns the entry that refuses a charge; nil if there is none.
+func (t *table) find(ch *weir.Charge, immediate bool, now int64) *entry {
 	hash := maphash.String(t.seed, ch.Key)
 	s := t.set(hash)
 	for i := range s.cells {
 		e := s.cells[i].Load()
 		if e != nil && e.hash == hash && e.key == ch.Key && e.refuses(ch, immediate, now) {
-			return e, s
+			return e
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // touch counts a hit, up to maxHits.
-func (s *set) touch(e *entry) {
+func (e *entry) touch() {
 	if e.hits.Load() < maxHits {
 		e.hits.Add(1)
 	}
@@ -105,8 +105,8 @@ func (s *set) choose(e *entry) (*atomic.Pointer[entry], *entry) {
 
 // replacedBy reports whether another entry is a newer refusal of the same act.
 func (e *entry) replacedBy(other *entry) bool {
-	return e.hash == other.hash && e.limit == other.limit && e.need == other.need &&
-		e.immediate == other.immediate && e.key == other.key
+	return e.hash == other.hash && e.need == other.need && e.immediate == other.immediate && e.key == other.key &&
+		e.limit.Alike(other.limit)
 }
 
 // forget drops the entries of a key, and keeps those of acts sent before now from being
@@ -117,23 +117,15 @@ func (t *table) forget(key string, now int64) {
 }
 
 // drop drops the entries of a key.
-func (t *table) drop(key string) {
+func (t *table) drop(key string) { t.replace(key, func(*entry) *entry { return nil }) }
+
+// replace replaces each entry of a key by what f returns for it, nil for none.
+func (t *table) replace(key string, f func(*entry) *entry) {
 	hash := maphash.String(t.seed, key)
 	s := t.set(hash)
 	for i := range s.cells {
 		if e := s.cells[i].Load(); e != nil && e.hash == hash && e.key == key {
-			s.cells[i].CompareAndSwap(e, nil)
-		}
-	}
-}
-
-// granted brings the entries of a key up to date after a grant.
-func (t *table) granted(ch *weir.Charge, d *weir.Decision, now int64) {
-	hash := maphash.String(t.seed, ch.Key)
-	s := t.set(hash)
-	for i := range s.cells {
-		if e := s.cells[i].Load(); e != nil && e.hash == hash && e.key == ch.Key {
-			s.cells[i].CompareAndSwap(e, e.after(ch, d, now))
+			s.cells[i].CompareAndSwap(e, f(e))
 		}
 	}
 }

@@ -61,7 +61,7 @@ type Options struct {
 	Reconciled func(*weir.Charge)
 	// MaxKeys bounds the keys whose last known state is remembered and, separately, the
 	// keys, IDs and refunds that are outstanding. Beyond it, limits still hold by whole
-	// local shares, but nothing is reconciled. A key takes 40 bytes, about 300 while
+	// local shares, but nothing is reconciled. A key takes 48 bytes, about 300 while
 	// charges of it are outstanding. Zero: [DefaultMaxKeys].
 	MaxKeys int
 	// MaxBytes bounds the memory of local decisions, see [memstore.Options]. Zero:
@@ -93,22 +93,23 @@ type Options struct {
 // any interval, an algorithm grants at most its bound and, for each of K instances, the
 // smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where
 // R is what it last knew to be left, r the rate of the limit and D the length of the
-// outage. With one instance that loses no reply, that is nothing.
+// outage. With one instance that loses no reply, that is nothing, unless a call got no
+// processor after it had looked for local decisions and before it was on its way: it may be
+// granted beside them.
+//
+// The guarantees of [weir.Shares] hold on each instance, see [weir.Shares.Divide], in what is
+// left of its local share.
 //
 // Once the store replies, the Layer reconciles the difference: it charges units that were
 // granted here and not there, even if they do not fit, and refunds units that were granted
 // there and not here. A charge without an ID whose reply is lost counts as not made, so
 // that it may be recorded twice; with an ID it never is.
 type Layer struct {
-	next       weir.Taker
-	remote     remote // nil: calls in flight are not known
-	policy     func(*weir.Charge) Policy
-	patience   time.Duration
-	deadlines  *deadline.Group // of calls that end after patience
-	instances  func() int
-	reconciled func(*weir.Charge)
-	logger     *slog.Logger
-	now        func() int64 // µs
+	Options
+	next      weir.Taker
+	remote    remote          // nil: calls in flight are not known
+	deadlines *deadline.Group // of calls that end after Patience
+	now       func() int64    // µs
 
 	lastKnown   *lastKnown
 	localShares localShares
@@ -119,14 +120,17 @@ type Layer struct {
 	ids         *ids
 	deciding    deciding
 	awaited     awaited
-	reconciler  reconciler
+	reconciler  *reconciler
 	counts      counts
 }
 
 // A remote Taker knows its calls in flight and which nodes are unreachable.
 type remote interface {
-	// InFlight returns how many units of a key waiting callers ask for.
-	InFlight(key string, algorithm weir.Algorithm) int64
+	// Left returns how many of the units that are left of a key remain if the store grants
+	// the callers that wait for it. It calls left after it has looked at them.
+	Left(key string, algorithm weir.Algorithm, left func() int64) int64
+	// OnReply has f called with acts that the store has decided before Left leaves them out.
+	OnReply(f func([]*weir.Act))
 	// Reachable reports whether the store would be asked for an act.
 	Reachable(act *weir.Act) bool
 }
@@ -134,33 +138,34 @@ type remote interface {
 // Wrap returns a Layer that asks next, which has to return when its context ends. It
 // starts nothing.
 func Wrap(next weir.Taker, o Options) *Layer {
-	maxKeys := cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
+	o.Patience = cmp.Or(max(o.Patience, 0), DefaultPatience)
+	o.MaxKeys = cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
+	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Policy == nil {
+		o.Policy = func(*weir.Charge) Policy { return Local }
+	}
+	if o.Instances == nil {
+		o.Instances = func() int { return 1 }
+	}
+	if o.Reconciled == nil {
+		o.Reconciled = func(*weir.Charge) {}
+	}
 	l := &Layer{
-		next: next, policy: o.Policy, instances: o.Instances, reconciled: o.Reconciled, now: clock(o.Now),
-		patience:    cmp.Or(max(o.Patience, 0), DefaultPatience),
-		logger:      cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		lastKnown:   newLastKnown(maxKeys),
-		ids:         newIDs(maxKeys),
-		outstanding: newOutstanding(maxKeys),
-		refunds:     refunds{most: maxKeys},
+		Options: o, next: next, deadlines: deadline.NewPatience(o.Patience), now: clock(o.Now),
+		lastKnown:   newLastKnown(o.MaxKeys),
+		ids:         newIDs(o.MaxKeys),
+		outstanding: newOutstanding(o.MaxKeys),
+		refunds:     refunds{most: o.MaxKeys},
+		reconciler:  newReconciler(),
 	}
-	if l.policy == nil {
-		l.policy = func(*weir.Charge) Policy { return Local }
+	if l.remote, _ = weir.As[remote](next); l.remote != nil {
+		l.remote.OnReply(l.learn)
 	}
-	if l.instances == nil {
-		l.instances = func() int { return 1 }
-	}
-	if l.reconciled == nil {
-		l.reconciled = func(*weir.Charge) {}
-	}
-	l.remote, _ = weir.As[remote](next)
 	l.local = memstore.New(memstore.Options{
-		MaxBytes: cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes),
-		Now:      func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
+		MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
 	})
 	l.scratch.New = func() any { return new(localPart) }
-	l.deadlines = deadline.NewPatience(l.patience)
-	l.reconciler.init()
 	return l
 }
 
@@ -178,6 +183,7 @@ func clock(now func() time.Time) func() int64 {
 
 // Take asks the next Taker and decides by policy the acts that it did not decide.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+	deadline.Yield(ctx)
 	bounded, cancel := l.bound(ctx)
 	defer cancel()
 	if l.ids.used.Load() {
@@ -220,8 +226,8 @@ func (l *Layer) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (agai
 	for _, a := range acts {
 		switch {
 		case !undecided(a):
-			if a.Err == nil {
-				l.learn(a)
+			if l.remote == nil { // else it was learned when the reply came
+				l.learn([]*weir.Act{a})
 			}
 		case callerLeft(ctx):
 			// An answer would not be read.
@@ -248,7 +254,7 @@ func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
 	}
 	var late weir.Pending
 	if errors.As(a.Err, &late) && arrived(a, late) && !undecided(a) {
-		l.learn(a)
+		l.learn([]*weir.Act{a})
 		return true
 	}
 	l.counts.reason(a.Err)
@@ -258,14 +264,10 @@ func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
 
 // arrived reports whether the late reply to an act has come by now, and copies it to the act.
 func arrived(a *weir.Act, late weir.Pending) bool {
-	const waiting, came, left = 0, 1, 2
-	var state atomic.Int32
-	var reply *weir.Act
-	late.Then(func(r *weir.Act) {
-		reply = copyOf(r)
-		state.CompareAndSwap(waiting, came)
-	})
-	if state.CompareAndSwap(waiting, left) {
+	var came atomic.Pointer[weir.Act]
+	late.Then(func(reply *weir.Act) { came.Store(copyOf(reply)) })
+	reply := came.Load()
+	if reply == nil {
 		return false
 	}
 	a.Err = reply.Err
@@ -280,7 +282,7 @@ func (l *Layer) bound(ctx context.Context) (context.Context, context.CancelFunc)
 		if _, announced := deadline.Leaves(ctx); announced {
 			return ctx, func() {}
 		}
-		if left := deadline.Within(time.Until(theirs)); left < l.patience {
+		if left := deadline.Within(time.Until(theirs)); left < l.Patience {
 			return context.WithTimeout(ctx, left)
 		}
 	}

@@ -407,6 +407,51 @@ func TestBeginsWithWhatIsLeft(t *testing.T) {
 	}
 }
 
+// busy is a remote store that reaches no decision, with units in flight.
+type busy struct {
+	onReply  func([]*weir.Act)
+	inFlight int64
+}
+
+func (*busy) Take(_ context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		a.Err = weir.ErrNotApplied
+	}
+}
+
+func (b *busy) Left(_ string, _ weir.Algorithm, left func() int64) int64 { return left() - b.inFlight }
+func (*busy) Reachable(*weir.Act) bool                                   { return true }
+func (b *busy) OnReply(f func([]*weir.Act))                              { b.onReply = f }
+
+// TestLearnsBeforeCallersDo: a reply that has come counts before its callers have run, and
+// units in flight count whatever comes of them.
+func TestLearnsBeforeCallersDo(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []weir.Limit{weir.PerHour(10), {Algorithm: weir.Concurrency, Count: 10, Period: time.Hour}} {
+		store := &busy{inFlight: 3}
+		taker := wrap(t, store, fallback.Options{Policy: func(*weir.Charge) fallback.Policy { return fallback.Local }})
+		charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 1}
+		memory := memstore.New(memstore.Options{})
+		for i := range 5 {
+			a := storetest.NewAct(charge)
+			a.ID = fmt.Sprint(i)
+			memory.Take(t.Context(), []*weir.Act{a})
+			store.onReply([]*weir.Act{a})
+		}
+		granted := 0
+		for i := range 10 {
+			a := storetest.NewAct(charge)
+			a.ID = fmt.Sprint("local ", i)
+			if taker.Take(t.Context(), []*weir.Act{a}); a.Allowed() {
+				granted++
+			}
+		}
+		if granted != 2 {
+			t.Errorf("%v: granted %d of the 2 that were left", limit.Algorithm, granted)
+		}
+	}
+}
+
 // TestKeep has two classes share a budget through an outage: neither the last known state
 // nor the local shares may lose what one of them keeps free.
 func TestKeep(t *testing.T) {

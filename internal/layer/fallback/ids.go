@@ -176,8 +176,6 @@ func (s *ids) requireAmend(t *localTake) {
 // amendable is how many takes the store has to amend.
 func (s *ids) amendable() int { return int(s.toAmend.Load()) }
 
-func (s *ids) anyAmendable() bool { return s.amendable() > 0 }
-
 // An amendment is an act that makes the store agree with the last answer to a take.
 type amendment struct {
 	*weir.Act
@@ -201,31 +199,30 @@ func (s *ids) replyTo(t *localTake) {
 	t.amending = nil
 }
 
-// claim returns the amendments of takes under a key and adds the takes to those that the
-// caller has claimed. If some are in flight, busy is closed once one of them has ended.
-func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed map[*localTake]bool) (all []amendment, busy <-chan struct{}) {
-	if !s.anyAmendable() {
-		return nil, nil
+// claim adds the amendments of takes under a key to those that the caller has claimed. If
+// some are in flight, busy is closed once one of them has ended.
+func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed []amendment) (all []amendment, busy <-chan struct{}) {
+	if s.amendable() == 0 {
+		return claimed, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for t := range s.byKey[key] {
 		switch {
-		case claimed[t]:
+		case slices.ContainsFunc(claimed, func(a amendment) bool { return a.of == t }):
 		case t.amending != nil:
 			busy = t.amending
 		case now < t.until && (t.act.Allowed() || !wait(&t.act)):
-			claimed[t] = true
-			all = append(all, t.amendment())
+			claimed = append(claimed, t.amendment())
 		}
 	}
-	return all, busy
+	return claimed, busy
 }
 
 // collect returns up to so many amendments. Those of refused takes, which return units to
 // the limit, may have to wait.
 func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendment {
-	if !s.anyAmendable() {
+	if s.amendable() == 0 {
 		return nil
 	}
 	s.mu.Lock()

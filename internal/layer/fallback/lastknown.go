@@ -29,6 +29,7 @@ type keyState struct {
 	remaining int64
 	at, fresh int64 // when the reply came, and when the key would be as new; µs, our clock
 	decided   int64 // when the store decided, by its clock
+	instances int   // that the local share was seeded for; 0: it was not
 }
 
 func newLastKnown(keys int) *lastKnown {
@@ -46,11 +47,17 @@ func (k *lastKnown) hash(c *weir.Charge) uint64 {
 }
 
 // learn remembers the store's decisions about keys that have local shares during outages.
-func (l *Layer) learn(a *weir.Act) {
-	for i := range a.Charges {
-		c, d := &a.Charges[i], &a.Decisions[i]
-		if d.Source == weir.SourceStore && l.policy(c) == Local {
-			l.lastKnown.put(c, d, l.now())
+func (l *Layer) learn(acts []*weir.Act) {
+	now := l.now()
+	for _, a := range acts {
+		if a.Err != nil {
+			continue
+		}
+		for i := range a.Charges {
+			c, d := &a.Charges[i], &a.Decisions[i]
+			if d.Source == weir.SourceStore && l.Policy(c) == Local {
+				l.lastKnown.put(c, d, now)
+			}
 		}
 	}
 }
@@ -65,7 +72,7 @@ func (k *lastKnown) put(c *weir.Charge, d *weir.Decision, now int64) {
 	if c.Keep > 0 && d.Granted == 0 && d.Remaining == 0 {
 		return // some of what the charge keeps free may be used
 	}
-	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At}
+	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At, 0}
 	sh := &k.shards[s.hash>>58]
 	entry := &sh.states[s.hash>>1&uint64(len(sh.states)-1)]
 	sh.mu.Lock()
@@ -78,19 +85,25 @@ func (k *lastKnown) put(c *weir.Charge, d *weir.Decision, now int64) {
 
 // remaining is how many units of a key must be left by its last known state, as if used
 // units drained evenly. A fixed window keeps them until its end, and holders their slots.
-func (k *lastKnown) remaining(c *weir.Charge, now int64) int64 {
+// news reports whether the state has come since the local share of one of n instances was
+// seeded.
+func (k *lastKnown) remaining(c *weir.Charge, n int, now int64) (left int64, news bool) {
 	hash, full := k.hash(c), c.Limit.Capacity()
 	sh := &k.shards[hash>>58]
+	entry := &sh.states[hash>>1&uint64(len(sh.states)-1)]
 	sh.mu.Lock()
-	s := sh.states[hash>>1&uint64(len(sh.states)-1)]
+	s := *entry
+	if s.hash == hash {
+		entry.instances = n
+	}
 	sh.mu.Unlock()
 	if s.hash != hash || now >= s.fresh || s.remaining >= full {
-		return full
+		return full, false
 	}
 	used := full - s.remaining
 	if !c.Limit.Algorithm.Traits().Windows && !c.Limit.Algorithm.Traits().HoldsSlots && now > s.at {
 		// A unit that has drained in part counts as used.
 		used = min(used, int64(math.Ceil(float64(used)*float64(s.fresh-now)/float64(s.fresh-s.at))))
 	}
-	return max(0, full-used)
+	return max(0, full-used), s.instances != n
 }

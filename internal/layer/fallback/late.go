@@ -47,7 +47,7 @@ func (l *Layer) anyLocalGrant(a *weir.Act) bool {
 func (l *Layer) remember(a *weir.Act, reply chan struct{}) *localTake {
 	own := copyOf(a)
 	for i := range own.Decisions {
-		if l.policy(&own.Charges[i]) == Allow {
+		if l.Policy(&own.Charges[i]) == Allow {
 			// Units granted without limit are not charged.
 			own.Decisions[i].Granted = 0
 		}
@@ -62,12 +62,12 @@ func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
 	if a.ID != "" && a.Kind == weir.KindTake && (a.Err == nil || !a.NewID) {
 		take = l.remember(a, make(chan struct{}))
 	}
-	l.reconciler.begin()
+	l.reconciler.awaited.Add(1)
 	var out *outage.Error
 	cutOff := errors.As(reason, &out)
 	l.awaited.begin(answer, cutOff)
 	late.Then(func(reply *weir.Act) {
-		defer l.reconciler.end()
+		defer l.reconciler.awaited.Add(-1)
 		l.compare(answer, reply, take)
 		l.awaited.end(answer, cutOff)
 		l.wake()
@@ -79,7 +79,7 @@ func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
 func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
 	l.counts.late.Add(1)
 	if reply.Err == nil {
-		l.learn(reply)
+		l.learn([]*weir.Act{reply})
 		if answer.Kind == weir.KindTake {
 			for i := range answer.Decisions {
 				l.counts.overgrants.Add(max(0, localGrant(answer, i)-reply.Decisions[i].Granted))
@@ -119,7 +119,7 @@ func (l *Layer) compareTake(answer, reply *weir.Act, take *localTake, lost bool)
 	case !take.answered:
 		// The ID is the client's, which may repeat it.
 		l.ids.drop(take, changes)
-	case changes == 0 && !lost && agree(answer, reply):
+	case changes == 0 && !lost && agree(answer, reply) && !hasSlots(answer):
 		l.counts.reconciled.Add(1)
 		l.release(take, changes)
 	default:
@@ -166,7 +166,7 @@ func agree(answer, reply *weir.Act) bool {
 // compareCharge reconciles one charge of an act without an ID.
 func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 	c := &answer.Charges[i]
-	if answer.Kind == weir.KindTake && l.policy(c) == Allow {
+	if answer.Kind == weir.KindTake && l.Policy(c) == Allow {
 		return
 	}
 	here, there := localGrant(answer, i), int64(0)
@@ -196,19 +196,34 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 	}
 }
 
+// hasSlots reports whether a take was granted slots.
+func hasSlots(a *weir.Act) bool {
+	for i := range a.Charges {
+		if a.Charges[i].Limit.Algorithm.Traits().HoldsSlots && a.Decisions[i].Granted > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // release leaves a take to the store, unless its answer has changed since, and frees the
-// slots that it holds here.
+// slots that it holds here. The next local decision counts the free slots again, because the
+// store has granted these, and may have granted others. For a take with slots, release waits
+// for local decisions that are being made, so none of them may call it.
 func (l *Layer) release(take *localTake, changes int) {
 	if !l.ids.drop(take, changes) {
 		l.ids.requireAmend(take)
 		return
 	}
-	for i := range take.act.Charges {
-		if take.act.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
-			a := copyOf(&take.act)
-			a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
-			l.decideLocally(a)
-			return
-		}
+	if !hasSlots(&take.act) {
+		return
 	}
+	for i := range take.act.Charges {
+		c := &take.act.Charges[i]
+		l.outstanding.forget(c)
+		l.deciding.wait(l.outstanding.shard(c.Key))
+	}
+	a := copyOf(&take.act)
+	a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
+	l.decideLocally(a)
 }

@@ -153,13 +153,12 @@ func (w *awaited) wait(ctx context.Context, c *weir.Charge) {
 type preceding struct {
 	records    []*weir.Act
 	amendments []amendment
-	takes      map[*localTake]bool // of the amendments
 }
 
 // claimBefore returns what has to precede acts; nil if nothing has to. It waits for claims
 // of other callers as long as ctx lasts, because theirs may fail.
 func (l *Layer) claimBefore(ctx context.Context, acts []*weir.Act) *preceding {
-	if l.outstanding.len() == 0 && !l.ids.anyAmendable() && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
+	if l.outstanding.len() == 0 && l.ids.amendable() == 0 && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
 		return nil
 	}
 	var charges []*weir.Charge
@@ -192,7 +191,7 @@ func (l *Layer) claimBefore(ctx context.Context, acts []*weir.Act) *preceding {
 // claim takes everything that has to precede some charges, or nothing if another caller
 // has a part of it: busy is closed once that caller's call has ended.
 func (l *Layer) claim(charges []*weir.Charge) (p *preceding, busy <-chan struct{}) {
-	p = &preceding{takes: map[*localTake]bool{}}
+	p = new(preceding)
 	for _, c := range charges {
 		if busy = l.claimOne(p, c); busy != nil {
 			l.unclaim(p)
@@ -215,12 +214,9 @@ func (l *Layer) claimOne(p *preceding, c *weir.Charge) (busy <-chan struct{}) {
 		}
 		busy = recording
 	}
-	amendments, amending := l.ids.claim(c.Key, l.now(), l.awaited.any, p.takes)
-	p.amendments = append(p.amendments, amendments...)
-	if busy == nil {
-		busy = amending
-	}
-	return busy
+	amendments, amending := l.ids.claim(c.Key, l.now(), l.awaited.any, p.amendments)
+	p.amendments = amendments
+	return cmp.Or(busy, amending)
 }
 
 // unclaim returns claims that were not sent.

@@ -142,9 +142,9 @@ func (o *outstanding) collect(most int, now int64) []*weir.Act {
 	return acts
 }
 
-// claim removes the balance of a charge's budget and returns an act that records it, which
-// counts until done; nil if there is nothing to record. If the budget is being recorded,
-// busy is closed once that has ended.
+// claim removes the balance of a charge's budget, so that the next local decision begins
+// anew, and returns an act that records it, which counts until done; nil if there is nothing
+// to record. If the budget is being recorded, busy is closed once that has ended.
 func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <-chan struct{}) {
 	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
 	sh.mu.Lock()
@@ -153,13 +153,28 @@ func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <
 		return nil, busy
 	}
 	b := sh.balances[key]
-	if b == nil || b.units == 0 || now >= b.until {
+	if b == nil {
+		return nil, nil
+	}
+	delete(sh.balances, key)
+	if b.units == 0 || now >= b.until {
+		o.size.Add(-1)
 		return nil, nil
 	}
 	key.key = strings.Clone(key.key) // the caller's may be in memory that is used again
-	delete(sh.balances, key)
 	sh.inFlight[key] = make(chan struct{})
 	return b.record(key), nil
+}
+
+// forget removes the balance of a budget that has no units.
+func (o *outstanding) forget(c *weir.Charge) {
+	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if b := sh.balances[key]; b != nil && b.units == 0 {
+		delete(sh.balances, key)
+		o.size.Add(-1)
+	}
 }
 
 // record returns the act that charges the store, with no more than the limit's capacity.

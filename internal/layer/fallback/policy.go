@@ -68,9 +68,9 @@ func (l *Layer) refundSlots(a *weir.Act, reason error) {
 		reconcile()
 		return
 	}
-	l.reconciler.begin()
+	l.reconciler.awaited.Add(1)
 	late.Then(func(reply *weir.Act) {
-		defer l.reconciler.end()
+		defer l.reconciler.awaited.Add(-1)
 		l.counts.late.Add(1)
 		if notApplied(reply.Err) {
 			reconcile()
@@ -83,7 +83,7 @@ func (l *Layer) strictest(a *weir.Act) Policy {
 	strictest := Allow
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		switch p := l.policy(c); {
+		switch p := l.Policy(c); {
 		case p == Error:
 			return Error
 		case p == Deny && (c.Cost > 0 || a.Kind != weir.KindTake):
@@ -99,7 +99,7 @@ func (l *Layer) strictest(a *weir.Act) Policy {
 func (l *Layer) deny(a *weir.Act) {
 	for i := range a.Charges {
 		a.Decisions[i] = weir.Decision{}
-		if l.policy(&a.Charges[i]) == Deny {
+		if l.Policy(&a.Charges[i]) == Deny {
 			a.Decisions[i] = failClosed(&a.Charges[i])
 		}
 	}
@@ -116,7 +116,7 @@ func failClosed(c *weir.Charge) weir.Decision {
 // failOpen is the decision of a charge that is not Local, beside Local ones that were
 // granted or refused.
 func (l *Layer) failOpen(c *weir.Charge, granted bool) weir.Decision {
-	if l.policy(c) == Deny {
+	if l.Policy(c) == Deny {
 		return failClosed(c)
 	}
 	d := weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
@@ -182,17 +182,10 @@ func (l *Layer) split(part *localPart, a *weir.Act) {
 	whole := a.Alternatives() && l.strictest(a) == Local
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if l.policy(c) != Local && !whole {
+		if l.Policy(c) != Local && !whole {
 			continue
 		}
-		own := *c
-		own.Limit = l.localLimit(c)
-		if own.Keep > 0 {
-			// Each instance keeps its part free.
-			n := int64(max(1, l.instances()))
-			own.Keep = (own.Keep + n - 1) / n
-		}
-		charges, decisions = append(charges, own), append(decisions, weir.Decision{})
+		charges, decisions = append(charges, l.localCharge(a, i)), append(decisions, weir.Decision{})
 		part.indices = append(part.indices, i)
 	}
 	part.act.Charges, part.act.Decisions, part.acts[0] = charges, decisions, &part.act

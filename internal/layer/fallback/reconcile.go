@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -26,57 +27,27 @@ const (
 
 // A reconciler is the state of the background work.
 type reconciler struct {
-	mu       sync.Mutex // guards what follows
-	running  bool
-	stopped  bool
-	awaited  int                // acts whose replies are awaited
-	idle     chan struct{}      // closed when none are; nil if Stop does not wait
-	done     chan struct{}      // closed when nothing runs
+	awaited  atomic.Int64       // acts whose replies are awaited
 	ctx      context.Context    // of the calls of the store
 	cancel   context.CancelFunc // ends ctx
-	stopping chan struct{}      // closed by Stop
+	stop     sync.Once
+	stopping chan struct{} // closed by Stop
+
+	mu      sync.Mutex // guards what follows
+	running bool
+	done    chan struct{} // closed when nothing runs
 }
 
-func (r *reconciler) init() {
-	r.done, r.stopping = make(chan struct{}), make(chan struct{})
+func newReconciler() *reconciler {
+	r := &reconciler{done: make(chan struct{}), stopping: make(chan struct{})}
 	close(r.done)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-}
-
-// begin counts an act whose reply is awaited, until end.
-func (r *reconciler) begin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.awaited++
-}
-
-func (r *reconciler) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.awaited--; r.awaited == 0 && r.idle != nil {
-		close(r.idle)
-		r.idle = nil
-	}
-}
-
-// waitIdle returns a channel that is closed when no reply is awaited.
-func (r *reconciler) waitIdle() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.awaited == 0 {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	if r.idle == nil {
-		r.idle = make(chan struct{})
-	}
-	return r.idle
+	return r
 }
 
 // wake starts reconciling in the background, unless it runs.
 func (l *Layer) wake() {
-	r := &l.reconciler
+	r := l.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running || r.ctx.Err() != nil {
@@ -108,13 +79,13 @@ func (l *Layer) reconcile() {
 		}
 	}
 	if units := l.counts.recorded.Load() - before; units > 0 {
-		l.logger.Info("the store has recorded units granted without it", "units", units, "doubtful_total", l.counts.doubtful.Load())
+		l.Logger.Info("the store has recorded units granted without it", "units", units, "doubtful_total", l.counts.doubtful.Load())
 	}
 }
 
 // finished reports whether nothing is outstanding; then the work is over.
 func (l *Layer) finished() bool {
-	r := &l.reconciler
+	r := l.reconciler
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.unreconciled() > 0 && r.ctx.Err() == nil {
@@ -153,7 +124,7 @@ func (l *Layer) reconcileSome() error {
 func (l *Layer) takeAndRecover(ctx context.Context, acts []*weir.Act) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			l.logger.Error("the store panicked while units granted without it were recorded", "panic", cause)
+			l.Logger.Error("the store panicked while units granted without it were recorded", "panic", cause)
 			for _, a := range acts {
 				a.Err = fmt.Errorf("weir: %v: %w: the store panicked", a.Kind, weir.ErrAmbiguous)
 			}
@@ -183,7 +154,7 @@ func (l *Layer) recorded(acts []*weir.Act) error {
 		switch {
 		case a.Err == nil:
 			l.counts.recorded.Add(c.Cost)
-			l.reconciled(c)
+			l.Reconciled(c)
 		case notApplied(a.Err):
 			l.outstanding.restore(a, l.now())
 		default:
@@ -204,7 +175,7 @@ func (l *Layer) sendRefunds(ctx context.Context) error {
 		switch {
 		case a.Err == nil:
 			l.counts.refunded.Add(a.Decisions[0].Granted)
-			l.reconciled(c)
+			l.Reconciled(c)
 		case notApplied(a.Err) && l.refunds.add(a):
 		default:
 			l.counts.doubtful.Add(c.Cost)
@@ -238,10 +209,13 @@ func (l *Layer) amended(all []amendment) error {
 		if undecided(reply) {
 			return
 		}
+		if l.remote == nil { // else it was learned when the reply came
+			l.learn([]*weir.Act{reply})
+		}
 		l.counts.reconciled.Add(1)
 		l.release(a.of, a.changes)
 		for j := range a.Charges {
-			l.reconciled(&a.Charges[j])
+			l.Reconciled(&a.Charges[j])
 		}
 	})
 }
@@ -257,9 +231,9 @@ func (l *Layer) conclude(acts []*weir.Act, f func(i int, outcome *weir.Act)) err
 			f(i, a)
 			continue
 		}
-		l.reconciler.begin()
+		l.reconciler.awaited.Add(1)
 		late.Then(func(reply *weir.Act) {
-			defer l.reconciler.end()
+			defer l.reconciler.awaited.Add(-1)
 			f(i, reply)
 			l.wake()
 		})
@@ -271,24 +245,21 @@ func (l *Layer) conclude(acts []*weir.Act, f func(i int, outcome *weir.Act)) err
 // says how much the store has not recorded. Takes are still answered. Stop may be called
 // again.
 func (l *Layer) Stop(ctx context.Context) error {
-	r := &l.reconciler
-	select {
-	case <-r.waitIdle():
-	case <-ctx.Done():
+	r := l.reconciler
+	for r.awaited.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-time.After(minPause):
+		case <-ctx.Done():
+		}
 	}
+	r.stop.Do(func() { close(r.stopping) })
 	r.mu.Lock()
-	if !r.stopped {
-		r.stopped = true
-		close(r.stopping)
-	}
 	done := r.done
 	r.mu.Unlock()
 	defer context.AfterFunc(ctx, r.cancel)()
 	<-done
 	r.cancel()
-	r.mu.Lock()
-	awaited := r.awaited
-	r.mu.Unlock()
+	awaited := r.awaited.Load()
 	if n := l.outstanding.positive(l.now()) + l.ids.amendable() + l.refunds.len(); n > 0 || awaited > 0 {
 		return fmt.Errorf("weir: stop fallback: charges under %d keys and IDs are not recorded in the store, and %d replies are missing", n, awaited)
 	}

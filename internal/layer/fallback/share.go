@@ -8,48 +8,107 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// localLimit returns the limit that holds for a charge here: its local share. The first
-// charge of a key since everything was reconciled seeds the share from the last known state.
-func (l *Layer) localLimit(c *weir.Charge) *weir.Limit {
+// localCharge returns the i-th charge of an act as it is made here: under the local share of
+// its limit. The first charge of a key since everything was reconciled seeds the share from
+// the last known state, if that is new.
+func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
+	c := a.Charges[i]
 	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm.Traits().Windows {
 		// A peek at such a counter asks for the whole count.
-		return c.Limit
+		return c
 	}
-	n := max(1, l.instances())
-	share := l.localShares.of(c.Limit, n)
-	own := l.outstanding.begin(c, func() *weir.Limit {
-		left := l.left(c, n)
+	n := max(1, l.Instances())
+	own := c
+	own.Key, own.Limit, own.Keep = localKey(a, i), l.localShares.limit(c.Limit, n), l.localShares.keep(&c, n)
+	limit := l.outstanding.begin(&c, func() *weir.Limit {
+		left, news := l.left(&c, n)
 		if c.Limit.Algorithm.Traits().HoldsSlots {
-			return freeSlots(share, left)
+			return freeSlots(own.Limit, left)
 		}
-		l.seedFromLastKnown(c, share, left)
+		if news {
+			l.seed(&own, left)
+		}
 		return nil
 	})
-	if own != nil {
-		return own
+	if limit != nil {
+		own.Limit = limit
 	}
-	return share
+	return own
 }
+
+// localKey returns the key of the i-th charge of an act in the local store. That of a class
+// is made from its budget's, so that all classes of a budget can be found, see fitClasses.
+func localKey(a *weir.Act, i int) string {
+	c := &a.Charges[i]
+	shares, class := c.Limit.Shares()
+	if class == "" || i+1 == a.AltEnd(i) {
+		return c.Key
+	}
+	pool := &a.Charges[i+1]
+	if of, other := pool.Limit.Shares(); of != shares || other != "" {
+		return c.Key
+	}
+	return classKey(pool.Key, class)
+}
+
+func classKey(pool, class string) string { return pool + "\x00" + class }
 
 // left is this instance's part of the units that are left of a key's limit by the last
-// known state, less those that waiting callers ask for.
-func (l *Layer) left(c *weir.Charge, instances int) int64 {
-	left := l.lastKnown.remaining(c, l.now())
-	if l.remote != nil {
-		left = max(0, left-l.remote.InFlight(c.Key, c.Limit.Algorithm))
+// known state, less those that waiting callers ask for. news reports whether the local share
+// does not have that state yet.
+func (l *Layer) left(c *weir.Charge, instances int) (left int64, news bool) {
+	var known int64
+	look := func() int64 {
+		known, news = l.lastKnown.remaining(c, instances, l.now())
+		return known
 	}
-	return max(left/int64(instances), min(1, left))
+	if l.remote == nil {
+		left = look()
+	} else if left = l.remote.Left(c.Key, c.Limit.Algorithm, look); left < known {
+		news = true
+	}
+	return max(left/int64(instances), min(1, left)), news
 }
 
-// seedFromLastKnown charges the share with what the store had already spent when it last
-// answered.
-func (l *Layer) seedFromLastKnown(c *weir.Charge, share *weir.Limit, left int64) {
-	a := weir.Act{Charges: []weir.Charge{{Key: c.Key, HashTag: c.HashTag, Limit: share}}, Decisions: make([]weir.Decision, 1)}
-	l.local.Take(context.Background(), []*weir.Act{&a})
-	if spent := a.Decisions[0].Remaining - min(left, share.Capacity()); a.Err == nil && spent > 0 {
-		a.Kind, a.Charges[0].Cost = weir.KindRecord, spent
-		l.local.Take(context.Background(), []*weir.Act{&a})
+// seed charges a local share with the units that are not left.
+func (l *Layer) seed(c *weir.Charge, left int64) {
+	a := l.decideOne(weir.KindTake, c.Key, c.Limit, 0)
+	spent := a.Decisions[0].Remaining - min(left, c.Limit.Capacity())
+	if a.Err != nil || spent <= 0 {
+		return
 	}
+	l.decideOne(weir.KindRecord, c.Key, c.Limit, spent)
+	if own, class := c.Limit.Shares(); own != nil && class == "" {
+		l.fitClasses(c.Key, own, left)
+	}
+}
+
+// fitClasses takes from classes what the rest of their budget would not grant them all at
+// once: each keeps its part of the units that are left.
+func (l *Layer) fitClasses(pool string, own *weir.Shares, left int64) {
+	bursts := int64(0)
+	for class := range own.Guarantees {
+		bursts += own.Class(class).Burst
+	}
+	left = max(0, left-(own.Keep()-bursts)) // the difference allows for different resolutions
+	if left >= bursts {
+		return
+	}
+	for class := range own.Guarantees {
+		key, limit := classKey(pool, class), own.Class(class)
+		most := limit.Burst * left / bursts
+		if l.decideOne(weir.KindTake, key, limit, 0).Decisions[0].Remaining >= most {
+			l.decideOne(weir.KindReset, key, limit, 0) // also of a part of a unit
+			l.decideOne(weir.KindRecord, key, limit, limit.Burst-most)
+		}
+	}
+}
+
+// decideOne has the local store decide an act with one charge.
+func (l *Layer) decideOne(kind weir.Kind, key string, limit *weir.Limit, cost int64) *weir.Act {
+	a := &weir.Act{Kind: kind, Charges: []weir.Charge{{Key: key, Limit: limit, Cost: cost}}, Decisions: make([]weir.Decision, 1)}
+	l.local.Take(context.Background(), []*weir.Act{a})
+	return a
 }
 
 // freeSlots returns a concurrency limit of the slots that are left.
@@ -68,28 +127,56 @@ const maxLocalShares = 4096
 
 // localShares are the local shares of limits. At the begin of an outage all may be needed at once.
 type localShares struct {
-	all  sync.Map // of localShare by *weir.Limit
+	all  sync.Map // of localShare by *weir.Limit and *weir.Shares
 	size atomic.Int64
 }
 
-// A localShare is a limit divided by a number of instances.
+// A localShare is a limit, or weir.Shares, divided by a number of instances.
 type localShare struct {
-	limit     *weir.Limit
+	of        any
 	instances int
 }
 
-// of returns the share of one of n instances.
-func (s *localShares) of(limit *weir.Limit, n int) *weir.Limit {
-	found, known := s.all.Load(limit)
-	if known && found.(localShare).instances == n {
-		return found.(localShare).limit
+// limit returns the share of one of n instances.
+func (s *localShares) limit(limit *weir.Limit, n int) *weir.Limit {
+	if shares, class := limit.Shares(); shares != nil {
+		switch own := s.shares(shares, n); {
+		case own == nil:
+		case class == "":
+			return own.Pool()
+		default:
+			return own.Class(class)
+		}
 	}
-	part := divide(limit, n)
+	return localShareOf(s, limit, n, divide)
+}
+
+// keep returns how many units a charge keeps free at one of n instances.
+func (s *localShares) keep(c *weir.Charge, n int) int64 {
+	if shares, _ := c.Limit.Shares(); shares != nil && c.Keep == shares.Keep() {
+		if own := s.shares(shares, n); own != nil {
+			return own.Keep()
+		}
+		return 0
+	}
+	return (c.Keep + int64(n) - 1) / int64(n)
+}
+
+func (s *localShares) shares(shares *weir.Shares, n int) *weir.Shares {
+	return localShareOf(s, shares, n, (*weir.Shares).Divide)
+}
+
+func localShareOf[T any](s *localShares, whole T, n int, divide func(T, int) T) T {
+	found, known := s.all.Load(whole)
+	if known && found.(localShare).instances == n {
+		return found.(localShare).of.(T)
+	}
+	part := divide(whole, n)
 	if !known && s.size.Add(1) > maxLocalShares {
 		s.all.Clear()
 		s.size.Store(1)
 	}
-	s.all.Store(limit, localShare{part, n})
+	s.all.Store(whole, localShare{part, n})
 	return part
 }
 

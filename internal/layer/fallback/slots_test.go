@@ -2,6 +2,8 @@ package fallback_test
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,5 +63,40 @@ func TestAnonymousSlots(t *testing.T) {
 				t.Errorf("%d slots are free, want %d", d.Remaining, c.free)
 			}
 		})
+	}
+}
+
+// TestSlotsThatTheStoreHasRecorded: slots that were taken here and that the store has
+// recorded are still taken when the store is away again.
+func TestSlotsThatTheStoreHasRecorded(t *testing.T) {
+	t.Parallel()
+	limit := weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Now: clock.Now, Patience: time.Minute})
+	for room := range 20 {
+		granted := func(n int) (granted int) {
+			for range n {
+				a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("room ", room), Limit: limit, Cost: 1})
+				a.ID, a.NewID = rand.Text(), true
+				if taker.Take(t.Context(), []*weir.Act{a}); a.Allowed() {
+					granted++
+				}
+			}
+			return granted
+		}
+		store.fail(weir.ErrNotApplied)
+		n := granted(3)
+		store.fail(nil)
+		n += granted(room % 2)
+		store.fail(weir.ErrNotApplied)
+		if n += granted(5); n > 4 {
+			t.Fatalf("%d of 4 granted", n)
+		}
+		store.fail(nil)
+		eventually(t, "reconciled", func() bool { return taker.Stats().Outstanding == 0 })
+		if n += granted(5); n != 4 {
+			t.Fatalf("room for 4, %d granted", n)
+		}
 	}
 }

@@ -88,23 +88,36 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		l.next.Take(ctx, acts)
 		return
 	}
-	var c call
-	for _, a := range acts {
-		l.redirect(&c, a)
+	passed := acts            // a copy once an act is moved
+	var elsewhere []*weir.Act // acts whose IDs may be known under other keys
+	for i, a := range acts {
+		moved, again := l.redirect(a)
+		if moved != a {
+			if &passed[0] == &acts[0] {
+				passed = slices.Clone(acts)
+			}
+			passed[i] = moved
+		}
+		if again {
+			elsewhere = append(elsewhere, a)
+		}
 	}
-	l.next.Take(ctx, acts)
-	c.restore()
-	for _, a := range c.elsewhere {
+	l.next.Take(ctx, passed)
+	for i, a := range acts {
+		a.Err = passed[i].Err
+	}
+	for _, a := range elsewhere {
 		l.tryElsewhere(ctx, a)
 	}
 }
 
-// redirect moves the act's charges that exceed their budgets under their overflow keys.
-func (l *Layer) redirect(c *call, a *weir.Act) {
+// redirect returns the act, or one whose charges that exceed their budgets stand under their
+// overflow keys. It also reports whether the act's ID may be known under other keys.
+func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
 	if a.Kind == weir.KindReset {
-		return
+		return a, false
 	}
-	from, elsewhere := len(c.moved), false
+	m := move{act: a}
 	for i := range a.Charges {
 		charge := &a.Charges[i]
 		budget := l.budgetOf(charge)
@@ -117,14 +130,12 @@ func (l *Layer) redirect(c *call, a *weir.Act) {
 			if !k.logged.Swap(true) {
 				l.logger.Warn("a limit has reached its number of keys: further keys share one", "limit", charge.Limit.Name, "max_keys", budget.MaxKeys, "key", budget.Overflow)
 			}
-			c.move(a, i, budget.Overflow)
+			m.charge(i, budget.Overflow)
 		}
 		elsewhere = elsewhere || k.overflowed.Load() > 0
 	}
-	c.rename(a, c.moved[from:])
-	if elsewhere && aboutTake(a) {
-		c.elsewhere = append(c.elsewhere, a)
-	}
+	m.rename()
+	return m.act, elsewhere && aboutTake(a)
 }
 
 // budgetOf returns the budget of a charge; the zero Budget if it leaves no state.

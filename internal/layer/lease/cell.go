@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 // A cell has the units leased for the charges of one kind of act, as many of each. Its
@@ -104,7 +105,8 @@ func (c *cell) matches(a *weir.Act) bool {
 		return false
 	}
 	for i := range a.Charges {
-		if a.Charges[i].Limit != c.charges[i].Limit || a.Charges[i].Key != c.charges[i].Key || a.Charges[i].HashTag != c.charges[i].HashTag {
+		own, other := &c.charges[i], &a.Charges[i]
+		if own.Key != other.Key || own.HashTag != other.HashTag || !own.Limit.Alike(other.Limit) {
 			return false
 		}
 	}
@@ -152,6 +154,7 @@ func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
 	ready := c.ready
 	s.mu.Unlock()
 	if ready != nil {
+		deadline.Yield(ctx)
 		select {
 		case <-ready:
 		case <-ctx.Done():
@@ -196,7 +199,7 @@ func (l *Layer) addLeased(a *weir.Act) {
 		}
 		s := l.shard(ch.Key)
 		s.mu.Lock()
-		if c := s.cells[ch.Key]; c != nil && c.charges[0].Limit == ch.Limit && l.now() < c.end {
+		if c := s.cells[ch.Key]; c != nil && c.charges[0].Limit.Alike(ch.Limit) && l.now() < c.end {
 			a.Decisions[i].Remaining += c.left
 		}
 		s.mu.Unlock()

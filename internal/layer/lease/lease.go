@@ -3,6 +3,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -62,17 +63,15 @@ type Options struct {
 // UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to the store; a peek adds the
 // units leased here to Remaining.
 type Layer struct {
+	Options
 	next     weir.Taker
-	leased   func(*weir.Limit) bool
 	ahead    int64 // ns
-	part     float64
 	perShard int
 	seed     maphash.Seed
 	now      func() int64 // ns
 	limits   limits
 	shards   [shardCount]shard
 	counts   counts
-	around   func(work func())
 	returner returner
 }
 
@@ -85,18 +84,19 @@ type shard struct {
 
 // Wrap returns a Layer that asks next. It starts nothing.
 func Wrap(next weir.Taker, o Options) *Layer {
-	l := &Layer{next: next, leased: o.Leased, ahead: o.Ahead.Nanoseconds(), part: o.Part, perShard: o.MaxKeys / shardCount, seed: maphash.MakeSeed()}
-	if l.leased == nil {
-		l.leased = func(*weir.Limit) bool { return false }
+	if o.Leased == nil {
+		o.Leased = func(*weir.Limit) bool { return false }
 	}
-	if l.ahead <= 0 {
-		l.ahead = DefaultAhead.Nanoseconds()
+	if !(o.Part > 0 && o.Part <= 1) {
+		o.Part = DefaultPart
 	}
-	if !(l.part > 0 && l.part <= 1) {
-		l.part = DefaultPart
+	if o.Around == nil {
+		o.Around = func(work func()) { work() }
 	}
-	if l.perShard <= 0 {
-		l.perShard = DefaultMaxKeys / shardCount
+	l := &Layer{
+		Options: o, next: next, seed: maphash.MakeSeed(),
+		ahead:    cmp.Or(max(o.Ahead, 0), DefaultAhead).Nanoseconds(),
+		perShard: cmp.Or(max(o.MaxKeys, 0)/shardCount, DefaultMaxKeys/shardCount),
 	}
 	start := time.Now()
 	l.now = func() int64 { return time.Since(start).Nanoseconds() }
@@ -105,9 +105,6 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	}
 	for i := range l.shards {
 		l.shards[i].cells = make(map[string]*cell)
-	}
-	if l.around = o.Around; l.around == nil {
-		l.around = func(work func()) { work() }
 	}
 	l.returner.init()
 	return l
@@ -154,7 +151,7 @@ func (l *Layer) leases(limit *weir.Limit) bool {
 			all[k] = v
 		}
 	}
-	all[limit] = limit.Count > 1 && Check(limit) == nil && l.leased(limit)
+	all[limit] = limit.Count > 1 && Check(limit) == nil && l.Leased(limit)
 	l.limits.known.Store(&all)
 	return all[limit]
 }
@@ -181,7 +178,7 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	for _, a := range acts {
 		if !l.leasable(a) {
 			l.expire(a)
-			t.acts = append(t.acts, a)
+			t.pass(a, acts)
 			continue
 		}
 		c, state := l.spend(a)
@@ -194,11 +191,7 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		case claimed:
 			t.refill(l, c, a)
 		default:
-			if len(acts) == 1 {
-				t.acts = acts
-				break
-			}
-			t.acts = append(t.acts, a)
+			t.pass(a, acts)
 		}
 	}
 	if len(t.acts) == 0 {

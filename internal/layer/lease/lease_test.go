@@ -79,6 +79,7 @@ type history struct {
 	clock     *storetest.Clock
 	instances []*lease.Layer
 	limit     *weir.Limit
+	rules     []*weir.Limit // that charge it
 	grants    []grant
 	paid      int
 }
@@ -96,7 +97,7 @@ func newHistory(t *rapid.T, algorithm weir.Algorithm) *history {
 	if algorithm == weir.GCRA || algorithm == weir.TokenBucket {
 		limit.Burst = rapid.Int64Range(1, 200).Draw(t, "burst")
 	}
-	h.limit = limit.MustCompile()
+	h.limit, h.rules = limit.MustCompile(), alike(3, limit)
 	store := memstore.New(memstore.Options{Now: h.clock.Now})
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
 		h.instances = append(h.instances, lease.Wrap(store, lease.Options{Leased: all, Ahead: ahead, Part: part, Now: h.clock.Now}))
@@ -112,7 +113,7 @@ func (h *history) step(t *rapid.T) {
 			t.Fatal(err)
 		}
 	}
-	a := take(l, weir.Charge{Key: "k", Limit: h.limit, Cost: rapid.Int64Range(1, 3).Draw(t, "cost")})
+	a := take(l, weir.Charge{Key: "k", Limit: rapid.SampledFrom(h.rules).Draw(t, "rule"), Cost: rapid.Int64Range(1, 3).Draw(t, "cost")})
 	if a.Err != nil {
 		t.Fatal(a.Err)
 	}
@@ -360,6 +361,64 @@ func TestAnotherLimit(t *testing.T) {
 	if total > 60 {
 		t.Errorf("granted %d: the last limit of 50 was already spent", total)
 	}
+}
+
+// alike are limits of so many rules that charge one budget.
+func alike(rules int, l weir.Limit) []*weir.Limit {
+	var all []*weir.Limit
+	for i := range rules {
+		l.Name = fmt.Sprint("rule ", i)
+		all = append(all, l.MustCompile())
+	}
+	return all
+}
+
+// TestOneBudgetOfSeveralRules: a budget that rules charge by turns costs the store as few acts
+// as one that a single rule charges, and grants exactly as much.
+func TestOneBudgetOfSeveralRules(t *testing.T) {
+	t.Parallel()
+	asked := map[int]int64{}
+	for _, rules := range []int{1, 3} {
+		clock := storetest.NewClock()
+		store := &counting{Taker: memstore.New(memstore.Options{Now: clock.Now})}
+		l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
+		const count = 4000
+		limits := alike(rules, weir.Limit{Algorithm: weir.FixedWindow, Count: count, Period: 24 * time.Hour})
+		granted := 0
+		for i := range 2 * count {
+			if i%10 == 0 {
+				clock.Advance(time.Millisecond)
+			}
+			a := take(l, weir.Charge{Key: "k", Limit: limits[i%rules], Cost: 1})
+			if a.Allowed() {
+				granted++
+			}
+			if i == count/2 {
+				asked[rules] = store.acts.Load()
+				peek := take(l, weir.Charge{Key: "k", Limit: limits[(i+1)%rules]})
+				if remaining := peek.Decisions[0].Remaining; int(remaining) != count-granted {
+					t.Errorf("%d rules: %d remain after %d of %d", rules, remaining, granted, count)
+				}
+			}
+		}
+		if granted != count {
+			t.Errorf("%d rules: %d granted, want %d", rules, granted, count)
+		}
+	}
+	if asked[3] != asked[1] {
+		t.Errorf("the store was asked for %d acts of three rules, and for %d of one", asked[3], asked[1])
+	}
+}
+
+// counting counts the acts of a store.
+type counting struct {
+	weir.Taker
+	acts atomic.Int64
+}
+
+func (c *counting) Take(ctx context.Context, acts []*weir.Act) {
+	c.acts.Add(int64(len(acts)))
+	c.Taker.Take(ctx, acts)
 }
 
 // A full set of keys leaves the others to the store.

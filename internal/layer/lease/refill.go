@@ -13,6 +13,15 @@ type trip struct {
 	refills []*refill
 }
 
+// pass has an act of a call go on as it is.
+func (t *trip) pass(a *weir.Act, acts []*weir.Act) {
+	if len(acts) == 1 {
+		t.acts = acts
+	} else {
+		t.acts = append(t.acts, a)
+	}
+}
+
 // A refill is an act that leases units besides its own.
 type refill struct {
 	cell  *cell
@@ -68,7 +77,7 @@ func (l *Layer) size(c *cell, now int64) int64 {
 	part, most := float64(weir.MaxCost), float64(weir.MaxCost)
 	for i := range c.charges {
 		limit := c.charges[i].Limit
-		part = min(part, l.part*float64(limit.Count), float64(limit.Capacity()))
+		part = min(part, l.Part*float64(limit.Count), float64(limit.Capacity()))
 		if most = min(part, most); c.at > 0 {
 			most = min(most, float64(c.granted[i].Remaining)/4)
 		}

@@ -55,7 +55,7 @@ func (l *Layer) returnExpired(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			l.around(func() { _ = l.returnUnits(ctx, l.now()) }) // on an error they stay charged until they drain
+			l.Around(func() { _ = l.returnUnits(ctx, l.now()) }) // on an error they stay charged until they drain
 		}
 	}
 }

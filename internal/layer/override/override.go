@@ -213,28 +213,42 @@ func (l *Layer) change(now time.Time, edit func(overrides) error) error {
 	return nil
 }
 
-// An entry is an override with the last limit that was fitted to it.
+// An entry is an override with the limits that were fitted to it.
 type entry struct {
 	Override
-	fitted atomic.Pointer[fitting]
+	fitted atomic.Pointer[[]fitting] // replaced and never written to
 }
 
-// A fitting is the limit that holds instead of a key's own.
+// A fitting is the limit that holds instead of a key's own. Rules that charge one budget
+// have limits that differ in their names, and so have the limits fitted to them.
 type fitting struct{ own, instead *weir.Limit }
+
+// maxFittings is how many are kept before all are dropped: each reload has other limits.
+const maxFittings = 64
 
 // instead returns the limit that holds instead of a key's own; its own if that cannot have
 // the override's numbers.
 func (e *entry) instead(own *weir.Limit) *weir.Limit {
-	if f := e.fitted.Load(); f != nil && f.own == own {
-		return f.instead
+	var all []fitting
+	if known := e.fitted.Load(); known != nil {
+		all = *known
 	}
-	f := &fitting{own, own}
+	for _, f := range all {
+		if f.own == own {
+			return f.instead
+		}
+	}
+	f := fitting{own, own}
 	if e.Limit == nil {
 		f.instead = unlimited(own)
 	} else if fitted, err := Fit(e.Limit, own); err == nil {
 		f.instead = fitted
 	}
-	e.fitted.Store(f)
+	if len(all) == maxFittings {
+		all = nil
+	}
+	all = append(slices.Clip(all), f)
+	e.fitted.Store(&all)
 	return f.instead
 }
 

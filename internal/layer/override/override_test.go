@@ -157,6 +157,120 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestOneBudgetOfSeveralRules: an overridden budget has one limit whatever rule charges it,
+// under the rule's own name, and none is made anew for each charge.
+func TestOneBudgetOfSeveralRules(t *testing.T) {
+	taker, clock := place(override.Options{})
+	var rules []*weir.Limit
+	for i := range 3 {
+		rules = append(rules, weir.Limit{Name: fmt.Sprint("rule ", i), Count: 100, Period: time.Hour}.MustCompile())
+	}
+	until := clock.Now().Add(time.Hour)
+	for name, c := range map[string]struct {
+		override override.Override
+		left     int64 // of 30 used
+	}{
+		"more":  {override.Override{Key: "more", Limit: rules[0], Until: until}, 70},
+		"less":  {override.Override{Key: "less", Limit: &weir.Limit{Count: 40, Period: time.Minute}, Until: until}, 10},
+		"none":  {override.Override{Key: "none", Until: until}, 999_999_970},
+		"block": {override.Override{Key: "block", Limit: &weir.Limit{Period: time.Hour}, Until: until}, 0},
+	} {
+		charge(t, taker, name, rules[0], 30)
+		if err := taker.Set(c.override); err != nil {
+			t.Fatal(err)
+		}
+		instead := map[*weir.Limit]*weir.Limit{}
+		ask := func(rule *weir.Limit, keep int64) *weir.Act {
+			a := storetest.NewAct(weir.Charge{Key: name, Limit: rule, Cost: 0, Keep: keep})
+			if taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			return a
+		}
+		for round := range 3 {
+			for _, rule := range rules {
+				a := ask(rule, 0)
+				got := a.LimitOf(0)
+				if a.Decisions[0].Remaining != c.left || got.Name != rule.Name || !got.Alike(ask(rules[0], 0).LimitOf(0)) {
+					t.Errorf("%s: %v under %v named %s", name, a.Decisions, got, got.Name)
+				}
+				if round > 0 && instead[rule] != got {
+					t.Errorf("%s: a limit of its own for each charge of %s", name, rule.Name)
+				}
+				instead[rule] = got
+				if kept := ask(rule, 4).Decisions[0].Remaining; name != "none" && kept != max(0, c.left-4) {
+					t.Errorf("%s: %d remain beside 4 that stay free", name, kept)
+				}
+			}
+		}
+	}
+}
+
+// TestShares: an override of a budget below its guarantees suspends them as long as it lasts,
+// one above leaves them in force, and after both they hold once the budget has drained.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	shares, err := weir.Shares{
+		Limit:      weir.Limit{Count: 100, Period: time.Hour, Burst: 40},
+		Guarantees: map[string]int64{"search": 30, "ads": 50}, Headroom: 16,
+	}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := shares.Limiter(nil, "others").Act(weir.KindTake, "k", 0).Charges[0].Key
+	for name, c := range map[string]struct {
+		limit      *weir.Limit
+		guaranteed bool
+	}{
+		"more":                  {&weir.Limit{Count: 200, Period: time.Hour, Burst: 60}, true},
+		"below the guarantees":  {&weir.Limit{Count: 40, Period: time.Hour}, false},
+		"less than stays free":  {&weir.Limit{Count: 10, Period: time.Hour}, false},
+		"all of the guarantees": {&weir.Limit{Count: 80, Period: time.Hour, Burst: 40}, true},
+		"no limit":              {nil, true},
+	} {
+		taker, clock := place(override.Options{})
+		allow := func(class string) bool {
+			d, err := shares.Limiter(taker, class).Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Allowed()
+		}
+		// compete has others take all that they get, and reports whether the classes were
+		// granted all that their own limits had room for.
+		compete := func() bool {
+			all := true
+			for range 200 {
+				for range 20 {
+					allow("others")
+				}
+				for _, class := range []string{"search", "ads"} {
+					peek := shares.Limiter(taker, class).Act(weir.KindTake, "k", 0)
+					if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[0].Remaining > 0 {
+						all = allow(class) && all
+					}
+				}
+				clock.Advance(40 * time.Second)
+			}
+			return all
+		}
+		if !compete() {
+			t.Errorf("%s: the guarantees do not hold before", name)
+		}
+		clock.Advance(time.Hour)
+		if err := taker.Set(override.Override{Key: pool, Limit: c.limit, Until: clock.Now().Add(24 * time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		if compete() != c.guaranteed {
+			t.Errorf("%s: the guarantees hold: %v, want %v", name, !c.guaranteed, c.guaranteed)
+		}
+		clock.Advance(24 * time.Hour)
+		if !compete() {
+			t.Errorf("%s: the guarantees do not hold afterwards", name)
+		}
+	}
+}
+
 // TestAlternatives: a blocked alternative is passed over, and only one of those without a
 // limit is granted.
 func TestAlternatives(t *testing.T) {

@@ -1,0 +1,71 @@
+package keylimit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// A move is an act on its way to the next Taker. The caller's act is never changed: the first
+// charge that is moved makes a copy, which shares nothing with it but the decisions.
+type move struct {
+	act *weir.Act
+	own []string // the keys of the charges that were moved
+}
+
+// charge puts a charge under the overflow key, which has a hash slot of its own, unless the
+// charge has an alternative: alternatives share a hash slot.
+func (m *move) charge(i int, overflow string) {
+	if m.own == nil {
+		moved := *m.act
+		moved.Charges = slices.Clone(moved.Charges)
+		m.act = &moved
+	}
+	c := &m.act.Charges[i]
+	m.own = append(m.own, c.Key)
+	c.Key = overflow
+	if !m.act.Optional(i) {
+		c.HashTag = ""
+	}
+}
+
+// rename gives an act an ID made of its own and the keys that were moved: under the
+// overflow key, one ID used with two keys must stay two takes. A refusal of the act leaves
+// no ID in the store: there may be any number of them.
+func (m *move) rename() {
+	if m.own == nil || m.act.ID == "" || len(m.act.ID) > weir.MaxIDBytes {
+		return
+	}
+	hash := sha256.New()
+	for _, text := range append([]string{m.act.ID}, m.own...) {
+		// The lengths keep the texts apart. A hash returns no errors.
+		_ = binary.Write(hash, binary.BigEndian, uint64(len(text)))
+		_, _ = hash.Write([]byte(text))
+	}
+	m.act.ForgetRefused = true
+	m.act.ID = "overflow:" + hex.EncodeToString(hash.Sum(nil))
+}
+
+// tryElsewhere repeats an act whose ID is unknown, with all of its keys under their
+// Overflow and then with none.
+func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act) {
+	for _, overflowed := range []bool{true, false} {
+		if !errors.Is(a.Err, weir.ErrUnknownID) {
+			return
+		}
+		m := move{act: a}
+		for i := range a.Charges {
+			if b := l.budgetOf(&a.Charges[i]); overflowed && b.MaxKeys > 0 {
+				m.charge(i, b.Overflow)
+			}
+		}
+		m.rename()
+		l.next.Take(ctx, []*weir.Act{m.act})
+		a.Err = m.act.Err
+	}
+}
