@@ -97,30 +97,18 @@ func (a *App) listeners() error {
 	if err != nil {
 		return err
 	}
-	http, err := a.newHTTP(api, service, by)
+	a.fronts, err = made(
+		func() (*listener, error) { return a.newHTTP(api, service, by) },
+		func() (*listener, error) { return a.newGRPC(service) },
+		a.newRESP,
+	)
 	if err != nil {
 		return err
 	}
-	rpc, err := a.newGRPC(service)
-	if err != nil {
-		return err
-	}
-	redis, err := a.newRESP()
-	if err != nil {
-		return err
-	}
-	admin, err := a.newAdmin(api)
-	if err != nil {
-		return err
-	}
-	scrape, err := a.newScrape()
-	if err != nil {
+	if a.admin, err = made(a.newScrape, func() (*listener, error) { return a.newAdmin(api) }); err != nil {
 		return err
 	}
 	a.telemetry.watch(a)
-	off := func(l *listener) bool { return l == nil }
-	a.fronts = slices.DeleteFunc([]*listener{http, rpc, redis}, off)
-	a.admin = slices.DeleteFunc([]*listener{scrape, admin}, off)
 	a.closers.add("admin", func(ctx context.Context) error { return drainAll(ctx, a.admin) })
 	a.closers.add("listeners", func(ctx context.Context) error { return drainAll(ctx, a.fronts) })
 	return nil

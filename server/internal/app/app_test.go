@@ -35,7 +35,8 @@ func start(t *testing.T, o Options) *App {
 	t.Helper()
 	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
 	o.GRPCTransport = cmp.Or(o.GRPCTransport, os.Getenv(transportVariable))
-	// A busy machine is no outage of the store.
+	// A busy machine is no outage of the store, and answers late.
+	o.Timeout = cmp.Or(o.Timeout, writeTimeout-time.Second)
 	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
 	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
 	app, err := New(o)
@@ -152,6 +153,8 @@ func TestNewRefuses(t *testing.T) {
 		{"grpc", Options{GRPC: "8081"}},
 		{"grpc", Options{GRPC: "unix:"}},
 		{"grpc transport", Options{GRPCTransport: "http"}},
+		{"grpc max header bytes", Options{Limits: Limits{GRPCMaxHeaderBytes: 1000}}},
+		{"grpc max message bytes", Options{Limits: Limits{GRPCMaxMessageBytes: 1 << 20}}},
 		{"grpc connection age", Options{GRPCConnectionAge: -1}},
 		{"grpc connection grace", Options{GRPCConnectionGrace: -1}},
 		{"timeout", Options{Timeout: -1}},

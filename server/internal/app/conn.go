@@ -94,11 +94,11 @@ func (c *counted) Close() error {
 // this process was late to read them.
 type lazyConn struct {
 	*counted
-	read, write deadline
+	read, write lazyDeadline
 }
 
 func newLazyConn(c *counted) *lazyConn {
-	return &lazyConn{counted: c, read: deadline{arm: c.SetReadDeadline}, write: deadline{arm: c.SetWriteDeadline}}
+	return &lazyConn{counted: c, read: lazyDeadline{arm: c.SetReadDeadline}, write: lazyDeadline{arm: c.SetWriteDeadline}}
 }
 
 // Read reads until the deadline that was set last.
@@ -137,8 +137,8 @@ func (c *lazyConn) SetDeadline(t time.Time) error {
 	return c.write.set(t)
 }
 
-// A deadline is when a connection gives up.
-type deadline struct {
+// A lazyDeadline is when a connection gives up.
+type lazyDeadline struct {
 	arm func(time.Time) error
 
 	mu       sync.Mutex
@@ -154,7 +154,7 @@ const extension = 50 * time.Millisecond
 var longAgo = time.Unix(1e9, 0)
 
 // set moves the deadline.
-func (d *deadline) set(t time.Time) error {
+func (d *lazyDeadline) set(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.wanted = t
@@ -170,7 +170,7 @@ func (d *deadline) set(t time.Time) error {
 
 // early reports whether an error is due to a deadline that has been moved since or can be
 // extended, and puts the connection right.
-func (d *deadline) early(err error) bool {
+func (d *lazyDeadline) early(err error) bool {
 	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
 		return false
 	}
@@ -187,7 +187,7 @@ func (d *deadline) early(err error) bool {
 	return d.put(now.Add(extension)) == nil
 }
 
-func (d *deadline) put(t time.Time) error {
+func (d *lazyDeadline) put(t time.Time) error {
 	d.armed = t
 	return d.arm(t)
 }

@@ -29,7 +29,7 @@ func pairOf(t testing.TB) (conn *lazyConn, far net.Conn, moves *atomic.Int64) {
 		t.Fatal(err)
 	}
 	conn, moves = newLazyConn(&counted{Conn: accepted, leave: func() {}}), new(atomic.Int64)
-	for _, d := range []*deadline{&conn.read, &conn.write} {
+	for _, d := range []*lazyDeadline{&conn.read, &conn.write} {
 		arm := d.arm
 		d.arm = func(t time.Time) error {
 			moves.Add(1)

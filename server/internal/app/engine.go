@@ -14,11 +14,13 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/layer/override"
-	"github.com/weirlimit/weir/internal/peers"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/peers"
 	"github.com/weirlimit/weir/server/internal/resp"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/store"
@@ -136,6 +138,14 @@ func (e *engine) stop(ctx context.Context) error {
 		return nil
 	}
 	return e.peers.Stop(ctx)
+}
+
+// yields reports whether calls yield before they wait, see [deadline.Yield]: a store in
+// memory never waits, and for others the fallback yields.
+func (e *engine) yields() bool {
+	_, inMemory := weir.As[*memstore.Store](e.Stack)
+	_, falls := weir.As[*fallback.Layer](e.Stack)
+	return inMemory || falls
 }
 
 // outage returns since when and why the store is unreachable; nil if it is not.

@@ -18,10 +18,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
+	"github.com/weirlimit/weir/server/internal/metrics"
+	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
+	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 // grpcPing is how often clients may ask whether the connection lives.
@@ -52,14 +56,14 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	rejected := t.rejections("grpc")
 	interceptors := t.interceptors(by)
 	gate := admission.NewGate(admission.GateOptions{
-		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: rls.MaxRequestBytes, Rejected: rejected,
+		Budget: a.budget, Watches: o.Limits.GRPCMaxWatches, MessageBytes: int64(o.Limits.GRPCMaxMessageBytes), Rejected: rejected,
 	})
 	options := append(gate.ServerOptions(), rls.ServerOption(),
 		grpc.ChainUnaryInterceptor(append(interceptors, gate.Unary)...),
 		grpc.ChainStreamInterceptor(t.panics("grpc").Stream, gate.Stream),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.GRPCMaxStreams)),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxRecvMsgSize(rls.MaxRequestBytes),
+		grpc.MaxHeaderListSize(uint32(o.Limits.GRPCMaxHeaderBytes)),
+		grpc.MaxRecvMsgSize(o.Limits.GRPCMaxMessageBytes),
 		grpc.ConnectionTimeout(readTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: o.Limits.GRPCIdleTimeout,
@@ -127,22 +131,22 @@ func (s *grpcServer) drain(ctx context.Context) error {
 	}
 }
 
-// frameReasons are the names of those of frames' reasons that the other transport has,
-// too. Connections that are idle or old are not rejected.
+// frameReasons are the names of those of frames' reasons that the other transport has, too.
 var frameReasons = map[frames.Reason]admission.Reason{
 	frames.ReasonConnections: admission.Connections, frames.ReasonBuffered: admission.Memory,
 	frames.ReasonRelayed: admission.Watches, frames.ReasonSlow: admission.Slow, frames.ReasonWrite: admission.Slow,
-	frames.ReasonIdle: "", frames.ReasonAge: "",
 }
 
-// rejectedFrames counts what frames rejects, which logs it by itself.
-func (t *telemetry) rejectedFrames(why frames.Reason) {
-	reason, named := frameReasons[why]
-	if !named {
-		reason = admission.Reason(why.String())
-	}
-	if reason != "" {
+// limitedFrames counts what frames rejects, which logs it by itself, and the connections that
+// it ends because they are idle or old.
+func (t *telemetry) limitedFrames(why frames.Reason) {
+	switch reason, named := frameReasons[why]; {
+	case why == frames.ReasonIdle || why == frames.ReasonAge:
+		t.metrics.Retired(why.String())
+	case named:
 		t.metrics.Rejected("grpc", string(reason))
+	default:
+		t.metrics.Rejected("grpc", why.String())
 	}
 }
 
@@ -154,16 +158,18 @@ func (a *App) newFrames(service *rls.Service, relay *grpc.Server, gate *admissio
 	if err != nil {
 		return nil, err
 	}
-	u := unary{service: service, by: by, intercept: chain(t.interceptors(nil)), traced: t.tracing != nil}
+	u := unary{
+		service: service, by: by, tracing: t.tracing, panics: t.panics("grpc"), method: t.metrics.Method(rateLimitInfo.FullMethod),
+	}
 	options := frames.Options{
 		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections,
-		MaxMessage: rls.MaxRequestBytes, MaxHeaderList: maxHeaderBytes, HandshakeTimeout: readTimeout,
+		MaxMessage: o.Limits.GRPCMaxMessageBytes, MaxHeaderList: o.Limits.GRPCMaxHeaderBytes, HandshakeTimeout: readTimeout,
 		MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
 		Hold:        func(evict func()) frames.Hold { return a.budget.Hold(evict) },
 		ConnContext: gate.ConnContext,
-		Limited:     t.rejectedFrames,
-		TLS:         secured, Relay: relay,
+		Limited:     t.limitedFrames,
+		TLS:         secured, Relay: relay, Direct: a.engine.yields(), YieldKey: deadline.YielderKey{},
 		Methods: map[string]frames.Handler{rateLimitInfo.FullMethod: u.serve},
 	}
 	if by != nil {
@@ -174,10 +180,11 @@ func (a *App) newFrames(service *rls.Service, relay *grpc.Server, gate *admissio
 
 // unary answers the calls of the rate limit service that frames reads.
 type unary struct {
-	service   *rls.Service
-	by        *callers.Authenticator // nil: everybody is admitted
-	intercept grpc.UnaryServerInterceptor
-	traced    bool // intercept reads the trace's headers
+	service *rls.Service
+	by      *callers.Authenticator // nil: everybody is admitted
+	method  *metrics.Method
+	tracing *tracing.Tracing // nil: no spans
+	panics  *panics.Reporter
 }
 
 var rateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
@@ -185,25 +192,48 @@ var rateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_Sho
 // admit authenticates the caller before the message is read.
 func (u *unary) admit(c *frames.Call) {
 	who, err := authenticate(u.by, headers(c, "authorization"), c.RemoteAddr(), c.TLS())
-	if err != nil {
-		_, err = u.intercept(u.context(c), nil, rateLimitInfo, func(context.Context, any) (any, error) { return nil, err })
-		fail(c, err)
+	if err == nil {
+		c.SetValue(who)
 		return
 	}
-	c.SetValue(who)
+	u.observed(c, func(context.Context, *frames.Call) error { return err })
 }
 
-func (u *unary) serve(c *frames.Call) {
-	_, err := u.intercept(u.context(c), nil, rateLimitInfo, func(ctx context.Context, _ any) (any, error) {
-		b, err := u.service.Answer(ctx, (*charged)(c), c.Message(), c.Buffer())
-		if err == nil {
-			c.Reply(b)
-		}
-		return nil, err
-	})
+func (u *unary) serve(c *frames.Call) { u.observed(c, u.answer) }
+
+func (u *unary) answer(ctx context.Context, c *frames.Call) error {
+	b, err := u.service.Answer(ctx, (*charged)(c), c.Message(), c.Buffer())
+	if err == nil {
+		c.Reply(b)
+	}
+	return err
+}
+
+// observed calls the handler of a call as telemetry's interceptors would, and answers with
+// its error.
+func (u *unary) observed(c *frames.Call, handle func(context.Context, *frames.Call) error) {
+	begun := u.method.Begin()
+	err := u.traced(c, handle)
+	u.method.End(begun, err)
 	if err != nil {
 		fail(c, err)
 	}
+}
+
+func (u *unary) traced(c *frames.Call, handle func(context.Context, *frames.Call) error) error {
+	ctx := u.context(c)
+	if u.tracing == nil {
+		return u.rescued(ctx, c, handle)
+	}
+	_, err := u.tracing.Unary(ctx, nil, rateLimitInfo, func(ctx context.Context, _ any) (any, error) {
+		return nil, u.rescued(ctx, c, handle)
+	})
+	return err
+}
+
+func (u *unary) rescued(ctx context.Context, c *frames.Call, handle func(context.Context, *frames.Call) error) (err error) {
+	defer u.panics.Rescue(ctx, rateLimitInfo.FullMethod, &err)
+	return handle(ctx, c)
 }
 
 // context returns the context of a call, with the caller and the headers that
@@ -213,7 +243,7 @@ func (u *unary) context(c *frames.Call) context.Context {
 	if who, ok := c.Value().(*callers.Identity); ok {
 		ctx = callers.NewContext(ctx, who)
 	}
-	if !u.traced {
+	if u.tracing == nil {
 		return ctx
 	}
 	md := metadata.MD{}
@@ -258,15 +288,4 @@ func fail(c *frames.Call, err error) {
 		details, _ = proto.Marshal(p)
 	}
 	c.FailWith(uint32(s.Code()), s.Message(), details)
-}
-
-// chain returns several interceptors as one, the first outermost.
-func chain(interceptors []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		for i := len(interceptors) - 1; i >= 0; i-- {
-			next, around := handle, interceptors[i]
-			handle = func(ctx context.Context, req any) (any, error) { return around(ctx, req, info, next) }
-		}
-		return handle(ctx, req)
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 )
@@ -325,6 +326,53 @@ func TestFramesCountsRejections(t *testing.T) {
 	for _, reason := range []string{"message", "handshake"} {
 		if want := `weir_rejected_total{listener="grpc",reason="` + reason + `"} 1`; !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// TestGRPCLimits bounds header lists and messages as the options say, on both transports.
+func TestGRPCLimits(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{TransportFrames, TransportGRPCGo} {
+		app := start(t, Options{GRPCTransport: transport, Limits: Limits{GRPCMaxHeaderBytes: 2000, GRPCMaxMessageBytes: 3000}})
+		client := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app))
+		for _, test := range []struct {
+			header, message int
+			want            codes.Code
+		}{
+			{1500, 2500, codes.InvalidArgument}, // without descriptors
+			{2000, 10, codes.Internal},          // its client knows the limit
+			{10, 3001, codes.ResourceExhausted},
+		} {
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
+			_, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)})
+			if status.Code(err) != test.want {
+				t.Errorf("%s, %d bytes of header, %d of message: %v", transport, test.header, test.message, err)
+			}
+		}
+	}
+}
+
+// TestFramesCountsRetiredConnections: idle and old ones end by different reasons.
+func TestFramesCountsRetiredConnections(t *testing.T) {
+	t.Parallel()
+	for reason, o := range map[string]Options{
+		"idle": {Limits: Limits{GRPCIdleTimeout: 50 * time.Millisecond}},
+		"age":  {GRPCConnectionAge: 50 * time.Millisecond},
+	} {
+		o.GRPCTransport = TransportFrames
+		app := start(t, o)
+		conn := dialGRPC(t, app)
+		conn.Connect()
+		want := `weir_grpc_connections_retired_total{reason="` + reason + `"}`
+		for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			_, text := get(t, app, "/metrics")
+			if strings.Contains(text, want) {
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("no %s", want)
+			}
 		}
 	}
 }

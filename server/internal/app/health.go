@@ -114,7 +114,7 @@ func (h *health) reach(ctx context.Context) error {
 	}
 	if !h.reached.Swap(true) {
 		h.serve()
-		h.logger.Info("the store answers", "store", h.engine.store.Describe())
+		h.logger.Info("the store is reachable", "store", h.engine.store.Describe())
 	}
 	return nil
 }

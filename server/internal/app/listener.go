@@ -26,6 +26,21 @@ type listener struct {
 	drain func(context.Context) error
 }
 
+// made returns the listeners that are not off.
+func made(makers ...func() (*listener, error)) ([]*listener, error) {
+	var all []*listener
+	for _, maker := range makers {
+		l, err := maker()
+		if err != nil {
+			return nil, err
+		}
+		if l != nil {
+			all = append(all, l)
+		}
+	}
+	return all, nil
+}
+
 // A socket is a listener that is open.
 type socket struct {
 	*listener

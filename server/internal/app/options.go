@@ -137,6 +137,8 @@ type Limits struct {
 	RequestMemory       int // in MiB
 	GRPCMaxConnections  int
 	GRPCMaxStreams      int
+	GRPCMaxHeaderBytes  int
+	GRPCMaxMessageBytes int
 	GRPCMaxWatches      int
 	GRPCIdleTimeout     time.Duration
 	AdminMaxConnections int

@@ -126,7 +126,7 @@ func (r *ruleFiles) loaded() admin.Loaded {
 	if l.Path = "xds:" + s.Server; s.Loaded {
 		l.Revision, l.Version, l.At = s.Revision, s.Version, s.At
 	}
-	if s.Rejected != nil && s.Rejected.Current {
+	if s.Stale() {
 		l.Err = fmt.Errorf("version %s: %w", s.Rejected.Version, s.Rejected.Err)
 	}
 	return l

@@ -55,8 +55,11 @@ type Value interface {
 // To add a setting, add a field to [Options] and a line here.
 func (o *Options) Settings() []Setting {
 	const (
-		minMemory   = 4 // MiB
-		maxInstance = 1_000_000
+		minMemory = 4 // MiB
+		// gRPC's own headers fit, and a connection's window has room for several messages.
+		minHeaderBytes, maxGRPCHeaderBytes = 1 << 10, 1 << 20
+		minMessageBytes, maxMessageBytes   = 1 << 10, 512 << 10
+		maxInstance                        = 1_000_000
 	)
 	l := &o.Limits
 	return slices.Concat(
@@ -64,7 +67,7 @@ func (o *Options) Settings() []Setting {
 			setting("config", &o.Config, "",
 				"Read the rules from this file or folder (default: demonstration rules)."),
 			parsed("config-files", "string", &o.ConfigFiles, config.FilesYAML.String(), config.ParseFiles,
-				"Read these files of a folder: yaml; all; or hidden, to add files that begin with a dot."),
+				"Read these files of a folder: yaml; all; or hidden, which adds files that begin with a dot."),
 			toggle("config-merge", &o.ConfigMerge, false,
 				"Let several files define the same domain."),
 			setting("max-keys", &o.MaxKeys, 0,
@@ -117,6 +120,12 @@ func (o *Options) Settings() []Setting {
 				"Keep at most this many Redis clients connected.", positive),
 			setting("grpc-max-streams", &l.GRPCMaxStreams, 1000,
 				"Accept at most this many calls at once on one gRPC connection.", positive),
+			setting("grpc-max-header-bytes", &l.GRPCMaxHeaderBytes, 16<<10,
+				"Refuse gRPC calls with a larger header list, which counts 32 bytes more for each field.",
+				atLeast(minHeaderBytes, strconv.Itoa(minHeaderBytes)), atMost(maxGRPCHeaderBytes)),
+			setting("grpc-max-message-bytes", &l.GRPCMaxMessageBytes, rls.MaxRequestBytes,
+				"Refuse gRPC calls with a larger message.",
+				atLeast(minMessageBytes, strconv.Itoa(minMessageBytes)), atMost(maxMessageBytes)),
 			setting("grpc-max-watches", &l.GRPCMaxWatches, 256,
 				"Keep at most this many gRPC streams of health checks and reflection open, of all\n"+
 					"connections.", positive),
@@ -127,10 +136,10 @@ func (o *Options) Settings() []Setting {
 					"new instances.", notNegative),
 			setting("grpc-connection-grace", &o.GRPCConnectionGrace, time.Hour,
 				"Let calls of an aged gRPC connection go on for this long.", notNegative),
-			setting("grpc-transport", &o.GRPCTransport, TransportGRPCGo,
-				"Serve gRPC with grpc-go; or the rate limit service with frames, bare HTTP/2 frames that\n"+
-					"cost a fraction.",
-				oneOf(TransportGRPCGo, TransportFrames)),
+			setting("grpc-transport", &o.GRPCTransport, TransportFrames,
+				"Serve the rate limit service with frames, bare HTTP/2 frames at a fraction of the cost, and\n"+
+					"other gRPC services with grpc-go; or everything with grpc-go.",
+				oneOf(TransportFrames, TransportGRPCGo)),
 			setting("request-memory", &l.RequestMemory, 32,
 				"Hold at most this many MiB of requests that are being received and decoded, of all\n"+
 					"connections.",
@@ -138,11 +147,11 @@ func (o *Options) Settings() []Setting {
 		),
 		group("Answers",
 			parsed("client-ip", "string", &o.ClientIP, "remote_addr", clientip.Parse,
-				"Take a client's address from here: "+strings.ReplaceAll(clientip.Spellings(), ", ", ",\n")+"."),
+				"Read a client's address from "+strings.ReplaceAll(clientip.Spellings(), ", ", ",\n")+"."),
 			parsed("client-ip-v6-prefix", "int", &o.ClientIPBits, strconv.Itoa(clientip.DefaultIPv6Bits), ipv6Bits,
-				"Count IPv6 addresses with this many common bits as one client, 48 … 128."),
+				"Count IPv6 addresses that share this many leading bits as one client, 48 … 128."),
 			parsed("headers", "string", &o.Headers, ratelimitheader.Draft11.String(), ratelimitheader.ParseStyle,
-				"Describe the limits in these headers: "+ratelimitheader.StyleNames()+".").
+				"Describe the limits in headers of this style: "+ratelimitheader.StyleNames()+".").
 				words(strings.Split(ratelimitheader.StyleNames(), ", ")...),
 		),
 		group("Envoy's rate limit service",
@@ -163,31 +172,31 @@ func (o *Options) Settings() []Setting {
 			setting("store-prefix", &o.StorePrefix, "",
 				"Begin every key in Redis with this prefix (default \"weir:\")."),
 			parsed("deny-cache-entries", "int", &o.DenyCacheEntries, strconv.Itoa(denycache.DefaultEntries), denyCacheEntries,
-				"Remember this many refusals of a store in Redis, which is not asked again before they\n"+
+				"Remember this many refusals of a store in Redis, and do not ask it again before they\n"+
 					"end; 0 for none."),
 			secretFile("store-password-file", &o.StorePasswords.File,
-				"Read the password of the store from this file, for a URL without one. It is read again\n"+
-					"every 5s; a new password holds once the store accepts it."),
+				"Read the store's password from this file, for a URL without one. It is read again every\n"+
+					"5s; a new password takes effect once the store accepts it."),
 			setting("store-password-command", &o.StorePasswords.Command, "",
-				"Take the password of the store from what this command prints, for a URL without one. It\n"+
-					"runs again every minute; a new password holds once the store accepts it. Arguments are\n"+
-					"separated by spaces."),
+				"Run this command to print the store's password, for a URL without one. It runs again\n"+
+					"every minute; a new password takes effect once the store accepts it. Separate arguments\n"+
+					"by spaces."),
 			setting("store-iam", &o.StorePasswords.IAM, "",
-				"Connect to a cache of AWS with signed tokens: elasticache:NAME,\n"+
-					"elasticache-serverless:NAME or memorydb:NAME. The environment has the credentials."),
+				"Sign in to an AWS cache with IAM: elasticache:NAME, elasticache-serverless:NAME or\n"+
+					"memorydb:NAME. The credentials come from the environment."),
 			secretFile("store-sentinel-password-file", &o.StorePasswords.SentinelFile,
-				"Read the password of the sentinels from this file, at the start."),
+				"Read the password of the sentinels from this file, once, at the start."),
 			secretFile("store-secret-file", &o.StoreSecretFile,
 				"Read from this file the secret that all instances share. It makes hash slots\n"+
 					"unpredictable and authenticates messages between instances."),
 			setting("store-tls-ca", &o.StoreTLS.CA, "",
-				"Trust the authorities in this file besides the host's, for rediss://…."),
+				"Trust the certificate authorities in this file, too, for rediss://…."),
 			setting("store-tls-cert", &o.StoreTLS.Cert, "",
-				"Show the certificate in this file to the store."),
+				"Present the client certificate in this file to the store."),
 			secretFile("store-tls-key", &o.StoreTLS.Key,
 				"Read the key of that certificate from this file."),
 			toggle("store-tls-any-host", &o.StoreTLS.AnyHost, false,
-				"Accept a valid certificate of the store that is for another host."),
+				"Accept a valid certificate for any host name."),
 		),
 		group("Store outages",
 			parsed("store-timeout", "duration", &o.Fallback.StoreTimeout, DefaultStoreTimeout.String(), positiveDuration,
@@ -197,7 +206,7 @@ func (o *Options) Settings() []Setting {
 					"answers its calls. One whose last replies were slow may be silent for three times as\n"+
 					"long as they took, and at most for five times this duration.", notNegative),
 			setting("on-store-failure", &o.Fallback.OnStoreFailure, config.FailError.String(),
-				"Answer so for rules without algorithm while Redis is unreachable: "+config.StoreFailureNames()+".",
+				"While Redis is unreachable, answer rules without algorithm with "+config.StoreFailureNames()+".",
 				func(word string) string {
 					if _, err := config.ParseStoreFailure(word); err != nil {
 						return "one of " + config.StoreFailureNames()
@@ -210,16 +219,16 @@ func (o *Options) Settings() []Setting {
 		),
 		group("Security",
 			secretFile("http-token-file", &o.HTTPTokenFile,
-				"Require of HTTP callers one of the tokens in this file, one a line; health checks need\nnone."),
+				"Require HTTP callers to send one of the tokens in this file, one a line; health checks\nneed none."),
 			secretFile("grpc-token-file", &o.GRPCTokenFile,
-				"Require of callers of Envoy's rate limit service one of the tokens in this file."),
+				"Require callers of Envoy's rate limit service to send one of the tokens in this file."),
 			secretFile("admin-token-file", &o.Admin.TokenFile,
-				"Require of administrators one of the tokens in this file."),
+				"Require administrators to send one of the tokens in this file."),
 			secretFile("resp-password-file", &o.RESPPasswordFile,
-				"Require of Redis clients one of the passwords in this file, one a line."),
+				"Require Redis clients to send one of the passwords in this file, one a line."),
 			setting("callers", &o.Callers, "",
-				"Read from this YAML file the callers, their digests of tokens or names of certificates,\n"+
-					"and what each may do in which domains."),
+				"Read the callers from this YAML file: the digest of their token or the name of their\n"+
+					"certificate, and what each may do in which domains."),
 			toggle("insecure-token", &o.InsecureToken, false,
 				"Accept tokens and passwords without TLS from other machines, where a mesh or a tunnel\nencrypts them."),
 			Setting{Flag: "allow-host", Field: &o.Hosts, Help: "Accept these host names, besides localhost, at listeners on loopback addresses.", complete: func() error { return nil }},
@@ -228,7 +237,7 @@ func (o *Options) Settings() []Setting {
 		),
 		group("Telemetry",
 			setting("metrics", &o.Metrics.Address, Off,
-				"Serve the metrics, and nothing else, at this address too; off for no such listener.",
+				"Serve the metrics, and nothing else, at this address, too; off for no such listener.",
 				orOff(address("host:port, such as 127.0.0.1:9090, or off"))),
 			setting("metrics-path", &o.Metrics.Path, DefaultMetricsPath,
 				"Serve them at this path of that listener.",
@@ -241,9 +250,9 @@ func (o *Options) Settings() []Setting {
 			toggle("envoyproxy-metrics", &o.Telemetry.EnvoyproxyMetrics, false,
 				"Add the metrics of envoyproxy/ratelimit to /metrics."),
 			setting("near-limit-ratio", &o.Telemetry.NearLimitRatio, traffic.DefaultNearLimitRatio,
-				"Count a grant as near the limit from this share of it on."),
+				"Count a grant as near the limit if at least this share of the limit is used."),
 			toggle("log-refusals", &o.Telemetry.LogRefusals, true,
-				"Log refusals with a hash of the key, for each limit at most one in its period."),
+				"Log refusals with a hash of the key, at most one per limit in its period."),
 		),
 	)
 }
@@ -272,7 +281,7 @@ func tlsSettings(listener string, t *TLS) several {
 	prefix := listener + "-tls-"
 	return several{
 		setting(prefix+"cert", &t.Cert, "",
-			"Serve "+listener+" by TLS alone, with the certificate in this file. New files hold from the\n"+
+			"Serve "+listener+" over TLS only, with the certificate in this file. A new file is used from the\n"+
 				"next connection on."),
 		secretFile(prefix+"key", &t.Key, "Read the key of that certificate from this file."),
 		setting(prefix+"client-ca", &t.ClientCA, "",
@@ -335,7 +344,7 @@ func FieldOf(flag string) string { return strings.ReplaceAll(flag, "-", " ") }
 func (v *value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if invalid := new(weir.InvalidError); errors.As(err, &invalid) && invalid.Field != FieldOf(v.flag) {
-		return &weir.InvalidError{Field: v.flag + ", " + invalid.Path(), Value: invalid.Value, Want: invalid.Want}
+		return &weir.InvalidError{Field: v.flag + ", " + invalid.Path(), Value: invalid.Value, Want: invalid.Want, Default: invalid.Default}
 	}
 	if err == nil {
 		*v.field, v.text = parsed, text
@@ -375,6 +384,10 @@ func within(least, most int, want string) func(int) string {
 
 func atLeast(least int, want string) func(int) string {
 	return func(n int) string { return unless(n >= least, "at least "+want) }
+}
+
+func atMost(most int) func(int) string {
+	return func(n int) string { return unless(n <= most, "at most "+strconv.Itoa(most)) }
 }
 
 func positive(n int) string { return unless(n > 0, "at least 1; 0 for the default") }

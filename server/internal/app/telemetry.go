@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -168,15 +167,12 @@ func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse b
 	t.metrics.Unmatched(req.Domain, why)
 	t.unmatchedSeen.Add(req, time.Now())
 	if t.strays.due(why, req.Domain, time.Now()) {
-		level, message := slog.LevelInfo, "no rule of the domain is for a request"
+		level, message := slog.LevelInfo, "no rule of the domain matches a request"
 		if why == rules.UnmatchedDomain {
-			level, message = slog.LevelWarn, "no rules file has the domain of a request"
+			level, message = slog.LevelWarn, "a request has an unknown domain"
 		}
-		var keys []string
-		for _, e := range req.Descriptors[0][:min(len(req.Descriptors[0]), maxStrayKeys)] {
-			keys = append(keys, cut(e.Key))
-		}
-		t.logger.Log(context.Background(), level, message, "domain", cut(req.Domain), "keys", strings.Join(keys, ","), "refused", t.refuse)
+		domain, keys := dashboard.UnmatchedNames(req)
+		t.logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", t.refuse)
 	}
 	return t.refuse
 }
@@ -185,13 +181,8 @@ const (
 	// strayPause is how long a domain of unmatched requests is not logged again.
 	strayPause = time.Minute
 	// maxStrays is the number of domains that are logged in that time.
-	maxStrays    = 20
-	maxStrayKeys = 8
-	maxStrayText = 64 // bytes
+	maxStrays = 20
 )
-
-// cut shortens a text that clients choose.
-func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxStrayText)], "") }
 
 // strays are the domains of unmatched requests that were logged since an instant.
 type strays struct {
@@ -255,7 +246,7 @@ func (t *telemetry) watch(a *App) {
 		}
 	}
 	if a.rules.xds != nil {
-		s.XDS = a.rules.xdsState
+		s.XDS = a.rules.xds.Status
 	}
 	t.metrics.Watch(s)
 }

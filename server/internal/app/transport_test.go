@@ -26,8 +26,8 @@ import (
 // transportVariable says which transport [start] has servers use that do not say it.
 const transportVariable = "WEIR_GRPC_TRANSPORT"
 
-// TestOverFrames runs all tests of this package again, over the other transport.
-func TestOverFrames(t *testing.T) {
+// TestOverGRPCGo runs all tests of this package again, over the other transport.
+func TestOverGRPCGo(t *testing.T) {
 	if os.Getenv(transportVariable) != "" || testing.Short() {
 		t.Skip("the other transport has its run")
 	}
@@ -37,7 +37,7 @@ func TestOverFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-test.count=1", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), transportVariable+"="+TransportFrames)
+	cmd.Env = append(os.Environ(), transportVariable+"="+TransportGRPCGo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -94,6 +94,9 @@ descriptors:
     rate_limit: {period: 60s, requests_per_unit: 2, algorithm: concurrency}
   - key: u
     rate_limit: {unlimited: true}
+  - key: o
+    rate_limits: [{name: own, unit: year, requests_per_unit: 5, algorithm: fixed_window}]
+    otherwise: [{rate_limits: [{name: other, unit: year, requests_per_unit: 5, algorithm: fixed_window}]}]
 `
 
 // FuzzTransports has two servers, which differ in nothing else, answer the same call.
@@ -105,6 +108,7 @@ func FuzzTransports(f *testing.F) {
 		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("k", "1")}},
 		{Domain: "d", HitsAddend: 9, Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("k", "1"), descriptor("u", "2")}},
 		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("h", "1")}},
+		{Domain: "d", HitsAddend: 3, Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("o", "1"), descriptor("o", "2")}},
 		{Domain: "e", Descriptors: []*ratelimitv3.RateLimitDescriptor{{}}},
 	} {
 		raw, err := proto.Marshal(m)

@@ -65,7 +65,7 @@ func TestUnmatched(t *testing.T) {
 			}
 		}
 		said := log.String()
-		for _, want := range []string{`msg="no rules file has the domain of a request" domain=sohp keys=user`, `msg="no rule of the domain is for a request" domain=shop keys=usr`} {
+		for _, want := range []string{`msg="a request has an unknown domain" domain=sohp keys=user`, `msg="no rule of the domain matches a request" domain=shop keys=usr`} {
 			if strings.Count(said, want) != 1 {
 				t.Errorf("%q: want once %s in\n%s", mode, want, said)
 			}
@@ -85,7 +85,7 @@ func TestUnmatchedDomainsAreBounded(t *testing.T) {
 	if n := strings.Count(metricsOf(t, app), "weir_unmatched_total{"); n != 1 {
 		t.Errorf("%d series", n)
 	}
-	if n := strings.Count(log.String(), "no rules file has"); n != maxStrays || len(log.String()) > 20_000 {
+	if n := strings.Count(log.String(), "a request has an unknown domain"); n != maxStrays || len(log.String()) > 20_000 {
 		t.Errorf("%d lines, %d bytes", n, len(log.String()))
 	}
 }

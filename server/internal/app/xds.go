@@ -11,7 +11,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
-	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/xds"
 )
@@ -42,11 +41,11 @@ func (o *XDSOptions) settings() several {
 		Setting{Flag: "rules-xds-metadata", Field: &o.Metadata, Help: "Send this metadata with the node ID: key=value.", complete: func() error { return nil }},
 		Setting{Flag: "rules-xds-header", Field: &o.Headers, Help: "Send these headers to the management server: key:value.", complete: func() error { return nil }},
 		toggle("rules-xds-tls", &o.TLS, false,
-			"Connect to the management server by TLS 1.3; the files below imply it."),
+			"Connect to the management server over TLS 1.3; the files below imply it."),
 		setting("rules-xds-tls-ca", &o.Files.CA, "",
-			"Trust the authorities in this file (default: those of the host)."),
+			"Trust the certificate authorities in this file (default: those of the host)."),
 		setting("rules-xds-tls-cert", &o.Files.Cert, "",
-			"Show the client certificate in this file; it is read with each connection."),
+			"Present the client certificate in this file; it is read again for each connection."),
 		secretFile("rules-xds-tls-key", &o.Files.Key,
 			"Read the key of that certificate from this file."),
 		setting("rules-xds-tls-server-name", &o.Files.ServerName, "",
@@ -134,7 +133,7 @@ func (r *ruleFiles) xdsChecks() []httpapi.Check {
 	case !s.Loaded:
 		reason := cmp.Or(s.Err, errors.New("the server has not sent any"))
 		check.Err, check.Brief, check.Bearable = fmt.Errorf("no rules have arrived from %s: %w", s.Server, reason), errNoRules.Error(), false
-	case s.Rejected != nil && s.Rejected.Current:
+	case s.Stale():
 		check.Err = fmt.Errorf("version %s of %s is wrong, version %s stays in force: %w", s.Rejected.Version, s.Server, s.Version, s.Rejected.Err)
 		check.Brief = "the last good rules are in force"
 	case !s.Connected:
@@ -160,15 +159,6 @@ func describeRules(s *xds.Status) string {
 	return text
 }
 
-// xdsState is the state of the subscription as metrics show it.
-func (r *ruleFiles) xdsState() metrics.XDS {
-	s := r.xds.Status()
-	return metrics.XDS{
-		Connected: s.Connected, Accepted: s.Accepted, Nacks: s.Nacks, At: s.At,
-		Rejected: s.Rejected != nil && s.Rejected.Current,
-	}
-}
-
 // facts is what the dashboard says about a management server.
 func (r *ruleFiles) facts() []dashboard.Fact {
 	if r.xds == nil {
@@ -176,7 +166,7 @@ func (r *ruleFiles) facts() []dashboard.Fact {
 	}
 	s := r.xds.Status()
 	facts := []dashboard.Fact{{Name: "Rules", Value: describeRules(&s), Bad: !s.Loaded || !s.Connected}}
-	if s.Rejected != nil && s.Rejected.Current {
+	if s.Stale() {
 		facts = append(facts, dashboard.Fact{Name: "Rejected rules", Value: fmt.Sprintf("version %s: %v", s.Rejected.Version, s.Rejected.Err), Bad: true})
 	}
 	return facts

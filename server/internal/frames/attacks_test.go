@@ -242,8 +242,11 @@ func TestTimeouts(t *testing.T) {
 		"half a frame":     {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); w.must(w.nc.Write([]byte{0, 0, 8, 6})) }, "idle"},
 		"half a header":    {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); unfinished(w) }, "idle"},
 		"old":              {frames.Options{MaxAge: short}, greet, "age"},
-		"old, with a call": {frames.Options{MaxAge: short, AgeGrace: short}, func(w *wire) { greet(w); w.check(w.call(1, wait, 1)) }, "age"},
-		"answers unread":   {frames.Options{WriteTimeout: short}, unread, "write"},
+		"old, with a call": {frames.Options{MaxAge: short, AgeGrace: short}, func(w *wire) {
+			greet(w)
+			_ = w.call(1, wait, 1) // it may come too late
+		}, "age"},
+		"answers unread": {frames.Options{WriteTimeout: short}, unread, "write"},
 		"answers no window": {frames.Options{IdleTimeout: short, MaxAge: short, AgeGrace: short}, func(w *wire) {
 			w.must(io.WriteString(w.nc, http2.ClientPreface))
 			w.check(w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2/hpack"
@@ -26,11 +27,12 @@ type Call struct {
 	conn    *conn
 	method  string
 	subtype string
-	fields  []hpack.HeaderField // without pseudo-headers
+	fields  []field // without pseudo-headers
 	ctx     *callContext
 	message []byte
 	value   any   // Admit's
 	taken   int64 // bytes of the connection's budget; guarded by its mu
+	direct  bool  // the handler runs on the goroutine that reads; the handler's
 
 	buffer   []byte // kept for further calls
 	reply    []byte
@@ -53,6 +55,19 @@ func (c *Call) Take(bytes int64) bool {
 	return true
 }
 
+// Yield lets another goroutine read the connection if the handler runs on the one that
+// reads. A handler that waits for something calls it first, see Options.Direct. It may be
+// called again.
+func (c *Call) Yield() {
+	if !c.direct {
+		return
+	}
+	c.direct = false
+	c.conn.mu.Lock()
+	defer c.conn.mu.Unlock()
+	c.conn.yielded()
+}
+
 // Context ends when the client cancels the call, its deadline passes, its connection
 // closes, or its handler returns.
 func (c *Call) Context() context.Context { return c.ctx }
@@ -69,8 +84,8 @@ func (c *Call) Method() string { return c.method }
 // Header returns the first value of a header, by its name in lower case.
 func (c *Call) Header(name string) string {
 	for i := range c.fields {
-		if c.fields[i].Name == name {
-			return c.fields[i].Value
+		if c.fields[i].name == name {
+			return c.fields[i].value
 		}
 	}
 	return ""
@@ -81,7 +96,7 @@ func (c *Call) Header(name string) string {
 func (c *Call) Headers() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for i := range c.fields {
-			if !yield(c.fields[i].Name, c.fields[i].Value) {
+			if !yield(c.fields[i].name, c.fields[i].value) {
 				return
 			}
 		}
@@ -151,6 +166,8 @@ func (c *Call) reset() {
 // for its end.
 type callContext struct {
 	deadline time.Time // zero: none
+	yieldKey any
+	reader   atomic.Pointer[Call] // if its handler runs on the goroutine that reads
 
 	mu    sync.Mutex
 	err   error
@@ -162,8 +179,20 @@ type callContext struct {
 // Deadline is what the client gave the call.
 func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
-// Value has no values.
-func (c *callContext) Value(any) any { return nil }
+// Value returns the context itself for the key of its method Yield.
+func (c *callContext) Value(key any) any {
+	if key != nil && key == c.yieldKey {
+		return c
+	}
+	return nil
+}
+
+// Yield is [Call.Yield] until the handler returns.
+func (c *callContext) Yield() {
+	if call := c.reader.Swap(nil); call != nil {
+		call.Yield()
+	}
+}
 
 // Err says why the call has ended.
 func (c *callContext) Err() error {

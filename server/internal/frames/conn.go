@@ -7,25 +7,28 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
-// A conn is a connection. Its reading goroutine owns framer and the fields
+// A conn is a connection. Its reading goroutine owns the fields
 // marked as the reader's; mu guards the rest.
 type conn struct {
-	server *Server
-	nc     net.Conn // the reader replaces it once, before anybody else knows it
-	tls    *tls.ConnectionState
-	framer *http2.Framer // the reader's
-	read   time.Time     // the reader's: when bytes came last
-	block  int           // the reader's: what a header block may still take, if positive
-	broken error         // the reader's: why nothing can be read any more
+	server  *Server
+	nc      net.Conn // the reader replaces it once, before anybody else knows it
+	wire    wire     // what nc is or encrypts
+	tls     *tls.ConnectionState
+	input   input     // the reader's
+	headers decoder   // the reader's
+	block   block     // the reader's
+	direct  *stream   // the reader's: a call that it has to answer
+	skip    int       // the reader's: further calls that it does not answer
+	yields  int       // the reader's: 2^n-1 after n calls that have yielded
+	read    time.Time // the reader's: when bytes came last
+	broken  error     // the reader's: why nothing can be read any more
 
 	mu      sync.Mutex
 	changed *sync.Cond // out has shrunk, a slot is free, or the connection is gone
@@ -46,7 +49,7 @@ type conn struct {
 	reserved      int64 // of budget, no less than held
 	arriving      int64 // bytes of unfinished messages
 	budget        Hold
-	ctx           context.Context // of relayed requests
+	ctx           context.Context // of relayed requests; nil: there were none
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream
@@ -54,7 +57,7 @@ type conn struct {
 	noTable      bool      // the client knows that no table is used
 	greeted      bool      // the client was sent the settings
 	ready        bool      // the handshake is over
-	calm         bool      // the reader is to give its buffer back, or has none
+	calm         bool      // the reader is to give its buffer back, or rests
 
 	out      []byte        // to be written
 	spare    []byte        // memory for out
@@ -81,14 +84,15 @@ const (
 )
 
 func newConn(s *Server, nc net.Conn) *conn {
-	now := time.Since(s.begin)
+	now := s.now()
 	c := &conn{
-		server: s, nc: nc, streams: map[uint32]*stream{},
+		server: s, wire: wire{Conn: nc}, streams: map[uint32]*stream{},
 		receiveWindow: connWindow, sendWindow: minWindow, streamWindow: minWindow,
-		patience: maxPatience, born: now, active: now,
+		patience: maxPatience, born: s.soon(), active: now,
 	}
+	c.nc = &c.wire
 	c.changed = sync.NewCond(&c.mu)
-	c.ctx = s.options.ConnContext(context.WithValue(context.Background(), http.LocalAddrContextKey, nc.LocalAddr()))
+	c.input.conn, c.headers.most = c, tableSize
 	c.budget = s.options.Hold(func() {
 		s.count(ReasonBuffered, nc)
 		_ = nc.Close() // without the lock: another connection's is held
@@ -113,11 +117,16 @@ func (c *conn) begin() bool {
 	return true
 }
 
-// serve serves the connection until it ends.
-func (c *conn) serve() {
-	defer c.leave()
+// serve serves the connection until it ends, or until a handler has yielded, and reports
+// whether the goroutine may do other work.
+func (c *conn) serve() (more bool) {
 	for {
 		err := c.next()
+		if errors.Is(err, errCalm) {
+			// A new goroutine has a small stack again.
+			go c.rest()
+			return false
+		}
 		c.mu.Lock()
 		ended := c.phase == closing || c.closed
 		if err != nil && !ended {
@@ -125,102 +134,62 @@ func (c *conn) serve() {
 			ended = true
 		}
 		c.mu.Unlock()
+		st := c.direct
+		if c.direct = nil; st != nil {
+			if st.run() {
+				return true
+			}
+			c.yields = 0
+		}
 		if ended {
 			c.finish()
-			return
+			c.leave()
+			return false
 		}
 	}
 }
 
-// next reads and processes a frame. An error ends the connection.
-func (c *conn) next() error {
-	header, err := c.framer.ReadFrameHeader()
-	if err != nil {
-		return c.readError(header, err)
-	}
-	return c.rest(header)
-}
-
-// rest reads and processes the rest of a frame. An error ends the connection.
-func (c *conn) rest(header http2.FrameHeader) error {
-	if header.Type == http2.FrameHeaders && !header.Flags.Has(http2.FlagHeadersEndHeaders) {
-		c.block = 2*c.server.options.MaxHeaderList + 4*maxFrame
-	}
-	frame, err := c.framer.ReadFrameForHeader(header)
-	c.block = 0
-	if err != nil {
-		if _, ok := frame.(*http2.MetaHeadersFrame); ok && errors.Is(err, http2.ConnectionError(http2.ErrCodeProtocol)) {
-			// The framer says so of blocks that go on when they can no longer be used.
-			return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "the header list is too large")
-		}
-		return c.readError(header, err)
-	}
+// rest waits until the connection has something to read, or ends, and goes on with it. Its
+// stack is as small as can be: others are deeper when they wait for bytes.
+func (c *conn) rest() {
+	c.wire.await()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.receive(frame)
-}
-
-// readError returns the error that ends the connection after an error of the framer; nil
-// if only a stream is affected.
-func (c *conn) readError(header http2.FrameHeader, err error) error {
-	var ofConn http2.ConnectionError
-	var ofStream http2.StreamError
-	switch {
-	case errors.As(err, new(*faultError)):
-		return err
-	case c.broken != nil:
-		return c.broken
-	case errors.As(err, &ofStream):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.malformed(header, ofStream)
-	case errors.As(err, &ofConn):
-		text := "a frame breaks the rules of HTTP/2"
-		if detail := c.framer.ErrorDetail(); detail != nil {
-			text = detail.Error()
-		}
-		return fault(http2.ErrCode(ofConn), ReasonProtocol, text)
-	}
-	return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame has the wrong length")
+	c.calm = false
+	c.mu.Unlock()
+	c.work(reading)
 }
 
 // handshake gets as far as the client's settings.
 func (c *conn) handshake() error {
-	limit := time.Now().Add(c.server.options.HandshakeTimeout)
-	if err := c.nc.SetDeadline(limit); err != nil {
-		return err
-	}
 	if err := c.encrypt(); err != nil {
 		return err
 	}
-	reader := &input{conn: c}
-	var preface [len(http2.ClientPreface)]byte
-	if _, err := io.ReadFull(reader, preface[:]); err != nil {
+	preface, err := c.input.next(len(http2.ClientPreface))
+	if err != nil {
 		return err
 	}
-	c.framer = http2.NewFramer(nil, reader)
-	c.framer.SetReuseFrames()
-	c.framer.SetMaxReadFrameSize(maxFrame)
-	c.framer.MaxHeaderListSize = uint32(c.server.options.MaxHeaderList)
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	known := string(preface) == http2.ClientPreface
 	c.greet()
-	if string(preface[:]) != http2.ClientPreface {
+	if !known {
 		return c.refuse(fault(http2.ErrCodeProtocol, ReasonHandshake, "the client does not speak HTTP/2"))
 	}
-	header, err := c.framer.ReadFrameHeader()
+	h, payload, err := c.input.frame()
 	switch {
 	case err != nil && c.broken != nil:
 		return err
-	case err != nil, header.Type != http2.FrameSettings, header.Flags.Has(http2.FlagSettingsAck):
+	case err != nil, h.kind != http2.FrameSettings, h.flags.Has(http2.FlagSettingsAck):
 		return c.refuse(fault(http2.ErrCodeProtocol, ReasonHandshake, "the first frame is no SETTINGS"))
 	}
-	if err := c.rest(header); err != nil {
+	if err := c.process(h, payload); err != nil {
 		return c.refuse(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.phase == closing {
+		return os.ErrDeadlineExceeded
+	}
 	c.ready = true
-	return c.nc.SetDeadline(time.Time{})
+	return nil
 }
 
 // refuse sends a client the reason why its handshake failed, and returns the error.
@@ -237,7 +206,7 @@ func (c *conn) encrypt() error {
 		return nil
 	}
 	secret := tls.Server(c.nc, c.server.options.TLS)
-	if err := secret.HandshakeContext(context.Background()); err != nil { // which has a deadline
+	if err := secret.HandshakeContext(context.Background()); err != nil { // tend ends it
 		return err
 	}
 	state := secret.ConnectionState()
@@ -302,6 +271,7 @@ func (c *conn) leave() {
 	}
 	c.budget.Close()
 	c.left = true
+	c.changed.Broadcast()
 	c.dismiss()
 	c.mu.Unlock()
 	c.server.counts.calls.Add(c.done)

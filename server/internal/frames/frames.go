@@ -4,8 +4,8 @@
 // stay open. Everything else on the port goes to an [http.Handler], such as a
 // grpc.Server: other methods, streams, compressed messages.
 //
-// One goroutine reads a connection. Each call runs on a goroutine of its own, and
-// answers that are ready at the same time leave in one write. HTTP/2 is spoken with
+// One goroutine reads a connection. Each call that waits for something runs on a goroutine of
+// its own, and answers that are ready at the same time leave in one write. HTTP/2 is spoken with
 // prior knowledge, or over TLS where a client selects it by ALPN.
 //
 // A connection costs a bounded amount of memory and of work, whatever its client
@@ -27,7 +27,8 @@ import (
 var ErrStopped = errors.New("frames: the server was stopped")
 
 // A Handler answers one unary call, with [Call.Reply] or [Call.Fail]. It runs on a
-// goroutine of its own. It must not use the call after it has returned.
+// goroutine of its own, unless Options.Direct is set. It must not use the call after it has
+// returned.
 type Handler func(*Call)
 
 // Options configure [New]. Zero values stand for the defaults.
@@ -35,6 +36,13 @@ type Options struct {
 	// Methods are the handlers by full method, such as
 	// "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit".
 	Methods map[string]Handler
+	// Direct has handlers called by the goroutine that reads the connection, which saves
+	// waking another one for answers that memory alone decides. Handlers must call
+	// [Call.Yield] before they wait for anything.
+	Direct bool
+	// YieldKey, if not nil, is the key of a value of each call's context that has the
+	// method Yield, which is [Call.Yield] until the handler returns.
+	YieldKey any
 	// Admit, if not nil, is called when the header of a call for one of Methods
 	// has come and before its message is read, even if Relay will serve it. A call
 	// that it fails with [Call.Fail] is answered without a look at its message. Admit

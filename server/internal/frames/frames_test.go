@@ -44,6 +44,7 @@ func methods() map[string]frames.Handler {
 	return map[string]frames.Handler{
 		echo: func(c *frames.Call) { c.Reply(append(c.Buffer(), c.Message()...)) },
 		wait: func(c *frames.Call) {
+			c.Yield()
 			<-c.Context().Done()
 			err := c.Context().Err()
 			c.Fail(map[error]uint32{context.Canceled: 1, context.DeadlineExceeded: 4}[err], err.Error())
@@ -56,6 +57,7 @@ func methods() map[string]frames.Handler {
 		detail: func(c *frames.Call) { c.FailWith(9, "b", []byte{8, 9, 18, 1, 'a'}) },
 		crash:  func(*frames.Call) { panic("a test") },
 		slow: func(c *frames.Call) {
+			c.Yield()
 			time.Sleep(100 * time.Millisecond)
 			c.Reply(c.Message())
 		},

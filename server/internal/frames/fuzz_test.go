@@ -137,7 +137,12 @@ func converse(s *Server, input []byte) *outcome {
 	p := &pipe{input: input}
 	p.conn = newConn(s, p)
 	if p.conn.begin() {
-		p.conn.serve()
+		p.conn.work(reading)
+		p.conn.mu.Lock()
+		for !p.conn.left {
+			p.conn.changed.Wait()
+		}
+		p.conn.mu.Unlock()
 	}
 	return read(&p.output)
 }

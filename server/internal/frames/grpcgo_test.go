@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/server/internal/frames"
 )
@@ -38,21 +40,26 @@ func TestGRPCGo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server *tls.Config
 		client credentials.TransportCredentials
+		direct bool
 	}{
-		"plain": {nil, insecure.NewCredentials()},
-		"TLS":   {secret(tls.NoClientCert), credentials.NewTLS(&tls.Config{RootCAs: pool})},
-		"mTLS": {
+		"plain":         {nil, insecure.NewCredentials(), false},
+		"plain, direct": {nil, insecure.NewCredentials(), true},
+		"TLS":           {secret(tls.NoClientCert), credentials.NewTLS(&tls.Config{RootCAs: pool}), false},
+		"mTLS, direct": {
 			secret(tls.RequireAndVerifyClientCert),
-			credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}),
+			credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}), true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn := serve(t, frames.Options{TLS: tc.server}).dial(t, grpc.WithTransportCredentials(tc.client))
+			p := serve(t, frames.Options{TLS: tc.server, Direct: tc.direct})
+			conn := p.dial(t, grpc.WithTransportCredentials(tc.client))
 			t.Run("echo", func(t *testing.T) { testEcho(t, conn) })
 			t.Run("failures", func(t *testing.T) { testFailures(t, conn) })
 			t.Run("deadline", func(t *testing.T) { testDeadline(t, conn) })
 			t.Run("relayed", func(t *testing.T) { testRelayed(t, conn) })
+			// A stream that its client has cancelled takes its slot until its handler returns.
+			eventually(t, func() bool { return p.Stats().Relayed == 0 })
 			t.Run("many", func(t *testing.T) { testMany(t, conn) })
 		})
 	}
@@ -207,18 +214,22 @@ func TestCancel(t *testing.T) {
 			}
 			before := p.Stats().Calls
 			ctx, cancel := context.WithCancel(within(t, 10*time.Second))
-			ended := make(chan error)
-			go func() {
-				_, err := call(ctx, conn, wait, nil)
-				ended <- err
-			}()
-			// The call is with its handler sooner or later; ending it before counts too.
-			time.Sleep(10 * time.Millisecond)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, wait)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(stream.SendMsg(&wrapperspb.BytesValue{}), stream.CloseSend()); err != nil {
+				t.Fatal(err)
+			}
+			// The server has read the stream once it answers a later call.
+			if _, err := call(ctx, conn, echo, nil); err != nil {
+				t.Fatal(err)
+			}
 			end(cancel, conn)
-			if err := <-ended; status.Code(err) != codes.Canceled {
+			if err := stream.RecvMsg(&wrapperspb.BytesValue{}); status.Code(err) != codes.Canceled {
 				t.Error(err)
 			}
-			eventually(t, func() bool { return p.Stats().Calls > before })
+			eventually(t, func() bool { return p.Stats().Calls > before+1 })
 			cancel()
 		})
 	}

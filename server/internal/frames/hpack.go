@@ -24,7 +24,10 @@ const (
 	okTrailer = "\x00\x0bgrpc-status\x010"
 )
 
-const prefixLength = 5 // of a message: a flag and four bytes of length
+const (
+	prefixLength = 5 // of a message: a flag and four bytes of length
+	headLength   = 9 // of a frame
+)
 
 // A head is the header of a frame.
 type head struct {

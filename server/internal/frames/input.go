@@ -1,7 +1,9 @@
 package frames
 
 import (
+	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -9,99 +11,172 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// inputSize is the size of the buffers that connections are read through.
-const inputSize = 8 << 10
+// Connections are read through small buffers, and through large ones, which any frame fits
+// into, once a read has filled a small one.
+const (
+	smallInput = 2 << 10
+	largeInput = headLength + maxFrame
+)
 
-var inputs = sync.Pool{New: func() any { return new([inputSize]byte) }}
+var largeInputs = sync.Pool{New: func() any { return new([largeInput]byte) }}
 
-// An input reads a connection for its framer. While the connection is calm it has no
-// buffer, only room for a few bytes, whose arrival gets it one.
+// An input reads a connection. While the connection is calm it has no buffer.
 type input struct {
 	conn *conn
-	buf  *[inputSize]byte // nil: few is used
-	few  [16]byte
+	room []byte
 	from int // of what was read
 	to   int
+	full bool // the last read has filled the room
+	part bool // of a frame was returned, and the rest was not
 }
 
-// Read copies what has come, or waits for more.
-func (in *input) Read(p []byte) (int, error) {
-	if in.from == in.to {
-		if err := in.fill(); err != nil {
-			return 0, err
+// next returns the next n bytes, which are valid until the next call.
+func (in *input) next(n int) ([]byte, error) {
+	for in.to-in.from < n {
+		if err := in.fill(n); err != nil {
+			return nil, err
 		}
 	}
-	n := copy(p, in.room()[in.from:in.to])
+	b := in.room[in.from : in.from+n]
 	in.from += n
-	return n, nil
+	return b, nil
 }
 
-func (in *input) room() []byte {
-	if in.buf == nil {
-		return in.few[:]
+// frame returns the header of the next frame and its payload, valid until the next call.
+func (in *input) frame() (head, []byte, error) {
+	b, err := in.next(headLength)
+	if err != nil {
+		return head{}, nil, err
 	}
-	return in.buf[:]
+	h := head{
+		int(b[0])<<16 | int(b[1])<<8 | int(b[2]), http2.FrameType(b[3]), http2.Flags(b[4]),
+		binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
+	}
+	if h.length > maxFrame {
+		return h, nil, fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame is too large")
+	}
+	in.part = true
+	payload, err := in.next(h.length)
+	in.part = false
+	return h, payload, err
 }
 
-// fill waits until something comes. It starts a pending write first, and reads nothing
-// from clients that do not read.
-func (in *input) fill() error {
+// errCalm says that reading was interrupted because the connection is calm. It goes on as
+// if nothing had happened.
+var errCalm = errors.New("frames: the connection is calm")
+
+// fill waits until something comes, and gets room for so many bytes. It starts a pending write
+// first, and reads nothing from clients that do not read.
+func (in *input) fill(want int) error {
 	c := in.conn
 	for {
-		in.prepare()
-		n, err := c.nc.Read(in.room())
-		if n == 0 && err != nil && in.rest(err) {
-			continue
+		in.prepare(want)
+		n, err := c.nc.Read(in.room[in.to:])
+		if n == 0 && err != nil {
+			switch in.interrupted(err) {
+			case errCalm:
+				return errCalm
+			case nil:
+				continue
+			}
 		}
 		c.read = time.Now()
-		in.from, in.to = 0, n
+		in.to += n
+		in.full = in.to == len(in.room)
 		if n == 0 {
 			c.broken = err
 			return err
-		}
-		if c.block > 0 {
-			if c.block -= n; c.block <= 0 {
-				return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "a header block does not end")
-			}
 		}
 		return nil
 	}
 }
 
-// prepare gets a buffer unless the connection is calm.
-func (in *input) prepare() {
+// prepare makes room.
+func (in *input) prepare(want int) {
 	c := in.conn
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.kick()
 	for len(c.out) > maxUnsent && !c.closed && c.phase != closing {
 		c.changed.Wait()
 	}
-	if in.to > 0 && in.buf == nil {
-		c.calm = false // what came in few
+	c.mu.Unlock()
+	old, size := in.room, smallInput
+	if want > smallInput || in.full {
+		size = largeInput
 	}
-	if in.buf == nil && !c.calm {
-		in.buf = inputs.Get().(*[inputSize]byte)
+	switch {
+	case len(old) >= size:
+	case size == largeInput:
+		in.room = largeInputs.Get().(*[largeInput]byte)[:]
+	default:
+		in.room = make([]byte, smallInput)
 	}
+	in.to = copy(in.room, old[in.from:in.to])
+	in.from = 0
 }
 
-// rest gives the buffer back if reading was interrupted for that, and reports whether to
-// go on.
-func (in *input) rest(err error) bool {
+// interrupted returns nil or errCalm if reading was interrupted to give the buffer back, and
+// else the error. In the middle of a frame the buffer is kept.
+func (in *input) interrupted(err error) error {
 	c := in.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.calm || c.closed || c.phase == closing || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
+		return err
+	}
+	if failed := c.nc.SetReadDeadline(time.Time{}); failed != nil {
+		return failed
+	}
+	if in.to > 0 || in.part {
+		c.calm = false
+		return nil
 	}
 	in.drop()
-	return c.nc.SetReadDeadline(time.Time{}) == nil
+	return errCalm
 }
 
-// drop gives the buffer back. Nothing in it is unread.
+// drop gives the memory back that a busy connection uses. Nothing in it is unread.
 func (in *input) drop() {
-	if in.buf != nil {
-		inputs.Put(in.buf)
-		in.buf, in.from, in.to = nil, 0, 0
+	if len(in.room) == largeInput {
+		largeInputs.Put((*[largeInput]byte)(in.room))
 	}
+	in.room, in.from, in.to, in.full = nil, 0, 0, false
+	if in.conn.block.id == 0 {
+		in.conn.block = block{}
+	}
+}
+
+// A wire is a connection without its encryption. It can wait for bytes with less stack and
+// memory than reading them takes.
+type wire struct {
+	net.Conn
+	few [16]byte
+	n   int // of few that are not read
+}
+
+// await waits until something comes, or reading fails.
+func (w *wire) await() {
+	if w.n == 0 {
+		w.n, _ = w.Conn.Read(w.few[:])
+	}
+}
+
+// Read reads what await has found, and then the connection.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.n == 0 {
+		return w.Conn.Read(p)
+	}
+	n := copy(p, w.few[:w.n])
+	copy(w.few[:], w.few[n:w.n])
+	w.n -= n
+	return n, nil
+}
+
+// CloseWrite ends what the client reads, if the connection can do that alone.
+func (w *wire) CloseWrite() error {
+	half, ok := w.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }

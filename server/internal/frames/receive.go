@@ -9,54 +9,108 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// receive processes a frame. An error ends the connection.
-func (c *conn) receive(frame http2.Frame) error {
+// next reads and processes a frame. An error ends the connection.
+func (c *conn) next() error {
+	h, payload, err := c.input.frame()
+	if err != nil {
+		return err
+	}
+	return c.process(h, payload)
+}
+
+// process processes a frame. Header blocks are decoded without the lock.
+func (c *conn) process(h head, payload []byte) error {
+	if (c.block.id != 0) != (h.kind == http2.FrameContinuation) || c.block.id != 0 && h.id != c.block.id {
+		return fault(http2.ErrCodeProtocol, ReasonProtocol, "a header block is interrupted")
+	}
+	var err error
+	switch h.kind {
+	case http2.FrameHeaders:
+		err = c.beginBlock(h, payload)
+	case http2.FrameContinuation:
+		err = c.continueBlock(h, payload)
+	default:
+		err = h.check()
+	}
+	if err != nil || c.block.id != 0 {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.receive(h, payload)
+}
+
+// check returns an error if a frame other than HEADERS and CONTINUATION has a wrong length,
+// or should belong to a stream and does not, or the other way round.
+func (h *head) check() error {
+	length, ofStream := h.length, h.id != 0
+	wrong, misplaced := false, false
+	switch h.kind {
+	case http2.FrameData:
+		misplaced = !ofStream
+	case http2.FramePriority:
+		wrong, misplaced = length != 5, !ofStream
+	case http2.FrameRSTStream:
+		wrong, misplaced = length != 4, !ofStream
+	case http2.FrameSettings:
+		wrong, misplaced = length%6 != 0 || length > 0 && h.flags.Has(http2.FlagSettingsAck), ofStream
+	case http2.FramePing:
+		wrong, misplaced = length != 8, ofStream
+	case http2.FrameGoAway:
+		wrong, misplaced = length < 8, ofStream
+	case http2.FrameWindowUpdate:
+		wrong = length != 4
+	}
+	switch {
+	case misplaced:
+		return fault(http2.ErrCodeProtocol, ReasonProtocol, "a frame for the wrong kind of stream")
+	case wrong:
+		return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a frame has the wrong length")
+	}
+	return nil
+}
+
+// receive processes a frame, or the header block that it ends. An error ends the connection.
+func (c *conn) receive(h head, payload []byte) error {
 	if c.closed || c.phase == closing {
 		// It was read already, but a stream that it opened would never be closed.
 		return nil
 	}
-	switch f := frame.(type) {
-	case *http2.MetaHeadersFrame:
-		return c.onHeaders(f)
-	case *http2.DataFrame:
-		return c.onData(f)
-	case *http2.WindowUpdateFrame:
-		return c.onWindowUpdate(f)
-	case *http2.RSTStreamFrame:
-		return c.onReset(f)
-	case *http2.SettingsFrame:
-		return c.onSettings(f)
-	case *http2.PingFrame:
-		return c.onPing(f)
-	case *http2.PriorityFrame:
-		if f.StreamDep == f.StreamID {
-			return c.abort(f.StreamID, http2.ErrCodeProtocol)
+	switch h.kind {
+	case http2.FrameHeaders, http2.FrameContinuation:
+		return c.onHeaders(h.id)
+	case http2.FrameData:
+		return c.onData(h, payload)
+	case http2.FrameWindowUpdate:
+		return c.onWindowUpdate(h.id, int64(binary.BigEndian.Uint32(payload)&^(1<<31)))
+	case http2.FrameRSTStream:
+		return c.onReset(h.id)
+	case http2.FrameSettings:
+		return c.onSettings(h, payload)
+	case http2.FramePing:
+		return c.onPing(h, payload)
+	case http2.FramePriority:
+		if binary.BigEndian.Uint32(payload)&^(1<<31) == h.id {
+			return c.abort(h.id, http2.ErrCodeProtocol)
 		}
-	case *http2.PushPromiseFrame:
+	case http2.FramePushPromise:
 		return fault(http2.ErrCodeProtocol, ReasonProtocol, "a client cannot push")
-	case *http2.GoAwayFrame:
+	case http2.FrameGoAway:
 		// The client opens no further streams; it closes when it has its answers.
 	}
 	return c.charge(1)
 }
 
-// malformed handles a frame that is invalid for one stream only.
-func (c *conn) malformed(header http2.FrameHeader, err http2.StreamError) error {
-	switch {
-	case header.Type == http2.FrameHeaders && err.Cause == nil:
-		// Its block was not decoded, so no further one could be.
-		return fault(err.Code, ReasonProtocol, "a HEADERS frame has a wrong length")
-	case header.Type == http2.FrameHeaders && header.StreamID > c.lastID:
-		if err := c.register(header.StreamID); err != nil {
-			return err
-		}
-		if !header.Flags.Has(http2.FlagHeadersEndStream) {
-			c.remember(header.StreamID)
-		}
-	case c.idle(header.StreamID):
-		return fault(http2.ErrCodeProtocol, ReasonProtocol, "a frame for a stream that was never opened")
+// unpadded returns the payload of a frame without its padding.
+func unpadded(h head, payload []byte) ([]byte, error) {
+	const padded = http2.FlagDataPadded // HEADERS have the same flag
+	if !h.flags.Has(padded) {
+		return payload, nil
 	}
-	return c.abort(header.StreamID, err.Code)
+	if len(payload) == 0 || int(payload[0]) >= len(payload) {
+		return nil, fault(http2.ErrCodeProtocol, ReasonProtocol, "a frame has more padding than bytes")
+	}
+	return payload[1 : len(payload)-int(payload[0])], nil
 }
 
 // idle reports whether the client has never opened a stream.
@@ -118,8 +172,12 @@ func (c *conn) stray(id uint32, ends bool) error {
 	return c.charge(1)
 }
 
-func (c *conn) onData(f *http2.DataFrame) error {
-	id, n := f.StreamID, int64(f.Length)
+func (c *conn) onData(h head, payload []byte) error {
+	id, n, ends := h.id, int64(h.length), h.flags.Has(http2.FlagDataEndStream)
+	data, err := unpadded(h, payload)
+	if err != nil {
+		return err
+	}
 	if c.idle(id) {
 		return fault(http2.ErrCodeProtocol, ReasonProtocol, "DATA for a stream that was never opened")
 	}
@@ -130,16 +188,16 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	st := c.streams[id]
 	if st == nil {
 		c.allow(n)
-		return c.stray(id, f.StreamEnded())
+		return c.stray(id, ends)
 	}
-	data, code := f.Data(), http2.ErrCodeNo
+	code := http2.ErrCodeNo
 	st.got += int64(len(data))
 	switch {
 	case st.ended:
 		code = http2.ErrCodeStreamClosed
 	case n > st.receiveWindow:
 		code = http2.ErrCodeFlowControl
-	case st.length >= 0 && st.got > st.length, f.StreamEnded() && !st.complete():
+	case st.length >= 0 && st.got > st.length, ends && !st.complete():
 		code = http2.ErrCodeProtocol
 	}
 	if code != http2.ErrCodeNo {
@@ -150,11 +208,11 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	// Padding is not kept.
 	c.allow(n - int64(len(data)))
 	st.allow(n - int64(len(data)))
-	st.ended = f.StreamEnded()
+	st.ended = ends
 	if err := c.take(st, data); err != nil || c.streams[id] != st {
 		return err
 	}
-	if f.StreamEnded() {
+	if ends {
 		return c.ended(st)
 	}
 	if len(data) < 256 {
@@ -163,34 +221,37 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	return nil
 }
 
-func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
-	n := int64(f.Increment)
-	if f.StreamID == 0 {
+func (c *conn) onWindowUpdate(id uint32, n int64) error {
+	switch {
+	case id == 0 && n == 0:
+		return fault(http2.ErrCodeProtocol, ReasonProtocol, "a WINDOW_UPDATE of 0")
+	case id == 0:
 		if c.sendWindow += n; c.sendWindow > maxWindow {
 			return fault(http2.ErrCodeFlowControl, ReasonProtocol, "the connection's window is too large")
 		}
 		c.unblock()
 		return c.charge(1)
-	}
-	if c.idle(f.StreamID) {
+	case c.idle(id):
 		return fault(http2.ErrCodeProtocol, ReasonProtocol, "WINDOW_UPDATE for a stream that was never opened")
+	case n == 0:
+		return c.abort(id, http2.ErrCodeProtocol)
 	}
-	if st := c.streams[f.StreamID]; st != nil {
+	if st := c.streams[id]; st != nil {
 		if st.sendWindow += n; st.sendWindow > maxWindow {
-			return c.abort(f.StreamID, http2.ErrCodeFlowControl)
+			return c.abort(id, http2.ErrCodeFlowControl)
 		}
 		c.send(st)
 	}
 	return c.charge(1)
 }
 
-func (c *conn) onReset(f *http2.RSTStreamFrame) error {
-	if c.idle(f.StreamID) {
+func (c *conn) onReset(id uint32) error {
+	if c.idle(id) {
 		return fault(http2.ErrCodeProtocol, ReasonProtocol, "RST_STREAM for a stream that was never opened")
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams[id]
 	if st == nil {
-		if i := slices.Index(c.aborted, f.StreamID); i >= 0 {
+		if i := slices.Index(c.aborted, id); i >= 0 {
 			c.aborted = slices.Delete(c.aborted, i, i+1)
 		}
 		return c.charge(1)
@@ -203,12 +264,13 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	return nil
 }
 
-func (c *conn) onSettings(f *http2.SettingsFrame) error {
-	if f.IsAck() {
+func (c *conn) onSettings(h head, payload []byte) error {
+	if h.flags.Has(http2.FlagSettingsAck) {
 		return c.charge(1)
 	}
 	size := c.streamWindow
-	err := f.ForeachSetting(func(s http2.Setting) error {
+	for p := payload; len(p) > 0; p = p[6:] {
+		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
 		if err := s.Valid(); err != nil {
 			var of http2.ConnectionError
 			errors.As(err, &of)
@@ -217,17 +279,13 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 		if s.ID == http2.SettingInitialWindowSize {
 			size = int64(s.Val)
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	// The acknowledgement precedes the data that the new windows let pass.
 	c.out = appendFrame(c.out, head{0, http2.FrameSettings, http2.FlagSettingsAck, 0})
 	if err := c.resize(size); err != nil {
 		return err
 	}
-	return c.charge(10 + f.NumSettings()/16 + len(c.streams)/16)
+	return c.charge(10 + len(payload)/6/16 + len(c.streams)/16)
 }
 
 // resize moves the windows of all streams to a new initial size.
@@ -248,14 +306,14 @@ func (c *conn) resize(size int64) error {
 	return nil
 }
 
-func (c *conn) onPing(f *http2.PingFrame) error {
-	if f.IsAck() {
-		if f.Data == farewell && c.phase == asking {
+func (c *conn) onPing(h head, data []byte) error {
+	if h.flags.Has(http2.FlagPingAck) {
+		if [8]byte(data) == farewell && c.phase == asking {
 			c.depart()
 		}
 		return c.charge(1)
 	}
-	c.out = appendFrame(c.out, head{len(f.Data), http2.FramePing, http2.FlagPingAck, 0})
-	c.out = append(c.out, f.Data[:]...)
+	c.out = appendFrame(c.out, head{len(data), http2.FramePing, http2.FlagPingAck, 0})
+	c.out = append(c.out, data...)
 	return c.charge(1)
 }

@@ -47,6 +47,9 @@ func (c *conn) startRelay(st *stream, r *request) {
 		st.call.Fail(codeResourceExhausted, "the server has too many streams")
 		return
 	}
+	if c.ctx == nil {
+		c.ctx = s.options.ConnContext(context.WithValue(context.Background(), http.LocalAddrContextKey, c.nc.LocalAddr()))
+	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	y := &relay{st: st, conn: c, cancel: cancel, moved: sync.NewCond(&c.mu), header: http.Header{}}
 	st.relay, st.running = y, true
@@ -67,10 +70,11 @@ func (y *relay) request(r *request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := make(http.Header, len(r.fields))
-	for i := range r.fields {
-		name := textproto.CanonicalMIMEHeaderKey(r.fields[i].Name)
-		header[name] = append(header[name], r.fields[i].Value)
+	fields := y.st.call.fields
+	header := make(http.Header, len(fields))
+	for i := range fields {
+		name := textproto.CanonicalMIMEHeaderKey(fields[i].name)
+		header[name] = append(header[name], fields[i].value)
 	}
 	return &http.Request{
 		Method: r.method, URL: target, RequestURI: r.path, Proto: "HTTP/2.0", ProtoMajor: 2,

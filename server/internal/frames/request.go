@@ -1,7 +1,6 @@
 package frames
 
 import (
-	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -10,24 +9,17 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
-// A request is the decoded header of a call.
-type request struct {
-	method, scheme, path, authority string
-	contentType, encoding, timeout  string
-	length                          int64 // -1: unknown
-	fields                          []hpack.HeaderField
-}
-
-func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
-	id, ends := f.StreamID, f.StreamEnded()
-	if f.HasPriority() && f.Priority.StreamDep == id {
-		return c.malformed(f.FrameHeader, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol, Cause: errors.New("a stream depends on itself")})
+// onHeaders handles a header block that has ended, of a new stream or its trailers.
+func (c *conn) onHeaders(id uint32) error {
+	b := &c.block
+	ends, st := b.ends, c.streams[id]
+	if b.invalid || b.dependent {
+		return c.malformed(id, ends)
 	}
-	if st := c.streams[id]; st != nil {
-		return c.onTrailers(st, f)
+	if st != nil {
+		return c.onTrailers(st)
 	}
 	if slices.Contains(c.aborted, id) {
 		return c.stray(id, ends)
@@ -55,32 +47,54 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		}
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
-	st := c.admit(id)
-	r := request{length: -1, fields: st.call.fields}
-	valid := f.Truncated || r.read(f.Fields)
-	st.call.fields, st.length = r.fields, r.length
-	if !valid || ends && st.length > 0 {
+	st = c.admit(id)
+	r := &b.request
+	st.length = r.length
+	if !b.truncated && !r.valid() || ends && st.length > 0 {
 		return c.abort(id, http2.ErrCodeProtocol)
 	}
-	if f.Truncated {
+	st.call.fields, r.fields = r.fields, st.call.fields
+	if b.truncated {
 		c.server.count(ReasonHeader, c.nc)
 		if err := c.charge(10); err != nil {
 			return err
 		}
 		st.plain = plain{status: http.StatusRequestHeaderFieldsTooLarge, text: "the header list is too large\n"}
 	}
-	return c.route(st, &r, ends)
+	return c.route(st, r, ends)
+}
+
+// malformed resets the stream of a header that no request may have.
+func (c *conn) malformed(id uint32, ends bool) error {
+	if c.idle(id) {
+		if err := c.register(id); err != nil {
+			return err
+		}
+		if !ends {
+			c.remember(id)
+		}
+	}
+	return c.abort(id, http2.ErrCodeProtocol)
 }
 
 // onTrailers handles the trailers of a request.
-func (c *conn) onTrailers(st *stream, f *http2.MetaHeadersFrame) error {
+func (c *conn) onTrailers(st *stream) error {
+	b := &c.block
 	switch {
 	case st.ended:
 		return c.abort(st.id, http2.ErrCodeStreamClosed)
-	case !f.StreamEnded(), len(f.PseudoFields()) > 0, !st.complete():
+	case !b.ends, b.pseudo, !st.complete():
 		return c.abort(st.id, http2.ErrCodeProtocol)
 	}
 	return c.ended(st)
+}
+
+// valid reports whether the pseudo-headers are those of a request.
+func (r *request) valid() bool {
+	if r.method == "CONNECT" {
+		return r.scheme == "" && r.path == "" && r.authority != ""
+	}
+	return r.method != "" && r.scheme != "" && (strings.HasPrefix(r.path, "/") || r.path == "*")
 }
 
 // route finds the handler of a call.
@@ -126,7 +140,7 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 
 // prepare makes a call that a handler will answer, or refuses it already.
 func (c *conn) prepare(st *stream, r *request) {
-	st.call.ctx = new(callContext)
+	st.call.ctx = &callContext{yieldKey: c.server.options.YieldKey}
 	if r.timeout != "" {
 		timeout, ok := parseTimeout(r.timeout)
 		if !ok {
@@ -158,7 +172,7 @@ func subtypeOf(contentType string) (subtype string, isGRPC bool) {
 }
 
 // timeoutUnits are the units of grpc-timeout.
-var timeoutUnits = map[byte]time.Duration{
+var timeoutUnits = [256]time.Duration{
 	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
 }
 
@@ -177,57 +191,4 @@ func parseTimeout(s string) (time.Duration, bool) {
 		return math.MaxInt64, true
 	}
 	return time.Duration(n) * unit, true
-}
-
-// read reads the fields of a header. It reports whether they are well-formed.
-func (r *request) read(fields []hpack.HeaderField) bool {
-	for i := range fields {
-		f := &fields[i]
-		if !f.IsPseudo() {
-			if !r.readField(f) {
-				return false
-			}
-			r.fields = append(r.fields, *f)
-			continue
-		}
-		switch f.Name {
-		case ":method":
-			r.method = f.Value
-		case ":scheme":
-			r.scheme = f.Value
-		case ":path":
-			r.path = f.Value
-		case ":authority":
-			r.authority = f.Value
-		default:
-			return false
-		}
-	}
-	if r.method == "CONNECT" {
-		return r.scheme == "" && r.path == "" && r.authority != ""
-	}
-	return r.method != "" && r.scheme != "" && (strings.HasPrefix(r.path, "/") || r.path == "*")
-}
-
-// readField reads a field that is no pseudo-header.
-func (r *request) readField(f *hpack.HeaderField) bool {
-	switch f.Name {
-	case "content-type":
-		r.contentType = f.Value
-	case "grpc-encoding":
-		r.encoding = f.Value
-	case "grpc-timeout":
-		r.timeout = f.Value
-	case "te":
-		return f.Value == "trailers"
-	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
-		return false
-	case "content-length":
-		n, err := strconv.ParseUint(f.Value, 10, 62)
-		if err != nil || r.length >= 0 && r.length != int64(n) {
-			return false
-		}
-		r.length = int64(n)
-	}
-	return true
 }

@@ -33,7 +33,7 @@ func (c *conn) mayWrite() bool {
 // kick starts a pending write.
 func (c *conn) kick() {
 	if c.mayWrite() {
-		go c.flush()
+		c.assign(writing)
 	}
 }
 

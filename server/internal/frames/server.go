@@ -19,8 +19,7 @@ type Server struct {
 
 	moment time.Duration // that the end of a relayed request may be late
 
-	clock   atomic.Int64 // of the last tick, in nanoseconds since begin
-	begin   time.Time
+	clock   atomic.Int64 // of the last tick, in nanoseconds
 	relayed atomic.Int64
 	counts  counts
 
@@ -42,7 +41,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, begin: time.Now(), moment: 20 * time.Millisecond,
+		options: o, moment: 20 * time.Millisecond,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		ended: make(chan struct{}),
 	}
@@ -134,7 +133,7 @@ func (s *Server) accept(nc net.Conn) {
 	go func() {
 		if c.begin() {
 			// The handshake has grown the stack, which would stay as large.
-			go c.serve()
+			go c.work(reading)
 		}
 	}()
 }
@@ -206,19 +205,31 @@ func (s *Server) tend() {
 	defer close(s.ended)
 	ticker := time.NewTicker(s.options.tick())
 	defer ticker.Stop()
+	last := time.Now()
 	for {
 		select {
 		case <-ticker.C:
 		case <-s.living.Done():
 			return
 		}
-		now := time.Since(s.begin)
-		s.clock.Store(int64(now))
-		for _, c := range s.connections() {
-			c.tend(now)
-		}
+		now := time.Now()
+		s.tick(now.Sub(last))
+		last = now
+	}
+}
+
+// tick advances the clock that clients' time is measured by, and looks after the connections.
+// The clock stands still while this process gets no processor: what clients have sent
+// meanwhile came in time, and is read late.
+func (s *Server) tick(elapsed time.Duration) {
+	now := time.Duration(s.clock.Add(int64(min(elapsed, 2*s.options.tick()))))
+	for _, c := range s.connections() {
+		c.tend(now)
 	}
 }
 
 // now is the time of the last tick.
 func (s *Server) now() time.Duration { return time.Duration(s.clock.Load()) }
+
+// soon is the time of the next tick: who is timed from then on has no less than is promised.
+func (s *Server) soon() time.Duration { return s.now() + s.options.tick() }

@@ -23,7 +23,7 @@ type stream struct {
 	id   uint32
 
 	began   time.Time
-	arrived time.Duration // began, by the server's clock
+	arrived time.Duration // by the server's clock, no earlier than began
 	handle  Handler
 	relay   *relay // instead of handle
 	discard bool   // the answer stands, and the message is thrown away
@@ -61,7 +61,7 @@ var streams = sync.Pool{New: func() any { return new(stream) }}
 func (c *conn) admit(id uint32) *stream {
 	st := streams.Get().(*stream)
 	st.conn, st.id, st.open, st.length = c, id, true, -1
-	st.began, st.arrived = c.read, c.server.now()
+	st.began, st.arrived = c.read, c.server.soon()
 	st.receiveWindow, st.sendWindow = c.window(), c.streamWindow
 	st.call.conn, st.call.taken = c, streamBytes
 	c.streams[id] = st
@@ -249,27 +249,73 @@ func (c *conn) ended(st *stream) error {
 	return nil
 }
 
-// start has a goroutine answer a call: one that waits for work, or a new one. A new one
-// would have to grow its stack first, which costs more than most calls.
+// maxDirect is the largest message that is handled by the goroutine that reads.
+const maxDirect = 2 << 10
+
+// start has a call answered: by the goroutine that reads, or else by another one.
 func (c *conn) start(st *stream) {
 	st.running = true
 	c.server.handlers.Add(1)
+	switch {
+	case !c.server.options.Direct || len(st.call.message) > maxDirect:
+	case c.skip > 0:
+		c.skip--
+	default:
+		st.call.direct = true
+		st.call.ctx.reader.Store(&st.call)
+		c.direct = st
+		return
+	}
+	c.assign(st)
+}
+
+// maxYields bounds how many calls other goroutines answer after one that has yielded.
+const maxYields = 127
+
+// yielded has other goroutines answer the next calls: they will have to wait as well, and
+// reading that moves between goroutines all the time costs more. Then one is tried again.
+func (c *conn) yielded() {
+	c.yields = min(2*c.yields+1, maxYields)
+	c.skip = c.yields
+	c.assign(reading)
+}
+
+// These stand for other work than to answer a call.
+var (
+	reading = new(stream) // the connection
+	writing = new(stream) // what has gathered
+)
+
+// assign gives work to a goroutine: one that waits for work, or a new one. A new one
+// would have to grow its stack first, which costs more than most calls.
+func (c *conn) assign(work *stream) {
 	if n := len(c.workers); n > 0 {
-		c.workers[n-1] <- st
+		c.workers[n-1] <- work
 		c.workers = c.workers[:n-1]
 		return
 	}
-	go c.work(st)
+	go c.work(work)
 }
 
 // maxWorkers bounds the goroutines of a connection that wait for work.
 const maxWorkers = 256
 
-// work answers a call, and then those that come while the connection is busy.
+// work does some work, and then what comes while the connection is busy.
 func (c *conn) work(st *stream) {
-	for next := make(chan *stream, 1); st != nil; st = <-next {
-		if st.run() {
+	var next chan *stream
+	for st != nil {
+		switch st {
+		case reading:
+			if !c.serve() {
+				return
+			}
+		case writing:
 			c.flush()
+		default:
+			st.run()
+		}
+		if next == nil {
+			next = make(chan *stream, 1)
 		}
 		c.mu.Lock()
 		if c.left || len(c.workers) == maxWorkers {
@@ -278,6 +324,7 @@ func (c *conn) work(st *stream) {
 			c.workers = append(c.workers, next)
 		}
 		c.mu.Unlock()
+		st = <-next
 	}
 }
 
@@ -289,12 +336,14 @@ func (c *conn) dismiss() {
 	c.workers = nil
 }
 
-// run has the handler answer. It reports whether the caller has to write.
-func (st *stream) run() (flush bool) {
+// run has the handler answer. It reports whether the goroutine does not read, or no longer
+// because the handler has yielded; it has written the answer then.
+func (st *stream) run() (yielded bool) {
 	c := st.conn
 	defer c.server.handlers.Done()
 	st.call.handle(st.handle)
-	ctx := st.call.ctx
+	ctx, yielded := st.call.ctx, !st.call.direct
+	ctx.reader.Store(nil)
 	c.mu.Lock()
 	st.running = false
 	c.done++
@@ -305,10 +354,13 @@ func (st *stream) run() (flush bool) {
 	} else if !st.open {
 		c.free(st)
 	}
-	flush = c.mayWrite()
+	due := yielded && c.mayWrite()
 	c.mu.Unlock()
 	ctx.end(context.Canceled)
-	return flush
+	if due {
+		c.flush()
+	}
+	return yielded
 }
 
 // handle runs a handler, also one that panics.

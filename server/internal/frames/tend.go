@@ -32,7 +32,7 @@ func (c *conn) ask(text string) {
 	if c.phase != open || c.closed {
 		return
 	}
-	c.phase, c.said = asking, time.Since(c.server.begin)
+	c.phase, c.said = asking, c.server.soon()
 	if !c.greeted {
 		// Nothing was said yet, and nothing needs to be.
 		c.end()
@@ -53,11 +53,15 @@ func (c *conn) depart() {
 // departed closes a connection that has nothing left to do.
 func (c *conn) departed() {
 	if c.phase == leaving && c.slots == 0 && len(c.out) == 0 && !c.flushing {
-		c.phase = closing
-		// This interrupts the reader.
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
-		c.changed.Broadcast()
+		c.interrupt()
 	}
+}
+
+// interrupt has the reader end the connection.
+func (c *conn) interrupt() {
+	c.phase = closing
+	_ = c.wire.SetReadDeadline(time.Unix(1, 0))
+	c.changed.Broadcast()
 }
 
 // tend ends streams and connections that take too long.
@@ -74,6 +78,9 @@ func (c *conn) tend(now time.Duration) {
 		c.server.count(ReasonWrite, c.nc)
 		c.end()
 		return
+	case !c.ready && c.phase != closing && now-c.born > o.HandshakeTimeout:
+		_ = c.wire.SetWriteDeadline(time.Unix(1, 0))
+		c.interrupt()
 	case c.phase == open && c.age > 0 && now > c.age:
 		c.server.count(ReasonAge, c.nc)
 		c.ask("the connection is old")
@@ -94,7 +101,7 @@ func (c *conn) tend(now time.Duration) {
 
 // shrink gives back the memory that a busy time has left.
 func (c *conn) shrink(now time.Duration) {
-	const busy = 5 * time.Second
+	const busy = 2 * time.Second
 	if c.slots > 0 || c.flushing || len(c.out) > 0 || now-c.active < busy {
 		return
 	}

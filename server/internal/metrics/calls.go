@@ -2,11 +2,13 @@ package metrics
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,7 +31,7 @@ func (m *Metrics) HTTP(next http.Handler, paths ...string) http.Handler {
 		if counted == nil {
 			counted = known[otherPath]
 		}
-		rec := recorder.New(w)
+		rec := recorder.Of(w)
 		next.ServeHTTP(rec, r)
 		counted.of(rec.Status()).Inc()
 	})
@@ -56,14 +58,67 @@ func (a *answers) of(status int) prometheus.Counter {
 // Unary counts the calls of a gRPC server. Calls of methods that the server does not
 // have never reach it.
 func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	start := time.Now()
+	method := m.Method(info.FullMethod)
+	begun := method.Begin()
 	answer, err := handle(ctx, req)
-	code := status.Code(err)
-	m.calls.WithLabelValues(info.FullMethod, code.String()).Inc()
-	if m.envoy != nil {
-		m.envoy.called(info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:], code, time.Since(start))
-	}
+	method.End(begun, err)
 	return answer, err
+}
+
+// Method returns the counters of a gRPC method.
+func (m *Metrics) Method(name string) *Method {
+	if known := m.methods.Load(); known != nil && (*known)[name] != nil {
+		return (*known)[name]
+	}
+	m.adding.Lock()
+	defer m.adding.Unlock()
+	all := map[string]*Method{}
+	if known := m.methods.Load(); known != nil {
+		all = maps.Clone(*known)
+	}
+	if all[name] == nil {
+		all[name] = &Method{metrics: m, name: name}
+	}
+	m.methods.Store(&all)
+	return all[name]
+}
+
+// A Method counts the calls of a gRPC method. It is safe for concurrent use.
+type Method struct {
+	metrics *Metrics
+	name    string
+	// known are the counters of gRPC's codes, to save the slower lookup by label.
+	known [codes.Unauthenticated + 1]atomic.Pointer[prometheus.Counter]
+}
+
+// Begin returns what End needs when a call ends.
+func (m *Method) Begin() (begun time.Time) {
+	if m.metrics.envoy != nil {
+		begun = time.Now()
+	}
+	return begun
+}
+
+// End counts a call that ended with an error, or nil.
+func (m *Method) End(begun time.Time, err error) {
+	code := status.Code(err)
+	m.of(code).Inc()
+	if envoy := m.metrics.envoy; envoy != nil {
+		envoy.called(m.name[strings.LastIndexByte(m.name, '/')+1:], code, time.Since(begun))
+	}
+}
+
+// of returns the counter of a code.
+func (m *Method) of(code codes.Code) prometheus.Counter {
+	if int(code) >= len(m.known) {
+		return m.metrics.calls.WithLabelValues(m.name, code.String())
+	}
+	if known := m.known[code].Load(); known != nil {
+		return *known
+	}
+	counter := m.metrics.calls.WithLabelValues(m.name, code.String())
+	m.known[code].Store(&counter)
+	return counter
 }
 
 // AuthFailures returns a function that counts the wrong tokens and passwords of a listener.

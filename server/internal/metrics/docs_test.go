@@ -34,6 +34,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.AuthFailures("http")()
 	f.CallerRequests("http")("edge", callers.Admitted)
 	f.Rejected("grpc", "memory")
+	f.Retired("idle")
 	f.Panicked("grpc")()
 	f.Unmatched("d", rules.UnmatchedRule)
 	return f.scrape(t)

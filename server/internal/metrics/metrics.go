@@ -8,6 +8,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,10 +48,13 @@ type Metrics struct {
 	failed    *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	calls     *prometheus.CounterVec
+	methods   atomic.Pointer[map[string]*Method] // of calls, by full name
+	adding    sync.Mutex                         // to methods
 	failures  *prometheus.CounterVec
 	callers   *prometheus.CounterVec
 	names     names // of callers
 	rejected  *prometheus.CounterVec
+	retired   *prometheus.CounterVec
 	panics    *prometheus.CounterVec
 	unmatched *prometheus.CounterVec
 	domains   []string    // those that unmatched may have; only Follow reads and writes it
@@ -79,13 +84,14 @@ func New(o Options) (*Metrics, error) {
 		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
 		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
 		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that came too slowly, or a flood of calls that their client gave up at once.", "listener", "reason"),
+		retired:   counters("weir_grpc_connections_retired_total", "gRPC connections whose clients were asked to reconnect, because they were idle or old. The transport grpc-go does not report them.", "reason"),
 		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: of a domain that no rules file has, or with descriptors that no rule of the domain is for. Only domains of the rules are a label.", "domain", "domain_known"),
 		panics:    counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
 		failures:  counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		ofTraffic(o.Traffic), m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.panics, m.unmatched,
+		ofTraffic(o.Traffic), m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.retired, m.panics, m.unmatched,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
@@ -142,6 +148,9 @@ func (f *frontEnd) Observe(c *observe.Call) {
 func (m *Metrics) Rejected(listener, reason string) {
 	m.rejected.WithLabelValues(listener, reason).Inc()
 }
+
+// Retired counts a gRPC connection that ends for a reason without fault of its client.
+func (m *Metrics) Retired(reason string) { m.retired.WithLabelValues(reason).Inc() }
 
 // Unmatched counts a request that no rule applied to.
 func (m *Metrics) Unmatched(domain string, why rules.Unmatched) {

@@ -32,6 +32,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
+	"github.com/weirlimit/weir/server/internal/xds"
 )
 
 // fixture is a service behind metrics.
@@ -287,7 +288,7 @@ func watched() metrics.Sources {
 		Config: func() metrics.Config {
 			return metrics.Config{Revision: "0123456789abcdef", Loaded: time.Unix(1, 0), Successes: 1}
 		},
-		XDS:       func() metrics.XDS { return metrics.XDS{Connected: true} },
+		XDS:       func() xds.Status { return xds.Status{Connected: true} },
 		Memory:    func() memstore.Stats { return memstore.Stats{Keys: 3} },
 		Redis:     func() metrics.Redis { return metrics.Redis{Foreign: 4} },
 		Coalesce:  func() coalesce.Stats { return coalesce.Stats{Largest: 5} },

@@ -13,12 +13,13 @@ import (
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/traffic"
+	"github.com/weirlimit/weir/server/internal/xds"
 )
 
 // Sources read the state of the server's parts. A nil source is a part that does not exist.
 type Sources struct {
 	Config    func() Config
-	XDS       func() XDS
+	XDS       func() xds.Status
 	Memory    func() memstore.Stats
 	Redis     func() Redis
 	Coalesce  func() coalesce.Stats
@@ -146,24 +147,17 @@ func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
 	m.registry.MustRegister(c)
 }
 
-// XDS is the state of the subscription to a management server.
-type XDS struct {
-	Connected, Rejected bool // Rejected: the last snapshot is not in force
-	Accepted, Nacks     int64
-	At                  time.Time // when the last snapshot was accepted
-}
-
-var xdsFigures = []figure[XDS]{
-	gauge("weir_xds_connected", "1 while a stream to the management server is open.", func(x *XDS) float64 { return number(x.Connected) }),
-	gauge("weir_xds_rejected", "1 while the last snapshot is rejected and the one before is in force.", func(x *XDS) float64 { return number(x.Rejected) }),
-	gauge("weir_xds_last_accepted_timestamp_seconds", "When the last snapshot was accepted; 0 before the first.", func(x *XDS) float64 {
+var xdsFigures = []figure[xds.Status]{
+	gauge("weir_xds_connected", "1 while a stream to the management server is open.", func(x *xds.Status) float64 { return number(x.Connected) }),
+	gauge("weir_xds_rejected", "1 while the last snapshot is rejected and the one before is in force.", func(x *xds.Status) float64 { return number(x.Stale()) }),
+	gauge("weir_xds_last_accepted_timestamp_seconds", "When the last snapshot was accepted; 0 before the first.", func(x *xds.Status) float64 {
 		if x.At.IsZero() {
 			return 0
 		}
 		return float64(x.At.UnixMilli()) / 1000
 	}),
-	counter("weir_xds_accepted_total", "Snapshots that were accepted.", func(x *XDS) float64 { return float64(x.Accepted) }),
-	counter("weir_xds_rejections_total", "Rejections that were sent to the management server.", func(x *XDS) float64 { return float64(x.Nacks) }),
+	counter("weir_xds_accepted_total", "Snapshots that were accepted.", func(x *xds.Status) float64 { return float64(x.Accepted) }),
+	counter("weir_xds_rejections_total", "Rejections that were sent to the management server.", func(x *xds.Status) float64 { return float64(x.Nacks) }),
 }
 
 func number(is bool) float64 {

@@ -63,7 +63,7 @@ func (r *Reporter) Report(ctx context.Context, call string, cause any) {
 // up if an answer has begun.
 func (r *Reporter) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		rec := recorder.New(w)
+		rec := recorder.Of(w)
 		defer func() {
 			cause := recover()
 			if cause == nil {
@@ -86,27 +86,32 @@ func (r *Reporter) HTTP(next http.Handler) http.Handler {
 
 // Unary answers unary gRPC calls that panic with INTERNAL.
 func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	defer r.rescue(ctx, info.FullMethod, func() { answer, err = nil, status.Error(codes.Internal, Answer) })
+	defer r.Rescue(ctx, info.FullMethod, &err)
 	return handle(ctx, req)
+}
+
+// Rescue recovers a panic of a gRPC call, whose error becomes INTERNAL. The call's handler
+// defers it.
+func (r *Reporter) Rescue(ctx context.Context, method string, err *error) {
+	if cause := recover(); cause != nil {
+		r.Report(ctx, method, cause)
+		*err = status.Error(codes.Internal, Answer)
+	}
 }
 
 // Stream is Unary for streams.
 func (r *Reporter) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer r.rescue(stream.Context(), info.FullMethod, func() { err = status.Error(codes.Internal, Answer) })
+	defer r.Rescue(stream.Context(), info.FullMethod, &err)
 	return handle(service, stream)
 }
 
 // Background calls f, and reports it if it panics, so that a goroutine that belongs to
 // no call goes on.
 func (r *Reporter) Background(what string, f func()) {
-	defer r.rescue(context.Background(), what, func() {})
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.Report(context.Background(), what, cause)
+		}
+	}()
 	f()
-}
-
-// rescue recovers a panic, reports it and calls then. Its caller defers it.
-func (r *Reporter) rescue(ctx context.Context, call string, then func()) {
-	if cause := recover(); cause != nil {
-		r.Report(ctx, call, cause)
-		then()
-	}
 }

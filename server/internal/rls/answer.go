@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,19 @@ type Answer struct {
 	Headers  []Header // to add to the response
 	// Metadata is nil unless the mode asks for it.
 	Metadata map[string]any
+}
+
+// clone returns a copy that shares no memory which is used again.
+func (a *Answer) clone() *Answer {
+	c := *a
+	c.Statuses = slices.Clone(a.Statuses)
+	for i := range c.Statuses {
+		if s := &c.Statuses[i]; s.Limit != nil {
+			limit := *s.Limit
+			s.Limit = &limit
+		}
+	}
+	return &c
 }
 
 // A Header is the name and value of a response header.
@@ -48,7 +62,6 @@ type CurrentLimit struct {
 type judgement struct {
 	*Answer
 	*call
-	limits []CurrentLimit // one for each descriptor, used or not
 	// chosen are the limits of the alternatives that were granted, or else would be
 	// soonest.
 	chosen []*rules.Applied
@@ -63,10 +76,9 @@ const (
 	never                 // it never refuses
 )
 
-// judge puts the decisions of a plan into an answer.
-func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
-	j := judgement{call: c}
-	j.Answer, j.limits = newAnswer(len(req.Descriptors))
+// judge puts the decisions of a plan into the call's answer.
+func (s *Service) judge(req *Request, plan *rules.Plan, c *call) {
+	j := judgement{Answer: &c.answer, call: c}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Rule.OnTrial || !a.Chosen() {
@@ -105,7 +117,6 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) *Answer {
 	if s.options.Metadata {
 		j.Metadata = j.metadata(req)
 	}
-	return j.Answer
 }
 
 // quotaOf returns how a descriptor of a rule contributes; nil is no rule.

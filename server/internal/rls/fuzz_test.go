@@ -44,6 +44,15 @@ descriptors:
     rate_limit: {period: 60s, requests_per_unit: 2, algorithm: concurrency}
   - key: u
     rate_limit: {unlimited: true}
+  - key: b
+    budgets: {m: {unit: hour, requests_per_unit: 9, algorithm: gcra}}
+    descriptors:
+      - {key: k, rate_limit: {budget: m}}
+      - {key: w, rate_limit: {budget: m, keep: 3}}
+      - key: o
+        rate_limits: [{name: own, unit: hour, requests_per_unit: 2, algorithm: gcra}]
+        otherwise: [{rate_limits: [{budget: m, keep: 2}]}, {rate_limits: [{name: last, unit: hour, requests_per_unit: 5, algorithm: token_bucket}]}]
+  - {key: t, shares: {unit: hour, requests_per_unit: 100, guarantee: {x: 30, y: 50}}}
 `
 
 // seeds are requests worth starting from.
@@ -55,6 +64,14 @@ func seeds() []*rlsv3.RateLimitRequest {
 	own.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: typev3.RateLimitUnit_HOUR}
 	free.HitsAddend = wrapperspb.UInt64(0)
 	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(2), true
+	two := func(key, value string) *ratelimitv3.RateLimitDescriptor {
+		d := one("b", "1")
+		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+		return d
+	}
+	spent, settled := two("o", "1"), two("o", "1")
+	spent.HitsAddend, settled.HitsAddend, settled.IsNegativeHits = wrapperspb.UInt64(0), wrapperspb.UInt64(3), true
+	settled.Entries = append(settled.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: "weir", Value: "settle"})
 	nested := one("p", "abc")
 	nested.Entries = append(nested.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: "k", Value: "\x00"})
 	return []*rlsv3.RateLimitRequest{
@@ -62,6 +79,8 @@ func seeds() []*rlsv3.RateLimitRequest {
 		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("k", "1"), one("u", ""), nested}, HitsAddend: 2},
 		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{own, free, back}},
 		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("h", "1"), {}}, HitsAddend: 1<<32 - 1},
+		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{two("k", "1"), two("w", "1"), two("o", "1"), two("o", "2")}, HitsAddend: 2},
+		{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{one("t", "x"), one("t", "z"), spent, settled}, HitsAddend: 3},
 	}
 }
 

@@ -40,20 +40,19 @@ func (s *Service) shouldRateLimit(ctx context.Context, read func(any) error) (an
 	m := messages.Get().(*message)
 	call := admission.CallOf(ctx)
 	m.bounds, m.call = s.options.Bounds, call
-	var answer *Answer
+	var response *rlsv3.RateLimitResponse
 	err := read(m)
 	if err == nil {
 		call.Received(m.size)
-		answer, err = s.answer(ctx, m)
+		err = s.answer(ctx, m, func(a *Answer) (err error) {
+			response, err = encode(a)
+			return err
+		})
 	}
 	// Not deferred: a store that panics may still use the memory.
 	m.free()
 	if err != nil {
 		return nil, err
-	}
-	response, err := encode(answer)
-	if err != nil {
-		return nil, unfitting(err)
 	}
 	return response, nil
 }
@@ -67,29 +66,27 @@ func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]by
 		m.free()
 		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
-	answer, err := s.answer(ctx, m)
+	err := s.answer(ctx, m, func(a *Answer) (err error) {
+		b, err = appendAnswer(b, a)
+		return err
+	})
 	m.free()
-	if err != nil {
-		return nil, err
-	}
-	return appendAnswer(b, answer)
+	return b, err
 }
 
-// answer decides a message. The error is a status.
-func (s *Service) answer(ctx context.Context, m *message) (*Answer, error) {
+// answer decides a message and has the answer encoded. The error is a status.
+func (s *Service) answer(ctx context.Context, m *message, encode func(*Answer) error) error {
 	if m.refused != nil {
-		return nil, statusOf(m.refused)
+		return statusOf(m.refused)
 	}
-	answer, err := s.Decide(ctx, &m.request)
-	if err != nil {
-		return nil, statusOf(err)
+	var unfit error // metadata
+	if err := s.decide(ctx, &m.request, func(a *Answer) { unfit = encode(a) }); err != nil {
+		return statusOf(err)
 	}
-	return answer, nil
-}
-
-// unfitting returns the status of an error of encoding metadata.
-func unfitting(err error) error {
-	return status.Error(codes.Internal, "the rules' metadata fits no message: "+err.Error())
+	if unfit != nil {
+		return status.Error(codes.Internal, "the rules' metadata fits no message: "+unfit.Error())
+	}
+	return nil
 }
 
 // statusOf returns the status of an error. The words of a store's driver stay in the

@@ -117,29 +117,30 @@ func grown[E any](s []E, n int) []E {
 
 // count counts the descriptors and their entries. It sets refused if there are too many.
 func (m *message) count(raw []byte) (descriptors, entries int, err error) {
-	ok := each(raw, func(f field) bool {
+	for f := (field{}); len(raw) > 0; {
+		if !f.consume(&raw) {
+			return 0, 0, errMalformed
+		}
 		if !f.is(2, protowire.BytesType) {
-			return true
+			continue
 		}
 		descriptors++
 		if descriptors > m.bounds.MostDescriptors() || m.refused != nil {
-			return true
+			continue
 		}
 		own := 0
-		ok := each(f.bytes, func(f field) bool {
-			if f.is(1, protowire.BytesType) {
+		for e, rest := (field{}), f.bytes; len(rest) > 0; {
+			if !e.consume(&rest) {
+				return 0, 0, errMalformed
+			}
+			if e.is(1, protowire.BytesType) {
 				own++
 			}
-			return true
-		})
+		}
 		if own > rules.MaxEntries {
 			m.refused = rules.TooManyEntries(descriptors-1, own)
 		}
 		entries += own
-		return ok
-	})
-	if !ok {
-		return 0, 0, errMalformed
 	}
 	if err := m.bounds.CheckDescriptors(descriptors); err != nil {
 		m.refused = err
@@ -149,9 +150,10 @@ func (m *message) count(raw []byte) (descriptors, entries int, err error) {
 
 // decode decodes a message whose bytes are those of its text.
 func (m *message) decode(raw []byte) error {
-	ok := each(raw, func(f field) bool {
-		ok := true
+	for f := (field{}); len(raw) > 0; {
+		ok := f.consume(&raw)
 		switch {
+		case !ok:
 		case f.is(1, protowire.BytesType):
 			m.request.Domain, ok = m.string(f.bytes)
 		case f.is(2, protowire.BytesType):
@@ -159,52 +161,59 @@ func (m *message) decode(raw []byte) error {
 		case f.is(3, protowire.VarintType):
 			m.request.HitsAddend = uint32(f.number)
 		}
-		return ok
-	})
-	if !ok {
-		return errMalformed
+		if !ok {
+			return errMalformed
+		}
 	}
 	return nil
 }
 
-// descriptor decodes a descriptor.
+// descriptor decodes a descriptor, and reports whether it is well-formed.
 func (m *message) descriptor(raw []byte) bool {
 	m.own = append(m.own, own{limit: Override{Multiplier: 1}})
 	m.request.Descriptors = append(m.request.Descriptors, Descriptor{})
 	d, o, first := &m.request.Descriptors[len(m.own)-1], &m.own[len(m.own)-1], len(m.entries)
-	ok := each(raw, func(f field) bool {
+	for f := (field{}); len(raw) > 0; {
+		ok := f.consume(&raw)
 		switch {
+		case !ok:
 		case f.is(1, protowire.BytesType):
-			return m.entry(f.bytes)
+			ok = m.entry(f.bytes)
 		case f.is(2, protowire.BytesType):
 			d.Limit = &o.limit
-			return o.override(f.bytes)
+			ok = o.override(f.bytes)
 		case f.is(3, protowire.BytesType):
 			d.HitsAddend = &o.addend
-			return wrapped(f.bytes, &o.addend)
+			ok = wrapped(f.bytes, &o.addend)
 		case f.is(4, protowire.VarintType):
 			d.Refund = f.number != 0
 		}
-		return true
-	})
+		if !ok {
+			return false
+		}
+	}
 	d.Entries = m.entries[first:len(m.entries):len(m.entries)]
-	return ok
+	return true
 }
 
-// entry decodes an entry.
+// entry decodes an entry, and reports whether it is well-formed.
 func (m *message) entry(raw []byte) bool {
 	m.entries = append(m.entries, rules.Entry{})
 	e := &m.entries[len(m.entries)-1]
-	return each(raw, func(f field) bool {
-		ok := true
+	for f := (field{}); len(raw) > 0; {
+		ok := f.consume(&raw)
 		switch {
+		case !ok:
 		case f.is(1, protowire.BytesType):
 			e.Key, ok = m.string(f.bytes)
 		case f.is(2, protowire.BytesType):
 			e.Value, ok = m.string(f.bytes)
 		}
-		return ok
-	})
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // string returns the part of the text that corresponds to a part of the message.
@@ -217,11 +226,13 @@ func (m *message) string(part []byte) (string, bool) {
 	return m.text[from : from+len(part)], true
 }
 
-// override decodes a limit, or more of it: repeated fields replace earlier ones.
+// override decodes a limit, or more of it: repeated fields replace earlier ones. It reports
+// whether the limit is well-formed.
 func (o *own) override(raw []byte) bool {
-	return each(raw, func(f field) bool {
-		ok := true
+	for f := (field{}); len(raw) > 0; {
+		ok := f.consume(&raw)
 		switch {
+		case !ok:
 		case f.is(1, protowire.VarintType):
 			o.limit.Requests = uint32(f.number)
 		case f.is(2, protowire.VarintType):
@@ -234,18 +245,25 @@ func (o *own) override(raw []byte) bool {
 			ok = wrapped(f.bytes, &multiplier)
 			o.limit.Multiplier, o.multiplied = uint32(multiplier), true
 		}
-		return ok
-	})
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
-// wrapped decodes a number that has a message of its own.
+// wrapped decodes a number that has a message of its own, and reports whether that is
+// well-formed.
 func wrapped(raw []byte, into *uint64) bool {
-	return each(raw, func(f field) bool {
+	for f := (field{}); len(raw) > 0; {
+		if !f.consume(&raw) {
+			return false
+		}
 		if f.is(1, protowire.VarintType) {
 			*into = f.number
 		}
-		return true
-	})
+	}
+	return true
 }
 
 // A field is a field of a message.
@@ -258,26 +276,22 @@ type field struct {
 
 func (f *field) is(n protowire.Number, t protowire.Type) bool { return f.Number == n && f.Type == t }
 
-// each passes the fields of a message to do, until that returns false. It reports whether
-// the message is well-formed and do accepted all of its fields.
-func each(raw []byte, do func(field) bool) bool {
-	for len(raw) > 0 {
-		f, ok := consume(&raw)
-		if !ok || !do(f) {
-			return false
-		}
+// consume decodes the first field of a message and removes it. It reports whether the field
+// is well-formed.
+func (f *field) consume(raw *[]byte) bool {
+	// Nearly every field is short: its tag and its length have one byte each.
+	const longTag, longLength = 16 << 3, 1 << 7
+	if b := *raw; len(b) >= 2 && b[0] < longTag && b[0] >= 1<<3 && b[0]&7 == byte(protowire.BytesType) && b[1] < longLength && int(b[1]) <= len(b)-2 {
+		f.Number, f.Type, f.bytes = protowire.Number(b[0]>>3), protowire.BytesType, b[2:2+b[1]]
+		*raw = b[2+b[1]:]
+		return true
 	}
-	return true
-}
-
-// consume decodes the first field of a message and removes it.
-func consume(raw *[]byte) (f field, ok bool) {
 	number, kind, n := protowire.ConsumeTag(*raw)
 	if n < 0 || number > protowire.MaxValidNumber {
-		return field{}, false
+		return false
 	}
-	f = field{Number: number, Type: kind}
 	rest := (*raw)[n:]
+	f.Number, f.Type = number, kind
 	switch kind {
 	case protowire.VarintType:
 		f.number, n = protowire.ConsumeVarint(rest)
@@ -287,8 +301,8 @@ func consume(raw *[]byte) (f field, ok bool) {
 		n = protowire.ConsumeFieldValue(number, kind, rest)
 	}
 	if n < 0 {
-		return field{}, false
+		return false
 	}
 	*raw = rest[n:]
-	return f, true
+	return true
 }

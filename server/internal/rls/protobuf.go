@@ -121,11 +121,11 @@ func appendAnswer(b []byte, a *Answer) ([]byte, error) {
 	}
 	metadata, err := structpb.NewStruct(a.Metadata)
 	if err != nil {
-		return nil, unfitting(err)
+		return nil, err
 	}
 	encoded, err := proto.Marshal(metadata)
 	if err != nil {
-		return nil, unfitting(err)
+		return nil, err
 	}
 	return protowire.AppendBytes(protowire.AppendTag(b, 6, protowire.BytesType), encoded), nil
 }

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -124,17 +125,19 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 
 // checkHits refuses costs that this limit cannot take.
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
-	field := "descriptors[" + strconv.Itoa(a.Descriptor) + "].hits_addend"
-	switch {
-	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Record:
-		return invalid("descriptors["+strconv.Itoa(a.Descriptor)+"].entries", "weir=settle",
-			"another last entry: the limit "+strconv.Quote(a.Limit.Name)+" has slots, which are not settled")
-	case a.Limit.Algorithm.Traits().HoldsSlots && ask.Cost > weir.MaxSlots:
-		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d slots", weir.MaxSlots))
+	var field, value, want string
+	switch slots := a.Limit.Algorithm.Traits().HoldsSlots; {
+	case slots && ask.Record:
+		field, value = "entries", "weir=settle"
+		want = "another last entry: the limit " + strconv.Quote(a.Limit.Name) + " has slots, which are not settled"
+	case slots && ask.Cost > weir.MaxSlots:
+		want = fmt.Sprintf("at most %d slots", weir.MaxSlots)
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
-		return invalid(field, strconv.FormatInt(ask.Cost, 10), fmt.Sprintf("at most %d to refund", mostHits(a.Limit)))
+		want = fmt.Sprintf("at most %d to refund", mostHits(a.Limit))
+	default:
+		return nil
 	}
-	return nil
+	return invalid("descriptors["+strconv.Itoa(a.Descriptor)+"]."+cmp.Or(field, "hits_addend"), cmp.Or(value, strconv.FormatInt(ask.Cost, 10)), want)
 }
 
 // mostHits is the largest cost that a limit takes.
@@ -157,7 +160,7 @@ func invalid(field, value, want string) error {
 // within prefixes the field of an error.
 func within(prefix string, err error) error {
 	if e := new(weir.InvalidError); errors.As(err, &e) {
-		return invalid(prefix+e.Path(), e.Value, e.Want)
+		return &weir.InvalidError{Field: prefix + e.Path(), Value: e.Value, Want: e.Want, Default: e.Default}
 	}
 	return err
 }

@@ -103,38 +103,46 @@ func New(o Options) (*Service, error) {
 	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}, nil
 }
 
-// Decide answers a request. An error means that no decision was reached. It reads the
+// Decide answers a request. An error means that no decision was reached.
+func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
+	var answer *Answer
+	err := s.decide(ctx, req, func(a *Answer) { answer = a.clone() })
+	return answer, err
+}
+
+// decide passes the answer to a request to use, which must not keep it. It reads the
 // request into [rules.Request], plans it, fits the acts to Envoy's semantics, takes them
 // and judges the decisions.
-func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
+func (s *Service) decide(ctx context.Context, req *Request, use func(*Answer)) error {
 	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
-		return nil, err
+		return err
 	}
 	c := newCall(len(req.Descriptors))
 	defer c.free()
 	if err := s.read(req, &c.asked); err != nil {
-		return nil, err
+		return err
 	}
 	if err := callers.MayAsk(ctx, &c.asked); err != nil {
-		return nil, err
+		return err
 	}
 	plan, err := s.options.Rules().Plan(&c.asked)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := prepare(&c.asked, plan); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.take(ctx, plan, c); err != nil {
-		return nil, err
+		return err
 	}
 	if s.options.Decided != nil {
 		s.options.Decided(&c.asked, plan)
 	}
-	answer := s.judge(req, plan, c)
+	s.judge(req, plan, c)
 	// Not deferred: a store that panics may still use the memory.
 	plan.Free()
-	return answer, nil
+	use(&c.answer)
+	return nil
 }
 
 // report logs a failure of the store, unless one was logged this second, and
@@ -147,9 +155,6 @@ func (s *Service) report(ctx context.Context, err error) error {
 	return err
 }
 
-// few is how many descriptors most requests have at most.
-const few = 4
-
 // A call is the memory of one decision, reused by later ones. Its slices have an element
 // for each descriptor.
 type call struct {
@@ -158,6 +163,8 @@ type call struct {
 	quota   []quota
 	over    []bool        // the descriptor is known to be over its limits
 	rules   []*rules.Rule // nil for a descriptor without a rule
+	answer  Answer
+	limits  []CurrentLimit // of the answer's statuses, used or not
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -170,6 +177,8 @@ func newCall(descriptors int) *call {
 	c.quota = slices.Grow(c.quota, descriptors)[:descriptors]
 	c.over = slices.Grow(c.over, descriptors)[:descriptors]
 	c.rules = slices.Grow(c.rules, descriptors)[:descriptors]
+	c.answer.Statuses = slices.Grow(c.answer.Statuses, descriptors)[:descriptors]
+	c.limits = slices.Grow(c.limits, descriptors)[:descriptors]
 	return c
 }
 
@@ -180,23 +189,12 @@ func (c *call) free() {
 	clear(c.rulings)
 	clear(c.over)
 	clear(c.rules)
+	clear(c.answer.Statuses)
+	clear(c.limits)
 	*c = call{
 		asked:   rules.Request{Descriptors: c.asked.Descriptors[:0], Each: c.asked.Each[:0]},
 		rulings: c.rulings[:0], quota: c.quota[:0], over: c.over[:0], rules: c.rules[:0],
+		answer: Answer{Statuses: c.answer.Statuses[:0]}, limits: c.limits[:0],
 	}
 	calls.Put(c)
-}
-
-// newAnswer allocates an answer and the limits that it may describe at once.
-func newAnswer(descriptors int) (*Answer, []CurrentLimit) {
-	if descriptors > few {
-		return &Answer{Statuses: make([]Status, descriptors)}, make([]CurrentLimit, descriptors)
-	}
-	whole := new(struct {
-		Answer
-		statuses [few]Status
-		limits   [few]CurrentLimit
-	})
-	whole.Statuses = whole.statuses[:descriptors:descriptors]
-	return &whole.Answer, whole.limits[:descriptors]
 }

@@ -1,0 +1,105 @@
+package frames
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirlimit/weir/internal/fuzztest"
+)
+
+// decodeBoth decodes blocks, in fragments of a size, with a decoder of this package and with
+// package hpack, and returns what each has read before its first error, if it had one.
+func decodeBoth(blocks [][]byte, size, longest int) (ours, theirs []string, ourErr, theirErr error) {
+	d := decoder{most: tableSize}
+	for _, block := range blocks {
+		var rest []byte
+		for fragment := range slices.Chunk(block, size) {
+			rest = append(rest, fragment...)
+			for ourErr = nil; len(rest) > 0 && ourErr == nil; {
+				var f *field
+				var after []byte
+				if f, after, ourErr = d.next(rest, longest); ourErr == nil {
+					rest = after
+				}
+				if f != nil {
+					ours = append(ours, f.name+"="+f.value)
+				}
+			}
+			if ourErr != nil && !errors.Is(ourErr, errIncomplete) {
+				break
+			}
+		}
+		if d.started = false; ourErr != nil {
+			break
+		}
+	}
+	their := hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { theirs = append(theirs, f.Name+"="+f.Value) })
+	their.SetMaxStringLength(longest)
+	for _, whole := range blocks {
+		for fragment := range slices.Chunk(whole, size) {
+			if _, theirErr = their.Write(fragment); theirErr != nil {
+				return ours, theirs, ourErr, theirErr
+			}
+		}
+		if theirErr = their.Close(); theirErr != nil {
+			break
+		}
+	}
+	return ours, theirs, ourErr, theirErr
+}
+
+// FuzzHeaders decodes header blocks as package hpack does, whatever they are, also in fragments.
+func FuzzHeaders(f *testing.F) {
+	var encoded bytes.Buffer
+	encoder := hpack.NewEncoder(&encoded)
+	for _, fields := range [][]string{
+		{":method", "POST", "a", "b", "x-forwarded-for", "10.0.0.1"},
+		{":method", "POST", "a", "b", "x-forwarded-for", "10.0.0.1", "large", strings.Repeat("~a", 400)},
+		{"grpc-timeout", "20m", "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+	} {
+		encoded.Reset()
+		for i := 0; i < len(fields); i += 2 {
+			_ = encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+		}
+		f.Add(bytes.Clone(encoded.Bytes()), []byte("\x82\xbe\xbf"), uint8(0))
+	}
+	f.Add([]byte("\x20\x3f\xe1\x1f\x40\x01a\x01b\xbe\x3f\xe2\x1f"), []byte("\x82\x20"), uint8(1))
+	f.Add([]byte("\x40\x81\xff\x00\x00\x82\xff\xff\x10\x01a\x00"), []byte("\xff\x80\x80\x80\x80\x80\x80\x80\x80\x00"), uint8(3))
+	f.Add([]byte("\x00\x01A\x01\x00\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), []byte(nil), uint8(2))
+	f.Fuzz(func(t *testing.T, first, second []byte, size uint8) {
+		const longest = 1000
+		first, second = first[:min(len(first), 2000)], second[:min(len(second), 2000)]
+		blocks := [][]byte{first, second, first}
+		fuzztest.Within(t, fuzztest.MostBytes, 64*(len(first)+len(second)), func() {
+			ours, theirs, ourErr, theirErr := decodeBoth(blocks, int(size)+1, longest)
+			if (ourErr == nil) != (theirErr == nil) && !errors.Is(theirErr, hpack.ErrStringLength) || !slices.Equal(ours, theirs) {
+				t.Errorf("%q in fragments of %d\n got %q, %v\nwant %q, %v", blocks, int(size)+1, ours, ourErr, theirs, theirErr)
+			}
+		})
+	})
+}
+
+// TestHuffman decodes each byte, alone and among others, and refuses wrong padding.
+func TestHuffman(t *testing.T) {
+	t.Parallel()
+	for symbol := range 256 {
+		for _, text := range []string{string([]byte{byte(symbol)}), "a" + string([]byte{byte(symbol), byte(symbol)}) + "\xff"} {
+			if got, err := unhuffman(hpack.AppendHuffmanString(nil, text)); got != text || err != nil {
+				t.Errorf("%q: got %q, %v", text, got, err)
+			}
+		}
+	}
+	for _, wrong := range []string{"\xff", "\x1c", "\xff\xff\xff\xff"} {
+		if got, err := unhuffman([]byte(wrong)); err == nil {
+			t.Errorf("%q: got %q", wrong, got)
+		}
+	}
+	if got, err := unhuffman(nil); got != "" || err != nil {
+		t.Errorf("nothing: got %q, %v", got, err)
+	}
+}
