@@ -30,7 +30,8 @@ func main() {
 
 var errUsage = errors.New(`usage:
   bench run [flags]      measure; -help lists the flags
-  bench report [flags]   write the tables of a run into a document`)
+  bench report [flags]   write the tables of a run into a document
+  bench calls [flags]    count the functions that a request calls`)
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -41,6 +42,8 @@ func command(ctx context.Context, args []string) error {
 		return run(ctx, args[1:])
 	case "report":
 		return report(args[1:])
+	case "calls":
+		return calls(ctx, args[1:])
 	case "empty": // what run starts beside weir serve
 		return remote.ServeEmpty(ctx)
 	}
@@ -78,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r.write(os.Stdout)
+	fmt.Print(r.markdown())
 	if s.out == "" {
 		return nil
 	}

@@ -7,14 +7,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weirlimit/weir/server/bench/measure"
 )
 
-// plots draws the decisions a second of the scenarios on Redis, 256 callers.
+// plots draws the decisions a second of some scenarios, with 256 callers.
 func (r *results) plots(folder string) error {
-	for _, p := range []struct{ file, scenario string }{
-		{"bench-hot.svg", hotGranted}, {"bench-refused.svg", hotRefused}, {"bench-uniform.svg", uniformKeys},
+	for _, p := range []struct {
+		file, scenario string
+		rows           []measure.Row
+	}{
+		{"bench-hot.svg", hotGranted, r.Redis},
+		{"bench-refused.svg", hotRefused, r.Redis},
+		{"bench-uniform.svg", uniformKeys, r.Redis},
+		{"bench-grpc.svg", "server over gRPC, " + hotGranted, r.Servers},
 	} {
-		picture := r.bars(p.scenario, 256)
+		picture := bars(p.rows, p.scenario, 256)
 		if picture == "" {
 			continue
 		}
@@ -33,14 +41,15 @@ const (
 
 // bars draws one scenario as bars on a logarithmic scale; empty if there is
 // nothing to draw.
-func (r *results) bars(name string, callers int) string {
+func bars(rows []measure.Row, name string, callers int) string {
 	var b strings.Builder
 	y, floor, span := 24, 2.0, 6.0 // 10² to 10⁸
-	for _, who := range order(r.Redis, contestant) {
-		v := r.value(name, callers, who, perSecond)
-		if v == 0 {
+	for _, who := range order(rows, contestant) {
+		row := find(rows, name, who, callers)
+		if row == nil {
 			continue
 		}
+		v, _, _ := row.Median(perSecond)
 		class, width := "peer", plotWidth*(math.Log10(v)-floor)/span
 		if strings.HasPrefix(who, best) {
 			class = "own"
@@ -61,7 +70,7 @@ func (r *results) bars(name string, callers int) string {
 <title>Decisions a second: %s, %d callers (logarithmic)</title>
 <style>text{fill:#888} .grid{stroke:#8884;fill:none} .own{fill:#2563eb} .peer{fill:#9ca3af}</style>
 %s
-%s<text x="%d" y="14">decisions a second, %s, %d callers; a line is ten times the one before</text>
+%s<text x="6" y="14">decisions a second, %s, %d callers; a line is ten times the one before</text>
 </svg>
-`, labelWidth+plotWidth+60, y+8, html.EscapeString(name), callers, grid.String(), b.String(), labelWidth, html.EscapeString(name), callers)
+`, labelWidth+plotWidth+60, y+8, html.EscapeString(name), callers, grid.String(), b.String(), html.EscapeString(name), callers)
 }

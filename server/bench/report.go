@@ -64,6 +64,7 @@ func (r *results) markdown() string {
 	fmt.Fprintf(&b, ".\nPeers: %s.\n", strings.Join(modules, ", "))
 	r.targetTable(&b)
 	r.scenarioTables(&b)
+	r.idleTable(&b)
 	r.memoryTables(&b)
 	r.exactTable(&b)
 	r.sizeTables(&b)
@@ -142,12 +143,12 @@ func (r *results) scenarioRow(b *strings.Builder, rows []measure.Row, name, who 
 		}
 		last = row
 		median, low, high := row.Median(perSecond)
-		p50, _, _ := row.Median(columns[1].figure)
+		typical, _, _ := row.Median(p50)
 		late, _, _ := row.Median(p99)
 		client, _, _ := row.Median(clientCPU)
 		server, _, _ := row.Median(serverCPU)
 		inRedis, _, _ := row.Median(redisCPU)
-		fmt.Fprintf(b, " %s [%s–%s]%s | %s / %s | %.2f", thousands(median), short(low), short(high), failures(row), micro(p50), micro(late), client)
+		fmt.Fprintf(b, " %s [%s–%s]%s | %s / %s | %.2f", thousands(median), short(low), short(high), failures(row), micro(typical), micro(late), client)
 		if server > 0 {
 			fmt.Fprintf(b, " + %.1f", server)
 		}
@@ -157,6 +158,20 @@ func (r *results) scenarioRow(b *strings.Builder, rows []measure.Row, name, who 
 		scripts, _, _ := last.Median(func(c *measure.Cell) float64 { return c.Scripts })
 		allocs, _, _ := last.Median(func(c *measure.Cell) float64 { return c.Allocs })
 		fmt.Fprintf(b, " %.3g | %.1f |\n", scripts, allocs)
+	}
+}
+
+func (r *results) idleTable(b *strings.Builder) {
+	if len(r.Idle) == 0 {
+		return
+	}
+	fmt.Fprint(b, "\n**idle connections of gRPC**, growth of the server's resident memory\n\n| | | connections | KiB each |\n|---|---|---:|---:|\n")
+	for _, i := range r.Idle {
+		secured := "plain text"
+		if i.TLS {
+			secured = "TLS"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %.1f |\n", i.Server, secured, thousands(float64(i.Connections)), i.Bytes/1024)
 	}
 }
 

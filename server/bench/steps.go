@@ -43,11 +43,9 @@ func (s *settings) redisRows(ctx context.Context, r *results, redis *measure.Red
 		if !s.wanted(scenario.Name) {
 			continue
 		}
-		rows, err := plan.Compete(ctx, scenario, contestants(contest.Redis), redis)
-		if err != nil {
+		if err := plan.Compete(ctx, scenario, contestants(contest.Redis), redis, &r.Redis); err != nil {
 			return err
 		}
-		r.Redis = append(r.Redis, rows...)
 	}
 	return s.leaseRow(ctx, r, redis)
 }
@@ -60,11 +58,9 @@ func (s *settings) leaseRow(ctx context.Context, r *results, redis *measure.Redi
 	}
 	plan := s.plan
 	plan.Stride, plan.Warm = 16, 40*plan.Duration
-	rows, err := plan.Compete(ctx, measure.Scenario{
+	return plan.Compete(ctx, measure.Scenario{
 		Name: longLeases, Limits: []contest.Limit{contest.Ample}, Keys: measure.Uniform(100_000), Callers: []int{64},
-	}, []contest.Contestant{contest.Patient}, redis)
-	r.Redis = append(r.Redis, rows...)
-	return err
+	}, []contest.Contestant{contest.Patient}, redis, &r.Redis)
 }
 
 func (s *settings) memoryRows(ctx context.Context, r *results, _ *measure.Redis) error {
@@ -82,11 +78,9 @@ func (s *settings) memoryRows(ctx context.Context, r *results, _ *measure.Redis)
 		if !s.wanted(scenario.Name) {
 			continue
 		}
-		rows, err := plan.Compete(ctx, scenario, contestants(contest.Memory), nil)
-		if err != nil {
+		if err := plan.Compete(ctx, scenario, contestants(contest.Memory), nil, &r.Memory); err != nil {
 			return err
 		}
-		r.Memory = append(r.Memory, rows...)
 	}
 	return nil
 }
@@ -176,22 +170,20 @@ func (s *settings) growRedis(ctx context.Context, r *results, redis *measure.Red
 		if err := redis.Clear(); err != nil {
 			return err
 		}
-		rows, err := plan.Compete(ctx, measure.Scenario{
+		err := plan.Compete(ctx, measure.Scenario{
 			Name: fmt.Sprintf("growth, %d uniform keys", n), Limits: []contest.Limit{contest.Ample}, Keys: measure.Uniform(n), Callers: []int{64},
-		}, best, redis)
+		}, best, redis, &r.Redis)
 		if err != nil {
 			return err
 		}
-		r.Redis = append(r.Redis, rows...)
 	}
 	for _, instances := range []int{1, 2, 4} {
-		rows, err := plan.Compete(ctx, measure.Scenario{
+		err := plan.Compete(ctx, measure.Scenario{
 			Name: fmt.Sprintf("growth, %d instances", instances), Limits: []contest.Limit{contest.Ample}, Keys: measure.Uniform(100_000), Callers: []int{64},
-		}, []contest.Contestant{contest.Fleet(best[0], instances)}, redis)
+		}, []contest.Contestant{contest.Fleet(best[0], instances)}, redis, &r.Redis)
 		if err != nil {
 			return err
 		}
-		r.Redis = append(r.Redis, rows...)
 	}
 	return nil
 }

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // A Limit is what every contestant is asked to enforce: Count units a Period, all
@@ -28,11 +31,24 @@ var (
 )
 
 // A Limiter is one contestant at work.
-type Limiter interface {
+type Limiter struct {
 	// Allow decides one unit of key.
-	Allow(ctx context.Context, key string) (bool, error)
-	// Close gives back what the limiter holds.
-	Close() error
+	Allow func(ctx context.Context, key string) (bool, error)
+	// Release gives back what the limiter holds. Nil: nothing.
+	Release func() error
+	// PID is the process of the server that decides; 0 for none.
+	PID int
+	// Drive keeps so many calls in flight for a time, in place of callers that wait for
+	// Allow. Nil: the limiter needs callers.
+	Drive func(ctx context.Context, callers int, d time.Duration) (loadtest.Report, error)
+}
+
+// Close gives back what the limiter holds.
+func (l Limiter) Close() error {
+	if l.Release == nil {
+		return nil
+	}
+	return l.Release()
 }
 
 // A Kind says where a contestant keeps its state.
@@ -69,47 +85,66 @@ type Env struct {
 // one returns the only limit of a decision.
 func (e Env) one() Limit { return e.Limits[0] }
 
-// sequence asks several limiters one after another, as a program does whose
-// limiter knows one limit a call.
-type sequence []Limiter
+// limiters are several that are closed together.
+type limiters []Limiter
 
-// each opens a limiter for every limit of the decision.
-func each(e Env, open func(Env) (Limiter, error)) (Limiter, error) {
-	if len(e.Limits) == 1 {
-		return open(e)
-	}
-	var all sequence
-	for i, limit := range e.Limits {
-		single := e
-		single.Limits = []Limit{limit}
-		single.Prefix = fmt.Sprint(e.Prefix, "l", i, ":")
-		l, err := open(single)
+// open opens n limiters, or none.
+func open(n int, one func(i int) (Limiter, error)) (limiters, error) {
+	var all limiters
+	for i := range n {
+		l, err := one(i)
 		if err != nil {
-			return nil, errors.Join(err, all.Close())
+			return nil, errors.Join(err, all.close())
 		}
 		all = append(all, l)
 	}
 	return all, nil
 }
 
-// Allow decides one unit.
-func (s sequence) Allow(ctx context.Context, key string) (bool, error) {
-	allowed := true
-	for _, l := range s {
-		ok, err := l.Allow(ctx, key)
-		if err != nil {
-			return false, err
-		}
-		allowed = allowed && ok
-	}
-	return allowed, nil
-}
-
-// Close gives back what it holds.
-func (s sequence) Close() error {
+func (all limiters) close() error {
 	var err error
-	for _, l := range s {
+	for _, l := range all {
 		err = errors.Join(err, l.Close())
 	}
 	return err
+}
+
+// each opens a limiter for every limit of the decision and asks them one after another, as
+// a program does whose limiter knows one limit a call.
+func each(single func(Env) (Limiter, error)) func(Env) (Limiter, error) {
+	return func(e Env) (Limiter, error) {
+		if len(e.Limits) == 1 {
+			return single(e)
+		}
+		all, err := open(len(e.Limits), func(i int) (Limiter, error) {
+			part := e
+			part.Limits, part.Prefix = e.Limits[i:i+1], fmt.Sprint(e.Prefix, "l", i, ":")
+			return single(part)
+		})
+		return Limiter{Release: all.close, Allow: func(ctx context.Context, key string) (bool, error) {
+			allowed := true
+			for _, l := range all {
+				ok, err := l.Allow(ctx, key)
+				if err != nil {
+					return false, err
+				}
+				allowed = allowed && ok
+			}
+			return allowed, nil
+		}}, err
+	}
+}
+
+// Fleet makes one contestant of several instances of another, which share their budgets in
+// Redis. It spreads calls over them, as a balancer does.
+func Fleet(c Contestant, instances int) Contestant {
+	single := c.Open
+	c.Open = func(e Env) (Limiter, error) {
+		all, err := open(instances, func(int) (Limiter, error) { return single(e) })
+		var turn atomic.Uint64
+		return Limiter{Release: all.close, Allow: func(ctx context.Context, key string) (bool, error) {
+			return all[turn.Add(1)%uint64(len(all))].Allow(ctx, key)
+		}}, err
+	}
+	return c
 }

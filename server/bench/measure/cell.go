@@ -48,39 +48,46 @@ type Run struct {
 // longest is the longest latency told apart, in ns.
 const longest = int64(30 * time.Second)
 
-type caller struct {
-	decisions, granted, errors int
-	latency                    *hdrhistogram.Histogram
-}
-
 // Measure lets the callers ask as fast as they are answered.
 func (r Run) Measure(ctx context.Context, l contest.Limiter) (Cell, error) {
-	var stop atomic.Bool
-	var done sync.WaitGroup
-	callers := make([]caller, r.Callers)
-	for i := range callers {
-		callers[i].latency = hdrhistogram.New(1, longest, 3)
+	reports := make([]loadtest.Report, r.Callers)
+	for i := range reports {
+		reports[i].Latency = hdrhistogram.New(1, longest, 3)
 	}
 	before, err := r.meter()
 	if err != nil {
 		return Cell{}, err
 	}
-	for i := range callers {
-		done.Go(func() { r.ask(ctx, l, &callers[i], i*7919, &stop) })
+	if l.Drive != nil {
+		report, err := l.Drive(ctx, r.Callers, r.Duration)
+		if err != nil {
+			return Cell{}, err
+		}
+		reports = []loadtest.Report{report}
+	} else {
+		r.askAll(ctx, l, reports)
 	}
-	time.Sleep(r.Duration)
-	stop.Store(true)
-	done.Wait()
 	after, err := r.meter()
 	if err != nil {
 		return Cell{}, err
 	}
-	return sum(callers, before, after), nil
+	return sum(reports, before, after), nil
 }
 
-func (r Run) ask(ctx context.Context, l contest.Limiter, c *caller, first int, stop *atomic.Bool) {
-	// Counted where no other caller writes: what is beside c in memory, others count in.
-	own, untimed := *c, 0
+func (r Run) askAll(ctx context.Context, l contest.Limiter, reports []loadtest.Report) {
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	for i := range reports {
+		done.Go(func() { r.ask(ctx, l, &reports[i], i*7919, &stop) })
+	}
+	time.Sleep(r.Duration)
+	stop.Store(true)
+	done.Wait()
+}
+
+func (r Run) ask(ctx context.Context, l contest.Limiter, to *loadtest.Report, first int, stop *atomic.Bool) {
+	// Counted where no other caller writes: what is beside it in memory, others count in.
+	own, untimed := *to, 0
 	for i := first; !stop.Load(); i++ {
 		timed := untimed == 0
 		var begun time.Time
@@ -90,17 +97,23 @@ func (r Run) ask(ctx context.Context, l contest.Limiter, c *caller, first int, s
 		untimed--
 		ok, err := l.Allow(ctx, r.Keys.at(i))
 		if timed {
-			_ = own.latency.RecordValue(min(time.Since(begun).Nanoseconds(), longest))
+			_ = own.Latency.RecordValue(min(time.Since(begun).Nanoseconds(), longest))
 		}
-		own.decisions++
-		switch {
-		case err != nil:
-			own.errors++
-		case ok:
-			own.granted++
-		}
+		note(&own, ok, err)
 	}
-	*c = own
+	*to = own
+}
+
+// note counts an answer.
+func note(r *loadtest.Report, ok bool, err error) {
+	switch {
+	case err != nil:
+		r.Failed++
+	case ok:
+		r.Granted++
+	default:
+		r.Refused++
+	}
 }
 
 // A meter is the state of all counters at one instant.
@@ -131,14 +144,14 @@ func (r Run) meter() (meter, error) {
 	return m, nil
 }
 
-func sum(callers []caller, before, after meter) Cell {
+func sum(reports []loadtest.Report, before, after meter) Cell {
 	var c Cell
 	latency := hdrhistogram.New(1, longest, 3)
-	for i := range callers {
-		c.Decisions += callers[i].decisions
-		c.Granted += callers[i].granted
-		c.Errors += callers[i].errors
-		latency.Merge(callers[i].latency)
+	for i := range reports {
+		c.Decisions += reports[i].Requests()
+		c.Granted += reports[i].Granted
+		c.Errors += reports[i].Failed
+		latency.Merge(reports[i].Latency)
 	}
 	n := float64(max(c.Decisions, 1))
 	c.PerSecond = float64(c.Decisions) / after.at.Sub(before.at).Seconds()

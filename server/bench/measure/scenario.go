@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/server/bench/contest"
+	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // A Scenario is what all contestants are asked.
@@ -61,23 +63,22 @@ func (r *Row) Errors() int {
 // Compete measures the contestants in a scenario, in interleaved rounds: each
 // round asks every one of them once, in an order of its own, so that whatever
 // else the machine does meets all alike. For each number of callers Redis begins with
-// nothing: the keys of one are not the other's burden.
-func (p Plan) Compete(ctx context.Context, s Scenario, all []contest.Contestant, r *Redis) ([]Row, error) {
-	var rows []Row
+// nothing: the keys of one are not the other's burden. The rows are appended to those given.
+func (p Plan) Compete(ctx context.Context, s Scenario, all []contest.Contestant, r *Redis, rows *[]Row) error {
 	for _, callers := range s.Callers {
 		got, err := p.compete(ctx, s, callers, all, r)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		rows = append(rows, got...)
+		*rows = append(*rows, got...)
 		if r == nil {
 			continue
 		}
 		if err := r.Clear(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return rows, nil
+	return nil
 }
 
 func (p Plan) compete(ctx context.Context, s Scenario, callers int, all []contest.Contestant, r *Redis) ([]Row, error) {
@@ -103,9 +104,7 @@ func (p Plan) compete(ctx context.Context, s Scenario, callers int, all []contes
 	run := Run{Keys: s.Keys, Callers: callers, Stride: p.Stride, Redis: r, Duration: cmp.Or(p.Warm, p.Duration/4)}
 	for round := range p.Rounds + 1 { // the first one warms up
 		for _, i := range rand.Perm(len(rows)) {
-			if process, ok := limiters[i].(interface{ PID() int }); ok {
-				run.PID = process.PID()
-			}
+			run.PID = limiters[i].PID
 			cell, err := run.Measure(ctx, limiters[i])
 			if err != nil {
 				return nil, err
@@ -146,44 +145,26 @@ func Exact(ctx context.Context, c contest.Contestant, nodes int, r *Redis) (Exac
 	if r != nil {
 		env.Address = r.Address
 	}
-	var limiters []contest.Limiter
-	for range nodes {
-		l, err := c.Open(env)
-		if err != nil {
-			return e, fmt.Errorf("bench: open %s: %w", c.Name, err)
-		}
-		limiters = append(limiters, l)
+	l, err := contest.Fleet(c, nodes).Open(env)
+	if err != nil {
+		return e, fmt.Errorf("bench: open %s: %w", c.Name, err)
 	}
 	each := 10 * e.Limit / (callers * nodes)
-	answers := make(chan caller, callers*nodes)
-	for i := range callers * nodes {
-		go func() { answers <- some(ctx, limiters[i%nodes], each) }()
+	reports := make([]loadtest.Report, callers*nodes)
+	var done sync.WaitGroup
+	for i := range reports {
+		done.Go(func() {
+			for range each {
+				ok, err := l.Allow(ctx, "user:exact")
+				note(&reports[i], ok, err)
+			}
+		})
 	}
-	for range callers * nodes {
-		got := <-answers
-		e.Asked, e.Granted, e.Errors = e.Asked+got.decisions, e.Granted+got.granted, e.Errors+got.errors
+	done.Wait()
+	for i := range reports {
+		e.Asked, e.Granted, e.Errors = e.Asked+reports[i].Requests(), e.Granted+reports[i].Granted, e.Errors+reports[i].Failed
 	}
-	var err error
-	for _, l := range limiters {
-		err = cmp.Or(err, l.Close())
-	}
-	return e, err
-}
-
-// some asks for one key so many times.
-func some(ctx context.Context, l contest.Limiter, n int) caller {
-	var c caller
-	for range n {
-		ok, err := l.Allow(ctx, "user:exact")
-		c.decisions++
-		switch {
-		case err != nil:
-			c.errors++
-		case ok:
-			c.granted++
-		}
-	}
-	return c
+	return e, l.Close()
 }
 
 // middle sorts the values and returns their median.

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/storetest"
 )
@@ -140,7 +141,7 @@ func TestGet(t *testing.T) {
 	if answer := d.get("user=1", 3); !answer.Passes || *answer.Limits[0].State.RetryAfterMS != 0 {
 		t.Errorf("%+v", answer)
 	}
-	if answer := d.get("user=1", 11); answer.Passes || *answer.Limits[0].State.RetryAfterMS != -1 || !strings.Contains(answer.Limits[0].Explanation, "can never pass") {
+	if answer := d.get("user=1", 11); answer.Passes || *answer.Limits[0].State.RetryAfterMS != -1 || !strings.Contains(answer.Limits[0].Explanation, "never fits") {
 		t.Errorf("%+v", answer)
 	}
 	d.clock.Advance(360 * time.Second)
@@ -166,7 +167,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	d.take("watched=1", 1)
-	if answer := d.get("watched=1", 1); !answer.Passes || answer.Limits[0].State.Passes || !strings.Contains(answer.Limits[0].Explanation, "only watched") {
+	if answer := d.get("watched=1", 1); !answer.Passes || answer.Limits[0].State.Passes || !strings.Contains(answer.Limits[0].Explanation, "shadow_mode") {
 		t.Errorf("%+v", answer)
 	}
 }
@@ -399,6 +400,29 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A rule that is in no file has a place without a line.
+func TestRulesOfNoFile(t *testing.T) {
+	t.Parallel()
+	root, problems := config.Document("xds:shop", []byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1}}]\n"))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	domains, err := config.Resources([]config.Resource{{Name: "xds:shop", Root: root, Path: func(int) string { return "descriptors[0]" }}}, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(domains)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, func(o *Options) { o.Rules = func() *rules.Set { return set } })
+	for _, path := range []string{"/v1/rules", "/v1/key?domain=shop&entry=user%3D1"} {
+		if body := d.call(http.StatusOK, http.MethodGet, path, ""); !strings.Contains(body, `"at": "xds:shop descriptors[0]"`) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
+
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(o *Options) {
@@ -436,6 +460,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"domain":"shop","entries":[{"key":"user","value":"1"}],"for":"1h","limit":"1/s burst 2"}`), "domain=shop&entry=user=1&cost=2")
 	f.Add([]byte(`{"domain":"shop","entries":[{"key":"","value":""}],"until":"2030-01-01T00:00:00Z","name":"x"}`), "entry==&name=&domain=%00")
 	f.Add([]byte(`{"domain":"\ud800"}{`), "cost=9999999999999999999")
+	f.Add([]byte(`{"domain":"llm","budget":"tokens","for":"1h","limit":"1/s burst 2"}`), "domain=llm&entry=model%3Dlarge&budget=tokens")
+	f.Add([]byte(`{"domain":"llm","budget":"b","name":"n","entries":[]}`), "domain=llm&budget=tokens&cost=3")
 	now := time.Date(2029, 12, 31, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, body []byte, query string) {
 		var changed, asked *request
@@ -452,7 +478,7 @@ func FuzzParse(f *testing.F) {
 				}
 				continue
 			}
-			if got.req.domain == "" || len(got.req.entries) == 0 || got.req.cost < 1 || got.req.cost > weir.MaxCost {
+			if got.req.domain == "" || len(got.req.entries) == 0 && got.req.budget == "" || got.req.cost < 1 || got.req.cost > weir.MaxCost {
 				t.Fatalf("%+v", got.req)
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/callers"
-	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 )
 
@@ -56,10 +55,8 @@ func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAnswer, error) {
 	answer := &limitAnswer{Key: t.key}
 	if t.rule != nil {
-		answer.Rule, answer.At, answer.Shadow, answer.Trial = t.rule.Path, position(t.rule), t.rule.Shadow, t.rule.OnTrial
-		if t.rule.Unenforced > 0 {
-			answer.Enforce = (config.Whole - t.rule.Unenforced).String()
-		}
+		answer.Rule, answer.At, answer.Shadow, answer.Trial = t.rule.Path, t.rule.At.String(), t.rule.Shadow, t.rule.OnTrial
+		answer.Enforce = t.rule.Enforce()
 	}
 	if t.limit == nil {
 		answer.Unlimited = true
@@ -106,7 +103,7 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 	used := peek.LimitOf(0).Capacity() - d.Remaining
 	state := &stateAnswer{
 		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
-		ResetAfterMS: millis(d.ResetAfter), AtUS: d.At,
+		ResetAfterMS: jsonbody.Millis(d.ResetAfter), AtUS: d.At,
 	}
 	addProbe(state, probe, cost, t.keep)
 	if o, found := a.Overrides.Get(t.key); found {
@@ -121,7 +118,7 @@ func (a *api) addOverride(state *stateAnswer, o override.Override) {
 	case o.Limit == nil:
 		state.Limit = ""
 	case o.Limit.Count == 0:
-		ends := millis(o.Until.Sub(a.Now()))
+		ends := jsonbody.Millis(o.Until.Sub(a.Now()))
 		state.RetryAfterMS, state.ResetAfterMS = &ends, 0
 	}
 }
@@ -137,7 +134,7 @@ func addProbe(state *stateAnswer, probe *weir.Act, cost, keep int64) {
 	}
 	d := probe.Decisions[0]
 	state.Passes = d.Outcome != weir.Refused
-	retry := millis(d.RetryAfter)
+	retry := jsonbody.Millis(d.RetryAfter)
 	state.RetryAfterMS = &retry
 }
 
@@ -235,19 +232,11 @@ type overrideAnswer struct {
 }
 
 func overrideOf(o override.Override, now time.Time) *overrideAnswer {
-	answer := &overrideAnswer{Key: o.Key, Until: o.Until.UTC().Format(time.RFC3339), ForMS: millis(o.Until.Sub(now))}
+	answer := &overrideAnswer{Key: o.Key, Until: o.Until.UTC().Format(time.RFC3339), ForMS: jsonbody.Millis(o.Until.Sub(now))}
 	if o.Limit != nil {
 		answer.Limit, answer.Blocked = o.Limit.String(), o.Limit.Count == 0
 	}
 	return answer
-}
-
-// millis returns d in milliseconds, rounded up, -1 for [weir.Never].
-func millis(d time.Duration) int64 {
-	if d == weir.Never {
-		return -1
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // explain describes the state of a key under a limit.
@@ -297,11 +286,11 @@ func whyShadow(answer *limitAnswer) string {
 	case answer.Trial:
 		return "; on trial: it never refuses"
 	case answer.Enforce != "" && answer.Shadow:
-		return "; only watched (enforce: " + answer.Enforce + " of the keys, not this one): it never refuses"
+		return "; shadowed (enforce: " + answer.Enforce + " of the keys, not this one): it never refuses"
 	case answer.Enforce != "":
 		return "; enforced (enforce: " + answer.Enforce + " of the keys, this one too)"
 	case answer.Shadow:
-		return "; only watched (shadow_mode): it never refuses"
+		return "; shadow_mode: it never refuses"
 	}
 	return ""
 }
@@ -317,7 +306,7 @@ func counts(t *target, s *stateAnswer) string {
 		text += fmt.Sprintf(", %d remain", s.Remaining)
 	}
 	if s.ResetAfterMS > 0 {
-		text += ", as new in " + readable(s.ResetAfterMS)
+		text += ", all free in " + readable(s.ResetAfterMS)
 	}
 	return text
 }
@@ -326,13 +315,13 @@ func counts(t *target, s *stateAnswer) string {
 func passing(s *stateAnswer, cost int64) string {
 	switch {
 	case s.Passes:
-		return fmt.Sprintf("a cost of %d passes now", cost)
+		return fmt.Sprintf("a cost of %d fits now", cost)
 	case s.RetryAfterMS == nil:
-		return "the next one passes when a holder leaves or its lease ends"
+		return "the next one fits when a holder leaves or its lease ends"
 	case *s.RetryAfterMS < 0:
-		return fmt.Sprintf("a cost of %d can never pass", cost)
+		return fmt.Sprintf("a cost of %d never fits", cost)
 	}
-	return fmt.Sprintf("a cost of %d passes in %s", cost, readable(*s.RetryAfterMS))
+	return fmt.Sprintf("a cost of %d fits in %s", cost, readable(*s.RetryAfterMS))
 }
 
 // explainThrottle describes a key of CL.THROTTLE, whose limits come with the commands.

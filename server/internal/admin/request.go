@@ -205,7 +205,7 @@ func (a *api) find(req *request) ([]target, error) {
 	if len(all) == 0 {
 		return nil, &problem.Document{
 			Status: http.StatusNotFound, Code: "no_rule", Field: "entries",
-			Detail: fmt.Sprintf("no rule of the domain %s is for these entries: they are not limited", strconv.Quote(req.domain)),
+			Detail: fmt.Sprintf("no rule in domain %s matches these entries; they are not limited", strconv.Quote(req.domain)),
 		}
 	}
 	return named(all, req.name)
@@ -278,12 +278,7 @@ func limited(req *request, all []target, trials bool) ([]target, error) {
 	default:
 		return nil, &problem.Document{
 			Status: http.StatusConflict, Code: "unlimited",
-			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, position(all[0].rule)),
+			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, all[0].rule.At),
 		}
 	}
-}
-
-// position returns where a rule is defined.
-func position(r *rules.Rule) string {
-	return fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column)
 }

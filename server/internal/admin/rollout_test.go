@@ -39,10 +39,10 @@ func TestTrialIsLookedAt(t *testing.T) {
 		t.Fatalf("%+v", answer)
 	}
 	live, trial := answer.Limits[0], answer.Limits[1]
-	if live.Trial || live.Shadow || !live.State.Passes || live.Explanation != "shop/user (shop.yaml:5:5): 3/day; 1 used, 2 remain, as new in 8h; a cost of 1 passes now" {
+	if live.Trial || live.Shadow || !live.State.Passes || live.Explanation != "shop/user (shop.yaml:5:5): 3/day; 1 used, 2 remain, all free in 8h; a cost of 1 fits now" {
 		t.Errorf("live: %+v", live)
 	}
-	if !trial.Trial || trial.State.Passes || trial.Name != "next" || !strings.HasSuffix(trial.Explanation, "1 used, 0 remain, as new in 24h; a cost of 1 passes in 24h; on trial: it never refuses") {
+	if !trial.Trial || trial.State.Passes || trial.Name != "next" || !strings.HasSuffix(trial.Explanation, "1 used, 0 remain, all free in 24h; a cost of 1 fits in 24h; on trial: it never refuses") {
 		t.Errorf("trial: %+v", trial)
 	}
 }
@@ -69,7 +69,7 @@ func TestEnforceIsTold(t *testing.T) {
 		d.take("most=1", 1)
 	}
 	none, most := d.get("none=1", 1), d.get("most=1", 1)
-	if l := none.Limits[0]; !none.Passes || !l.Shadow || l.Enforce != "0%" || !strings.HasSuffix(l.Explanation, "; only watched (enforce: 0% of the keys, not this one): it never refuses") {
+	if l := none.Limits[0]; !none.Passes || !l.Shadow || l.Enforce != "0%" || !strings.HasSuffix(l.Explanation, "; shadowed (enforce: 0% of the keys, not this one): it never refuses") {
 		t.Errorf("none: %+v", l)
 	}
 	if l := most.Limits[0]; most.Passes || l.Shadow || l.Enforce != "99.99%" || !strings.HasSuffix(l.Explanation, "; enforced (enforce: 99.99% of the keys, this one too)") {

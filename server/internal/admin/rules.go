@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -67,16 +66,13 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request) {
 
 func ruleOf(r *rules.Rule) ruleAnswer {
 	answer := ruleAnswer{
-		Path: r.Path, At: position(r), Name: r.Name, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
-		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{},
+		Path: r.Path, At: r.At.String(), Name: r.Name, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
+		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{}, Enforce: r.Enforce(),
 	}
 	for i, l := range r.Limits {
 		named := namedOf(l, r.OnStoreFailure[i].String())
 		named.Budget, named.Keep = r.Budgets[i].String(), r.Keep[i]
 		answer.Limits = append(answer.Limits, named)
-	}
-	if r.Unenforced > 0 {
-		answer.Enforce = (config.Whole - r.Unenforced).String()
 	}
 	if r.Trial != nil {
 		trial := namedOf(r.Trial.Limits[0], "")

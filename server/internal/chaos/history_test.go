@@ -42,7 +42,8 @@ type op struct {
 	cost      int64
 	call, ret int64 // ns since the history began
 	took      time.Duration
-	tries     int // with an id
+	tries     int  // with an id
+	doubt     bool // a try before the last one may have been charged
 	outcome   outcome
 	weir.Decision
 	err error
@@ -138,7 +139,7 @@ func (h *history) charged(key string) (known, perhaps int64) {
 			if h.clock && o.tries > 1 {
 				perhaps += o.cost // its id may have been forgotten between two tries
 			}
-		case o.outcome == unknown:
+		case o.outcome == unknown || o.outcome == unapplied && o.doubt:
 			perhaps += o.cost
 		}
 	}

@@ -121,7 +121,7 @@ func serve(t *testing.T, store string, more ...string) *instance {
 func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("lasts some seconds")
+		t.Skip("takes some seconds, which -short does not have")
 	}
 	i := &instance{program: program, http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
 	i.args = append([]string{

@@ -179,12 +179,14 @@ type place struct {
 	cluster bool
 }
 
-// options are those of a client that fails at once and never repeats anything.
+// options are those of a client that fails at once and never repeats anything. Dialing may
+// take as long as the server allows: on a busy machine, connections that are opened together
+// would all time out, and be opened again without end.
 func (p place) options(timeout time.Duration) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: p.addrs, MasterName: p.master, IsClusterMode: p.cluster,
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-		DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout, PoolSize: 32,
+		DialTimeout: max(timeout, 500*time.Millisecond), ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout, PoolSize: 32,
 		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 8 * time.Millisecond,
 		DisableIdentity: true, Protocol: 2,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -353,6 +355,7 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 			c.asked++
 			o.id = c.id()
 		}
+		o.doubt = o.doubt || o.outcome == unknown
 		pause(context.Background(), 2*think)
 		o = c.once(taker, o)
 	}

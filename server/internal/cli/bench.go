@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/signal"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,6 +47,8 @@ A store applies --limit to each key. A server applies its own rules to --domain 
 --entry, with one of --keys values drawn uniformly. Bench starts with one request
 that is not counted; if it fails, bench stops.
 
+"weir bench rls" measures the most that Envoy's rate limit service can do instead.
+
 Exit codes: 0 all requests were answered, 1 requests failed or bench was interrupted,
 2 bench could not start.`,
 		Example: `  weir bench --rate 50000 --duration 5s
@@ -66,15 +65,9 @@ Exit codes: 0 all requests were answered, 1 requests failed or bench was interru
 	flags.IntVar(&f.load.Callers, "callers", 256, "maximum number of requests in flight; others wait, and their latency includes the wait")
 	flags.IntVar(&f.keys, "keys", 10_000, "number of keys")
 	flags.StringVar(&f.aim.limit, "limit", "1000/s", "for a store: limit of each key")
-	flags.StringVar(&f.aim.domain, "domain", "demo", "for a server: domain of the requests")
-	flags.StringVar(&f.aim.entry, "entry", "user", "for a server: descriptor entry whose values are the keys")
-	defineInsecureToken(flags, &f.aim.clear)
-	flags.StringVar(&f.aim.tokenFile, "token-file", "", "for a server: file with its token")
-	flags.StringVar(&f.aim.tls.ca, "ca", "", "for a server over TLS: CA certificates, PEM (default: the system's)")
-	flags.StringVar(&f.aim.tls.cert, "cert", "", "for a server over TLS: client certificate, PEM")
-	flags.StringVar(&f.aim.tls.key, "key", "", "for a server over TLS: key of the client certificate, PEM")
-	flags.IntVar(&f.aim.pid, "pid", 0, "for a server on this machine: its process ID, to report its CPU time per decision")
+	f.aim.defineServer(flags)
 	flags.BoolVar(&f.json, "json", false, "print JSON")
+	cmd.AddCommand(newBenchRLS())
 	mustComplete(cmd.RegisterFlagCompletionFunc("target", completeWords("memory", "redis://", "http://", "https://", "grpc://", "grpcs://")))
 	return cmd
 }
@@ -88,7 +81,7 @@ func (f *benchFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer target.Close()
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	if _, err := target.Allow(ctx, keyOf(0)); err != nil {
 		return fmt.Errorf("%s answers no request: %w", f.aim.name(), err)
@@ -114,17 +107,23 @@ func (f *benchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := f.print(cmd.OutOrStdout(), f.report(&report, target.cpu(context.WithoutCancel(ctx)).since(before))); err != nil {
+	r := f.aim.report(f.load.Duration, f.load.Callers, f.keys)
+	r.Rate = f.load.Rate
+	r.fill(&report, target.cpu(context.WithoutCancel(ctx)).since(before))
+	if err := f.print(cmd.OutOrStdout(), r); err != nil {
 		return err
 	}
-	return f.verdict(ctx, failure.Load())
+	if failed := failure.Load(); failed != nil {
+		return benchVerdict(ctx, *failed)
+	}
+	return benchVerdict(ctx, nil)
 }
 
-// verdict returns an error for a bench with failed requests, or an interrupted one.
-func (f *benchFlags) verdict(ctx context.Context, failure *error) error {
+// benchVerdict returns an error for a bench with failed requests, or an interrupted one.
+func benchVerdict(ctx context.Context, failure error) error {
 	switch {
 	case failure != nil:
-		return &problemsFound{fmt.Errorf("requests failed; the first: %w", *failure)}
+		return &problemsFound{fmt.Errorf("requests failed; the first: %w", failure)}
 	case ctx.Err() != nil:
 		return &problemsFound{errors.New("interrupted; the figures cover the requests until then")}
 	}
@@ -136,10 +135,17 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	if err := f.load.Validate(); err != nil {
 		return err
 	}
-	if f.keys < 1 || f.keys > maxBenchKeys {
-		return &weir.InvalidError{Field: "keys", Value: strconv.Itoa(f.keys), Want: fmt.Sprintf("1 … %d", maxBenchKeys)}
+	if err := checkBenchKeys(f.keys); err != nil {
+		return err
 	}
 	return f.aim.check(cmd.Flags().Changed)
+}
+
+func checkBenchKeys(n int) error {
+	if n < 1 || n > maxBenchKeys {
+		return &weir.InvalidError{Field: "keys", Value: strconv.Itoa(n), Want: fmt.Sprintf("1 … %d", maxBenchKeys)}
+	}
+	return nil
 }
 
 func keyOf(n int) string { return "k" + strconv.Itoa(n) }

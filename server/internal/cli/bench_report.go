@@ -18,10 +18,13 @@ type benchReport struct {
 	Domain     string  `json:"domain,omitempty"`
 	Entry      string  `json:"entry,omitempty"`
 	Limit      string  `json:"limit,omitempty"`
-	Rate       float64 `json:"rate"` // requests per second
+	Rate       float64 `json:"rate,omitempty"` // requests per second
 	DurationMS int64   `json:"duration_ms"`
 	Callers    int     `json:"callers"`
 	Keys       int     `json:"keys"`
+	// Connections and Reconnects describe bench rls.
+	Connections int `json:"connections,omitempty"`
+	Reconnects  int `json:"reconnects,omitempty"`
 
 	ElapsedMS int64 `json:"elapsed_ms"`
 	Requests  int   `json:"requests"`
@@ -41,28 +44,32 @@ var benchQuantiles = []struct {
 	percent float64
 }{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
 
-func (f *benchFlags) report(r *loadtest.Report, cpu cpuTimes) *benchReport {
+// report returns the report of a load that is not measured yet.
+func (a *benchAim) report(d time.Duration, callers, keys int) *benchReport {
+	b := &benchReport{Target: a.name(), DurationMS: d.Milliseconds(), Callers: callers, Keys: keys}
+	if a.isServer() {
+		b.Domain, b.Entry = a.domain, a.entry
+	} else {
+		b.Limit = a.limit
+	}
+	return b
+}
+
+// fill adds what was measured.
+func (b *benchReport) fill(r *loadtest.Report, cpu cpuTimes) {
 	n := r.Requests()
-	report := &benchReport{
-		Target: f.aim.name(), Limit: f.aim.limit,
-		Rate: f.load.Rate, DurationMS: f.load.Duration.Milliseconds(), Callers: f.load.Callers, Keys: f.keys,
-		ElapsedMS: r.Elapsed.Milliseconds(), Requests: n, Granted: r.Granted, Refused: r.Refused, Failed: r.Failed,
-	}
-	if f.aim.isServer() {
-		report.Domain, report.Entry, report.Limit = f.aim.domain, f.aim.entry, ""
-	}
+	b.ElapsedMS, b.Requests, b.Granted, b.Refused, b.Failed = r.Elapsed.Milliseconds(), n, r.Granted, r.Refused, r.Failed
 	if n == 0 {
-		return report
+		return
 	}
-	report.HistogramNS, report.LatencyNS = bars(r), map[string]int64{}
+	b.HistogramNS, b.LatencyNS = bars(r), map[string]int64{}
 	for _, q := range benchQuantiles {
-		report.LatencyNS[q.name] = r.Latency.ValueAtQuantile(q.percent)
+		b.LatencyNS[q.name] = r.Latency.ValueAtQuantile(q.percent)
 	}
-	report.CPUNS = map[string]int64{"own": int64(cpu.own / time.Duration(n))}
+	b.CPUNS = map[string]int64{"own": int64(cpu.own / time.Duration(n))}
 	if cpu.known {
-		report.CPUNS["target"] = int64(cpu.target / time.Duration(n))
+		b.CPUNS["target"] = int64(cpu.target / time.Duration(n))
 	}
-	return report
 }
 
 // print writes a report, as JSON or as text.
@@ -72,33 +79,38 @@ func (f *benchFlags) print(w io.Writer, r *benchReport) error {
 	}
 	fmt.Fprintf(w, "target    %s\n", f.aim.described())
 	fmt.Fprintf(w, "asked     %g/s for %v by %s, %s\n", f.load.Rate, f.load.Duration, report.Counted(f.load.Callers, "caller"), report.Counted(f.keys, "key"))
-	seconds := float64(r.ElapsedMS) / 1000
+	r.print(w, &f.aim)
+	return nil
+}
+
+// print writes what was measured, as text.
+func (b *benchReport) print(w io.Writer, aim *benchAim) {
+	seconds := float64(b.ElapsedMS) / 1000
 	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",
-		r.Requests, seconds, float64(r.Requests)/max(seconds, 0.001), r.Granted, r.Refused, r.Failed)
-	if r.Requests == 0 {
-		return nil
+		b.Requests, seconds, float64(b.Requests)/max(seconds, 0.001), b.Granted, b.Refused, b.Failed)
+	if b.Requests == 0 {
+		return
 	}
 	var latencies []string
 	for _, q := range benchQuantiles {
-		latencies = append(latencies, fmt.Sprint(q.name, " ", brief(r.LatencyNS[q.name])))
+		latencies = append(latencies, fmt.Sprint(q.name, " ", brief(b.LatencyNS[q.name])))
 	}
 	fmt.Fprintf(w, "latency   %s\n", strings.Join(latencies, ", "))
-	for _, b := range r.HistogramNS {
+	for _, bar := range b.HistogramNS {
 		const width = 50
-		share := float64(b.Count) / float64(r.Requests)
-		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(b.Below), share*100, strings.Repeat("█", int(share*width+0.5)))
+		share := float64(bar.Count) / float64(b.Requests)
+		line := fmt.Sprintf("  < %-8v %6.2f %% %s", brief(bar.Below), share*100, strings.Repeat("█", int(share*width+0.5)))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
-	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(r.CPUNS["own"]))
-	if target, known := r.CPUNS["target"]; known {
+	fmt.Fprintf(w, "cpu       %v a decision in this process", brief(b.CPUNS["own"]))
+	if target, known := b.CPUNS["target"]; known {
 		where := "in the server"
-		if !f.aim.isServer() {
+		if !aim.isServer() {
 			where = "in Redis, of all its clients"
 		}
 		fmt.Fprintf(w, "; %v %s", brief(target), where)
 	}
 	fmt.Fprintln(w)
-	return nil
 }
 
 // benchProgress describes a load in flight on one line.

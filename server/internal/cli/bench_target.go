@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,9 +11,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/loadtest"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/stack"
 )
@@ -27,14 +30,26 @@ const benchTargets = "memory, redis://…, http://HOST:PORT, https://HOST:PORT, 
 
 // benchAim has the flags that describe the target.
 type benchAim struct {
-	target, limit    string
-	domain, entry    string
-	tokenFile, token string
-	clear            bool // the token may be sent in plain text
-	tls              clientTLS
-	pid              int
+	target, limit string
+	domain, entry string
+	tokenFile     string
+	clear         bool // the token may be sent in plain text
+	tls           clientTLS
+	pid           int
 
 	scheme string
+}
+
+// defineServer defines the flags for a server.
+func (a *benchAim) defineServer(flags *pflag.FlagSet) {
+	flags.StringVar(&a.domain, "domain", "demo", "for a server: domain of the requests")
+	flags.StringVar(&a.entry, "entry", "user", "for a server: descriptor entry whose values are the keys")
+	defineInsecureToken(flags, &a.clear)
+	flags.StringVar(&a.tokenFile, "token-file", "", "for a server: file with its token")
+	flags.StringVar(&a.tls.ca, "ca", "", "for a server over TLS: CA certificates, PEM (default: the system's)")
+	flags.StringVar(&a.tls.cert, "cert", "", "for a server over TLS: client certificate, PEM")
+	flags.StringVar(&a.tls.key, "key", "", "for a server over TLS: key of the client certificate, PEM")
+	flags.IntVar(&a.pid, "pid", 0, "for a server on this machine: its process ID, to report its CPU time per decision")
 }
 
 // A benchTarget is a store or a server under load.
@@ -90,7 +105,7 @@ func (a *benchAim) check(given func(flag string) bool) error {
 		}
 	default:
 		// It may hold a password.
-		return &weir.InvalidError{Field: "target", Value: "of no known kind", Want: benchTargets}
+		return &weir.InvalidError{Field: "target", Value: "of an unknown scheme", Want: benchTargets}
 	}
 	for _, flag := range foreign {
 		if given(flag) {
@@ -117,6 +132,24 @@ func (a *benchAim) isRLS() bool { return strings.HasPrefix(a.scheme, "grpc") }
 
 // secured reports whether the target uses TLS.
 func (a *benchAim) secured() bool { return a.scheme == "https" || a.scheme == "grpcs" }
+
+// address returns HOST:PORT of a server.
+func (a *benchAim) address() string {
+	return strings.TrimRight(strings.TrimPrefix(a.target, a.scheme+"://"), "/")
+}
+
+// secrets reads the token, if one is given, and the configuration of TLS, if it is used.
+func (a *benchAim) secrets() (token string, config *tls.Config, err error) {
+	if a.tokenFile != "" {
+		if token, err = readToken(a.tokenFile); err != nil {
+			return "", nil, settingfile.Invalid("token-file", a.tokenFile, "a file with a token: "+err.Error())
+		}
+	}
+	if a.secured() {
+		config, err = a.tls.config("")
+	}
+	return token, config, err
+}
 
 // name returns the target without a password.
 func (a *benchAim) name() string {
@@ -178,7 +211,7 @@ func named(flag string, err error) error {
 	if !errors.As(err, &mistake) {
 		return err
 	}
-	return &weir.InvalidError{Field: flag + ", " + mistake.Path(), Value: mistake.Value, Want: mistake.Want}
+	return &weir.InvalidError{Field: flag + ", " + mistake.Path(), Value: mistake.Value, Want: mistake.Want, Default: mistake.Default}
 }
 
 // A storeClient asks a store as if it were a server.
@@ -201,57 +234,45 @@ func (s storeClient) Close() error {
 
 // redisCPU returns the CPU time that Redis reports, or false if the command is not allowed.
 func redisCPU(ctx context.Context, client redis.UniversalClient) (time.Duration, bool) {
-	text, err := client.Info(ctx, "cpu").Result()
+	info, err := client.InfoMap(ctx, "cpu").Result()
 	if err != nil {
 		return 0, false
 	}
 	var used time.Duration
-	for line := range strings.SplitSeq(text, "\r\n") {
-		name, value, _ := strings.Cut(line, ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			seconds, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, false
-			}
-			used += time.Duration(seconds * float64(time.Second))
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
+		if err != nil {
+			return 0, false
 		}
+		used += time.Duration(seconds * float64(time.Second))
 	}
 	return used, true
 }
 
-func (a *benchAim) openServer(callers int) (*benchTarget, error) {
-	if a.tokenFile != "" {
-		var err error
-		if a.token, err = readToken(a.tokenFile); err != nil {
-			return nil, wrongFile("token-file", a.tokenFile, "a file with a token: "+err.Error())
-		}
+// serverCPU returns a function that reads the server's CPU time, or nil without --pid.
+func (a *benchAim) serverCPU() func(context.Context) (time.Duration, bool) {
+	if a.pid == 0 {
+		return nil
 	}
-	server, err := a.dial(callers)
-	if err != nil {
-		return nil, err
+	return func(context.Context) (time.Duration, bool) {
+		used, err := loadtest.CPUOf(a.pid)
+		return used, err == nil
 	}
-	t := &benchTarget{Client: server}
-	if a.pid > 0 {
-		t.targetCPU = func(context.Context) (time.Duration, bool) {
-			used, err := loadtest.CPUOf(a.pid)
-			return used, err == nil
-		}
-	}
-	return t, nil
 }
 
-func (a *benchAim) dial(callers int) (loadtest.Client, error) {
-	o := loadtest.ClientOptions{Timeout: benchTimeout, Domain: a.domain, Entry: a.entry, Connections: callers, Token: a.token}
-	if a.secured() {
-		var err error
-		if o.TLS, err = a.tls.config(""); err != nil {
-			return nil, err
-		}
+func (a *benchAim) openServer(callers int) (*benchTarget, error) {
+	o := loadtest.ClientOptions{Timeout: benchTimeout, Domain: a.domain, Entry: a.entry, Connections: callers}
+	var err error
+	if o.Token, o.TLS, err = a.secrets(); err != nil {
+		return nil, err
 	}
-	target := strings.TrimRight(a.target, "/")
+	t := &benchTarget{targetCPU: a.serverCPU()}
 	if a.isRLS() {
 		o.Connections = benchConnections
-		return loadtest.DialRLS(strings.TrimPrefix(target, a.scheme+"://"), o)
+		t.Client, err = loadtest.DialRLS(a.address(), o)
+	} else {
+		query := url.Values{"domain": {a.domain}}.Encode() + "&entry=" + url.QueryEscape(a.entry+"=")
+		t.Client = loadtest.DialHTTP(strings.TrimRight(a.target, "/")+"/v1/auth?"+query, o)
 	}
-	return loadtest.DialHTTP(target+"/v1/auth?"+url.Values{"domain": {a.domain}}.Encode()+"&entry="+url.QueryEscape(a.entry+"="), o), nil
+	return t, err
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -78,6 +81,11 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 		})
 	}
 	return root
+}
+
+// interruptible returns the context of a command, which also ends when the user interrupts.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }
 
 // addTemplateFuncs adds to a map that all commands of a process share.

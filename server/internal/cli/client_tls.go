@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // clientTLS is whom a command trusts, and what it shows, as files in PEM.
@@ -21,20 +21,15 @@ type clientTLS struct{ ca, cert, key string }
 func (t *clientTLS) config(prefix string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.ca != "" {
-		const want = "a file with certificates in PEM"
-		text, err := os.ReadFile(t.ca)
-		if err != nil {
-			return nil, wrongFile(prefix+"ca", t.ca, want+": "+err.Error())
-		}
 		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, wrongFile(prefix+"ca", t.ca, want)
+		if err := settingfile.Authorities(prefix+"ca", t.ca, config.RootCAs); err != nil {
+			return nil, err
 		}
 	}
 	if t.cert != "" || t.key != "" {
-		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		pair, err := settingfile.KeyPair(prefix+"cert", t.cert, t.key)
 		if err != nil {
-			return nil, wrongFile(prefix+"cert", t.cert, "a certificate in PEM, with the key to it in "+strconv.Quote(t.key)+": "+err.Error())
+			return nil, err
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -68,8 +63,4 @@ func readToken(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	return strings.TrimSpace(first), err
-}
-
-func wrongFile(field, file, want string) error {
-	return &weir.InvalidError{Field: field, Value: strconv.Quote(file), Want: want}
 }

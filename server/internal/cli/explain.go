@@ -144,10 +144,10 @@ func (p *explainer) limit(a *rules.Applied) {
 	}
 	p.printf("    kind     %s\n", p.kind(a))
 	if b := a.Budget; b != nil {
-		p.printf("    budget   %s of %s, which all rules that name it share\n", plainly(b.Name), b.At)
+		p.printf("    budget   %s of %s, shared by all rules that charge it\n", plainly(b.Name), b.At)
 	}
 	if keep := a.Act.Charges[a.Charge].Keep; keep > 0 {
-		p.printf("    keep     %d: granted only if as many are still free afterwards\n", keep)
+		p.printf("    keep     %d: granted only if that many units stay free\n", keep)
 	}
 	index := slices.Index(a.Rule.Limits, a.Limit)
 	if !a.Rule.OnTrial {
@@ -185,13 +185,13 @@ func (p *explainer) kind(a *rules.Applied) string {
 
 func modesOf(r *rules.Rule) []string {
 	var modes []string
-	switch enforced := config.Whole - r.Unenforced; {
+	switch {
 	case r.OnTrial:
 		modes = append(modes, "trial: never refuses")
 	case r.Unenforced > 0 && r.Shadow:
-		modes = append(modes, "enforce: "+enforced.String()+" of the keys, and not for this one: never refuses it")
+		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, and not for this one: never refuses it")
 	case r.Unenforced > 0:
-		modes = append(modes, "enforce: "+enforced.String()+" of the keys, this one among them")
+		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, this one among them")
 	case r.Shadow:
 		modes = append(modes, "shadow_mode: never refuses")
 	}

@@ -47,10 +47,10 @@ func windowText(l *weir.Limit) string {
 func decisionText(a *rules.Applied) string {
 	d := a.Decision()
 	if d.Outcome == weir.NotEvaluated && a.Alternative > 0 && a.Act.Allowed() {
-		return "not looked at, because an earlier alternative has room"
+		return "not evaluated: an earlier alternative has room"
 	}
 	if d.Outcome == weir.NotEvaluated {
-		return "not looked at, because another limit of its act refuses"
+		return "not evaluated: another limit of its act refuses"
 	}
 	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
 	switch {

@@ -238,7 +238,7 @@ func (f *keyFlags) print(w io.Writer, body []byte, answer any) error {
 func (a *changeAnswer) describe(w io.Writer, action string) {
 	where := map[string]string{"store": "", "all": " on all instances", "process": " on this instance", "pending": " on this instance"}[a.Spread]
 	for _, k := range a.Keys {
-		what := "as fresh as new"
+		what := "reset"
 		switch o := k.Override; {
 		case action == "clear" && !k.Changed:
 			what = "had its own limit here already"

@@ -76,7 +76,7 @@ func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 func (f *serveFlags) trace(ctx context.Context, o *app.Options) (stop func(), err error) {
 	otel.SetLogger(logr.FromSlogHandler(wordless{o.Logger.Handler()}))
 	otel.SetErrorHandler(lost{o.Logger})
-	o.Telemetry.Tracing, err = tracing.New(ctx, moduleVersion())
+	o.Telemetry.Tracing, err = tracing.New(ctx, thisBuild().version)
 	if err != nil {
 		return nil, err
 	}

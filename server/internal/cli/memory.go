@@ -5,8 +5,11 @@ import (
 	"math"
 	"path"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 const (
@@ -32,6 +35,81 @@ func settleMemory(getenv func(string) string, root fs.FS) (room []byte) {
 		return nil
 	}
 	return make([]byte, min(collectorRoom, debug.SetMemoryLimit(-1)/roomDivisor))
+}
+
+const (
+	// idlePeriod is the time in which an idle server allocates idleBytes at most.
+	idlePeriod = 5 * time.Second
+	idleBytes  = 4 << 20
+	// notable is how much memory a collection must promise.
+	notable = 32 << 20
+	// collectionPause is the least time between two collections.
+	collectionPause = time.Minute
+)
+
+// A heap is what the collector says of it.
+type heap struct {
+	allocated  uint64 // since the process began
+	returnable uint64 // at most: garbage, and what is kept for later
+}
+
+func readHeap() heap {
+	of := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(of)
+	live, objects := of[1].Value.Uint64(), of[2].Value.Uint64()
+	return heap{of[0].Value.Uint64(), max(objects, live) - live + of[3].Value.Uint64()}
+}
+
+// A collector returns the memory of a busy time to the system when a server has become idle.
+// Go keeps it: an idle server allocates too little to reach the next collection.
+type collector struct {
+	last      heap
+	collected time.Time
+}
+
+// due reports whether a server whose heap is read every idlePeriod should collect.
+func (c *collector) due(now time.Time, h heap) bool {
+	idle := h.allocated-c.last.allocated <= idleBytes
+	c.last = h
+	if !idle || h.returnable < notable || now.Sub(c.collected) < collectionPause {
+		return false
+	}
+	c.collected = now
+	return true
+}
+
+// returnMemory collects when a server is idle, until the function that it returns is called.
+// With GOGC set it leaves that to the collector that was asked for.
+func returnMemory(getenv func(string) string) (stop func()) {
+	if getenv("GOGC") != "" {
+		return func() {}
+	}
+	var collecting sync.WaitGroup
+	ended := make(chan struct{})
+	collecting.Go(func() {
+		ticker := time.NewTicker(idlePeriod)
+		defer ticker.Stop()
+		c := collector{last: readHeap()}
+		for {
+			select {
+			case now := <-ticker.C:
+				if c.due(now, readHeap()) {
+					debug.FreeOSMemory()
+				}
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		collecting.Wait()
+	}
 }
 
 // cgroupLimit is the least memory limit, in bytes, among the process's cgroup and

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"math"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func machine(files map[string]string) fstest.MapFS {
@@ -72,5 +74,43 @@ func TestSettleMemory(t *testing.T) {
 		if limit := debug.SetMemoryLimit(-1); len(room) != c.room || limit != c.limit {
 			t.Errorf("%s: room %d, limit %d, want %d and %d", name, len(room), limit, c.room, c.limit)
 		}
+	}
+}
+
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	var c collector
+	now, allocated := time.Now(), uint64(0)
+	for _, step := range []struct {
+		name                  string
+		allocated, returnable uint64
+		due                   bool
+	}{
+		{"busy", 1 << 30, 1 << 30, false},
+		{"idle", 1 << 20, 1 << 30, true},
+		{"idle, just collected", 1 << 20, 1 << 30, false},
+		{"idle, little garbage", 1 << 20, 1 << 20, false},
+	} {
+		now, allocated = now.Add(idlePeriod), allocated+step.allocated
+		if due := c.due(now, heap{allocated, step.returnable}); due != step.due {
+			t.Errorf("%s: due is %v", step.name, due)
+		}
+	}
+	if !c.due(now.Add(collectionPause), heap{allocated, notable}) {
+		t.Error("not due a minute later")
+	}
+}
+
+// TestReadHeap has garbage and collects it, so it is alone.
+func TestReadHeap(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	debug.FreeOSMemory()
+	clean := readHeap()
+	runtime.KeepAlive(make([]byte, 2*notable))
+	dirty := readHeap()
+	debug.FreeOSMemory()
+	cleaned := readHeap()
+	if dirty.allocated-clean.allocated < 2*notable || dirty.returnable < notable || cleaned.returnable >= notable {
+		t.Errorf("clean %v, with %d bytes of garbage %v, cleaned %v", clean, 2*notable, dirty, cleaned)
 	}
 }

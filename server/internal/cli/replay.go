@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,7 +97,7 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 		return err
 	}
 	defer log.Close()
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	r := replay.New(replay.Options{Limits: q.limits, Ask: q.ask, Suggest: share, Top: f.top, MaxBytes: f.memory})
 	if err := through(ctx, log, r, q, newProgress(cmd.ErrOrStderr())); err != nil {

@@ -78,12 +78,16 @@ func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
 
 // number numbers the limits of a rule.
 func (q *questioner) number(r *rules.Rule) {
-	for _, l := range r.Limits {
+	for i, l := range r.Limits {
 		if l.Algorithm.Traits().HoldsSlots {
 			continue
 		}
 		q.index[l] = len(q.limits)
-		q.limits = append(q.limits, replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow})
+		limit := replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow, Alternative: r.Alternatives != nil}
+		if i < len(r.Budgets) && r.Budgets[i] != nil {
+			limit.Budget, limit.Keep = r.Domain+"/"+r.Budgets[i].Label, r.Keep[i]
+		}
+		q.limits = append(q.limits, limit)
 	}
 }
 

@@ -101,6 +101,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	notify := newNotifier(options.Logger)
 	notify.attach(&options)
 	defer runtime.KeepAlive(settleMemory(os.Getenv, os.DirFS("/")))
+	defer returnMemory(os.Getenv)()
 	app, err := app.New(options)
 	if err != nil {
 		return found.blame(err)
@@ -173,7 +174,7 @@ func (f *serveFlags) print(w io.Writer, addrs []app.Addr) {
 // The calls behave as the comments say; a test runs them.
 const demoText = `
 # These are demonstration rules: in the domain demo each user may make 5 calls at
-# once and 10 a minute, each path /login is open 3 times in 10 s. Bring your own
+# once and 10 a minute, the path /login allows 3 calls in 10 s. Use your own
 # with --config.
 
 # Six calls of one user: 204 five times, then 429.
@@ -182,7 +183,7 @@ for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%%{http_code}\n' 'http://%[1]s
 # What the refusal says: headers, and a problem document.
 curl -i 'http://%[1]s/v1/auth?domain=demo&user=alice'
 
-# The same question from a program, for 3 units at once: 200, 2 remain.
+# The same from a program, for 3 units at once: 200, 2 remain.
 curl -s -H 'Content-Type: application/json' -d '{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"bob"}]}],"cost":3}' http://%[1]s/v1/take
 `
 

@@ -129,7 +129,7 @@ func misused(args []string) string {
 	if err := cmd.ParseFlags(rest); err != nil {
 		return err.Error()
 	}
-	if cmd.HasSubCommands() {
+	if cmd.HasSubCommands() && !cmd.HasAvailableLocalFlags() {
 		return "want a subcommand"
 	}
 	return ""

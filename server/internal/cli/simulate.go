@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,7 +104,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	result, err := play(ctx, s, cmd.ErrOrStderr())
 	if errors.Is(err, context.Canceled) {
@@ -164,12 +161,12 @@ func (f *simulateFlags) scenario(cmd *cobra.Command, args []string) (sim.Scenari
 		return s, err
 	}
 	changed := cmd.Flags().Changed
-	set(changed("rate") || f.rate != 0, &s.Rate, f.rate)
-	set(changed("keys") || f.keys != 0, &s.Keys, f.keys)
-	set(changed("clients") || f.clients != 0, &s.Clients, f.clients)
-	set(changed("duration") || f.duration != 0, &s.Duration, f.duration)
-	set(changed("instances") || f.instances != 0, &s.Instances, f.instances)
-	set(changed("local-shares") || f.localShares, &s.LocalShares, f.localShares)
+	set(changed("rate"), &s.Rate, f.rate)
+	set(changed("keys"), &s.Keys, f.keys)
+	set(changed("clients"), &s.Clients, f.clients)
+	set(changed("duration"), &s.Duration, f.duration)
+	set(changed("instances"), &s.Instances, f.instances)
+	set(changed("local-shares"), &s.LocalShares, f.localShares)
 	s.Seed = f.seed
 	return s, nil
 }

@@ -34,11 +34,15 @@ type build struct{ version, commit, date string }
 
 // versionLine says what this build is.
 func versionLine() string {
+	return fmt.Sprintf("weir %s %s %s/%s", thisBuild(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+func thisBuild() build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
 	}
-	return fmt.Sprintf("weir %s %s %s/%s", newBuild(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return newBuild(info)
 }
 
 // newBuild takes what the linker wrote, else what the go command recorded.
@@ -65,12 +69,4 @@ func (b build) String() string {
 		return b.version
 	}
 	return fmt.Sprintf("%s (%s)", b.version, strings.Join(origin, ", "))
-}
-
-// moduleVersion is the version alone.
-func moduleVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -16,6 +16,9 @@ type Budget struct {
 	// Depth is the number of entries of the descriptor that declares it: each
 	// combination of their values has a budget of its own. 0 is the domain.
 	Depth int
+	// TagDepth is the number of entries that choose the hash slot: the Depth, or less for an
+	// alternative to a budget that was declared above this one.
+	TagDepth int
 	// Shares is a budget that the values of the key Name share.
 	Shares bool
 	// Limit is how the budget counts.
@@ -41,7 +44,7 @@ func (p *parser) declare(o object, depth int) []*Budget {
 	var budgets []*Budget
 	for _, name := range slices.Sorted(maps.Keys(all.fields)) {
 		f := all.fields[name]
-		b := &Budget{At: p.position(f.key), Name: p.named(f.key, "a name in budgets"), Depth: depth}
+		b := &Budget{At: p.position(f.key), Name: p.named(f.key, "a name in budgets"), Depth: depth, TagDepth: depth}
 		d := &declared{Budget: b}
 		if name == "" {
 			p.report(f.key, "a budget without a name", "the name that rules charge it by")
@@ -68,10 +71,7 @@ func (p *parser) declare(o object, depth int) []*Budget {
 func (p *parser) leave(outer int) {
 	for _, d := range p.budgets[outer:] {
 		if !d.charged && !p.exhausted() {
-			p.note(Problem{
-				File: d.At.File, Line: d.At.Line, Column: d.At.Column,
-				What: "budget " + quote(d.Name) + " is never charged", Want: "a rate_limit below it with budget: " + d.Name,
-			})
+			p.note(d.At.problem("budget "+quote(d.Name)+" is never charged", "a rate_limit below it with budget: "+d.Name))
 		}
 	}
 	p.budgets = p.budgets[:outer]
@@ -121,7 +121,7 @@ func (p *parser) unknownBudget(o object, name string) {
 			names = append(names, d.Name)
 		}
 	}
-	want := "a name in budgets, of this descriptor, one above it, or the domain"
+	want := "a budget of this descriptor, of one above it, or of the domain"
 	if len(names) > 0 {
 		want = oneOf(names)
 	}
@@ -155,6 +155,21 @@ func (p *parser) keep(o, counts object, l *RateLimit) {
 			from = "burst"
 		}
 		p.report(n, fmt.Sprintf("keep is %d", l.Keep), fmt.Sprintf("less than %d, which is the %s at %s", burst, from, line(from)))
+	}
+}
+
+// joinTags puts budgets that are alternatives to each other in one hash slot, that of the
+// one which was declared first. Two lists may have a budget in common.
+func (p *parser) joinTags() {
+	for changed := true; changed; {
+		changed = false
+		for _, list := range p.together {
+			least := slices.MinFunc(list, func(a, b *Budget) int { return cmp.Compare(a.TagDepth, b.TagDepth) }).TagDepth
+			for _, b := range list {
+				changed = changed || b.TagDepth > least
+				b.TagDepth = least
+			}
+		}
 	}
 }
 

@@ -50,6 +50,11 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
+// problem is a mistake at the position.
+func (p Position) problem(what, want string) Problem {
+	return Problem{File: p.File, Line: p.Line, Column: p.Column, What: what, Want: want}
+}
+
 // line is the position without its column.
 func (p Position) line() string {
 	if p.Line == 0 {

@@ -72,11 +72,11 @@ func (p *parser) unique(list []*Descriptor) {
 			first[entry] = d
 			continue
 		}
-		p.note(Problem{
-			File: d.At.File, Line: d.At.Line, Column: d.At.Column,
-			What: entryText(d) + " again in the same list",
-			Want: "each pair once; " + before.At.brief() + " has it too",
-		})
+		want := "each pair once; " + before.At.brief() + " has it too"
+		if before.Shares != nil {
+			want = "each pair once; " + before.At.brief() + " guarantees it a share"
+		}
+		p.note(d.At.problem(entryText(d)+" again in the same list", want))
 	}
 }
 
@@ -168,7 +168,7 @@ func (p *parser) alternative(o object, alternative int, several bool) (limits []
 
 // fitTogether checks what alternatives must have in common.
 func (p *parser) fitTogether(limits []RateLimit, objects []object) {
-	own := 0
+	var budgets []*Budget
 	for i := range limits {
 		a, b, at := &limits[0], &limits[i], objects[i]
 		if b.Limit.ChargeRefused && b.Grouped {
@@ -178,13 +178,12 @@ func (p *parser) fitTogether(limits []RateLimit, objects []object) {
 			p.report(at.node, "on_store_failure is "+b.OnStoreFailure.String()+" in one of several alternatives",
 				a.OnStoreFailure.String()+", as at "+a.At.brief())
 		}
-		if limits[own].Budget == nil {
-			own = i
+		if b.Budget != nil {
+			budgets = append(budgets, b.Budget)
 		}
-		if first := limits[own].Budget; b.Budget != nil && b.Budget.Depth != first.Depth {
-			p.report(at.node, "budgets of different descriptors among alternatives", "budgets that one descriptor declares: "+
-				quote(first.Name)+" stands at "+first.At.brief()+", "+quote(b.Budget.Name)+" at "+b.Budget.At.brief())
-		}
+	}
+	if len(budgets) > 0 {
+		p.together = append(p.together, budgets)
 	}
 }
 

@@ -197,11 +197,7 @@ func (l *loader) merge(first, d *Domain) {
 
 // again reports something that another file has already.
 func (l *loader) again(at Position, what, want string, first Position) {
-	l.problems = append(l.problems, Problem{
-		File: at.File, Line: at.Line, Column: at.Column,
-		What: what,
-		Want: fmt.Sprintf("%s; %s has it too", want, first.line()),
-	})
+	l.problems = append(l.problems, at.problem(what, fmt.Sprintf("%s; %s has it too", want, first.line())))
 }
 
 // read reads a file up to the size that is too large.

@@ -8,7 +8,7 @@ import (
 )
 
 // YAML takes more than most: a node for a byte or two, and what is said of it.
-const yamlBytes, yamlFactor = 1 << 20, 8
+const yamlBytes, yamlFactor = 2 << 20, 8
 
 // FuzzFolder: several files are domains with a name each, once, or their mistakes are
 // told; and other texts have another fingerprint.

@@ -237,9 +237,8 @@ func (p *parser) compile(o object, l *RateLimit) {
 
 // judged reports a mistake that weir found, under the names of the file.
 func (p *parser) judged(o object, verdict *weir.InvalidError) {
-	key, value := verdict.Field, verdict.Value
-	// Go's zero values are no defaults here: a 0 in the file was meant.
-	want, _, _ := strings.Cut(verdict.Want, ", or 0 for")
+	// The Default of a 0 does not count: what is written down is meant.
+	key, value, want := verdict.Field, verdict.Value, verdict.Want
 	switch {
 	case key == "count":
 		key = "requests_per_unit"

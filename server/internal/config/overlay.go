@@ -132,22 +132,15 @@ func (p *parser) overlaid(o object) (RateLimit, bool) {
 	limit := trial.limit(line.onto(o), false)
 	if len(trial.problems) > 0 {
 		mistake := trial.problems[0]
-		p.refuse(Problem{
-			File: line.at.File, Line: line.at.Line, Column: line.at.Column,
-			What: fmt.Sprintf("the rule %s of domain %s cannot have this: %s", strings.Join(p.path, ","), quote(p.name), mistake.What), Want: mistake.Want,
-		})
+		if len(p.refused) < MaxProblems {
+			what := fmt.Sprintf("the rule %s of domain %s cannot have this: %s", strings.Join(p.path, ","), quote(p.name), mistake.What)
+			p.refused = append(p.refused, line.at.problem(what, mistake.Want))
+		}
 		return RateLimit{}, false
 	}
 	limit.Overlay = line.at
 	limit.Sent = fmt.Sprintf("%d per %s", p.number(o, "requests_per_unit"), strings.ToLower(p.get(o, "unit").Value))
 	return limit, true
-}
-
-// refuse notes a line of the overlay that fits a rule and cannot change it.
-func (p *parser) refuse(problem Problem) {
-	if len(p.refused) < MaxProblems {
-		p.refused = append(p.refused, problem)
-	}
 }
 
 // line returns the first line that fits a limit; nil for none, and for limits that
@@ -205,7 +198,7 @@ func (o *Overlay) Check(domains []*Domain) error {
 	}
 	for i := range o.lines {
 		if at := o.lines[i].at; !used[at] {
-			problems = append(problems, Problem{File: at.File, Line: at.Line, Column: at.Column, What: "the line fits no rule", Want: "the domain and path of a rule without algorithm"})
+			problems = append(problems, at.problem("the line fits no rule", "the domain and path of a rule without algorithm"))
 		}
 	}
 	if len(problems) == 0 {

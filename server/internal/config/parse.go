@@ -31,6 +31,8 @@ type parser struct {
 	path []string
 	// budgets are those that the descriptor which is read can charge, the nearest last.
 	budgets []*declared
+	// together are the budgets that alternatives of one descriptor charge.
+	together [][]*Budget
 }
 
 // parse returns the domain in a file's text, and its mistakes.
@@ -288,6 +290,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)
 	p.leave(0)
+	p.joinTags()
 	d.overlay = p.refused
 	return d
 }

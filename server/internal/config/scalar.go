@@ -78,10 +78,18 @@ func (p *parser) truth(o object, key string) bool {
 	}
 	is, ok := truths[strings.ToLower(n.Value)]
 	if !ok || !plain(n) || !cased(n.Value) {
-		p.report(n, key+" is "+kind(n), "true or false, without quotes")
+		p.report(n, key+" is "+kind(n), unquoted(n, "true or false"))
 		return false
 	}
 	return is
+}
+
+// unquoted returns what is wanted in place of a scalar, which may stand in quotes.
+func unquoted(n *yaml.Node, want string) string {
+	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		want += ", without quotes"
+	}
+	return want
 }
 
 // cased reports whether a word is in lower case, in capitals or capitalized.
@@ -123,7 +131,7 @@ func (p *parser) integer(o object, key string) (int64, bool) {
 	}
 	number, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
 	if err != nil || !plain(n) {
-		p.report(n, key+" is "+kind(n), "a whole number, without quotes")
+		p.report(n, key+" is "+kind(n), unquoted(n, "a whole number"))
 		return 0, false
 	}
 	return number, true

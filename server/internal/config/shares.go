@@ -19,16 +19,18 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 	if p.get(o, "shares") == nil {
 		return nil
 	}
+	alone := true
 	for _, key := range besideGuarantees {
 		if o.has(key) {
 			p.report(o.position(key), key+" beside shares", "one of the two")
+			alone = false
 		}
 	}
 	if strings.Contains(d.Key, "*") {
 		p.report(o.position("key"), "shares with a * in key", "a key whose values are the classes")
 	}
 	s, ok := p.object(o.fields["shares"].value, inSharing)
-	if !ok {
+	if !ok || !alone {
 		return nil
 	}
 	pool := RateLimit{At: p.position(s.node), Grouped: true}
@@ -47,8 +49,8 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 		return nil
 	}
 	d.Shares = shares
-	pool.Limit.Burst = shares.Pool().Burst
-	pool.Budget = &Budget{At: pool.At, Name: d.Key, Depth: len(above), Shares: true, Limit: pool}
+	pool.Limit = *shares.Pool() // not made of its numbers: a local share has to know the guarantees
+	pool.Budget = &Budget{At: pool.At, Name: d.Key, Depth: len(above), TagDepth: len(above), Shares: true, Limit: pool}
 	d.Budgets = append(d.Budgets, pool.Budget)
 	return p.classes(d, pool, guarantees, at)
 }
@@ -90,7 +92,14 @@ func (p *parser) guarantees(s object) (map[string]int64, map[string]Position) {
 	}
 	guarantees, at := map[string]int64{}, map[string]Position{}
 	for _, name := range slices.Sorted(maps.Keys(listed.fields)) {
-		guarantees[p.named(listed.fields[name].key, "a name in guarantee")] = p.positive(listed, name)
+		units, ok := p.integer(listed, name)
+		if ok && units == 0 {
+			p.report(p.get(listed, name), name+" is 0", "at least 1")
+		}
+		if units == 0 {
+			units = 1 // reported
+		}
+		guarantees[p.named(listed.fields[name].key, "a name in guarantee")] = units
 		at[name] = p.position(listed.fields[name].key)
 	}
 	return guarantees, at
@@ -108,8 +117,7 @@ func (p *parser) unshared(s object, err error, other bool) {
 		if invalid.Field == "headroom" && s.has("guarantee") {
 			where = "; the guarantees stand at " + p.position(s.position("guarantee")).brief()
 		}
-		want := strings.Replace(invalid.Want, "at most the count", "at most requests_per_unit", 1)
-		p.report(s.position(invalid.Field), invalid.Field+" is "+invalid.Value, want+where)
+		p.report(s.position(invalid.Field), invalid.Field+" is "+invalid.Value, invalid.Want+where)
 	case !other:
 		p.judged(s, invalid)
 	}

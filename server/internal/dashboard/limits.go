@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -153,7 +152,7 @@ func modeOf(r *rules.Rule) string {
 	case r.Shadow:
 		return "shadow"
 	case r.Unenforced > 0:
-		return "enforced for " + (config.Whole - r.Unenforced).String()
+		return "enforced for " + r.Enforce()
 	}
 	return ""
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -90,11 +89,8 @@ func (d *Dashboard) rulesShown() *rulesShown {
 // limitsShown returns a rule's limits, its trial last.
 func limitsShown(r *rules.Rule) []limitShown {
 	rule := limitShown{
-		Domain: r.Domain, Rule: r.Path, At: fmt.Sprintf("%s:%d:%d", r.At.File, r.At.Line, r.At.Column),
-		Unlimited: r.Unlimited, Shadow: r.Shadow && !r.OnTrial, Quota: r.Quota, Trial: r.OnTrial,
-	}
-	if r.Unenforced > 0 {
-		rule.Enforce = (config.Whole - r.Unenforced).String()
+		Domain: r.Domain, Rule: r.Path, At: r.At.String(),
+		Unlimited: r.Unlimited, Shadow: r.Shadow && !r.OnTrial, Quota: r.Quota, Trial: r.OnTrial, Enforce: r.Enforce(),
 	}
 	all := []limitShown{rule}
 	if !r.Unlimited {

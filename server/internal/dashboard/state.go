@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/store"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -163,14 +163,10 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 }
 
 func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
-	item := refusal{
+	return refusal{
 		key: d.key(r.Key), At: r.At.UnixMilli(), Rule: shown(r.Rule, r.Trial), Cost: r.Cost, Source: r.Source.String(), Shadow: r.Shadow && !r.Trial,
-		RetryAfter: int64((r.RetryAfter + time.Millisecond - 1) / time.Millisecond),
+		RetryAfter: jsonbody.Millis(r.RetryAfter),
 	}
-	if r.RetryAfter == weir.Never {
-		item.RetryAfter = -1
-	}
-	return item
 }
 
 func (d *Dashboard) key(name string) key {

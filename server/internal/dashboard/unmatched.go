@@ -38,13 +38,8 @@ func (u *Unmatched) Add(req *rules.Request, now time.Time) {
 		return
 	}
 	defer u.mu.Unlock()
-	var keys []string
-	if len(req.Descriptors) > 0 {
-		for _, e := range req.Descriptors[0][:min(len(req.Descriptors[0]), maxUnmatchedKeys)] {
-			keys = append(keys, cut(e.Key))
-		}
-	}
-	names := unmatchedNames{cut(req.Domain), strings.Join(keys, ",")}
+	var names unmatchedNames
+	names.domain, names.keys = UnmatchedNames(req)
 	if u.seen == nil {
 		u.seen = map[unmatchedNames]time.Time{}
 	}
@@ -52,6 +47,18 @@ func (u *Unmatched) Add(req *rules.Request, now time.Time) {
 		delete(u.seen, oldest(u.seen, func(at time.Time) time.Time { return at }))
 	}
 	u.seen[names] = now
+}
+
+// UnmatchedNames returns the domain of a request and the keys of its first descriptor, with
+// commas, both shortened: clients choose them.
+func UnmatchedNames(req *rules.Request) (domain, keys string) {
+	var names []string
+	if len(req.Descriptors) > 0 {
+		for _, e := range req.Descriptors[0][:min(len(req.Descriptors[0]), maxUnmatchedKeys)] {
+			names = append(names, cut(e.Key))
+		}
+	}
+	return cut(req.Domain), strings.Join(names, ",")
 }
 
 func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxUnmatchedText)], "") }

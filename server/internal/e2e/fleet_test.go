@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"sync"
 	"syscall"
@@ -36,7 +35,6 @@ func TestFleet(t *testing.T) {
 	store := testserver.StartRedis(t)
 	f := &fleet{
 		t:       t,
-		client:  newClient(t),
 		stays:   serve(t, "testdata/rules.yaml", store.URL()),
 		dies:    serve(t, "testdata/rules.yaml", store.URL()),
 		asked:   map[int64]int{},
@@ -66,7 +64,6 @@ func TestFleet(t *testing.T) {
 // A fleet is 64 connections to two processes, and what they were answered.
 type fleet struct {
 	t           *testing.T
-	client      *http.Client
 	stays, dies *weir
 
 	mu             sync.Mutex
@@ -94,8 +91,11 @@ func (f *fleet) run(ctx context.Context) {
 // work asks until the time is over, or until its process has died; then it asks
 // the other one.
 func (f *fleet) work(ctx context.Context, target *weir) {
+	// A transport that several share opens spare connections, and may use one just when the
+	// server closes it for being unused.
+	client := newClient(f.t)
 	for ctx.Err() == nil {
-		a, err := post(ctx, f.client, target.url(), of("window", 1))
+		a, err := post(ctx, client, target.url(), of("window", 1))
 		if err != nil && target == f.dies && f.dead(err) {
 			target = f.stays
 			continue

@@ -125,7 +125,8 @@ func TestHostileEmptyDescriptors(t *testing.T) {
 	})
 }
 
-// pourMessages sends 1000 messages at once. Each is answered with a code, or was too much.
+// pourMessages sends 1000 messages at once. Each is answered with a code, or was too much, or
+// took this machine too long.
 func (s *siege) pourMessages(connections int, token string, message []byte, want codes.Code) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -134,6 +135,7 @@ func (s *siege) pourMessages(connections int, token string, message []byte, want
 	}
 	var mu sync.Mutex
 	got := map[codes.Code]int{}
+	begun := time.Now()
 	var pouring sync.WaitGroup
 	for range connections {
 		conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(verbatim{})),
@@ -153,8 +155,10 @@ func (s *siege) pourMessages(connections int, token string, message []byte, want
 	}
 	pouring.Wait()
 	s.t.Logf("answers: %v", got)
+	const arrival = 5 * time.Second // what the server gives a message
+	slow := time.Since(begun) > arrival
 	for code := range got {
-		if code != want && code != codes.ResourceExhausted && code != codes.Unavailable {
+		if code != want && code != codes.ResourceExhausted && code != codes.Unavailable && (code != codes.DeadlineExceeded || !slow) {
 			s.t.Errorf("%d answers of %v", got[code], code)
 		}
 	}

@@ -38,7 +38,7 @@ func TestAuth(t *testing.T) {
 	})
 	want := problem.Document{
 		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
-		Detail:   `limit "per-user" (10/min burst 5) is used up; it has room in 6 s`,
+		Detail:   `limit "per-user" (10/min burst 5) is used up; retry in 6 s`,
 		Violated: []string{"per-user"},
 	}
 	if diff := cmp.Diff(want, decode[problem.Document](t, w)); diff != "" {
@@ -98,6 +98,24 @@ func TestNeverHasNoRetryAfter(t *testing.T) {
 	wantHeaders(t, w, map[string]string{"Retry-After": "", "RateLimit": `"per-user";r=5`})
 	if detail := decode[problem.Document](t, w).Detail; !strings.Contains(detail, "never") {
 		t.Errorf("detail: %s", detail)
+	}
+}
+
+// TestKeptUnitsAreExplained: a limit that refuses a request may have units left.
+func TestKeptUnitsAreExplained(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen()})
+	for _, c := range []struct{ cost, detail string }{
+		{"7", `limit "batch" (10/min) can never grant this cost and keep 4 units free`},
+		{"6", ""},
+		{"1", `limit "batch" (10/min) is used up except for 4 units kept free; retry in 6 s`},
+	} {
+		w := auth(h, "domain=shop&batch=1&cost="+c.cost)
+		if c.detail == "" {
+			wantStatus(t, w, http.StatusNoContent)
+		} else if got := decode[problem.Document](t, w).Detail; got != c.detail {
+			t.Errorf("cost %s: %q, want %q", c.cost, got, c.detail)
+		}
 	}
 }
 

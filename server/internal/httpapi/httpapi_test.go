@@ -36,6 +36,8 @@ descriptors:
     rate_limit: {requests_per_unit: 2, unit: hour}
   - key: free
     rate_limit: {unlimited: true}
+  - key: batch
+    rate_limit: {name: batch, requests_per_unit: 10, unit: minute, algorithm: gcra, keep: 4}
 `
 
 // answering is a taker that gives every act one error or every charge one

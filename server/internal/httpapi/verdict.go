@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -158,15 +158,25 @@ func (a *api) refusal(v *verdict, status int) *problem.Document {
 
 // explain says which limit refused, and until when.
 func (r *ruling) explain() string {
-	limit := "limit " + strconv.Quote(r.applied.Limit.Name) + " (" + r.applied.Limit.String() + ")"
-	if r.decision.Source == weir.SourceFailClosed {
-		return limit + " refuses everything while the store is unreachable"
+	b := strconv.AppendQuote(append(make([]byte, 0, 96), "limit "...), r.applied.Limit.Name)
+	b = append(append(append(b, " ("...), r.applied.Limit.String()...), ')')
+	keep := r.applied.Act.Charges[r.applied.Charge].Keep
+	switch {
+	case r.decision.Source == weir.SourceFailClosed:
+		b = append(b, " refuses everything while the store is unreachable"...)
+	case r.decision.RetryAfter == weir.Never && keep > 0:
+		b = append(strconv.AppendInt(append(b, " can never grant this cost and keep "...), keep, 10), " units free"...)
+	case r.decision.RetryAfter == weir.Never:
+		b = append(b, " can never grant this cost"...)
+	default:
+		b = append(b, " is used up"...)
+		if keep > 0 {
+			b = append(strconv.AppendInt(append(b, " except for "...), keep, 10), " units kept free"...)
+		}
+		seconds := max(1, ratelimitheader.Seconds(r.decision.RetryAfter))
+		b = append(strconv.AppendInt(append(b, "; retry in "...), seconds, 10), " s"...)
 	}
-	if r.decision.RetryAfter == weir.Never {
-		return limit + " can never grant this cost"
-	}
-	seconds := max(1, ratelimitheader.Seconds(r.decision.RetryAfter))
-	return limit + " is used up; it has room in " + strconv.FormatInt(seconds, 10) + " s"
+	return string(b)
 }
 
 // violated returns the names, as in the headers, of the limits that refused.
@@ -228,9 +238,9 @@ func (v *verdict) answer() *actAnswer {
 			Limit:        a.Limit.Count,
 			Granted:      d.Granted,
 			Remaining:    d.Remaining,
-			RetryAfterMS: millis(d.RetryAfter),
-			ResetAfterMS: millis(d.ResetAfter),
-			DelayMS:      millis(d.Delay),
+			RetryAfterMS: jsonbody.Millis(d.RetryAfter),
+			ResetAfterMS: jsonbody.Millis(d.ResetAfter),
+			DelayMS:      jsonbody.Millis(d.Delay),
 			AtUS:         d.At,
 			Source:       d.Source.String(),
 			Budget:       a.Budget.String(),
@@ -251,12 +261,4 @@ func keysOf(descriptor []rules.Entry) string {
 		keys[i] = e.Key
 	}
 	return strings.Join(keys, ",")
-}
-
-// millis returns d in milliseconds, rounded up, or -1 for [weir.Never].
-func millis(d time.Duration) int64 {
-	if d == weir.Never {
-		return -1
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

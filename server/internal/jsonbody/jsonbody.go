@@ -12,8 +12,10 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 )
 
@@ -72,6 +74,14 @@ func UnsupportedType(contentType string) *problem.Document {
 		Status: http.StatusUnsupportedMediaType, Field: "content-type",
 		Detail: fmt.Sprintf("content-type is %q: want application/json", contentType),
 	}
+}
+
+// Millis returns d in milliseconds, rounded up, or -1 for [weir.Never], as answers have it.
+func Millis(d time.Duration) int64 {
+	if d == weir.Never {
+		return -1
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // Write sends v as JSON on one line.

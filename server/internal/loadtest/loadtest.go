@@ -87,7 +87,7 @@ func (l *Load) Run(ctx context.Context) (Report, error) {
 	}
 	finished := make(chan struct{})
 	go func() { done.Wait(); close(finished) }()
-	l.watch(recorders, begun, finished)
+	watch(l.Progress, func() Report { return merge(recorders, time.Since(begun)) }, finished)
 	return merge(recorders, time.Since(begun)), nil
 }
 
@@ -113,23 +113,33 @@ func (l *Load) work(ctx context.Context, w *recorder, begun time.Time, next *ato
 			return
 		}
 		outcome := l.Ask(ctx, int(i))
-		w.note(outcome, time.Since(begun)-due)
+		latency := time.Since(begun) - due
+		w.mu.Lock()
+		w.note(outcome, latency)
+		w.mu.Unlock()
 	}
 }
 
-func (w *recorder) note(outcome Outcome, latency time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// note counts a request.
+func (r *Report) note(outcome Outcome, latency time.Duration) {
 	switch outcome {
 	case Granted:
-		w.Granted++
+		r.Granted++
 	case Refused:
-		w.Refused++
+		r.Refused++
 	default:
-		w.Failed++
+		r.Failed++
 	}
 	// Within the histogram's range by the bounds just applied.
-	_ = w.Latency.RecordValue(min(max(latency.Nanoseconds(), 1), maxLatency))
+	_ = r.Latency.RecordValue(min(max(latency.Nanoseconds(), 1), maxLatency))
+}
+
+// add counts another report's requests.
+func (r *Report) add(other *Report) {
+	r.Granted += other.Granted
+	r.Refused += other.Refused
+	r.Failed += other.Failed
+	r.Latency.Merge(other.Latency)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -146,7 +156,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (l *Load) watch(recorders []*recorder, begun time.Time, finished <-chan struct{}) {
+// watch calls progress, unless it is nil, with a report every second until finished is closed.
+func watch(progress func(Report), report func() Report, finished <-chan struct{}) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -154,8 +165,8 @@ func (l *Load) watch(recorders []*recorder, begun time.Time, finished <-chan str
 		case <-finished:
 			return
 		case <-ticker.C:
-			if l.Progress != nil {
-				l.Progress(merge(recorders, time.Since(begun)))
+			if progress != nil {
+				progress(report())
 			}
 		}
 	}
@@ -165,10 +176,7 @@ func merge(recorders []*recorder, elapsed time.Duration) Report {
 	all := Report{Elapsed: elapsed, Latency: hdrhistogram.New(1, maxLatency, 3)}
 	for _, w := range recorders {
 		w.mu.Lock()
-		all.Granted += w.Granted
-		all.Refused += w.Refused
-		all.Failed += w.Failed
-		all.Latency.Merge(w.Latency)
+		all.add(&w.Report)
 		w.mu.Unlock()
 	}
 	return all

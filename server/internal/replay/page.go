@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,21 +38,26 @@ func (r *Result) limits() report.Table {
 			name += " (shadow)"
 		}
 		t.Rows = append(t.Rows, []string{
-			name, l.Limit.Limit.String(), report.Count(l.Matched), report.Count(l.Refused), report.Percent(l.Refused, l.Matched), l.Clients.String(), l.RefusedClients.String(),
+			name, l.text(), report.Count(l.Matched), report.Count(l.Refused), report.Percent(l.Refused, l.Matched), l.Clients.String(), l.RefusedClients.String(),
 			instant(l.First), instant(l.Last),
 		})
 	}
 	return t
 }
 
+// text returns the limit, with the units that requests leave to others.
+func (l *Limit) text() string {
+	text := l.Limit.String()
+	if l.Keep > 0 {
+		text += fmt.Sprint(" keep ", l.Keep)
+	}
+	return text
+}
+
 func (r *Result) suggestions() report.Table {
 	t := report.Table{Title: "Suggested limits", Head: []string{"rule", "limit", "would refuse", "refused%"}, Left: 2}
-	for i := range r.Limits {
-		l := &r.Limits[i]
+	for _, l := range r.suggested() {
 		s := l.Suggestion
-		if s == nil {
-			continue
-		}
 		text := s.Limit.String()
 		switch {
 		case !s.Found:
@@ -59,18 +65,36 @@ func (r *Result) suggestions() report.Table {
 		case s.Lowest:
 			text += " or less"
 		}
-		t.Rows = append(t.Rows, []string{l.Name, text, report.Count(s.Refused), report.Percent(s.Refused, l.Matched)})
+		t.Rows = append(t.Rows, []string{l.suggestedFor(), text, report.Count(s.Refused), report.Percent(s.Refused, s.Matched)})
 	}
 	return t
+}
+
+// suggested returns the limits with suggestions, one of each budget.
+func (r *Result) suggested() (list []*LimitResult) {
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if l.Suggestion != nil && !slices.ContainsFunc(list, func(other *LimitResult) bool { return other.Suggestion == l.Suggestion }) {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// suggestedFor names the limit, or the budget that it charges.
+func (l *LimitResult) suggestedFor() string {
+	if l.Budget != "" {
+		return "budget " + l.Budget
+	}
+	return l.Name
 }
 
 // ladder shows the limits around each suggestion.
 func (r *Result) ladder() report.Table {
 	t := report.Table{Title: "Requests and clients that other limits would refuse", Head: []string{"rule", "limit", "refused", "refused%", "clients refused"}, Left: 2}
-	for i := range r.Limits {
-		l := &r.Limits[i]
+	for _, l := range r.suggested() {
 		for _, s := range l.Steps {
-			t.Rows = append(t.Rows, []string{l.Name, s.Limit.String(), report.Count(s.Refused), report.Percent(s.Refused, l.Matched), s.Clients.String()})
+			t.Rows = append(t.Rows, []string{l.suggestedFor(), s.Limit.String(), report.Count(s.Refused), report.Percent(s.Refused, l.Suggestion.Matched), s.Clients.String()})
 		}
 	}
 	return t
@@ -154,9 +178,21 @@ func (r *Result) notes() []string {
 	if r.Totals.Requests > 1 && !r.Totals.Fractions {
 		notes = append(notes, "The log has whole seconds only: requests of one second count as of one instant, which is stricter on short periods.")
 	}
-	if len(r.suggestions().Rows) > 0 {
+	if list := r.suggested(); len(list) > 0 {
 		notes = append(notes, fmt.Sprintf("Suggested is the lowest count tried, each about a quarter above the one before and from 1/16 to %d times the limit's, "+
 			"from which on no more is refused; each limit by itself, with its burst in proportion.", highestTried))
+		if slices.ContainsFunc(list, func(l *LimitResult) bool { return l.Budget != "" }) {
+			notes = append(notes, "The suggestion for a budget counts the requests of all rules that charge it; each keeps as many units free as it does now.")
+		}
+	}
+	var without []string
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.Unsuggested && l.Matched > 0 {
+			without = append(without, l.Name)
+		}
+	}
+	if len(without) > 0 {
+		notes = append(notes, fmt.Sprintf("No limit is suggested for %s: how many requests each of these limits gets depends on the other alternatives.", strings.Join(without, ", ")))
 	}
 	return notes
 }
@@ -184,7 +220,7 @@ func (l *LimitResult) json() map[string]any {
 		return all
 	}
 	object := map[string]any{
-		"rule": l.Name, "limit": l.Limit.Limit.String(), "shadow": l.Shadow, "matched": l.Matched, "refused": l.Refused,
+		"rule": l.Name, "limit": l.Limit.Limit.String(), "keep": l.Keep, "shadow": l.Shadow, "matched": l.Matched, "refused": l.Refused,
 		"clients": l.Clients.N, "clients_refused": l.RefusedClients.N,
 		"used_tenths": l.Used, "busiest": list(l.Busiest), "denied": list(l.Denied),
 	}
@@ -192,7 +228,10 @@ func (l *LimitResult) json() map[string]any {
 		object["first_refusal"], object["last_refusal"] = l.First.Format(time.RFC3339Nano), l.Last.Format(time.RFC3339Nano)
 	}
 	if s := l.Suggestion; s != nil {
-		object["suggestion"] = map[string]any{"limit": s.Limit.String(), "refused": s.Refused, "found": s.Found, "lowest": s.Lowest}
+		object["suggestion"] = map[string]any{"limit": s.Limit.String(), "requests": s.Matched, "refused": s.Refused, "found": s.Found, "lowest": s.Lowest}
+	}
+	if l.Budget != "" {
+		object["budget"] = l.Budget
 	}
 	if len(l.Steps) > 0 {
 		steps := make([]map[string]any, 0, len(l.Steps))

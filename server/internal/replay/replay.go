@@ -5,11 +5,13 @@ package replay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/accesslog"
+	"github.com/weirlimit/weir/server/internal/topk"
 )
 
 const (
@@ -31,6 +33,14 @@ type Limit struct {
 	Limit *weir.Limit
 	// Shadow limits are counted, but refuse nobody.
 	Shadow bool
+	// Budget names the budget that the limit charges together with others; empty for one of
+	// its own. A suggestion is for the budget and all charges of it.
+	Budget string
+	// Keep is how many units each request leaves to others.
+	Keep int64
+	// Alternative limits belong to a rule with alternatives: other limits decide which
+	// requests they get, so nothing is suggested for them or for their budgets.
+	Alternative bool
 }
 
 // An Asked charge is one that a request makes, and of which limit.
@@ -94,9 +104,15 @@ type tally struct {
 	matched, refused int64
 	first, last      int64 // refusals, µs
 	course           *course
-	busy, denied     *sketch
+	busy, denied     *topk.Counter[seen]
 	used             [levels]int64 // grants, by the part of the limit in use after them
 	ladder           *ladder
+}
+
+// seen is what is known about a key since it is kept.
+type seen struct {
+	refused int64
+	closest float64 // the largest part of the limit in use
 }
 
 // New returns a replay that has seen nothing yet.
@@ -110,16 +126,27 @@ func New(o Options) *Replay {
 	r := &Replay{options: o}
 	r.requests, r.refused = r.axis.add(), r.axis.add()
 	r.store = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(r.now) }})
+	budgets := make(map[string]*ladder)
 	for _, l := range o.Limits {
-		t := &tally{course: r.axis.add(), busy: newSketch(kept), denied: newSketch(kept)}
-		if o.Suggest >= 0 && !l.Limit.Algorithm.Traits().HoldsSlots {
+		t := &tally{course: r.axis.add(), busy: topk.New[seen](kept), denied: topk.New[seen](kept)}
+		if t.ladder = budgets[l.Budget]; t.ladder == nil && o.suggests(&l) {
 			// All steps of all limits together have twice the memory of the rules.
 			share := 2 * o.MaxBytes / int64(len(o.Limits)*len(tried(max(1, l.Limit.Count))))
 			t.ladder = newLadder(l.Limit, share)
+			if l.Budget != "" {
+				budgets[l.Budget] = t.ladder
+			}
 		}
 		r.limits = append(r.limits, t)
 	}
 	return r
+}
+
+// suggests reports whether a suggestion is made for the limit.
+func (o *Options) suggests(l *Limit) bool {
+	return o.Suggest >= 0 && !l.Limit.Algorithm.Traits().HoldsSlots && !slices.ContainsFunc(o.Limits, func(other Limit) bool {
+		return other.Alternative && (other.Name == l.Name || l.Budget != "" && other.Budget == l.Budget)
+	})
 }
 
 // Add asks for one record. Records come in the order of their time.
@@ -162,7 +189,10 @@ func (r *Replay) count(a Asked, point int) bool {
 		return true // another alternative was granted
 	}
 	t.matched++
-	busy := t.busy.add(charge.Key)
+	busy := new(seen)
+	if kept := t.busy.Add(charge.Key, 1); kept != nil {
+		busy = &kept.Value
+	}
 	if t.ladder != nil {
 		t.ladder.take(a.Act, a.Charge, r.now)
 	}
@@ -178,13 +208,13 @@ func (r *Replay) count(a Asked, point int) bool {
 	t.last = r.now
 	busy.refused++
 	busy.closest = 1
-	t.denied.add(charge.Key)
+	t.denied.Add(charge.Key, 1)
 	t.course.count(point)
 	return false
 }
 
 // use notes how much of the limit is in use after a grant.
-func (t *tally) use(busy *counted, l *weir.Limit, d weir.Decision) {
+func (t *tally) use(busy *seen, l *weir.Limit, d weir.Decision) {
 	capacity := l.Capacity()
 	if capacity == 0 {
 		return

@@ -216,34 +216,6 @@ func TestSuggestionBounds(t *testing.T) {
 	}
 }
 
-// TestSketch: counts are never too low, too high by at most their error, and every
-// key that has more than its share is there.
-func TestSketch(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		most := rapid.IntRange(1, 8).Draw(t, "most")
-		s, exact, n := newSketch(most), map[string]int64{}, int64(0)
-		for _, k := range rapid.SliceOf(rapid.IntRange(0, 20)).Draw(t, "keys") {
-			key := fmt.Sprint(k * k / 20)
-			s.add(key)
-			exact[key]++
-			n++
-		}
-		kept := map[string]bool{}
-		for _, c := range s.top(most, byCount) {
-			kept[c.key] = true
-			if c.count < exact[c.key] || c.count-c.err > exact[c.key] || c.err > n/int64(most) {
-				t.Fatalf("%q: %+v, exactly %d", c.key, c, exact[c.key])
-			}
-		}
-		for key, count := range exact {
-			if count > n/int64(most) && !kept[key] {
-				t.Fatalf("%q has %d of %d and is not kept", key, count, n)
-			}
-		}
-	})
-}
-
 // TestAxis: a course keeps its sum however long it gets.
 func TestAxis(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/topk"
 )
 
 // A Result is what the limits would have done.
@@ -36,8 +37,11 @@ type LimitResult struct {
 	Busiest, Denied []Key
 	// Clients counts the keys that asked, and RefusedClients those that were refused.
 	Clients, RefusedClients Distinct
-	// Suggestion is nil where none was asked for, or none can be made.
+	// Suggestion is nil where none was asked for, or none can be made. Limits of one Budget
+	// have the same.
 	Suggestion *Suggestion
+	// Unsuggested says that there is none because of alternatives.
+	Unsuggested bool
 	// Steps are the limits that were tried around the suggestion.
 	Steps []Step
 }
@@ -70,30 +74,40 @@ type Key struct {
 func (r *Replay) Result(log accesslog.Stats) *Result {
 	result := &Result{Totals: r.total, Log: log, charts: r.charts()}
 	result.Shared = r.store.Stats().Overflowed
+	budgets := make(map[*ladder]*Suggestion)
 	for i, t := range r.limits {
 		l := LimitResult{Limit: r.options.Limits[i], Matched: t.matched, Refused: t.refused, Used: t.used}
 		if t.refused > 0 {
 			l.First, l.Last = time.UnixMicro(t.first).UTC(), time.UnixMicro(t.last).UTC()
 		}
-		l.Clients, l.RefusedClients = t.busy.distinct(), t.denied.distinct()
-		l.Busiest = keys(t.busy.top(r.options.Top, byCount))
-		l.Denied = keys(t.denied.top(r.options.Top, byCount))
+		l.Clients, l.RefusedClients = distinct(t.busy), distinct(t.denied)
+		l.Busiest = keys(t.busy, r.options.Top)
+		l.Denied = keys(t.denied, r.options.Top)
 		if t.ladder != nil {
-			l.Suggestion = t.ladder.suggest(r.options.Suggest, t.matched)
+			if _, known := budgets[t.ladder]; !known {
+				budgets[t.ladder] = t.ladder.suggest(r.options.Suggest)
+				result.Shared += t.ladder.shared()
+			}
+			l.Suggestion = budgets[t.ladder]
 			l.Steps = t.ladder.around(l.Suggestion)
-			result.Shared += t.ladder.shared()
 		}
+		l.Unsuggested = t.ladder == nil && r.options.Suggest >= 0
 		result.Limits = append(result.Limits, l)
 	}
 	return result
 }
 
-func keys(all []*counted) []Key {
-	list := make([]Key, 0, len(all))
-	for _, c := range all {
-		list = append(list, Key{Key: c.key, Count: c.count, Error: c.err, Refused: c.refused, Closest: c.closest})
+// distinct returns the number of different keys.
+func distinct(c *topk.Counter[seen]) Distinct { return Distinct{int64(len(c.Keys())), c.Dropped()} }
+
+// keys returns the keys that came most often.
+func keys(c *topk.Counter[seen], most int) []Key {
+	list := make([]Key, 0, len(c.Keys()))
+	for _, k := range c.Keys() {
+		list = append(list, Key{Key: k.Name, Count: int64(k.Count), Error: int64(k.Error), Refused: k.Value.refused, Closest: k.Value.closest})
 	}
-	return list
+	slices.SortFunc(list, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key)) })
+	return list[:min(most, len(list))]
 }
 
 // charts draws the course of the log.

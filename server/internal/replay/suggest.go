@@ -26,11 +26,12 @@ var rounded = []float64{1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.4, 8}
 // another keeps its keys at hand, and several at once uses all cores.
 const batch = 4096
 
-// A ladder tries other counts for a limit on the same requests, each as if it
-// were the only rule.
+// A ladder tries other counts for a limit, or for a budget of several, on the same
+// requests, each as if there were no other.
 type ladder struct {
 	steps   []*step
 	waiting []request
+	matched int64 // requests
 }
 
 // A request is what was asked of the limit, and when.
@@ -76,6 +77,7 @@ func newLadder(l *weir.Limit, bytes int64) *ladder {
 
 // take notes what an act asks of the limit.
 func (d *ladder) take(act *weir.Act, charge int, at int64) {
+	d.matched++
 	d.waiting = append(d.waiting, request{act.Charges[charge], act.MaxWait, act.Immediate, at})
 	if len(d.waiting) == batch {
 		d.flush()
@@ -147,26 +149,27 @@ type Suggestion struct {
 	Found bool
 	// Lowest is set if no lower limit was tried.
 	Lowest bool
+	// Matched is how many requests there were, of all limits that charge one budget.
+	Matched int64
 }
 
-// suggest returns the suggestion for a share of the requests that matched; nil if
-// no limit was tried.
-func (d *ladder) suggest(share float64, matched int64) *Suggestion {
+// suggest returns the suggestion for a share of the requests; nil if no limit was tried.
+func (d *ladder) suggest(share float64) *Suggestion {
 	d.flush()
-	if len(d.steps) == 0 || matched == 0 {
+	if len(d.steps) == 0 || d.matched == 0 {
 		return nil
 	}
 	// From the top: a lower limit hardly ever refuses less, but may.
 	best := len(d.steps)
-	for best > 0 && float64(d.steps[best-1].refused) <= share*float64(matched) {
+	for best > 0 && float64(d.steps[best-1].refused) <= share*float64(d.matched) {
 		best--
 	}
 	if best == len(d.steps) {
 		last := d.steps[best-1]
-		return &Suggestion{Limit: *last.limit, Refused: last.refused}
+		return &Suggestion{Limit: *last.limit, Refused: last.refused, Matched: d.matched}
 	}
 	s := d.steps[best]
-	return &Suggestion{Limit: *s.limit, Refused: s.refused, Found: true, Lowest: best == 0}
+	return &Suggestion{Limit: *s.limit, Refused: s.refused, Found: true, Lowest: best == 0, Matched: d.matched}
 }
 
 // A Step is a limit that was tried, with the requests and clients that it refuses.

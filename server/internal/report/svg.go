@@ -37,7 +37,11 @@ func (c *Chart) WriteSVG(w io.Writer) error {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" font-size="11">`+"\n",
 		columns*panelWidth, pictureTop+rows*panelHeight)
 	fmt.Fprintf(b, "<title>%s</title>\n%s", html.EscapeString(c.Title), pictureStyle)
-	fmt.Fprintf(b, `<text class="head" x="%d" y="20" font-size="14">%s</text>`+"\n", 12, html.EscapeString(c.Title))
+	fmt.Fprintf(b, `<text class="head" x="%d" y="20" font-size="14">%s`, 12, html.EscapeString(c.Title))
+	if c.Limit > 0 {
+		fmt.Fprintf(b, `<tspan font-size="11" font-weight="400" class="over"> – – limit %s</tspan>`, Number(c.Limit))
+	}
+	fmt.Fprint(b, "</text>\n")
 	if c.drawable() {
 		for i := range c.Series {
 			x, y := i%columns*panelWidth, pictureTop+i/columns*panelHeight

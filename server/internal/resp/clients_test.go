@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"errors"
 	"net"
 	"os/exec"
 	"strings"
@@ -57,9 +58,17 @@ func TestGoRedis(t *testing.T) {
 		for i := range answers {
 			answers[i] = pipe.Do(t.Context(), "CL.THROTTLE", "a", 9, 10, 60)
 		}
+		kept, bad := pipe.Do(t.Context(), "CL.THROTTLE", "b", 9, 10, 60, 7, "KEEP", 3), pipe.Do(t.Context(), "CL.THROTTLE", "b", 9, 10, 60, "keep", 10)
+		refused := pipe.Do(t.Context(), "CL.THROTTLE", "b", 9, 10, 60, "keep", 3)
 		name := pipe.ClientGetName(t.Context())
-		if _, err := pipe.Exec(t.Context()); err != nil {
+		if _, err := pipe.Exec(t.Context()); err == nil || err.Error() != `ERR KEEP is "10": want 0 … 9` || !errors.Is(bad.Err(), err) {
 			t.Fatalf("RESP%d: %v", proto, err)
+		}
+		for cmd, want := range map[*redis.Cmd][]int64{kept: {0, 10, 0, -1, 42}, refused: {1, 10, 0, 6, 42}} {
+			got, err := cmd.Int64Slice()
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("RESP%d, %v: %v %s", proto, cmd.Args(), err, diff)
+			}
 		}
 		for i, want := range map[int][]int64{0: firstAnswer, calls - 1: lastAnswer} {
 			got, err := answers[i].Int64Slice()

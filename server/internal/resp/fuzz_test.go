@@ -85,7 +85,8 @@ func flat(args [][]byte) []byte {
 func FuzzSession(f *testing.F) {
 	for _, seed := range []string{
 		"HELLO 3 AUTH default secret SETNAME a\r\nPING\r\n", "AUTH secret\r\nCL.THROTTLE a 1 2 3 4\r\nQUIT\r\n",
-		"AUTH secret\r\nCLIENT GETNAME\r\nINFO\r\nCOMMAND DOCS\r\nCONFIG GET x\r\nRESET\r\n", "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"AUTH secret\r\nCLIENT GETNAME\r\nINFO\r\nCOMMAND DOCS\r\nCONFIG GET x\r\nRESET\r\n", "AUTH secret\r\nCL.THROTTLE a 9 2 3 4 KEEP 5\r\ncl.throttle keep 9 2 3 keep 9\r\nCL.THROTTLE a 9 2 3 KEEP 10\r\nCL.THROTTLE a 9 2 KEEP 1\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -23,16 +23,16 @@ type cell struct {
 
 const micro = 1_000_000
 
-func (c *cell) throttle(now, burst, quantity int64) [5]int64 {
+func (c *cell) throttle(now, burst, quantity, keep int64) [5]int64 {
 	now *= c.count
 	interval := c.period * micro
-	tolerance := interval * (burst + 1)
+	tolerance := interval * (burst + 1 - keep)
 	tat := max(now, c.tat)
 	next := tat + interval*quantity
 	// A look is allowed, also where a cut of the burst has left the key in debt.
 	if quantity > 0 && now < next-tolerance {
 		retry := int64(-1)
-		if quantity <= burst+1 {
+		if quantity+keep <= burst+1 {
 			retry = c.up(next - tolerance - now)
 		}
 		return [5]int64{1, burst + 1, max(0, (tolerance-(tat-now))/interval), retry, c.up(tat - now)}
@@ -73,10 +73,14 @@ func TestAgainstRedisCell(t *testing.T) {
 			clock.Advance(time.Duration(rapid.Int64Range(0, 3*unit).Draw(t, "advance")) * time.Microsecond)
 			burst := rapid.Int64Range(0, 20).Draw(t, "burst")
 			quantity := rapid.Int64Range(0, burst+2).Draw(t, "quantity")
-			want := c.throttle(clock.Micros()-begin, burst, quantity)
-			got := throttled(s, fmt.Sprintf("%d %d %d %d %d", key, burst, c.count, c.period, quantity))
-			if got != wired(want) {
-				t.Fatalf("CL.THROTTLE %d %d %d %d %d:\n got %q\nwant %q", key, burst, c.count, c.period, quantity, got, wired(want))
+			keep := max(0, rapid.Int64Range(-burst, burst).Draw(t, "keep"))
+			want := c.throttle(clock.Micros()-begin, burst, quantity, keep)
+			args := fmt.Sprintf("%d %d %d %d %d", key, burst, c.count, c.period, quantity)
+			if keep > 0 {
+				args += fmt.Sprint(" KEEP ", keep)
+			}
+			if got := throttled(s, args); got != wired(want) {
+				t.Fatalf("CL.THROTTLE %s:\n got %q\nwant %q", args, got, wired(want))
 			}
 		}
 	})
@@ -103,14 +107,14 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	c := cell{count: 30, period: 60}
 	for i, want := range [][5]int64{{0, 16, 15, -1, 2}, {0, 16, 14, -1, 4}} {
-		if got := c.throttle(0, 15, 1); got != want {
+		if got := c.throttle(0, 15, 1, 0); got != want {
 			t.Errorf("call %d: %v, want %v", i, got, want)
 		}
 	}
 	for range 14 {
-		c.throttle(0, 15, 1)
+		c.throttle(0, 15, 1, 0)
 	}
-	if got, want := c.throttle(0, 15, 1), ([5]int64{1, 16, 0, 2, 32}); got != want {
+	if got, want := c.throttle(0, 15, 1, 0), ([5]int64{1, 16, 0, 2, 32}); got != want {
 		t.Errorf("at the end: %v, want %v", got, want)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+	usage = "ERR Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>] [KEEP <units>]"
 	// Domain is the domain in which callers need permissions for CL.THROTTLE.
 	Domain = "cl.throttle"
 	// prefix separates the keys from those of rules, whose first part escapes the
@@ -52,14 +52,18 @@ func newBatch() *batch {
 	return b
 }
 
-// throttle executes CL.THROTTLE key max_burst count period [quantity].
+// throttle executes CL.THROTTLE key max_burst count period [quantity] [KEEP units].
 func (c *session) throttle(args [][]byte) {
+	var keep []byte
+	if n := len(args) - 2; n >= 4 && lower(args[n]) == "keep" {
+		args, keep = args[:n], args[n+1]
+	}
 	if len(args) != 4 && len(args) != 5 {
 		c.settle()
 		c.fail(usage)
 		return
 	}
-	charge, err := c.server.charge(args)
+	charge, err := c.server.charge(args, keep)
 	if err != nil {
 		c.settle()
 		c.fail("ERR " + inWords(err))
@@ -84,28 +88,45 @@ func (c *session) throttle(args [][]byte) {
 	}
 }
 
-// charge parses the arguments. It does not clamp values that are out of range.
-func (s *Server) charge(args [][]byte) (weir.Charge, error) {
-	fields := [...]struct {
-		name        string
-		least, most int64
-		value       int64
-	}{
+// charge parses the arguments; keep is nil if there is no KEEP. It does not clamp values
+// that are out of range.
+func (s *Server) charge(args [][]byte, keep []byte) (weir.Charge, error) {
+	fields := [...]field{
 		{name: "max_burst", most: maxUnits - 1},
 		{name: "count per period", least: 1, most: maxUnits},
 		{name: "period", least: 1, most: maxSeconds},
 		{name: "quantity", most: maxUnits, value: 1},
 	}
 	for i, arg := range args[1:] {
-		f := &fields[i]
-		n, ok := integer(arg)
-		if !ok || n < f.least || n > f.most {
-			return weir.Charge{}, &weir.InvalidError{Field: f.name, Value: shown(arg), Want: fmt.Sprintf("%d … %d", f.least, f.most)}
+		if err := fields[i].parse(arg); err != nil {
+			return weir.Charge{}, err
 		}
-		f.value = n
+	}
+	// With more than that nothing would ever be granted.
+	kept := field{name: "KEEP", most: fields[0].value}
+	if keep != nil {
+		if err := kept.parse(keep); err != nil {
+			return weir.Charge{}, err
+		}
 	}
 	limit, err := s.limits.get(params{burst: fields[0].value + 1, count: fields[1].value, seconds: fields[2].value})
-	return weir.Charge{Key: Key(string(args[0])), Limit: limit, Cost: fields[3].value}, err
+	return weir.Charge{Key: Key(string(args[0])), Limit: limit, Cost: fields[3].value, Keep: kept.value}, err
+}
+
+// A field is an argument that is a number.
+type field struct {
+	name        string
+	least, most int64
+	value       int64
+}
+
+func (f *field) parse(arg []byte) error {
+	n, ok := integer(arg)
+	if !ok || n < f.least || n > f.most {
+		return &weir.InvalidError{Field: f.name, Value: shown(arg), Want: fmt.Sprintf("%d … %d", f.least, f.most)}
+	}
+	f.value = n
+	return nil
 }
 
 // settle decides the pending commands and appends the replies.

@@ -17,7 +17,7 @@ type builder struct {
 	plan      Plan
 	text      []byte   // what all keys and slots are cut from
 	keys      []placed // of the applied limits that have an act
-	budgets   []span   // how the keys begin of the budgets that the found rules charge
+	budgets   []placed // how the keys begin of the budgets that the found rules charge
 	acts      []weir.Act
 	charges   []weir.Charge
 	decisions []weir.Decision
@@ -110,7 +110,7 @@ func (b *builder) apply(m *matched) error {
 		}
 		if slices.ContainsFunc(m.rule.Budgets, func(b *Budget) bool { return b != nil }) {
 			// One script decides all alternatives, in the hash slot of the budget.
-			m.tag = budgets[0]
+			m.tag = budgets[0].tag
 		}
 	}
 	if !m.alone && b.plan.Shared != nil && (m.rule.Alternatives != nil || b.alternatives) {
@@ -122,7 +122,7 @@ func (b *builder) apply(m *matched) error {
 		base, tag := m.base, m.tag
 		if a.Budget != nil {
 			// A key is always in one hash slot, whichever rule charges it.
-			base, tag, budgets = budgets[0], budgets[0], budgets[1:]
+			base, tag, budgets = budgets[0].key, budgets[0].tag, budgets[1:]
 		}
 		if b.dropped(m.rule, i) {
 			continue

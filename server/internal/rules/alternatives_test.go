@@ -146,3 +146,66 @@ func TestUnnamedAlternatives(t *testing.T) {
 		t.Errorf("release: %v", err)
 	}
 }
+
+// TestBudgetsOfSeveralDescriptors: budgets that are alternatives in any rule are in one hash
+// slot, and so are all budgets that such rules join.
+func TestBudgetsOfSeveralDescriptors(t *testing.T) {
+	t.Parallel()
+	const ten = "{algorithm: gcra, unit: day, requests_per_unit: 10}"
+	set := parse(t, `
+domain: shop
+budgets: {all: `+ten+`, alone: `+ten+`}
+descriptors:
+  - key: org
+    budgets: {org: `+ten+`, apart: `+ten+`}
+    rate_limit: {budget: org}
+    descriptors:
+      - key: team
+        budgets: {team: `+ten+`}
+        rate_limits: [{budget: team}]
+        otherwise: [{rate_limits: [{budget: org, keep: 2}]}]
+        descriptors:
+          - {key: user, rate_limit: {budget: team}}
+      - {key: batch, rate_limit: {<<: `+ten+`, name: own}, otherwise: [{rate_limit: {budget: org}}, {rate_limit: {budget: all}}]}
+      - {key: plain, rate_limit: {budget: apart}}
+  - {key: any, rate_limit: {budget: alone}}
+`)
+	for _, c := range []struct {
+		descriptor string
+		want       []string
+	}{
+		{"org=a", []string{"0.0 org {shop/}"}},
+		{"org=a,team=t", []string{"0.0 org,team#1 {shop/} 0.1 org,team#2 {shop/}"}},
+		{"org=a,team=t,user=u", []string{"0.0 org,team,user {shop/}"}},
+		{"org=a,batch=1", []string{"0.0 own {shop/} 0.1 org,batch#2 {shop/} 0.2 org,batch#3 {shop/}"}},
+		{"org=a,plain=1", []string{"0.0 org,plain {shop/org=a}"}},
+		{"any=1", []string{"0.0 any {shop/}"}},
+	} {
+		plan, err := set.Plan(request(c.descriptor))
+		if err != nil {
+			t.Errorf("%s: %v", c.descriptor, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, groups(plan)); diff != "" {
+			t.Errorf("%s: %s", c.descriptor, diff)
+		}
+	}
+	// A team of its own budget first, then of its organization's.
+	taker := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
+	granted := 0
+	for range 30 {
+		plan, err := set.Plan(request("org=a,team=t"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Take(t.Context(), taker); plan.Acts[0].Err != nil {
+			t.Fatal(plan.Acts[0].Err)
+		}
+		if plan.Acts[0].Allowed() {
+			granted++
+		}
+	}
+	if granted != 18 {
+		t.Errorf("%d granted, want 10 of the team and 8 of the organization", granted)
+	}
+}

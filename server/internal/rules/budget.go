@@ -20,6 +20,7 @@ type Budget struct {
 	Label string
 
 	depth  int    // how many entries of a request tell its keys apart
+	tag    int    // how many of them choose the hash slot
 	path   string // of the descriptor that declares it, with the domain
 	suffix string
 }
@@ -41,10 +42,10 @@ func newBudget(prefix string, entries []Entry, b *config.Budget) *Budget {
 	}
 	if b.Shares {
 		path = pathOf(append(slices.Clone(entries[:b.Depth]), Entry{Key: b.Name}))
-		return &Budget{At: b.At, Name: b.Name, Label: path, depth: b.Depth, path: prefix + path, suffix: ";" + path + "#shares"}
+		return &Budget{At: b.At, Name: b.Name, Label: path, depth: b.Depth, tag: b.TagDepth, path: prefix + path, suffix: ";" + path + "#shares"}
 	}
 	return &Budget{
-		At: b.At, Name: b.Name, Label: label, depth: b.Depth, path: prefix + path,
+		At: b.At, Name: b.Name, Label: label, depth: b.Depth, tag: b.TagDepth, path: prefix + path,
 		suffix: string(appendEscaped([]byte(";"+path+"#budget;"), b.Name, "")),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirlimit/weir"
 )
@@ -89,11 +90,11 @@ func (b *builder) blame(act *weir.Act) error {
 	}
 	for i := range b.plan.Applied {
 		if a := &b.plan.Applied[i]; a.Act == act && a.Charge == e.Index {
-			value := e.Value
+			value, want := e.Value, e.Want
 			if e.Field == "keep" {
-				value = "of a rule that keeps " + value + " units free"
+				value, want = "of a rule with keep "+value, strings.Replace(want, "none", "one without keep", 1)
 			}
-			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), value, e.Want)
+			return outside(fmt.Sprintf("descriptors[%d]", a.Descriptor), value, want)
 		}
 	}
 	return e

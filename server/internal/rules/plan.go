@@ -11,7 +11,7 @@ type matched struct {
 	descriptor int
 	rule       *Rule
 	base, tag  span // how its keys begin, and their hash tag
-	budgets    int  // the first of its spans in the builder's
+	budgets    int  // the first of its budgets in the builder's
 	ask        Ask
 	alone      bool // each of the rule's limits, or all its alternatives, are an act of its own
 	own        *weir.Act
@@ -69,7 +69,11 @@ func (b *builder) find(d *domain) {
 			m.rule = rule.settle(b.text[m.base.from:m.base.to])
 			for _, budget := range rule.Budgets {
 				if budget != nil {
-					b.budgets = append(b.budgets, b.write(d, entries[:budget.depth], &p, nil))
+					own := placed{key: b.write(d, entries[:budget.depth], &p, nil)}
+					if own.tag = own.key; budget.tag < budget.depth {
+						own.tag = b.write(d, entries[:budget.tag], &p, nil)
+					}
+					b.budgets = append(b.budgets, own)
 				}
 			}
 		}

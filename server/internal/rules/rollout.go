@@ -18,6 +18,15 @@ func (r *Rule) Forms() []*Rule {
 	return forms
 }
 
+// Enforce returns the part of the keys that the rule is enforced for, in percent; empty if
+// that is all of them.
+func (r *Rule) Enforce() string {
+	if r.Unenforced == 0 {
+		return ""
+	}
+	return (config.Whole - r.Unenforced).String()
+}
+
 // rollOut makes the forms in which a rule of the path comes to be enforced.
 func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 	if r.Unenforced = d.Unenforced; r.Unenforced > 0 {

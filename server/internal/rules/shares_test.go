@@ -46,6 +46,12 @@ func TestShares(t *testing.T) {
 	if got := groups(plan); len(got) != 1 || !strings.HasPrefix(got[0], "0.0 ") || strings.Count(got[0], "0.0 ") != 2 || strings.Count(got[0], "0.1 ") != 1 {
 		t.Errorf("%q", got)
 	}
+	// A local share has to know what is guaranteed beside it.
+	for i, want := range []string{"search", "", ""} {
+		if shares, class := plan.Acts[0].Charges[i].Limit.Shares(); shares == nil || class != want || shares.Keep() != 13 {
+			t.Errorf("charge %d is of %+v, %q", i, shares, class)
+		}
+	}
 	req := &rules.Request{Domain: "shop", Budget: "team", Descriptors: request("model=a,team=ads").Descriptors}
 	if got := charges(t, set, req); len(got) != 1 || !strings.HasPrefix(got[0], "model,team: shop/model=a;model,team#shares ") {
 		t.Errorf("the budget: %v", got)

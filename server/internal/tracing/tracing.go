@@ -102,7 +102,7 @@ func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
 		ctx, span := t.tracer.Start(ctx, method(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)), attribute.String("http.route", r.URL.Path)))
 		defer span.End()
-		rec := recorder.New(w)
+		rec := recorder.Of(w)
 		next.ServeHTTP(rec, r.WithContext(ctx))
 		span.SetAttributes(attribute.Int("http.response.status_code", rec.Status()))
 		if rec.Status() >= http.StatusInternalServerError {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/topk"
 )
 
 const (
@@ -24,10 +26,7 @@ const (
 	maxShown = 256
 )
 
-// sketch counts the keys that come most often, after "Efficient Computation of
-// Frequent and Top-k Elements in Data Streams" (Metwally, Agrawal, El Abbadi, 2005):
-// a new key replaces the one with the least count, and inherits that count as its
-// possible error.
+// sketch counts the keys that come most often, in shards.
 type sketch struct {
 	seed    maphash.Seed
 	shards  [sketchShards]sketchShard
@@ -37,21 +36,8 @@ type sketch struct {
 
 type sketchShard struct {
 	mu          sync.Mutex
-	now, before summary
-	_           [64]byte // shards that are used at once are not neighbours
-}
-
-// summary is a heap of keys, the least count first. The zero value is empty.
-type summary struct {
-	index map[string]*heavy
-	heap  []*heavy
-}
-
-type heavy struct {
-	key          string
-	tally        *tally
-	count, wrong uint64
-	at           int // its place in the heap
+	now, before *topk.Counter[*tally] // nil: no keys
+	_           [64]byte              // shards that are used at once are not neighbours
 }
 
 // A TopKey is one of the most frequent keys.
@@ -71,7 +57,12 @@ func (s *sketch) add(t *tally, key string, n uint64) {
 	key = shown(key)
 	shard := &s.shards[maphash.String(s.seed, key)%sketchShards]
 	shard.mu.Lock()
-	shard.now.add(t, key, n)
+	if shard.now == nil {
+		shard.now = topk.New[*tally](sketchKeys)
+	}
+	if kept := shard.now.Add(key, n); kept != nil {
+		kept.Value = t
+	}
 	shard.mu.Unlock()
 }
 
@@ -97,7 +88,7 @@ func (s *sketch) turn(now time.Time) {
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.Lock()
-		shard.before, shard.now = shard.now, summary{}
+		shard.before, shard.now = shard.now, nil
 		shard.mu.Unlock()
 	}
 }
@@ -119,10 +110,13 @@ func (s *sketchShard) keys() []TopKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sums := map[string]TopKey{}
-	for _, of := range []*summary{&s.before, &s.now} {
-		for _, h := range of.heap {
-			sum := sums[h.key]
-			sums[h.key] = TopKey{h.tally.domain, h.tally.rule, h.key, sum.Count + h.count, sum.Error + h.wrong}
+	for _, of := range []*topk.Counter[*tally]{s.before, s.now} {
+		if of == nil {
+			continue
+		}
+		for _, k := range of.Keys() {
+			sum := sums[k.Name]
+			sums[k.Name] = TopKey{k.Value.domain, k.Value.rule, k.Name, sum.Count + k.Count, sum.Error + k.Error}
 		}
 	}
 	all := make([]TopKey, 0, len(sums))
@@ -130,60 +124,6 @@ func (s *sketchShard) keys() []TopKey {
 		all = append(all, k)
 	}
 	return all
-}
-
-func (s *summary) add(t *tally, key string, n uint64) {
-	if s.index == nil {
-		s.index = make(map[string]*heavy, sketchKeys)
-		s.heap = make([]*heavy, 0, sketchKeys)
-	}
-	h := s.index[key]
-	switch {
-	case h != nil:
-		h.count += n
-	case len(s.heap) < sketchKeys:
-		h = &heavy{key: key, tally: t, count: n, at: len(s.heap)}
-		s.heap = append(s.heap, h)
-		s.index[key] = h
-		s.up(h)
-		return
-	default:
-		h = s.heap[0]
-		delete(s.index, h.key)
-		h.key, h.tally, h.wrong, h.count = key, t, h.count, h.count+n
-		s.index[key] = h
-	}
-	s.down(h)
-}
-
-func (s *summary) up(h *heavy) {
-	for h.at > 0 {
-		parent := s.heap[(h.at-1)/2]
-		if parent.count <= h.count {
-			return
-		}
-		s.swap(h, parent)
-	}
-}
-
-func (s *summary) down(h *heavy) {
-	for {
-		least := h
-		for _, child := range [...]int{2*h.at + 1, 2*h.at + 2} {
-			if child < len(s.heap) && s.heap[child].count < least.count {
-				least = s.heap[child]
-			}
-		}
-		if least == h {
-			return
-		}
-		s.swap(h, least)
-	}
-}
-
-func (s *summary) swap(a, b *heavy) {
-	s.heap[a.at], s.heap[b.at] = b, a
-	a.at, b.at = b.at, a.at
 }
 
 // TopUsed returns the n keys that were granted most units in the last five to ten

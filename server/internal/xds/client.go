@@ -104,6 +104,10 @@ type Status struct {
 	Accepted, Nacks int64
 }
 
+// Stale reports whether the last snapshot was rejected, so that the rules in force are not
+// the server's latest.
+func (s *Status) Stale() bool { return s.Rejected != nil && s.Rejected.Current }
+
 // A Rejection is a snapshot that was not put in force.
 type Rejection struct {
 	Version string

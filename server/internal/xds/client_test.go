@@ -271,7 +271,7 @@ func TestOverlay(t *testing.T) {
 	s.until("overlaid", func() bool { was = limit(); return strings.Contains(was, "gcra") })
 	write("overlay: [{algorithm: grca}]")
 	s.Reload()
-	s.until("told", func() bool {
+	s.until("reported", func() bool {
 		err := s.Status().Overlay
 		return err != nil && strings.Contains(err.Error(), `did you mean "gcra"?`)
 	})
@@ -281,7 +281,7 @@ func TestOverlay(t *testing.T) {
 	write("overlay: [{algorithm: sliding_log}, {domain: b, algorithm: gcra}]")
 	s.Reload()
 	s.until("changed", func() bool { return strings.Contains(limit(), "sliding_log") })
-	s.until("told", func() bool {
+	s.until("reported", func() bool {
 		err := s.Status().Overlay
 		return err != nil && strings.Contains(err.Error(), "overlay.yaml:1:37: the line fits no rule")
 	})
@@ -310,13 +310,13 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a snapshot beyond the bound is no end, and is told.
+// TestTooLarge: a snapshot beyond the bound ends nothing, and is reported.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	m := manage(t, nil)
 	m.publish(one(strings.Repeat("long", 200), 1))
 	s := subscribe(t, xds.Options{Server: m.address, MaxMessageBytes: 500})
-	s.until("told", func() bool {
+	s.until("reported", func() bool {
 		err := s.Status().Err
 		return err != nil && strings.Contains(err.Error(), "larger than max")
 	})

@@ -214,7 +214,7 @@ func (s *subscriber) paths() string {
 // until waits for what comes about by itself.
 func (s *subscriber) until(what string, holds func() bool) {
 	s.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.Fatalf("never: %s; rules %s, status %+v", what, s.paths(), s.Status())
 		}

@@ -9,7 +9,14 @@ const tables = (() => {
     return element;
   };
   const whole = (n) => n.toLocaleString("en").replaceAll(",", "\u202f");
-  const text = (id, words) => { const e = byId(id); if (e.textContent !== words) e.textContent = words; };
+  // put sets the text of an element only if it changes, so that a selection stays.
+  const put = (element, words) => { if (element.textContent !== words) element.textContent = words; };
+  const text = (id, words) => put(byId(id), words);
+  // tag shows the mode of a limit that does not refuse all keys.
+  const tag = (element, mode) => {
+    element.hidden = !mode;
+    put(element, mode || "");
+  };
 
   // keyed replaces the items of a list but keeps those that are still there, with focus
   // and selection.
@@ -51,16 +58,12 @@ const tables = (() => {
     const cells = (row, l) => {
       const passed = mean(l.passed, 10), stopped = mean(l.stopped, 10), shadowed = mean(l.shadowed, 10), failed = mean(l.errors, 10), numbers = row.querySelectorAll(".n");
       row.children[1].replaceChildren(charts.spark([["passed", l.passed], ["shadowed", l.shadowed], ["stopped", l.stopped], ["failed", l.errors]]));
-      [charts.short(passed + stopped + shadowed + failed), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused), whole(l.failed)].forEach((words, i) => {
-        if (numbers[i].textContent !== words) numbers[i].textContent = words;
-      });
+      [charts.short(passed + stopped + shadowed + failed), charts.short(stopped), charts.took(l.p50), charts.took(l.p99), whole(l.granted), whole(l.refused), whole(l.shadow_refused), whole(l.failed)].forEach((words, i) => put(numbers[i], words));
       numbers[1].classList.toggle("hot", stopped > 0);
       numbers[7].classList.toggle("hot", failed > 0);
-      const by = shares(l.sources), words = by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.about).join(", ") || "–";
-      if (row.lastElementChild.textContent !== words) row.lastElementChild.textContent = words;
-      const mode = row.querySelector(".tag");
-      mode.hidden = !l.mode;
-      mode.textContent = l.mode || "";
+      const by = shares(l.sources);
+      put(row.lastElementChild, by.length === 1 ? by[0].name : by.map((s) => s.name + " " + s.about).join(", ") || "–");
+      tag(row.querySelector(".tag"), l.mode);
     };
     const build = (l) => {
       const button = make("button", { type: "button", class: "key", "aria-label": `Show the traffic of ${l.domain} ${l.rule}` }, make("span", { class: "soft" }, l.domain + " "), l.rule, ...(l.budget ? [make("span", { class: "soft" }, " of " + l.budget)] : []));
@@ -92,14 +95,11 @@ const tables = (() => {
     const build = (k) => make("li", {}, make("span", { class: "fill" }), keyButton(k), make("span", { class: "soft rule" }, k.rule), make("span", { class: "tag" }), make("b", {}));
     const fill = (li, k) => {
       li.querySelector(".fill").style.width = 100 * k.count / most + "%";
-      const count = whole(k.count) + (k.error ? " ± " + whole(k.error) : "");
       const b = li.querySelector("b");
-      if (b.textContent !== count) b.textContent = count;
+      put(b, whole(k.count) + (k.error ? " ± " + whole(k.error) : ""));
       b.title = unit;
       li.classList.toggle("shadow", k.mode === "shadow");
-      const mode = li.querySelector(".tag");
-      mode.hidden = !k.mode;
-      mode.textContent = k.mode || "";
+      tag(li.querySelector(".tag"), k.mode);
     };
     const list = byId(id);
     keyed(list, keys.length ? keys : [{ none: true }], (k) => k.none ? "" : k.key, (k) => k.none ? make("li", { class: "none" }, "None yet.") : build(k), (li, k) => { if (!k.none) fill(li, k); });
@@ -145,9 +145,8 @@ const tables = (() => {
   const unmatched = (all) => {
     byId("unmatched-card").hidden = all.length === 0;
     keyed(byId("unmatched-list"), all, (u) => u.domain + "\n" + u.keys, (u) => make("tr", {}, make("th", { scope: "row" }, u.domain), make("td", {}, u.keys), make("td", {}), make("td", {})), (row, u) => {
-      [u.nearest || "–", clock(u.at).slice(0, 8)].forEach((words, i) => {
-        if (row.children[i + 2].textContent !== words) row.children[i + 2].textContent = words;
-      });
+      put(row.children[2], u.nearest || "–");
+      put(row.children[3], clock(u.at).slice(0, 8));
     });
   };
 
@@ -156,9 +155,9 @@ const tables = (() => {
     const bad = all.filter((n) => n.bad).length;
     text("nodes-count", bad ? `${bad} of ${all.length} unhealthy` : String(all.length));
     keyed(byId("nodes"), all, (n) => n.role + " " + n.address, (n) => make("tr", {}, make("th", { scope: "row" }, n.address), make("td", {}, n.role), make("td", {}, make("span", { class: "dot" }), make("span", {}))), (row, n) => {
-      const [dot, words] = row.lastElementChild.children, told = n.detail || "OK";
+      const [dot, words] = row.lastElementChild.children;
       dot.className = "dot " + (n.bad ? "bad" : "good");
-      if (words.textContent !== told) words.textContent = told;
+      put(words, n.detail || "OK");
     });
   };
 
@@ -166,7 +165,7 @@ const tables = (() => {
     keyed(byId("checks"), state.checks, (c) => c.name + c.ok + c.detail, (c) => make("li", {}, make("span", { class: "dot " + (c.ok ? "good" : "bad") }), c.name + ": " + (c.ok ? "OK" : c.detail)), () => {});
     keyed(byId("facts"), state.facts, (f) => f.name, (f) => make("div", {}, make("dt", {}, f.name), make("dd", {})), (e, f) => {
       const value = e.lastElementChild;
-      if (value.textContent !== f.value) value.textContent = f.value;
+      put(value, f.value);
       value.classList.toggle("bad", Boolean(f.bad));
     });
     nodes(state.nodes || []);
