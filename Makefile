@@ -40,11 +40,18 @@ reproduce: ## build twice with nothing cached and compare
 release: ## archives, packages, bills of materials, provenance and checksums in dist/; SIGNING_KEY=… signs
 	@GO='$(GO)' scripts/release.sh
 
+.PHONY: versions
+versions: ## write VERSION=v1.2.3 into go.mod, go.sum and go.work files, before the commit that a release tags
+	cd tools/release && GOWORK=off $(GO) run ./modules -root ../.. -version $(VERSION) -write
+
 .PHONY: pin
 pin: ## write the digests of base images behind their tags; needs docker and a registry
 	@scripts/pin.sh
 
+# A process under the race detector sleeps for a second before it ends, unless told
+# otherwise; the tests end hundreds.
 .PHONY: test
+test: export GORACE = atexit_sleep_ms=20
 test: setup ## install what tests need, then run them all under the race detector
 	$(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(ALL)
 	cd examples && GOWORK=off $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,4 +88,66 @@ func main() { _ = memstore.New }
 	}
 	p.do(program, "get", "github.com/weirlimit/weir/weirgrpc@"+version, "github.com/weirlimit/weir/trace@"+version)
 	p.do(program, "build", "github.com/weirlimit/weir/weirgrpc", "github.com/weirlimit/weir/trace")
+}
+
+// TestReleaseCommit writes the versions of a release into a copy of this tree, commits and
+// tags it, and downloads the modules from that repository. The go.sum files of the commit
+// must have the hashes of what its tags serve.
+func TestReleaseCommit(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: a release takes a minute, which -short does not have")
+	}
+	repository := t.TempDir()
+	copyTracked(t, repository)
+	git := func(args ...string) {
+		t.Helper()
+		output(t, "git", append([]string{"-C", repository, "-c", "user.name=test", "-c", "user.email=test@example.org"}, args...)...)
+	}
+	git("init", "-q")
+	git("add", "-A")
+	if err := run([]string{"GOWORK=off"}, filepath.Join(root, "tools/release"), "go", "run", "./modules", "-root", repository, "-version", version, "-write"); err != nil {
+		t.Fatal(err)
+	}
+	git("commit", "-q", "-a", "-m", "Release")
+	for _, folder := range []string{"", "trace/", "weirgrpc/", "server/"} {
+		git("tag", folder+version)
+	}
+
+	p := proxy{t, append(os.Environ(),
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/weirlimit/weir",
+		"GOPRIVATE=github.com/weirlimit", "GOMODCACHE="+t.TempDir(), "GOFLAGS=-modcacherw", "GOWORK=off")}
+	for folder, required := range map[string][]string{
+		".":        {"github.com/weirlimit/weir/server@" + version, "github.com/weirlimit/weir/weirgrpc@" + version},
+		"trace":    {"github.com/weirlimit/weir"},
+		"weirgrpc": {"github.com/weirlimit/weir"},
+		"server":   {"github.com/weirlimit/weir", "github.com/weirlimit/weir/trace"},
+	} {
+		sums := filepath.Join(repository, folder, "go.sum")
+		before := string(read(t, sums))
+		p.do(filepath.Join(repository, folder), append([]string{"mod", "download"}, required...)...)
+		if after := string(read(t, sums)); folder != "." && after != before {
+			t.Errorf("%s lacks sums of the release's modules", sums)
+		}
+	}
+}
+
+// copyTracked copies the files of this tree that git tracks.
+func copyTracked(t *testing.T, to string) {
+	t.Helper()
+	for name := range strings.SplitSeq(output(t, "git", "-C", root, "ls-files", "-z"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if name == "" || errors.Is(err, fs.ErrNotExist) {
+			continue // the end, or removed and not committed yet
+		}
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), content, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

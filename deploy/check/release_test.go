@@ -77,7 +77,7 @@ var makeRelease = sync.OnceValues(func() (made, error) {
 func release(t *testing.T) made {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("SKIPPED, NOTHING WAS TESTED: a release takes a while")
+		t.Skip("SKIPPED, NOTHING WAS TESTED: a release takes a minute, which -short does not have")
 	}
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: needs Linux")
