@@ -49,12 +49,12 @@ func TestFailoverOfALaggard(t *testing.T) {
 // A failover is one master that dies.
 type failover struct {
 	*world
-	stalled       time.Duration
-	link          *wire
-	died          int64 // when, ns since the history began
-	replaced      int64 // when its replica was a master
-	named         int64 // when a sentinel said so: they look once a second
-	paid, unheard int64 // granted until it died, and of that since its replica heard nothing
+	stalled  time.Duration
+	link     *wire
+	heard    int64 // until when its replica surely knew all, ns since the history began
+	died     int64 // when it did
+	replaced int64 // when its replica was a master
+	named    int64 // when a sentinel said so: they look once a second
 }
 
 func (f *failover) run(t *testing.T) (late time.Duration) {
@@ -75,15 +75,13 @@ func (f *failover) run(t *testing.T) (late time.Duration) {
 func (f *failover) strike(s *testserver.Sentinel) {
 	time.Sleep(time.Second) // for something to lose
 	f.until("callers are granted", func() bool { return f.world.paid.Load() > 100 })
-	before := f.world.paid.Load()
-	time.Sleep(lead) // what was granted just now may not have been sent yet
+	f.heard = f.history.now()
+	written := f.offset(s.Master)
+	f.until("the replica knows all that was granted", func() bool { return f.offset(s.Replicas[0]) >= written })
 	f.link.stall()
 	time.Sleep(f.stalled)
 	s.Master.Kill()
 	f.died = f.history.now()
-	time.Sleep(lead / 5) // for what was answered and not yet heard
-	f.paid = f.world.paid.Load()
-	f.unheard = f.paid - before
 	f.until("a replica takes over", func() bool {
 		role, err := s.Replicas[0].Do("ROLE")
 		return err == nil && strings.HasPrefix(role, "master")
@@ -95,6 +93,22 @@ func (f *failover) strike(s *testserver.Sentinel) {
 		return err == nil && strings.Contains(master, port)
 	})
 	f.named = f.history.now()
+}
+
+// offset is how far a server is in the stream of writes.
+func (f *failover) offset(r *testserver.Redis) int64 {
+	f.t.Helper()
+	info, err := r.Do("INFO", "replication")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "master_repl_offset:")
+	digits, _, _ := strings.Cut(rest, "\r")
+	offset, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		f.t.Fatalf("%v in\n%s", err, info)
+	}
+	return offset
 }
 
 func (f *failover) until(what string, so func() bool) {
@@ -113,17 +127,28 @@ func (f *failover) name() string {
 func (f *failover) report(t *testing.T) {
 	t.Helper()
 	known, perhaps := f.history.charged("book")
+	unheard := f.unheard()
 	used, err := f.used(t.Context(), f.ask[0])
 	lost := max(0, known-used)
 	r := row{
 		fault: f.name(), promise: "forgotten is at most what was granted since the replica heard of it",
-		measured: fmt.Sprintf("%d forgotten, and perhaps some of %d unknown; %d granted in that time and %v before",
-			lost, perhaps, f.unheard, lead),
+		measured: fmt.Sprintf("%d forgotten, and perhaps some of %d unknown; %d granted in that time", lost, perhaps, unheard),
 	}
-	if err != nil || lost > f.unheard || f.paid == 0 {
+	if err != nil || lost > unheard {
 		r.fail(t, "%s: %v", r.measured, err)
 	}
 	report(r)
+}
+
+// unheard is how many units the master may have granted since its replica heard of it.
+func (f *failover) unheard() int64 {
+	var n int64
+	for i := range f.history.ops {
+		if o := &f.history.ops[i]; o.outcome == granted && o.ret > f.heard && o.call < f.died {
+			n += o.Granted
+		}
+	}
+	return n
 }
 
 // times are how soon callers heard from the new master.
