@@ -214,23 +214,49 @@ func (c *Coalescer) probe(ctx context.Context, node string) (err error) {
 // Acts of different lanes are sent in different calls, at different instants, unless
 // they have a key in common.
 func (c *Coalescer) Take(ctx context.Context, acts []*weir.Act) {
+	c.TakeKnown(ctx, c.Unreachable(acts), nil, 0)
+}
+
+// TakeKnown is Take for a caller who has to know from when on [Coalescer.Left] knows of the
+// acts: it tells r once, with the given number, then or when it is certain that they will not
+// be sent. It does not look whether their nodes are reachable, see [Coalescer.Unreachable].
+func (c *Coalescer) TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) {
+	sole, others := c.board(ctx, acts, r, number)
+	if sole != nil {
+		defer sole.await() // also if the store ends this goroutine
+		if sole.batch.direct {
+			c.call(sole.within(), sole.batch)
+		}
+	}
+	for _, t := range others {
+		t.await()
+	}
+}
+
+// board puts acts into the next batches of their lanes. It returns the tickets of those that
+// have to be waited for: one, if all are in one batch.
+func (c *Coalescer) board(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) (sole *ticket, others []*ticket) {
+	if r != nil {
+		defer r.Registered(number)
+	}
 	if err := ctx.Err(); err != nil {
 		fail(acts, weir.ErrNotApplied, err)
-		return
-	}
-	if c.watch.Any() {
-		acts = c.reachable(acts)
+		return nil, nil
 	}
 	if len(acts) == 0 {
-		return
+		return nil, nil
 	}
-	if l := c.lane(acts[0]); len(acts) == 1 || c.sameLane(l, acts) {
-		c.take(ctx, l, acts)
-	} else if l := c.shared(acts); l != nil {
-		c.take(ctx, l, acts)
-	} else {
-		c.split(ctx, acts)
+	l := c.lane(acts[0])
+	if len(acts) > 1 && !c.sameLane(l, acts) {
+		if l = c.shared(acts); l == nil {
+			return nil, c.split(ctx, acts)
+		}
 	}
+	t := c.ticket(ctx, l, acts)
+	if t.sole = true; !t.board() {
+		return nil, nil
+	}
+	return t, nil
 }
 
 // fail answers the acts with an error of a class.
@@ -240,17 +266,21 @@ func fail(acts []*weir.Act, class, err error) {
 	}
 }
 
-// reachable answers the acts of unreachable nodes, and returns the others.
-func (c *Coalescer) reachable(acts []*weir.Act) []*weir.Act {
-	left := make([]*weir.Act, 0, len(acts))
+// Unreachable answers the acts that have a part in a node that is unreachable, and returns
+// the others.
+func (c *Coalescer) Unreachable(acts []*weir.Act) (others []*weir.Act) {
+	if !c.watch.Any() {
+		return acts
+	}
+	others = make([]*weir.Act, 0, len(acts))
 	for _, a := range acts {
 		if out := c.outageOf(a); out != nil {
 			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
 			continue
 		}
-		left = append(left, a)
+		others = append(others, a)
 	}
-	return left
+	return others
 }
 
 // Reachable reports whether every node that has a part in an act is reachable.
@@ -267,19 +297,6 @@ func (c *Coalescer) outageOf(a *weir.Act) *outage.Error {
 		}
 	}
 	return nil
-}
-
-// take decides acts of one lane.
-func (c *Coalescer) take(ctx context.Context, l *lane, acts []*weir.Act) {
-	t := c.ticket(ctx, l, acts)
-	t.sole = true
-	if !t.board() {
-		return
-	}
-	defer t.await() // also if the store ends this goroutine
-	if t.batch.direct {
-		c.call(t.within(), t.batch)
-	}
 }
 
 // Stop waits until no call of the store is in flight, or ctx ends; the error then says

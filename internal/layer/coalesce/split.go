@@ -63,10 +63,8 @@ func meet(a, b *weir.Act) bool {
 	return false
 }
 
-// split decides acts of several lanes. Each lane sends its acts as soon as it can, and
-// split returns when all are decided.
-func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
-	var tickets []*ticket
+// split boards acts of several lanes. Each lane sends its acts as soon as it can.
+func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) (tickets []*ticket) {
 	for len(acts) > 0 {
 		l := c.lane(acts[0])
 		var same, others []*weir.Act
@@ -82,7 +80,5 @@ func (c *Coalescer) split(ctx context.Context, acts []*weir.Act) {
 		}
 		acts = others
 	}
-	for _, t := range tickets {
-		t.await()
-	}
+	return tickets
 }

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -93,9 +94,7 @@ type Options struct {
 // any interval, an algorithm grants at most its bound and, for each of K instances, the
 // smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where
 // R is what it last knew to be left, r the rate of the limit and D the length of the
-// outage. With one instance that loses no reply, that is nothing, unless a call got no
-// processor after it had looked for local decisions and before it was on its way: it may be
-// granted beside them.
+// outage. With one instance that loses no reply, that is nothing.
 //
 // The guarantees of [weir.Shares] hold on each instance, see [weir.Shares.Divide], in what is
 // left of its local share.
@@ -108,6 +107,7 @@ type Layer struct {
 	Options
 	next      weir.Taker
 	remote    remote          // nil: calls in flight are not known
+	known     known           // next, if it says when a call is known to remote; nil: it does not
 	deadlines *deadline.Group // of calls that end after Patience
 	now       func() int64    // µs
 
@@ -119,6 +119,7 @@ type Layer struct {
 	refunds     refunds
 	ids         *ids
 	deciding    deciding
+	boarding    boarding
 	awaited     awaited
 	reconciler  *reconciler
 	counts      counts
@@ -133,6 +134,16 @@ type remote interface {
 	OnReply(f func([]*weir.Act))
 	// Reachable reports whether the store would be asked for an act.
 	Reachable(act *weir.Act) bool
+	// Unreachable answers the acts that the store would not be asked for, and returns the
+	// others.
+	Unreachable(acts []*weir.Act) (others []*weir.Act)
+}
+
+// known is the remote Taker itself, if no layer is in between.
+type known interface {
+	// TakeKnown asks the store for all acts. It tells r once, when Left knows of them or they
+	// will certainly not be sent.
+	TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64)
 }
 
 // Wrap returns a Layer that asks next, which has to return when its context ends. It
@@ -161,6 +172,7 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	}
 	if l.remote, _ = weir.As[remote](next); l.remote != nil {
 		l.remote.OnReply(l.learn)
+		l.known, _ = next.(known)
 	}
 	l.local = memstore.New(memstore.Options{
 		MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
@@ -201,9 +213,22 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 
 // ask has the store decide acts, after the outstanding charges and amendments of their keys.
 func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
-	first := l.claimBefore(ctx, acts)
-	if first == nil {
-		l.next.Take(ctx, acts)
+	if l.remote != nil {
+		acts = l.remote.Unreachable(acts)
+	}
+	if len(acts) == 0 {
+		return
+	}
+	keys := l.outstanding.shardsOf(acts)
+	first, boards := l.board(ctx, acts, keys)
+	switch {
+	case !boards:
+		for _, a := range acts {
+			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, ctx.Err())
+		}
+		return
+	case first == nil:
+		l.send(ctx, acts, keys)
 		return
 	}
 	returned := false
@@ -212,12 +237,22 @@ func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
 			l.unclaim(first)
 		}
 	}()
-	l.next.Take(ctx, first.and(acts))
+	l.send(ctx, first.and(acts), keys)
 	returned = true
 	// Both, whatever becomes of the other: their claims end with it.
 	if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
 		l.wake()
 	}
+}
+
+// send asks the next Taker for acts whose call is boarding.
+func (l *Layer) send(ctx context.Context, acts []*weir.Act, keys shards) {
+	if l.known == nil {
+		l.boarding.end(keys)
+		l.next.Take(ctx, acts)
+		return
+	}
+	l.known.TakeKnown(ctx, acts, &l.boarding, uint64(keys))
 }
 
 // answer decides by policy the acts that the store did not. It returns the acts that were
@@ -246,7 +281,9 @@ func (l *Layer) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (agai
 // decide decides an act by policy, unless its reply has just come. It returns false if the
 // store can be asked again.
 func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
-	defer l.deciding.end(l.deciding.begin(a, l.outstanding))
+	keys := l.outstanding.shardsOfAct(a)
+	l.deciding.begin(keys)
+	defer l.deciding.end(keys)
 	var out *outage.Error
 	if mayAsk && l.remote != nil && errors.As(a.Err, &out) && errors.Is(a.Err, weir.ErrNotApplied) && l.remote.Reachable(a) {
 		a.Err = nil

@@ -421,6 +421,7 @@ func (*busy) Take(_ context.Context, acts []*weir.Act) {
 
 func (b *busy) Left(_ string, _ weir.Algorithm, left func() int64) int64 { return left() - b.inFlight }
 func (*busy) Reachable(*weir.Act) bool                                   { return true }
+func (*busy) Unreachable(acts []*weir.Act) []*weir.Act                   { return acts }
 func (b *busy) OnReply(f func([]*weir.Act))                              { b.onReply = f }
 
 // TestLearnsBeforeCallersDo: a reply that has come counts before its callers have run, and

@@ -243,6 +243,24 @@ func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendmen
 	return all
 }
 
+// unrecorded is how many units of a budget were granted here to takes that the store has yet
+// to amend.
+func (s *ids) unrecorded(c *weir.Charge, now int64) (units int64) {
+	if s.amendable() == 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.byKey[c.Key] {
+		for i := range t.act.Charges {
+			if now < t.until && budgetOf(&t.act.Charges[i]) == budgetOf(c) {
+				units += localGrant(&t.act, i)
+			}
+		}
+	}
+	return units
+}
+
 // replied notes that the reply to a take has come, and returns how often its answer has
 // changed.
 func (s *ids) replied(t *localTake) (changes int) {
@@ -320,6 +338,9 @@ func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
 // amend the take. It returns false if the take was left to the store meanwhile, which then
 // has to decide the act, too.
 func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
+	keys := l.outstanding.shardsOfAct(a)
+	l.deciding.begin(keys)
+	defer l.deciding.end(keys)
 	l.decideLocally(a)
 	if a.Err != nil || a.Kind == weir.KindTake {
 		if l.ids.isDropped(take) {

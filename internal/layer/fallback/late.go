@@ -219,10 +219,9 @@ func (l *Layer) release(take *localTake, changes int) {
 		return
 	}
 	for i := range take.act.Charges {
-		c := &take.act.Charges[i]
-		l.outstanding.forget(c)
-		l.deciding.wait(l.outstanding.shard(c.Key))
+		l.outstanding.forget(&take.act.Charges[i])
 	}
+	l.deciding.wait(l.outstanding.shardsOfAct(&take.act))
 	a := copyOf(&take.act)
 	a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
 	l.decideLocally(a)

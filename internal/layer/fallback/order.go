@@ -3,6 +3,7 @@ package fallback
 import (
 	"cmp"
 	"context"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,10 +12,15 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Three things keep the store from granting once more what was granted without it: a call
-// to the store waits for local decisions of its keys that are being made (deciding) and
-// for takes of its keys that an outage cut off (awaited), and carries the outstanding
-// charges and amendments of its keys before its own acts (preceding).
+// Four things keep the store from granting once more what was granted without it, and local
+// decisions what the store is about to grant. A call to the store waits for takes of its keys
+// that an outage cut off (awaited) and for local decisions of its keys that are being made
+// (deciding), and carries the outstanding charges and amendments of its keys before its own
+// acts (preceding). What is decided locally from then on begins anew, once the call is known
+// to be on its way (boarding).
+
+// shards are a set of the shards of keys.
+type shards uint64
 
 // deciding are the local decisions that are being made.
 type deciding struct {
@@ -22,37 +28,73 @@ type deciding struct {
 	shards [outstandingShards]sync.RWMutex
 }
 
-// begin locks the shards of an act's keys, in order, until end. Nothing that waits is
-// called in between.
-func (d *deciding) begin(a *weir.Act, o *outstanding) (shards uint64) {
+// begin locks the shards of an act's keys, in order, until end. Nothing that waits for the
+// store is called in between.
+func (d *deciding) begin(keys shards) {
 	d.count.Add(1)
-	for i := range a.Charges {
-		shards |= 1 << o.shard(a.Charges[i].Key)
+	for s := keys; s != 0; s &= s - 1 {
+		d.shards[bits.TrailingZeros64(uint64(s))].RLock()
 	}
-	for i := range d.shards {
-		if shards&(1<<i) != 0 {
-			d.shards[i].RLock()
-		}
-	}
-	return shards
 }
 
-func (d *deciding) end(shards uint64) {
-	for i := range d.shards {
-		if shards&(1<<i) != 0 {
-			d.shards[i].RUnlock()
-		}
+func (d *deciding) end(keys shards) {
+	for s := keys; s != 0; s &= s - 1 {
+		d.shards[bits.TrailingZeros64(uint64(s))].RUnlock()
 	}
 	d.count.Add(-1)
 }
 
-// wait waits for the decisions of a shard that are being made.
-func (d *deciding) wait(shard int) {
-	if d.count.Load() > 0 {
-		d.shards[shard].Lock()
-		//lint:ignore SA2001 Acquiring the lock is the wait.
-		d.shards[shard].Unlock()
+// exclude waits for the decisions of some shards that are being made, and keeps others from
+// beginning until admit.
+func (d *deciding) exclude(keys shards) {
+	for s := keys; s != 0; s &= s - 1 {
+		d.shards[bits.TrailingZeros64(uint64(s))].Lock()
 	}
+}
+
+func (d *deciding) admit(keys shards) {
+	for s := keys; s != 0; s &= s - 1 {
+		d.shards[bits.TrailingZeros64(uint64(s))].Unlock()
+	}
+}
+
+// wait waits for the decisions of some shards that are being made.
+func (d *deciding) wait(keys shards) {
+	if d.count.Load() > 0 {
+		d.exclude(keys)
+		d.admit(keys)
+	}
+}
+
+// boarding are the calls that look for local decisions of their keys, or have, and that the
+// remote Taker does not know yet. They wait for nothing.
+type boarding struct {
+	shards [outstandingShards]struct {
+		sync.RWMutex
+		_ [40]byte // to the end of a cache line
+	}
+}
+
+func (b *boarding) begin(keys shards) {
+	for s := keys; s != 0; s &= s - 1 {
+		b.shards[bits.TrailingZeros64(uint64(s))].RLock()
+	}
+}
+
+func (b *boarding) end(keys shards) {
+	for s := keys; s != 0; s &= s - 1 {
+		b.shards[bits.TrailingZeros64(uint64(s))].RUnlock()
+	}
+}
+
+// Registered ends the boarding of a call whose keys have some shards.
+func (b *boarding) Registered(keys uint64) { b.end(shards(keys)) }
+
+// wait waits for the calls of a shard.
+func (b *boarding) wait(shard int) {
+	b.shards[shard].Lock()
+	//lint:ignore SA2001 Acquiring the lock is the wait.
+	b.shards[shard].Unlock()
 }
 
 // awaited are the acts that were decided by policy and whose replies are awaited. Until it
@@ -155,37 +197,48 @@ type preceding struct {
 	amendments []amendment
 }
 
-// claimBefore returns what has to precede acts; nil if nothing has to. It waits for claims
-// of other callers as long as ctx lasts, because theirs may fail.
-func (l *Layer) claimBefore(ctx context.Context, acts []*weir.Act) *preceding {
+// board returns what has to precede acts, nil if nothing has to, and the call is boarding. It
+// waits for claims of other callers, because theirs may fail; if ctx ends first, it returns
+// false.
+func (l *Layer) board(ctx context.Context, acts []*weir.Act, keys shards) (first *preceding, boards bool) {
+	l.boarding.begin(keys)
 	if l.outstanding.len() == 0 && l.ids.amendable() == 0 && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
-		return nil
+		return nil, true
 	}
+	l.boarding.end(keys)
 	var charges []*weir.Charge
 	for _, a := range acts {
-		if l.remote != nil && !l.remote.Reachable(a) {
-			continue
-		}
 		for i := range a.Charges {
 			c := &a.Charges[i]
 			l.awaited.wait(ctx, c)
-			l.deciding.wait(l.outstanding.shard(c.Key))
 			charges = append(charges, c)
 		}
 	}
 	// In one order everywhere, so that callers with keys in common do not block each other.
 	slices.SortFunc(charges, func(a, b *weir.Charge) int { return cmp.Compare(a.Key, b.Key) })
 	for {
-		p, busy := l.claim(charges)
+		p, busy := l.claimAndBoard(charges, keys)
 		if busy == nil {
-			return p
+			return p, true
 		}
 		select {
 		case <-busy:
 		case <-ctx.Done():
-			return nil
+			return nil, false
 		}
 	}
+}
+
+// claimAndBoard claims while nothing is decided locally that the claim could miss. The call
+// is boarding then, unless another caller's is busy.
+func (l *Layer) claimAndBoard(charges []*weir.Charge, keys shards) (p *preceding, busy <-chan struct{}) {
+	l.deciding.exclude(keys)
+	defer l.deciding.admit(keys)
+	l.boarding.begin(keys)
+	if p, busy = l.claim(charges); busy != nil {
+		l.boarding.end(keys)
+	}
+	return p, busy
 }
 
 // claim takes everything that has to precede some charges, or nothing if another caller

@@ -21,9 +21,7 @@ type outstanding struct {
 	shards   [outstandingShards]struct {
 		mu       sync.Mutex
 		balances map[budget]*balance
-		// inFlight are the balances that are being recorded; each channel is closed once
-		// that has ended.
-		inFlight map[budget]chan struct{}
+		inFlight map[budget]recording
 	}
 }
 
@@ -35,6 +33,13 @@ type budget struct {
 
 func budgetOf(c *weir.Charge) budget { return budget{c.Key, c.Limit.Algorithm} }
 
+// A recording is the units of a budget that are being recorded in the store.
+type recording struct {
+	units int64
+	until int64
+	ended chan struct{} // closed then
+}
+
 // A balance is the outstanding units of one budget. There is one, of 0 units, for each
 // budget that has a local share.
 type balance struct {
@@ -42,6 +47,7 @@ type balance struct {
 	limit   *weir.Limit
 	units   int64
 	until   int64 // µs; all units have drained by then
+	begun   bool  // local decisions have begun with it
 	// local is the limit that holds here, if it is not the local share.
 	local *weir.Limit
 }
@@ -49,7 +55,7 @@ type balance struct {
 func newOutstanding(most int) *outstanding {
 	o := &outstanding{seed: maphash.MakeSeed(), perShard: max(1, most/outstandingShards)}
 	for i := range o.shards {
-		o.shards[i].balances, o.shards[i].inFlight = map[budget]*balance{}, map[budget]chan struct{}{}
+		o.shards[i].balances, o.shards[i].inFlight = map[budget]*balance{}, map[budget]recording{}
 	}
 	return o
 }
@@ -58,21 +64,58 @@ func (o *outstanding) shard(key string) int {
 	return int(maphash.String(o.seed, key) % outstandingShards)
 }
 
-// begin returns the limit of a budget that holds here, nil for its local share. If the
-// budget has no balance, it calls first, once, to begin with.
-func (o *outstanding) begin(c *weir.Charge, first func() *weir.Limit) *weir.Limit {
+// shardsOf are the shards of the keys of some acts.
+func (o *outstanding) shardsOf(acts []*weir.Act) (keys shards) {
+	for _, a := range acts {
+		keys |= o.shardsOfAct(a)
+	}
+	return keys
+}
+
+func (o *outstanding) shardsOfAct(a *weir.Act) (keys shards) {
+	for i := range a.Charges {
+		keys |= 1 << o.shard(a.Charges[i].Key)
+	}
+	return keys
+}
+
+// begun returns the limit of a budget that holds here, nil for its local share, if local
+// decisions have begun with its balance.
+func (o *outstanding) begun(c *weir.Charge) (limit *weir.Limit, begun bool) {
 	sh := &o.shards[o.shard(c.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if b := sh.balances[budgetOf(c)]; b != nil {
-		return b.local
+	if b := sh.balances[budgetOf(c)]; b != nil && b.begun {
+		return b.local, true
 	}
-	if len(sh.balances) >= o.perShard {
-		return nil
+	return nil, false
+}
+
+// begin is begun for a budget whose balance has not begun: it begins with the limit that
+// first returns, which gets the units that the store may not have recorded.
+func (o *outstanding) begin(c *weir.Charge, now int64, first func(unrecorded int64) *weir.Limit) *weir.Limit {
+	sh := &o.shards[o.shard(c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.balances[budgetOf(c)]
+	if b == nil {
+		if len(sh.balances) >= o.perShard {
+			return nil
+		}
+		b = &balance{hashTag: strings.Clone(c.HashTag), limit: c.Limit}
+		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
+		o.size.Add(1)
 	}
-	b := &balance{hashTag: strings.Clone(c.HashTag), limit: c.Limit, local: first()}
-	sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
-	o.size.Add(1)
+	if !b.begun {
+		unrecorded := int64(0)
+		if now < b.until {
+			unrecorded += b.units
+		}
+		if r := sh.inFlight[budgetOf(c)]; now < r.until {
+			unrecorded += r.units
+		}
+		b.begun, b.local = true, first(unrecorded)
+	}
 	return b.local
 }
 
@@ -127,12 +170,12 @@ func (o *outstanding) collect(most int, now int64) []*weir.Act {
 			if len(acts) == most {
 				break
 			}
-			if sh.inFlight[key] != nil {
+			if sh.inFlight[key].ended != nil {
 				continue
 			}
 			delete(sh.balances, key)
 			if b.units > 0 && now < b.until {
-				acts, sh.inFlight[key] = append(acts, b.record(key)), make(chan struct{})
+				acts, sh.inFlight[key] = append(acts, b.record(key)), b.recording()
 			} else {
 				o.size.Add(-1)
 			}
@@ -149,7 +192,7 @@ func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <
 	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if busy := sh.inFlight[key]; busy != nil {
+	if busy := sh.inFlight[key].ended; busy != nil {
 		return nil, busy
 	}
 	b := sh.balances[key]
@@ -162,7 +205,7 @@ func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <
 		return nil, nil
 	}
 	key.key = strings.Clone(key.key) // the caller's may be in memory that is used again
-	sh.inFlight[key] = make(chan struct{})
+	sh.inFlight[key] = b.recording()
 	return b.record(key), nil
 }
 
@@ -190,6 +233,8 @@ func (b *balance) record(key budget) *weir.Act {
 	}
 }
 
+func (b *balance) recording() recording { return recording{b.units, b.until, make(chan struct{})} }
+
 // restore adds the units of an act that was not recorded.
 func (o *outstanding) restore(a *weir.Act, now int64) bool {
 	c := &a.Charges[0]
@@ -201,7 +246,7 @@ func (o *outstanding) done(c *weir.Charge) {
 	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	close(sh.inFlight[key])
+	close(sh.inFlight[key].ended)
 	delete(sh.inFlight, key)
 	o.size.Add(-1)
 }

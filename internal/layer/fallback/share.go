@@ -9,8 +9,8 @@ import (
 )
 
 // localCharge returns the i-th charge of an act as it is made here: under the local share of
-// its limit. The first charge of a key since everything was reconciled seeds the share from
-// the last known state, if that is new.
+// its limit. The first charge of a key since the last call to the store, or since everything
+// was reconciled, seeds the share from the last known state, if that is new.
 func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 	c := a.Charges[i]
 	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm.Traits().Windows {
@@ -20,16 +20,21 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 	n := max(1, l.Instances())
 	own := c
 	own.Key, own.Limit, own.Keep = localKey(a, i), l.localShares.limit(c.Limit, n), l.localShares.keep(&c, n)
-	limit := l.outstanding.begin(&c, func() *weir.Limit {
-		left, news := l.left(&c, n)
-		if c.Limit.Algorithm.Traits().HoldsSlots {
-			return freeSlots(own.Limit, left)
-		}
-		if news {
-			l.seed(&own, left)
-		}
-		return nil
-	})
+	limit, begun := l.outstanding.begun(&c)
+	if !begun {
+		// What is left depends on the calls that are on their way.
+		l.boarding.wait(l.outstanding.shard(c.Key))
+		limit = l.outstanding.begin(&c, l.now(), func(unrecorded int64) *weir.Limit {
+			left, news := l.left(&c, n)
+			if c.Limit.Algorithm.Traits().HoldsSlots {
+				return freeSlots(own.Limit, left) // which counts those that are taken here
+			}
+			if news {
+				l.seed(&own, max(0, left-unrecorded-l.ids.unrecorded(&c, l.now())))
+			}
+			return nil
+		})
+	}
 	if limit != nil {
 		own.Limit = limit
 	}

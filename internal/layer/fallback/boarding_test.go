@@ -1,0 +1,180 @@
+package fallback_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+// A picky store is a store in memory that refuses some calls, and can be held up.
+type picky struct {
+	next    weir.Taker
+	refuses func([]*weir.Act) bool
+	lane    func(*weir.Act)
+	held    atomic.Pointer[chan struct{}]
+	waiting atomic.Int64 // calls that are held up
+}
+
+func newPicky() *picky {
+	return &picky{next: memstore.New(memstore.Options{}), refuses: func([]*weir.Act) bool { return false }, lane: func(*weir.Act) {}}
+}
+
+// Lane has all acts in one lane.
+func (p *picky) Lane(a *weir.Act) int {
+	p.lane(a)
+	return 0
+}
+
+func (p *picky) Take(ctx context.Context, acts []*weir.Act) {
+	if held := p.held.Load(); held != nil {
+		p.waiting.Add(1)
+		<-*held
+		p.waiting.Add(-1)
+	}
+	if !p.refuses(acts) {
+		p.next.Take(ctx, acts)
+		return
+	}
+	for _, a := range acts {
+		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrNotApplied)
+	}
+}
+
+// hold keeps all calls until the function that it returns is called.
+func (p *picky) hold() (open func()) {
+	held := make(chan struct{})
+	p.held.Store(&held)
+	return func() {
+		p.held.Store(nil)
+		close(held)
+	}
+}
+
+// overPicky is a Layer over calls of a picky store, which is reachable for as long as the
+// test lasts.
+func overPicky(t *testing.T, store *picky, o fallback.Options) *fallback.Layer {
+	t.Helper()
+	calls := coalesce.Wrap(store, coalesce.Options{Silence: time.Hour, Late: time.Hour})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := calls.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return wrap(t, calls, o)
+}
+
+var dozen = weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: 12, Period: 24 * time.Hour}.MustCompile()
+
+// TestCallThatIsHalfWay: a call that has looked for local decisions, and is not on its way
+// yet, is known to those that are made meanwhile.
+func TestCallThatIsHalfWay(t *testing.T) {
+	t.Parallel()
+	store := newPicky()
+	store.refuses = func(acts []*weir.Act) bool { return acts[0].Kind == weir.KindRecord }
+	halfWay, goOn := make(chan struct{}), make(chan struct{})
+	store.lane = func(a *weir.Act) {
+		if a.Charges[0].Cost == 12 {
+			close(halfWay)
+			<-goOn
+		}
+	}
+	taker := overPicky(t, store, fallback.Options{Patience: 20 * time.Millisecond})
+	open := store.hold()
+	var callers sync.WaitGroup
+	var granted atomic.Int64
+	ask := func(ctx context.Context, key string, cost int64) {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: dozen, Cost: cost})
+		if taker.Take(ctx, []*weir.Act{a}); key == "k" && a.Allowed() {
+			granted.Add(cost)
+		}
+	}
+	patient := new(deadline.Clock).Before(t.Context(), time.Now().Add(patience))
+	callers.Go(func() { ask(patient, "other", 1) })
+	eventually(t, "the lane is busy", func() bool { return store.waiting.Load() > 0 })
+	callers.Go(func() { ask(patient, "k", 12) })
+	<-halfWay
+	decided := make(chan struct{})
+	callers.Go(func() {
+		defer close(decided)
+		ask(t.Context(), "k", 1) // until its patience ends
+	})
+	select {
+	case <-decided:
+	case <-time.After(200 * time.Millisecond): // it waits for the call
+	}
+	close(goOn)
+	<-decided
+	open()
+	callers.Wait()
+	if n := granted.Load(); n > 12 {
+		t.Errorf("%d of 12 granted", n)
+	}
+}
+
+// TestCallsAmongLocalDecisions: of calls that come together, the store decides some and has
+// not seen the others. Whatever the order, no more is granted than the limit.
+func TestCallsAmongLocalDecisions(t *testing.T) {
+	t.Parallel()
+	const callers, calls, rooms = 8, 6, 40
+	for algorithm := range weir.Algorithm(8) {
+		limit, most := weir.Limit{Algorithm: algorithm, Count: 12, Period: 24 * time.Hour}, int64(3)
+		switch algorithm {
+		case weir.FixedWindow:
+			limit.Anchor = weir.AnchorFirst
+		case weir.Concurrency:
+			most = 1
+		}
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			store := newPicky()
+			store.refuses = func([]*weir.Act) bool {
+				if rand.IntN(8) == 0 {
+					runtime.Gosched()
+				}
+				return rand.IntN(2) == 0
+			}
+			taker := overPicky(t, store, fallback.Options{})
+			limit := limit.MustCompile()
+			for room := range rooms {
+				ids := room%2 == 1 || algorithm == weir.Concurrency
+				var crowd sync.WaitGroup
+				var granted atomic.Int64
+				for range callers {
+					crowd.Go(func() {
+						for range calls {
+							cost := 1 + rand.Int64N(most)
+							a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("room ", room), Limit: limit, Cost: cost})
+							if ids {
+								a.ID, a.NewID = crand.Text(), true
+							}
+							if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+								t.Error(a.Err)
+							} else if a.Allowed() {
+								granted.Add(cost)
+							}
+						}
+					})
+				}
+				crowd.Wait()
+				if n := granted.Load(); n > 12 {
+					t.Fatalf("room %d: %d of 12 granted", room, n)
+				}
+			}
+		})
+	}
+}
