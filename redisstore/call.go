@@ -31,8 +31,9 @@ func (s *Store) send(ctx context.Context, b *batch) (answer, error) {
 	switch {
 	case err == nil:
 		return s.read(b, reply)
-	case s.punctual && !b.written:
-		// There was no connection, or none that was ready in time.
+	case s.punctual && !b.written, cutShort(err):
+		// There was no connection, none that was ready in time, or one that did not take
+		// the whole command.
 		return answer{}, unsent(err)
 	}
 	return answer{}, classify(err)

@@ -67,3 +67,11 @@ func undialled(err error) bool {
 	}
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
+
+// cutShort reports whether the end of a command was not written to its connection, so that
+// Redis does not run it. A write fails also if its deadline was over before it began, as on a
+// busy machine.
+func cutShort(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "write"
+}

@@ -322,6 +322,57 @@ func TestUnreachableIsNotApplied(t *testing.T) {
 	}
 }
 
+// A choked connection, while it is, takes nothing, as if the deadline of each write had passed
+// before it began.
+type choked struct {
+	net.Conn
+	is *atomic.Bool
+}
+
+func (c choked) Write(p []byte) (int, error) {
+	if c.is.Load() {
+		_ = c.SetWriteDeadline(time.Unix(1, 0))
+	}
+	return c.Conn.Write(p)
+}
+
+// TestUnwrittenIsNotApplied: a command whose end was not written is not charged, and the
+// caller is told so.
+func TestUnwrittenIsNotApplied(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	options := &redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}
+	keeper, chokes, plain := redisstore.NewKeeper(), new(atomic.Bool), redis.NewDialer(options)
+	choking := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := plain(ctx, network, addr)
+		return choked{conn, chokes}, err
+	}
+	for name, o := range map[string]struct {
+		dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+		store redisstore.Options
+	}{
+		"of a client":          {choking, redisstore.Options{}},
+		"whose calls are kept": {keeper.Dial(choking), redisstore.Options{Keeper: keeper}},
+	} {
+		own := *options
+		own.Dialer = o.dial
+		client := redis.NewClient(&own)
+		t.Cleanup(func() { _ = client.Close() })
+		store := open(t, client, o.store)
+		if a := takeOne(store, name); !a.Allowed() {
+			t.Fatalf("%s: %v", name, a.Err)
+		}
+		chokes.Store(true)
+		if a := takeOne(store, name); !errors.Is(a.Err, weir.ErrNotApplied) || errors.Is(a.Err, weir.ErrAmbiguous) {
+			t.Errorf("%s: %v", name, a.Err)
+		}
+		chokes.Store(false)
+		if got := spent(t, store, name, perDay); got != 1 {
+			t.Errorf("%s: charged %d, granted 1", name, got)
+		}
+	}
+}
+
 func TestRefusedCredentialsAreMisconfiguration(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--requirepass", "secret")

@@ -117,7 +117,11 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 	s.upload(ctx, s.attempt(ctx, loads, 0, 0), uploads)
 	for _, l := range loads {
 		if l.err != nil {
-			l.err = classify(l.err)
+			if len(loads) == 1 && cutShort(l.err) { // of several, some may have been written
+				l.err = unsent(l.err)
+			} else {
+				l.err = classify(l.err)
+			}
 			s.relocate(ctx)
 		} else if !s.located.Load() {
 			s.located.Store(true)
