@@ -156,10 +156,11 @@ func (t *ticket) collect() {
 }
 
 // leave answers the caller without the reply, unless that has just come. The batch goes
-// on with the copies.
+// on with the copies. A caller whom an outage answered has to ask for the reply: since then
+// [Coalescer.Left] did not know of it, and others may have been granted what it was.
 func (t *ticket) leave(cause error) {
 	t.lane.abandoned(len(t.acts))
-	if !t.batch.abandon(t.own) {
+	if !t.batch.abandon(t.own) && (t.batch.outage == nil || t.batch.panicked != nil || verdict(t.own) != nil) {
 		t.collect()
 		return
 	}

@@ -63,11 +63,10 @@ func (p *picky) hold() (open func()) {
 	}
 }
 
-// overPicky is a Layer over calls of a picky store, which is reachable for as long as the
-// test lasts.
-func overPicky(t *testing.T, store *picky, o fallback.Options) *fallback.Layer {
+// overPicky is a Layer over calls of a picky store, which is unreachable after some silence.
+func overPicky(t *testing.T, store *picky, silence time.Duration, o fallback.Options) *fallback.Layer {
 	t.Helper()
-	calls := coalesce.Wrap(store, coalesce.Options{Silence: time.Hour, Late: time.Hour})
+	calls := coalesce.Wrap(store, coalesce.Options{Silence: silence, Late: time.Hour})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -93,7 +92,7 @@ func TestCallThatIsHalfWay(t *testing.T) {
 			<-goOn
 		}
 	}
-	taker := overPicky(t, store, fallback.Options{Patience: 20 * time.Millisecond})
+	taker := overPicky(t, store, time.Hour, fallback.Options{Patience: 20 * time.Millisecond})
 	open := store.hold()
 	var callers sync.WaitGroup
 	var granted atomic.Int64
@@ -130,6 +129,38 @@ func TestCallThatIsHalfWay(t *testing.T) {
 // not seen the others. Whatever the order, no more is granted than the limit.
 func TestCallsAmongLocalDecisions(t *testing.T) {
 	t.Parallel()
+	amongLocalDecisions(t, fallback.Options{}, time.Hour, func() bool {
+		if rand.IntN(8) == 0 {
+			runtime.Gosched()
+		}
+		return rand.IntN(2) == 0
+	})
+}
+
+// TestCallsAmongLateReplies: of calls that come together, some get their replies in time. No
+// more is granted than the limit.
+func TestCallsAmongLateReplies(t *testing.T) {
+	t.Parallel()
+	amongLocalDecisions(t, fallback.Options{Patience: time.Millisecond}, time.Hour, func() bool {
+		time.Sleep(rand.N(1500 * time.Microsecond))
+		return rand.IntN(8) == 0
+	})
+}
+
+// TestCallsAmongOutages: of calls that an outage cuts off, some get the replies that end it.
+// No more is granted than the limit.
+func TestCallsAmongOutages(t *testing.T) {
+	t.Parallel()
+	amongLocalDecisions(t, fallback.Options{}, 10*time.Millisecond, func() bool {
+		if rand.IntN(3) == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	})
+}
+
+func amongLocalDecisions(t *testing.T, o fallback.Options, silence time.Duration, refuses func() bool) {
+	t.Helper()
 	const callers, calls, rooms = 8, 6, 40
 	for algorithm := range weir.Algorithm(8) {
 		limit, most := weir.Limit{Algorithm: algorithm, Count: 12, Period: 24 * time.Hour}, int64(3)
@@ -142,13 +173,8 @@ func TestCallsAmongLocalDecisions(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			store := newPicky()
-			store.refuses = func([]*weir.Act) bool {
-				if rand.IntN(8) == 0 {
-					runtime.Gosched()
-				}
-				return rand.IntN(2) == 0
-			}
-			taker := overPicky(t, store, fallback.Options{})
+			store.refuses = func([]*weir.Act) bool { return refuses() }
+			taker := overPicky(t, store, silence, o)
 			limit := limit.MustCompile()
 			for room := range rooms {
 				ids := room%2 == 1 || algorithm == weir.Concurrency

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -120,6 +121,7 @@ type Layer struct {
 	ids         *ids
 	deciding    deciding
 	boarding    boarding
+	grants      grants
 	awaited     awaited
 	reconciler  *reconciler
 	counts      counts
@@ -169,6 +171,7 @@ func Wrap(next weir.Taker, o Options) *Layer {
 		outstanding: newOutstanding(o.MaxKeys),
 		refunds:     refunds{most: o.MaxKeys},
 		reconciler:  newReconciler(),
+		grants:      grants{seed: maphash.MakeSeed()},
 	}
 	if l.remote, _ = weir.As[remote](next); l.remote != nil {
 		l.remote.OnReply(l.learn)
@@ -204,32 +207,34 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	if len(acts) == 0 {
 		return
 	}
-	l.ask(bounded, acts)
-	if again := l.answer(ctx, acts, true); len(again) > 0 {
-		l.ask(bounded, again)
-		l.answer(ctx, again, false)
+	sent := l.ask(bounded, acts)
+	if again := l.answer(ctx, acts, sent, true); len(again) > 0 {
+		sent = l.ask(bounded, again)
+		l.answer(ctx, again, sent, false)
 	}
 }
 
 // ask has the store decide acts, after the outstanding charges and amendments of their keys.
-func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
+// It returns the number of the last local grant when they were sent.
+func (l *Layer) ask(ctx context.Context, acts []*weir.Act) (sent int64) {
 	if l.remote != nil {
 		acts = l.remote.Unreachable(acts)
 	}
 	if len(acts) == 0 {
-		return
+		return 0
 	}
 	keys := l.outstanding.shardsOf(acts)
 	first, boards := l.board(ctx, acts, keys)
+	sent = l.grants.number.Load()
 	switch {
 	case !boards:
 		for _, a := range acts {
 			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, ctx.Err())
 		}
-		return
+		return sent
 	case first == nil:
 		l.send(ctx, acts, keys)
-		return
+		return sent
 	}
 	returned := false
 	defer func() {
@@ -243,6 +248,7 @@ func (l *Layer) ask(ctx context.Context, acts []*weir.Act) {
 	if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
 		l.wake()
 	}
+	return sent
 }
 
 // send asks the next Taker for acts whose call is boarding.
@@ -257,7 +263,7 @@ func (l *Layer) send(ctx context.Context, acts []*weir.Act, keys shards) {
 
 // answer decides by policy the acts that the store did not. It returns the acts that were
 // not sent because of an outage that has ended, if they may be sent now.
-func (l *Layer) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (again []*weir.Act) {
+func (l *Layer) answer(ctx context.Context, acts []*weir.Act, sent int64, mayAsk bool) (again []*weir.Act) {
 	for _, a := range acts {
 		switch {
 		case !undecided(a):
@@ -271,16 +277,17 @@ func (l *Layer) answer(ctx context.Context, acts []*weir.Act, mayAsk bool) (agai
 			if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.KindTake {
 				l.await(a, late, a.Err)
 			}
-		case !l.decide(a, mayAsk):
+		case !l.decide(a, sent, mayAsk):
 			again = append(again, a)
 		}
 	}
 	return again
 }
 
-// decide decides an act by policy, unless its reply has just come. It returns false if the
-// store can be asked again.
-func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
+// decide decides an act by policy, unless its reply has just come, and nothing was granted
+// here since it was sent: what was granted here may not be left there. It returns false if
+// the store can be asked again.
+func (l *Layer) decide(a *weir.Act, sent int64, mayAsk bool) bool {
 	keys := l.outstanding.shardsOfAct(a)
 	l.deciding.begin(keys)
 	defer l.deciding.end(keys)
@@ -290,12 +297,13 @@ func (l *Layer) decide(a *weir.Act, mayAsk bool) bool {
 		return false
 	}
 	var late weir.Pending
-	if errors.As(a.Err, &late) && arrived(a, late) && !undecided(a) {
+	if errors.As(a.Err, &late) && !l.grants.since(a, sent) && arrived(a, late) && !undecided(a) {
 		l.learn([]*weir.Act{a})
 		return true
 	}
 	l.counts.reason(a.Err)
 	l.decideByPolicy(a, a.Err)
+	l.grants.note(a)
 	return true
 }
 

@@ -3,6 +3,7 @@ package fallback
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"math/bits"
 	"slices"
 	"sync"
@@ -22,30 +23,27 @@ import (
 // shards are a set of the shards of keys.
 type shards uint64
 
-// deciding are the local decisions that are being made.
+// deciding are the local decisions that are being made, of each shard one at a time: the next
+// one has to know what the one before has granted.
 type deciding struct {
 	count  atomic.Int64
-	shards [outstandingShards]sync.RWMutex
+	shards [outstandingShards]sync.Mutex
 }
 
 // begin locks the shards of an act's keys, in order, until end. Nothing that waits for the
 // store is called in between.
 func (d *deciding) begin(keys shards) {
 	d.count.Add(1)
-	for s := keys; s != 0; s &= s - 1 {
-		d.shards[bits.TrailingZeros64(uint64(s))].RLock()
-	}
+	d.exclude(keys)
 }
 
 func (d *deciding) end(keys shards) {
-	for s := keys; s != 0; s &= s - 1 {
-		d.shards[bits.TrailingZeros64(uint64(s))].RUnlock()
-	}
+	d.admit(keys)
 	d.count.Add(-1)
 }
 
-// exclude waits for the decisions of some shards that are being made, and keeps others from
-// beginning until admit.
+// exclude waits for the decision of each of some shards that is being made, and keeps others
+// from beginning until admit.
 func (d *deciding) exclude(keys shards) {
 	for s := keys; s != 0; s &= s - 1 {
 		d.shards[bits.TrailingZeros64(uint64(s))].Lock()
@@ -64,6 +62,36 @@ func (d *deciding) wait(keys shards) {
 		d.exclude(keys)
 		d.admit(keys)
 	}
+}
+
+// grants are which of the local grants, by their numbers, was the last of a key. Keys that
+// share an entry count as one.
+type grants struct {
+	seed   maphash.Seed
+	number atomic.Int64
+	last   [4096]atomic.Int64
+}
+
+func (g *grants) of(key string) *atomic.Int64 {
+	return &g.last[maphash.String(g.seed, key)%uint64(len(g.last))]
+}
+
+func (g *grants) note(a *weir.Act) {
+	for i := range a.Charges {
+		if localGrant(a, i) > 0 {
+			g.of(a.Charges[i].Key).Store(g.number.Add(1))
+		}
+	}
+}
+
+// since reports whether units of any of an act's keys were granted after a number.
+func (g *grants) since(a *weir.Act, number int64) bool {
+	for i := range a.Charges {
+		if g.of(a.Charges[i].Key).Load() > number {
+			return true
+		}
+	}
+	return false
 }
 
 // boarding are the calls that look for local decisions of their keys, or have, and that the
@@ -109,6 +137,7 @@ type awaited struct {
 // awaitedActs are those of one budget.
 type awaitedActs struct {
 	count int
+	units int64 // granted to them here
 	// cutOff is how many of them were in flight when their node became unreachable; none
 	// is closed when there are none left.
 	cutOff int
@@ -133,6 +162,7 @@ func (w *awaited) begin(a *weir.Act, cutOff bool) {
 			own = &awaitedActs{none: make(chan struct{})}
 			w.budgets[key] = own
 		}
+		own.units += localGrant(a, i)
 		if own.count++; cutOff {
 			own.cutOff++
 		}
@@ -145,6 +175,7 @@ func (w *awaited) end(a *weir.Act, cutOff bool) {
 	for i := range a.Charges {
 		key := budgetOf(&a.Charges[i])
 		own := w.budgets[key]
+		own.units -= localGrant(a, i)
 		if own.count--; own.count == 0 {
 			delete(w.budgets, key)
 		}
@@ -168,6 +199,16 @@ func (w *awaited) any(a *weir.Act) bool {
 		}
 	}
 	return false
+}
+
+// unrecorded is how many units of a budget were granted here to acts whose replies are awaited.
+func (w *awaited) unrecorded(c *weir.Charge) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if own := w.budgets[budgetOf(c)]; own != nil {
+		return own.units
+	}
+	return 0
 }
 
 // wait waits for the replies of a budget that an outage cut off, for maxCutOffWait.

@@ -30,7 +30,8 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 				return freeSlots(own.Limit, left) // which counts those that are taken here
 			}
 			if news {
-				l.seed(&own, max(0, left-unrecorded-l.ids.unrecorded(&c, l.now())))
+				unrecorded += l.ids.unrecorded(&c, l.now()) + l.awaited.unrecorded(&c)
+				l.seed(&own, max(0, left-unrecorded))
 			}
 			return nil
 		})
