@@ -55,13 +55,26 @@ func confine(t *testing.T, more ...string) *siege {
 }
 
 // withstand runs an attack. Meanwhile other clients are answered, over HTTP and gRPC, and
-// the process stays within its memory.
+// the process stays within its memory. Their connections are older than the attack: beside
+// a thousand attackers in its own process, a client that connects can take longer to send
+// its first bytes than a server waits for them.
 func (s *siege) withstand(attack func()) {
 	s.t.Helper()
+	ask := s.asker()
+	ask()
 	before := s.memory()
 	ended := make(chan struct{})
 	var bystanding sync.WaitGroup
-	bystanding.Go(func() { s.stand(ended) })
+	bystanding.Go(func() {
+		for {
+			ask()
+			select {
+			case <-ended:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
 	attack()
 	close(ended)
 	bystanding.Wait()
@@ -78,20 +91,15 @@ func (s *siege) withstand(attack func()) {
 	s.bystander()
 }
 
-// stand asks over HTTP and, on a connection of its own, over gRPC.
-func (s *siege) stand(ended <-chan struct{}) {
+// asker returns a function that asks over HTTP and, on a connection of its own, over gRPC.
+func (s *siege) asker() func() {
 	client := rlsv3.NewRateLimitServiceClient(dialEnvoy(s.t, s.weir))
 	ctx := metadata.AppendToOutgoingContext(s.t.Context(), "authorization", "Bearer "+siegeToken)
 	question := &rlsv3.RateLimitRequest{Domain: "hostile", Descriptors: []*ratelimitv3.RateLimitDescriptor{envoy("free", "2")}}
-	for {
+	return func() {
 		s.bystander()
 		if answer, err := client.ShouldRateLimit(ctx, question); err != nil || answer.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 			s.t.Errorf("another client of gRPC: %v, %v", answer, err)
-		}
-		select {
-		case <-ended:
-			return
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
