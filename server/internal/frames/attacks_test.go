@@ -1,6 +1,7 @@
 package frames_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/server/internal/admission"
@@ -63,15 +65,21 @@ var attacks = map[string]attack{
 	"reset of relayed calls": {nil, func(w *wire, i uint32) error {
 		return all(w.head(id(i), "/grpc.health.v1.Health/Watch"), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
 	}, calm, 0},
-	"too many streams":        {nil, func(w *wire, i uint32) error { return w.head(id(i), echo) }, calm, 0},
-	"CONTINUATION, endless":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 1000)) }, calm, 0},
-	"CONTINUATION, empty":     {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, nil) }, calm, 0},
-	"CONTINUATION, a field":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, []byte{0x82}) }, calm, 0},
-	"PING":                    {nil, func(w *wire, _ uint32) error { return w.WritePing(false, [8]byte{}) }, calm, 0},
-	"PING's answers":          {nil, func(w *wire, _ uint32) error { return w.WritePing(true, [8]byte{}) }, calm, 0},
-	"SETTINGS":                {nil, func(w *wire, _ uint32) error { return w.WriteSettings() }, calm, 0},
-	"SETTINGS' answers":       {nil, func(w *wire, _ uint32) error { return w.WriteSettingsAck() }, calm, 0},
-	"SETTINGS, long":          {openStreams, func(w *wire, _ uint32) error { return w.WriteSettings(windows()...) }, calm, 0},
+	"too many streams":      {nil, func(w *wire, i uint32) error { return w.head(id(i), echo) }, calm, 0},
+	"CONTINUATION, endless": {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 1000)) }, calm, 0},
+	"CONTINUATION, empty":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, nil) }, calm, 0},
+	"CONTINUATION, a field": {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, []byte{0x82}) }, calm, 0},
+	"PING":                  {nil, func(w *wire, _ uint32) error { return w.WritePing(false, [8]byte{}) }, calm, 0},
+	"PING's answers":        {nil, func(w *wire, _ uint32) error { return w.WritePing(true, [8]byte{}) }, calm, 0},
+	"SETTINGS":              {nil, func(w *wire, _ uint32) error { return w.WriteSettings() }, calm, 0},
+	"SETTINGS' answers":     {nil, func(w *wire, _ uint32) error { return w.WriteSettingsAck() }, calm, 0},
+	"SETTINGS, long":        {openStreams, func(w *wire, _ uint32) error { return w.WriteSettings(windows()...) }, calm, 0},
+	"SETTINGS, while answers wait": {answersWait, func(w *wire, i uint32) error {
+		if i == 5000 {
+			return io.EOF // of what the server then throws away: the rest could take its GOAWAY with it
+		}
+		return w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: i + 1})
+	}, calm, 0},
 	"DATA, empty":             {oneCall, func(w *wire, _ uint32) error { return w.WriteData(1, false, nil) }, calm, 0},
 	"DATA, only padding":      {oneCall, func(w *wire, _ uint32) error { return w.WriteDataPadded(1, false, nil, make([]byte, 200)) }, calm, 0},
 	"PRIORITY":                {nil, func(w *wire, _ uint32) error { return w.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }, calm, 0},
@@ -133,6 +141,19 @@ func openStreams(w *wire) {
 	}
 }
 
+// answersWait has answers wait for windows of their streams.
+func answersWait(w *wire) {
+	w.check(w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	w.check(w.WriteWindowUpdate(0, 1<<30))
+	const answers = 20
+	for i := range uint32(answers) {
+		w.check(w.call(id(i), large, 1))
+	}
+	for range answers {
+		w.read(wanted[*http2.HeadersFrame](w).HeaderBlockFragment())
+	}
+}
+
 // windows is as many settings as a frame holds.
 func windows() []http2.Setting {
 	all := make([]http2.Setting, 2700)
@@ -182,6 +203,33 @@ func TestAttacks(t *testing.T) {
 			}
 			honest.stop()
 		})
+	}
+}
+
+// TestHeaderMemory begins calls whose headers take far more memory than bytes: fields are sent
+// by one byte each. They are charged for what they take. It runs beside no other test.
+func TestHeaderMemory(t *testing.T) {
+	const most = 32 << 20
+	budget := admission.NewBudget(most)
+	p := serve(t, frames.Options{Hold: holds(budget)})
+	before := heap()
+	for range 16 {
+		w := p.wire(t)
+		for i := range uint32(1000) {
+			block := append(bytes.Clone(w.fields(echo)), bytes.Repeat([]byte{0x80 | 21}, 450)...) // "age"
+			w.check(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id(i), BlockFragment: block, EndHeaders: true}))
+		}
+		w.check(w.WritePing(false, [8]byte{}))
+		for pinged := false; !pinged; {
+			_, pinged = w.next().(*http2.PingFrame)
+		}
+	}
+	runtime.GC()
+	if grown := heap() - before; grown > 2*most {
+		t.Errorf("the heap has grown by %d MiB for a budget of %d", grown>>20, most>>20)
+	}
+	if p.Stats().Limited["buffered"] == 0 {
+		t.Error("nothing was limited")
 	}
 }
 
@@ -241,6 +289,7 @@ func TestTimeouts(t *testing.T) {
 		"no calls":         {frames.Options{IdleTimeout: short}, greet, "idle"},
 		"half a frame":     {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); w.must(w.nc.Write([]byte{0, 0, 8, 6})) }, "idle"},
 		"half a header":    {frames.Options{IdleTimeout: short}, func(w *wire) { greet(w); unfinished(w) }, "idle"},
+		"a slow header":    {frames.Options{MessageTimeout: short}, func(w *wire) { greet(w); unfinished(w) }, "slow"},
 		"old":              {frames.Options{MaxAge: short}, greet, "age"},
 		"old, with a call": {frames.Options{MaxAge: short, AgeGrace: short}, func(w *wire) {
 			greet(w)
@@ -278,6 +327,87 @@ func unread(w *wire) {
 	w.check(w.WriteWindowUpdate(0, 1<<30))
 	// No more than may be in flight.
 	for i := uint32(0); i < 900 && w.call(id(i), large, 1) == nil; i++ {
+	}
+}
+
+// TestStalledCalls has clients leave a call unfinished: it is reset, and what it held is free
+// for others.
+func TestStalledCalls(t *testing.T) {
+	t.Parallel()
+	const health, short = "/grpc.health.v1.Health/Check", 50 * time.Millisecond
+	empty := []byte{0, 0, 0, 0, 0}
+	for name, tc := range map[string]struct {
+		o    frames.Options
+		call func(w *wire, id uint32) error
+		want string // reason
+	}{
+		"no message to be relayed": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error { return w.head(id, health) }, "slow"},
+		"half a message to be relayed": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error {
+			return all(w.head(id, health), w.WriteData(id, false, []byte{0, 0, 0, 0, 9, 1, 2}))
+		}, "slow"},
+		"no window for a relayed answer": {frames.Options{WriteTimeout: short}, func(w *wire, id uint32) error {
+			return all(w.head(id, health), w.WriteData(id, true, empty))
+		}, "write"},
+		"no window for an answer":      {frames.Options{WriteTimeout: short}, func(w *wire, id uint32) error { return w.call(id, large, 1) }, "write"},
+		"no window for a plain answer": {frames.Options{WriteTimeout: short, MessageTimeout: short}, func(w *wire, id uint32) error { return w.plain(id) }, "write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			budget := admission.NewBudget(1 << 20)
+			tc.o.Hold, tc.o.MaxRelayed = holds(budget), 40
+			p := serve(t, tc.o)
+			w := p.wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			const calls = 20
+			for i := range uint32(calls) {
+				w.check(tc.call(w, id(i)))
+			}
+			headers := map[uint32]int{}
+			for resets := 0; resets < calls; {
+				switch f := w.next().(type) {
+				case *http2.HeadersFrame:
+					if headers[f.StreamID]++; headers[f.StreamID] > 1 {
+						t.Fatalf("further headers for stream %d", f.StreamID)
+					}
+				case *http2.RSTStreamFrame:
+					if resets++; f.ErrCode != http2.ErrCodeCancel {
+						t.Errorf("%v", f)
+					}
+				}
+			}
+			eventually(t, func() bool { return budget.Held() == 0 && p.Stats().Relayed == 0 })
+			if n := p.Stats().Limited[tc.want]; n != calls {
+				t.Errorf("%d were limited, want %d", n, calls)
+			}
+		})
+	}
+}
+
+// plain begins a request that is no call.
+func (w *wire) plain(id uint32) error {
+	w.block.Reset()
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}} {
+		_ = w.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.block.Bytes(), EndHeaders: true})
+}
+
+// TestRelaysAreShared: one connection cannot keep all others from being relayed.
+func TestRelaysAreShared(t *testing.T) {
+	t.Parallel()
+	p := serve(t, frames.Options{MaxRelayed: 100})
+	w := p.wire(t)
+	for i := range uint32(1000) {
+		w.check(w.head(id(i), "/grpc.health.v1.Health/Watch"))
+	}
+	w.quietBut()
+	conn := p.dial(t, plaintext)
+	for range 10 {
+		if _, err := healthv1.NewHealthClient(conn).Check(within(t, 10*time.Second), &healthv1.HealthCheckRequest{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.Stats().Limited["relayed"]; n < 900 {
+		t.Errorf("%d were limited", n)
 	}
 }
 

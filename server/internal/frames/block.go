@@ -51,7 +51,7 @@ func (c *conn) beginBlock(h head, payload []byte) error {
 	if h.flags.Has(http2.FlagHeadersPriority) {
 		const priority = 5
 		if len(payload) < priority {
-			return fault(http2.ErrCodeProtocol, ReasonProtocol, "a HEADERS frame has a wrong length")
+			return fault(http2.ErrCodeFrameSize, ReasonProtocol, "a HEADERS frame has a wrong length")
 		}
 		b.dependent = binary.BigEndian.Uint32(payload)&^(1<<31) == h.id
 		payload = payload[priority:]
@@ -102,6 +102,10 @@ func (c *conn) decode(h head, fragment []byte) error {
 }
 
 var errBlock = fault(http2.ErrCodeCompression, ReasonProtocol, "a header block that cannot be decoded")
+
+// bytes is about what the fields take. A header list counts 32 bytes for each, and 40 are
+// used.
+func (b *block) bytes(longest int) int64 { return int64(longest - max(0, b.left) + 8*len(b.fields)) }
 
 // add adds a field.
 func (b *block) add(f *field) {

@@ -114,7 +114,12 @@ func (c *Call) RemoteAddr() net.Addr { return c.conn.nc.RemoteAddr() }
 func (c *Call) TLS() *tls.ConnectionState { return c.conn.tls }
 
 // Buffer returns memory, with no bytes in it, to append a reply to.
-func (c *Call) Buffer() []byte { return c.buffer[:0] }
+func (c *Call) Buffer() []byte {
+	if c.buffer == nil {
+		c.buffer = make([]byte, 0, bufferBytes)
+	}
+	return c.buffer[:0]
+}
 
 // Reply answers the call with a message, which must stay as it is until the handler
 // returns. Of several calls of Reply and Fail the last one counts.
@@ -142,8 +147,14 @@ func (c *Call) SetTrailer(name, value string) {
 // Failed returns the code that [Call.Fail] was given, 0 if it was not called.
 func (c *Call) Failed() uint32 { return c.code }
 
-// maxKept is the largest memory that is kept for further calls.
-const maxKept = 4096
+const (
+	// maxKept is the largest memory that is kept for further calls.
+	maxKept = 4096
+	// bufferBytes is more than most replies take.
+	bufferBytes = 512
+	// maxKeptFields is the largest number of header fields that a call keeps room for.
+	maxKeptFields = 64
+)
 
 func keep(b []byte) []byte {
 	if cap(b) > maxKept {
@@ -154,12 +165,13 @@ func keep(b []byte) []byte {
 
 // reset makes the call ready for another one, without what it refers to.
 func (c *Call) reset() {
-	if cap(c.reply) > cap(c.buffer) {
-		c.buffer = c.reply
-	}
 	clear(c.fields)
 	clear(c.trailers)
-	*c = Call{buffer: keep(c.buffer), fields: c.fields[:0], trailers: c.trailers[:0]}
+	fields := c.fields[:0]
+	if cap(fields) > maxKeptFields {
+		fields = nil
+	}
+	*c = Call{buffer: c.buffer, fields: fields, trailers: c.trailers[:0]}
 }
 
 // callContext is the context of a call. It starts a timer only if something waits

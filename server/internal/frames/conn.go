@@ -45,11 +45,14 @@ type conn struct {
 
 	receiveWindow int64 // how much the client may send
 	credit        int64 // what it may send again and does not know of
-	held          int64 // bytes of calls and of their messages
+	held          int64 // bytes of calls, of their messages and of an unfinished header block
 	reserved      int64 // of budget, no less than held
 	arriving      int64 // bytes of unfinished messages
+	blockHeld     int64 // bytes of held for a header block that goes on in further frames
+	blockBegan    time.Duration
 	budget        Hold
 	ctx           context.Context // of relayed requests; nil: there were none
+	relays        int64           // relayed calls
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream
@@ -67,6 +70,8 @@ type conn struct {
 	patience int
 	phase    phase
 	said     time.Duration // when the client was asked to leave
+	parting  string        // why
+	promised uint32        // the last stream that a GOAWAY has named
 	closed   bool          // nothing can be read or written any more
 	born     time.Duration
 	active   time.Duration // when it last had a stream
@@ -88,7 +93,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		server: s, wire: wire{Conn: nc}, streams: map[uint32]*stream{},
 		receiveWindow: connWindow, sendWindow: minWindow, streamWindow: minWindow,
-		patience: maxPatience, born: s.soon(), active: now,
+		patience: maxPatience, promised: maxWindow, born: s.soon(), active: now,
 	}
 	c.nc = &c.wire
 	c.changed = sync.NewCond(&c.mu)
@@ -235,6 +240,9 @@ func (c *conn) greet() {
 		c.out = binary.BigEndian.AppendUint32(append(c.out, byte(s.ID>>8), byte(s.ID)), s.Val)
 	}
 	c.out = appendWindowUpdate(c.out, 0, connWindow-minWindow)
+	if c.phase == asking {
+		c.part()
+	}
 }
 
 // window is how much a client may send on a stream: a message in one go.
@@ -284,7 +292,8 @@ func (c *conn) end() {
 		return
 	}
 	c.closed = true
-	_ = c.nc.Close()
+	// Closing TLS would write, and wait for the client.
+	_ = c.wire.Close()
 	for _, st := range c.streams {
 		c.forget(st, context.Canceled)
 	}
@@ -348,10 +357,12 @@ func (c *conn) fail(err error) {
 	c.changed.Broadcast()
 }
 
-// goAway sends a GOAWAY.
+// goAway sends a GOAWAY. The last stream must not rise: the client may have sent again what
+// was beyond it.
 func (c *conn) goAway(code http2.ErrCode, last uint32, text string) {
+	c.promised = min(c.promised, last)
 	c.out = appendFrame(c.out, head{8 + len(text), http2.FrameGoAway, 0, 0})
-	c.out = binary.BigEndian.AppendUint32(c.out, last)
+	c.out = binary.BigEndian.AppendUint32(c.out, c.promised)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 	c.out = append(c.out, text...)
 }

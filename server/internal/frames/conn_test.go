@@ -205,3 +205,151 @@ func (h *halved) Write(p []byte) (int, error) {
 	m, err := h.Conn.Write(p[n:])
 	return n + m, err
 }
+
+// TestCloseWaitsForNobody has a client of TLS read nothing and break a rule: nobody waits for
+// it until the end of TLS is written.
+func TestCloseWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	https := httptest.NewTLSServer(nil)
+	https.Close()
+	s, nc := serveOne(t, Options{
+		WriteTimeout: time.Minute, Methods: map[string]Handler{fuzzed: func(c *Call) { c.Reply(make([]byte, 60_000)) }},
+		TLS: &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12},
+	})
+	nc = tls.Client(nc, &tls.Config{RootCAs: https.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com", NextProtos: []string{"h2"}})
+	f := http2.NewFramer(nc, nc)
+	write := func(b []byte) {
+		if _, err := nc.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write([]byte(http2.ClientPreface))
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	_ = f.WriteWindowUpdate(0, 1<<30)
+	ping(t, f, 0)
+	c := s.connections()[0]
+	stuck := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.flushing && len(c.out) > 0
+	}
+	for id := uint32(1); !stuck(); id += 2 {
+		w := newScript()
+		w.head(id, false, usual(fuzzed)...)
+		_ = w.WriteData(id, true, prefixed([]byte("a")))
+		write(w.Bytes())
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = f.WriteWindowUpdate(0, 1<<31-1)
+	closing := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.phase == closing
+	}
+	for !closing() {
+		time.Sleep(time.Millisecond)
+	}
+	longest := time.Duration(0)
+	for begun := time.Now(); time.Since(begun) < 3*time.Second && len(s.connections()) > 0; time.Sleep(time.Millisecond) {
+		now := time.Now()
+		s.tick(time.Millisecond)
+		longest = max(longest, time.Since(now))
+	}
+	// What would be waited for takes five seconds.
+	if longest > 2*time.Second {
+		t.Errorf("the server was kept waiting for %v", longest)
+	}
+}
+
+// TestGoAwayNeverRises breaks a rule after the connection was left: what is said of the last
+// stream stays true.
+func TestGoAwayNeverRises(t *testing.T) {
+	t.Parallel()
+	until := make(chan struct{})
+	s, nc := serveOne(t, Options{Methods: map[string]Handler{fuzzed: func(c *Call) {
+		c.Yield()
+		<-until
+		c.Reply(nil)
+	}}})
+	defer close(until)
+	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(nc, nc)
+	f.AllowIllegalWrites = true
+	_ = f.WriteSettings()
+	call := func(id uint32) {
+		w := newScript()
+		w.head(id, false, usual(fuzzed)...)
+		_ = w.WriteData(id, true, prefixed([]byte("a")))
+		if _, err := nc.Write(w.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ping(t, f, 0)
+	call(1)
+	ping(t, f, 1)
+	s.connections()[0].drain("a test")
+	for last, n := uint32(maxWindow), 0; n < 3; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				_ = f.WritePing(true, frame.Data)
+			}
+		case *http2.GoAwayFrame:
+			if n++; frame.LastStreamID > last {
+				t.Errorf("the last stream is %d, and was %d", frame.LastStreamID, last)
+			}
+			if last = frame.LastStreamID; n == 2 {
+				call(3)
+				_ = f.WriteWindowUpdate(0, 0)
+			}
+		}
+	}
+}
+
+// TestReplyOfMessage has a handler reply with the message itself. Later calls must not get one
+// memory for both their message and their reply.
+func TestReplyOfMessage(t *testing.T) {
+	t.Parallel()
+	_, nc := serveOne(t, Options{Methods: map[string]Handler{fuzzed: func(c *Call) {
+		if c.Header("copy") == "" {
+			c.Reply(c.Message())
+			return
+		}
+		c.Reply(append(append(c.Buffer(), "copy: "...), c.Message()...))
+	}}})
+	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(nc, nc)
+	_ = f.WriteSettings()
+	for id := uint32(1); id < 100; id += 2 {
+		w := newScript()
+		fields, want := usual(fuzzed), "a message"
+		if id%4 == 3 {
+			fields, want = append(fields, "copy", "yes"), "copy: a message"
+		}
+		w.head(id, false, fields...)
+		_ = w.WriteData(id, true, prefixed([]byte("a message")))
+		if _, err := nc.Write(w.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if data, ok := frame.(*http2.DataFrame); ok {
+				if got := string(data.Data()[prefixLength:]); got != want {
+					t.Fatalf("got %q, want %q", got, want)
+				}
+				break
+			}
+		}
+	}
+}

@@ -78,8 +78,14 @@ func newField(name, value string, named *field) field {
 		f.kind = kindOf(name)
 		f.invalid = !validName(f.kind, name)
 	}
-	f.invalid = f.invalid || !httpguts.ValidHeaderFieldValue(value)
+	f.invalid = f.invalid || !httpguts.ValidHeaderFieldValue(value) || isPadded(value)
 	return f
+}
+
+// isPadded reports whether a value begins or ends with white space, which RFC 9113 forbids.
+func isPadded(value string) bool {
+	n := len(value)
+	return n > 0 && (value[0] == ' ' || value[0] == '\t' || value[n-1] == ' ' || value[n-1] == '\t')
 }
 
 // validName reports whether a name is one of HTTP/2: a token in lower case.

@@ -3,6 +3,7 @@ package frames_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -77,6 +78,50 @@ func TestDrainDeaf(t *testing.T) {
 	}
 	if got := w.statuses(); got[1] != "0" {
 		t.Errorf("statuses %v", got)
+	}
+}
+
+// TestDrainWhileShaking stops servers while a client shakes hands, which has sent its first
+// call before it could know: the call is answered, or the client told that it was not.
+func TestDrainWhileShaking(t *testing.T) {
+	t.Parallel()
+	cert, pool := certificate(t)
+	secret := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
+	for range 20 {
+		p := serve(t, frames.Options{TLS: secret})
+		w := p.bare(t)
+		eventually(t, func() bool { return p.Stats().Connections == 1 })
+		stopped := make(chan error)
+		go func() { stopped <- p.Stop(within(t, 10*time.Second)) }()
+		nc := tls.Client(w.nc, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1", NextProtos: []string{"h2"}})
+		if err := nc.Handshake(); err != nil {
+			t.Fatal(err) // the server waits for it
+		}
+		sent := new(bytes.Buffer)
+		w.nc, w.Framer = nc, http2.NewFramer(sent, nc)
+		sent.WriteString(http2.ClientPreface)
+		w.check(all(w.WriteSettings(), w.call(1, echo, 1)))
+		w.must(nc.Write(sent.Bytes()))
+		known := false
+		for {
+			f, err := w.ReadFrame()
+			if err != nil {
+				break
+			}
+			switch f := f.(type) {
+			case *http2.HeadersFrame:
+				known = known || f.StreamEnded()
+			case *http2.GoAwayFrame:
+				known = known || f.LastStreamID == 0
+			}
+		}
+		if !known {
+			t.Error("the client does not know what became of its call")
+		}
+		_ = w.nc.Close()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

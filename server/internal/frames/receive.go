@@ -32,12 +32,26 @@ func (c *conn) process(h head, payload []byte) error {
 	default:
 		err = h.check()
 	}
-	if err != nil || c.block.id != 0 {
+	if err != nil || c.block.id != 0 && h.kind == http2.FrameContinuation {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.block.id != 0 {
+		return c.holdBlock()
+	}
 	return c.receive(h, payload)
+}
+
+// holdBlock takes memory for a header block that goes on in further frames, and gives the
+// client time for them.
+func (c *conn) holdBlock() error {
+	bytes := int64(2 * c.server.options.MaxHeaderList)
+	if !c.reserve(bytes) {
+		return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, fullText)
+	}
+	c.blockHeld, c.blockBegan = bytes, c.server.soon()
+	return nil
 }
 
 // check returns an error if a frame other than HEADERS and CONTINUATION has a wrong length,
@@ -78,6 +92,8 @@ func (c *conn) receive(h head, payload []byte) error {
 	}
 	switch h.kind {
 	case http2.FrameHeaders, http2.FrameContinuation:
+		c.unreserve(c.blockHeld)
+		c.blockHeld = 0
 		return c.onHeaders(h.id)
 	case http2.FrameData:
 		return c.onData(h, payload)
@@ -91,6 +107,9 @@ func (c *conn) receive(h head, payload []byte) error {
 		return c.onPing(h, payload)
 	case http2.FramePriority:
 		if binary.BigEndian.Uint32(payload)&^(1<<31) == h.id {
+			if c.idle(h.id) {
+				return fault(http2.ErrCodeProtocol, ReasonProtocol, "a stream that was never opened depends on itself")
+			}
 			return c.abort(h.id, http2.ErrCodeProtocol)
 		}
 	case http2.FramePushPromise:
@@ -107,7 +126,10 @@ func unpadded(h head, payload []byte) ([]byte, error) {
 	if !h.flags.Has(padded) {
 		return payload, nil
 	}
-	if len(payload) == 0 || int(payload[0]) >= len(payload) {
+	if len(payload) == 0 {
+		return nil, fault(http2.ErrCodeFrameSize, ReasonProtocol, "a padded frame has no length of its padding")
+	}
+	if int(payload[0]) >= len(payload) {
 		return nil, fault(http2.ErrCodeProtocol, ReasonProtocol, "a frame has more padding than bytes")
 	}
 	return payload[1 : len(payload)-int(payload[0])], nil
@@ -215,7 +237,7 @@ func (c *conn) onData(h head, payload []byte) error {
 	if ends {
 		return c.ended(st)
 	}
-	if len(data) < 256 {
+	if len(data) < notable {
 		return c.charge(1)
 	}
 	return nil

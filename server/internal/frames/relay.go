@@ -2,6 +2,7 @@ package frames
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
@@ -25,6 +26,7 @@ type relay struct {
 	cancel context.CancelFunc
 	moved  *sync.Cond // data has come or gone, or the stream is closed
 	input  []byte     // from the client, not yet read
+	prefix []byte     // of the first message
 	whole  bool       // nothing follows input
 	unread bool       // the handler wants no more
 	err    error      // why the stream is closed
@@ -35,12 +37,17 @@ type relay struct {
 	trailers []string    // the handler's: names that were announced
 }
 
+// guaranteedRelays is how many calls a connection may have relayed in any case.
+const guaranteedRelays = 16
+
 var errClosed = errors.New("frames: the stream is closed")
 
 // startRelay has Options.Relay serve a stream.
 func (c *conn) startRelay(st *stream, r *request) {
 	s := c.server
-	if s.relayed.Add(1) > int64(s.options.MaxRelayed) {
+	all, most := s.relayed.Add(1), int64(s.options.MaxRelayed)
+	// A connection may have as many as are left for all others, as it may of the memory.
+	if own := c.relays + 1; all > most || own > guaranteedRelays && own > most-all {
 		s.relayed.Add(-1)
 		s.count(ReasonRelayed, c.nc)
 		st.discard = true
@@ -51,12 +58,14 @@ func (c *conn) startRelay(st *stream, r *request) {
 		c.ctx = s.options.ConnContext(context.WithValue(context.Background(), http.LocalAddrContextKey, c.nc.LocalAddr()))
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
+	c.relays++
 	y := &relay{st: st, conn: c, cancel: cancel, moved: sync.NewCond(&c.mu), header: http.Header{}}
 	st.relay, st.running = y, true
 	request, err := y.request(r)
 	if err != nil {
 		cancel()
 		s.relayed.Add(-1)
+		c.relays--
 		st.relay, st.running, st.discard = nil, false, true
 		st.call.Fail(codeInternal, "malformed path")
 		return
@@ -93,6 +102,7 @@ func (y *relay) serve(r *http.Request) {
 	_ = y.flush()
 	y.linger()
 	c.server.relayed.Add(-1)
+	c.relays--
 	st := y.st
 	st.running = false
 	_ = (*relayBody)(y).drop()
@@ -149,10 +159,24 @@ func (y *relay) arrive(data []byte) error {
 		y.conn.allow(n)
 		return y.conn.abort(y.st.id, http2.ErrCodeEnhanceYourCalm)
 	}
+	if !y.begun() {
+		y.prefix = append(y.prefix, data[:min(len(data), prefixLength-len(y.prefix))]...)
+		y.st.rest += n
+		y.conn.unfinished(n)
+		if y.begun() {
+			y.conn.arrived(y.st)
+		}
+	}
 	y.input = append(y.input, data...)
 	y.st.held += n
 	y.moved.Broadcast()
 	return nil
+}
+
+// begun reports whether the first message has come. Those that follow on a stream may come
+// whenever the client likes.
+func (y *relay) begun() bool {
+	return y.whole || y.unread || len(y.prefix) == prefixLength && y.st.got >= prefixLength+int64(binary.BigEndian.Uint32(y.prefix[1:]))
 }
 
 // close ends the stream for its handler.
@@ -182,6 +206,9 @@ func (b *relayBody) Read(p []byte) (int, error) {
 	}
 	n := copy(p, b.input)
 	b.input = b.input[n:]
+	part := min(st.rest, int64(n))
+	c.unfinished(-part)
+	st.rest -= part
 	st.held -= int64(n)
 	c.unreserve(int64(n))
 	c.allow(int64(n))

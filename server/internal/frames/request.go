@@ -14,15 +14,17 @@ import (
 // onHeaders handles a header block that has ended, of a new stream or its trailers.
 func (c *conn) onHeaders(id uint32) error {
 	b := &c.block
-	ends, st := b.ends, c.streams[id]
+	ends := b.ends
 	if b.invalid || b.dependent {
 		return c.malformed(id, ends)
 	}
-	if st != nil {
-		return c.onTrailers(st)
-	}
-	if slices.Contains(c.aborted, id) {
-		return c.stray(id, ends)
+	if !c.idle(id) {
+		if st := c.streams[id]; st != nil {
+			return c.onTrailers(st)
+		}
+		if slices.Contains(c.aborted, id) {
+			return c.stray(id, ends)
+		}
 	}
 	if err := c.register(id); err != nil {
 		return err
@@ -41,16 +43,17 @@ func (c *conn) onHeaders(id uint32) error {
 		}
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
-	if !c.reserve(streamBytes) {
+	bytes := streamBytes + b.bytes(c.server.options.MaxHeaderList)
+	if !c.reserve(bytes) {
 		if !ends {
 			c.remember(id)
 		}
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
-	st = c.admit(id)
+	st := c.admit(id, bytes)
 	r := &b.request
 	st.length = r.length
-	if !b.truncated && !r.valid() || ends && st.length > 0 {
+	if st.ended = ends; !b.truncated && !r.valid() || ends && st.length > 0 {
 		return c.abort(id, http2.ErrCodeProtocol)
 	}
 	st.call.fields, r.fields = r.fields, st.call.fields

@@ -16,6 +16,8 @@ const (
 	// maxUnsent is how much may wait for a client to read it before nothing more is
 	// read of that client.
 	maxUnsent = 256 << 10
+	// notable is the size of data that is worth a few frames of the client in return.
+	notable = 256
 	// maxSpare is the largest memory that a connection keeps while it is busy.
 	maxSpare = 64 << 10
 )
@@ -65,10 +67,11 @@ func (c *conn) flush() {
 	c.departed()
 }
 
-// answer sends the decision of the call's handler, or of its substitute.
+// answer sends the decision of the call's handler, or of its substitute, once.
 func (c *conn) answer(st *stream) {
 	call := &st.call
 	switch {
+	case st.whole:
 	case st.plain.status != 0:
 		c.answerPlain(st)
 	case call.code != 0:
@@ -165,8 +168,13 @@ func (c *conn) send(st *stream) {
 		c.out = append(c.out, st.pending[st.sent:st.sent+int(n)]...)
 		st.sendWindow -= n
 		c.sendWindow -= n
-		c.soothe(2)
-		st.sent += int(n)
+		if n >= notable {
+			// The client moves windows for it.
+			c.soothe(2)
+		}
+		if st.sent += int(n); st.relay != nil {
+			st.waits = 0
+		}
 		if last {
 			c.close(st)
 			return
@@ -177,6 +185,9 @@ func (c *conn) send(st *stream) {
 	}
 	switch {
 	case st.unsent() > 0:
+		if st.waits == 0 {
+			st.waits = c.server.soon()
+		}
 		if c.sendWindow <= 0 && !st.queued {
 			st.queued = true
 			c.blocked = append(c.blocked, st)

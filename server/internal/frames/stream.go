@@ -43,8 +43,9 @@ type stream struct {
 	queued        bool   // it is among the connection's blocked streams
 	pending       []byte // data that waits for a window, from sent
 	sent          int
-	trailer       []byte // the block that follows it; nil: none does
-	whole         bool   // nothing will follow pending and trailer
+	waits         time.Duration // since when pending waits for a window: of a relay, since it moved last
+	trailer       []byte        // the block that follows it; nil: none does
+	whole         bool          // nothing will follow pending and trailer
 	plain         plain
 }
 
@@ -57,13 +58,13 @@ type plain struct {
 
 var streams = sync.Pool{New: func() any { return new(stream) }}
 
-// admit opens a stream.
-func (c *conn) admit(id uint32) *stream {
+// admit opens a stream, for which bytes were reserved.
+func (c *conn) admit(id uint32, bytes int64) *stream {
 	st := streams.Get().(*stream)
 	st.conn, st.id, st.open, st.length = c, id, true, -1
 	st.began, st.arrived = c.read, c.server.soon()
 	st.receiveWindow, st.sendWindow = c.window(), c.streamWindow
-	st.call.conn, st.call.taken = c, streamBytes
+	st.call.conn, st.call.taken = c, bytes
 	c.streams[id] = st
 	c.slots++
 	c.most = max(c.most, c.slots)

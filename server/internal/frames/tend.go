@@ -32,13 +32,16 @@ func (c *conn) ask(text string) {
 	if c.phase != open || c.closed {
 		return
 	}
-	c.phase, c.said = asking, c.server.soon()
-	if !c.greeted {
-		// Nothing was said yet, and nothing needs to be.
-		c.end()
-		return
+	c.phase, c.said, c.parting = asking, c.server.soon(), text
+	if c.greeted {
+		c.part()
 	}
-	c.goAway(http2.ErrCodeNo, maxWindow, text)
+}
+
+// part sends the request of ask. A client that is still shaking hands gets it with the
+// server's settings: it may have sent its first call already.
+func (c *conn) part() {
+	c.goAway(http2.ErrCodeNo, maxWindow, c.parting)
 	c.out = appendFrame(c.out, head{len(farewell), http2.FramePing, 0, 0})
 	c.out = append(c.out, farewell[:]...)
 }
@@ -81,12 +84,18 @@ func (c *conn) tend(now time.Duration) {
 	case !c.ready && c.phase != closing && now-c.born > o.HandshakeTimeout:
 		_ = c.wire.SetWriteDeadline(time.Unix(1, 0))
 		c.interrupt()
+	case c.blockHeld > 0 && now-c.blockBegan > o.MessageTimeout && c.phase != closing:
+		c.fail(fault(http2.ErrCodeEnhanceYourCalm, ReasonSlow, "a header block took too long to arrive"))
+		c.interrupt()
 	case c.phase == open && c.age > 0 && now > c.age:
 		c.server.count(ReasonAge, c.nc)
 		c.ask("the connection is old")
 	case c.phase == open && o.IdleTimeout > 0 && len(c.streams) == 0 && c.slots == 0 && now-c.active > o.IdleTimeout && c.greeted:
 		c.server.count(ReasonIdle, c.nc)
 		c.ask("the connection is idle")
+	case c.phase == asking && now-c.said > patient && !c.greeted:
+		c.end()
+		return
 	case c.phase == asking && now-c.said > patient:
 		c.depart()
 	case c.phase == leaving && c.age > 0 && o.AgeGrace > 0 && now-c.said > o.AgeGrace:
@@ -117,18 +126,28 @@ func (c *conn) shrink(now time.Duration) {
 	}
 }
 
-// hurry refuses calls whose message takes too long to come.
+// hurry ends calls whose message takes too long to come, or whose answer to be read.
 func (c *conn) hurry(now time.Duration) {
-	late := c.server.options.MessageTimeout
+	o := &c.server.options
 	for _, st := range c.streams {
-		if st.ended || st.running || st.relay != nil || now-st.arrived <= late {
-			continue
+		switch {
+		case st.unsent() > 0 && now-st.waits > o.WriteTimeout:
+			c.server.count(ReasonWrite, c.nc)
+			// Without patience for this, the next frame ends the connection.
+			_ = c.abort(st.id, http2.ErrCodeCancel)
+		case st.ended || st.whole || now-st.arrived <= o.MessageTimeout:
+		case st.relay != nil:
+			if !st.relay.begun() {
+				c.server.count(ReasonSlow, c.nc)
+				_ = c.abort(st.id, http2.ErrCodeCancel)
+			}
+		case !st.running:
+			c.server.count(ReasonSlow, c.nc)
+			if !st.discard {
+				st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
+				c.release(st)
+			}
+			c.answer(st)
 		}
-		c.server.count(ReasonSlow, c.nc)
-		if !st.discard {
-			st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
-			c.release(st)
-		}
-		c.answer(st)
 	}
 }

@@ -345,3 +345,41 @@ func TestStreamWindow(t *testing.T) {
 		t.Errorf("status %s", status)
 	}
 }
+
+// TestCodes sends what RFC 9113 has a code for.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		send func(w *wire) error
+		want http2.ErrCode
+	}{
+		"HEADERS without all of its priority": {func(w *wire) error {
+			return w.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersPriority, 1, []byte{0, 0})
+		}, http2.ErrCodeFrameSize},
+		"DATA without the length of its padding": {func(w *wire) error {
+			return all(w.head(1, echo), w.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, nil))
+		}, http2.ErrCodeFrameSize},
+		"DATA that is all padding": {func(w *wire) error {
+			return all(w.head(1, echo), w.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, []byte{1}))
+		}, http2.ErrCodeProtocol},
+		"PRIORITY of an idle stream on itself": {func(w *wire) error {
+			return w.WritePriority(99, http2.PriorityParam{StreamDep: 99})
+		}, http2.ErrCodeProtocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serve(t, frames.Options{}).wire(t)
+			w.check(tc.send(w))
+			if code, said := w.end(); !said || code != tc.want {
+				t.Errorf("ended with %v (GOAWAY: %v), want %v", code, said, tc.want)
+			}
+		})
+	}
+	for _, value := range []string{" a", "a ", "\ta", "a\t", " "} {
+		w := serve(t, frames.Options{}).wire(t)
+		w.check(w.head(1, echo, "x-a", value))
+		if f := wanted[*http2.RSTStreamFrame](w); f.ErrCode != http2.ErrCodeProtocol {
+			t.Errorf("the value %q: %v", value, f)
+		}
+	}
+}
