@@ -15,8 +15,9 @@ type Call struct {
 
 	// The fields below are guarded by the connection's mu.
 	prev, next *Call
-	arriving   bool // its message has not been read yet
-	begun      bool // its handler runs, and will end it
+	arriving   bool  // its message has not been read yet
+	begun      bool  // its handler runs, and will end it
+	header     int64 // from the connection's hold
 }
 
 type callKey struct{}
@@ -73,6 +74,7 @@ func (c *Call) end() {
 		return
 	}
 	c.conn.received(c, 0, false)
+	c.conn.finish(c)
 	c.conn.hold.Return(c.taken)
 	c.taken = 0
 }

@@ -114,6 +114,7 @@ func (c *conn) settle() bool {
 func (c *conn) forget() {
 	for call := c.arriving.first; call != nil && !call.begun && call.Err() != nil; call = c.arriving.first {
 		c.arriving.remove(call)
+		c.returnHeader(call)
 		c.wasted++
 	}
 }
@@ -137,14 +138,39 @@ func (c *conn) evict() {
 	_ = c.Close()
 }
 
-// expect notes a call whose headers came.
+// expect notes a call whose headers came, and closes the connection if they take more than
+// is left.
 func (c *conn) expect(call *Call) {
+	bytes := call.header
+	if !c.hold.Take(bytes) {
+		call.header = 0
+		c.gate.rejected(Memory)
+		_ = c.Close()
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		call.header = 0
+		c.hold.Return(bytes)
+		return
+	}
 	c.arriving.add(call)
 	if c.timer == nil && !c.closed {
 		c.timer = time.AfterFunc(c.gate.options.Timeout, c.check)
 	}
+}
+
+// finish returns what a call's headers hold.
+func (c *conn) finish(call *Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.returnHeader(call)
+}
+
+func (c *conn) returnHeader(call *Call) {
+	c.hold.Return(call.header)
+	call.header = 0
 }
 
 // received notes that a call's message has been read, or will not be read.
@@ -200,6 +226,9 @@ func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.release(c.unread)
+	for call := c.arriving.first; call != nil; call = call.next {
+		c.returnHeader(call)
+	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}

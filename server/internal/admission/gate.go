@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -136,7 +137,7 @@ func callOn(ctx context.Context) *Call {
 // tap sees a call's headers, on the goroutine that reads the connection. It refuses
 // nothing: grpc-go keeps the timer of a call that is refused here until its deadline,
 // which the client chooses.
-func (g *Gate) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (g *Gate) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
 		return ctx, nil
@@ -145,9 +146,21 @@ func (g *Gate) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if !ok {
 		return ctx, nil
 	}
-	call := &Call{Context: ctx, conn: from.conn, since: time.Now()}
+	call := &Call{Context: ctx, conn: from.conn, since: time.Now(), header: sizeOf(info.Header)}
 	from.conn.expect(call)
 	return call, nil
+}
+
+// sizeOf is about what grpc-go keeps for headers.
+func sizeOf(header metadata.MD) (bytes int64) {
+	const each, value = 64, 64 // an entry of the map; a string of its values, and what was needed to read it
+	for name, values := range header {
+		bytes += int64(each + len(name))
+		for _, v := range values {
+			bytes += int64(value + len(v))
+		}
+	}
+	return bytes
 }
 
 var errFull = status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")

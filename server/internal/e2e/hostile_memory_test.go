@@ -212,6 +212,44 @@ func (s *siege) pourBodies(path, body string) {
 	}
 }
 
+// TestHostileFields begins 1000 calls on each of 16 connections, without a token, whose headers
+// take forty times their bytes. The transport of grpc-go keeps what it needs to read them, which
+// is not bounded.
+func TestHostileFields(t *testing.T) {
+	s := confine(t, "--grpc-transport=frames")
+	s.withstand(func() {
+		var sending sync.WaitGroup
+		for range 16 {
+			f := newFramer(t, s, 65535)
+			// The field "age" of HPACK's table, without a value, by one byte each.
+			f.header.Write(bytes.Repeat([]byte{0x80 | 21}, 440))
+			sending.Go(func() { f.begin(floods) })
+		}
+		sending.Wait()
+	})
+}
+
+// begin begins so many calls, and waits until the server has read their headers.
+func (f *framer) begin(calls int) {
+	defer f.conn.Close()
+	read := make(chan struct{})
+	ended := f.watch(func(frame http2.Frame) {
+		if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() {
+			close(read)
+		}
+	})
+	var err error
+	for n := 0; n < calls && err == nil; n++ {
+		_, err = f.open(true)
+	}
+	if err == nil && f.WritePing(false, [8]byte{}) == nil {
+		select {
+		case <-read:
+		case <-ended:
+		}
+	}
+}
+
 // TestHostileHalfMessages begins 1000 messages on each of some connections and ends
 // none: what was sent takes no more memory than there is, and the connections are
 // closed.
