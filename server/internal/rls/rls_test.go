@@ -2,9 +2,12 @@ package rls_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +18,14 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -74,10 +81,12 @@ func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLim
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
 	reporter := panics.Reporter{Listener: "grpc", Logger: logger}
-	server := grpc.NewServer(grpc.UnaryInterceptor(reporter.Unary), rls.ServerOption())
-	s.Register(server)
+	serve, stop := overGRPCGo(s, &reporter)
+	if os.Getenv(overFrames) != "" {
+		serve, stop = onFrames(t, s, &reporter)
+	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 	if err != nil {
@@ -85,12 +94,59 @@ func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLim
 	}
 	t.Cleanup(func() {
 		conn.Close()
-		server.Stop()
-		if err := <-served; err != nil {
+		stop()
+		if err := <-served; err != nil && !errors.Is(err, frames.ErrStopped) {
 			t.Error(err)
 		}
 	})
 	return rlsv3.NewRateLimitServiceClient(conn)
+}
+
+func overGRPCGo(s *rls.Service, reporter *panics.Reporter) (serve func(net.Listener) error, stop func()) {
+	server := grpc.NewServer(grpc.UnaryInterceptor(reporter.Unary), rls.ServerOption())
+	s.Register(server)
+	return server.Serve, server.Stop
+}
+
+func onFrames(t *testing.T, s *rls.Service, reporter *panics.Reporter) (serve func(net.Listener) error, stop func()) {
+	const method = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
+	answer := func(c *frames.Call) (b []byte, err error) {
+		defer reporter.Rescue(c.Context(), method, &err)
+		return s.Answer(c.Context(), (*admission.Call)(nil), c.Message(), c.Buffer())
+	}
+	server, err := frames.New(frames.Options{Methods: map[string]frames.Handler{method: func(c *frames.Call) {
+		b, err := answer(c)
+		if err == nil {
+			c.Reply(b)
+			return
+		}
+		details, _ := proto.Marshal(status.Convert(err).Proto())
+		c.FailWith(uint32(status.Code(err)), status.Convert(err).Message(), details)
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server.Serve, func() { _ = server.Stop(context.Background()) }
+}
+
+// overFrames is the variable that has [dialLogged] serve on bare frames.
+const overFrames = "WEIR_TEST_FRAMES"
+
+// TestOverFrames runs all tests of this package again, over the other transport.
+func TestOverFrames(t *testing.T) {
+	if os.Getenv(overFrames) != "" || testing.Short() {
+		t.Skip("the other transport has its run")
+	}
+	t.Parallel()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.count=1", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), overFrames+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // change is what a test alters in a request.
