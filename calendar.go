@@ -18,15 +18,15 @@ func (l *Limit) checkCalendar() error {
 	}
 	switch {
 	case !l.Algorithm.Traits().Calendars:
-		return invalid("time_zone", quoted(l.TimeZone), "none: only fixed_window has calendar windows")
+		return invalidBeside("time_zone", quoted(l.TimeZone), "algorithm", "none: only fixed_window has calendar windows")
 	case l.Anchor != AnchorEpoch:
-		return invalid("time_zone", quoted(l.TimeZone), "none: windows begin with their first charge")
+		return invalidBeside("time_zone", quoted(l.TimeZone), "anchor", "none: windows begin with their first charge")
 	case l.Period != day && l.Period != week && l.Period != month && l.Period != year:
-		return invalid("period", l.Period, "24h, 168h, 720h or 8760h: a calendar has days, weeks, months and years")
+		return invalidBeside("period", l.Period, "time_zone", "24h, 168h, 720h or 8760h: a calendar has days, weeks, months and years")
 	case l.AnchorDay < 0 || l.AnchorDay > 31:
 		return invalidNumber("anchor_day", l.AnchorDay, 1, 31, "1")
 	case l.AnchorDay != 0 && l.Period != month:
-		return invalid("anchor_day", l.AnchorDay, "none: only calendar months have one")
+		return invalidBeside("anchor_day", l.AnchorDay, "period", "none: only calendar months have one")
 	}
 	zone, err := time.LoadLocation(l.TimeZone)
 	if err != nil || l.TimeZone == "Local" {

@@ -39,6 +39,9 @@ func (l *Limit) checkCount() error {
 		most = maxReported
 	case l.Algorithm.Traits().KeepsLog:
 		most = maxLogUnits
+		if l.Count > most {
+			return invalidBeside("count", l.Count, "algorithm", fmt.Sprintf("0 … %d", most))
+		}
 	}
 	if l.Count < 0 || l.Count > most {
 		return invalid("count", l.Count, fmt.Sprintf("0 … %d", most))
@@ -53,17 +56,17 @@ func (l *Limit) checkOptions() error {
 	traits := l.Algorithm.Traits()
 	switch {
 	case l.Burst != 0 && !traits.Bursts:
-		return invalid("burst", l.Burst, "none: "+l.Algorithm.String()+" grants at most its count at once")
+		return invalidBeside("burst", l.Burst, "algorithm", "none: "+l.Algorithm.String()+" grants at most its count at once")
 	case l.Buckets != 0 && !traits.Buckets:
-		return invalid("buckets", l.Buckets, "none: only rolling_window has buckets")
+		return invalidBeside("buckets", l.Buckets, "algorithm", "none: only rolling_window has buckets")
 	case l.Buckets != 0 && (l.Buckets < minBuckets || l.Buckets > maxBuckets):
 		return invalidNumber("buckets", l.Buckets, minBuckets, maxBuckets, strconv.Itoa(defaultBuckets))
 	case l.Anchor != AnchorEpoch && !traits.Calendars:
-		return invalid("anchor", "first", "none: only fixed_window has an anchor")
+		return invalidBeside("anchor", "first", "algorithm", "none: only fixed_window has an anchor")
 	case l.Anchor > AnchorFirst:
 		return invalid("anchor", uint8(l.Anchor), "epoch or first")
 	case l.ChargeRefused && traits.HoldsSlots:
-		return invalid("charge_refused", true, "false: concurrency has holders, not units")
+		return invalidBeside("charge_refused", true, "algorithm", "false: concurrency has holders, not units")
 	}
 	return l.checkCalendar()
 }
@@ -91,11 +94,11 @@ func (l *Limit) compile() error {
 	case bursts:
 		return l.inexact()
 	}
-	return invalid("count", l.Count, "a smaller count: this one cannot be weighed exactly over "+periodText(l.Period))
+	return invalidBeside("count", l.Count, "period", "a smaller count: this one cannot be weighed exactly over "+periodText(l.Period))
 }
 
 // inexact refuses a limit whose levels no unit of time can count exactly.
 func (l *Limit) inexact() error {
-	return invalid("burst", l.Capacity(), "a smaller burst, or a rounder count: this one cannot be counted exactly at "+
+	return invalidBeside("burst", l.Capacity(), "count", "a smaller burst, or a rounder count: this one cannot be counted exactly at "+
 		fmt.Sprintf("%d/%s", l.Count, periodText(l.Period)))
 }

@@ -42,6 +42,9 @@ type InvalidError struct {
 	Index int    // the index of the element of List
 	Value string // the value that the field had
 	Want  string // what was expected
+	// Beside is the field of the same limit that the value does not fit; empty: the value
+	// is wrong by itself.
+	Beside string
 	// Default is what the limit or option has instead of 0; empty: 0 is no default.
 	Default string
 }
@@ -71,6 +74,11 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func invalid(field string, value any, want string) error {
 	return &InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
+}
+
+// invalidBeside is invalid for a value that does not fit another field.
+func invalidBeside(field string, value any, other, want string) error {
+	return &InvalidError{Field: field, Value: fmt.Sprint(value), Beside: other, Want: want}
 }
 
 // invalidNumber is invalid for a field whose 0 stands for a default.

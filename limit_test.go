@@ -63,6 +63,27 @@ func TestParseLimitRefuses(t *testing.T) {
 	}
 }
 
+// TestMistakesOfTwoFields wants the field that a value does not fit, and none for a value
+// that is wrong by itself.
+func TestMistakesOfTwoFields(t *testing.T) {
+	t.Parallel()
+	for text, beside := range map[string]string{
+		"-1/s": "", "1000000001/s": "", "5/9000h": "", "5/s burst 1000000001": "", "5/s rolling_window buckets 1": "",
+		"5/month fixed_window time_zone UTC anchor_day 32": "", "5/day fixed_window time_zone Mars/Base": "", "5/day fixed_window anchor_day 3": "",
+		"100001/s sliding_log": "algorithm", "5/s sliding_log burst 7": "algorithm", "5/s buckets 5": "algorithm", "5/s anchor first": "algorithm",
+		"5/s concurrency charge_refused": "algorithm", "5/day time_zone UTC": "algorithm",
+		"5/day fixed_window time_zone UTC anchor first": "anchor", "5/h fixed_window time_zone UTC": "time_zone",
+		"5/week fixed_window time_zone UTC anchor_day 3": "period", "1000000000/8784h sliding_counter": "period",
+		"1/8784h burst 1000000000": "count",
+	} {
+		_, err := weir.ParseLimit(text)
+		var invalid *weir.InvalidError
+		if !errors.As(err, &invalid) || invalid.Beside != beside {
+			t.Errorf("%q: %#v; want one beside %q", text, err, beside)
+		}
+	}
+}
+
 // TestTextFormIsReadBack writes random valid limits and reads them.
 func TestTextFormIsReadBack(t *testing.T) {
 	t.Parallel()

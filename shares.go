@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
@@ -56,7 +57,10 @@ func (s Shares) Compile() (*Shares, error) {
 		s.Headroom = (pool.Burst + 4) / 5
 	}
 	if s.Headroom < 0 || s.Headroom > pool.Burst {
-		return nil, invalidNumber("headroom", s.Headroom, 1, pool.Burst, "a fifth of the burst")
+		return nil, &InvalidError{
+			Field: "headroom", Value: strconv.FormatInt(s.Headroom, 10), Beside: "burst",
+			Want: fmt.Sprintf("1 … %d", pool.Burst), Default: "a fifth of the burst",
+		}
 	}
 	if err := s.split(); err != nil {
 		return nil, err
@@ -80,8 +84,9 @@ func (s *Shares) split() error {
 		sum += units
 		class := Limit{Name: name, Count: units, Period: s.pool.Period, Burst: part(s.Headroom, units, s.pool.Count), shares: s, class: name}
 		compiled, err := class.Compile()
-		if err != nil {
-			return err
+		if err != nil { // the numbers are in range, but not counted exactly
+			return invalid("guarantee", strconv.FormatInt(units, 10)+" of "+quoted(name),
+				"a rounder number, or a smaller headroom: this one cannot be counted exactly")
 		}
 		s.classes[name] = compiled
 		s.keep += compiled.Burst
@@ -92,7 +97,7 @@ func (s *Shares) split() error {
 		s.keep += 2 * part(s.pool.Count, coarsest, s.pool.rule.Period)
 	}
 	if s.keep >= s.pool.Burst {
-		return invalid("headroom", s.Headroom, "less, or a larger burst: the guarantees need "+strconv.FormatInt(s.keep, 10)+
+		return invalidBeside("headroom", s.Headroom, "guarantee", "less, or a larger burst: the guarantees need "+strconv.FormatInt(s.keep, 10)+
 			" units, which leaves nothing of the burst of "+strconv.FormatInt(s.pool.Burst, 10)+" to lend")
 	}
 	return nil

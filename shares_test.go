@@ -64,6 +64,8 @@ func TestSharesAreInvalid(t *testing.T) {
 			{Limit: pool, Guarantees: map[string]int64{"a": 11}},
 			{Limit: pool, Guarantees: map[string]int64{"": 1}},
 			{Limit: pool, Guarantees: map[string]int64{"a#b": 1}},
+			// The budget is counted exactly, and the class is not.
+			{Limit: weir.Limit{Count: 442_184_188, Period: 353_905_814 * time.Millisecond, Burst: 819_885_751}, Guarantees: map[string]int64{"a": 59_040_837}},
 		},
 	} {
 		for _, shares := range all {
