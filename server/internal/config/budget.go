@@ -60,7 +60,7 @@ func (p *parser) declare(o object, depth int) []*Budget {
 			p.report(f.key, "a budget without algorithm", "an algorithm: "+oneOf(algorithms()))
 			d.charged = true
 		} else {
-			b.Limit = p.limit(d.fields, false)
+			b.Limit = p.limit(d.fields, nil)
 		}
 		p.budgets, budgets = append(p.budgets, d), append(budgets, b)
 	}
@@ -96,7 +96,7 @@ func (p *parser) charge(o object, l *RateLimit) {
 	d := p.budget(name)
 	for _, key := range slices.Concat([]string{"unit", "requests_per_unit", "algorithm"}, weirKeys) {
 		if key != "keep" && o.has(key) {
-			p.report(o.position(key), key+" beside budget", "one of the two: the budget has its own")
+			p.report(o.position(key), key+" beside budget", "one of the two: the budget has its own; "+p.line(o, "budget")+" has budget")
 		}
 	}
 	if d == nil {
@@ -140,22 +140,34 @@ func (p *parser) keep(o, counts object, l *RateLimit) {
 	}
 	l.Keep = p.positive(o, "keep")
 	n, burst := p.get(o, "keep"), cmp.Or(l.Limit.Burst, l.Limit.Count)
-	line := func(key string) string { return p.position(counts.position(key)).brief() }
 	switch {
 	case !l.Grouped: // reported
 	case l.Lease:
-		p.report(o.position("keep"), "keep beside lease: true", "one of the two; "+line("lease")+" has the lease")
+		p.clash(o, "keep", counts, "lease", "lease: true")
 	case l.Limit.ChargeRefused:
-		p.report(o.position("keep"), "keep beside charge_refused: true", "one of the two; "+line("charge_refused")+" has charge_refused")
+		p.clash(o, "keep", counts, "charge_refused", "charge_refused: true")
 	case l.Keep < 0:
 		p.report(n, fmt.Sprintf("keep is %d", l.Keep), "at least 1, or nothing for the default")
 	case l.Keep >= burst:
-		from := "requests_per_unit"
-		if counts.has("burst") {
-			from = "burst"
-		}
-		p.report(n, fmt.Sprintf("keep is %d", l.Keep), fmt.Sprintf("less than %d, which is the %s at %s", burst, from, line(from)))
+		from := p.burst(counts)
+		p.report(n, fmt.Sprintf("keep is %d", l.Keep), fmt.Sprintf("less than %d, which is the %s at %s", burst, from, p.line(counts, from)))
 	}
+}
+
+// burst returns the key that says how many units a limit grants at once.
+func (p *parser) burst(o object) string {
+	if p.get(o, "burst") != nil {
+		return "burst"
+	}
+	return "requests_per_unit"
+}
+
+// settings returns the map with a limit's settings: that of the budget which it charges, or its own.
+func (p *parser) settings(o object, l *RateLimit) object {
+	if l.Budget == nil {
+		return o
+	}
+	return p.budget(l.Budget.Name).fields
 }
 
 // joinTags puts budgets that are alternatives to each other in one hash slot, that of the

@@ -93,8 +93,9 @@ func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 	if len(items) > 0 && !slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Grouped && l.Budget == nil }) {
 		p.report(o.position("hash_tag"), "hash_tag without algorithm", "a rate_limit that names an algorithm beside it")
 	}
-	if len(items) > 0 && d.Limits != nil && d.Limits[len(d.Limits)-1].Alternative > 0 && slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Budget != nil }) {
-		p.report(o.position("hash_tag"), "hash_tag beside otherwise and a budget", "nothing: all alternatives are in the hash slot of the budget")
+	if charging := slices.IndexFunc(d.Limits, func(l RateLimit) bool { return l.Budget != nil }); len(items) > 0 && charging >= 0 && d.Limits[len(d.Limits)-1].Alternative > 0 {
+		p.report(o.position("hash_tag"), "hash_tag beside otherwise and a budget", "nothing: all alternatives are in the hash slot of the budget; "+
+			p.line(o, "otherwise")+" has otherwise, "+d.Limits[charging].At.brief()+" the budget")
 	}
 	var tag []string
 	for _, item := range items {
@@ -114,14 +115,18 @@ func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 // limits reads rate_limit and rate_limits, and those of otherwise.
 func (p *parser) limits(o object) []RateLimit {
 	alternatives := p.items(o, "otherwise")
-	limits, objects := p.alternative(o, 0, len(alternatives) > 0)
+	var otherwise *yaml.Node
+	if len(alternatives) > 0 {
+		otherwise = o.position("otherwise")
+	}
+	limits, objects := p.alternative(o, 0, otherwise)
 	first := len(limits)
 	if first == 0 && len(alternatives) > 0 {
 		p.report(o.position("otherwise"), "otherwise without rate_limit", "a limit beside it, which goes first")
 	}
 	for i, item := range alternatives {
 		if a, ok := p.object(item, inAlternative); ok {
-			more, at := p.alternative(a, i+1, true)
+			more, at := p.alternative(a, i+1, otherwise)
 			if len(more) == 0 {
 				p.report(a.node, "an alternative without limits", "a rate_limit, or rate_limits")
 			}
@@ -134,31 +139,35 @@ func (p *parser) limits(o object) []RateLimit {
 	}
 	p.names(limits, objects)
 	if first > 0 && len(limits) > first {
-		p.fitTogether(limits, objects)
+		p.fitTogether(limits, objects, otherwise)
 	}
 	return limits
 }
 
-// alternative reads the rate_limit and rate_limits of one map.
-func (p *parser) alternative(o object, alternative int, several bool) (limits []RateLimit, objects []object) {
+// alternative reads the rate_limit and rate_limits of one map. Otherwise is the key of
+// further alternatives, nil for none.
+func (p *parser) alternative(o object, alternative int, otherwise *yaml.Node) (limits []RateLimit, objects []object) {
 	var nodes []*yaml.Node
 	if p.get(o, "rate_limit") != nil {
 		nodes = append(nodes, o.fields["rate_limit"].value)
 	}
 	list := p.items(o, "rate_limits")
 	nodes = append(nodes, list...)
-	several = several || len(list) > 0
+	beside := otherwise
+	if len(list) > 0 {
+		beside = o.position("rate_limits")
+	}
 	for _, n := range nodes {
 		l, ok := p.object(n, inLimit)
 		if !ok {
 			continue
 		}
 		limit, changed := RateLimit{}, false
-		if !several {
+		if beside == nil {
 			limit, changed = p.overlaid(l)
 		}
 		if !changed {
-			limit = p.limit(l, several)
+			limit = p.limit(l, beside)
 		}
 		limit.Alternative = alternative
 		limits, objects = append(limits, limit), append(objects, object{n, l.fields})
@@ -167,19 +176,29 @@ func (p *parser) alternative(o object, alternative int, several bool) (limits []
 }
 
 // fitTogether checks what alternatives must have in common.
-func (p *parser) fitTogether(limits []RateLimit, objects []object) {
+func (p *parser) fitTogether(limits []RateLimit, objects []object, otherwise *yaml.Node) {
 	var budgets []*Budget
+	first := -1
 	for i := range limits {
-		a, b, at := &limits[0], &limits[i], objects[i]
-		if b.Limit.ChargeRefused && b.Grouped {
-			p.report(at.node, "charge_refused among alternatives", "a limit that charges what it grants")
+		l, o := &limits[i], objects[i]
+		if !l.Grouped || l.Budget == nil && !o.has("algorithm") {
+			continue // reported
 		}
-		if a.OnStoreFailure != b.OnStoreFailure {
-			p.report(at.node, "on_store_failure is "+b.OnStoreFailure.String()+" in one of several alternatives",
-				a.OnStoreFailure.String()+", as at "+a.At.brief())
+		if first < 0 {
+			first = i
 		}
-		if b.Budget != nil {
-			budgets = append(budgets, b.Budget)
+		if l.Limit.ChargeRefused {
+			p.notAmong(o, l, "charge_refused", "a limit that charges what it grants", otherwise)
+		}
+		if a := &limits[first]; a.OnStoreFailure != l.OnStoreFailure {
+			want := a.OnStoreFailure.String() + ", as at " + p.line(p.settings(objects[first], a), "on_store_failure")
+			if l.Budget != nil {
+				want += "; " + p.line(p.settings(o, l), "on_store_failure") + " has that of the budget"
+			}
+			p.report(o.node, "on_store_failure is "+l.OnStoreFailure.String()+" in one of several alternatives", want)
+		}
+		if l.Budget != nil {
+			budgets = append(budgets, l.Budget)
 		}
 	}
 	if len(budgets) > 0 {
@@ -187,21 +206,33 @@ func (p *parser) fitTogether(limits []RateLimit, objects []object) {
 	}
 }
 
+// notAmong reports a setting that no limit among alternatives can have.
+func (p *parser) notAmong(o object, l *RateLimit, key, want string, otherwise *yaml.Node) {
+	want += "; " + p.hasKey(otherwise)
+	if l.Budget != nil {
+		want += ", " + p.line(p.settings(o, l), key) + " has " + key
+		p.report(o.position("budget"), "a budget with "+key+" among alternatives", want)
+		return
+	}
+	p.report(o.position(key), key+" among alternatives", want)
+}
+
 // names checks the names of a descriptor's limits, and reads which limits they replace.
 func (p *parser) names(limits []RateLimit, objects []object) {
-	names := make(map[string]bool, len(limits))
+	names := make(map[string]string, len(limits)) // and where they stand
 	for i, l := range limits {
-		if l.Name != "" && names[l.Name] {
-			p.report(p.get(objects[i], "name"), "name "+quote(l.Name)+" again for the same descriptor", "each limit's own name")
+		if at, again := names[l.Name]; again {
+			p.report(p.get(objects[i], "name"), "name "+quote(l.Name)+" again for the same descriptor", "each limit's own name; "+at+" has it too")
+		} else if l.Name != "" {
+			names[l.Name] = p.line(objects[i], "name")
 		}
-		names[l.Name] = true
 	}
 	for i, o := range objects {
 		limits[i].Replaces = p.replaces(o, names)
 	}
 }
 
-func (p *parser) replaces(o object, own map[string]bool) []string {
+func (p *parser) replaces(o object, own map[string]string) []string {
 	var names []string
 	for _, item := range p.items(o, "replaces") {
 		if p.exhausted() {
@@ -213,8 +244,8 @@ func (p *parser) replaces(o object, own map[string]bool) []string {
 		}
 		name := p.text(r, "name")
 		p.required(r, "name", name, "the name of another limit")
-		if name != "" && own[name] {
-			p.report(r.position("name"), "replaces names "+quote(name)+", which stands in the same descriptor", "the name of another descriptor's limit")
+		if at, ok := own[name]; ok {
+			p.report(r.position("name"), "replaces names "+quote(name)+", which stands in the same descriptor", "the name of another descriptor's limit; "+at+" has this one")
 		}
 		names = append(names, name)
 	}

@@ -33,12 +33,13 @@ var unitNames = slices.SortedFunc(maps.Keys(units), func(a, b string) int { retu
 var anchors = []string{weir.AnchorEpoch: "epoch", weir.AnchorFirst: "first"}
 
 // limit reads one rate_limit, which is Weir's if it names an algorithm and
-// envoyproxy/ratelimit's otherwise. One of several has to be Weir's.
-func (p *parser) limit(o object, several bool) RateLimit {
+// envoyproxy/ratelimit's otherwise. One of several has to be Weir's: beside is the key of
+// the others, nil for none.
+func (p *parser) limit(o object, beside *yaml.Node) RateLimit {
 	l := RateLimit{At: p.position(o.node), Name: p.printable(o, "name"), Unlimited: p.truth(o, "unlimited")}
 	switch {
 	case l.Unlimited:
-		p.unlimited(o, several)
+		p.unlimited(o, beside)
 		return l
 	case o.has("budget"):
 		p.charge(o, &l)
@@ -48,7 +49,7 @@ func (p *parser) limit(o object, several bool) RateLimit {
 			return l
 		}
 	default:
-		p.theirs(o, &l, several)
+		p.theirs(o, &l, beside)
 	}
 	p.compile(o, &l)
 	p.keep(o, o, &l)
@@ -56,24 +57,29 @@ func (p *parser) limit(o object, several bool) RateLimit {
 }
 
 // unlimited checks the keys beside unlimited: true.
-func (p *parser) unlimited(o object, several bool) {
+func (p *parser) unlimited(o object, beside *yaml.Node) {
 	if unit := p.text(o, "unit"); unit != "" && !strings.EqualFold(unit, "unknown") {
-		p.report(o.position("unit"), "unit beside unlimited: true", "one of the two")
+		p.clash(o, "unit", o, "unlimited", "unlimited: true")
 	}
 	for _, key := range slices.Concat([]string{"algorithm", "budget"}, weirKeys) {
 		if o.has(key) {
-			p.report(o.position(key), key+" beside unlimited: true", "one of the two")
+			p.clash(o, key, o, "unlimited", "unlimited: true")
 		}
 	}
-	if several {
-		p.report(o.position("unlimited"), "unlimited: true among several limits", "a rate_limit of its own")
+	if beside != nil {
+		p.report(o.position("unlimited"), "unlimited: true among several limits", "a rate_limit of its own; "+p.hasKey(beside))
 	}
 	p.number(o, "requests_per_unit")
 }
 
+// hasKey says where the other limits stand.
+func (p *parser) hasKey(beside *yaml.Node) string {
+	return p.position(beside).brief() + " has " + beside.Value
+}
+
 // theirs reads a limit of envoyproxy/ratelimit: a fixed window that also charges
 // refused requests.
-func (p *parser) theirs(o object, l *RateLimit, several bool) {
+func (p *parser) theirs(o object, l *RateLimit, beside *yaml.Node) {
 	for _, key := range weirKeys {
 		switch {
 		case key == "period" && o.has(key) && !o.has("unit"):
@@ -82,8 +88,8 @@ func (p *parser) theirs(o object, l *RateLimit, several bool) {
 			p.report(o.position(key), key+" without algorithm", "an algorithm beside it: "+oneOf(algorithms()))
 		}
 	}
-	if several {
-		p.report(o.node, "a limit without algorithm beside rate_limits", "an algorithm: "+oneOf(algorithms()))
+	if beside != nil {
+		p.report(o.node, "a limit without algorithm beside "+beside.Value, "an algorithm: "+oneOf(algorithms())+"; "+p.hasKey(beside))
 	}
 	l.OnStoreFailure = FailError
 	l.Limit = weir.Limit{Algorithm: weir.FixedWindow, ChargeRefused: true, Count: p.number(o, "requests_per_unit")}
@@ -128,7 +134,7 @@ func (p *parser) length(o object, l *RateLimit) {
 		l.Unit, l.Limit.Period = p.unit(o)
 	}
 	if o.has("unit") && o.has("period") {
-		p.report(o.position("period"), "period beside unit", "one of the two")
+		p.clash(o, "period", o, "unit", "unit")
 	}
 }
 
@@ -138,9 +144,10 @@ func (p *parser) lease(o object, l *RateLimit) {
 	switch name := l.Limit.Algorithm.String(); {
 	case !l.Lease:
 	case !slices.Contains(leasable, name):
-		p.report(o.position("lease"), "lease beside algorithm: "+name, "an algorithm whose units can be spent later than they are charged: "+oneOf(leasable))
+		p.report(o.position("lease"), "lease beside algorithm: "+name,
+			"an algorithm whose units can be spent later than they are charged: "+oneOf(leasable)+"; "+p.line(o, "algorithm")+" has algorithm")
 	case l.Limit.ChargeRefused:
-		p.report(o.position("lease"), "lease beside charge_refused: true", "one of the two")
+		p.clash(o, "lease", o, "charge_refused", "charge_refused: true")
 	}
 }
 
@@ -238,15 +245,27 @@ func (p *parser) compile(o object, l *RateLimit) {
 // judged reports a mistake that weir found, under the names of the file.
 func (p *parser) judged(o object, verdict *weir.InvalidError) {
 	// The Default of a 0 does not count: what is written down is meant.
-	key, value, want := verdict.Field, verdict.Value, verdict.Want
-	switch {
-	case key == "count":
-		key = "requests_per_unit"
-	case key == "period" && !o.has("period"):
+	key, value, want := keyOf(verdict.Field, o), verdict.Value, verdict.Want
+	if key == "unit" {
 		// Every unit is a period that limits take; not every one is a calendar's.
-		key, value, want = "unit", kind(p.get(o, "unit")), "day, week, month or year beside time_zone"
+		value, want = kind(p.get(o, "unit")), "day, week, month or year beside time_zone"
+	}
+	if verdict.Beside != "" {
+		other := keyOf(verdict.Beside, o)
+		want += "; " + p.line(o, other) + " has " + other
 	}
 	p.report(valueOr(p.get(o, key), o.position(key)), fmt.Sprintf("%s is %s", key, value), want)
+}
+
+// keyOf is the key of a limit's field.
+func keyOf(field string, o object) string {
+	switch {
+	case field == "count":
+		return "requests_per_unit"
+	case field == "period" && !o.has("period"):
+		return "unit"
+	}
+	return field
 }
 
 // makeValid makes a field valid, so that the next can be checked. It returns false if

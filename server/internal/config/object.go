@@ -27,6 +27,15 @@ func (o object) position(key string) *yaml.Node {
 	return o.node
 }
 
+// line says in which line a key of the object stands.
+func (p *parser) line(o object, key string) string { return p.position(o.position(key)).brief() }
+
+// clash reports a key that cannot stand beside a setting, whose key stands in the same map
+// or in the budget that a limit charges.
+func (p *parser) clash(o object, key string, in object, other, setting string) {
+	p.report(o.position(key), key+" beside "+setting, "one of the two; "+p.line(in, other)+" has "+other)
+}
+
 // get returns the value of a key; nil if it is absent or null.
 func (p *parser) get(o object, key string) *yaml.Node { return p.visit(o.fields[key].value) }
 
@@ -65,7 +74,7 @@ func (p *parser) fields(n *yaml.Node) (object, bool) {
 // collect adds the fields of a map, and then those that it merges and does not
 // have itself.
 func (p *parser) collect(n *yaml.Node, into map[string]field, depth int) {
-	own := make(map[string]bool, min(len(n.Content)/2, 32))
+	own := make(map[string]*yaml.Node, min(len(n.Content)/2, 32))
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := p.visit(n.Content[i]), n.Content[i+1]
 		switch {
@@ -74,10 +83,10 @@ func (p *parser) collect(n *yaml.Node, into map[string]field, depth int) {
 		case key == nil || key.Kind != yaml.ScalarNode:
 			p.report(n.Content[i], kind(key)+" as a key", "text")
 		case isMerge(key):
-		case own[key.Value]:
-			p.report(key, quote(key.Value)+" again in the same map", "each key once")
+		case own[key.Value] != nil:
+			p.report(key, quote(key.Value)+" again in the same map", "each key once; "+p.position(own[key.Value]).brief()+" has it too")
 		default:
-			own[key.Value] = true
+			own[key.Value] = key
 			if _, covered := into[key.Value]; !covered {
 				into[key.Value] = field{key, value}
 			}

@@ -98,7 +98,7 @@ func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 	}
 	p.limit(line.onto(object{o.node, map[string]field{
 		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), mostLogged-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
-	}}), false)
+	}}), nil)
 	return line
 }
 
@@ -120,6 +120,11 @@ func (l *overlayLine) onto(o object) object {
 	return changed
 }
 
+// has reports whether a node is one of the keys that the line adds.
+func (l *overlayLine) has(n *yaml.Node) bool {
+	return l != nil && l.fields[n.Value].key == n
+}
+
 // overlaid returns the limit of an object as the first fitting line of the overlay
 // changes it; false if it stays as it is. A line that would make the limit invalid
 // leaves it alone and is noted.
@@ -128,17 +133,20 @@ func (p *parser) overlaid(o object) (RateLimit, bool) {
 	if line == nil {
 		return RateLimit{}, false
 	}
-	trial := &parser{file: p.file, pathOf: p.pathOf}
-	limit := trial.limit(line.onto(o), false)
+	trial := &parser{file: p.file, pathOf: p.pathOf, added: line}
+	if p.pathOf == nil {
+		trial.pathOf = func(line int) string { return fmt.Sprintf("line %d", line) }
+	}
+	limit := trial.limit(line.onto(o), nil)
 	if len(trial.problems) > 0 {
 		mistake := trial.problems[0]
 		if len(p.refused) < MaxProblems {
-			what := fmt.Sprintf("the rule %s of domain %s cannot have this: %s", strings.Join(p.path, ","), quote(p.name), mistake.What)
+			what := fmt.Sprintf("the rule %s of domain %s, %v, cannot have this: %s", strings.Join(p.path, ","), quote(p.name), p.position(o.node), mistake.What)
 			p.refused = append(p.refused, line.at.problem(what, mistake.Want))
 		}
 		return RateLimit{}, false
 	}
-	limit.Overlay = line.at
+	limit.At, limit.Overlay = p.position(o.node), line.at
 	limit.Sent = fmt.Sprintf("%d per %s", p.number(o, "requests_per_unit"), strings.ToLower(p.get(o, "unit").Value))
 	return limit, true
 }

@@ -1,6 +1,9 @@
 package config_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -103,9 +106,36 @@ func TestOverlayCheck(t *testing.T) {
 		t.Fatal("no mistake was told")
 	}
 	want := `o.yaml:2:5: the line fits no rule; want the domain and path of a rule without algorithm
-o.yaml:4:5: the rule route=a,rule-0-match-0=x of domain "default/eg/http" cannot have this: unit is "MINUTE"; want day, week, month or year beside time_zone`
+o.yaml:4:5: the rule route=a,rule-0-match-0=x of domain "default/eg/http", source line 7, cannot have this: unit is "MINUTE"; want day, week, month or year beside time_zone; o.yaml:4 has time_zone`
 	if diff := cmp.Diff(want, err.Error()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestOverlayOfFile: what a line and a rule disagree about stands in two files, which are
+// both named.
+func TestOverlayOfFile(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	text := "domain: d\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: hour\n      requests_per_unit: 5\n"
+	if err := os.WriteFile(rules, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"{algorithm: gcra, keep: 7}":                "keep is 7; want less than 5, which is the requests_per_unit at " + rules + " line 6",
+		"{algorithm: fixed_window, time_zone: UTC}": `unit is "hour"; want day, week, month or year beside time_zone; o.yaml:1 has time_zone`,
+	} {
+		o, err := config.ParseOverlay("o.yaml", []byte("overlay: ["+line+"]"))
+		if err == nil {
+			var domains []*config.Domain
+			if domains, err = (config.Source{Paths: []string{rules}, Overlay: o}).Load(); err == nil {
+				err = o.Check(domains)
+			}
+		}
+		want = `o.yaml:1:11: the rule a of domain "d", ` + rules + ":5:7, cannot have this: " + want
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", line, got, want)
+		}
 	}
 }
 

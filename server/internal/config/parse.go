@@ -24,6 +24,8 @@ type parser struct {
 	// nil for those that are.
 	pathOf  func(line int) string
 	overlay *Overlay // nil for none
+	// added is the line of the overlay with which a limit is tried; nil for none.
+	added   *overlayLine
 	refused Problems // lines of the overlay that fit a rule and cannot change it
 	// name and path are the domain and the descriptors on the way to the one that is
 	// read, for the overlay.
@@ -269,6 +271,9 @@ func kind(n *yaml.Node) string {
 }
 
 func (p *parser) position(n *yaml.Node) Position {
+	if p.added.has(n) {
+		return Position{File: fmt.Sprintf("%s:%d", p.added.at.File, n.Line)}
+	}
 	if p.pathOf != nil {
 		return Position{File: p.file + " " + p.pathOf(n.Line)}
 	}

@@ -49,7 +49,7 @@ func (p *parser) trial(o object, d *Descriptor) *RateLimit {
 		p.report(l.node, "a trial without algorithm", "an algorithm: "+oneOf(algorithms()))
 		return nil
 	}
-	limit := p.limit(l, false)
+	limit := p.limit(l, nil)
 	return &limit
 }
 
@@ -63,7 +63,7 @@ func (p *parser) unenforced(o object, d *Descriptor) Part {
 	case len(d.Limits) == 0 || !d.Limits[0].Grouped:
 		p.report(o.position("enforce"), "enforce without algorithm", "a rate_limit that names an algorithm beside it")
 	case d.ShadowMode:
-		p.report(o.position("enforce"), "enforce beside shadow_mode: true", "one of the two")
+		p.clash(o, "enforce", o, "shadow_mode", "shadow_mode: true")
 	}
 	if !partForm.MatchString(n.Value) {
 		p.suggest(n, "enforce is "+kind(n), "0% … 100%, with at most two decimals", percent(n.Value))

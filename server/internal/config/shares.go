@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,13 +23,14 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 	alone := true
 	for _, key := range besideGuarantees {
 		if o.has(key) {
-			p.report(o.position(key), key+" beside shares", "one of the two")
+			p.clash(o, key, o, "shares", "shares")
 			alone = false
 		}
 	}
 	if strings.Contains(d.Key, "*") {
-		p.report(o.position("key"), "shares with a * in key", "a key whose values are the classes")
+		p.report(o.position("key"), "shares with a * in key", "a key whose values are the classes; "+p.line(o, "shares")+" has shares")
 	}
+	before := len(p.problems)
 	s, ok := p.object(o.fields["shares"].value, inSharing)
 	if !ok || !alone {
 		return nil
@@ -42,10 +44,14 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 		pool.OnStoreFailure = StoreFailure(i)
 	}
 	p.length(s, &pool)
+	headroom := p.positive(s, "headroom")
 	guarantees, at := p.guarantees(s)
-	shares, err := weir.Shares{Limit: pool.Limit, Guarantees: guarantees, Headroom: p.positive(s, "headroom")}.Compile()
+	if !p.fits(s, pool.Limit.Count, guarantees, at) {
+		return nil
+	}
+	shares, err := weir.Shares{Limit: pool.Limit, Guarantees: guarantees, Headroom: headroom}.Compile()
 	if err != nil {
-		p.unshared(s, err, len(p.problems) > 0)
+		p.unshared(s, err, len(p.problems) > before)
 		return nil
 	}
 	d.Shares = shares
@@ -91,18 +97,47 @@ func (p *parser) guarantees(s object) (map[string]int64, map[string]Position) {
 		return nil, nil
 	}
 	guarantees, at := map[string]int64{}, map[string]Position{}
-	for _, name := range slices.Sorted(maps.Keys(listed.fields)) {
-		units, ok := p.integer(listed, name)
-		if ok && units == 0 {
-			p.report(p.get(listed, name), name+" is 0", "at least 1")
+	for _, key := range slices.Sorted(maps.Keys(listed.fields)) {
+		n := listed.fields[key].key
+		units, ok := p.integer(listed, key)
+		switch value := p.get(listed, key); {
+		case ok && units < 1:
+			p.report(value, fmt.Sprintf("%s is %d", key, units), "at least 1")
+		case value == nil && !p.exhausted():
+			p.report(n, key+" is nothing", "at least 1")
 		}
-		if units == 0 {
-			units = 1 // reported
+		name := p.named(n, "a name in guarantee")
+		switch {
+		case key == "":
+			p.report(n, "a guarantee without a name", "the value that has it")
+		case strings.Contains(name, "#"):
+			p.report(n, quote(name)+" in guarantee", "a value without #")
+		case name != "":
+			guarantees[name], at[name] = max(1, units), p.position(n) // less is reported
 		}
-		guarantees[p.named(listed.fields[name].key, "a name in guarantee")] = units
-		at[name] = p.position(listed.fields[name].key)
 	}
 	return guarantees, at
+}
+
+// fits reports whether the budget has the units of all guarantees together.
+func (p *parser) fits(s object, left int64, guarantees map[string]int64, at map[string]Position) bool {
+	if left < 1 {
+		return true // another mistake, which is reported
+	}
+	count := left
+	order := func(a, b string) int {
+		return cmp.Or(cmp.Compare(at[a].Line, at[b].Line), cmp.Compare(at[a].Column, at[b].Column), cmp.Compare(a, b))
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(guarantees), order) {
+		units := guarantees[name]
+		if units > left {
+			p.note(at[name].problem(fmt.Sprintf("the guarantee of %s is %d", quote(name), units), fmt.Sprintf(
+				"at most %d: all guarantees together are at most %d, the requests_per_unit at %s", left, count, p.line(s, "requests_per_unit"))))
+			return false
+		}
+		left -= units
+	}
+	return true
 }
 
 // unshared reports why the shares are not possible, unless that follows from another
@@ -112,15 +147,27 @@ func (p *parser) unshared(s object, err error, other bool) {
 	switch {
 	case !errors.As(err, &invalid):
 		p.report(s.node, err.Error(), "")
-	case invalid.Field == "guarantee" || invalid.Field == "headroom":
-		where := ""
-		if invalid.Field == "headroom" && s.has("guarantee") {
-			where = "; the guarantees stand at " + p.position(s.position("guarantee")).brief()
-		}
-		p.report(s.position(invalid.Field), invalid.Field+" is "+invalid.Value, invalid.Want+where)
+	case invalid.Field == "guarantee":
+		p.report(s.position("guarantee"), "guarantee is "+invalid.Value, invalid.Want)
+	case invalid.Field == "headroom":
+		p.noHeadroom(s, invalid)
 	case !other:
 		p.judged(s, invalid)
 	}
+}
+
+// noHeadroom reports a headroom that does not fit into the burst, by itself or as the
+// guarantees divide it.
+func (p *parser) noHeadroom(s object, verdict *weir.InvalidError) {
+	at, burst := "headroom", p.burst(s)
+	where := "; " + p.line(s, burst) + " has " + burst
+	if verdict.Beside == "guarantee" {
+		where += ", " + p.line(s, "guarantee") + " guarantee"
+		if !s.has("headroom") {
+			at = "guarantee"
+		}
+	}
+	p.report(s.position(at), "headroom is "+verdict.Value, verdict.Want+where)
 }
 
 // Guaranteed says in words what is guaranteed to the values of a descriptor with shares.
