@@ -180,7 +180,7 @@ var inSharing = newScope("in shares", "shares",
 	}),
 		property{name: "algorithm", form: asWord, words: []string{"gcra"}, absent: "gcra", doc: "Guarantees need a budget that drains continuously: gcra."},
 		property{name: "headroom", form: asNumber, least: 1, most: mostUnits, absent: "a fifth of the burst", doc: "How much of the burst is for guarantees alone. A value can be charged its part of it at one instant: the headroom times its guarantee by requests_per_unit, rounded up. A larger cost has no guarantee."},
-		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "How many units per period each value is guaranteed, together at most requests_per_unit. All other values have no guarantee."},
+		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "How many units per period each value is guaranteed, together at most requests_per_unit. Each name is one value, without * and #. All other values have no guarantee."},
 	)...,
 )
 

@@ -130,6 +130,8 @@ var verdicts = []struct{ name, text, want string }{
 	{"enforce nothing", descriptor("key: a\nenforce: 10%"), "enforce without algorithm; want a rate_limit that names an algorithm"},
 	{"enforce theirs", descriptor("key: a\nrate_limit: {unit: day}\nenforce: 10%"), "enforce without algorithm"},
 	{"enforce a shadow", descriptor("key: a\nrate_limit: {algorithm: gcra, unit: day, requests_per_unit: 1}\nshadow_mode: true\nenforce: 10%"), "enforce beside shadow_mode: true; want one of the two"},
+	{"guarantee", descriptor("key: a\nshares: {requests_per_unit: 10, unit: day, guarantee: {b: 5, 7: 1}}"), ""},
+	{"guarantee of a pattern", descriptor("key: a\nshares: {requests_per_unit: 10, unit: day, guarantee: {'b*': 5}}"), `f:4:60: "b*" in guarantee; want a value without *`},
 	{"windows", "\xef\xbb\xbfdomain: d\r\ndescriptors:\r\n- key: a\r\n", ""},
 }
 

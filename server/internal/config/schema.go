@@ -104,7 +104,7 @@ func (k *property) content() schema {
 	case asMap:
 		return schema{"anyOf": []schema{reference(k.of), {"type": "null"}}}
 	case asCounts:
-		return schema{"type": "object", "additionalProperties": schema{"type": "integer", "minimum": k.least, "maximum": k.most}}
+		return schema{"type": "object", "propertyNames": schema{"pattern": "^[^*#]+$"}, "additionalProperties": schema{"type": "integer", "minimum": k.least, "maximum": k.most}}
 	case asNamed:
 		return schema{"type": []string{"object", "null"}, "additionalProperties": reference(k.of)}
 	case asMaps:

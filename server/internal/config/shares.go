@@ -110,8 +110,8 @@ func (p *parser) guarantees(s object) (map[string]int64, map[string]Position) {
 		switch {
 		case key == "":
 			p.report(n, "a guarantee without a name", "the value that has it")
-		case strings.Contains(name, "#"):
-			p.report(n, quote(name)+" in guarantee", "a value without #")
+		case strings.ContainsAny(name, "*#"):
+			p.report(n, quote(name)+" in guarantee", "a value without * and #: each has a guarantee of its own, and a pattern would give it to every match")
 		case name != "":
 			guarantees[name], at[name] = max(1, units), p.position(n) // less is reported
 		}
