@@ -190,6 +190,9 @@ func (p *parser) fitTogether(limits []RateLimit, objects []object, otherwise *ya
 		if l.Limit.ChargeRefused {
 			p.notAmong(o, l, "charge_refused", "a limit that charges what it grants", otherwise)
 		}
+		if l.Lease {
+			p.notAmong(o, l, "lease", "a limit without lease: alternatives are not paid with leased units", otherwise)
+		}
 		if a := &limits[first]; a.OnStoreFailure != l.OnStoreFailure {
 			want := a.OnStoreFailure.String() + ", as at " + p.line(p.settings(objects[first], a), "on_store_failure")
 			if l.Budget != nil {
