@@ -244,6 +244,9 @@ func (p *parser) compile(o object, l *RateLimit) {
 
 // judged reports a mistake that weir found, under the names of the file.
 func (p *parser) judged(o object, verdict *weir.InvalidError) {
+	if p.countless && (verdict.Field == "count" || verdict.Beside == "count") {
+		return
+	}
 	// The Default of a 0 does not count: what is written down is meant.
 	key, value, want := keyOf(verdict.Field, o), verdict.Value, verdict.Want
 	if key == "unit" {

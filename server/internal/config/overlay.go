@@ -60,7 +60,7 @@ func LoadOverlay(file string) (*Overlay, error) {
 
 // ParseOverlay is LoadOverlay for a file in memory. Problems and positions have the name.
 func ParseOverlay(name string, text []byte) (*Overlay, error) {
-	p := &parser{file: name, most: max(maxNodes, 2*len(text))}
+	p := &parser{file: name, most: max(maxNodes, 2*len(text)), countless: true}
 	overlay := &Overlay{file: name}
 	root, ok := p.document(text)
 	if ok && root == nil {
@@ -97,7 +97,7 @@ func (p *parser) overlayLine(n *yaml.Node) overlayLine {
 		delete(line.fields, key)
 	}
 	p.limit(line.onto(object{o.node, map[string]field{
-		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), mostLogged-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
+		"requests_per_unit": fieldAt(o.node, "requests_per_unit", fmt.Sprint(max(0, min(p.number(o, "keep"), mostUnits-1))+1)), "unit": fieldAt(o.node, "unit", cmp.Or(line.unit, "month")),
 	}}), nil)
 	return line
 }

@@ -123,7 +123,9 @@ func TestOverlayOfFile(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"{algorithm: gcra, keep: 7}":                "keep is 7; want less than 5, which is the requests_per_unit at " + rules + " line 6",
+		"{algorithm: gcra, keep: 200000}":           "keep is 200000; want less than 5, which is the requests_per_unit at " + rules + " line 6",
 		"{algorithm: fixed_window, time_zone: UTC}": `unit is "hour"; want day, week, month or year beside time_zone; o.yaml:1 has time_zone`,
+		"{algorithm: gcra, burst: 900000000}":       "burst is 900000000; want a smaller burst, or a rounder count: this one cannot be counted exactly at 5/h; " + rules + " line 6 has requests_per_unit",
 	} {
 		o, err := config.ParseOverlay("o.yaml", []byte("overlay: ["+line+"]"))
 		if err == nil {
@@ -150,6 +152,7 @@ func TestOverlayMistakes(t *testing.T) {
 		"overlay: [{algorithm: sliding_log, burst: 2}]":                      "o.yaml:1:43: burst is 2",
 		"overlay: [{algorithm: fixed_window, time_zone: Nowhere/At_All}]":    "time_zone is",
 		"overlay: [{algorithm: fixed_window, time_zone: UTC, unit: minute}]": "o.yaml:1:11: unit is",
+		"overlay: [{algorithm: gcra, burst: 1000000001}]":                    "o.yaml:1:36: burst is 1000000001; want 1 … 1000000000",
 		"overlay: [{algorithm: gcra, unit: fortnight}]":                      `unit is "fortnight"`,
 	} {
 		if _, err := config.ParseOverlay("o.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {

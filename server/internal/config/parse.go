@@ -24,6 +24,8 @@ type parser struct {
 	// nil for those that are.
 	pathOf  func(line int) string
 	overlay *Overlay // nil for none
+	// countless says that limits have a made-up count: lines of the overlay have none.
+	countless bool
 	// added is the line of the overlay with which a limit is tried; nil for none.
 	added   *overlayLine
 	refused Problems // lines of the overlay that fit a rule and cannot change it
