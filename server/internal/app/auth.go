@@ -262,7 +262,7 @@ func authenticate(by *callers.Authenticator, authorization []string, addr net.Ad
 	shown := &callers.Credentials{Certificate: callers.Genuine(state)}
 	shown.Token, shown.Shown = callers.Bearer(authorization)
 	if addr != nil {
-		shown.Remote = addr.String()
+		shown.Remote = addr
 	}
 	from, counted := addr.(*countedAddr)
 	if counted {

@@ -4,6 +4,7 @@ package callers
 
 import (
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -89,8 +90,8 @@ type Credentials struct {
 	// Certificate is the client's verified certificate. Nil: there is none. A token takes
 	// precedence.
 	Certificate *x509.Certificate
-	// Remote is the address that the call comes from, for the log.
-	Remote string
+	// Remote is the address that the call comes from, for the log of failures. Nil: unknown.
+	Remote fmt.Stringer
 	// Connection counts the failures on the call's connection. Nil: they are not counted.
 	Connection *Connection
 }
@@ -149,12 +150,12 @@ func (a *Authenticator) identity(caller *Caller) (*Identity, bool) {
 }
 
 // fail counts a failure and logs it, unless one was logged this second.
-func (a *Authenticator) fail(remote string) {
+func (a *Authenticator) fail(remote fmt.Stringer) {
 	a.options.Failed()
 	a.unlogged.Add(1)
 	now := time.Now().Unix()
 	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
 		a.options.Logger.Warn("callers show secrets that are wrong", "listener", a.options.Listener,
-			"failures", a.unlogged.Swap(0), "last_remote", remote)
+			"failures", a.unlogged.Swap(0), "last_remote", fmt.Sprint(remote))
 	}
 }

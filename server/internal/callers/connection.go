@@ -41,7 +41,7 @@ func ConnContext(ctx context.Context, _ net.Conn) context.Context {
 // FromRequest returns the credentials of an HTTP request: a Bearer token in its only
 // Authorization header, and the client's certificate.
 func FromRequest(r *http.Request) *Credentials {
-	c := &Credentials{Remote: r.RemoteAddr}
+	c := &Credentials{Remote: remote(r.RemoteAddr)}
 	c.Connection, _ = r.Context().Value(connectionKey{}).(*Connection)
 	c.Token, c.Shown = Bearer(r.Header["Authorization"])
 	c.Certificate = Genuine(r.TLS)
@@ -72,3 +72,9 @@ func Bearer(values []string) (token string, shown bool) {
 	scheme, token, found := strings.Cut(values[0], " ")
 	return strings.TrimSpace(token), found && strings.EqualFold(scheme, "Bearer")
 }
+
+// A remote is the address of a request's client.
+type remote string
+
+// String returns the address.
+func (r remote) String() string { return string(r) }

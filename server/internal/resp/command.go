@@ -268,7 +268,7 @@ func (c *session) check(user, password []byte) (who *callers.Identity, refusal s
 	}
 	who, known := c.server.callers.Authenticate(&callers.Credentials{
 		User: string(user), Token: string(password), Shown: true,
-		Remote: c.conn.RemoteAddr().String(), Connection: &c.attempts,
+		Remote: c.conn.RemoteAddr(), Connection: &c.attempts,
 	})
 	if !known {
 		return nil, errPassword
