@@ -8,12 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -24,12 +20,7 @@ var attackKeys = flag.Int("attack-keys", 20_000, "random keys that are sent at a
 // and who was there before is not hurt.
 func TestAttack(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, client := onRedis(t)
 	maxKeys := *attackKeys / 10
 	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(maxKeys)})
 	limit := weir.Limit{Name: "path", Count: 5, Period: 24 * time.Hour}.MustCompile()

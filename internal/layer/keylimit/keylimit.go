@@ -46,6 +46,10 @@ type Options struct {
 // except those in debt or booked ahead, which outlive that time. A peek tracks no key, and
 // a reset acts on the key itself.
 //
+// A charge that has alternatives stays in one hash slot with them. If the key of one of them
+// is tracked, or its limit has no budget, its slot is that one's: then there is one Overflow
+// for each such slot. So of alternatives, all or none should have a budget.
+//
 // Keys beyond the budget may be refused early, because they share what one key has, and
 // are never granted more. A key that shared and becomes tracked starts fresh, so it may be
 // granted one burst more than if it had been tracked from the beginning.
@@ -134,18 +138,24 @@ func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
 		}
 		elsewhere = elsewhere || k.overflowed.Load() > 0
 	}
-	m.rename()
+	m.end()
 	return m.act, elsewhere && aboutTake(a)
 }
 
 // budgetOf returns the budget of a charge; the zero Budget if it leaves no state.
 func (l *Layer) budgetOf(c *weir.Charge) Budget {
-	if c.Limit == nil || c.Limit.Rule() == nil || c.Limit.Count == 0 || len(c.Key) > weir.MaxKeyBytes {
+	if !hasState(c) {
 		return Budget{}
 	}
 	b := l.budget(c.Limit)
 	b.MaxKeys = min(b.MaxKeys, MaxKeys)
 	return b
+}
+
+// hasState reports whether a charge's key can have a state: the limit is valid and grants
+// something.
+func hasState(c *weir.Charge) bool {
+	return c.Limit != nil && c.Limit.Rule() != nil && c.Limit.Count > 0 && len(c.Key) <= weir.MaxKeyBytes
 }
 
 // makesState reports whether a charge can give its key a state.

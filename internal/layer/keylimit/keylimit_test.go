@@ -12,13 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
 )
 
@@ -153,6 +156,145 @@ func TestAlternatives(t *testing.T) {
 			t.Errorf("take %d: %v, %v", i, a.Decisions, a.Err)
 		}
 	}
+}
+
+// TestAlternativesShareOnePlace asks Redis, which has a key for each hash tag: alternatives of
+// users beyond the budget are charged in one place, however many users are invented.
+func TestAlternativesShareOnePlace(t *testing.T) {
+	t.Parallel()
+	limit := func(name string, count int64) *weir.Limit {
+		return weir.Limit{Name: name, Count: count, Period: time.Hour}.MustCompile()
+	}
+	free, credits, pool, none := limit("free", 5), limit("credits", 5), limit("pool", 8), limit("none", 0)
+	// The first of two alternatives, and the second.
+	first := func(key, tag string, l *weir.Limit) weir.Charge {
+		return weir.Charge{Key: key, HashTag: tag, Limit: l, Cost: 1}
+	}
+	second := func(key, tag string, l *weir.Limit) weir.Charge {
+		return weir.Charge{Key: key, HashTag: tag, Limit: l, Cost: 1, Alt: 1}
+	}
+	for name, c := range map[string]struct {
+		charges       func(user string) []weir.Charge
+		granted, keys int // of users who are not tracked, and in all
+	}{
+		"limits of the user": {func(user string) []weir.Charge {
+			return []weir.Charge{first(user+";free", user, free), second(user+";credits", user, credits)}
+		}, 10, 3},
+		"the budget of all": {func(user string) []weir.Charge {
+			return []weir.Charge{first(user+";free", "pool", free), second("pool", "pool", pool)}
+		}, 5 + 8, 3},
+		"a budget of the user": {func(user string) []weir.Charge {
+			return []weir.Charge{first(user+";free", user, free), second(user, user, pool)}
+		}, 5 + 8, 3},
+		"one budget twice": {func(user string) []weir.Charge {
+			return []weir.Charge{first(user, "", pool), second(user, "", pool)}
+		}, 8, 2},
+		"a limit that refuses all": {func(user string) []weir.Charge {
+			return []weir.Charge{first(user+";none", user, none), second(user+";credits", user, credits)}
+		}, 5, 2},
+		"other groups": {func(user string) []weir.Charge {
+			b := []weir.Charge{first(user+";pool", "", pool), first(user+";free", user, free), second(user+";credits", user, credits)}
+			b[1].Group, b[2].Group = 1, 1
+			return b
+		}, 8, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, client := onRedis(t)
+			taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1)})
+			take(t, taker, storetest.NewAct(c.charges("known")...))
+			granted := 0
+			for user := range 4 {
+				for range 6 {
+					if a := take(t, taker, storetest.NewAct(c.charges(fmt.Sprint("user ", user))...)); a.Err != nil {
+						t.Fatal(a.Err)
+					} else if a.Allowed() {
+						granted++
+					}
+				}
+			}
+			held := client.Keys(t.Context(), "*").Val()
+			if granted != c.granted || len(held) != c.keys {
+				t.Errorf("%d granted and %d keys %q, want %d and %d", granted, len(held), held, c.granted, c.keys)
+			}
+		})
+	}
+}
+
+// TestAlternativesBesideTrackedOnes: a charge beyond its budget is made where its alternative
+// is tracked, so that there are no more such places than tracked keys.
+func TestAlternativesBesideTrackedOnes(t *testing.T) {
+	t.Parallel()
+	const tenants, users = 3, 5
+	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
+	pool := weir.Limit{Name: "pool", Count: 4, Period: time.Hour}.MustCompile()
+	store, client := onRedis(t)
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: func(l *weir.Limit) keylimit.Budget {
+		return keylimit.Budget{MaxKeys: map[*weir.Limit]int{user: 1, pool: 2}[l], Overflow: "overflow of " + l.Name}
+	}})
+	granted := map[string]int{}
+	for u := range users {
+		for i := range tenants {
+			tenant := fmt.Sprint("tenant ", i)
+			for range 3 {
+				a := take(t, taker, storetest.NewAct(
+					weir.Charge{Key: fmt.Sprint(tenant, ",user ", u), HashTag: tenant, Limit: user, Cost: 1},
+					weir.Charge{Key: tenant, HashTag: tenant, Limit: pool, Cost: 1, Alt: 1},
+				))
+				if a.Err != nil {
+					t.Fatal(a.Err)
+				}
+				if a.Allowed() {
+					granted[tenant]++
+				}
+			}
+		}
+	}
+	// The first tenant has the tracked user. Another user's charges are made in the first
+	// two tenants' places, and in one place for all further tenants.
+	if want := fmt.Sprint(map[string]int{"tenant 0": 2 + 2 + 4, "tenant 1": 2 + 4, "tenant 2": 2 + 4}); fmt.Sprint(granted) != want {
+		t.Errorf("granted %v, want %v", granted, want)
+	}
+	if held := client.Keys(t.Context(), "*").Val(); len(held) != 1+3+3 {
+		t.Errorf("%d keys %q, want the tracked user and two pools, and what others have there and elsewhere", len(held), held)
+	}
+}
+
+// TestOverflowOfABudget: a budget's overflow key is one, with alternatives and without.
+func TestOverflowOfABudget(t *testing.T) {
+	t.Parallel()
+	own := weir.Limit{Name: "own", Count: 1, Period: time.Hour}.MustCompile()
+	pool := weir.Limit{Name: "pool", Count: 4, Period: time.Hour}.MustCompile()
+	store, _ := onRedis(t)
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1)})
+	granted := 0
+	for _, model := range []string{"known", "a", "b", "c", "d"} {
+		for _, charges := range [][]weir.Charge{
+			{{Key: model + ";own", HashTag: model, Limit: own, Cost: 1}, {Key: model, HashTag: model, Limit: pool, Cost: 1, Alt: 1}},
+			{{Key: model, Limit: pool, Cost: 1}},
+		} {
+			if a := take(t, taker, storetest.NewAct(charges...)); a.Err != nil {
+				t.Fatal(a.Err)
+			} else if a.Allowed() {
+				granted++
+			}
+		}
+	}
+	if want := 2 + 1 + 4; granted != want {
+		t.Errorf("%d granted, want %d: two of the known model, and one own and four units for all others", granted, want)
+	}
+}
+
+// onRedis returns a store on a Redis of its own, and a client that looks into it.
+func onRedis(t *testing.T) (weir.Taker, *redis.Client) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, client
 }
 
 // TestResetsTheKeyItself: nobody's reset is everybody's.

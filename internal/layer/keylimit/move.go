@@ -1,6 +1,7 @@
 package keylimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -14,23 +15,54 @@ import (
 // A move is an act on its way to the next Taker. The caller's act is never changed: the first
 // charge that is moved makes a copy, which shares nothing with it but the decisions.
 type move struct {
-	act *weir.Act
-	own []string // the keys of the charges that were moved
+	act   *weir.Act
+	own   []string // the keys of the charges that were moved
+	moved []bool   // which ones those are
 }
 
-// charge puts a charge under the overflow key, which has a hash slot of its own, unless the
-// charge has an alternative: alternatives share a hash slot.
+// charge puts a charge under the overflow key, which has a hash slot of its own.
 func (m *move) charge(i int, overflow string) {
 	if m.own == nil {
 		moved := *m.act
 		moved.Charges = slices.Clone(moved.Charges)
-		m.act = &moved
+		m.act, m.moved = &moved, make([]bool, len(moved.Charges))
 	}
 	c := &m.act.Charges[i]
-	m.own = append(m.own, c.Key)
-	c.Key = overflow
-	if !m.act.Optional(i) {
-		c.HashTag = ""
+	m.own, m.moved[i] = append(m.own, c.Key), true
+	c.Key, c.HashTag = overflow, ""
+}
+
+// end completes the act once its charges were moved.
+func (m *move) end() {
+	if m.own == nil {
+		return
+	}
+	for i := 0; i < len(m.act.Charges); {
+		end := m.act.GroupEnd(i)
+		if m.act.AltEnd(i) < end {
+			m.gather(i, end)
+		}
+		i = end
+	}
+	m.rename()
+}
+
+// gather puts the charges of a group with alternatives into one hash slot again: that of the
+// states that were not moved, or else of the last overflow key. The last alternative is most
+// often a budget, which other rules charge there, too.
+func (m *move) gather(from, end int) {
+	tag := ""
+	for i := from; i < end; i++ {
+		c := &m.act.Charges[i]
+		if m.moved[i] {
+			tag = c.Key
+		} else if hasState(c) {
+			tag = cmp.Or(c.HashTag, c.Key)
+			break
+		}
+	}
+	for i := from; tag != "" && i < end; i++ {
+		m.act.Charges[i].HashTag = tag
 	}
 }
 
@@ -38,7 +70,7 @@ func (m *move) charge(i int, overflow string) {
 // overflow key, one ID used with two keys must stay two takes. A refusal of the act leaves
 // no ID in the store: there may be any number of them.
 func (m *move) rename() {
-	if m.own == nil || m.act.ID == "" || len(m.act.ID) > weir.MaxIDBytes {
+	if m.act.ID == "" || len(m.act.ID) > weir.MaxIDBytes {
 		return
 	}
 	hash := sha256.New()
@@ -64,7 +96,7 @@ func (l *Layer) tryElsewhere(ctx context.Context, a *weir.Act) {
 				m.charge(i, b.Overflow)
 			}
 		}
-		m.rename()
+		m.end()
 		l.next.Take(ctx, []*weir.Act{m.act})
 		a.Err = m.act.Err
 	}
