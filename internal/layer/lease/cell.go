@@ -79,7 +79,8 @@ func (l *Layer) spend(a *weir.Act) (*cell, state) {
 		c.waiting += a.Charges[0].Cost
 		return c, busy
 	}
-	if !c.pays(a.Charges[0].Cost, now, l.ahead) {
+	if !c.pays(a.Charges[0].Cost, now, l.ahead) && !c.has(now) {
+		c.spent += a.Charges[0].Cost
 		return nil, unwatched
 	}
 	c.ready, c.asked = make(chan struct{}), now
@@ -113,9 +114,12 @@ func (c *cell) matches(a *weir.Act) bool {
 	return true
 }
 
+// has reports whether leased units are left.
+func (c *cell) has(now int64) bool { return c.left > 0 && now < c.end && now >= c.taken }
+
 // spend takes units, if enough are left.
 func (c *cell) spend(cost, now int64) bool {
-	if c.left < cost || now >= c.end || now < c.taken {
+	if c.left < cost || !c.has(now) {
 		return false
 	}
 	c.left -= cost
@@ -187,22 +191,21 @@ func (l *Layer) expire(a *weir.Act) {
 	}
 }
 
-// addLeased adds the units leased here to the result of a peek.
+// addLeased adds the units leased here to the result of a peek, if a take of the same charges
+// would spend them.
 func (l *Layer) addLeased(a *weir.Act) {
-	if a.Kind != weir.KindTake || a.Err != nil {
+	if a.Err != nil || !l.leasable(a) || a.Charges[0].Cost > 0 {
 		return
 	}
-	for i := range a.Charges {
-		ch := &a.Charges[i]
-		if ch.Cost != 0 || ch.Limit == nil {
-			continue
-		}
-		s := l.shard(ch.Key)
-		s.mu.Lock()
-		if c := s.cells[ch.Key]; c != nil && c.charges[0].Limit.Alike(ch.Limit) && l.now() < c.end {
-			a.Decisions[i].Remaining += c.left
-		}
-		s.mu.Unlock()
+	s := l.shard(a.Charges[0].Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.cells[a.Charges[0].Key]
+	if c == nil || !c.matches(a) || !c.has(l.now()) {
+		return
+	}
+	for i := range a.Decisions {
+		a.Decisions[i].Remaining += c.left
 	}
 }
 
@@ -231,16 +234,11 @@ func (d *demand) next(now, ahead int64) float64 {
 	return min(float64(d.spent)*float64(ahead)/float64(2*max(now-d.from, 1)), float64(growth*d.spent))
 }
 
-// pays reports whether a lease is worth its cost for acts like this one. If not, the act is
-// counted and goes to the store.
+// pays reports whether a lease is worth its cost for acts like this one.
 func (d *demand) pays(cost, now, ahead int64) bool {
 	recent := d.during(now, ahead)
 	if now-d.from > 2*ahead {
 		d.spent, d.from = int64(recent), now-ahead
 	}
-	if recent >= float64(2*minActs*cost) {
-		return true
-	}
-	d.spent += cost
-	return false
+	return recent >= float64(2*minActs*cost)
 }

@@ -60,8 +60,9 @@ type Options struct {
 // is spent in time, and at most four times those asked for so far. Keys with fewer than
 // four such acts in that time have no lease, and cost the store what they cost without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
-// UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to the store; a peek adds the
-// units leased here to Remaining.
+// UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to
+// the store. A peek adds the units leased here to Remaining, if a take of its charges would
+// spend them.
 type Layer struct {
 	Options
 	next     weir.Taker
@@ -156,7 +157,8 @@ func (l *Layer) leases(limit *weir.Limit) bool {
 	return all[limit]
 }
 
-// leasable reports whether an act can be paid with leased units.
+// leasable reports whether an act can be paid with leased units, or is a peek at limits whose
+// takes can.
 func (l *Layer) leasable(a *weir.Act) bool {
 	if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
 		return false
@@ -164,7 +166,7 @@ func (l *Layer) leasable(a *weir.Act) bool {
 	cost := a.Charges[0].Cost
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if c.Limit == nil || c.Cost <= 0 || c.Cost != cost || c.UpTo != 0 || c.Keep != 0 || !l.leases(c.Limit) {
+		if c.Limit == nil || c.Cost < 0 || c.Cost != cost || c.UpTo != 0 || c.Keep != 0 || !l.leases(c.Limit) {
 			return false
 		}
 	}
@@ -176,7 +178,7 @@ func (l *Layer) leasable(a *weir.Act) bool {
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	var t trip
 	for _, a := range acts {
-		if !l.leasable(a) {
+		if !l.leasable(a) || a.Charges[0].Cost == 0 {
 			l.expire(a)
 			t.pass(a, acts)
 			continue

@@ -421,6 +421,70 @@ func (c *counting) Take(ctx context.Context, acts []*weir.Act) {
 	c.Taker.Take(ctx, acts)
 }
 
+// TestPeeks: a peek counts leased units only if a take of the same charges would spend them.
+func TestPeeks(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	l := lease.Wrap(store, lease.Options{Leased: all, Now: clock.Now})
+	limit := weir.Limit{Name: "l", Count: 100, Period: time.Hour}.MustCompile()
+	other := weir.Limit{Name: "other", Count: 1000, Period: time.Hour}.MustCompile()
+	of := func(cost, keep int64) weir.Charge {
+		return weir.Charge{Key: "k", HashTag: "tag", Limit: limit, Cost: cost, Keep: keep}
+	}
+	for l.Stats().Left < 5 {
+		if a := take(l, of(1, 0)); !a.Allowed() {
+			t.Fatalf("no lease before the limit is reached: %+v", l.Stats())
+		}
+	}
+	there := take(store, of(0, 0)).Decisions[0].Remaining
+	both := there + l.Stats().Left
+	beside := weir.Charge{Key: "beside", HashTag: "tag", Limit: other}
+	charged, alternative := beside, beside
+	charged.Cost, alternative.Alt = 1, 1
+	for name, c := range map[string]struct {
+		charges []weir.Charge
+		want    int64
+	}{
+		"plain":               {[]weir.Charge{of(0, 0)}, both},
+		"some are kept":       {[]weir.Charge{of(0, 10)}, there - 10},
+		"all are kept":        {[]weir.Charge{of(0, there)}, 0},
+		"an alternative":      {[]weir.Charge{of(0, 0), alternative}, there},
+		"beside another peek": {[]weir.Charge{of(0, 0), beside}, there},
+		"beside a charge":     {[]weir.Charge{of(0, 0), charged}, there},
+		"twice":               {[]weir.Charge{of(0, 0), of(0, 0)}, there},
+	} {
+		if a := take(l, c.charges...); a.Err != nil || a.Decisions[0].Remaining != c.want {
+			t.Errorf("%s: %v, %v, want %d remaining", name, a.Decisions, a.Err, c.want)
+		}
+	}
+	if a := take(l, of(both, 0)); !a.Allowed() {
+		t.Errorf("a take of all %d: %v, %v", both, a.Decisions, a.Err)
+	}
+}
+
+// TestPeeksOfSeveralLimits: units are leased from each limit of an act.
+func TestPeeksOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	l := lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Leased: all, Now: clock.Now})
+	charges := func(cost int64) []weir.Charge {
+		return []weir.Charge{
+			{Key: "a", HashTag: "tag", Limit: weir.Limit{Name: "a", Count: 100, Period: time.Hour}.MustCompile(), Cost: cost},
+			{Key: "b", HashTag: "tag", Limit: weir.Limit{Name: "b", Count: 1000, Period: time.Hour}.MustCompile(), Cost: cost},
+		}
+	}
+	took := int64(0)
+	for ; l.Stats().Left < 5; took++ {
+		if a := take(l, charges(1)...); !a.Allowed() {
+			t.Fatalf("no lease before the limit is reached: %+v", l.Stats())
+		}
+	}
+	if d := take(l, charges(0)...).Decisions; d[0].Remaining != 100-took || d[1].Remaining != 1000-took {
+		t.Errorf("%d were taken: %v", took, d)
+	}
+}
+
 // A full set of keys leaves the others to the store.
 func TestMaxKeys(t *testing.T) {
 	t.Parallel()
