@@ -140,7 +140,8 @@ func (d Decision) Allowed() bool { return d.Outcome == Granted }
 // -1 for none. That is the refusal with the longest RetryAfter; without one, the
 // least Remaining in proportion to the limit's Count. The first wins a tie. Of a Group
 // with alternatives the one that was granted speaks, or else the one whose RetryAfter is
-// the shortest; after a peek, the one that has most remaining.
+// the shortest; after a peek, the one that has most remaining. Within it, without a
+// refusal, the least Remaining does: so many units one charge could take there.
 func Strictest(charges []Charge, decisions []Decision) int {
 	if len(decisions) == 1 {
 		return 0
@@ -172,14 +173,14 @@ func strictest(charges []Charge, decisions []Decision, i, end int) int {
 	return best
 }
 
-// easiest returns the strictest decision of the easiest alternative of a group, and the
-// end of the group.
+// easiest returns the scarcest decision of the alternative of a group whose scarcest decision
+// is the least scarce, and the end of the group.
 func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	best = -1
 	for end = groupEnd(charges, i); i < end; {
 		next := altEnd(charges, i)
-		s := strictest(charges, decisions, i, next)
-		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, best, s)) {
+		s := scarcest(decisions, i, next)
+		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
 			best = s
 		}
 		i = next
@@ -187,14 +188,33 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	return best, end
 }
 
+// scarcest returns the scarcest decision of an alternative, of those that were made.
+func scarcest(decisions []Decision, i, end int) int {
+	best := i
+	for i++; i < end; i++ {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
 func stricter(charges []Charge, decisions []Decision, i, j int) bool {
 	a, b := &decisions[i], &decisions[j]
 	if a.Outcome == Refused || b.Outcome == Refused {
-		return a.Outcome == Refused && (b.Outcome != Refused || a.RetryAfter > b.RetryAfter)
+		return scarcer(a, b)
 	}
 	// Counts and remainders are below 2³², so the products fit.
 	return uint64(a.Remaining)*uint64(decidedBy(charges, decisions, j).Count) <
 		uint64(b.Remaining)*uint64(decidedBy(charges, decisions, i).Count)
+}
+
+// scarcer compares the waits of refusals, and units of different limits one by one.
+func scarcer(a, b *Decision) bool {
+	if a.Outcome == Refused || b.Outcome == Refused {
+		return a.Outcome == Refused && (b.Outcome != Refused || a.RetryAfter > b.RetryAfter)
+	}
+	return a.Remaining < b.Remaining
 }
 
 func decidedBy(charges []Charge, decisions []Decision, i int) *Limit {

@@ -43,6 +43,67 @@ func TestStrictest(t *testing.T) {
 	}
 }
 
+// TestStrictestOfAlternatives: the alternative that one charge can take most of speaks, with
+// the limit that has least.
+func TestStrictestOfAlternatives(t *testing.T) {
+	t.Parallel()
+	granted := func(left int64) weir.Decision { return weir.Decision{Outcome: weir.Granted, Remaining: left} }
+	refused := func(wait time.Duration) weir.Decision {
+		return weir.Decision{Outcome: weir.Refused, RetryAfter: wait}
+	}
+	charge := func(count int64, group, alt uint8) weir.Charge {
+		return weir.Charge{Limit: weir.PerDay(count).MustCompile(), Group: group, Alt: alt}
+	}
+	none := weir.Decision{}
+	for name, c := range map[string]struct {
+		charges   []weir.Charge
+		decisions []weir.Decision
+		want      int
+		remaining int64
+	}{
+		"the larger part of less": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 1)},
+			[]weir.Decision{granted(5), granted(200)},
+			1, 200,
+		},
+		"the least of each": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 0), charge(50, 0, 1), charge(50, 0, 1)},
+			[]weir.Decision{granted(5), granted(400), granted(8), granted(7)},
+			3, 7,
+		},
+		"the first of equals": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 1)},
+			[]weir.Decision{granted(5), granted(5)},
+			0, 5,
+		},
+		"what was granted": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 1), charge(10, 0, 1)},
+			[]weir.Decision{none, granted(200), granted(9)},
+			2, 9,
+		},
+		"one that is refused": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 1)},
+			[]weir.Decision{refused(1), {Outcome: weir.NotCharged, Remaining: 3}},
+			1, 3,
+		},
+		"the soonest": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 0, 0), charge(10, 0, 1)},
+			[]weir.Decision{refused(1), refused(3), refused(2)},
+			2, 0,
+		},
+		"beside another group": {
+			[]weir.Charge{charge(10, 0, 0), charge(1000, 1, 0), charge(10, 1, 1)},
+			[]weir.Decision{granted(3), granted(200), granted(8)},
+			1, 3,
+		},
+	} {
+		a := weir.Act{Charges: c.charges, Decisions: c.decisions}
+		if got := weir.Strictest(c.charges, c.decisions); got != c.want || a.Remaining() != c.remaining {
+			t.Errorf("%s: %d with %d remaining, want %d with %d", name, got, a.Remaining(), c.want, c.remaining)
+		}
+	}
+}
+
 func TestNamesInAnswers(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

@@ -102,3 +102,30 @@ func TestAlgorithms(t *testing.T) {
 		})
 	}
 }
+
+// TestAlternatives: what remains of a rule with alternatives is the most that one charge
+// could take.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	newBench(t, `
+domain: d
+budgets: {pool: {algorithm: gcra, unit: day, requests_per_unit: 1000}}
+descriptors:
+  - {key: others, rate_limit: {budget: pool}}
+  - key: t
+    rate_limits: [{name: own, algorithm: gcra, unit: day, requests_per_unit: 10}]
+    otherwise: [{rate_limits: [{name: shared, budget: pool}]}]
+  - key: two
+    rate_limits: [{name: own, algorithm: gcra, unit: day, requests_per_unit: 10}, {name: shared, budget: pool}]
+    otherwise: [{rate_limits: [{name: last, algorithm: gcra, unit: day, requests_per_unit: 6}]}]
+`, rls.Mode{}).wants(`
+		others=1 +800 => OK | OK 1000/DAY others 200 19h12m0s
+		two=1 +5 => OK | OK 10/DAY own 5 12h0m0s
+		two=1 +0 => OK | OK 6/DAY last 6 0s
+		t=1 +5 => OK | OK 10/DAY own 5 12h0m0s
+		t=1 +0 => OK | OK 1000/DAY shared 195 19h19m12s
+		t=1 +150 => OK | OK 1000/DAY shared 45 22h55m12s
+		t=1 +41 => OK | OK 1000/DAY shared 4 23h54m15s
+		t=1 +0 => OK | OK 10/DAY own 5 12h0m0s
+		two=1 +0 => OK | OK 6/DAY last 6 0s`)
+}

@@ -153,7 +153,7 @@ type ruling struct {
 	over      bool
 	remaining int64
 	wait      time.Duration // until the cost would be granted, or the window ends
-	count     int64         // of the limit
+	count     int64         // of the limit; 1 where units are compared one by one
 }
 
 // rule reads a decision. The cost may be more than what was charged.
@@ -163,6 +163,9 @@ func (s *Service) rule(a *rules.Applied, cost int64) ruling {
 	}
 	d := &a.Act.Decisions[a.Charge]
 	r := ruling{remaining: room(a, d), wait: d.ResetAfter, count: a.Limit.Count, over: d.Outcome == weir.Refused}
+	if a.Alternative > 0 {
+		r.count = 1 // what remains is what one charge could take
+	}
 	if r.over && d.RetryAfter > 0 && d.RetryAfter != weir.Never {
 		r.wait = d.RetryAfter
 	}

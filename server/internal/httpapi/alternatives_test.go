@@ -1,0 +1,36 @@
+package httpapi
+
+import (
+	"net/http"
+	"testing"
+)
+
+// TestRemainingOfAlternatives: a client that sees a number can take so many units at once.
+func TestRemainingOfAlternatives(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, `domain: d
+budgets: {pool: {algorithm: gcra, unit: day, requests_per_unit: 1000}}
+descriptors:
+  - {key: others, rate_limit: {budget: pool}}
+  - key: tenant
+    rate_limits: [{name: own, algorithm: gcra, unit: day, requests_per_unit: 10}]
+    otherwise: [{rate_limits: [{name: shared, budget: pool}]}]
+  - key: two
+    rate_limits: [{name: own, algorithm: gcra, unit: day, requests_per_unit: 10}, {name: shared, budget: pool}]
+    otherwise: [{rate_limits: [{name: last, algorithm: gcra, unit: day, requests_per_unit: 6}]}]
+`, Options{Taker: frozen()})
+	for _, c := range []struct{ entry, cost, limit, remaining, alternative string }{
+		{"others", "800", "1000", "200", ""},
+		{"two", "5", "10", "5", "1"},
+		{"two", "0", "6", "6", "2"},
+		{"tenant", "5", "10", "5", "1"},
+		{"tenant", "0", "1000", "195", "2"},
+		{"tenant", "191", "1000", "4", "2"},
+		{"tenant", "0", "10", "5", "1"},
+		{"two", "0", "6", "6", "2"},
+	} {
+		w := take(h, `{"domain":"d","descriptors":[{"entries":[{"key":"`+c.entry+`","value":"a"}]}],"cost":`+c.cost+`}`)
+		wantStatus(t, w, http.StatusOK)
+		wantHeaders(t, w, map[string]string{"X-Ratelimit-Limit": c.limit, "X-Ratelimit-Remaining": c.remaining, "X-Weir-Alternative": c.alternative})
+	}
+}
