@@ -1,7 +1,6 @@
 package memstore_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -23,62 +22,30 @@ func TestShares(t *testing.T) {
 	for seed := range uint64(parts) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			if err := shared(seed, nil).Check(takes / parts); err != nil {
+			if err := shared(seed).Check(takes / parts); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// shared is a memory store whose budgets are shared, asked in some way.
-func shared(seed uint64, ask func(weir.Taker, string, []weir.Charge) []*weir.Act) storetest.SharedBudgets {
+// shared tests a memory store whose budgets are shared.
+func shared(seed uint64) storetest.SharedBudgets {
 	clock := storetest.NewClock()
-	return storetest.SharedBudgets{Taker: memstore.New(memstore.Options{Now: clock.Now}), Clock: clock, Seed: seed, Ask: ask}
+	return storetest.SharedBudgets{Taker: memstore.New(memstore.Options{Now: clock.Now}), Clock: clock, Seed: seed}
 }
 
 // TestSharesFindMutants shows that the promise is broken, and that the test notices, if any
 // part of the construction is left out.
 func TestSharesFindMutants(t *testing.T) {
 	t.Parallel()
-	take := func(taker weir.Taker, id string, charges ...weir.Charge) *weir.Act {
-		a := storetest.NewAct(charges...)
-		a.ID = id
-		taker.Take(context.Background(), []*weir.Act{a})
-		return a
-	}
-	kept := func(change func(*weir.Charge)) func(weir.Taker, string, []weir.Charge) []*weir.Act {
-		return func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-			change(&charges[len(charges)-1])
-			return []*weir.Act{take(taker, id, charges...)}
-		}
-	}
-	for name, ask := range map[string]func(weir.Taker, string, []weir.Charge) []*weir.Act{
-		"one unit too few stays free": kept(func(c *weir.Charge) { c.Keep-- }),
-		"nothing stays free":          kept(func(c *weir.Charge) { c.Keep = 0 }),
-		"one call for each charge": func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-			if len(charges) == 1 {
-				return []*weir.Act{take(taker, id, charges...)}
-			}
-			pool := take(taker, id, charges[1])
-			own := take(taker, "", charges[0])
-			if pool.Allowed() && own.Allowed() {
-				return []*weir.Act{pool, own}
-			}
-			return []*weir.Act{pool, take(taker, "", charges[2])}
-		},
-		"a guarantee gets back more than its budget": func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-			own := charges[0].Limit
-			charges[0].Limit = weir.Limit{Count: own.Count, Period: own.Period, Burst: own.Burst}.MustCompile()
-			return []*weir.Act{take(taker, id, charges...)}
-		},
-		"guarantees without a limit": func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-			return []*weir.Act{take(taker, id, charges[len(charges)/2:]...)}
-		},
-	} {
+	for name, change := range storetest.GuaranteeMutants() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
-				if err := shared(seed, ask).Check(20_000); err != nil {
+				s := shared(seed)
+				change(&s)
+				if err := s.Check(20_000); err != nil {
 					t.Log(err)
 					return
 				}

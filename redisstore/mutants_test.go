@@ -93,6 +93,7 @@ var mutants = []struct {
 	{"a refusal that was told is not charged", "due = outcome % 2 == 0 and outcome > 0 and RULE[k][2] % 2 == 1 and cost or 0", "due = 0", weir.FixedWindow},
 	{"a charged refusal is charged as a grant", "charged[i] = USED[k] - was\n", "charged[i] = 0\n", weir.TokenBucket},
 	{"what is kept is one too few", "used + cost + keep > burst then", "used + cost + keep > burst + 1 then", weir.GCRA},
+	{"one of the units that are kept may be taken", "cost + (KEEP and KEEP[i] or 0)", "cost + max(0, (KEEP and KEEP[i] or 0) - 1)", weir.GCRA},
 	{"what is kept may be taken", "cost + (KEEP and KEEP[i] or 0)", "cost", weir.TokenBucket},
 	{"an up-to takes what is kept", "USED[k] - (KEEP and KEEP[i] or 0)", "USED[k]", weir.SlidingCounter},
 	{"what is kept seems to remain", "max(0, burst - used - keep)", "max(0, burst - used)", weir.FixedWindow},

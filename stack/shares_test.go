@@ -41,6 +41,7 @@ func TestShares(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var grants []weir.Decision
+	refused := map[string]int{}
 	end := time.Now().Add(2 * time.Second)
 	ask := func(client int, class string) bool {
 		d, err := shares.Limiter(stacks[client%2], class).Allow(t.Context(), "k")
@@ -48,10 +49,12 @@ func TestShares(t *testing.T) {
 			t.Error(err)
 			return false
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if d.Allowed() {
-			mu.Lock()
-			defer mu.Unlock()
 			grants = append(grants, d)
+		} else {
+			refused[class]++
 		}
 		return d.Allowed()
 	}
@@ -89,7 +92,9 @@ func TestShares(t *testing.T) {
 			t.Fatalf("%d units in a second, want at most 2400", n)
 		}
 	}
-	if len(grants) == 0 {
-		t.Error("nothing was granted")
+	// The others ask for many times what is left to them, so guarantees were needed.
+	if len(grants) == 0 || refused["others"] < 100 {
+		t.Errorf("%d were granted and %v refused: nobody competed", len(grants), refused)
 	}
+	t.Logf("%d were granted, %v refused", len(grants), refused)
 }

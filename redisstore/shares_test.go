@@ -1,0 +1,137 @@
+package redisstore_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/storetest"
+)
+
+var sharesTakes = flag.Int("shares.takes", 20_000, "takes of random classes that TestShares makes")
+
+// TestShares makes takes of random classes: none that its class's own limit has room for is
+// refused.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	address := testserver.StartRedis(t).Addr()
+	const parts = 4
+	for seed := range uint64(parts) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			if err := shared(t, address, fmt.Sprint(seed), seed, same).Check(*sharesTakes / parts); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// shared tests a Redis whose budgets are shared, and whose script was changed.
+func shared(t *testing.T, address, prefix string, seed uint64, mutate func(string) string) storetest.SharedBudgets {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	clock := storetest.NewClock()
+	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storetest.SharedBudgets{Taker: store, Clock: clock, Seed: seed}
+}
+
+// noticed makes takes until one breaks a promise.
+func noticed(t *testing.T, start func(seed uint64) storetest.SharedBudgets) {
+	t.Helper()
+	for seed := range uint64(20) {
+		if err := start(seed).Check(20_000); err != nil {
+			t.Log(err)
+			return
+		}
+	}
+	t.Error("not noticed")
+}
+
+// TestSharesFindMutants shows that TestShares notices if any part of the construction is left
+// out, by those who charge or in the Lua.
+func TestSharesFindMutants(t *testing.T) {
+	t.Parallel()
+	address := testserver.StartRedis(t).Addr()
+	for name, change := range storetest.GuaranteeMutants() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			noticed(t, func(seed uint64) storetest.SharedBudgets {
+				s := shared(t, address, fmt.Sprint(name, seed), seed, same)
+				change(&s)
+				return s
+			})
+		})
+	}
+	left := []string{
+		"one of the units that are kept may be taken", "what is kept may be taken", "the last alternative is chosen",
+		"all alternatives are charged", "a guarantee gets back more than its budget",
+	}
+	for _, m := range mutants {
+		if !slices.Contains(left, m.name) {
+			continue
+		}
+		t.Run("Lua: "+m.name, func(t *testing.T) {
+			t.Parallel()
+			mutate := func(text string) string { return strings.ReplaceAll(text, m.old, m.with) }
+			noticed(t, func(seed uint64) storetest.SharedBudgets {
+				return shared(t, address, fmt.Sprint("Lua ", m.name, seed), seed, mutate)
+			})
+		})
+	}
+}
+
+// TestAlternativesAreOneCall counts the script calls of takes with shares: one for each.
+func TestAlternativesAreOneCall(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares, err := weir.Shares{Limit: weir.Limit{Count: 10, Period: time.Hour}, Guarantees: map[string]int64{"a": 5}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := func() (n int) {
+		info := client.Info(t.Context(), "commandstats").Val()
+		for line := range strings.Lines(info) {
+			var each int
+			if name, stats, _ := strings.Cut(line, ":calls="); strings.HasPrefix(name, "cmdstat_eval") {
+				if _, err := fmt.Sscanf(stats, "%d", &each); err != nil {
+					t.Fatal(err)
+				}
+				n += each
+			}
+		}
+		return n
+	}
+	limiter := shares.Limiter(store, "a")
+	if _, err := limiter.Peek(t.Context(), "k"); err != nil { // uploads the script
+		t.Fatal(err)
+	}
+	before, granted := calls(), 0
+	const takes = 12 // by the guarantee, then by what is lent, then refused
+	for range takes {
+		d, err := limiter.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted += int(d.Granted)
+	}
+	if n := calls() - before; n != takes || granted == 0 || granted == takes {
+		t.Errorf("%d script calls for %d takes, of which %d were granted", n, takes, granted)
+	}
+}
