@@ -83,6 +83,10 @@ func (s Source) String() string {
 type Decision struct {
 	Outcome Outcome
 	Source  Source
+	// Alternative is the one that decided, from 1 on, of a [Limiter.Otherwise] or of a
+	// class with a guarantee; 0 for other limiters. Acts say it by [Charge.Alt], and
+	// their decisions have 0.
+	Alternative uint8
 	// Granted is how many units were charged: the cost, for an up-to charge
 	// between Cost and UpTo, 0 for a peek or where nothing was charged.
 	Granted int64

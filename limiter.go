@@ -90,9 +90,8 @@ func (l *Limiter) Keeping(units int64) *Limiter {
 }
 
 // Otherwise returns a Limiter of two alternatives: it charges all limits of l, or if these
-// have no room, all limits of other, see [Charge.Alt]. What was granted can be settled,
-// released and renewed by a [Holding]; a decision does not say which of the two it was, so
-// that it cannot be refunded. The error is an [*InvalidError] if the two ask different
+// have no room, all limits of other, see [Charge.Alt]. Its decisions say which of the two
+// decided, see [Decision.Alternative]. The error is an [*InvalidError] if the two ask different
 // takers, or for limits of both that have the same name, or none, and are not the same
 // limit.
 func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
@@ -230,9 +229,13 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 		*d = decisions[0]
 		return nil
 	}
-	*d = decisions[Strictest(c.act.Charges, decisions)]
+	strictest := Strictest(c.act.Charges, decisions)
+	*d = decisions[strictest]
 	if l.options != nil {
 		d.Remaining = c.act.Remaining()
+	}
+	if l.alternatives() && c.act.Alternatives() {
+		d.Alternative = c.act.Charges[strictest].Alt + 1
 	}
 	for i := range decisions {
 		d.Delay = max(d.Delay, decisions[i].Delay)
@@ -328,16 +331,35 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
 	c := l.begin(KindRefund, key, n)
-	defer l.end(c)
+	if l.alternatives() {
+		if c.choose(d.Alternative); len(c.act.Charges) == 0 {
+			return 0, invalid("alternative", d.Alternative, "that of a decision of this limiter")
+		}
+	} else {
+		defer l.end(c)
+	}
 	for i := range c.act.Charges {
 		charge := &c.act.Charges[i]
 		charge.At = d.At
 		// Of several limits only leaky_bucket delays what is not booked.
-		if len(l.limits) == 1 || charge.Limit.Algorithm.Traits().Delays {
+		if len(c.act.Charges) == 1 || charge.Limit.Algorithm.Traits().Delays {
 			charge.Delay = d.Delay
 		}
 	}
 	return l.askRefund(ctx, c)
+}
+
+// alternatives reports whether the limiter has several.
+func (l *Limiter) alternatives() bool { return l.options != nil && l.options[len(l.options)-1].alt > 0 }
+
+// choose leaves the charges of one alternative in the act, which cannot be reused then.
+func (c *call) choose(alternative uint8) {
+	a := &c.act
+	a.Charges = slices.DeleteFunc(a.Charges, func(c Charge) bool { return c.Alt+1 != alternative })
+	a.Decisions = a.Decisions[:len(a.Charges)]
+	for i := range a.Charges {
+		a.Charges[i].Alt = 0
+	}
 }
 
 // Reset makes the key as fresh as one never used, under every limit.

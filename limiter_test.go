@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/storetest"
 )
 
 func TestNewLimiterRefuses(t *testing.T) {
@@ -168,6 +169,37 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
+// TestRefundOfShares: units return to the alternative that was granted.
+func TestRefundOfShares(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	shares, err := weir.Shares{Limit: weir.PerHour(100), Guarantees: map[string]int64{"a": 50}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, others := shares.Limiter(store, "a"), shares.Limiter(store, "b")
+	for i, c := range []struct {
+		limiter     *weir.Limiter
+		n, refunded int64
+		alternative uint8
+		lent        int64 // to others, afterwards
+	}{
+		{own, 10, 4, 1, 84}, {own, 5, 5, 2, 84}, {own, 4, 0, 1, 80}, {others, 20, 8, 0, 68}, {own, 0, 0, 2, 68},
+	} {
+		d, err := c.limiter.AllowN(t.Context(), "k", c.n)
+		if err != nil || !d.Allowed() || d.Alternative != c.alternative {
+			t.Errorf("take %d: %v of alternative %d, %v", i, d, d.Alternative, err)
+		}
+		if given, err := c.limiter.Refund(t.Context(), "k", d, c.refunded); err != nil || given != c.refunded {
+			t.Errorf("take %d: %d of %d refunded, %v", i, given, c.refunded, err)
+		}
+		if left := remaining(t, others, "k"); left != c.lent {
+			t.Errorf("take %d: %d are lent, want %d", i, left, c.lent)
+		}
+	}
+}
+
 // TestOtherwise: the first alternative that has room is charged, and what becomes of it is
 // its own.
 func TestOtherwise(t *testing.T) {
@@ -202,8 +234,8 @@ func TestOtherwise(t *testing.T) {
 		}
 		return d
 	}
-	if d := allow(8, true); d.Remaining != 2 {
-		t.Errorf("%v", d)
+	if d := allow(8, true); d.Remaining != 2 || d.Alternative != 1 {
+		t.Errorf("alternative %d: %v", d.Alternative, d)
 	}
 	h, err := all.Hold(t.Context(), "k", 40, 0)
 	if err != nil || !h.OK() {
@@ -217,16 +249,24 @@ func TestOtherwise(t *testing.T) {
 	d := allow(20, true)
 	allow(3, true)
 	left(2, 50, 1)
-	if d := allow(3, false); d.RetryAfter <= 0 || d.RetryAfter > 3*time.Hour {
-		t.Errorf("%v, want the wait for the free ones", d)
+	if d := allow(3, false); d.RetryAfter <= 0 || d.RetryAfter > 3*time.Hour || d.Alternative != 2 {
+		t.Errorf("%v of alternative %d, want the wait for credits", d, d.Alternative)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if wait := needed(t, all.WaitN(ctx, "k", 3)); wait > 3*time.Hour {
 		t.Errorf("3 are free in %v", wait)
 	}
-	if _, err := all.Refund(t.Context(), "k", d, 1); !errors.Is(err, weir.ErrInvalid) {
-		t.Errorf("a refund of one of them: %v", err)
+	if given, err := all.Refund(t.Context(), "k", d, 5); err != nil || given != 5 || d.Alternative != 2 {
+		t.Errorf("%d are refunded to alternative %d: %v", given, d.Alternative, err)
+	}
+	left(2, 55, 1)
+	for _, other := range []uint8{0, 4} {
+		d := d
+		d.Alternative = other
+		if _, err := all.Refund(t.Context(), "k", d, 1); !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("a refund to alternative %d: %v", other, err)
+		}
 	}
 	if err := all.Reset(t.Context(), "k"); err != nil {
 		t.Error(err)
