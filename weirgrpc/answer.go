@@ -40,6 +40,9 @@ func (i *interceptor) verdict(ctx context.Context, method string, act *weir.Act)
 	if !i.NoMetadata {
 		md.Set("ratelimit-policy", answer.Policies())
 		md.Set("ratelimit", answer.Available())
+		if answer.Alternative > 0 {
+			md.Set(ratelimitheader.KeyAlternative, strconv.Itoa(answer.Alternative))
+		}
 	}
 	if act.Allowed() {
 		// It fails in the middle of a stream, whose header was sent before.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -51,6 +52,36 @@ func ExampleUnaryServerInterceptor() {
 	// Output:
 	// hello OK
 	// <nil> ResourceExhausted
+}
+
+// Batch jobs leave 30 of 100 units to others, on the same budget.
+func ExampleUnaryServerInterceptor_priorities() {
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	o := weirgrpc.Options{Key: weirgrpc.KeyByMethod}
+	interactive, batch := weirgrpc.UnaryServerInterceptor(limiter, o), weirgrpc.UnaryServerInterceptor(limiter.Keeping(30), o)
+	intercept := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if class := metadata.ValueFromIncomingContext(ctx, "class"); len(class) == 1 && class[0] == "batch" {
+			return batch(ctx, req, info, next)
+		}
+		return interactive(ctx, req, info, next)
+	}
+
+	handler := func(context.Context, any) (any, error) { return "hello", nil }
+	for _, class := range []string{"batch", "interactive"} {
+		ctx, granted := metadata.NewIncomingContext(context.Background(), metadata.Pairs("class", class)), 0
+		for range 200 {
+			if _, err := intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/greeter/Hello"}, handler); err == nil {
+				granted++
+			}
+		}
+		fmt.Println(class, granted)
+	}
+	// Output:
+	// batch 70
+	// interactive 30
 }
 
 // A token may have two streams open at a time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -358,5 +359,38 @@ func TestALimiterIsNeeded(t *testing.T) {
 			}()
 			build()
 		}()
+	}
+}
+
+// TestAlternatives: the metadata names the alternative, and a correction concerns only the
+// one that was granted.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	store := frozen()
+	free := newLimiter(t, store, weir.Limit{Name: "free", Count: 2, Period: time.Hour})
+	credits := newLimiter(t, store, weir.Limit{Name: "credits", Count: 9, Period: 24 * time.Hour})
+	both, err := free.Otherwise(credits.Keeping(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := serve(t, both, weirgrpc.Options{
+		Key:     func(context.Context, string) (string, error) { return "k", nil },
+		Cost:    func(context.Context, string, any) int64 { return 2 },
+		Charge:  func(context.Context, weirgrpc.Response) int64 { return 3 },
+		OnError: func(_ context.Context, _ string, err error) { t.Error(err) },
+	})
+	for i, want := range []string{"1", "2", "2", "1 in the trailer"} {
+		var header, trailer metadata.MD
+		_, err := client.UnaryCall(context.Background(), &grpc_testing.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
+		got := strings.Join(header.Get("x-weir-alternative"), " ")
+		if err != nil {
+			got = strings.Join(trailer.Get("x-weir-alternative"), " ") + " in the trailer"
+		}
+		if got != want {
+			t.Errorf("call %d: %v by alternative %q, want %q", i, err, got, want)
+		}
+	}
+	if d, err := credits.Peek(t.Context(), "k"); err != nil || d.Remaining != 3 {
+		t.Errorf("credits: %v, %v, want 9 without two calls of 3", d, err)
 	}
 }

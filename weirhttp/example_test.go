@@ -114,6 +114,75 @@ func ExampleMiddlewareFunc() {
 	// Output: map[free:2 paid:4 staff:10]
 }
 
+// Teams share one budget: what is guaranteed to a team is never refused to it, and what it
+// leaves unused is lent to the others.
+func ExampleMiddlewareFunc_shares() {
+	store := memstore.New(memstore.Options{})
+	shares, err := weir.Shares{
+		Limit:      weir.Limit{Count: 100, Period: time.Hour},
+		Guarantees: map[string]int64{"search": 30, "ads": 50},
+	}.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	handler := weirhttp.MiddlewareFunc(
+		func(r *http.Request) *weir.Limiter { return shares.Limiter(store, r.Header.Get("Team")) },
+		// One budget, whoever asks.
+		weirhttp.Options{Key: func(*http.Request) (string, error) { return "backend", nil }},
+	)(hello)
+
+	ask := func(team string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Team", team)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	granted := 0
+	for ask("new").Code == http.StatusOK { // a team without a guarantee takes all that is lent
+		granted++
+	}
+	fmt.Println(granted, "of 100")
+	w := ask("ads")
+	fmt.Println(w.Code, "by alternative", w.Header().Get("X-Weir-Alternative"))
+	// Output:
+	// 84 of 100
+	// 200 by alternative 1
+}
+
+// Batch jobs leave 30 of 100 units to people, on the same budget.
+func ExampleMiddlewareFunc_priorities() {
+	interactive, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	batch := interactive.Keeping(30)
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	handler := weirhttp.MiddlewareFunc(func(r *http.Request) *weir.Limiter {
+		if r.Header.Get("Class") == "batch" {
+			return batch
+		}
+		return interactive
+	}, weirhttp.Options{})(hello)
+
+	for _, class := range []string{"batch", "interactive"} {
+		granted := 0
+		for range 200 {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Class", class)
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, r); w.Code == http.StatusOK {
+				granted++
+			}
+		}
+		fmt.Println(class, granted)
+	}
+	// Output:
+	// batch 70
+	// interactive 30
+}
+
 // A megabyte an hour for each client: the most that an answer can be is charged
 // first, and what was not sent is given back.
 func ExampleOptions_bytes() {

@@ -99,17 +99,25 @@ func shortestLease(act *weir.Act) (shortest time.Duration, ok bool) {
 // no store has charged.
 func (g *Gate) correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act, cost int64) error {
 	more := clamp(cost) - act.Charges[0].Cost
-	if more == 0 || more < 0 && act.Decisions[0].At == 0 {
+	if more == 0 {
 		return nil
 	}
-	correction := &weir.Act{Kind: weir.KindRecord, Decisions: make([]weir.Decision, len(act.Charges))}
+	correction := &weir.Act{Kind: weir.KindRecord}
 	if more < 0 {
 		correction.Kind = weir.KindRefund
 	}
 	for i, charge := range act.Charges {
-		charge.Cost, charge.At, charge.Delay = max(more, -more), act.Decisions[i].At, act.Decisions[i].Delay
+		d := &act.Decisions[i]
+		switch {
+		case d.Outcome == weir.NotEvaluated: // another alternative was granted
+			continue
+		case more < 0 && d.At == 0:
+			return nil
+		}
+		charge.Cost, charge.At, charge.Delay, charge.Keep, charge.Alt = max(more, -more), d.At, d.Delay, 0, 0
 		correction.Charges = append(correction.Charges, charge)
 	}
+	correction.Decisions = make([]weir.Decision, len(correction.Charges))
 	g.decide(ctx, limiter, correction)
 	return correction.Err
 }

@@ -40,9 +40,9 @@ type Visit struct {
 func (g *Gate) Enter(ctx context.Context, r Request) *Visit {
 	v := &Visit{gate: g, req: r, cost: clamp(r.Cost)}
 	v.Act = g.hold(ctx, r.Limiter, r.Key, v.cost)
-	if r.ChargedLater && v.cost == 0 && exhausted(v.Act) {
-		// Only a refused charge has a RetryAfter. If it is granted after all, room
-		// has come up in between, and leaving refunds it.
+	if r.ChargedLater && v.cost == 0 && (exhausted(v.Act) || v.Act.Alternatives()) {
+		// Only a refused charge has a RetryAfter, and only a charge chooses an
+		// alternative. If it is granted, leaving refunds it.
 		g.release(ctx, r, v.Act)
 		v.cost = 1
 		v.Act = g.hold(ctx, r.Limiter, r.Key, v.cost)

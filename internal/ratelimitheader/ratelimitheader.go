@@ -61,6 +61,9 @@ type Answer struct {
 	Limits    []*weir.Limit // all that hold for the request; each name is sent once
 	Strictest *weir.Limit   // one of them
 	Decision  weir.Decision // of the strictest
+	// Alternative is the one that was granted or, on a refusal, would be soonest, from 1
+	// on; 0 if the act has no alternatives.
+	Alternative int
 }
 
 // AnswerOf returns the answer of a decided act.
@@ -70,8 +73,14 @@ func AnswerOf(a *weir.Act) Answer {
 	for i := range a.Charges {
 		answer.Limits = append(answer.Limits, a.LimitOf(i))
 	}
+	if a.Alternatives() {
+		answer.Alternative = int(a.Charges[strictest].Alt) + 1
+	}
 	return answer
 }
+
+// KeyAlternative names the header with the number of the alternative.
+const KeyAlternative = "X-Weir-Alternative"
 
 // Names of headers in their canonical form, which need no conversion.
 const (
@@ -106,6 +115,9 @@ func (a *Answer) Write(h http.Header, style Style) {
 	}
 	if style == XRateLimitEpoch {
 		h[keyReset] = []string{strconv.FormatInt(a.resetTime().Unix(), 10)}
+	}
+	if a.Alternative > 0 && style != None {
+		h[KeyAlternative] = []string{strconv.Itoa(a.Alternative)}
 	}
 	if wait := a.Decision.RetryAfter; a.Decision.Outcome == weir.Refused && wait != weir.Never {
 		h[keyRetryAfter] = []string{strconv.FormatInt(max(1, Seconds(wait)), 10)}
