@@ -159,6 +159,11 @@ type Charge struct {
 	// HashTag places the state in a Redis Cluster: charges with one HashTag share a
 	// slot and can be decided together. Empty: the Key places it.
 	HashTag string
+	// Owner is the key of all that one rule charges for a caller, if its charges have
+	// alternatives or are of a budget that others share: by it, a layer blocks the caller
+	// and nobody else. Nothing is counted under it. Empty: the Key stands for the caller.
+	// For layers.
+	Owner string
 	// Limit comes from [Limit.Compile].
 	Limit *Limit
 	// Cost is how many units to charge; 0 looks: nothing is charged, and the

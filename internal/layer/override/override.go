@@ -36,7 +36,9 @@ type Override struct {
 	Key string
 	// Limit gives the Count, Period and Burst that hold instead; everything else stays
 	// the key's own limit's, see [Fit]. A Count of 0 blocks the key: every take is
-	// refused. Nil: no limit; every take is granted and charges nothing.
+	// refused. Nil: no limit; every take is granted and charges nothing. Only a block or
+	// no limit is for an owner, see [weir.Charge]: it holds in place of all limits that
+	// its charges have.
 	Limit *weir.Limit
 	// Until is when the key's own limit holds again.
 	Until time.Time

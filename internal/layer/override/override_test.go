@@ -313,6 +313,127 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
+// TestOwner: an override of an owner is of all charges that have it, and of no others, and
+// holds before those of their keys.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerHour(10).MustCompile()
+	act := func(cost int64) *weir.Act {
+		return storetest.NewAct(
+			weir.Charge{Key: "own", HashTag: "tag", Owner: "caller", Limit: limit, Cost: cost},
+			weir.Charge{Key: "pool", HashTag: "tag", Owner: "caller", Limit: limit, Cost: cost, Alt: 1, Keep: 2},
+			weir.Charge{Key: "other", Limit: limit, Cost: cost, Group: 1},
+		)
+	}
+	for name, c := range map[string]struct {
+		limit           *weir.Limit
+		allowed         bool
+		own, pool, rest int64 // that remain after a cost of 4
+	}{
+		"blocked":       {weir.PerHour(0).MustCompile(), false, 10, 10, 10},
+		"without limit": {nil, true, 10, 10, 6},
+	} {
+		taker, clock := place(override.Options{})
+		set(t, taker, "own", weir.PerHour(5), clock.Now().Add(2*time.Hour))
+		if err := taker.Set(override.Override{Key: "caller", Limit: c.limit, Until: clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		a := act(4)
+		if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil || a.Allowed() != c.allowed {
+			t.Errorf("%s: %v, %v", name, a.Decisions, a.Err)
+		}
+		taker.Delete("own")
+		for key, want := range map[string]int64{"own": c.own, "pool": c.pool, "other": c.rest} {
+			if left := charge(t, taker, key, limit, 0).Remaining; left != want {
+				t.Errorf("%s: %d of %s remain, want %d", name, left, key, want)
+			}
+		}
+		set(t, taker, "own", weir.PerHour(5), clock.Now().Add(2*time.Hour))
+		clock.Advance(time.Hour)
+		a = act(0)
+		if taker.Take(t.Context(), []*weir.Act{a}); a.Decisions[0].Remaining != 5 {
+			t.Errorf("%s: %v once it has ended", name, a.Decisions)
+		}
+	}
+	taker, clock := place(override.Options{})
+	set(t, taker, "", weir.PerHour(0), clock.Now().Add(time.Hour))
+	if d := charge(t, taker, "k", limit, 1); !d.Allowed() {
+		t.Errorf("a charge without owner: %v", d)
+	}
+}
+
+// seen is a Taker that notes under which limits it is asked about a key.
+type seen struct {
+	weir.Taker
+	key    string
+	limits map[*weir.Limit]bool
+}
+
+func (s seen) Take(ctx context.Context, acts []*weir.Act) {
+	for _, a := range acts {
+		for i := range a.Charges {
+			if a.Charges[i].Key == s.key {
+				s.limits[a.Charges[i].Limit] = true
+			}
+		}
+	}
+	s.Taker.Take(ctx, acts)
+}
+
+// TestOwnersDoNotShowInBudgets: layers below, which remember what is left of a budget, are
+// asked about it under its own limit alone, whatever holds for one of its callers, and
+// nothing is charged to it.
+func TestOwnersDoNotShowInBudgets(t *testing.T) {
+	t.Parallel()
+	limit, other := weir.PerHour(10).MustCompile(), weir.PerHour(20).MustCompile()
+	block := weir.PerHour(0).MustCompile()
+	for _, c := range []struct {
+		limit      *weir.Limit
+		cost, upTo int64
+		beside     bool // another rule's charge is in the act
+		allowed    bool
+		granted    int64
+		remaining  int64 // of the caller's first charge
+		charged    int64
+	}{
+		{block, 0, 0, false, true, 0, 0, 0},
+		{block, 3, 0, false, false, 0, 0, 0},
+		{block, 3, 9, false, false, 0, 0, 0},
+		{block, 0, 0, true, true, 0, 0, 0},
+		{block, 3, 0, true, false, 0, 0, 0},
+		{nil, 0, 0, false, true, 0, 1_000_000_000, 0},
+		{nil, 30, 0, false, true, 30, 1_000_000_000, 0},
+		{nil, 3, 90, false, true, 90, 1_000_000_000, 0},
+		{nil, 0, 0, true, true, 0, 1_000_000_000, 0},
+		{nil, 15, 0, true, true, 15, 1_000_000_000, 0},
+		{nil, 21, 0, true, false, 0, 1_000_000_000, 0},
+		// A best effort beside other rules cannot leave one budget out.
+		{nil, 3, 9, true, true, 9, 1, 9},
+	} {
+		clock := storetest.NewClock()
+		below := seen{memstore.New(memstore.Options{Now: clock.Now}), "pool", map[*weir.Limit]bool{}}
+		taker := override.Wrap(below, override.Options{Now: clock.Now})
+		if err := taker.Set(override.Override{Key: "caller", Limit: c.limit, Until: clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		a := storetest.NewAct(weir.Charge{Key: "pool", Owner: "caller", Limit: limit, Cost: c.cost, UpTo: c.upTo})
+		if c.beside {
+			a.Charges = append(a.Charges, weir.Charge{Key: "other", Limit: other, Cost: c.cost, UpTo: c.upTo, Group: 1})
+			a.Decisions = make([]weir.Decision, 2)
+		}
+		taker.Take(t.Context(), []*weir.Act{a})
+		if d := a.Decisions[0]; a.Err != nil || a.Allowed() != c.allowed || d.Granted != c.granted || d.Remaining != c.remaining {
+			t.Errorf("%+v: %v, %v", c, a.Decisions, a.Err)
+		}
+		if charged := 10 - charge(t, taker, "pool", limit, 0).Remaining; charged != c.charged {
+			t.Errorf("%+v: %d charged", c, charged)
+		}
+		if delete(below.limits, limit); len(below.limits) > 0 {
+			t.Errorf("%+v: asked about under %v", c, below.limits)
+		}
+	}
+}
+
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {

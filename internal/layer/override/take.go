@@ -61,16 +61,20 @@ type work struct {
 	caller *weir.Act
 	act    weir.Act // the caller's, with charges of its own and the caller's decisions
 	costs  []int64  // of the charges whose override is no limit, 0 for the others; nil: none
-	whole  bool     // no charge has a limit
-	done   bool     // the act was decided here
+	// shown has the limits in place of those of charges that the store is asked about under
+	// their own; nil: none. A budget that others share must not be seen under the limit of
+	// one caller, by layers that remember what is left of it.
+	shown []*weir.Limit
+	whole bool // no charge has a limit
+	done  bool // the act was decided here
 }
 
 // apply returns the act under other limits, or nil if none of its keys has an override.
 func (c *call) apply(a *weir.Act) *work {
 	var w *work
-	free := 0
+	free, blocked := 0, false
 	for i := range a.Charges {
-		e := c.find(&a.Charges[i])
+		e, owned := c.find(&a.Charges[i])
 		if e == nil {
 			continue
 		}
@@ -83,9 +87,19 @@ func (c *call) apply(a *weir.Act) *work {
 			free++
 			w.free(i)
 		}
-		if takes(a) || e.Limit != nil && !e.blocks() {
-			w.act.Charges[i].Limit = e.instead(a.Charges[i].Limit)
+		switch own := a.Charges[i].Limit; {
+		case !takes(a) && (e.Limit == nil || e.blocks()):
+		case owned && (e.Limit == nil || a.Charges[i].Cost == 0):
+			w.show(i, e.instead(own))
+		default:
+			w.act.Charges[i].Limit = e.instead(own)
+			blocked = blocked || owned
 		}
+	}
+	// Layers below would take what is refused here for a decision about the budget.
+	if blocked && w.act.Prepare() {
+		w.done = true
+		return w
 	}
 	if free > 0 {
 		w.whole = free == len(a.Charges)
@@ -94,10 +108,23 @@ func (c *call) apply(a *weir.Act) *work {
 	return w
 }
 
-// find returns the override of a charge, or nil.
-func (c *call) find(charge *weir.Charge) *entry {
-	e := c.all[charge.Key]
-	if e == nil || charge.Limit == nil || charge.Limit.Rule() == nil {
+// find returns the override of a charge, or nil, and whether it is its owner's.
+func (c *call) find(charge *weir.Charge) (e *entry, owned bool) {
+	if charge.Limit == nil || charge.Limit.Rule() == nil {
+		return nil, false
+	}
+	if charge.Owner != "" {
+		if e := c.inForce(charge.Owner); e != nil {
+			return e, true
+		}
+	}
+	return c.inForce(charge.Key), false
+}
+
+// inForce returns the override of a key; nil if it has none, or one that has ended.
+func (c *call) inForce(key string) *entry {
+	e := c.all[key]
+	if e == nil {
 		return nil
 	}
 	if c.now.IsZero() {
@@ -118,13 +145,25 @@ func (w *work) free(i int) {
 	w.costs[i] = max(0, w.act.Charges[i].Cost)
 }
 
+// show notes the limit that holds in place of the i-th charge's, which the store does not
+// see.
+func (w *work) show(i int, limit *weir.Limit) {
+	if w.shown == nil {
+		w.shown = make([]*weir.Limit, len(w.act.Charges))
+	}
+	w.shown[i] = limit
+}
+
 // begin grants an act without any limit, and makes peeks of the free charges of other
 // acts: nothing is charged, and IDs still belong to the same keys. An up-to act cannot
-// peek; it is charged, under a limit that is practically infinite.
+// peek; it is charged, under a limit that is practically infinite, or under its own if the
+// override is its owner's.
 func (w *work) begin() {
 	a := &w.act
 	switch {
-	case !takes(a) || a.Charges[0].UpTo > 0 && !w.whole:
+	case !takes(a):
+	case a.Charges[0].UpTo > 0 && !w.whole:
+		w.shown = nil
 	case w.whole && a.Kind == weir.KindAmend:
 		// Nothing was charged, so there is nothing to amend.
 		w.done = true
@@ -201,10 +240,24 @@ func (w *work) finish() {
 			a.Decisions[i] = weir.Decision{Outcome: weir.Granted, Remaining: weir.MaxCost}
 		}
 	}
-	w.caller.Err = a.Err
-	for i := range a.Charges {
-		if l := a.Charges[i].Limit; a.Err == nil && l != w.caller.Charges[i].Limit {
-			a.Decisions[i].Limit = l
+	if w.caller.Err = a.Err; a.Err == nil {
+		w.name()
+	}
+}
+
+// name puts the limits that hold instead into the decisions, and what peeks find under them.
+func (w *work) name() {
+	for i := range w.act.Charges {
+		d := &w.act.Decisions[i]
+		if l := w.act.Charges[i].Limit; l != w.caller.Charges[i].Limit {
+			d.Limit = l
+		}
+		if w.shown == nil || w.shown[i] == nil {
+			continue
+		}
+		d.Limit = w.shown[i]
+		if d.Outcome != weir.NotEvaluated && w.caller.Charges[i].Cost == 0 {
+			d.Remaining = d.Limit.Count
 		}
 	}
 }

@@ -117,6 +117,10 @@ func (b *builder) apply(m *matched) error {
 		b.group++
 	}
 	b.alternatives = m.rule.Alternatives != nil || m.alone && b.alternatives
+	var owner span
+	if m.rule.owned {
+		owner = b.key(m.base, ownerSuffix)
+	}
 	for i := range m.rule.names {
 		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Budget: m.rule.budget(i)}
 		base, tag := m.base, m.tag
@@ -139,7 +143,7 @@ func (b *builder) apply(m *matched) error {
 			if m.rule.Alternatives != nil {
 				charge.Alt, a.Alternative = m.rule.Alternatives[i], 1+int(m.rule.Alternatives[i])
 			}
-			b.keys = append(b.keys, placed{b.key(base, m.rule.suffixes[i]), tag})
+			b.keys = append(b.keys, placed{b.key(base, m.rule.suffixes[i]), tag, owner})
 			a.Act = b.act(m, &charge)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)

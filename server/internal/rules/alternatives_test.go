@@ -118,6 +118,46 @@ func TestWaterfall(t *testing.T) {
 	}
 }
 
+// TestOwners: charges with alternatives or of a budget have an owner, which only the entries
+// tell apart. Limits on trial have none, and neither has a budget that is named itself.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	set := parse(t, strings.Replace(waterfall, "shadow_mode: true", "trial: {<<: *ten, name: tried}", 1)+`
+  - {key: both, rate_limits: [{<<: *ten, name: own}, {budget: pool}]}
+  - {key: team, shares: {unit: day, requests_per_unit: 100, guarantee: {ads: 50}}}
+`)
+	for descriptor, want := range map[string]string{
+		"plain=1":   `""`,
+		"tenant=a":  `"shop/tenant=a;#rule" "shop/tenant=a;#rule"`,
+		"both=a":    `"shop/both=a;#rule" "shop/both=a;#rule"`,
+		"team=ads":  `"shop/team=ads;#rule" "shop/team=ads;#rule" "shop/team=ads;#rule"`,
+		"team=new":  `"shop/team=new;#rule"`,
+		"watched=1": `"shop/watched=1;#rule" "shop/watched=1;#rule" ""`,
+	} {
+		plan, err := set.Plan(request(descriptor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var owners []string
+		for i := range plan.Applied {
+			a := &plan.Applied[i]
+			owners = append(owners, fmt.Sprintf("%q", a.Act.Charges[a.Charge].Owner))
+		}
+		if got := strings.Join(owners, " "); got != want {
+			t.Errorf("%s: %s, want %s", descriptor, got, want)
+		}
+	}
+	req := request("team=ads")
+	req.Budget = "team"
+	plan, err := set.Plan(req)
+	if err != nil || plan.Acts[0].Charges[0].Owner != "" {
+		t.Errorf("a budget: %+v, %v", plan, err)
+	}
+	if domain, entries, ok := rules.ParseKey("shop/team=ads;#rule"); !ok || domain != "shop" || len(entries) != 1 || entries[0].Value != "ads" {
+		t.Errorf("parsed: %s %v", domain, entries)
+	}
+}
+
 // TestUnnamedAlternatives: a caller that cannot name its take cannot say which alternative
 // it was granted.
 func TestUnnamedAlternatives(t *testing.T) {

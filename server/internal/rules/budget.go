@@ -70,6 +70,8 @@ func (c *compiler) budgets(list []*config.Budget, entries []Entry) ([]*Rule, err
 		if err := r.add(&limit, 1, pathOf(entries), 1); err != nil {
 			return nil, err
 		}
+		// The entries are on the way to the budget: it is not theirs alone.
+		r.owned = false
 		all, c.set.budgets = append(all, r), append(c.set.budgets, r)
 	}
 	return all, nil

@@ -315,6 +315,7 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 	if r.Alternatives != nil {
 		r.Alternatives = append(r.Alternatives, uint8(l.Alternative))
 	}
+	r.owned = r.owned || l.Budget != nil || l.Alternative > 0
 	if l.Budget == nil {
 		r.Budgets, r.suffixes = append(r.Budgets, nil), append(r.suffixes, suffix(l, place, path))
 		return nil

@@ -16,18 +16,23 @@ import (
 //	shop/user=42;user#2
 //	shop/user=42;user#budget;daily
 //	shop/;#budget;daily
+//	shop/user=42;#rule
 //
 // that is the domain, the entries as requested, and behind ";" the unit of a rule
 // without algorithm, or the path of a rule with one and its limit's name or
 // place. A budget has the entries and the path of the descriptor that declares it, and
-// its name; one of the domain has none but the name. Every text in them is escaped, so that different things have different
-// keys whatever bytes they are made of.
+// its name; one of the domain has none but the name. An owner has no path, so that it stays
+// the same when other rules apply to the entries. Every text in them is escaped, so that
+// different things have different keys whatever bytes they are made of.
 //
 // What is longer than maxPlainBytes before ";" is a digest, "sha256:…", which has no
 // slash.
 
 // maxPlainBytes is the length of the longest domain with entries that a key shows.
 const maxPlainBytes = 2 << 10
+
+// ownerSuffix is what owners end in.
+const ownerSuffix = ";#rule"
 
 const hexDigits = "0123456789ABCDEF"
 

@@ -58,8 +58,8 @@ func (b *builder) grow(applied, solo int) {
 // A span is a part of a builder's text.
 type span struct{ from, to int }
 
-// placed is a key and its hash tag.
-type placed struct{ key, tag span }
+// placed is a key, its hash tag and its owner.
+type placed struct{ key, tag, owner span }
 
 // key writes a key that begins as another text does, or the digest of one that no
 // store would take.
@@ -81,8 +81,8 @@ func (b *builder) cut() {
 		if a.Act == nil {
 			continue
 		}
-		charge, key, tag := &a.Act.Charges[a.Charge], keys[0].key, keys[0].tag
-		charge.Key, charge.HashTag = text[key.from:key.to], text[tag.from:tag.to]
+		charge, key, tag, owner := &a.Act.Charges[a.Charge], keys[0].key, keys[0].tag, keys[0].owner
+		charge.Key, charge.HashTag, charge.Owner = text[key.from:key.to], text[tag.from:tag.to], text[owner.from:owner.to]
 		keys = keys[1:]
 	}
 }

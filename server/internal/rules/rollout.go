@@ -55,7 +55,7 @@ func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
 	form := *r
 	form.Shadow, form.Outside, form.Trial, form.counter = true, nil, nil, nil
 	form.Limits, form.OnStoreFailure, form.Lease, form.MaxKeys, form.Replaces, form.names, form.suffixes = nil, nil, nil, nil, nil, nil, nil
-	form.Keep, form.Budgets, form.Alternatives = nil, nil, nil
+	form.Keep, form.Budgets, form.Alternatives, form.owned = nil, nil, nil, false
 	for i := range limits {
 		if err := form.add(&limits[i], i+1, path, len(limits)); err != nil {
 			return nil, err

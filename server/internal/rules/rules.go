@@ -124,6 +124,7 @@ type Rule struct {
 	// its name in the file.
 	names    []string
 	suffixes []string // what the keys of each limit end in
+	owned    bool     // the charges have an owner
 	hashTag  []bool   // the levels that choose the hash slot; nil for all
 	counter  *weir.Limit
 }
