@@ -109,7 +109,8 @@ type Override struct {
 	Key string
 	// Limit gives the Count, Period and Burst that hold instead; everything else stays
 	// the key's own limit's. A Count of 0 blocks the key. Nil: no limit; every take is
-	// granted and charges nothing.
+	// granted and charges nothing. What [weir.Shares] guarantee to a class can only be
+	// lowered or blocked; anything else leaves it as it is.
 	Limit *weir.Limit
 	// Until is when the key's own limit holds again.
 	Until time.Time

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"sync"
@@ -260,7 +261,9 @@ func (e *entry) blocks() bool { return e.Limit != nil && e.Limit.Count == 0 }
 // Fit returns own with the Count, Period and Burst of limit, compiled: the limit that holds
 // for a key with that override. The key keeps its algorithm and its state, and a reload
 // that changes its limit leaves the override in force. An algorithm without bursts ignores
-// the Burst, and a Count of 0 needs nothing else. The error is a [*weir.InvalidError].
+// the Burst, and a Count of 0 needs nothing else. The error is a [*weir.InvalidError], of
+// the field guarantee if own is guaranteed to a class of [weir.Shares] and limit is more
+// than that.
 func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 	fitted := *own
 	fitted.Count, fitted.Burst = limit.Count, 0
@@ -271,7 +274,27 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 	if own.Algorithm.Traits().Bursts {
 		fitted.Burst = limit.Burst
 	}
-	return fitted.Compile()
+	compiled, err := fitted.Compile()
+	if err == nil && Guaranteed(own) && exceeds(compiled, own) {
+		err = &weir.InvalidError{Field: "guarantee", Value: compiled.String(), Want: "at most " + own.String() + ", which is what the shares have room for"}
+	}
+	return compiled, err
+}
+
+// Guaranteed reports whether a limit is what [weir.Shares] guarantee to a class. It can only
+// be lowered or blocked: more for one class would be taken from what others are guaranteed.
+func Guaranteed(l *weir.Limit) bool {
+	_, class := l.Shares()
+	return class != ""
+}
+
+// exceeds reports whether a gcra limit grants at any time what own would not.
+func exceeds(l, own *weir.Limit) bool {
+	r, o := l.Rule(), own.Rule()
+	high, low := bits.Mul64(uint64(r.Count), uint64(o.Period))
+	ownHigh, ownLow := bits.Mul64(uint64(o.Count), uint64(r.Period))
+	// What stays free for the guarantees is enough for their own resolution.
+	return high > ownHigh || high == ownHigh && low > ownLow || r.Burst > o.Burst || r.Tick > o.Tick
 }
 
 // unlimited returns own with the largest count that is valid with its period. It is never

@@ -434,6 +434,54 @@ func TestOwnersDoNotShowInBudgets(t *testing.T) {
 	}
 }
 
+// TestGuarantees: an override lowers a guarantee, and leaves it as it is where it is more or
+// none, which others would pay for.
+func TestGuarantees(t *testing.T) {
+	t.Parallel()
+	shares, err := weir.Shares{
+		Limit:      weir.Limit{Count: 1000, Period: time.Hour, Burst: 200},
+		Guarantees: map[string]int64{"web": 300, "ads": 500}, Headroom: 60,
+	}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		limit *weir.Limit
+		burst int64
+	}{
+		{nil, 30},
+		{&weir.Limit{Count: 5000, Period: time.Hour, Burst: 190}, 30},
+		{&weir.Limit{Count: 501, Period: time.Hour, Burst: 30}, 30},
+		{&weir.Limit{Count: 9, Period: time.Minute, Burst: 9}, 30},
+		{&weir.Limit{Count: 1, Period: time.Millisecond, Burst: 9}, 30},
+		{&weir.Limit{Count: 500, Period: time.Hour}, 30},
+		{&weir.Limit{Count: 8, Period: time.Minute, Burst: 9}, 9},
+		{&weir.Limit{Count: 500, Period: time.Hour, Burst: 29}, 29},
+		{&weir.Limit{Period: time.Hour}, 0},
+	} {
+		taker, clock := place(override.Options{})
+		take := func(class string, cost int64) *weir.Act {
+			a := shares.Limiter(taker, class).Act(weir.KindTake, "k", cost)
+			if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			return a
+		}
+		own := take("ads", 0).Charges[0].Key
+		if err := taker.Set(override.Override{Key: own, Limit: c.limit, Until: clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		if left := take("ads", 0).Decisions[0].Remaining; left != c.burst {
+			t.Errorf("%v: %d are guaranteed at once, want %d", c.limit, left, c.burst)
+		}
+		for take("other", 1).Allowed() || take("ads", 1).Allowed() {
+		}
+		if !take("web", 18).Allowed() {
+			t.Errorf("%v: web is refused its guarantee", c.limit)
+		}
+	}
+}
+
 func TestBlock(t *testing.T) {
 	t.Parallel()
 	for _, limit := range append(limits(), weir.Limit{Name: "hourly", Algorithm: weir.Concurrency, Count: 5, Period: time.Hour}.MustCompile()) {

@@ -118,7 +118,11 @@ func (c *call) find(charge *weir.Charge) (e *entry, owned bool) {
 			return e, true
 		}
 	}
-	return c.inForce(charge.Key), false
+	e = c.inForce(charge.Key)
+	if e != nil && e.Limit == nil && Guaranteed(charge.Limit) {
+		return nil, false
+	}
+	return e, false
 }
 
 // inForce returns the override of a key; nil if it has none, or one that has ended.
