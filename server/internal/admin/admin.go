@@ -184,8 +184,13 @@ func fail(w http.ResponseWriter, r *http.Request, err error) { problemOf(err).Wr
 // problemOf returns the problem that describes an error to an administrator, who may
 // see the store's own words.
 func problemOf(err error) *problem.Document {
-	if mistake := new(weir.InvalidError); errors.As(err, &mistake) && mistake.Field == "overrides" {
-		return full(mistake.Want)
+	if mistake := new(weir.InvalidError); errors.As(err, &mistake) {
+		switch mistake.Field {
+		case "overrides":
+			return full(mistake.Want)
+		case "guarantee":
+			return guaranteed(mistake.Value + " is above it: want " + mistake.Want)
+		}
 	}
 	if p := problem.Of(err); p != nil {
 		return p

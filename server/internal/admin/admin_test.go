@@ -119,7 +119,7 @@ func (d *desk) take(entry string, cost int64) bool {
 		d.t.Fatal(err)
 	}
 	for i := range plan.Applied {
-		if decision := plan.Applied[i].Decision(); !decision.Allowed() {
+		if decision := plan.Applied[i].Decision(); plan.Applied[i].Chosen() && !decision.Allowed() {
 			return false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -47,8 +48,11 @@ type changeAnswer struct {
 }
 
 type changedKey struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // of the limit; of a block or allowance of a whole rule, the rule's path
 	Key  string `json:"key"`
+	// Alternative is the place of the limit's alternative, from 1 on: the others stay as
+	// they are. 0 if the rule has none, or if the change is for all of them.
+	Alternative int `json:"alternative,omitempty"`
 	// Changed is false if there was nothing to clear.
 	Changed  bool            `json:"changed"`
 	Override *overrideAnswer `json:"override,omitempty"`
@@ -70,7 +74,7 @@ func (a *api) change(name string, do action) http.HandlerFunc {
 		}
 		targets, err := a.find(req)
 		if err == nil {
-			targets, err = limited(req, targets, name == "reset")
+			targets, err = affected(name, req, targets)
 		}
 		var answer *changeAnswer
 		if err == nil {
@@ -108,7 +112,7 @@ func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeA
 	acts := make([]*weir.Act, len(targets))
 	for i, t := range targets {
 		acts[i] = newAct(weir.KindReset, weir.Charge{Key: t.key, HashTag: t.slot, Limit: t.limit})
-		answer.Keys = append(answer.Keys, changedKey{Name: t.limit.Name, Key: t.key, Changed: true})
+		answer.Keys = append(answer.Keys, changedKey{Name: t.name(), Key: t.key, Changed: true})
 	}
 	a.Taker.Take(ctx, acts)
 	for _, act := range acts {
@@ -141,6 +145,9 @@ func (a *api) override(ctx context.Context, req *request, targets []target, limi
 	answer := &changeAnswer{}
 	changes := make([]override.Change, len(targets))
 	for i, t := range targets {
+		if err := a.effective(&t, limit); err != nil {
+			return nil, err
+		}
 		changes[i] = override.Change{Override: override.Override{Key: t.key, Until: req.until}}
 		if limit != nil {
 			fitted, err := override.Fit(limit, t.limit)
@@ -158,10 +165,29 @@ func (a *api) override(ctx context.Context, req *request, targets []target, limi
 			return nil, err
 		}
 		answer.Keys = append(answer.Keys, changedKey{
-			Name: targets[i].limit.Name, Key: c.Key, Changed: true, Override: overrideOf(c.Override, a.Now()),
+			Name: targets[i].name(), Alternative: targets[i].alternative, Key: c.Key, Changed: true, Override: overrideOf(c.Override, a.Now()),
 		})
 	}
 	return answer, a.announce(ctx, answer, changes)
+}
+
+// effective returns an error if an override of one limit would change nothing because one of
+// the whole rule is in force, or would be at the cost of what others are guaranteed.
+func (a *api) effective(t *target, limit *weir.Limit) error {
+	if o, found := a.Overrides.Get(t.owner); found && t.owner != "" {
+		return &problem.Document{
+			Status: http.StatusConflict, Code: "covered",
+			Detail: fmt.Sprintf("until %s, all that the rule %s charges for this key is blocked or without a limit, whatever single limits say: clear that first", o.Until.UTC().Format(time.RFC3339), t.rule.Path),
+		}
+	}
+	if limit == nil && override.Guaranteed(t.limit) {
+		return guaranteed("it cannot be without a limit, at the cost of what others are guaranteed: name no limit to grant all requests of the key")
+	}
+	return nil
+}
+
+func guaranteed(detail string) *problem.Document {
+	return &problem.Document{Status: http.StatusConflict, Code: "guaranteed", Field: "limit", Detail: "the limit is a guarantee: " + detail}
 }
 
 // room checks that there is room for all keys before the first one is changed.
@@ -179,7 +205,7 @@ func (a *api) clear(ctx context.Context, _ *request, targets []target) (*changeA
 	changes := make([]override.Change, len(targets))
 	for i, t := range targets {
 		changes[i] = override.Change{Override: override.Override{Key: t.key}, Ended: true}
-		answer.Keys = append(answer.Keys, changedKey{Name: t.limit.Name, Key: t.key, Changed: a.Overrides.Delete(t.key)})
+		answer.Keys = append(answer.Keys, changedKey{Name: t.name(), Key: t.key, Changed: a.Overrides.Delete(t.key)})
 	}
 	return answer, a.announce(ctx, answer, changes)
 }

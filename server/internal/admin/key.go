@@ -3,7 +3,9 @@ package admin
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,18 +39,49 @@ func (a *api) inspect(r *http.Request) (*keyAnswer, error) {
 	}
 	ctx, cancel := a.bounded(r)
 	defer cancel()
-	answer := &keyAnswer{Domain: req.domain, Cost: req.cost, Passes: true}
+	answer := &keyAnswer{Domain: req.domain, Cost: req.cost}
 	for i := range targets {
 		l, err := a.inspectLimit(ctx, &targets[i], req.cost)
 		if err != nil {
 			return nil, err
 		}
-		if l.State != nil && !l.State.Passes && !l.Shadow {
-			answer.Passes = false
-		}
 		answer.Limits = append(answer.Limits, *l)
 	}
+	answer.judge()
 	return answer, nil
+}
+
+// judge says whether the cost passes: whether every limit of one alternative grants it. A
+// rule without alternatives is one. Limits on trial have no say, nor shadow rules.
+func (k *keyAnswer) judge() {
+	limits := slices.DeleteFunc(slices.Clone(k.Limits), func(l limitAnswer) bool { return l.Trial })
+	granted, soonest := len(limits) == 0, int64(math.MaxInt64)
+	for i := 0; i < len(limits) && !granted; {
+		alternative, wait := limits[i].Alternative, int64(0)
+		for ; i < len(limits) && limits[i].Alternative == alternative; i++ {
+			wait = max(wait, limits[i].State.wait())
+		}
+		granted = wait == 0
+		if wait < soonest {
+			soonest, k.Alternative = wait, alternative
+		}
+	}
+	k.Passes = granted || limits[0].Shadow
+}
+
+// wait returns for how many milliseconds the cost is refused, to be compared with others:
+// when a holder leaves is unknown, but it is sooner than never.
+func (s *stateAnswer) wait() int64 {
+	switch {
+	case s == nil || s.Passes:
+		return 0
+	case s.RetryAfterMS == nil:
+		return math.MaxInt64 - 1
+	case *s.RetryAfterMS < 0:
+		return math.MaxInt64
+	default:
+		return max(1, *s.RetryAfterMS)
+	}
 }
 
 // inspectLimit returns the state of a key under one limit.
@@ -64,8 +97,8 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 		return answer, nil
 	}
 	answer.Name, answer.Algorithm = t.limit.Name, t.limit.Algorithm.String()
-	answer.Budget, answer.Keep = t.budget.String(), t.keep
-	if o, found := a.Overrides.Get(t.key); found {
+	answer.Budget, answer.Keep, answer.Alternative = t.budget.String(), t.keep, t.alternative
+	if o, found := a.overrideOf(t); found {
 		answer.Override = overrideOf(o, a.Now())
 	}
 	if t.rule == nil {
@@ -82,9 +115,20 @@ func (a *api) inspectLimit(ctx context.Context, t *target, cost int64) (*limitAn
 	return answer, nil
 }
 
+// overrideOf returns the override in force of a limit: of all that its rule charges, or else
+// its own.
+func (a *api) overrideOf(t *target) (override.Override, bool) {
+	if t.owner != "" {
+		if o, found := a.Overrides.Get(t.owner); found {
+			return o, true
+		}
+	}
+	return a.Overrides.Get(t.key)
+}
+
 // ask asks the store for the state of a key, and for its decision about a cost.
 func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, error) {
-	peek := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Limit: wide(t)})
+	peek := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Owner: t.owner, Limit: wide(t)})
 	probe := a.probe(t, cost)
 	acts := []*weir.Act{peek}
 	if probe != nil {
@@ -106,7 +150,7 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 		ResetAfterMS: jsonbody.Millis(d.ResetAfter), AtUS: d.At,
 	}
 	addProbe(state, probe, cost, t.keep)
-	if o, found := a.Overrides.Get(t.key); found {
+	if o, found := a.overrideOf(t); found {
 		a.addOverride(state, o)
 	}
 	return state, nil
@@ -171,7 +215,7 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	// A deny cache would remember the refusal of a single charge, and then answer without
 	// evaluating the others.
 	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
-	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
+	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Owner: t.owner, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
 	act.Immediate = true
 	return act
 }
@@ -182,10 +226,13 @@ func newAct(kind weir.Kind, charges ...weir.Charge) *weir.Act {
 
 // keyAnswer is the body of GET /v1/key.
 type keyAnswer struct {
-	Domain string        `json:"domain"`
-	Cost   int64         `json:"cost"`
-	Passes bool          `json:"passes"`
-	Limits []limitAnswer `json:"limits"`
+	Domain string `json:"domain"`
+	Cost   int64  `json:"cost"`
+	Passes bool   `json:"passes"`
+	// Alternative is the place of the one that grants the cost, from 1 on, or else of the
+	// one that would be soonest; 0 if none ever would, or the rule has no alternatives.
+	Alternative int           `json:"alternative,omitempty"`
+	Limits      []limitAnswer `json:"limits"`
 }
 
 // limitAnswer is the state of a key under one limit. State is nil if nothing is counted,
@@ -198,7 +245,8 @@ type limitAnswer struct {
 	Algorithm      string          `json:"algorithm,omitempty"`
 	Budget         string          `json:"budget,omitempty"` // that the limit charges; empty: one of its own
 	Keep           int64           `json:"keep,omitempty"`   // units that it leaves to others
-	Limit          string          `json:"limit,omitempty"`  // the rule's
+	Alternative    int             `json:"alternative,omitempty"`
+	Limit          string          `json:"limit,omitempty"` // the rule's
 	Unlimited      bool            `json:"unlimited,omitempty"`
 	Shadow         bool            `json:"shadow,omitempty"` // it never refuses this key
 	Trial          bool            `json:"trial,omitempty"`
@@ -246,6 +294,9 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 	b.WriteString(answer.Rule)
 	if len(t.rule.Limits) > 1 {
 		b.WriteString(" " + answer.Name)
+	}
+	if t.alternative > 0 {
+		fmt.Fprintf(&b, ", alternative %d", t.alternative)
 	}
 	fmt.Fprintf(&b, " (%s): ", answer.At)
 	if t.budget != nil {

@@ -166,12 +166,25 @@ func parseQuery(raw string) (*request, error) {
 
 // A target is one limit of the key that was named.
 type target struct {
-	rule      *rules.Rule // nil for CL.THROTTLE
-	limit     *weir.Limit // nil if the rule is unlimited
-	key, slot string
-	failure   config.StoreFailure
-	budget    *rules.Budget // nil: a limit of its own
-	keep      int64
+	rule        *rules.Rule // nil for CL.THROTTLE
+	limit       *weir.Limit // nil if the rule is unlimited
+	key, slot   string
+	owner       string // of the rule's charges; empty: none
+	failure     config.StoreFailure
+	budget      *rules.Budget // nil: a limit of its own
+	keep        int64
+	alternative int // from 1 on; 0: the rule has none
+}
+
+// everything stands for all that a rule charges for a caller, whatever its limits are.
+var everything = weir.PerSecond(1).MustCompile()
+
+// name returns the name of the limit, or of the rule if the target is all of it.
+func (t *target) name() string {
+	if t.limit == everything {
+		return t.rule.Path
+	}
+	return t.limit.Name
 }
 
 // throttled stands for the limit that comes with each CL.THROTTLE.
@@ -218,7 +231,7 @@ func targetsOf(plan *rules.Plan) []target {
 		t := target{rule: applied.Rule, limit: applied.Limit, budget: applied.Budget}
 		if applied.Act != nil {
 			charge := &applied.Act.Charges[applied.Charge]
-			t.key, t.slot, t.keep = charge.Key, charge.HashTag, charge.Keep
+			t.key, t.slot, t.keep, t.owner, t.alternative = charge.Key, charge.HashTag, charge.Keep, charge.Owner, applied.Alternative
 			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
 		}
 		all = append(all, t)
@@ -254,6 +267,38 @@ func (a *api) throttleTarget(req *request) ([]target, error) {
 		return nil, problem.Invalid("entries", "different", `one entry "key", with the key of CL.THROTTLE as its value`)
 	}
 	return []target{{limit: throttled, key: a.ThrottleKey(req.entries[0].Value)}}, nil
+}
+
+// affected returns what an action changes. A block or an allowance of a caller is of all
+// that a rule charges for it, so that no alternative stays open and no budget closed, unless
+// the request names one limit.
+func affected(action string, req *request, all []target) ([]target, error) {
+	owner := whole(req, all)
+	if owner == nil {
+		return limited(req, all, action == "reset")
+	}
+	switch action {
+	case "block", "allow":
+		return []target{*owner}, nil
+	case "clear":
+		own, _ := limited(req, all, false) // the rule may have none
+		return append([]target{*owner}, own...), nil
+	}
+	return limited(req, all, action == "reset")
+}
+
+// whole returns the target that is all of a rule, nil if the request names less, or the
+// limits of the rule are all there is.
+func whole(req *request, all []target) *target {
+	if req.name != "" {
+		return nil
+	}
+	for i := range all {
+		if t := &all[i]; t.owner != "" {
+			return &target{rule: t.rule, limit: everything, key: t.owner}
+		}
+	}
+	return nil
 }
 
 // limited returns the targets with state in the store, those of trials only if wanted, and

@@ -146,8 +146,9 @@ func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	var answer struct {
-		Passes bool `json:"passes"`
-		Limits []struct {
+		Passes      bool `json:"passes"`
+		Alternative int  `json:"alternative"`
+		Limits      []struct {
 			Explanation string `json:"explanation"`
 		} `json:"limits"`
 	}
@@ -159,7 +160,12 @@ func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
 			fmt.Fprintln(cmd.OutOrStdout(), printed(l.Explanation))
 		}
 	}
-	if !answer.Passes {
+	switch {
+	case answer.Passes && answer.Alternative > 0 && !f.json:
+		fmt.Fprintf(cmd.OutOrStdout(), "alternative %d grants a cost of %d now\n", answer.Alternative, f.cost)
+	case !answer.Passes && answer.Alternative > 0:
+		return &problemsFound{fmt.Errorf("a cost of %d does not pass now; the soonest is alternative %d", f.cost, answer.Alternative)}
+	case !answer.Passes:
 		return &problemsFound{fmt.Errorf("a cost of %d does not pass now", f.cost)}
 	}
 	return nil
@@ -168,10 +174,11 @@ func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
 // changeAnswer is what the server says of a change.
 type changeAnswer struct {
 	Keys []struct {
-		Name     string `json:"name"`
-		Key      string `json:"key"`
-		Changed  bool   `json:"changed"`
-		Override *struct {
+		Name        string `json:"name"`
+		Key         string `json:"key"`
+		Alternative int    `json:"alternative"`
+		Changed     bool   `json:"changed"`
+		Override    *struct {
 			Limit   string `json:"limit"`
 			Blocked bool   `json:"blocked"`
 			Until   string `json:"until"`
@@ -252,7 +259,11 @@ func (a *changeAnswer) describe(w io.Writer, action string) {
 		default:
 			what = o.Limit + " until " + o.Until
 		}
-		fmt.Fprintf(w, "%s (%s): %s%s\n", printed(k.Name), printed(k.Key), printed(what), where)
+		others := ""
+		if k.Alternative > 0 {
+			others = fmt.Sprintf("; this is alternative %d, and the others are as they were", k.Alternative)
+		}
+		fmt.Fprintf(w, "%s (%s): %s%s%s\n", printed(k.Name), printed(k.Key), printed(what), where, others)
 	}
 }
 

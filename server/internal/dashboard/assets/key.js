@@ -73,7 +73,9 @@ const keyForm = (() => {
   const act = (action) => attempt(async () => {
     const answer = await call("/v1/key/" + action, { method: "POST", headers: { "Content-Type": "application/json" }, body: body(action) });
     await look();
-    return `${named().join(", ")} ${words[action]}, ${where[answer.spread] || answer.spread}.`;
+    const only = answer.keys.find((k) => k.alternative);
+    const open = only ? ` This is alternative ${only.alternative}; the others are as they were.` : "";
+    return `${named().join(", ")} ${words[action]}, ${where[answer.spread] || answer.spread}.${open}`;
   });
 
   form.addEventListener("submit", (event) => {
