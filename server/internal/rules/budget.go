@@ -2,8 +2,10 @@ package rules
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -18,6 +20,8 @@ type Budget struct {
 	// descriptor's path and "#" precede the name, because other descriptors may declare a
 	// budget of the same name.
 	Label string
+	// Shares says that the budget is that of shares.
+	Shares bool
 
 	depth  int    // how many entries of a request tell its keys apart
 	tag    int    // how many of them choose the hash slot
@@ -42,7 +46,7 @@ func newBudget(prefix string, entries []Entry, b *config.Budget) *Budget {
 	}
 	if b.Shares {
 		path = pathOf(append(slices.Clone(entries[:b.Depth]), Entry{Key: b.Name}))
-		return &Budget{At: b.At, Name: b.Name, Label: path, depth: b.Depth, tag: b.TagDepth, path: prefix + path, suffix: ";" + path + "#shares"}
+		return &Budget{At: b.At, Name: b.Name, Label: path, Shares: true, depth: b.Depth, tag: b.TagDepth, path: prefix + path, suffix: ";" + path + "#shares"}
 	}
 	return &Budget{
 		At: b.At, Name: b.Name, Label: label, depth: b.Depth, tag: b.TagDepth, path: prefix + path,
@@ -101,4 +105,49 @@ func (r *Rule) budget(i int) *Budget {
 		return nil
 	}
 	return r.Budgets[i]
+}
+
+// Names of the alternatives on a budget with shares.
+const (
+	Guaranteed = "guaranteed"
+	Borrowed   = "borrowed"
+)
+
+// AlternativeName names the alternative that the i-th limit belongs to: on a budget with
+// shares [Guaranteed] or [Borrowed], elsewhere its place from 1 on, and empty for a rule
+// without alternatives.
+func (r *Rule) AlternativeName(i int) string {
+	first := r.Alternatives != nil && r.Alternatives[i] == 0
+	switch b := r.budget(i); {
+	case b != nil && b.Shares && first:
+		return Guaranteed
+	case b != nil && b.Shares:
+		return Borrowed
+	case r.Alternatives == nil:
+		return ""
+	}
+	return strconv.Itoa(1 + int(r.Alternatives[i]))
+}
+
+// Guarantee returns the limit of what shares guarantee to the requests of the rule; nil if
+// they guarantee nothing.
+func (r *Rule) Guarantee() *weir.Limit {
+	for _, l := range r.Limits {
+		if shares, class := l.Shares(); shares != nil && class != "" {
+			return l
+		}
+	}
+	return nil
+}
+
+// PerKey reports whether the i-th limit charges one of several budgets, which requested
+// values tell apart.
+func (r *Rule) PerKey(i int) bool {
+	for level, e := range r.Entries[:r.Budgets[i].depth] {
+		fixed := e.Value != "" && !config.NewGlob(e.Key).Wild() && !config.NewGlob(e.Value).Wild()
+		if !fixed && !r.Levels[level].ShareThreshold {
+			return true
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -105,5 +106,56 @@ func TestGuarantees(t *testing.T) {
 		if most := 40 + int64(now.Sub(time.Unix(1, 0))*100/time.Second); total > most {
 			t.Fatalf("step %d: %d units granted, want at most %d", step, total, most)
 		}
+	}
+}
+
+// TestDescribesBudgets: what each limit of a rule is to the budget that it charges, for
+// metrics and pages.
+func TestDescribesBudgets(t *testing.T) {
+	t.Parallel()
+	set := parse(t, teams+`
+  - {key: region, value: eu, descriptors: [{key: team, shares: {requests_per_unit: 100, unit: second, guarantee: {ads: 50}}}]}
+  - key: plan
+    value: free-*
+    share_threshold: true
+    budgets: {m: {algorithm: gcra, requests_per_unit: 10, unit: day}}
+    rate_limits: [{name: own, algorithm: gcra, requests_per_unit: 3, unit: day}]
+    otherwise: [{rate_limit: {budget: m}}]
+  - key: plan
+    value: paid-*
+    budgets: {m: {algorithm: gcra, requests_per_unit: 10, unit: day}}
+    rate_limit: {budget: m}
+`)
+	var got []string
+	for _, r := range set.Rules() {
+		for i, b := range r.Budgets {
+			line := r.Limits[i].Name + " " + r.AlternativeName(i)
+			if b != nil {
+				line += fmt.Sprintf(" of %v, per key %v", b, r.PerKey(i))
+			}
+			if g := r.Guarantee(); g != nil {
+				line += fmt.Sprintf(", guaranteed %v", g)
+			}
+			got = append(got, line)
+		}
+	}
+	want := []string{
+		"model,team=ads guaranteed 1, guaranteed 50/s burst 8",
+		"model,team=ads guaranteed of model,team, per key true, guaranteed 50/s burst 8",
+		"model,team=ads borrowed of model,team, per key true, guaranteed 50/s burst 8",
+		"model,team=search guaranteed 1, guaranteed 30/s burst 5",
+		"model,team=search guaranteed of model,team, per key true, guaranteed 30/s burst 5",
+		"model,team=search borrowed of model,team, per key true, guaranteed 30/s burst 5",
+		"model,team borrowed of model,team, per key true",
+		"region=eu,team=ads guaranteed 1, guaranteed 50/s burst 10",
+		"region=eu,team=ads guaranteed of region=eu,team, per key false, guaranteed 50/s burst 10",
+		"region=eu,team=ads borrowed of region=eu,team, per key false, guaranteed 50/s burst 10",
+		"region=eu,team borrowed of region=eu,team, per key false",
+		"own 1",
+		"plan=free-*#2 2 of plan=free-*#m, per key false",
+		"plan=paid-*  of plan=paid-*#m, per key true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
