@@ -47,3 +47,29 @@ descriptors:
 		t.Errorf("decisions (-want +got):\n%s", diff)
 	}
 }
+
+// TestSharesByAlternative: metrics tell guaranteed units of a budget from borrowed ones, of
+// the classes of the rules and no others.
+func TestSharesByAlternative(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, `
+domain: d
+descriptors:
+  - key: team
+    shares: {requests_per_unit: 100, unit: day, headroom: 40, guarantee: {ads: 50}}
+`)
+	for range 25 {
+		f.ask(t, "d", "team=ads", 1)
+	}
+	for _, team := range []string{"team=new", "team=newer", "team=newest"} {
+		f.ask(t, "d", team, 2)
+	}
+	want := map[string]float64{
+		"{alternative=guaranteed,budget=team,domain=d,rule=team=ads}": 20,
+		"{alternative=borrowed,budget=team,domain=d,rule=team=ads}":   5,
+		"{alternative=borrowed,budget=team,domain=d,rule=team}":       6,
+	}
+	if diff := cmp.Diff(want, f.counts(t, "weir_budget_units_total")); diff != "" {
+		t.Errorf("units (-want +got):\n%s", diff)
+	}
+}

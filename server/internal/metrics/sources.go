@@ -281,7 +281,7 @@ func ofTraffic(recorder *traffic.Recorder) *collector {
 	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
 	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
 	near := prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
-	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it.", []string{"domain", "budget", "rule"}, nil)
+	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it and, of a rule that has several, the alternative.", []string{"domain", "budget", "rule", "alternative"}, nil)
 	collect := func(to chan<- prometheus.Metric) {
 		// Limits of one name that charge different budgets are counted together, except
 		// for their budgets.
@@ -300,11 +300,11 @@ func ofTraffic(recorder *traffic.Recorder) *collector {
 		for _, u := range recorder.Usage() {
 			sums[units][[4]string{u.Domain, u.Rule}] += u.Units
 			sums[near][[4]string{u.Domain, u.Rule}] += u.NearLimit
-			if u.Budget != "" {
-				sums[budgets][[4]string{u.Domain, u.Budget, u.Rule}] += u.Units
-			}
 		}
-		labels := map[*prometheus.Desc]int{decisions: 4, undecided: 2, trials: 3, units: 2, near: 2, budgets: 3}
+		for _, u := range recorder.BudgetUsage() {
+			sums[budgets][[4]string{u.Domain, u.Budget, u.Rule, u.Alternative}] += u.Units
+		}
+		labels := map[*prometheus.Desc]int{decisions: 4, undecided: 2, trials: 3, units: 2, near: 2, budgets: 4}
 		for desc, all := range sums {
 			for of, n := range all {
 				send(to, desc, prometheus.CounterValue, float64(n), of[:labels[desc]]...)

@@ -91,6 +91,9 @@ func (r *Recorder) keep(at time.Time) {
 	for _, t := range r.table.Load().tallies {
 		t.keep(h, now)
 	}
+	for _, p := range r.table.Load().parts {
+		h.keep(&p.steps, &p.units, now)
+	}
 	h.last = now
 	r.used.turn(at)
 	r.refused.turn(at)
@@ -102,12 +105,14 @@ func (r *Recorder) forget() {
 	r.history.called.forget()
 	for _, t := range r.table.Load().tallies {
 		t.timing.forget()
-		t.unitSteps.forget()
 		for d := range t.steps {
 			for _, s := range t.steps[d] {
 				s.forget()
 			}
 		}
+	}
+	for _, p := range r.table.Load().parts {
+		p.steps.forget()
 	}
 }
 
@@ -122,9 +127,6 @@ func (t *tally) keep(h *history, now int64) {
 		for s := range t.counts[d] {
 			h.keep(&t.steps[d][s], &t.counts[d][s], now)
 		}
-	}
-	if t.budget != "" {
-		h.keep(&t.unitSteps, &t.units, now)
 	}
 	h.time(&t.timing, t.latency.Load(), now)
 }
@@ -156,15 +158,17 @@ func (h *history) keepOnly(t *table) {
 		if tally.timing != nil {
 			h.series++
 		}
-		if tally.unitSteps != nil {
-			h.series++
-		}
 		for d := range tally.steps {
 			for s := range tally.steps[d] {
 				if tally.steps[d][s] != nil {
 					h.series++
 				}
 			}
+		}
+	}
+	for _, p := range t.parts {
+		if p.steps != nil {
+			h.series++
 		}
 	}
 }
@@ -178,10 +182,13 @@ type Series struct {
 	Counts       []uint32    // one for each point of the [Window]
 }
 
-// A Class is how many units a rule granted of a budget, over time.
+// A Class is how many units a rule was granted of a budget, over time.
 type Class struct {
 	Domain, Budget, Rule string
-	Units                []uint32 // one for each point of the [Window]
+	// Alternative names the one of the rule's that was charged, see
+	// [rules.Rule.AlternativeName].
+	Alternative string
+	Units       []uint32 // one for each point of the [Window]
 }
 
 // A Window is a part of the history in equal steps.
@@ -191,8 +198,8 @@ type Window struct {
 	// Points is how many steps there are.
 	Points int
 	// Series has one element for each decision that was ever reached, Timings one for
-	// each limit that was ever charged, and Classes one for each rule that was ever
-	// granted units of a budget. Beyond 4096 together, new ones are left out.
+	// each limit that was ever charged, and Classes one for each alternative of a rule that
+	// was ever granted units of a budget. Beyond 4096 together, new ones are left out.
 	Series  []Series
 	Timings []Timing
 	Classes []Class
@@ -227,11 +234,13 @@ func (r *Recorder) History(span time.Duration) Window {
 				}
 			}
 		}
-		if t.unitSteps != nil {
-			w.Classes = append(w.Classes, Class{t.domain, t.budget, t.rule, t.unitSteps.read(resolution, points, end)})
-		}
 		if t.timing != nil {
 			w.Timings = append(w.Timings, Timing{t.domain, t.rule, t.trial, t.timing.latencies(resolution, points, end), t.timing.lately(r.history.last)})
+		}
+	}
+	for _, p := range r.table.Load().parts {
+		if p.steps != nil {
+			w.Classes = append(w.Classes, Class{p.domain, p.budget, p.rule, p.alternative, p.steps.read(resolution, points, end)})
 		}
 	}
 	w.Latency = r.history.called.latencies(resolution, points, end)
@@ -251,7 +260,6 @@ type Total struct {
 // A Usage counts the grants under a limit since it came into force.
 type Usage struct {
 	Domain, Rule string
-	Budget       string // that the limit charges; empty: one of its own
 	// Units is the number of granted units, NearLimit that of grants when the limit
 	// was nearly used up.
 	Units, NearLimit uint64
@@ -281,8 +289,25 @@ func (r *Recorder) Usage() []Usage {
 	var all []Usage
 	for _, t := range r.table.Load().tallies {
 		if !t.trial {
-			all = append(all, Usage{t.domain, t.rule, t.budget, t.units.Load(), t.nearLimit.Load()})
+			all = append(all, Usage{t.domain, t.rule, t.units.Load(), t.nearLimit.Load()})
 		}
+	}
+	return all
+}
+
+// A BudgetUsage counts the units of a budget that one alternative of a rule was granted
+// since it came into force. The alternative is empty for a rule that has one.
+type BudgetUsage struct {
+	Domain, Budget, Rule, Alternative string
+	Units                             uint64
+}
+
+// BudgetUsage returns the units that were granted of budgets, in the order of the files.
+// Limits on trial grant nothing.
+func (r *Recorder) BudgetUsage() []BudgetUsage {
+	var all []BudgetUsage
+	for _, p := range r.table.Load().parts {
+		all = append(all, BudgetUsage{p.domain, p.budget, p.rule, p.alternative, p.units.Load()})
 	}
 	return all
 }

@@ -51,6 +51,9 @@ func (r *Recorder) count(p counted, c *weir.Charge, d *weir.Decision) {
 	switch {
 	case decision == Granted && !p.trial:
 		p.units.Add(uint64(d.Granted))
+		if p.part != nil {
+			p.part.units.Add(uint64(d.Granted))
+		}
 		if d.Remaining < p.near {
 			p.nearLimit.Add(1)
 		}

@@ -42,7 +42,6 @@ type tally struct {
 	name
 	counts    [decisions][sources]atomic.Uint64
 	units     atomic.Uint64
-	unitSteps *steps // of the units; only for limits that charge a budget
 	nearLimit atomic.Uint64
 	sample    atomic.Pointer[string] // a key that was refused, for the log
 	steps     [decisions][sources]*steps
@@ -50,9 +49,22 @@ type tally struct {
 	timing    *timing
 }
 
+// A part counts the units of a budget that one alternative of a rule was granted.
+type part struct {
+	partName
+	units atomic.Uint64
+	steps *steps
+}
+
+type partName struct {
+	name
+	alternative string // see [rules.Rule.AlternativeName]
+}
+
 // counted is what counting needs to know about a limit.
 type counted struct {
 	*tally
+	part   *part // nil for a limit that charges no budget, and on trial
 	shadow bool
 	// near is the number of remaining units below which a limit is nearly used up.
 	near int64
@@ -64,6 +76,8 @@ type table struct {
 	current map[*weir.Limit]counted // of the rules in force, without those before
 	tallies []*tally
 	byName  map[name]*tally
+	parts   []*part
+	part    map[partName]*part
 	request *tally // of limits that are nobody's rule
 }
 
@@ -84,7 +98,7 @@ func (r *Recorder) Follow(set *rules.Set) {
 		before = &table{request: &tally{name: name{domain: RequestDomain, rule: "*"}}}
 	}
 	t := &table{
-		limits: map[*weir.Limit]counted{}, current: map[*weir.Limit]counted{}, byName: map[name]*tally{},
+		limits: map[*weir.Limit]counted{}, current: map[*weir.Limit]counted{}, byName: map[name]*tally{}, part: map[partName]*part{},
 		tallies: []*tally{before.request}, request: before.request,
 	}
 	for _, rule := range set.Rules() {
@@ -112,8 +126,24 @@ func (t *table) add(rule *rules.Rule, i int, before *table, ratio float32) {
 		t.tallies = append(t.tallies, found)
 	}
 	most := limit.Capacity()
-	p := counted{found, rule.Shadow, most - int64(float32(most)*ratio)}
+	p := counted{tally: found, shadow: rule.Shadow, near: most - int64(float32(most)*ratio)}
+	if n.budget != "" && !n.trial {
+		p.part = t.partOf(partName{n, rule.AlternativeName(i)}, before)
+	}
 	t.limits[limit], t.current[limit] = p, p
+}
+
+// partOf finds the place for the units of a budget. Limits of one name and alternative share
+// it.
+func (t *table) partOf(n partName, before *table) *part {
+	found := t.part[n]
+	if found == nil {
+		if found = before.part[n]; found == nil {
+			found = &part{partName: n}
+		}
+		t.part[n], t.parts = found, append(t.parts, found)
+	}
+	return found
 }
 
 // adopt lets the limits of the previous rules count under their new tallies: acts under
