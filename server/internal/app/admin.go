@@ -100,6 +100,7 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 		)
 	case *redisstore.Store:
 		d.Nodes = e.store.Nodes(ctx)
+		d.Instances = e.instances()
 		pool := e.store.Client.PoolStats()
 		answers := dashboard.Fact{Name: "Answers", Value: "no", Bad: true}
 		begun := time.Now()

@@ -60,6 +60,8 @@ type Store struct {
 	Facts []Fact
 	// Nodes are its known servers.
 	Nodes []store.Node
+	// Instances is the number of instances that share it; 0 if none can.
+	Instances int
 	// Err is the error of an outage; nil while the store decides.
 	Err error
 }

@@ -55,13 +55,13 @@ func serve(t *testing.T, token string) *shopServer {
 }
 
 // serveRules serves other rules.
-func serveRules(t *testing.T, text string) *shopServer {
+func serveRules(t *testing.T, text string, change ...func(*app.Options)) *shopServer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return serveIn(t, t.TempDir(), "", func(o *app.Options) { o.Config = file })
+	return serveIn(t, t.TempDir(), "", append(change, func(o *app.Options) { o.Config = file })...)
 }
 
 // serveIn serves rules of a folder, with options changed.
@@ -115,7 +115,12 @@ func (s *shopServer) write(rules string) {
 // ask asks whether a request fits, and returns the status.
 func (s *shopServer) ask(key, value string) int {
 	s.Helper()
-	resp, err := http.Get(s.http + "/v1/auth?" + url.Values{"domain": {"shop"}, key: {value}}.Encode())
+	return s.askIn("shop", key, value)
+}
+
+func (s *shopServer) askIn(domain, key, value string) int {
+	s.Helper()
+	resp, err := http.Get(s.http + "/v1/auth?" + url.Values{"domain": {domain}, key: {value}}.Encode())
 	if err != nil {
 		s.Fatal(err)
 	}

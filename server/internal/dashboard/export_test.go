@@ -1,8 +1,9 @@
 package dashboard
 
 import (
-	"fmt"
+	"encoding/json"
 
+	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -15,15 +16,16 @@ func Remembered(u *Unmatched) (n, bytes int) {
 	return len(u.seen), bytes
 }
 
-// Budgets returns the budgets of a page, as text, and how many it leaves out.
-func Budgets(classes []traffic.Class) (all []string, left int) {
-	states, left := budgets(classes)
+// Budgets returns the budgets of a page, as JSON of one line each, and how many it leaves
+// out.
+func Budgets(classes []traffic.Class, set *rules.Set) (all []string, left int) {
+	states, left := budgets(classes, set)
 	for _, b := range states {
-		var rules []string
-		for _, c := range b.Classes {
-			rules = append(rules, c.Rule)
+		text, err := json.Marshal(b)
+		if err != nil {
+			panic(err)
 		}
-		all = append(all, fmt.Sprint(b.Budget, " ", rules))
+		all = append(all, string(text))
 	}
 	return all, left
 }

@@ -45,8 +45,12 @@ type state struct {
 	// Budgets are those that rules share, BudgetsLeft how many are not shown.
 	Budgets     []budgetState `json:"budgets"`
 	BudgetsLeft int           `json:"budgets_left,omitempty"`
-	Refused     []topState    `json:"refused"`
-	Used        []topState    `json:"used"`
+	// Minute is when the last minute of the limits and budgets begins, in Unix seconds.
+	Minute int64 `json:"minute"`
+	// Instances is the number of instances on the store; 0 if nobody else can be.
+	Instances int        `json:"instances,omitempty"`
+	Refused   []topState `json:"refused"`
+	Used      []topState `json:"used"`
 
 	// UnmatchedTotal counts requests that no rule applied to, Unmatched has the latest.
 	UnmatchedTotal uint64           `json:"unmatched_total"`
@@ -103,7 +107,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	defer cancel()
 	loaded, store := d.Loaded(), d.Store(ctx)
 	s := &state{
-		At: time.Now().UnixMilli(), Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(),
+		At: time.Now().UnixMilli(), Checks: []check{}, Facts: store.Facts, Nodes: store.Nodes, Loaded: loaded.At.UnixMicro(), Instances: store.Instances,
 		Refused: d.top(d.Traffic.TopRefused(maxTop), modesOf(d.Rules())), Used: d.top(d.Traffic.TopUsed(maxTop), nil),
 	}
 	if loaded.Err != nil {
@@ -115,8 +119,9 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	s.UnmatchedTotal, s.Unmatched = d.Unmatched.total.Load(), d.Unmatched.states(d.Rules())
 	s.judge(d.Checks(ctx))
 	lately := d.Traffic.History(recent)
+	s.Minute = lately.Start.Unix()
 	s.Limits, s.LimitsLeft = d.limits(lately)
-	s.Budgets, s.BudgetsLeft = budgets(lately.Classes)
+	s.Budgets, s.BudgetsLeft = budgets(lately.Classes, d.Rules())
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
 }

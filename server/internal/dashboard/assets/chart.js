@@ -2,9 +2,9 @@
 // Charts over time: points come a few at a time, and the oldest go.
 const charts = (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const colours = () => {
+  const colours = (...more) => {
     const style = getComputedStyle(document.documentElement);
-    return Object.fromEntries(["soft", "line", "granted", "refused", "shadow", "not_charged", "failed", "accent", "granted-fill", "refused-fill", "shadow-fill", "not_charged-fill", "failed-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
+    return Object.fromEntries([...more, "soft", "line", "granted", "refused", "shadow", "not_charged", "failed", "accent", "granted-fill", "refused-fill", "shadow-fill", "not_charged-fill", "failed-fill"].map((n) => [n, style.getPropertyValue("--" + n).trim()]));
   };
   const short = (n) => n == null ? "–" : n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : n >= 100 ? String(Math.round(n)) : String(+n.toPrecision(3));
   const took = (ns) => {
@@ -69,15 +69,15 @@ const charts = (() => {
 
   const build = () => {
     const c = colours(), data = columns();
+    const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     for (const chart of drawn) chart.destroy();
-    for (const place of document.querySelectorAll(".chart")) place.replaceChildren();
+    for (const place of [decisions, latency]) place.replaceChildren();
     // Each covers what is drawn before it, so that only its own part is seen.
     const stacked = (label, name, index) => ({
       label, stroke: c[name], fill: c[name + "-fill"], width: 1, points: { show: false },
       value: (u, v, _, i) => short(i == null ? last(columns().rates[index]) : columns().rates[index][i]),
     });
     const line = (label, colour, index) => ({ label, stroke: colour, width: 2, points: { show: false }, spanGaps: true, value: (u, v, _, i) => took(i == null ? last(u.data[index]) : v) });
-    const decisions = document.getElementById("chart-decisions"), latency = document.getElementById("chart-latency");
     drawn = [
       new uPlot(options(decisions, [when, stacked("errors", "failed", 1), stacked("refused", "refused", 2), stacked("would refuse", "shadow", 3), stacked("not charged", "not_charged", 4), stacked("granted", "granted", 5)], axes(c, short, 46), counted), data.decisions, decisions),
       new uPlot(options(latency, [when, line("p99", c.accent, 1), line("p50", c.granted, 2)], axes(c, took, 62, { splits: powers }), tens), data.latency, latency),
@@ -133,7 +133,7 @@ const charts = (() => {
   };
 
   return {
-    add, lately, spark, short, took,
+    add, lately, spark, short, took, moment, colours, axes, options, dark,
     reset: (name) => { if (name !== view) { view = name; past = null; } },
     past: () => past,
   };

@@ -67,7 +67,7 @@
       figures();
     }
     tables.limits(state, pick);
-    tables.budgets(state);
+    budgets.show(state);
     limitsToPick(state.limits);
     tables.top("top-refused", state.refused, "times refused");
     tables.top("top-used", state.used, "units granted");

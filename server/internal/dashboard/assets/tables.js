@@ -76,20 +76,6 @@ const tables = (() => {
     text("limits-left", state.limits_left ? `${whole(state.limits_left)} more limits with less traffic are not shown. ` : "");
   };
 
-  // budgets draws what each rule was granted of a budget, one on top of another.
-  const budgets = (state) => {
-    byId("budgets-card").hidden = state.budgets.length === 0;
-    const build = (b) => make("li", {}, make("h4", {}, make("span", { class: "soft" }, b.domain + " "), b.budget), make("div", {}), make("ul", { class: "legend" }));
-    const part = (c, i) => make("li", {}, make("i", { class: "class-" + i }), (c.rule || "others") + " ", make("b", {}));
-    keyed(byId("budgets"), state.budgets, (b) => b.domain + "\n" + b.budget, build, (li, b) => {
-      const picture = charts.spark(b.classes.map((c, i) => ["class-" + i, c.units]));
-      picture.setAttribute("preserveAspectRatio", "none");
-      li.children[1].replaceChildren(picture);
-      keyed(li.children[2], b.classes.map((c, i) => ({ ...c, i })), (c) => c.i + " " + c.rule, (c) => part(c, c.i), (e, c) => { e.querySelector("b").textContent = charts.short(mean(c.units, 10)) + "/s"; });
-    });
-    text("budgets-left", state.budgets_left ? `${whole(state.budgets_left)} more budgets are not shown. ` : "");
-  };
-
   const top = (id, keys, unit) => {
     const most = Math.max(1, ...keys.map((k) => k.count));
     const build = (k) => make("li", {}, make("span", { class: "fill" }), keyButton(k), make("span", { class: "soft rule" }, k.rule), make("span", { class: "tag" }), make("b", {}));
@@ -171,5 +157,5 @@ const tables = (() => {
     nodes(state.nodes || []);
   };
 
-  return { byId, make, text, whole, duration, limits, budgets, top, tail, sources, overrides, unmatched, health };
+  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, health };
 })();
