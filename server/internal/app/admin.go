@@ -116,7 +116,7 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 	}
 	if c, ok := weir.As[*coalesce.Coalescer](e.Stack); ok {
 		if s := c.Stats(); s.Batches > 0 {
-			d.Facts = append(d.Facts, fact("Acts a call", fmt.Sprintf("%.2f, at most %d", float64(s.Acts)/float64(s.Batches), s.Largest)))
+			d.Facts = append(d.Facts, fact("Acts per call", fmt.Sprintf("%.2f, at most %d", float64(s.Acts)/float64(s.Batches), s.Largest)))
 		}
 	}
 	if c, ok := weir.As[*denycache.Layer](e.Stack); ok {
