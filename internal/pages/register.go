@@ -71,6 +71,7 @@ var Register = []Claim{
 	{Page: "docs/kubernetes.md", Because: "needs a cluster; deploy/check reads the manifests strictly and runs what they run"},
 	{Page: "docs/choosing.md", Because: "a picture made of characters"},
 
+	{Page: "docs/access.md", Has: "every user of this host", Test: "server/internal/app.TestOpenFilesDocs"},
 	{Page: "docs/access.md", Test: "server/internal/app.TestAccessDocs"},
 	{Page: "docs/admin.md", Test: "server/internal/e2e.TestAdminDocs"},
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
@@ -105,7 +106,7 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", Language: "console", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/redis.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
 	{Page: "docs/redis.md", Has: "weir serve", Because: "names a host; TestReadmeServer runs the same command"},
-	{Page: "docs/operations.md", Has: "every user of this host", Test: "server/internal/app.TestOpenFilesDocs"},
+	{Page: "docs/operations.md", Has: "/readyz", Because: "the tests of store outages in server/internal/app make this call"},
 	{Page: "docs/performance.md", Has: "weir bench", Test: "server/internal/e2e.TestBenchDocs"},
 	{Page: "docs/quickstart.md", Test: "server/internal/e2e.TestQuickstart"},
 	{Page: "docs/resp.md", Language: "sh", Test: "server/internal/e2e.TestRESPDocs"},

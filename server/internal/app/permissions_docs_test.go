@@ -11,11 +11,11 @@ import (
 	"github.com/weirlimit/weir/internal/pages"
 )
 
-// TestOpenFilesDocs: the line of the log that docs/operations.md shows is one that is
+// TestOpenFilesDocs: the line of the log that docs/access.md shows is one that is
 // written.
 func TestOpenFilesDocs(t *testing.T) {
 	t.Parallel()
-	blocks := pages.Mine(t, "docs/operations.md")
+	blocks := pages.Mine(t, "docs/access.md")
 	if len(blocks) != 1 {
 		t.Fatalf("%d blocks", len(blocks))
 	}
