@@ -72,6 +72,7 @@ var Register = []Claim{
 	{Page: "docs/choosing.md", Because: "a picture made of characters"},
 
 	{Page: "docs/access.md", Has: "every user of this host", Test: "server/internal/app.TestOpenFilesDocs"},
+	{Page: "docs/access.md", Has: "weir serve", Because: "TestCallersAndTokens and TestClearText start servers with these settings"},
 	{Page: "docs/access.md", Test: "server/internal/app.TestAccessDocs"},
 	{Page: "docs/admin.md", Test: "server/internal/e2e.TestAdminDocs"},
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
