@@ -66,8 +66,8 @@ func newScope(name, title, doc string, keys ...property) *scope {
 	return s
 }
 
-// The largest counts: of limits that name no algorithm, of those that do, and of
-// a sliding_log, which remembers each of its grants.
+// The largest counts: of limits without an algorithm, of limits with one, and of a
+// sliding_log, which stores each of its grants.
 const (
 	mostCounted = 1<<32 - 1
 	mostUnits   = weir.MaxCost
@@ -107,52 +107,52 @@ var (
 
 var atTop = newScope("at the top level", "file",
 	"One file is one domain. Keys that begin with x- are ignored: they hold anchors.",
-	property{name: "domain", required: true, doc: "The name that requests give. Each domain stands in one file."},
-	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name, that several rules charge."},
-	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "What the first entry of a request's descriptor is compared with."},
+	property{name: "domain", required: true, doc: "The name of the domain, which requests give. Each domain is in one file."},
+	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name. Several rules can charge each of them."},
+	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "The rules for the first entry of a request's descriptor."},
 )
 
 var inDescriptor = newScope("in a descriptor", "descriptor",
-	"A descriptor is compared with one entry of a request. Of a list the entry's exact key and value are chosen, else the first wildcard that fits, else its key without a value; the choice is final.",
+	"A descriptor is compared with one entry of a request. In a list, the descriptor with the entry's exact key and value is chosen, else the first wildcard that matches, else the one with the key and no value. The choice is final.",
 	property{name: "key", required: true, doc: "The key of the entry. Each * stands for any text."},
-	property{name: "value", absent: "any value, each with a budget of its own", doc: "The value of the entry. Each * stands for any text. Numbers and booleans are read as the text that stands there."},
-	property{name: "rate_limit", form: asMap, of: "rate_limit", absent: "no limit: a value without limits and descriptors is exempt", doc: "The limit of requests that end with this entry."},
+	property{name: "value", absent: "any value, each with a budget of its own", doc: "The value of the entry. Each * stands for any text. Numbers and booleans are read as text, as they are written."},
+	property{name: "rate_limit", form: asMap, of: "rate_limit", absent: "no limit: a value without limits and descriptors is exempt", doc: "The limit of requests whose last entry matches this descriptor."},
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits, each with an algorithm, that are charged together or not at all. A rate_limit beside them is one more."},
-	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets, by name, that several rules charge: that of this descriptor and those below it. Each combination of the values on the way to this descriptor has budgets of its own. No descriptor above has a budget of the same name."},
-	property{name: "shares", form: asMap, of: "shares", doc: "One budget that all values of the key share, with units that are guaranteed to some of them. Stands in place of a value and limits."},
-	property{name: "otherwise", form: asMaps, of: "alternative", doc: "What to charge if the limits have no room: the first alternative that fits is charged, and the others are not evaluated. All limits have an algorithm and one on_store_failure, and none has charge_refused or lease. In a Redis Cluster all of them are in the hash slot of the budget that they charge, if they charge one, or the outermost of several."},
-	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "What the next entry of the request is compared with."},
+	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets, by name, for the rules of this descriptor and of those below it. Each combination of values on the path to this descriptor has its own budgets. A descriptor above must not have a budget of the same name."},
+	property{name: "shares", form: asMap, of: "shares", doc: "One budget that all values of the key share, with units that are guaranteed to some of them. It replaces value and limits."},
+	property{name: "otherwise", form: asMaps, of: "alternative", doc: "Limits to charge if the limits above have no room: the first alternative that fits is charged, and the others are not evaluated. All limits need an algorithm and the same on_store_failure, and none may have charge_refused or lease. In a Redis Cluster all of them are in the hash slot of the budget that they charge, or of the outermost one if they charge several."},
+	property{name: "descriptors", form: asMaps, of: "descriptor", doc: "The rules for the next entry of the request."},
 	property{name: "hash_tag", form: asTexts, absent: "all of them", doc: "The keys, of this descriptor and those above it, whose values choose the hash slot of a Redis Cluster: one call decides limits with the same hash tag. Needs a limit with an algorithm."},
-	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged by itself, told in metrics, and never refuses. It names an algorithm and has no unlimited, replaces, budget, lease or on_store_failure."},
+	property{name: "trial", form: asMap, of: "rate_limit", doc: "A limit on trial beside those in force: decided and charged separately and counted in metrics, it never refuses. It needs an algorithm and must not have unlimited, replaces, budget, lease or on_store_failure."},
 	property{name: "shadow_mode", form: asTruth, doc: "Decide and charge, but never refuse."},
-	property{name: "enforce", form: asPart, absent: "100%", doc: "The part of the keys that the limits refuse; for all others they do as with shadow_mode. Whether a key is among them is settled by a hash of its domain and entries, so that it is the same for all instances and at all times, and a larger part has all keys of a smaller one. Needs a limit with an algorithm. Not with shadow_mode."},
+	property{name: "enforce", form: asPart, absent: "100%", doc: "The part of the keys for which the limits refuse; for all other keys they only watch, as with shadow_mode. A hash of a key's domain and entries decides, so the part is the same on all instances and at all times, and a larger part includes the keys of a smaller one. Needs a limit with an algorithm. Not with shadow_mode."},
 	property{name: "quota_mode", form: asTruth, doc: "Envoy's rate limit service refuses a request only if all descriptors with quota_mode that it matches are over their limits. Over HTTP each of them refuses."},
-	property{name: "share_threshold", form: asTruth, doc: "All values that the pattern fits share one budget. Needs a * in key or value."},
+	property{name: "share_threshold", form: asTruth, doc: "All values that match the pattern share one budget. Needs a * in key or value."},
 	property{name: "detailed_metric", form: asTruth, doc: "Metrics have the request's values in their names."},
 	property{name: "value_to_metric", form: asTruth, doc: "Metrics have this entry's value in their names."},
-	property{name: "metadata", form: asData, doc: "Anything. Answers to Envoy can carry it."},
+	property{name: "metadata", form: asData, doc: "Any data. Answers to Envoy can contain it."},
 )
 
 var inLimit = newScope("in rate_limit", "rate_limit",
-	"A limit that names an algorithm is Weir's: all such limits of a request are charged together or not at all. One that names none is envoyproxy/ratelimit's: a fixed window, decided by itself, that also counts what it refuses.",
-	property{name: "unit", form: asWord, words: unitNames, doc: "The period, in any case of letters. A month has 30 days and a year 365, time_zone aside."},
-	property{name: "requests_per_unit", form: asNumber, most: mostCounted, absent: "0", doc: "How many units a period grants in the long run; 0 refuses everything. With concurrency, how many holders there are at a time. A limit with an algorithm needs it and takes at most 1000000000, one of sliding_log 100000, one of fixed_window with charge_refused 4294967295."},
-	property{name: "unlimited", form: asTruth, doc: "Grant everything. Takes the place of a unit and an algorithm."},
-	property{name: "name", absent: "the path of the descriptor", doc: "What the limit is called in answers, headers and metrics. For a limit with an algorithm it is also part of what its state is kept under, in place of its position."},
+	"A limit that names an algorithm is Weir's: all such limits of a request are charged together or not at all. One that names none is envoyproxy/ratelimit's: a fixed window, decided separately, that also counts refused requests.",
+	property{name: "unit", form: asWord, words: unitNames, doc: "The period, in upper or lower case. Without time_zone, a month has 30 days and a year 365."},
+	property{name: "requests_per_unit", form: asNumber, most: mostCounted, absent: "0", doc: "The number of units that a period grants in the long run; 0 refuses everything. With concurrency, the number of holders at a time. A limit with an algorithm needs it. Its maximum there is 1000000000; 100000 for sliding_log; 4294967295 for fixed_window with charge_refused."},
+	property{name: "unlimited", form: asTruth, doc: "Grant everything. It replaces unit and algorithm."},
+	property{name: "name", absent: "the path of the descriptor", doc: "The name of the limit in answers, headers and metrics. For a limit with an algorithm it is also part of the key in the store, in place of the limit's position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
-	property{name: "budget", doc: "The name of a budget of this descriptor, one above it, or the domain, which requests charge in place of a limit of their own. It stands alone, or with name, replaces and keep."},
+	property{name: "budget", doc: "The name of a budget of this descriptor, of one above it, or of the domain. Requests charge it in place of a limit of their own. It may only be combined with name, replaces and keep."},
 	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
-	property{name: "period", form: asPeriod, ours: true, doc: "The period where no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, how long a place is held at most."},
-	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: what a gcra lets through at one instant, the capacity of a token_bucket, the queue of a leaky_bucket."},
-	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "How finely a rolling_window counts: it refuses at most one bucket early."},
-	property{name: "anchor", form: asWord, words: anchors, ours: true, algorithms: dated, absent: "epoch", doc: "Where windows begin: aligned to 1970-01-01 00:00 UTC, or with the first charge after the last window."},
+	property{name: "period", form: asPeriod, ours: true, doc: "The period if no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, the longest time for which a slot is held without renewal."},
+	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: the burst of a gcra, the capacity of a token_bucket, the queue of a leaky_bucket."},
+	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "The number of buckets of a rolling_window, which refuses at most one bucket early."},
+	property{name: "anchor", form: asWord, words: anchors, ours: true, algorithms: dated, absent: "epoch", doc: "The start of windows: aligned to 1970-01-01 00:00 UTC, or with the first charge after the last window."},
 	property{name: "time_zone", ours: true, algorithms: dated, doc: "An IANA time zone such as Europe/Paris. Windows become those of its calendar: day, week from Monday, month, year."},
 	property{name: "anchor_day", form: asNumber, least: 1, most: 31, ours: true, algorithms: dated, absent: "1", doc: "The day on which calendar months begin, or the last day of a shorter month. Needs time_zone and a unit of month."},
-	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count what is refused too, for costs that are only known afterwards."},
-	property{name: "keep", form: asNumber, least: 1, most: mostUnits - 1, ours: true, absent: "0", doc: "How many units a request leaves to others: it is granted only if that many stay free after it. So classes of different priority share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
-	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance take a share of the budget ahead and spend it without asking the store; docs/library.md says what that may exceed and refuse too early. Not with charge_refused, keep or otherwise."},
-	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "How many keys each instance keeps apart, of those that were asked for lately. Further keys share the budget of one: where clients make keys up, this bounds what the store holds. docs/operations.md says how long a key counts."},
-	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "What is answered while the store reaches no decision: grant this instance's share, allow all, deny all, or let the caller have the error. Without an algorithm it is the error, unless --on-store-failure says otherwise."},
+	property{name: "charge_refused", form: asTruth, ours: true, algorithms: counting, doc: "Count refused requests, too, for costs that are known only afterwards."},
+	property{name: "keep", form: asNumber, least: 1, most: mostUnits - 1, ours: true, absent: "0", doc: "The number of units that a request must leave free: it is granted only if that many remain after it. Classes of different priority can thus share a budget. Less than the burst; needs an algorithm or a budget. Not with lease or charge_refused."},
+	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance charge units ahead and spend them without a call to the store. Not with charge_refused, keep or otherwise. docs/library.md says by how much that may exceed the limit or refuse too early."},
+	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks. Further keys share the budget of a single key, so clients that invent keys cannot fill the store. docs/operations.md says how long a key counts."},
+	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "The answer while the store reaches no decision: local grants this instance's local share, allow grants, deny refuses, and error returns the error. The default for limits without an algorithm is error, unless --on-store-failure changes it."},
 )
 
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",
@@ -161,7 +161,7 @@ var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's
 
 // inBudget has the keys of a limit that say how it counts.
 var inBudget = newScope("in a budget", "budget",
-	"A budget is a limit that several rules charge, each with a keep of its own. It has the keys of a rate_limit but unlimited, name, replaces, budget and keep, and needs an algorithm.",
+	"A budget is a limit that several rules charge, each with its own keep. It has the keys of a rate_limit except unlimited, name, replaces, budget and keep, and needs an algorithm.",
 	slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
 		return slices.Contains([]string{"unlimited", "name", "replaces", "budget", "keep"}, k.name)
 	})...,
@@ -172,15 +172,15 @@ var inAlternative = newScope("in otherwise", "alternative", "Limits that are cha
 	property{name: "rate_limits", form: asMaps, of: "rate_limit", doc: "Several limits. A rate_limit beside them is one more."},
 )
 
-// inSharing has the keys of a limit that a shared budget can have.
+// inSharing has the keys of a limit that a budget with shares can have.
 var inSharing = newScope("in shares", "shares",
-	"All values of the descriptor's key share one budget, a gcra. A value with a guarantee is never refused so many units, whatever the others use; units that nobody uses are lent to all. docs/sharing.md explains it.",
+	"All values of the descriptor's key share one budget, a gcra. A value with a guarantee is never refused that many units, however much other values use. Unused units are lent to all values. docs/sharing.md explains it.",
 	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
 		return !slices.Contains([]string{"requests_per_unit", "unit", "period", "burst", "on_store_failure"}, k.name)
 	}),
 		property{name: "algorithm", form: asWord, words: []string{"gcra"}, absent: "gcra", doc: "Guarantees need a budget that drains continuously: gcra."},
-		property{name: "headroom", form: asNumber, least: 1, most: mostUnits, absent: "a fifth of the burst", doc: "How much of the burst is for guarantees alone. A value can be charged its part of it at one instant: the headroom times its guarantee by requests_per_unit, rounded up. A larger cost has no guarantee."},
-		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "How many units per period each value is guaranteed, together at most requests_per_unit. Each name is one value, without * and #. All other values have no guarantee."},
+		property{name: "headroom", form: asNumber, least: 1, most: mostUnits, absent: "a fifth of the burst", doc: "The part of the burst that is reserved for guarantees. A value can be charged its part of it at one instant: headroom × its guarantee ÷ requests_per_unit, rounded up. A larger cost has no guarantee."},
+		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "The units per period that each value is guaranteed, together at most requests_per_unit. Each name is one value, without * and #. All other values have no guarantee."},
 	)...,
 )
 

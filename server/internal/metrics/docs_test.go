@@ -17,6 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -28,6 +30,8 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f := newFixture(t, "domain: d\nbudgets: {m: {algorithm: gcra, requests_per_unit: 1, unit: minute}}\ndescriptors:\n  - {key: b, rate_limit: {budget: m}}\n  - key: a\n"+rule+"    trial: {algorithm: gcra, requests_per_unit: 1, unit: minute}\n")
 	f.Watch(watched())
 	f.ask(t, "d", "a=1", 1)
+	limit := f.set.Rules()[0].Limits[0]
+	f.FrontEnd("http").Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	_, _ = f.Unary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/s/ShouldRateLimit"},
 		func(context.Context, any) (any, error) { return nil, grpc.ErrServerStopped })

@@ -72,22 +72,22 @@ func New(o Options) (*Metrics, error) {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), traffic: o.Traffic, logger: o.Logger,
-		decisions: prometheus.NewHistogramVec(timed("weir_decision_seconds", "How long callers of a front-end waited for decisions, by the call."), []string{"frontend"}),
-		errors:    counters("weir_decision_errors_total", "Acts for which no decision was reached, by the class of error.", "frontend", "class"),
-		stored:    prometheus.NewHistogram(timed("weir_store_seconds", "How long calls of the store took.")),
+		decisions: prometheus.NewHistogramVec(timed("weir_decision_seconds", "Time for which callers of a front end waited for decisions, by the call."), []string{"frontend"}),
+		errors:    counters("weir_decision_errors_total", "Acts that ended without a decision, by the class of error.", "frontend", "class"),
+		stored:    prometheus.NewHistogram(timed("weir_store_seconds", "Duration of calls to the store.")),
 		carried: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_store_acts", Help: "How many acts a call of the store carried.",
+			Name: "weir_store_acts", Help: "Number of acts in a call to the store.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 		}),
 		failed:    counters("weir_store_errors_total", "Acts for which the store reached no decision, by the class of error.", "class"),
 		requests:  counters("weir_http_requests_total", "HTTP requests that were answered.", "path", "code"),
 		calls:     counters("weir_grpc_calls_total", "Unary gRPC calls that were answered.", "method", "code"),
 		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
-		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that came too slowly, or a flood of calls that their client gave up at once.", "listener", "reason"),
+		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that arrived too slowly, or a flood of calls that the client cancelled at once.", "listener", "reason"),
 		retired:   counters("weir_grpc_connections_retired_total", "gRPC connections whose clients were asked to reconnect, because they were idle or old. The transport grpc-go does not report them.", "reason"),
-		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: of a domain that no rules file has, or with descriptors that no rule of the domain is for. Only domains of the rules are a label.", "domain", "domain_known"),
-		panics:    counters("weir_panics_total", "Calls of a listener that panicked, and work in the background that did.", "listener"),
-		failures:  counters("weir_auth_failures_total", "Tokens and passwords that callers showed and that were wrong, by the listener.", "listener"),
+		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: no rules file has the domain, or no rule of the domain matches the descriptors. Only domains of the rules are labels.", "domain", "domain_known"),
+		panics:    counters("weir_panics_total", "Calls of a listener, and background work, that panicked.", "listener"),
+		failures:  counters("weir_auth_failures_total", "Wrong tokens and passwords that callers sent, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),

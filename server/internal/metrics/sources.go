@@ -150,7 +150,7 @@ func watch[S any](m *Metrics, read func() S, figures []figure[S]) {
 var xdsFigures = []figure[xds.Status]{
 	gauge("weir_xds_connected", "1 while a stream to the management server is open.", func(x *xds.Status) float64 { return number(x.Connected) }),
 	gauge("weir_xds_rejected", "1 while the last snapshot is rejected and the one before is in force.", func(x *xds.Status) float64 { return number(x.Stale()) }),
-	gauge("weir_xds_last_accepted_timestamp_seconds", "When the last snapshot was accepted; 0 before the first.", func(x *xds.Status) float64 {
+	gauge("weir_xds_last_accepted_timestamp_seconds", "Time at which the last snapshot was accepted; 0 before the first.", func(x *xds.Status) float64 {
 		if x.At.IsZero() {
 			return 0
 		}
@@ -168,10 +168,10 @@ func number(is bool) float64 {
 }
 
 var configFigures = []figure[Config]{
-	gauge("weir_config_last_success_timestamp_seconds", "When the rules in force came into force.", func(c *Config) float64 { return float64(c.Loaded.UnixMilli()) / 1000 }),
-	gauge("weir_config_last_load_successful", "1 if the rules files as they are now are in force, 0 if they are wrong.", func(c *Config) float64 { return number(!c.Stale) }),
-	counter("weir_config_load_successes_total", "How often rules came into force, the start included.", func(c *Config) float64 { return float64(c.Successes) }),
-	counter("weir_config_load_failures_total", "How often rules files changed and were wrong.", func(c *Config) float64 { return float64(c.Failures) }),
+	gauge("weir_config_last_success_timestamp_seconds", "Time at which the current rules came into force.", func(c *Config) float64 { return float64(c.Loaded.UnixMilli()) / 1000 }),
+	gauge("weir_config_last_load_successful", "1 if the current rules files are in force, 0 if they have mistakes.", func(c *Config) float64 { return number(!c.Stale) }),
+	counter("weir_config_load_successes_total", "Loads of rules that came into force, including the one at the start.", func(c *Config) float64 { return float64(c.Successes) }),
+	counter("weir_config_load_failures_total", "Changes of rules files that were rejected because of mistakes.", func(c *Config) float64 { return float64(c.Failures) }),
 	gauge("weir_config_domains", "Domains in force.", func(c *Config) float64 { return float64(c.Domains) }),
 	gauge("weir_config_rules", "Rules in force.", func(c *Config) float64 { return float64(c.Rules) }),
 }
@@ -182,35 +182,35 @@ var envoyConfigFigures = []figure[Config]{
 }
 
 var memoryFigures = []figure[memstore.Stats]{
-	gauge("weir_memory_keys", "Keys that the memory store keeps.", func(s *memstore.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_memory_keys", "Keys in the memory store.", func(s *memstore.Stats) float64 { return float64(s.Keys) }),
 	gauge("weir_memory_bytes", "Memory of the keys, as the store estimates it.", func(s *memstore.Stats) float64 { return float64(s.Bytes) }),
-	counter("weir_memory_overflowed_total", "Charges of new keys that had to share a budget because the memory was full.", func(s *memstore.Stats) float64 { return float64(s.Overflowed) }),
+	counter("weir_memory_overflowed_total", "Charges of new keys that shared one budget because the memory was full.", func(s *memstore.Stats) float64 { return float64(s.Overflowed) }),
 }
 
 var redisFigures = []figure[Redis]{
-	counter("weir_redis_foreign_values_total", "Values of others that were found under the store's keys.", func(r *Redis) float64 { return float64(r.Foreign) }),
+	counter("weir_redis_foreign_values_total", "Values of other programs that were found under the store's keys.", func(r *Redis) float64 { return float64(r.Foreign) }),
 	gauge("weir_redis_connections", "Connections to Redis.", func(r *Redis) float64 { return float64(r.TotalConns) }),
-	gauge("weir_redis_idle_connections", "Connections to Redis that nobody uses now.", func(r *Redis) float64 { return float64(r.IdleConns) }),
-	counter("weir_redis_pool_timeouts_total", "Calls that waited in vain for a connection to Redis.", func(r *Redis) float64 { return float64(r.Timeouts) }),
-	counter("weir_redis_stale_connections_total", "Connections to Redis that were given up.", func(r *Redis) float64 { return float64(r.StaleConns) }),
+	gauge("weir_redis_idle_connections", "Connections to Redis that are idle.", func(r *Redis) float64 { return float64(r.IdleConns) }),
+	counter("weir_redis_pool_timeouts_total", "Calls that waited for a connection to Redis and got none.", func(r *Redis) float64 { return float64(r.Timeouts) }),
+	counter("weir_redis_stale_connections_total", "Connections to Redis that were closed because they were stale.", func(r *Redis) float64 { return float64(r.StaleConns) }),
 }
 
 var coalesceFigures = []figure[coalesce.Stats]{
-	counter("weir_coalesce_batches_total", "Calls of the store that left together.", func(s *coalesce.Stats) float64 { return float64(s.Batches) }),
-	counter("weir_coalesce_acts_total", "Acts that those calls carried.", func(s *coalesce.Stats) float64 { return float64(s.Acts) }),
-	gauge("weir_coalesce_largest_batch", "Acts of the largest batch since the start.", func(s *coalesce.Stats) float64 { return float64(s.Largest) }),
-	gauge("weir_coalesce_waiting", "Acts that wait to leave.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
-	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before they left.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
-	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after they had left.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
-	counter("weir_coalesce_late_replies_total", "Calls of the store that returned after a caller had left.", func(s *coalesce.Stats) float64 { return float64(s.Late) }),
-	gauge("weir_coalesce_in_flight", "Calls of the store that have not returned.", func(s *coalesce.Stats) float64 { return float64(s.InFlight) }),
-	counter("weir_coalesce_rejected_total", "Acts that were turned away because too many waited.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
+	counter("weir_coalesce_batches_total", "Calls to the store, each with a batch of acts.", func(s *coalesce.Stats) float64 { return float64(s.Batches) }),
+	counter("weir_coalesce_acts_total", "Acts in these batches.", func(s *coalesce.Stats) float64 { return float64(s.Acts) }),
+	gauge("weir_coalesce_largest_batch", "Acts in the largest batch since the start.", func(s *coalesce.Stats) float64 { return float64(s.Largest) }),
+	gauge("weir_coalesce_waiting", "Acts that wait for the next call.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
+	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before the call was sent.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
+	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after the call was sent.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
+	counter("weir_coalesce_late_replies_total", "Calls to the store that returned after a caller had given up.", func(s *coalesce.Stats) float64 { return float64(s.Late) }),
+	gauge("weir_coalesce_in_flight", "Calls to the store that have not returned.", func(s *coalesce.Stats) float64 { return float64(s.InFlight) }),
+	counter("weir_coalesce_rejected_total", "Acts that were rejected because too many were waiting.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
 }
 
 var denyCacheFigures = []figure[denycache.Stats]{
-	counter("weir_deny_cache_hits_total", "Acts that were refused without asking the store.", func(s *denycache.Stats) float64 { return float64(s.Hits) }),
+	counter("weir_deny_cache_hits_total", "Acts that were refused without a call to the store.", func(s *denycache.Stats) float64 { return float64(s.Hits) }),
 	counter("weir_deny_cache_learned_total", "Refusals of the store that were offered to the cache.", func(s *denycache.Stats) float64 { return float64(s.Learned) }),
-	counter("weir_deny_cache_forgotten_total", "Keys that were taken out of the cache.", func(s *denycache.Stats) float64 { return float64(s.Forgotten) }),
+	counter("weir_deny_cache_forgotten_total", "Keys that were removed from the cache.", func(s *denycache.Stats) float64 { return float64(s.Forgotten) }),
 	gauge("weir_deny_cache_entries", "Refusals in the cache.", func(s *denycache.Stats) float64 { return float64(s.Entries) }),
 }
 
@@ -218,21 +218,21 @@ var leaseFigures = []figure[lease.Stats]{
 	counter("weir_lease_spent_total", "Acts paid with leased units.", func(s *lease.Stats) float64 { return float64(s.Spent) }),
 	counter("weir_leases_total", "Leases that the store has granted.", func(s *lease.Stats) float64 { return float64(s.Leases) }),
 	counter("weir_lease_returned_units_total", "Leased units that were returned unspent.", func(s *lease.Stats) float64 { return float64(s.Returned) }),
-	gauge("weir_lease_keys", "Keys that are watched.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
+	gauge("weir_lease_keys", "Keys that are watched for a possible lease.", func(s *lease.Stats) float64 { return float64(s.Keys) }),
 	gauge("weir_lease_left_units", "Leased units that are unspent.", func(s *lease.Stats) float64 { return float64(s.Left) }),
 }
 
 var fallbackFigures = []figure[Fallback]{
 	gauge("weir_store_unreachable", "Nodes of the store that are unreachable now.", func(f *Fallback) float64 { return float64(f.Unreachable) }),
-	counter("weir_store_outages_total", "How often a node of the store became unreachable.", func(f *Fallback) float64 { return float64(f.Outages) }),
+	counter("weir_store_outages_total", "Outages of a node of the store.", func(f *Fallback) float64 { return float64(f.Outages) }),
 	counter("weir_fallback_local_total", "Acts decided from this instance's local share.", func(f *Fallback) float64 { return float64(f.Local) }),
 	counter("weir_fallback_allowed_total", "Acts granted by on_store_failure: allow.", func(f *Fallback) float64 { return float64(f.Allowed) }),
 	counter("weir_fallback_denied_total", "Acts refused by on_store_failure: deny.", func(f *Fallback) float64 { return float64(f.Denied) }),
 	counter("weir_fallback_errors_total", "Acts answered with the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
-	counter("weir_fallback_deadline_total", "Acts answered by policy because their time had passed.", func(f *Fallback) float64 { return float64(f.Deadline) }),
+	counter("weir_fallback_deadline_total", "Acts answered by policy because their deadline had passed.", func(f *Fallback) float64 { return float64(f.Deadline) }),
 	counter("weir_fallback_silence_total", "Acts answered by policy because the store was silent.", func(f *Fallback) float64 { return float64(f.Silence) }),
 	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(f *Fallback) float64 { return float64(f.Refusal) }),
-	counter("weir_fallback_left_total", "Acts without a decision when their callers had left.", func(f *Fallback) float64 { return float64(f.Left) }),
+	counter("weir_fallback_left_total", "Acts without a decision whose callers had given up.", func(f *Fallback) float64 { return float64(f.Left) }),
 	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(f *Fallback) float64 { return float64(f.Late) }),
 	counter("weir_fallback_reconciled_total", "Acts whose late replies agreed with the answer or were reconciled.", func(f *Fallback) float64 { return float64(f.Reconciled) }),
 	counter("weir_fallback_refunded_units_total", "Units refunded that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
@@ -243,11 +243,11 @@ var fallbackFigures = []figure[Fallback]{
 }
 
 var overrideFigures = []figure[int]{
-	gauge("weir_overrides", "Keys that have limits of their own for a time.", func(n *int) float64 { return float64(*n) }),
+	gauge("weir_overrides", "Keys with a temporary limit of their own.", func(n *int) float64 { return float64(*n) }),
 }
 
 var requestFigures = []figure[int64]{
-	gauge("weir_request_memory_bytes", "Memory that requests hold while they are received and decoded, as estimated.", func(n *int64) float64 { return float64(*n) }),
+	gauge("weir_request_memory_bytes", "Estimated memory that requests hold while they are received and decoded.", func(n *int64) float64 { return float64(*n) }),
 }
 
 // revision returns the metric that names the files in force.
@@ -262,8 +262,8 @@ func revision(read func() Config) *collector {
 // of their budgets are those of rules, never text that clients send.
 func ofKeys(read func() []keylimit.Stats) *collector {
 	labels := []string{"limit"}
-	keys := prometheus.NewDesc("weir_keys", "Keys tracked, by the limit that has a key limit.", labels, nil)
-	most := prometheus.NewDesc("weir_max_keys", "How many keys are tracked at most, by the limit.", labels, nil)
+	keys := prometheus.NewDesc("weir_keys", "Tracked keys, by the limit that has a key limit.", labels, nil)
+	most := prometheus.NewDesc("weir_max_keys", "The most keys that are tracked, by the limit.", labels, nil)
 	overflowed := prometheus.NewDesc("weir_keys_overflowed_total", "Charges of further keys, which share one budget, by the limit.", labels, nil)
 	return &collector{[]*prometheus.Desc{keys, most, overflowed}, func(to chan<- prometheus.Metric) {
 		for _, s := range read() {
@@ -277,8 +277,8 @@ func ofKeys(read func() []keylimit.Stats) *collector {
 // ofTraffic returns the metrics of the decisions under each limit in force.
 func ofTraffic(recorder *traffic.Recorder) *collector {
 	undecided := prometheus.NewDesc("weir_undecided_total", "Charges whose callers got an error instead of a decision, by the rule.", []string{"domain", "rule"}, nil)
-	decisions := prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, what became of them and who decided.", []string{"domain", "rule", "decision", "source"}, nil)
-	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and what would have become of them.", []string{"domain", "rule", "decision"}, nil)
+	decisions := prometheus.NewDesc("weir_decisions_total", "Charges that were decided, by their rule, the decision and its source.", []string{"domain", "rule", "decision", "source"}, nil)
+	trials := prometheus.NewDesc("weir_trial_decisions_total", "Charges that were decided under limits on trial, by their rule and the decision that they would have had.", []string{"domain", "rule", "decision"}, nil)
 	units := prometheus.NewDesc("weir_granted_units_total", "Units that were granted, by the rule.", []string{"domain", "rule"}, nil)
 	near := prometheus.NewDesc("weir_near_limit_total", "Charges that were granted when the limit was nearly used up, by the rule.", []string{"domain", "rule"}, nil)
 	budgets := prometheus.NewDesc("weir_budget_units_total", "Units of a budget that were granted, by the rule that charged it and, of a rule that has several, the alternative.", []string{"domain", "budget", "rule", "alternative"}, nil)
