@@ -33,7 +33,7 @@ func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Reques
 	p := &explainer{w: w, req: req, found: found}
 	p.printf("domain %s\n", plainly(req.Domain))
 	if !found.Known {
-		p.printf("  no such domain; there are: %s\n", listed(set.Domains()))
+		p.printf("  unknown domain; known domains: %s\n", listed(set.Domains()))
 	}
 	for i := range req.Descriptors {
 		p.descriptor(i)
@@ -70,7 +70,7 @@ func (p *explainer) descriptor(i int) {
 		p.end(search, entries)
 	}
 	for _, name := range search.Replaced {
-		p.printf("  limit %s is replaced by another descriptor's, and not asked\n", plainly(name))
+		p.printf("  limit %s is replaced by another descriptor's limit, and not evaluated\n", plainly(name))
 	}
 	for j := range p.found.Plan.Applied {
 		if a := &p.found.Plan.Applied[j]; a.Descriptor == i {
@@ -82,7 +82,7 @@ func (p *explainer) descriptor(i int) {
 // level says what an entry met.
 func (p *explainer) level(c rules.Choice) {
 	if c.Chosen == nil {
-		p.printf("  %s  nothing is for it; keys here: %s\n", entryText(c.Entry), listed(c.Keys))
+		p.printf("  %s  no rule matches; keys at this level: %s\n", entryText(c.Entry), listed(c.Keys))
 	} else {
 		p.printf("  %s  %s %s: %s\n", entryText(c.Entry), c.Chosen.At, entryText(c.Chosen.Entry), reasons[c.Chosen.Match])
 	}
@@ -97,22 +97,22 @@ func (p *explainer) level(c rules.Choice) {
 
 var reasons = map[rules.Match]string{
 	rules.MatchExact:    "the exact value",
-	rules.MatchWildcard: "a wildcard that fits",
+	rules.MatchWildcard: "a wildcard that matches",
 	rules.MatchKey:      "the key, with any value",
 }
 
 func whyNot(c rules.Choice, other rules.Candidate) string {
 	switch {
 	case other.Match == rules.MatchNone && strings.Contains(other.Entry.Value, "*"):
-		return "its pattern does not fit"
+		return "its pattern does not match"
 	case other.Match == rules.MatchNone:
 		return "another value"
 	case other.Match == c.Chosen.Match:
-		return "fits too, but stands further down"
+		return "matches, too, but comes later"
 	case c.Chosen.Match == rules.MatchExact:
-		return "fits too, but the exact value goes first"
+		return "matches, too, but the exact value has priority"
 	default:
-		return "fits too, but a wildcard goes first"
+		return "matches, too, but a wildcard has priority"
 	}
 }
 
@@ -124,18 +124,18 @@ func (p *explainer) end(s *rules.Search, entries []rules.Entry) {
 	}
 	switch rest := len(entries) - len(s.Levels); {
 	case rest > 0:
-		p.printf("  no limit: nothing stands below it, and the request goes on with %s\n", entryText(entries[len(s.Levels)]))
+		p.printf("  no limit: the rule has no descriptors below it, but the request continues with %s\n", entryText(entries[len(s.Levels)]))
 	case len(s.Below) > 0:
-		p.printf("  no limit: it has none of its own; with another entry: %s\n", listed(s.Below))
+		p.printf("  no limit: the rule has none; with another entry: %s\n", listed(s.Below))
 	default:
-		p.printf("  no limit: it has none, which exempts it\n")
+		p.printf("  no limit: the rule has none, so the request is exempt\n")
 	}
 }
 
 // limit says what a limit is, and what it makes of a new key.
 func (p *explainer) limit(a *rules.Applied) {
 	if a.Limit == nil {
-		p.printf("  limit %s: unlimited: grants all, and asks no store\n", a.Rule.Path)
+		p.printf("  limit %s: unlimited: grants everything without the store\n", a.Rule.Path)
 		return
 	}
 	p.printf("  limit %s: %s\n", plainly(a.Limit.Name), limitText(a.Limit))
@@ -155,7 +155,7 @@ func (p *explainer) limit(a *rules.Applied) {
 	}
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
 	if most := a.Rule.MaxKeys[index]; most > 0 {
-		p.printf("    keys     max_keys: %d for each instance; further ones share one budget\n", most)
+		p.printf("    keys     max_keys: %d for each instance; further keys share one budget\n", most)
 	}
 	p.printf("    new key  %s\n", decisionText(a))
 	if modes := modesOf(a.Rule); len(modes) > 0 {
@@ -169,13 +169,13 @@ func (p *explainer) kind(a *rules.Applied) string {
 	case a.Alternative > 0:
 		return fmt.Sprintf("alternative %d of %d: the first one with room is charged", a.Alternative, 1+int(slices.Max(a.Rule.Alternatives)))
 	case !a.Rule.Grouped:
-		return "as envoyproxy/ratelimit: decided by itself, counts what it refuses"
+		return "as envoyproxy/ratelimit: decided separately, counts refused requests"
 	case a.Rule.OnTrial:
-		return "decided by itself, because it is on trial"
+		return "decided separately, because it is on trial"
 	case a.Rule.Shadow:
-		return "decided by itself, because it only watches"
+		return "decided separately, because it only watches"
 	case a.Rule.Unenforced > 0:
-		return "decided by itself, because it is not enforced for all keys"
+		return "decided separately, because it is not enforced for all keys"
 	case together == 1:
 		return "the only limit of its act"
 	default:
@@ -189,9 +189,9 @@ func modesOf(r *rules.Rule) []string {
 	case r.OnTrial:
 		modes = append(modes, "trial: never refuses")
 	case r.Unenforced > 0 && r.Shadow:
-		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, and not for this one: never refuses it")
+		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, but not this one: never refuses it")
 	case r.Unenforced > 0:
-		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, this one among them")
+		modes = append(modes, "enforce: "+r.Enforce()+" of the keys, including this one")
 	case r.Shadow:
 		modes = append(modes, "shadow_mode: never refuses")
 	}
@@ -199,7 +199,7 @@ func modesOf(r *rules.Rule) []string {
 		modes = append(modes, "quota_mode: refuses only if all quota rules do")
 	}
 	if r.ShareThreshold {
-		modes = append(modes, "share_threshold: all values that fit share one budget")
+		modes = append(modes, "share_threshold: all values that match share one budget")
 	}
 	if len(r.Replaces) > 0 {
 		modes = append(modes, "replaces "+listed(r.Replaces))
@@ -210,7 +210,7 @@ func modesOf(r *rules.Rule) []string {
 // answer prints the answer to the whole request.
 func (p *explainer) answer() {
 	if len(p.found.Plan.Applied) == 0 {
-		p.printf("answer: allowed, because no limit is for it\n")
+		p.printf("answer: allowed, because no limit applies\n")
 		return
 	}
 	quota, quotaRefuses, refused := false, true, false
@@ -224,8 +224,8 @@ func (p *explainer) answer() {
 		}
 	}
 	if refused || quota && quotaRefuses {
-		p.printf("answer: refused, even where no key was used before\n")
+		p.printf("answer: refused, even if no key was used before\n")
 		return
 	}
-	p.printf("answer: allowed, where no key was used before\n")
+	p.printf("answer: allowed, if no key was used before\n")
 }

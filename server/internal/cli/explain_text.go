@@ -19,12 +19,12 @@ func limitText(l *weir.Limit) string {
 	case traits.Buckets:
 		parts = append(parts, fmt.Sprintf("%d buckets", l.Buckets))
 	case traits.HoldsSlots:
-		parts[0] = fmt.Sprintf("%s, %d places, each held for at most %s", l.Algorithm, l.Count, l.Period)
+		parts[0] = fmt.Sprintf("%s, %d slots, each held for at most %s", l.Algorithm, l.Count, l.Period)
 	case traits.Calendars:
 		parts = append(parts, windowText(l))
 	}
 	if l.ChargeRefused {
-		parts = append(parts, "charges what it refuses")
+		parts = append(parts, "charges refused requests")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -55,7 +55,7 @@ func decisionText(a *rules.Applied) string {
 	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
 	switch {
 	case d.Source == weir.SourceShadow:
-		text += "; it would be refused if it were not watched only"
+		text += "; it would be refused, but the rule only watches"
 	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
 		text += "; never granted"
 	case d.Outcome == weir.Refused:
@@ -64,7 +64,7 @@ func decisionText(a *rules.Applied) string {
 		text += "; not charged, because another limit of its act refuses"
 	}
 	if d.Outcome == weir.Granted && d.ResetAfter > 0 && relative(a.Limit) {
-		text += fmt.Sprintf("; as new after %s", d.ResetAfter)
+		text += fmt.Sprintf("; fresh after %s", d.ResetAfter)
 	}
 	return text
 }
