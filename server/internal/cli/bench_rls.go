@@ -34,8 +34,8 @@ server's CPU time. A latency counts from when a call is written until its status
 read; --callers 1 measures one call at a time.
 
 The value of --entry is drawn uniformly from --keys values; --keys 1 is a hot key. Each
-connection starts with one call that is not counted; if it fails, bench stops. Calls that
-a server which shuts down has not begun are sent again to the next one.
+connection starts with one call that is not counted; if it fails, bench stops. If a server
+shuts down, bench sends the calls that it has not begun to the next server.
 
 With --idle, bench sends no calls: it holds that many idle connections for --duration
 and reports the memory that each takes in the process named by --pid.

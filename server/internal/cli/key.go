@@ -31,8 +31,10 @@ func newKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Show a key of a running server, or change it for a while",
-		Long: `Key asks the admin listener of a running server for the state of a key, or changes
-the key: reset it, or for a while block it, allow it or give it another limit.
+		Long: `Key shows the state of a key of a running server, or changes the key: it resets the
+key, or blocks it, allows it or gives it another limit for a while. It calls the
+server's admin listener.
+
 Name the key as requests do: a domain, then its entries in their order. Keys charged
 by CL.THROTTLE are in the domain cl.throttle, as key=KEY.
 
@@ -40,8 +42,8 @@ A change applies to all instances that share a Redis, or to the one instance wit
 store in memory. It survives a reload of the rules, and ends by itself.
 
 Exit codes: 0 done (get: the cost would be granted now), 1 get: the cost would be
-refused now; others: the change applies on this instance, but the others may not know
-it yet, 2 the command failed.`,
+refused now; other commands: the change applies on this instance, but its peers may
+not have it yet, 2 the command failed.`,
 		Example: `  weir key get shop user=42
   weir key get shop user=42 --cost 10
   weir key get llm model=large --budget tokens
@@ -102,7 +104,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 	flags.StringVar(&f.admin.tls.key, "admin-key", "", "key of the client certificate, PEM")
 	flags.BoolVar(&f.json, "json", false, "print the server's JSON answer")
 	flags.StringVar(&f.name, "name", "", "name of the limit, if the key has several")
-	flags.StringVar(&f.budget, "budget", "", "a budget of the domain or of a descriptor on the way of the key, in place of the key's limits")
+	flags.StringVar(&f.budget, "budget", "", "a budget of the domain or of a descriptor on the path of the key, in place of the key's limits")
 	if action.costs {
 		flags.Int64Var(&f.cost, "cost", 1, "number of units to ask for")
 	}

@@ -36,13 +36,13 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay LOG…",
 		Short: "Show which requests of an access log rules would have refused",
-		Long: `Replay reads access logs, plain or compressed by gzip, "-" for stdin, and asks a rules
-file about each request at the time in the log. It prints which rules apply, which
+		Long: `Replay reads access logs, plain or compressed by gzip, "-" for stdin, and decides
+each request by a rules file, at the time in the log. It prints which rules apply, which
 clients would have been refused, how often and when, and how close to the limits the
 others came. With --suggest it finds the lowest limit that refuses at most a given
 share of the requests.
 
-Several logs are merged by time. Memory is bounded, whatever their length. Lines that
+Several logs are merged by time. Memory is bounded, however long they are. Lines that
 cannot be read are counted, and the first of them are shown.
 
 Formats: combined (nginx and Apache; also the common format), json (one object a line),

@@ -34,7 +34,7 @@ func newServe() *cobra.Command {
 		Long: `Answer GET /v1/auth (for proxies), POST /v1/take (for programs) and Envoy's rate
 limit service over gRPC. Report health at /healthz and /readyz.
 
-Once it serves, it prints the addresses in use, one a line: "http 127.0.0.1:8080",
+Once the server is up, it prints the addresses in use, one a line: "http 127.0.0.1:8080",
 "grpc 127.0.0.1:8081", "admin 127.0.0.1:6070". Logs go to stderr.
 
 Rules files are read again when they change, and at SIGHUP. While they are wrong,
@@ -44,8 +44,8 @@ On SIGTERM or SIGINT the server becomes not ready, answers the calls in flight a
 exits with 0. A second signal ends it at once. If NOTIFY_SOCKET is set, it notifies
 systemd when it is ready, reloads and stops.
 
-The server uses up to 90 % of its cgroup's memory unless GOMEMLIMIT is set; up to
-64 MiB of it wait for the garbage collector unless GOGC is set.
+The server uses up to 90 % of its cgroup's memory unless GOMEMLIMIT is set. Up to
+64 MiB of that can be garbage that is not yet collected, unless GOGC is set.
 
 A flag overrides its variable, and the variable overrides the default. Variables of
 envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only.`,
