@@ -15,7 +15,7 @@ func (r *Result) Page() *report.Page {
 	p := &report.Page{
 		Title: fmt.Sprintf("weir replay: %s of %s requests refused (%s)",
 			report.Count(t.Refused), report.Count(t.Requests), report.Percent(t.Refused, t.Requests)),
-		Lead: fmt.Sprintf("%s to %s UTC; requests that a rule is for: %s (%s).",
+		Lead: fmt.Sprintf("%s to %s UTC; requests that a rule applies to: %s (%s).",
 			instant(t.First), instant(t.Last), report.Count(t.Matched), report.Percent(t.Matched, t.Requests)),
 		Charts: r.charts,
 	}
@@ -165,22 +165,22 @@ func (r *Result) notes() []string {
 		}
 	}
 	if r.Totals.Matched == 0 {
-		notes = append(notes, "No rule was for any request: descriptors whose fields the log lacks are left out, and others have to match.")
+		notes = append(notes, "No rule applied to any request: descriptors whose fields the log lacks are left out, and the remaining ones have to match a rule.")
 	}
 	s := &r.Log
 	add(s.Broken, "Lines that could not be read: %s of %s (%s).", report.Count(s.Broken), report.Count(s.Lines), report.Percent(s.Broken, s.Lines))
 	for _, b := range s.Samples {
 		notes = append(notes, fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Why, b.Text))
 	}
-	add(s.Late, "Lines that came too late to be put in their place, and were taken to be of the latest instant: %s.", report.Count(s.Late))
-	add(r.Totals.Invalid, "Requests that rules could not be asked for, since a value is longer than they take: %s.", report.Count(r.Totals.Invalid))
-	add(r.Shared, "Charges that shared a budget for want of memory, which may have refused too many: %s; --memory raises the bound.", report.Count(r.Shared))
+	add(s.Late, "Lines that came too late to be sorted, and count as of the latest instant: %s.", report.Count(s.Late))
+	add(r.Totals.Invalid, "Requests that could not be decided, because a value is too long: %s.", report.Count(r.Totals.Invalid))
+	add(r.Shared, "Charges that shared a budget because memory was short, so that too many may have been refused: %s; --memory raises the bound.", report.Count(r.Shared))
 	if r.Totals.Requests > 1 && !r.Totals.Fractions {
 		notes = append(notes, "The log has whole seconds only: requests of one second count as of one instant, which is stricter on short periods.")
 	}
 	if list := r.suggested(); len(list) > 0 {
-		notes = append(notes, fmt.Sprintf("Suggested is the lowest count tried, each about a quarter above the one before and from 1/16 to %d times the limit's, "+
-			"from which on no more is refused; each limit by itself, with its burst in proportion.", highestTried))
+		notes = append(notes, fmt.Sprintf("The suggestion is the lowest count that was tried and from which on no more requests are refused. Counts from 1/16 to %d times the limit's were tried, "+
+			"each about a quarter above the one before; each limit separately, with its burst in proportion.", highestTried))
 		if slices.ContainsFunc(list, func(l *LimitResult) bool { return l.Budget != "" }) {
 			notes = append(notes, "The suggestion for a budget counts the requests of all rules that charge it; each keeps as many units free as it does now.")
 		}

@@ -166,7 +166,7 @@ func TestResult(t *testing.T) {
 	if err := r.Page().WriteText(&page, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10 of 27 requests refused", "watched (shadow)", "20/min sliding_log", "abuser", "Requests that rules could not be asked for, since a value is longer than they take: 1."} {
+	for _, want := range []string{"10 of 27 requests refused", "watched (shadow)", "20/min sliding_log", "abuser", "Requests that could not be decided, because a value is too long: 1."} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, &page)
 		}
@@ -255,7 +255,7 @@ func TestMemory(t *testing.T) {
 	}
 	limits := []Limit{{Name: "l", Limit: weir.PerHour(10).MustCompile()}}
 	r := play(t, text.String(), Options{Limits: limits, Ask: asking(limits...), Suggest: -1, MaxBytes: 64 << 10})
-	if r.Shared == 0 || !strings.Contains(strings.Join(r.notes(), "\n"), "for want of memory") {
+	if r.Shared == 0 || !strings.Contains(strings.Join(r.notes(), "\n"), "because memory was short") {
 		t.Errorf("shared %d, notes %q", r.Shared, r.notes())
 	}
 }

@@ -13,11 +13,11 @@ func Builtin() []Scenario {
 	minute := weir.PerMinute(100)
 	return []Scenario{
 		{
-			Name: "edge-burst", Summary: "1000 a minute; 1000 requests before the edge of a window, 1000 behind it",
+			Name: "edge-burst", Summary: "1000 a minute; 1000 requests before the edge of a window, 1000 after it",
 			Limit: weir.PerMinute(1000), Algorithms: windows(), Pattern: Edge, Keys: 1, Duration: 4 * time.Minute,
 		},
 		{
-			Name: "steady", Summary: "100 a minute; one client that asks a little more often, evenly",
+			Name: "steady", Summary: "100 a minute; one client sends a little more than that, evenly",
 			Limit: minute, Algorithms: Counting(), Pattern: Steady, Rate: 2, Keys: 1, Duration: 10 * time.Minute,
 		},
 		{
@@ -45,7 +45,7 @@ func Builtin() []Scenario {
 			Limit: weir.PerSecond(100), Algorithms: windows(), Pattern: Abuser, Rate: 180, Keys: 1, Clients: 50, Duration: time.Minute,
 		},
 		{
-			Name: "abuser", Summary: "the same client where each has a budget of its own",
+			Name: "abuser", Summary: "the same client, but each client has its own budget",
 			Limit: weir.PerSecond(2), Algorithms: windows(), Pattern: Abuser, Rate: 180, Keys: 50, Duration: time.Minute,
 		},
 		{

@@ -45,7 +45,7 @@ func (s *Scenario) lead() string {
 	if s.instances() > 1 {
 		share := "one store"
 		if s.LocalShares {
-			share = "each with a share of its own"
+			share = "each with its own share"
 		}
 		parts = append(parts, fmt.Sprintf("%d instances, %s", s.Instances, share))
 	}
@@ -111,16 +111,16 @@ func series(name string, values []int64, scale float64) report.Series {
 func (r *Result) notes() []string {
 	notes := []string{
 		"worst: the most units that one key could use in any half-open interval of the period; promised: the algorithm's bound for it.",
-		"fairness: Jain's index of what the clients were granted, 1 if all got the same. bytes a key: the memory store's estimate, for the first key.",
+		"fairness: Jain's index of the clients' grants, 1 if all got the same. bytes a key: the memory store's estimate, for the first key.",
 	}
 	for i := range r.Runs {
 		if run := &r.Runs[i]; run.LongestDelay > 0 {
-			notes = append(notes, fmt.Sprintf("%s: grants waited up to %v for their use, which is when they count here.",
+			notes = append(notes, fmt.Sprintf("%s: grants waited up to %v before they were used; here they count when they are used.",
 				run.Algorithm, run.LongestDelay.Round(1e6)))
 		}
 	}
 	if r.Scenario.Retry != RetryNever {
-		notes = append(notes, fmt.Sprintf("%s requests were meant; the others were retries.", report.Count(r.Runs[0].Requests)))
+		notes = append(notes, fmt.Sprintf("%s requests were original; the others were retries.", report.Count(r.Runs[0].Requests)))
 	}
 	return notes
 }

@@ -15,7 +15,7 @@ import (
 // Sharing is the name of the scenario of [RunSharing], and SharingSummary what it shows.
 const (
 	Sharing        = "sharing"
-	SharingSummary = "100 a second for three classes; one floods, one is away for a while and comes back"
+	SharingSummary = "100 a second for three classes; one floods, one pauses for a while"
 )
 
 // A class is one of those that share the budget. It sends requests almost evenly,
@@ -114,7 +114,7 @@ func (r *SharedResult) Page() *report.Page {
 		Title: "weir simulate " + Sharing + ": " + SharingSummary,
 		Lead: fmt.Sprintf("Limit %s; %d of the burst are for guarantees: web 30 and ads 50 a second. web sends 25 requests a second, ads 40 but none for 20 s, crawler 400 after 10 s.",
 			sharedLimit.String(), sharedHeadroom),
-		Notes: []string{"A class with a guarantee gets what it asks for within it, from the first request after a pause. The others get what it leaves unused."},
+		Notes: []string{"A class gets the units that it asks for, up to its guarantee, from the first request after a pause. Units that it leaves unused go to the other classes."},
 	}
 	table := report.Table{Head: []string{"budget", "class", "offered", "granted", "refused", "refused %"}, Left: 2}
 	for _, run := range slices.Backward(r.runs) {

@@ -37,7 +37,7 @@ type Run struct {
 	// Bound is the most that the algorithm promises for Worst; 0 where shares or
 	// faults of the store undo that promise.
 	Bound int64
-	// Fairness is Jain's index over what the clients were granted: 1 if all got
+	// Fairness is Jain's index over the clients' grants: 1 if all got
 	// the same, 1/n if one of n got it all.
 	Fairness float64
 	// KeyBytes is the memory of the first key, at its most, as the memory store
