@@ -46,8 +46,8 @@ func groupEnd(charges []Charge, i int) int {
 }
 
 // Remaining returns the most units that one more charge of each key could take now: the
-// least of what each group has, of alternatives the one that has most. Alternatives that were
-// not evaluated do not count.
+// smallest number of all groups, where a group counts with its alternative that has most.
+// Alternatives that were not evaluated do not count.
 func (a *Act) Remaining() int64 {
 	least := int64(math.MaxInt64)
 	for i := 0; i < len(a.Charges); {
@@ -83,8 +83,8 @@ func (a *Act) Peeks(i, end int) bool {
 	return true
 }
 
-// ChooseFirst leaves the first granted alternative of each Group granted and makes the
-// others not evaluated, except for peeks. For layers that grant without a store.
+// ChooseFirst keeps the first granted alternative of each Group and marks the others as
+// not evaluated, except for peeks. For layers that grant without a store.
 func (a *Act) ChooseFirst() {
 	for i := 0; i < len(a.Charges); {
 		end := a.GroupEnd(i)

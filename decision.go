@@ -7,11 +7,11 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// Never is the RetryAfter of a charge that cannot pass however long one waits:
+// Never is the RetryAfter of a charge that will not be granted after any wait:
 // its cost is more than the limit can ever grant at once.
 const Never time.Duration = algo.Never
 
-// Outcome says what became of a charge.
+// An Outcome is the result of a charge.
 type Outcome uint8
 
 const (
@@ -23,14 +23,14 @@ const (
 	Granted
 	// Refused: the limit had no room for the charge.
 	Refused
-	// NotCharged: there was room, but another charge of the act was refused, so
-	// that nothing was charged here.
+	// NotCharged: the limit had room, but another charge of the act was refused, so
+	// nothing was charged.
 	NotCharged
 )
 
 var outcomeNames = [...]string{"not_evaluated", "granted", "refused", "not_charged"}
 
-// String returns the outcome as it stands in JSON, logs and metrics.
+// String returns the outcome's name in JSON, logs and metrics.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -38,31 +38,31 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Source says where a decision was reached.
+// A Source is the part that made a decision.
 type Source uint8
 
 const (
 	// SourceNone: no decision was made. The zero value.
 	SourceNone Source = iota
-	// SourceLimit: the limit itself, which has a count of 0 and refuses all;
-	// no store was asked.
+	// SourceLimit: the limit itself. It has a count of 0 and refuses everything
+	// without a store.
 	SourceLimit
-	// SourceStore: the store that holds the key's state.
+	// SourceStore: the store that has the key's state.
 	SourceStore
-	// SourceShadow: the limit refuses, but is only being watched.
+	// SourceShadow: the limit would refuse, but its rule only watches.
 	SourceShadow
-	// SourceDenyCache: this process remembers that the store has refused, and
-	// until when.
+	// SourceDenyCache: this process remembers a refusal of the store that has not
+	// ended.
 	SourceDenyCache
 	// SourceLease: units that this process has leased from the store.
 	SourceLease
-	// SourceFallback: this process by itself, during an outage of the store.
+	// SourceFallback: this process alone, during an outage of the store.
 	SourceFallback
-	// SourceFailOpen: the store is unreachable, and the limit grants everything
-	// then.
+	// SourceFailOpen: the store is unreachable, and the limit's policy is to grant
+	// everything.
 	SourceFailOpen
-	// SourceFailClosed: the store is unreachable, and the limit refuses everything
-	// then.
+	// SourceFailClosed: the store is unreachable, and the limit's policy is to refuse
+	// everything.
 	SourceFailClosed
 )
 
@@ -70,7 +70,7 @@ var sourceNames = [...]string{
 	"none", "limit", "store", "shadow", "deny_cache", "lease", "fallback", "fail_open", "fail_closed",
 }
 
-// String returns the source as it stands in JSON, logs and metrics.
+// String returns the source's name in JSON, logs and metrics.
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
 		return sourceNames[s]
@@ -78,34 +78,34 @@ func (s Source) String() string {
 	return "unknown"
 }
 
-// A Decision is the answer to one [Charge]. It is advice about a moment: other
-// callers may change the state as soon as it is reached.
+// A Decision is the answer to one [Charge]. It describes one moment: other
+// callers may change the state as soon as it is made.
 type Decision struct {
 	Outcome Outcome
 	Source  Source
-	// Alternative is the one that decided, from 1 on, of a [Limiter.Otherwise] or of a
-	// class with a guarantee; 0 for other limiters. Acts say it by [Charge.Alt], and
-	// their decisions have 0.
+	// Alternative is the number of the alternative that decided, from 1 on, for a
+	// [Limiter.Otherwise] or a class with a guarantee; 0 for other limiters. In acts,
+	// [Charge.Alt] has the alternative, and decisions have 0.
 	Alternative uint8
-	// Granted is how many units were charged: the cost, for an up-to charge
-	// between Cost and UpTo, 0 for a peek or where nothing was charged.
+	// Granted is the number of units charged: the cost; for an up-to charge between Cost
+	// and UpTo; 0 for a peek, or if nothing was charged.
 	Granted int64
-	// Remaining is how many units would fit now, beside those that the charge keeps
-	// free. Never negative.
+	// Remaining is the number of units that would fit now, less those that the charge
+	// keeps free. It is never negative.
 	Remaining int64
-	// RetryAfter is the shortest wait after which the same act would be granted
-	// as far as this limit goes, if nothing else happened. 0 unless refused;
-	// [Never] if no wait is long enough.
+	// RetryAfter is the shortest wait after which this limit would grant the same act
+	// if no other arrives. It is 0 unless the charge was refused, and [Never] if no wait
+	// is long enough.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the key is as fresh as one never used.
+	// ResetAfter is the time until the key is as fresh as one that was never used.
 	ResetAfter time.Duration
-	// Delay is how long to wait before using what was granted. 0 unless the
-	// charge was booked ahead.
+	// Delay is the time to wait before the granted units may be used. It is 0 unless
+	// the charge was booked ahead.
 	Delay time.Duration
-	// At is the store's clock when it decided, in microseconds since 1970; 0 if
-	// no store was asked.
+	// At is the time of the decision by the store's clock, in microseconds since 1970;
+	// 0 if no store decided.
 	At int64
-	// Limit is the limit that decided if it was not the charge's own; else nil. See
+	// Limit is the limit that decided, or nil if it was the charge's own. See
 	// [Act.LimitOf].
 	Limit *Limit
 }
@@ -136,16 +136,16 @@ func (d Decision) String() string {
 	return text
 }
 
-// Allowed reports whether the caller may go on as far as this charge is
-// concerned: it was granted, or it was a peek.
+// Allowed reports whether this charge lets the caller continue: it was granted, or it
+// was a peek.
 func (d Decision) Allowed() bool { return d.Outcome == Granted }
 
-// Strictest returns the index of the decision that speaks for all of them, or
-// -1 for none. That is the refusal with the longest RetryAfter; without one, the
-// least Remaining in proportion to the limit's Count. The first wins a tie. Of a Group
-// with alternatives the one that was granted speaks, or else the one whose RetryAfter is
-// the shortest; after a peek, the one that has most remaining. Within it, without a
-// refusal, the least Remaining does: so many units one charge could take there.
+// Strictest returns the index of the decision that answers for all of them, or -1 if
+// there is none. That is the refusal with the longest RetryAfter or, without a refusal,
+// the decision with the least Remaining in proportion to the limit's Count. The first
+// wins a tie. For a Group with alternatives, the granted alternative counts, or else the
+// one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
+// without a refusal, the least Remaining counts: one charge could take that many units.
 func Strictest(charges []Charge, decisions []Decision) int {
 	if len(decisions) == 1 {
 		return 0

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// The classes of error. Every error of a [Taker] wraps exactly one of them, so
-// that errors.Is tells what became of the charge and what may be done next. Errors that
+// The classes of error. Every error of a [Taker] wraps exactly one of them. Use errors.Is
+// to find out whether anything was charged and what you may do next. Errors that
 // wrap a class begin with "weir: " and the verb, so the classes of a store do not.
 var (
-	// ErrInvalid: the caller asked for something outside the contract; nothing
-	// was charged and asking again is useless. The error is an [*InvalidError].
+	// ErrInvalid: the call is outside the contract. Nothing was charged, and repeating
+	// it is useless. The error is an [*InvalidError].
 	ErrInvalid = errors.New("weir: invalid request")
-	// ErrNotApplied: the store refused before it ran anything. Nothing was
-	// charged; asking again is safe.
+	// ErrNotApplied: the store failed before it ran anything. Nothing was
+	// charged, and repeating the call is safe.
 	ErrNotApplied = errors.New("not applied")
-	// ErrAmbiguous: the request may have reached the store and no whole answer
-	// came back. The charge may have been made, or may still be made.
+	// ErrAmbiguous: the request may have reached the store, but no complete reply
+	// arrived. The charge may have been made, or may still be made.
 	ErrAmbiguous = errors.New("outcome unknown")
 	// ErrMisconfigured: the store refuses every call because of credentials,
 	// permissions or certificates. Nothing was charged; an operator has to act.
@@ -26,26 +26,28 @@ var (
 )
 
 // Pending is implemented by errors of the class [ErrAmbiguous] whose outcome may still
-// become known, as errors.As finds out: the call goes on although its caller has left.
+// become known, because the call continues although its caller has left. Use errors.As to
+// find it.
 type Pending interface {
 	// Then calls f once with the act and its outcome: its decisions, or an error if
-	// none will ever be known. It may be called at once, or later by another goroutine,
-	// which f must not keep waiting; the act is a copy that f may keep.
+	// the outcome will never be known. The call may happen at once, or later in another
+	// goroutine, which f must not block. The act is a copy that f may keep.
 	Then(f func(*Act))
 }
 
 // InvalidError says which field of a limit, an act or a configuration is outside
 // the contract. It wraps [ErrInvalid].
 type InvalidError struct {
-	Field string // the field's name, as a caller spells it: "count", "cost"
-	List  string // the list that has the field in its elements: "charges"; empty: none
-	Index int    // the index of the element of List
-	Value string // the value that the field had
+	Field string // the field's name, as a caller writes it: "count", "cost"
+	List  string // the list whose elements have the field: "charges"; empty: none
+	Index int    // the index of the element in List
+	Value string // the value of the field
 	Want  string // what was expected
-	// Beside is the field of the same limit that the value does not fit; empty: the value
-	// is wrong by itself.
+	// Beside is the field of the same limit that the value does not fit; empty if the
+	// value is wrong without it.
 	Beside string
-	// Default is what the limit or option has instead of 0; empty: 0 is no default.
+	// Default is the value that 0 stands for in the limit or option; empty if 0 has no
+	// such meaning.
 	Default string
 }
 
@@ -61,7 +63,7 @@ func (e *InvalidError) Detail() string {
 	return text
 }
 
-// Path returns the field with the place that it has in a list: "count", "charges[2].cost".
+// Path returns the field with its position in a list: "count", "charges[2].cost".
 func (e *InvalidError) Path() string {
 	if e.List == "" {
 		return e.Field

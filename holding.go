@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Holding is what [Limiter.Hold] charged ahead of knowing the cost, or the
-// place that it took, or why it did not. It is safe for concurrent use.
+// A Holding is the result of [Limiter.Hold]: the estimate that it charged and the slots
+// that it took, or the refusal. It is safe for concurrent use.
 type Holding struct {
 	limiter  *Limiter
 	key, id  string
@@ -19,16 +19,16 @@ type Holding struct {
 }
 
 // Hold charges an estimate of a cost that is known only afterwards (model
-// tokens, bytes), and takes a place under each concurrency limit. It is granted
+// tokens, bytes), and takes a slot under each concurrency limit. It is granted
 // under all limits or refused; OK and Decision say which. Settle corrects the
-// estimate once the cost is known, Release gives all of it back.
+// estimate once the cost is known, and Release refunds all of it.
 //
-// An estimate that is neither settled nor released stays charged, and drains as any charge
-// does; a place is free again when its lease, the limit's Period, ends. It can be
-// settled for d, at most [MaxWait], and for [IDLife] at least. For a place alone
-// the estimate is 1 and d is 0.
+// An estimate that is neither settled nor released stays charged and drains like any other
+// charge. A slot is free again when its lease, the limit's Period, ends. The estimate can
+// be settled for d, which is at most [MaxWait], and for at least [IDLife]. For slots alone,
+// use an estimate of 1 and a d of 0.
 //
-// The error says that no decision was reached. After an [ErrAmbiguous] the
+// An error means that no decision was reached. After an [ErrAmbiguous] the
 // estimate may have been charged.
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
 	c := l.begin(KindTake, key, estimate)
@@ -46,23 +46,22 @@ func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.D
 	return h, nil
 }
 
-// OK reports whether the estimate was charged and the places were taken.
+// OK reports whether the estimate was charged and the slots were taken.
 func (h *Holding) OK() bool { return h.decision.Allowed() }
 
-// Decision is that of the strictest limit.
+// Decision returns the decision of the strictest limit.
 func (h *Holding) Decision() Decision { return h.decision }
 
-// ID names the holding in the store: random, and no secret.
+// ID returns the name of the holding in the store. It is random, but no secret.
 func (h *Holding) ID() string { return h.id }
 
-// Settle replaces the estimate by the actual cost: gives back what was too much,
-// or charges what was missing, even if it does not fit, up to a debt of one full
-// drain. Places are free again. The decision of the strictest limit says what
-// remains.
+// Settle replaces the estimate by the actual cost. It refunds the difference, or charges
+// it even if it does not fit, up to one full drain beyond the limit. It also frees the
+// slots. The decision of the strictest limit says how many units remain.
 //
-// A Settle that failed can be repeated with the same cost, and is done once.
+// A Settle that failed can be repeated with the same cost, and happens once.
 // After another Settle the error is an [ErrSettled], after a Release an
-// [ErrReleased]; for a holding that was refused or forgotten an [ErrUnknownID].
+// [ErrReleased]. For a holding that was refused or has expired it is an [ErrUnknownID].
 func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, actual)
 	defer h.limiter.end(c)
@@ -74,10 +73,10 @@ func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 	return h.ask(ctx, c)
 }
 
-// Release gives back all that was charged, as far as it still counts, and frees
-// the places. It does nothing for a holding that was refused or released before,
-// or after a Settle, so that it can be deferred; also where that Settle failed,
-// because the cost was there all the same.
+// Release refunds the units that were charged, as far as they still count, and frees
+// the slots. It does nothing for a holding that was refused or released before, or after
+// a Settle, so it can be deferred. That is also so if the Settle failed, because the cost
+// arose all the same.
 func (h *Holding) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
@@ -88,8 +87,8 @@ func (h *Holding) Release(ctx context.Context) error {
 	return err
 }
 
-// Renew extends the leases of the places to d from now, or by the limit's Period
-// if d is 0, and the time in which the holding can be settled. The error is an
+// Renew extends the leases of the slots to d from now, or to the limit's Period if d is 0.
+// It also extends the time in which the holding can be settled. The error is an
 // [ErrUnknownID] if a lease has ended.
 func (h *Holding) Renew(ctx context.Context, d time.Duration) error {
 	c := h.limiter.begin(KindRenew, h.key, 0)

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// IDError says why an act with an id was not done; nothing was charged. It wraps
-// [ErrInvalid], and errors.Is finds it.
+// An IDError says why an act with an ID failed. Nothing was charged. It wraps
+// [ErrInvalid]; compare it with errors.Is.
 type IDError uint8
 
 const (
-	// ErrUnknownID: no granted take with this id is remembered.
+	// ErrUnknownID: no granted take with this ID is remembered.
 	ErrUnknownID IDError = iota + 1
-	// ErrIDReused: the id belongs to an act with the same keys and other content.
+	// ErrIDReused: the ID belongs to an act with the same keys and other content.
 	ErrIDReused
 	// ErrSettled: the take was settled already, at another cost, or refunded.
 	ErrSettled
 	// ErrReleased: the take was released already.
 	ErrReleased
-	// ErrOverRefund: more is to be refunded than the take was granted.
+	// ErrOverRefund: the refund is larger than the grant of the take.
 	ErrOverRefund
 )
 
@@ -31,7 +31,7 @@ var idErrors = [...]string{
 	ErrOverRefund: "refund above what the take was granted",
 }
 
-// Error says what is wrong with the id.
+// Error says what is wrong with the ID.
 func (e IDError) Error() string { return "weir: " + e.Detail() }
 
 // Detail returns the text of Error without the "weir: " before it.
@@ -45,9 +45,9 @@ func (e IDError) Detail() string {
 // Unwrap returns [ErrInvalid].
 func (e IDError) Unwrap() error { return ErrInvalid }
 
-// AppendKeys appends what an ID belongs to: the keys that the act touches, with
+// AppendKeys appends the text that an ID belongs to: the keys of the act, with
 // their algorithms. The same ID under other keys is another ID. For stores, which
-// hash it under a secret.
+// hash the text under a secret.
 func (a *Act) AppendKeys(p []byte) []byte {
 	for i := range a.Charges {
 		c := &a.Charges[i]
@@ -57,9 +57,9 @@ func (a *Act) AppendKeys(p []byte) []byte {
 	return p
 }
 
-// Content is a fingerprint of everything that the act asks of its keys: it tells
-// whether the act repeats another under the same ID. Limits do not count, which may
-// change between the two; an [KindAmend] has the content of its take. For stores.
+// Content returns a fingerprint of everything that the act asks of its keys. Two acts with
+// the same ID and content are repeats. Limits are not part of it, because they may change
+// between the two. A [KindAmend] has the content of its take. For stores.
 func (a *Act) Content() uint64 {
 	kind := a.Kind
 	if kind == KindAmend {
@@ -82,8 +82,8 @@ func (a *Act) Content() uint64 {
 	return h.Sum64()
 }
 
-// Lives returns for how long a store remembers the act's ID once the act is granted,
-// and once it is refused: not at all if that is 0. For stores.
+// Lives returns for how long a store remembers the act's ID if it grants the act,
+// and if it refuses it. 0 means not at all. For stores.
 func (a *Act) Lives() (granted, refused time.Duration) {
 	granted = max(IDLife, a.Hold)
 	for i := range a.Charges {

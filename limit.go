@@ -18,28 +18,28 @@ const (
 	GCRA = Algorithm(algo.GCRA)
 	// FixedWindow counts in windows of T: at most N in each.
 	FixedWindow = Algorithm(algo.FixedWindow)
-	// SlidingLog remembers every instant: at most N in any interval of T.
+	// SlidingLog stores the instant of every grant: at most N in any interval of T.
 	SlidingLog = Algorithm(algo.SlidingLog)
 	// RollingWindow counts in Buckets+1 counters: at most N in any interval of
-	// T, refusing one bucket early at worst.
+	// T. It refuses at most one bucket early.
 	RollingWindow = Algorithm(algo.RollingWindow)
 	// TokenBucket adds N tokens at once every T to a bucket of B.
 	TokenBucket = Algorithm(algo.TokenBucket)
-	// SlidingCounter weighs the last window of T by the part of it that is still
-	// less than T ago: less than 2N in any interval of T, N where arrivals are
+	// SlidingCounter weights the previous window by the part of it that is still
+	// less than T ago: less than 2N in any interval of T, and N if arrivals are
 	// even.
 	SlidingCounter = Algorithm(algo.SlidingCounter)
-	// LeakyBucket queues up to B units and lets them out at N per T: a grant
-	// carries the delay after which it may be used.
+	// LeakyBucket queues up to B units, which leave at N per T: a grant
+	// has the delay after which it may be used.
 	LeakyBucket = Algorithm(algo.LeakyBucket)
-	// Concurrency lets N holders in at a time, each with a lease of T.
+	// Concurrency grants slots to N holders at a time, each with a lease of T.
 	Concurrency = Algorithm(algo.Concurrency)
 )
 
-// Traits are what an algorithm can do and what it asks of its limits.
+// Traits describe the abilities of an algorithm and its requirements for limits.
 type Traits = algo.Traits
 
-// Traits returns those of the algorithm, none for a number that names no algorithm.
+// Traits returns the traits of the algorithm, or none for an unknown number.
 func (a Algorithm) Traits() Traits {
 	if int(a) < len(algo.Steps) {
 		return algo.Steps[a].Traits
@@ -47,7 +47,7 @@ func (a Algorithm) Traits() Traits {
 	return Traits{}
 }
 
-// Doc says in one line what the algorithm grants.
+// Doc returns one line that says what the algorithm grants.
 func (a Algorithm) Doc() string {
 	if int(a) < len(algo.Steps) {
 		return algo.Steps[a].Doc
@@ -106,8 +106,8 @@ const (
 // valid. Charges must not change a compiled limit.
 type Limit struct {
 	// Name identifies the limit in headers and answers, and is part of the keys of a
-	// [Limiter]: another name is another budget. Empty: the limit's text form in answers,
-	// and in keys its place among several limits.
+	// [Limiter]: another name is another budget. If it is empty, answers have the limit's
+	// text form, and keys its position among several limits.
 	Name string
 	// Algorithm is how the limit counts. Zero: [GCRA].
 	Algorithm Algorithm
@@ -119,25 +119,25 @@ type Limit struct {
 	// 1 … 1 000 000 000. Zero: Count. Only for gcra, for token_bucket, where it
 	// is the capacity, and for leaky_bucket, where it is the queue.
 	Burst int64
-	// Buckets is how many buckets a rolling_window has, 2 … 3600. Zero: 60.
+	// Buckets is the number of buckets of a rolling_window, 2 … 3600. Zero: 60.
 	Buckets int
 	// Anchor is where the windows of a fixed_window begin.
 	Anchor Anchor
 	// TimeZone, an IANA name such as "Europe/Paris", turns the windows of a
-	// fixed_window into calendar windows there; the Period is one of 24h, 168h,
-	// 720h and 8760h then, for a day, a week from Monday, a month and a year.
+	// fixed_window into calendar windows of that zone. The Period is then 24h for a day,
+	// 168h for a week from Monday, 720h for a month or 8760h for a year.
 	TimeZone string
 	// AnchorDay is the day of the month, 1 … 31, on which calendar months begin,
-	// or the last day where the month is shorter. Zero: 1.
+	// or on the last day of a shorter month. Zero: 1.
 	AnchorDay int
-	// ChargeRefused counts refused charges too, for costs that are only
-	// reported: up to a debt of one full drain, or without end for
+	// ChargeRefused counts refused charges, too, for costs that are only
+	// reported: up to one full drain beyond the limit, or without a bound for
 	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 
-	shares   *Shares // that the limit is a part of; nil for none
-	class    string  // in shares; "" for the budget itself
+	shares   *Shares // the shares that the limit is a part of; nil for none
+	class    string  // the class in shares; "" for the budget itself
 	rule     algo.Rule
 	zone     *time.Location
 	compiled bool
@@ -158,7 +158,7 @@ func PerHour(count int64) Limit { return Per(count, time.Hour) }
 // PerDay returns a limit of count units per 24 hours.
 func PerDay(count int64) Limit { return Per(count, 24*time.Hour) }
 
-// Capacity is the most that a fresh key can be charged at one instant.
+// Capacity returns the most that a fresh key can be charged at one instant.
 func (l *Limit) Capacity() int64 {
 	if l.Burst > 0 {
 		return l.Burst
@@ -186,8 +186,8 @@ func (l Limit) Compile() (*Limit, error) {
 	return &l, nil
 }
 
-// MustCompile is Compile for limits that are written down in the program. It
-// panics on one that is not valid.
+// MustCompile is like [Limit.Compile], but panics if the limit is not valid. It is for
+// limits that are constants of the program.
 func (l Limit) MustCompile() *Limit {
 	compiled, err := l.Compile()
 	if err != nil {
@@ -196,9 +196,9 @@ func (l Limit) MustCompile() *Limit {
 	return compiled
 }
 
-// Shares returns the shares that the limit is a part of and the class it is for, "" for the
+// Shares returns the shares that the limit belongs to, and its class, which is "" for the
 // budget itself. It returns nil for any other limit, and for one whose numbers have been
-// changed since, by an override for example. For layers.
+// changed since, for example by an override. For layers.
 func (l *Limit) Shares() (s *Shares, class string) {
 	if l.shares == nil {
 		return nil, ""
@@ -213,14 +213,14 @@ func (l *Limit) Shares() (s *Shares, class string) {
 	return l.shares, l.class
 }
 
-// Alike reports whether two compiled limits decide alike: they differ in no more than their
-// names, as limits of several rules that charge one budget do. For layers.
+// Alike reports whether two compiled limits decide alike: only their names may differ, as
+// those of several rules that charge one budget. For layers.
 func (l *Limit) Alike(other *Limit) bool {
 	return l == other || l.rule == other.rule && l.TimeZone == other.TimeZone && l.AnchorDay == other.AnchorDay
 }
 
-// Rule is the limit as the steps want it; nil unless the limit was compiled. For
-// stores.
+// Rule returns the limit in the form that the steps use, or nil if the limit was not
+// compiled. For stores.
 func (l *Limit) Rule() *algo.Rule {
 	if !l.compiled {
 		return nil
@@ -228,8 +228,8 @@ func (l *Limit) Rule() *algo.Rule {
 	return &l.rule
 }
 
-// RuleAt is Rule with the calendar windows around an instant, in µs since 1970;
-// the same as Rule for a limit without a calendar. For stores.
+// RuleAt returns [Limit.Rule] with the calendar windows around an instant, in µs since
+// 1970. For a limit without a calendar it is the same as Rule. For stores.
 func (l *Limit) RuleAt(now int64) algo.Rule {
 	r := l.rule
 	if r.Calendar {
@@ -238,8 +238,7 @@ func (l *Limit) RuleAt(now int64) algo.Rule {
 	return r
 }
 
-// reports says whether the limit takes costs of any size that are merely
-// reported.
+// reports returns whether the limit accepts costs of any size that are only reported.
 func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm.Traits().Reports }
 
 func (l *Limit) maxCost() int64 {

@@ -14,7 +14,7 @@ import (
 // Create it with NewLimiter.
 type Limiter struct {
 	taker Taker
-	// one is the taker if it decides a single charge without an act; else nil.
+	// one is the taker if it can decide a single charge without an act; else nil.
 	one    oneTaker
 	limits []*Limit
 	// suffix follows the key of each limit; nil for a single limit without a name.
@@ -35,11 +35,11 @@ type chargeOptions struct {
 	alt  uint8
 }
 
-// NewLimiter returns a Limiter that asks the taker. With several limits a charge
-// is made under all of them or under none. The Name of a limit is part of its keys, so
-// that limits share a key's budget over several Limiters and processes if they have equal
-// names. Limits without a name go by their place in the list, a single one by the key
-// alone. The error is an [*InvalidError].
+// NewLimiter returns a Limiter that uses the taker. With several limits, a charge
+// is made under all of them or under none. The Name of a limit is part of its keys:
+// limits with equal names share a key's budget across Limiters and processes. The keys of
+// a limit without a name have its position in the list, or nothing if it is the only one.
+// The error is an [*InvalidError].
 func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 	if taker == nil {
 		return nil, invalid("taker", "nil", "a store")
@@ -78,9 +78,10 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// Keeping returns a Limiter of the same limits and keys that leaves so many more units of
-// each to others, see [Charge.Keep]: its takes are granted only if these are still free
-// afterwards. Its takes cannot be booked ahead, so WaitN tries again after a refusal.
+// Keeping returns a Limiter of the same limits and keys that leaves that many more units of
+// each limit to other callers, see [Charge.Keep]: its takes are granted only if these units
+// are still free afterwards. Its takes cannot be booked ahead, so WaitN tries again after a
+// refusal.
 func (l *Limiter) Keeping(units int64) *Limiter {
 	k := l.with(l.limits, l.suffix, l.chargeOptions())
 	for i := range k.options {
@@ -89,11 +90,10 @@ func (l *Limiter) Keeping(units int64) *Limiter {
 	return k
 }
 
-// Otherwise returns a Limiter of two alternatives: it charges all limits of l, or if these
-// have no room, all limits of other, see [Charge.Alt]. Its decisions say which of the two
-// decided, see [Decision.Alternative]. The error is an [*InvalidError] if the two ask different
-// takers, or for limits of both that have the same name, or none, and are not the same
-// limit.
+// Otherwise returns a Limiter with two alternatives: it charges all limits of l or, if
+// these have no room, all limits of other, see [Charge.Alt]. Its decisions say which of
+// the two decided, see [Decision.Alternative]. The error is an [*InvalidError] if the two
+// use different takers, or if two different limits have the same name or none.
 func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 	if reflect.ValueOf(l.taker).Comparable() && l.taker != other.taker {
 		return nil, invalid("taker", fmt.Sprintf("another %T", other.taker), "the same taker for both limiters")
@@ -122,7 +122,7 @@ func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 	return l.with(limits, suffix, options), nil
 }
 
-// with returns a Limiter of limits with options that asks the same taker.
+// with returns a Limiter of limits with options that uses the same taker.
 func (l *Limiter) with(limits []*Limit, suffix []string, options []chargeOptions) *Limiter {
 	n := &Limiter{taker: l.taker, limits: limits, suffix: suffix, options: options, maxCost: -1}
 	for _, s := range suffix {
@@ -217,7 +217,7 @@ func (l *Limiter) nameKeys(charges []Charge, key string) {
 	}
 }
 
-// ask has the act decided and copies the strictest limit's decision, with the longest
+// ask decides the act and copies the strictest limit's decision, with the longest
 // delay of all, to d.
 func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	l.taker.Take(ctx, c.acts[:])
@@ -243,7 +243,7 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 	return nil
 }
 
-// askRefund has an act decided that gives units back, and returns how many went back
+// askRefund decides an act that refunds units, and returns the number that was refunded
 // under every limit.
 func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 	var d Decision
@@ -256,9 +256,9 @@ func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 	return d.Granted, nil
 }
 
-// Allow charges one unit and returns the decision of the strictest limit; its
-// Delay is the longest of all limits'. A refusal is a decision; the error says
-// that none was reached.
+// Allow charges one unit and returns the decision of the strictest limit. Its
+// Delay is the longest of all limits. A refusal is a decision; an error means
+// that no decision was reached.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 1)
 }
@@ -277,16 +277,16 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, er
 	return l.takeUpTo(ctx, key, n, 0)
 }
 
-// AllowUpTo charges as many units as fit, at most n; Granted says how many. It
-// is refused if not even one fits.
+// AllowUpTo charges as many units as fit, at most n; Granted is their number. It
+// is refused if not even one unit fits.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision, error) {
 	return l.takeUpTo(ctx, key, 1, n)
 }
 
-// AllowOnce is AllowN for callers that may have to ask again, such as after an
-// [ErrAmbiguous]: it happens once for each id. A repeat gets the first answer,
+// AllowOnce is like AllowN, but happens once for each id. It is for callers that may have
+// to repeat the call, for example after an [ErrAmbiguous]. A repeat gets the first answer,
 // granted or refused, and charges nothing. The id, 1 … [MaxIDBytes] bytes, is
-// remembered for [IDLife]; a repeat with another n is an [ErrIDReused].
+// remembered for [IDLife]. A repeat with another n is an [ErrIDReused].
 func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (d Decision, err error) {
 	if id == "" {
 		return Decision{}, invalid("id", "missing", "an id that a repeat has too")
@@ -298,7 +298,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 	return d, err
 }
 
-// Peek charges nothing and says what remains.
+// Peek returns a decision that says how many units remain. It charges nothing.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 0)
 }
@@ -320,11 +320,11 @@ func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d
 	return d, err
 }
 
-// Refund gives back n of the units that an Allow, AllowN or AllowUpTo granted,
-// whose decision this is, and returns how many each limit has room for again at
-// least: what has drained or left its window since is not given back twice. It
+// Refund returns n of the units that an Allow, AllowN or AllowUpTo granted with this
+// decision. Its result is the smallest number of units for which a limit has room again:
+// units that have drained or left their window since are not refunded twice. Refund
 // does not know of earlier refunds of the same decision. Reservations and
-// holdings have methods of their own for this; places of a concurrency limit are
+// holdings have their own methods for this. Slots of a concurrency limit are
 // held, and cannot be refunded.
 func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (given int64, err error) {
 	if n < 0 || n > d.Granted {
@@ -362,7 +362,7 @@ func (c *call) choose(alternative uint8) {
 	}
 }
 
-// Reset makes the key as fresh as one never used, under every limit.
+// Reset makes the key fresh, as if it had never been used, under every limit.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := l.begin(KindReset, key, 0)
 	defer l.end(c)
@@ -371,14 +371,13 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Act returns an act that charges cost units to the key under each of the
-// limiter's limits, in their order: for callers that need the decision of each limit.
-// The caller may change the act, and has it decided by [Limiter.Take].
+// limiter's limits, in their order. It is for callers that need the decision of each
+// limit. The caller may change the act, and then calls [Limiter.Take].
 func (l *Limiter) Act(kind Kind, key string, cost int64) *Act {
 	a := &Act{Kind: kind, Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}
 	l.charge(kind, a.Charges, key, cost)
 	return a
 }
 
-// Take has acts decided by the limiter's store, which makes the limiter a
-// [Taker].
+// Take passes the acts to the limiter's Taker, so a Limiter is a [Taker], too.
 func (l *Limiter) Take(ctx context.Context, acts []*Act) { l.taker.Take(ctx, acts) }

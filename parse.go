@@ -32,9 +32,9 @@ const limitForm = `a limit such as "100/min", "10/30s burst 20" or "5/s sliding_
 //	             [time_zone ZONE] [anchor_day N] [charge_refused]
 //
 // PERIOD is s, min, h, day, week, month (30 days) or year (365 days), or a
-// duration such as 30s or 1h30m. The
-// spellings of nginx ("10r/s", "30r/m") and ulule ("1000-H") are read as well.
-// The limit is checked as Compile checks it; the error is an [*InvalidError].
+// duration such as 30s or 1h30m. ParseLimit also reads the forms of nginx
+// ("10r/s", "30r/m") and ulule ("1000-H"). It checks the limit as [Limit.Compile]
+// does; the error is an [*InvalidError].
 func ParseLimit(text string) (Limit, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -150,7 +150,7 @@ func (l *Limit) parseOption(name, value string) error {
 	return nil
 }
 
-// quoted shows a piece of input, of a length that a message can bear.
+// quoted returns a piece of input in quotes, cut to a length that fits a message.
 func quoted(text string) string {
 	const most = 64
 	if len(text) > most {
@@ -162,8 +162,7 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// String returns the text form of the limit, without its name, which
-// [ParseLimit] reads back.
+// String returns the text form of the limit, without its name. [ParseLimit] reads it.
 func (l Limit) String() string {
 	b := strconv.AppendInt(make([]byte, 0, 32), l.Count, 10)
 	b = append(append(b, '/'), periodText(l.Period)...)

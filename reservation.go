@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// A Reservation is what [Limiter.Reserve] booked, or why it did not. It is safe
-// for concurrent use.
+// A Reservation is the result of [Limiter.Reserve]: the booking, or the refusal. It is
+// safe for concurrent use.
 type Reservation struct {
 	limiter   *Limiter
 	key       string
 	decision  Decision
-	decisions []Decision // one a limit
+	decisions []Decision // one for each limit
 	due       time.Time
 	needed    time.Duration // if refused: from asking on
 	cancelled atomic.Bool
 }
 
-// Reserve charges n units now and says from when on they may be used: at once,
-// or up to maxWait, at most the constant [MaxWait], from now. All hosts see the
-// booking, so that nobody else gets what it is about to use. If it would take
-// longer under any of the limits nothing is charged, and OK is false.
+// Reserve charges n units now, for use at once or after a delay of at most maxWait,
+// which is at most the constant [MaxWait]. All hosts see the
+// booking, so no other caller gets these units. If the delay would be
+// longer under any of the limits, nothing is charged and OK is false.
 //
-// Limits can be booked ahead if they are gcra, token_bucket or leaky_bucket;
-// with others a maxWait above 0 is an [*InvalidError]. A maxWait of 0 means now
-// or not at all. Places of a concurrency limit are not reserved but held, with
-// Hold.
+// Limits can be booked ahead if they are gcra, token_bucket or leaky_bucket.
+// With other limits a maxWait above 0 is an [*InvalidError]. A maxWait of 0 means now
+// or not at all. Slots of a concurrency limit cannot be reserved; use
+// [Limiter.Hold].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
 	c := l.begin(KindTake, key, n)
 	defer l.end(c)
@@ -75,12 +75,12 @@ func needed(a *Act) time.Duration {
 // OK reports whether the units were charged.
 func (r *Reservation) OK() bool { return r.decision.Allowed() }
 
-// Decision is that of the strictest limit. Its Delay is the longest of all
-// limits', as of when it was made.
+// Decision returns the decision of the strictest limit. Its Delay is the longest of all
+// limits, measured from the time of the decision.
 func (r *Reservation) Decision() Decision { return r.decision }
 
-// Delay is how long from now one has to wait before using what was reserved: 0
-// once it is due, [Never] if the reservation is not OK.
+// Delay returns the time from now until the reserved units may be used: 0
+// once they are due, [Never] if the reservation is not OK.
 func (r *Reservation) Delay() time.Duration {
 	if !r.OK() {
 		return Never
@@ -88,12 +88,12 @@ func (r *Reservation) Delay() time.Duration {
 	return max(0, time.Until(r.due))
 }
 
-// Cancel gives back what will not be used, as far as that harms nobody: a
-// booking that is not due yet goes back whole if nothing was booked after it, and
-// not at all otherwise; later, what has not drained meanwhile goes back. It
-// returns how many units each limit has room for again at least.
+// Cancel refunds units that will not be used, as far as no other caller is harmed. A
+// booking that is not due yet is refunded completely if nothing was booked after it, and
+// otherwise not at all. After it is due, the units that have not drained are refunded.
+// Cancel returns the smallest number of units for which a limit has room again.
 //
-// Only the first Cancel does anything, unless it failed with an [ErrNotApplied].
+// Only the first Cancel has an effect, unless it failed with an [ErrNotApplied].
 func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	if !r.OK() || r.cancelled.Swap(true) {
 		return 0, nil

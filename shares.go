@@ -11,10 +11,10 @@ import (
 )
 
 // Shares divide one budget among classes, such as teams or kinds of work. A class has a
-// guarantee: so many units per Period are never refused to it, whatever the others do.
-// Units that a class leaves unused are lent to all, and need not be taken back: a class that
-// returns is granted from its first request on. Shares are a plain value until
-// [Shares.Compile] makes them ready.
+// guarantee: that many units per Period are never refused to it, whatever other classes do.
+// Units that a class leaves unused are lent to all. They need not be returned: a class that
+// comes back after a pause is granted from its first request on. Shares are a plain value
+// until [Shares.Compile] makes them ready.
 //
 // A charge of a class has two alternatives: the budget and the class's own limit, or else
 // the budget alone, if [Shares.Keep] units of it stay free. In any Period, all classes
@@ -23,11 +23,13 @@ import (
 type Shares struct {
 	// Limit is the budget: gcra, without ChargeRefused. Its Name is part of the keys.
 	Limit Limit
-	// Guarantees are units per Period of the Limit, by class; together at most its Count.
-	// Classes that are not listed have none. A name has no "#".
+	// Guarantees has the units per Period of the Limit for each class; together they are
+	// at most its Count. Classes that are not listed have no guarantee. Names must not
+	// contain "#".
 	Guarantees map[string]int64
-	// Headroom is how much of the Burst is for the guarantees alone: a class may be charged
-	// its part of it at one instant, the Burst of its own limit. Zero: a fifth, rounded up.
+	// Headroom is the part of the Burst that is reserved for guarantees. At one instant, a
+	// class may be charged its part of it, which is the Burst of its own limit. Zero: a
+	// fifth of the Burst, rounded up.
 	Headroom int64
 
 	pool    *Limit
@@ -113,11 +115,11 @@ func part(a, b, c int64) int64 {
 	return int64(quotient)
 }
 
-// Divide returns the shares as one of n instances applies them by itself: a budget and
-// guarantees that together are no more than these, with a Keep of their own, so that
-// guarantees hold on each instance. A guarantee keeps its rate however small it is, because
+// Divide returns the shares that each of n instances can apply alone. Added up over the
+// instances, the budget and guarantees do not exceed these shares. The result has its own
+// Keep, so guarantees hold on each instance. Even a small guarantee keeps its rate, because
 // its units are counted over a longer Period. Divide returns nil if the instance's part of
-// the Burst is too small to keep one unit free for each class: then nothing can be
+// the Burst is too small to keep one unit free for each class, so that nothing can be
 // guaranteed. For layers.
 func (s *Shares) Divide(n int) *Shares {
 	if n <= 1 {
@@ -145,15 +147,16 @@ func (s *Shares) Divide(n int) *Shares {
 // Pool returns the budget, ready for charges.
 func (s *Shares) Pool() *Limit { return s.pool }
 
-// Class returns the limit of what is guaranteed to a class; nil if nothing is.
+// Class returns the limit for the guarantee of a class, or nil if it has none.
 func (s *Shares) Class(name string) *Limit { return s.classes[name] }
 
-// Keep returns how many units of the budget stay free of charges without a guarantee.
+// Keep returns the number of units of the budget that charges without a guarantee must
+// leave free.
 func (s *Shares) Keep() int64 { return s.keep }
 
-// Limiter returns a Limiter for a class: its alternatives are the class's guarantee and what
-// is left of the budget. Its keys name budgets. A cost above the Burst of the class's limit
-// has no guarantee. A Limiter takes little to make, for classes that come with requests.
+// Limiter returns a Limiter for a class. Its alternatives are the class's guarantee and the
+// rest of the budget. Its keys name budgets. A cost above the Burst of the class's limit
+// has no guarantee. A Limiter is cheap to make, so you can make one for each request.
 func (s *Shares) Limiter(taker Taker, class string) *Limiter {
 	suffix := "#"
 	if s.Limit.Name != "" {

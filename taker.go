@@ -3,16 +3,16 @@ package weir
 import "context"
 
 // A Taker decides acts. Stores implement it, layers wrap it, and a [Limiter] or a
-// server asks it.
+// server uses it.
 //
-// Take decides every act of the slice, in order, each by itself. When it
+// Take decides every act of the slice, in order, each separately. When it
 // returns, each act has either an Err or a Decision for every charge, in the
-// order of its charges; nothing else of it has changed. Nobody else may use the acts
-// until then.
+// order of its charges; nothing else in the act has changed. No other goroutine may use
+// the acts until then.
 //
-// An error never says that a charge was refused; it says that no decision was
+// An error never means that a charge was refused. It means that no decision was
 // reached, and its class (see [ErrInvalid] and those after it) says what is
-// known. Cancelling ctx ends the wait, not necessarily the charge.
+// known. Cancelling ctx ends the wait, but not necessarily the charge.
 //
 // Implementations are safe for concurrent use.
 //
@@ -20,9 +20,9 @@ import "context"
 //
 //	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
 //
-// It decides a take of one valid charge as Take would, without an Act. If it returns false
-// it has charged nothing, and the caller calls Take instead. A [Limiter] with one limit calls
-// it, which saves a tenth of its time.
+// It decides a take of one valid charge as Take would, without an Act. If decided is false,
+// nothing was charged, and the caller calls Take instead. A [Limiter] with one limit uses
+// it to save a tenth of its time.
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
 }
@@ -31,8 +31,8 @@ type oneTaker interface {
 	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
 }
 
-// As returns the first of t, the Taker that t wraps, and so on, that is a T. A layer
-// that wraps another Taker has a method Unwrap() Taker.
+// As returns the first Taker that is a T: t itself, the Taker that t wraps, and so on. A
+// layer that wraps another Taker has a method Unwrap() Taker.
 func As[T any](t Taker) (found T, ok bool) {
 	for t != nil {
 		if found, ok = t.(T); ok {

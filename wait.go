@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// undoTimeout bounds giving a booking back for a caller that has gone.
+	// undoTimeout bounds the refund of a booking for a caller that has left.
 	undoTimeout = time.Second
-	// minPause keeps a Taker that refuses without a wait from being asked all
-	// the time.
+	// minPause is the shortest pause between calls of a Taker that refuses without a
+	// wait.
 	minPause = time.Millisecond
 )
 
@@ -18,23 +18,21 @@ const (
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
 // WaitN charges n units and returns nil once they may be used. It waits at most
-// until the context's deadline, and never longer than the constant [MaxWait].
-// Where that cannot be met it returns at once: with an error that has a method
+// until the context's deadline, and never longer than the constant [MaxWait]. If it would
+// have to wait longer, it charges nothing and returns at once. The error then has a method
 //
 //	RetryAfter() time.Duration
 //
-// for how long it would have had to wait, [Never] if no wait is long enough, and
-// has charged nothing. Other errors say that no decision was reached, or are the
-// context's: a wait that is cancelled gives back what it booked, as
-// [Reservation.Cancel] does.
+// that returns the necessary wait, or [Never] if no wait is long enough. Other errors mean
+// that no decision was reached, or are the context's. If the context is cancelled, WaitN
+// refunds its booking as [Reservation.Cancel] does.
 //
-// Under limits that can be booked ahead (gcra, token_bucket, leaky_bucket) it
+// Under limits that can be booked ahead (gcra, token_bucket, leaky_bucket) WaitN
 // books: callers on all hosts get their turns in the order in which they asked,
-// and the limit with the longest delay counts. Under windows, and sets of limits
-// with a window among them, it takes; after a refusal it sleeps for as long as
-// the refusal says and tries again, and those who come meanwhile may be faster.
-// So it does where the queue of a leaky_bucket is full.
-// Places of a concurrency limit cannot be waited for.
+// and the limit with the longest delay counts. If one of the limits is a window, WaitN
+// does not book. It takes, sleeps after a refusal for its RetryAfter, and tries again;
+// callers that arrive in between may be faster. It does the same if the queue of a
+// leaky_bucket is full. WaitN cannot wait for slots of a concurrency limit.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	end := time.Now().Add(MaxWait)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
@@ -61,7 +59,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	}
 }
 
-// bookable is how much of a time can be booked ahead.
+// bookable returns the part of a time that can be booked ahead.
 func (l *Limiter) bookable(left time.Duration) time.Duration {
 	if l.options != nil {
 		return 0
@@ -114,5 +112,5 @@ func (e *lateError) Error() string {
 	return fmt.Sprintf("weir: a wait of %v is needed: want at most %v", e.need, e.have)
 }
 
-// RetryAfter is the wait that is needed.
+// RetryAfter returns the necessary wait.
 func (e *lateError) RetryAfter() time.Duration { return e.need }
