@@ -1,10 +1,9 @@
 // Package clientip finds the address of the client that sent an HTTP request. The only
 // safe default is the other end of the connection, because clients can write any header.
-// A program therefore states which proxies it is behind, with exactly one [Strategy].
+// A program therefore names the proxies in front of it, with exactly one [Strategy].
 //
 // Proxies append to the right of X-Forwarded-For and Forwarded. Entries to the left of
-// the one that the outermost trusted proxy wrote are the client's own invention and are
-// never used.
+// the outermost trusted proxy's entry can be invented by the client and are never used.
 package clientip
 
 import (
@@ -35,9 +34,9 @@ type Strategy struct {
 func RemoteAddr() Strategy { return Strategy{} }
 
 // TrustedRanges trusts proxies whose addresses are in the prefixes: the client is the
-// rightmost entry of X-Forwarded-For that is not. It is the peer if the peer is no such
-// proxy, if no entry is left, or if one does not parse. Behind a Unix socket, use
-// [TrustedHops]. The error is a [*weir.InvalidError].
+// rightmost entry of X-Forwarded-For that is outside of them. It is the peer if the peer
+// is no such proxy, if no entry remains, or if an entry does not parse. Behind a Unix
+// socket, use [TrustedHops]. The error is a [*weir.InvalidError].
 func TrustedRanges(prefixes ...netip.Prefix) (Strategy, error) {
 	return byRanges(forwardedFor, prefixes)
 }
@@ -48,18 +47,19 @@ func TrustedRanges(prefixes ...netip.Prefix) (Strategy, error) {
 // is a [*weir.InvalidError].
 func TrustedHops(n int) (Strategy, error) { return byHops(forwardedFor, n) }
 
-// ForwardedRanges is [TrustedRanges] by the header Forwarded of RFC 7239.
+// ForwardedRanges is like [TrustedRanges], but reads the header Forwarded of RFC 7239.
 func ForwardedRanges(prefixes ...netip.Prefix) (Strategy, error) {
 	return byRanges(forwarded, prefixes)
 }
 
-// ForwardedHops is [TrustedHops] by the header Forwarded of RFC 7239.
+// ForwardedHops is like [TrustedHops], but reads the header Forwarded of RFC 7239.
 func ForwardedHops(n int) (Strategy, error) { return byHops(forwarded, n) }
 
 // SingleHeader trusts a header that the proxy overwrites, such as X-Real-IP or
 // CF-Connecting-IP. The client is the peer if the header is absent, repeated or does not
-// parse; and, if proxies are given, if the peer is none of them. Without proxies, nobody
-// but the proxy may be able to connect. The error is a [*weir.InvalidError].
+// parse. If proxies are given, the client is also the peer if the peer is none of them.
+// Without proxies, make sure that only the proxy can connect. The error is a
+// [*weir.InvalidError].
 func SingleHeader(name string, proxies ...netip.Prefix) (Strategy, error) {
 	name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 	if name == "" || name == "X-Forwarded-For" || name == "Forwarded" {

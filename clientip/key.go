@@ -10,15 +10,15 @@ import (
 const (
 	// DefaultIPv6Bits is the network that a provider usually assigns to one subscriber.
 	DefaultIPv6Bits = 64
-	// MinIPv6Bits is the least that [Strategy.WithIPv6Bits] accepts.
+	// MinIPv6Bits is the smallest number of bits that [Strategy.WithIPv6Bits] accepts.
 	MinIPv6Bits = 48
-	// MaxIPv6Bits gives each address a key of its own.
+	// MaxIPv6Bits gives each address its own key.
 	MaxIPv6Bits = 128
 )
 
-// Key returns the key of a client for limits: an IPv4 address, mapped or not, or the
-// /64 of an IPv6 address, since clients choose the rest of the address themselves. The
-// key of an invalid address is "".
+// Key returns the key of a client for limits: an IPv4 address, mapped or not, or the /64
+// of an IPv6 address, because clients choose the rest of the address themselves. The key
+// of an invalid address is "".
 func Key(addr netip.Addr) string { return key(addr, DefaultIPv6Bits) }
 
 // WithIPv6Bits returns the strategy with another length of the IPv6 networks that

@@ -1,6 +1,6 @@
-// Package memstore keeps limits in memory: for one process, for tests, and for
-// what a distributed limiter does while its store is away. It runs the steps of
-// internal/algo under its shards' locks.
+// Package memstore keeps limits in memory: for one process, for tests, and for decisions
+// during a store outage. It runs the steps of internal/algo under the locks of its
+// shards.
 package memstore
 
 import (
@@ -15,31 +15,30 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// DefaultMaxBytes is the memory that a store keeps its keys within by default.
+// DefaultMaxBytes is the default bound on the memory of a store's keys.
 const DefaultMaxBytes = 256 << 20
 
-// Options are the settings of a [Store]. The zero value is a good one.
+// Options are the settings of a [Store]. The zero value is ready for use.
 type Options struct {
-	// MaxBytes bounds the memory of all keys together, as the store estimates
-	// it. At the bound keys that are as fresh as new ones go; nothing live is
-	// evicted. While that finds no room, all new keys of a limit share one
-	// budget: some are refused too early, none is granted too much. Zero:
-	// [DefaultMaxBytes].
+	// MaxBytes bounds the memory of all keys together, as the store estimates it. At the
+	// bound, keys that are as fresh as new ones are removed; no other key is evicted. If
+	// that makes no room, all new keys of a limit share one budget: some are refused too
+	// early, but none is granted too much. Zero: [DefaultMaxBytes].
 	MaxBytes int64
-	// MaxIDBytes bounds the memory of all ids together, beside that of the keys. At
-	// the bound new ids are not remembered, so that what they name stays charged.
-	// A quarter of it is for the ids of refused takes, which have no more. Zero:
-	// half of MaxBytes.
+	// MaxIDBytes bounds the memory of all IDs together, in addition to that of the keys.
+	// At the bound, new IDs are not remembered, so their takes cannot be settled or
+	// refunded. IDs of refused takes have at most a quarter of it. Zero: half of
+	// MaxBytes.
 	MaxIDBytes int64
-	// Now is the store's clock. Nil: the time at which New was called plus what
+	// Now is the store's clock. Nil: the time at which New was called, plus the time that
 	// the monotonic clock has measured since.
 	Now func() time.Time
 	// Logger receives a line when the bound is first reached. Nil: none.
 	Logger *slog.Logger
 }
 
-// Store is a [weir.Taker] in memory. It is safe for concurrent use and starts
-// nothing: forgotten keys are swept while others are taken. Create it with New.
+// Store is a [weir.Taker] in memory. It is safe for concurrent use and starts no
+// goroutines: calls of Take also remove fresh keys. Create it with New.
 type Store struct {
 	shards   [shardCount]shard
 	seeds    [2]maphash.Seed
@@ -102,10 +101,9 @@ func (s *Store) now(read, last int64) int64 {
 // given reads the clock that was given to the store.
 func (s *Store) given() int64 { return s.clock().UnixMicro() }
 
-// Take decides the acts, each at one reading of the clock, while it holds the
-// locks of all shards that the act touches. It never waits for anything else, so
-// that ctx does not matter, and its only errors are of the class
-// [weir.ErrInvalid].
+// Take decides the acts, each at one reading of the clock, while it holds the locks of
+// all shards that the act touches. It never waits for anything else, so it ignores ctx.
+// Its only errors are of the class [weir.ErrInvalid].
 func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 	for _, a := range acts {
 		if !a.Prepare() && (!plain(a) || !s.takeOne(a)) {
@@ -159,13 +157,13 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	}
 }
 
-// Stats is what a store holds.
+// Stats are the counts of a store.
 type Stats struct {
 	Keys       int   // keys with a budget of their own
 	Bytes      int64 // their memory, as the store estimates it
-	IDs        int   // ids that are remembered
+	IDs        int   // IDs that are remembered
 	IDBytes    int64 // their memory
-	Overflowed int64 // charges of new keys that had to share a budget, ever
+	Overflowed int64 // charges of new keys that shared a budget, since the start
 }
 
 // Stats counts the store's keys. It locks one shard after another.

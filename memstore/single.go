@@ -22,9 +22,8 @@ func (s *Store) takeOne(a *weir.Act) bool {
 	return decided
 }
 
-// TakeOne decides a valid take of one charge without an act, as [weir.Taker] says. It
-// decides nothing if the key may have to share the overflow's budget. It needs no memory but
-// the stack.
+// TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
+// nothing if the key may have to share the overflow's budget. It does not allocate.
 func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
 	var t slot
 	t.limit, t.rule = limit, limit.Rule()

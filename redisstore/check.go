@@ -34,11 +34,11 @@ type Finding struct {
 // String returns the finding as messages show it.
 func (f Finding) String() string { return f.Node + ": " + f.Setting + ": " + f.Detail }
 
-// Check inspects every server that the store uses: it must accept writes, have a supported
-// version, evict no keys, and let the store's scripts run. To test these, Check charges
-// and resets keys of its own under the store's prefix. Besides the scripts it needs
-// permission for INFO; without it, a finding says so. The error says that a server did not
-// answer; the findings are then those of the servers before it.
+// Check inspects every server that the store uses: it must accept writes, have a
+// supported version, evict no keys, and let the store's scripts run. For this, Check
+// charges and resets its own keys under the store's prefix. In addition to the scripts,
+// it needs permission for INFO; without it, there is a finding about that. An error means
+// that a server did not answer; the findings are then those of the servers before it.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

@@ -17,14 +17,13 @@ type Extension struct {
 	script script
 }
 
-// NewExtension returns an extension whose keys carry the name, letters only. Its
-// Lua is, in this order: an opening, which runs before the acts are decided and
-// may define locals; after a line "-- @before" what runs once they are decided
-// and nothing is written, the place to read, to check, and to return without
-// writing; after a line "-- @after" what runs once the acts are written.
-// lua/extend.lua says what the Lua finds there. Like the store's own, it must
-// not be able to fail once anything is written. NewExtension panics if a section
-// is missing.
+// NewExtension returns an extension whose keys carry the name, letters only. Its Lua has
+// three parts, in this order. The opening runs before the acts are decided and may define
+// locals. After a line "-- @before" comes the part that runs when the acts are decided
+// and nothing is written: it can read, check, and return without writing. After a line
+// "-- @after" comes the part that runs when the acts are written. lua/extend.lua
+// documents the variables. Like the store's own, it must not be able to fail once
+// anything is written. NewExtension panics if a section is missing.
 func NewExtension(name, lua string) *Extension {
 	opening, rest, found := strings.Cut(lua, "-- @before\n")
 	before, after, closed := strings.Cut(rest, "-- @after\n")
@@ -37,7 +36,7 @@ func NewExtension(name, lua string) *Extension {
 // HashTag returns the part of a key that determines its hash slot in a Redis Cluster: the
 // text between its first brace and the next closing one, or else the whole key. It
 // reports whether other keys can be put into the same slot, which is impossible if that
-// part is empty or holds a closing brace.
+// part is empty or contains a closing brace.
 func HashTag(key string) (string, bool) {
 	if _, rest, opened := strings.Cut(key, "{"); opened {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
@@ -48,7 +47,7 @@ func HashTag(key string) (string, bool) {
 }
 
 // Key returns the name of a key of an extension, in the hash slot of a tag that [HashTag]
-// returned. The letter tells the extension's kinds of keys apart.
+// returned. The letter distinguishes the extension's kinds of keys.
 func (s *Store) Key(x *Extension, tag string, letter byte, text string) string {
 	return s.keys.under(x.name, tag).join("", key{text: text, letter: letter, format: extensionFormat})
 }
@@ -66,10 +65,10 @@ type Call struct {
 	Args []any
 }
 
-// Run decides the act and runs the extension in one script call, sent once, and
-// returns what the extension replied. Nothing runs if the act is answered without
-// a store, by its Err or by a limit with a count of 0. Errors are those of
-// [Store.Take]; one that the Lua raised wraps [weir.ErrBackend].
+// Run decides the act and runs the extension in one script call, sent once, and returns
+// the extension's reply. Nothing runs if the act is answered without a store, by its Err
+// or by a limit with a count of 0. Errors are those of [Store.Take]; an error that the
+// Lua raised wraps [weir.ErrBackend].
 func (s *Store) Run(ctx context.Context, x *Extension, c Call) (string, error) {
 	if c.Act.Prepare() {
 		return "", c.Act.Err

@@ -19,9 +19,9 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Keeper keeps connections open whose calls ended before their replies came, and reads
-// those replies late. With it, a call can wait on its caller's goroutine, which is faster
-// than waking another, and still deliver its reply after the caller has left.
+// A Keeper keeps a connection open if its call ended before the reply came, and reads the
+// reply later. With it, a call can wait on its caller's goroutine, which is faster than
+// waking another one, and its reply is still read after the caller has left.
 //
 // It is for one client of one server. Set the client's Dialer to the result of Dial, and
 // [Options.Keeper] to the Keeper. It is safe for concurrent use. It starts a goroutine

@@ -28,9 +28,9 @@ func (s *Store) Lane(a *weir.Act) int {
 	return int(maphash.String(laneSeed, tagSource(&a.Charges[0])) % lanes)
 }
 
-// Node returns the address of the server that decides an act, and reports whether no
-// other one has a part in it. The name is empty if there is one server, or if a cluster's
-// client does not know which it is.
+// Node returns the address of the server that decides an act, and reports whether it
+// decides the act alone. The name is empty if there is only one server, or if a cluster's
+// client does not know the server.
 func (s *Store) Node(a *weir.Act) (name string, alone bool) {
 	cluster, several := s.client.(*redis.ClusterClient)
 	if !several {
@@ -49,7 +49,7 @@ func (s *Store) Node(a *weir.Act) (name string, alone bool) {
 	return name, true
 }
 
-// Nodes returns the addresses of all servers that have a part in an act.
+// Nodes returns the addresses of all servers that decide a part of an act.
 func (s *Store) Nodes(a *weir.Act) []string {
 	cluster, several := s.client.(*redis.ClusterClient)
 	if !several {
@@ -82,8 +82,8 @@ func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
 // probeLimit keeps the key of a probe for a second or two.
 var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
 
-// Probe has a server make a charge, on a connection of its own, and returns an error
-// unless it did before ctx ended. The node is one that Node has named.
+// Probe makes a charge at a server, on a separate connection, and returns an error unless
+// that succeeded before ctx ended. The node is a name that Node has returned.
 func (s *Store) Probe(ctx context.Context, node string) error {
 	charge := weir.Charge{Key: "probe", Limit: probeLimit, Cost: 1}
 	server, found := s.server(ctx, node, &charge)

@@ -8,9 +8,9 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Keeps reports whether the reply to a call that ended before it came is read all the
-// same: the error of the call is a [weir.Pending] then, so that the call may wait on its
-// caller's goroutine.
+// Keeps reports whether the store reads a reply that arrives after its call has ended.
+// The error of such a call is a [weir.Pending], so calls may wait on their caller's
+// goroutine.
 func (s *Store) Keeps() bool { return s.keeper != nil && s.slotOfTag == nil }
 
 // Interrupt ends the calls that wait for a reply.

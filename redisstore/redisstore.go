@@ -1,7 +1,7 @@
 // Package redisstore keeps limits in Redis or Valkey, so that all instances of a service
 // share them. One script call decides a whole batch of acts, of any algorithms, at one
-// reading of the server's clock. It reads first and writes last, so that it is applied as
-// a whole or not at all.
+// reading of the server's clock. The call reads first and writes last, so it is applied
+// as a whole or not at all.
 package redisstore
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Options are the settings of a [Store]. The zero value is a good one.
+// Options are the settings of a [Store]. The zero value is ready for use.
 type Options struct {
 	// Prefix begins every key. It must not contain braces. Empty: "weir:".
 	Prefix string
@@ -27,8 +27,8 @@ type Options struct {
 	Secret string
 	// Timeout bounds a call whose context has no deadline. Zero: 250 ms.
 	Timeout time.Duration
-	// Keeper reads replies that come after their calls have ended, see [Keeper]. Nil: such
-	// replies are lost, with their connections.
+	// Keeper reads replies that arrive after their calls have ended, see [Keeper]. Nil:
+	// such replies are lost, and their connections are closed.
 	Keeper *Keeper
 	// Logger receives one line if keys of the store hold values that the store did not
 	// write. Nil: none.
@@ -37,8 +37,8 @@ type Options struct {
 
 const defaultTimeout = 250 * time.Millisecond
 
-// A Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts nothing and
-// needs no closing: the client stays its caller's. Create it with New.
+// A Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts no goroutines
+// and needs no closing: the client belongs to the caller. Create it with New.
 type Store struct {
 	client    redis.UniversalClient
 	keys      keyer
@@ -104,13 +104,13 @@ func punctual(client redis.UniversalClient) bool {
 	return false
 }
 
-// Foreign returns how many values were found under the store's keys that its scripts did
-// not write. Each was treated as a fresh key.
+// Foreign returns the number of values under the store's keys that its scripts did not
+// write. Each was treated as a fresh key.
 func (s *Store) Foreign() int64 { return s.foreign.Load() }
 
 // Take decides the acts, in order, in one script call, or in several if one cannot hold
-// them. It returns when ctx ends; acts in flight then have an error of the class
-// [weir.ErrAmbiguous], and may be charged all the same.
+// them. It returns when ctx ends. Acts in flight then have an error of the class
+// [weir.ErrAmbiguous], and may still be charged.
 func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

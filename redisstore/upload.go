@@ -55,9 +55,9 @@ type greetings struct {
 	listeners []func(node string)
 }
 
-// OnGreeting has f called with the name of a server, as [Store.Node] has it, that does not
-// know a script or, where connections are kept, greets a new one. F is called from many
-// goroutines.
+// OnGreeting sets a function that is called with the name of a server, as [Store.Node]
+// returns it, if the server does not know a script or, with a [Keeper], if it greets a
+// new connection. The function is called from many goroutines.
 func (s *Store) OnGreeting(f func(node string)) {
 	s.unknown.add(f)
 	if s.keeper != nil {

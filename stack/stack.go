@@ -18,8 +18,9 @@ import (
 	"github.com/weirlimit/weir/internal/layer/override"
 )
 
-// Options configure a [Stack]. The zero value is good for a store in memory and for one in
-// Redis. Functions are called from many goroutines, some of them for every charge.
+// Options are the settings of a [Stack]. The zero value is ready for use, with a store in
+// memory and in Redis. Functions are called from many goroutines, some of them for every
+// charge.
 type Options struct {
 	// Logger receives a line when the store becomes unreachable, when it is reachable
 	// again, when its charges are reconciled, and when a limit reaches its number of keys.
@@ -34,53 +35,56 @@ type Options struct {
 	// MaxOverrides bounds the overrides that can be in force. Zero: 10 000.
 	MaxOverrides int
 
-	// KeyLimit returns how many keys of a limit are tracked, where clients can make up
-	// keys. Nil: any number.
+	// KeyLimit returns the bound on the tracked keys of a limit, for limits whose keys
+	// clients can make up. Nil: no bound.
 	KeyLimit func(*weir.Limit) KeyLimit
 
-	// Leased reports whether units of a limit may be charged ahead and spent from memory,
-	// for limits that are too busy for one call of Redis for many decisions. It is called
-	// once for each limit. Limits that cannot be leased, see [CheckLease], are not. Nil:
-	// none is leased.
+	// Leased reports whether units of a limit may be charged ahead and spent from memory.
+	// It is for limits that are too busy even for batches. It is called once for each
+	// limit. Limits for which [CheckLease] returns an error are never leased. Nil: none
+	// is leased.
 	Leased func(*weir.Limit) bool
-	// LeaseTime is how long leased units last before they are returned. Leases follow
-	// demand: half of what a key was asked for in this time. Zero: one second.
+	// LeaseTime is the time after which unspent leased units are returned. Leases follow
+	// demand: a lease is half of the units that its key was charged in this time. Zero:
+	// one second.
 	LeaseTime time.Duration
 	// LeasePart bounds the units leased for one key, as a part of the limit's count, above
 	// 0 and at most 1. Zero: 0.1.
 	LeasePart float64
 
-	// DenyCacheEntries bounds the refusals that are remembered in front of a store in Redis.
-	// One takes about 200 bytes and its key. Zero: 65 536. Negative: none, the store is
-	// always asked.
+	// DenyCacheEntries bounds the refusals that are remembered in front of a store in
+	// Redis. A refusal takes about 200 bytes and its key. Zero: 65 536. Negative: none,
+	// so every act goes to the store.
 	DenyCacheEntries int
-	// DenyCacheMaxAge is how long a refusal is believed, and so how long a refund or reset
-	// by another process may go unnoticed unless [Stack.Forget] is called. Zero: one second.
+	// DenyCacheMaxAge is the longest time for which a refusal is remembered. A refund or
+	// reset by another process may go unnoticed for that long, unless you call
+	// [Stack.Forget]. Zero: one second.
 	DenyCacheMaxAge time.Duration
-	// Returned is called with the keys that a refund, settle, release or reset in this
-	// process returned units to, so that other processes can Forget them. It must not wait.
-	// Nil: not called.
+	// Returned is called with the keys to which a refund, settle, release or reset in
+	// this process returned units, so that other processes can call Forget for them. It
+	// must not block. Nil: not called.
 	Returned func(keys []string)
 
-	// Timeout is how long a call waits for the store if its context does not end sooner.
-	// Zero: 250 ms.
+	// Timeout is the longest time for which a call waits for the store if its context
+	// does not end sooner. Zero: 250 ms.
 	Timeout time.Duration
-	// Silence is how long a node of the store may leave every call without a reply, while
-	// this process can receive one, before it counts as unreachable. Zero: 50 ms.
+	// Silence is the time after which a node of the store counts as unreachable if it
+	// replies to no call. Time in which this process cannot receive replies does not
+	// count. Zero: 50 ms.
 	Silence time.Duration
-	// LateTimeout is how long a call of the store goes on after its callers have left, so
-	// that its late reply can be reconciled with their answers. Zero: 10 s.
+	// LateTimeout is the time for which a call of the store continues after its callers
+	// have left, so that its late reply can be reconciled with their answers. Zero: 10 s.
 	LateTimeout time.Duration
-	// OnOutage returns how a charge is answered that the store did not decide. For example,
-	// deny logins and grant a local share of everything else. Nil: [Error] for all; a store
-	// in memory has no such layer then.
+	// OnOutage returns the policy for a charge that the store did not decide. For
+	// example, deny logins and grant a local share of everything else. Nil: [Error] for
+	// all charges; a store in memory then has no such layer.
 	OnOutage func(*weir.Charge) Policy
-	// Instances returns how many instances share the limits: under [Local], each grants
-	// its part. Nil: 1.
+	// Instances returns the number of instances that share the limits: under [Local],
+	// each grants its part. Nil: 1.
 	Instances func() int
 }
 
-// A Policy says how a charge is answered that the store did not decide.
+// A Policy decides a charge that the store did not decide.
 type Policy uint8
 
 // The policies.
@@ -94,9 +98,10 @@ const (
 // A KeyLimit bounds the tracked keys of a limit. Further keys share the key Overflow, and
 // so one budget.
 type KeyLimit struct {
-	// MaxKeys is how many keys are tracked, at most 10 000 000. Zero: any number.
+	// MaxKeys is the largest number of tracked keys, at most 10 000 000. Zero: any
+	// number.
 	MaxKeys int
-	// Overflow is the key that further keys are charged under. Limits with the same
+	// Overflow is the key under which further keys are charged. Limits with the same
 	// Overflow share one set of keys. No client may use it.
 	Overflow string
 }
@@ -104,15 +109,15 @@ type KeyLimit struct {
 // An Override replaces the limit of one key until an instant.
 type Override struct {
 	// Key is the charge's key: that of a [weir.Limiter], followed by "#" and the limit's
-	// name. Of several limits without a name, the index from 0 stands in its place; a
-	// single one adds nothing.
+	// name. If several limits have no name, the index from 0 replaces it; a single limit
+	// without a name adds nothing.
 	Key string
-	// Limit gives the Count, Period and Burst that hold instead; everything else stays
-	// the key's own limit's. A Count of 0 blocks the key. Nil: no limit; every take is
-	// granted and charges nothing. What [weir.Shares] guarantee to a class can only be
-	// lowered or blocked; anything else leaves it as it is.
+	// Limit gives another Count, Period and Burst; everything else remains as in the
+	// key's own limit. A Count of 0 blocks the key. Nil: no limit; every take is granted
+	// and charges nothing. A guarantee of [weir.Shares] can only be lowered or blocked;
+	// any other override does not change it.
 	Limit *weir.Limit
-	// Until is when the key's own limit holds again.
+	// Until is the time from which the key's own limit applies again.
 	Until time.Time
 }
 
@@ -199,9 +204,9 @@ func (s *Stack) Start() {
 	}
 }
 
-// Stop returns all leased units, waits for calls in flight, and records in the store what
-// was granted without it, until ctx ends. The error says what the store has not recorded.
-// Stop may be called again.
+// Stop returns all leased units, waits for calls in flight, and records in the store the
+// units that were granted without it, until ctx ends. The error says which charges the
+// store has not recorded. Stop may be called again.
 func (s *Stack) Stop(ctx context.Context) error {
 	var err error
 	if s.lease != nil {
@@ -256,15 +261,15 @@ func (s *Stack) Forget(keys ...string) {
 }
 
 // CheckLease returns an error if units of a limit cannot be leased: those of concurrency,
-// leaky_bucket and limits that charge what they refuse. It is a [*weir.InvalidError].
+// leaky_bucket and limits that charge refused requests. It is a [*weir.InvalidError].
 func CheckLease(l *weir.Limit) error { return lease.Check(l) }
 
 // Stats are counts since the Stack was created, for metrics. All are 0 for layers that the
 // stack does not have.
 type Stats struct {
-	// Batches counts the calls of the store, BatchedActs the acts they carried.
+	// Batches counts the calls of the store, BatchedActs the acts in them.
 	Batches, BatchedActs int64
-	// Outages counts how often a node of the store became unreachable.
+	// Outages counts the outages of nodes of the store.
 	Outages int64
 	// DenyCacheHits counts the acts refused from memory.
 	DenyCacheHits uint64
@@ -286,9 +291,9 @@ type Stats struct {
 // KeyLimitStats describe one key limit.
 type KeyLimitStats struct {
 	KeyLimit
-	// Keys is how many keys are tracked now.
+	// Keys is the number of keys that are tracked now.
 	Keys int
-	// Overflowed counts the charges made under Overflow.
+	// Overflowed counts the charges that were made under Overflow.
 	Overflowed uint64
 }
 

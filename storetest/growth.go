@@ -9,11 +9,11 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// RefuseAll has a Taker refuse random takes of so many acts, under every algorithm: of a
-// key that is spent, alone and beside keys that are fresh. With ids the takes have some
-// that a client could repeat, which may grow the store for a while. Else those of
-// holders are made for them, and it returns the first difference in what size says about
-// the store before and after.
+// RefuseAll makes a Taker refuse that many random takes, under every algorithm: of a key
+// that is spent, alone and together with fresh keys. If ids is true, the takes have IDs
+// that a client could repeat, which may grow the store for a while. Otherwise only
+// holders have IDs, and RefuseAll returns the first difference between the results of
+// size before and after.
 func RefuseAll(taker weir.Taker, acts int, ids bool, size func() string) error {
 	rng := rand.New(rand.NewPCG(11, 11))
 	var spent []weir.Charge

@@ -2,17 +2,16 @@ package storetest
 
 import "github.com/weirlimit/weir"
 
-// A Judge says what a limit grants by its definition, exactly and slowly: what the
-// properties of the suite hold Takers to. It is for one key, for costs that are
-// all or nothing, and for instants that do not go back.
+// A Judge decides by the definition of a limit, exactly and slowly. The properties of the
+// suite compare Takers with it. It is for one key, for costs that are all or nothing, and
+// for instants that do not go back.
 type Judge struct {
 	limit *weir.Limit
 	model model
 }
 
-// NewJudge returns the judge of a compiled limit of an algorithm that counts
-// units, for a key that was never used. Limits that charge what they refuse have
-// none.
+// NewJudge returns the judge of a compiled limit of an algorithm that counts units, for a
+// key that was never used. Limits that charge refused requests have no judge.
 func NewJudge(limit *weir.Limit) *Judge { return &Judge{limit, newModel(limit)} }
 
 // Take reports whether a cost is granted at an instant, in µs since 1970, and

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// RandomLimit returns a valid limit of an algorithm, such as find mistakes:
-// small counts, odd fractions, and now and then something large.
+// RandomLimit returns a random valid limit of an algorithm that is likely to find
+// mistakes: small counts, odd fractions, and sometimes large numbers.
 func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 	periods := []time.Duration{
 		time.Millisecond, 7 * time.Millisecond, 100 * time.Millisecond, time.Second, time.Second,

@@ -34,15 +34,15 @@ func seedSameMillisecond(b *bench) {
 	}
 }
 
-// Passed is what a limit of 1000 per 3 s let through of [SeedArrivals].
+// Passed has the units that a limit of 1000 per 3 s granted of [SeedArrivals].
 type Passed struct {
 	Algorithm weir.Algorithm
 	Seconds   [6]int // units granted in each second
 	Worst     int    // most in any 3 s
 }
 
-// SeedArrivals are requests in six consecutive seconds, at a limit of 1000 per
-// 3 s, of which a fixed window lets 1980 pass within 3 s.
+// SeedArrivals are the numbers of requests in six consecutive seconds. With a limit of
+// 1000 per 3 s, a fixed window grants 1980 of them within 3 s.
 var SeedArrivals = [6]int{10, 10, 980, 900, 100, 0}
 
 // Arrivals plays SeedArrivals, one unit at a time and evenly spread, from the

@@ -10,28 +10,29 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// SharedBudgets drive a Taker with random budgets that classes share, and with arrivals that
-// try to break the promise of [weir.Shares].
+// SharedBudgets test a Taker with random budgets that classes share, and with arrivals
+// that try to break the promise of [weir.Shares].
 type SharedBudgets struct {
 	Taker weir.Taker
 	Clock *Clock
 	// Seed makes a history repeatable.
 	Seed uint64
-	// Ask has charges of a class decided, in acts of its choice, the first of which has the
-	// id. Nil: in one act.
+	// Ask lets the taker decide the charges of a class, in acts of its choice. The first
+	// act has the id. Nil: in one act.
 	Ask func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act
-	// Suits chooses among random shares. Nil: all do.
+	// Suits reports whether to use random shares. Nil: all are used.
 	Suits func(*weir.Shares) bool
-	// Most returns how much may be granted in a Period. Nil: the Burst and the Count.
+	// Most returns the most units that may be granted in a Period. Nil: the Burst and the
+	// Count.
 	Most func(*weir.Shares) int64
 }
 
 // sharedSteps is how many takes one budget sees.
 const sharedSteps = 500
 
-// Check makes so many takes and returns the first that breaks a promise: a charge that its
-// class's own limit has room for is granted under it, and in any Period no more is granted
-// than the Burst and the Count of the budget.
+// Check makes that many takes and returns the first one that breaks a promise. There are
+// two promises: a charge that fits its class's own limit is granted, and in any Period no
+// more is granted than the Burst and the Count of the budget.
 func (s SharedBudgets) Check(takes int) error {
 	if s.Ask == nil {
 		s.Ask = inOneAct

@@ -1,7 +1,6 @@
-// Package storetest tests implementations of [weir.Taker], stores and layers alike.
-// It holds named cases from the contract, random histories that are checked against
-// an exact model, and a comparison of two Takers with one another. It starts no
-// servers.
+// Package storetest tests implementations of [weir.Taker], stores and layers alike. It
+// has named cases from the contract, random histories that are checked against an exact
+// model, and a comparison of two Takers. It starts no servers.
 package storetest
 
 import (
@@ -13,8 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Open returns an empty Taker that takes the time from the clock. It registers
-// what has to be closed with t.
+// Open returns an empty Taker that uses the clock. It registers cleanup with t.
 type Open func(t testing.TB, clock *Clock) weir.Taker
 
 // Run runs the whole suite, in parallel.
@@ -34,9 +32,9 @@ func Run(t *testing.T, open Open) {
 	})
 }
 
-// Unchanged returns a Taker that delegates to the taker and fails the test if that changes the
-// acts of its caller, decisions and errors aside. With -race it also finds what is changed for
-// a time.
+// Unchanged returns a Taker that delegates to the taker and fails the test if the taker
+// changes the acts of its caller, except for decisions and errors. With -race it also
+// finds temporary changes.
 func Unchanged(t testing.TB, taker weir.Taker) weir.Taker {
 	if one, ok := taker.(oneTaker); ok {
 		return struct {

@@ -16,7 +16,7 @@ type Twins struct {
 	Clock *Clock
 	// Seed makes a history repeatable.
 	Seed uint64
-	// Algorithms are what the history uses. Empty: all.
+	// Algorithms are the algorithms that the history uses. Empty: all.
 	Algorithms []weir.Algorithm
 	// Forward: the clock never goes back.
 	Forward bool
@@ -31,9 +31,8 @@ const (
 	twinGrants = 32 // takes that are remembered, with an id and without
 )
 
-// Compare drives both with one random history of so many acts, with limits that
-// change on the way and a clock that also goes back, and returns the first
-// difference.
+// Compare gives both the same random history of that many acts, with limits that change
+// and a clock that also goes back, and returns the first difference.
 func (w Twins) Compare(acts int) error {
 	h := newHistory(w)
 	if err := h.ask(h.first()); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // The attributes of a span. None of them contains a key.
 const (
-	// Limits are the names of the limits asked for, each once, at most 16.
+	// Limits are the names of the limits that were charged, each once, at most 16.
 	Limits = "weir.limits"
 	// Outcome is granted, refused or error: the worst of the call's acts, without those
 	// whose outcome the caller does not see.
@@ -25,7 +25,7 @@ const (
 	ShadowOutcome = "weir.shadow_outcome"
 	// Sources are the sources of the decisions, each once.
 	Sources = "weir.sources"
-	// Acts is how many acts were decided together.
+	// Acts is the number of acts that were decided together.
 	Acts = "weir.acts"
 )
 
@@ -35,7 +35,7 @@ const (
 	maxLimits = 16
 )
 
-// A Standing says how much of a limit's outcome its callers see.
+// A Standing says which part of a limit's outcome its callers see.
 type Standing uint8
 
 // The standings.
@@ -48,24 +48,24 @@ const (
 	Trial
 )
 
-// Options configure a [Layer]. The zero value is good.
+// Options are the settings of a [Layer]. The zero value is ready for use.
 type Options struct {
 	// Name is the name of the spans. Empty: weir.take.
 	Name string
-	// Standing returns the standing of a limit that is asked for. All limits of an act have
+	// Standing returns the standing of a limit that is charged. All limits of an act have
 	// the same. Nil: all are Enforced.
 	Standing func(*weir.Limit) Standing
 }
 
-// A Layer asks the next Taker and records the call as a span, with the tracer provider of
-// the span in the context; if there is none, or it is not recorded, it only asks. It is
-// safe for concurrent use. Create it with Wrap.
+// A Layer calls the next Taker and records the call as a span, with the tracer provider
+// of the span in the context. If there is no span, or it is not recorded, the Layer only
+// calls. It is safe for concurrent use. Create it with Wrap.
 type Layer struct {
 	next weir.Taker
 	Options
 }
 
-// Wrap returns a Layer that asks next.
+// Wrap returns a Layer that calls next.
 func Wrap(next weir.Taker, o Options) *Layer {
 	if o.Name == "" {
 		o.Name = spanName
@@ -79,7 +79,7 @@ func Wrap(next weir.Taker, o Options) *Layer {
 // Unwrap returns the next Taker.
 func (l *Layer) Unwrap() weir.Taker { return l.next }
 
-// Take asks the next Taker.
+// Take calls the next Taker.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

@@ -25,22 +25,22 @@ const (
 // ClientOptions are the settings of a [UnaryClientInterceptor]. The zero value is
 // ready for use.
 type ClientOptions struct {
-	// MaxWait bounds the waits of a call, all its tries together; so does the
-	// deadline of its context. Zero: 30 s.
+	// MaxWait bounds the total wait of a call over all tries, as the deadline of its
+	// context does. Zero: 30 s.
 	MaxWait time.Duration
-	// MaxRetries is how often a call is repeated. Zero: 3; below zero: never.
+	// MaxRetries is the largest number of repeats of a call. Zero: 3. Negative: none.
 	MaxRetries int
 }
 
 // UnaryClientInterceptor obeys the limits of servers: it repeats a call answered with
 // ResourceExhausted after the wait in the detail RetryInfo, or else in the trailer
-// grpc-retry-pushback-ms. It returns the answer if that names no wait, if the wait is too
-// long or if the server forbids retries; messages that are too large are answered with
-// ResourceExhausted too. It does not repeat calls with other answers, which may have had
-// their effect.
+// grpc-retry-pushback-ms. It returns the answer if the answer names no wait, if the wait
+// is too long, or if the server forbids retries. Without a wait, ResourceExhausted can
+// also mean that a message was too large. The interceptor does not repeat calls with
+// other answers, because they may have had an effect.
 //
-// A retry policy in the service config obeys the trailer by itself. The interceptor is
-// for servers that send RetryInfo alone, and it bounds the wait.
+// A retry policy in the service config already obeys the trailer. The interceptor is for
+// servers that send RetryInfo alone, and it bounds the wait.
 func UnaryClientInterceptor(o ClientOptions) grpc.UnaryClientInterceptor {
 	o.MaxWait, o.MaxRetries = cmp.Or(o.MaxWait, defaultMaxWait), cmp.Or(o.MaxRetries, defaultMaxRetries)
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -2,9 +2,9 @@
 // and a [Checker] for go-grpc-middleware's ratelimit.
 //
 // Refused calls get ResourceExhausted with the details RetryInfo and QuotaFailure, and
-// the trailer grpc-retry-pushback-ms, which clients with a retry policy obey. The metadata
-// ratelimit-policy and ratelimit describe what the limits have left: in the header, and
-// in the trailer of refusals.
+// the trailer grpc-retry-pushback-ms, which clients with a retry policy obey. The
+// metadata ratelimit-policy and ratelimit describe the limits and the units that remain.
+// They are in the header, and for refusals in the trailer.
 package weirgrpc
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/weirlimit/weir/internal/gate"
 )
 
-// Options are the settings of interceptors. The zero value limits each client
-// address as the connection has it, charges one unit a call and lets calls pass
-// while the store is unreachable. Its functions are called from many goroutines; the
-// method is the full one, "/package.Service/Method".
+// Options are the settings of interceptors. The zero value limits each client by the
+// address of its connection, charges one unit for each call, and lets calls pass while
+// the store is unreachable. The functions are called from many goroutines. Their method
+// argument is the full name, "/package.Service/Method".
 type Options struct {
 	// Key returns the key whose budget a call is charged to. Nil: [KeyByIP] with
 	// clientip.RemoteAddr. Calls for which it fails share one budget, and OnError
@@ -38,13 +38,13 @@ type Options struct {
 	// message is the request of a unary call, the received message if PerMessage is
 	// set, or nil. Nil: 1.
 	Cost func(ctx context.Context, method string, message any) int64
-	// Skip, if set, reports that a call is not limited, such as a health check.
+	// Skip, if set, returns true for calls that are not limited, such as health checks.
 	Skip func(ctx context.Context, method string) bool
-	// Charge, if set, returns after a call what it has cost: the difference to Cost
-	// is refunded or charged, even if it does not fit. It is called once the handler
-	// has returned or panicked, but not for streams whose messages are charged. A
-	// call whose Cost was 0 passed because one unit was left, and several calls can
-	// do so at the same time.
+	// Charge, if set, returns the actual cost of a call after its end. The difference to
+	// Cost is refunded, or charged even if it does not fit. Charge is called when the
+	// handler has returned or panicked, but not for streams whose messages are charged.
+	// With a Cost of 0, a call is admitted if one unit remains, so several calls can be
+	// admitted at the same time.
 	Charge func(ctx context.Context, r Response) int64
 	// PerMessage charges each message that a stream receives, instead of its
 	// opening. The stream's RecvMsg returns the refusal.
@@ -55,11 +55,11 @@ type Options struct {
 	// correction or the renewal of its slot failed; for renewals while the handler
 	// runs.
 	OnError func(ctx context.Context, method string, err error)
-	// FailClosed answers Unavailable if no decision was reached. Otherwise the call
-	// passes. Errors of the class [weir.ErrInvalid] are mistakes of the program and
-	// are answered with Internal in both cases.
+	// FailClosed answers Unavailable if no decision was reached. Without it, the call
+	// passes. Errors of the class [weir.ErrInvalid] are mistakes of the program and are
+	// answered with Internal in both cases.
 	FailClosed bool
-	// Timeout is how long a call may wait for its decision. Zero: 250 ms.
+	// Timeout is the longest time for which a call waits for its decision. Zero: 250 ms.
 	Timeout time.Duration
 	// Logger gets a line when decisions begin to fail and one when they no longer
 	// do; OnError is for every single failure. Nil: nothing is logged.
@@ -73,7 +73,7 @@ type Response struct {
 	Code codes.Code
 	// Messages is the number of messages that the handler has sent.
 	Messages int64
-	// Bytes is the size of those that are Protocol Buffers, before compression.
+	// Bytes is the size of the messages that are Protocol Buffers, before compression.
 	Bytes int64
 
 	charged bool // message by message
@@ -89,10 +89,11 @@ func (r *Response) count(message any) {
 
 // UnaryServerInterceptor limits unary calls. It panics if the limiter is nil.
 //
-// Under a concurrency limit a call, whatever its cost, holds one slot until its handler
-// returns or panics, even if the client disconnects. The slot is renewed three times in
-// the limit's Period, so a handler may run longer than that; the slots of a host that
-// crashed expire with it. If a renewal fails the handler continues, and OnError is called.
+// Under a concurrency limit, a call holds one slot until its handler returns or panics,
+// whatever its cost, and even if the client disconnects. The slot is renewed three times
+// in the limit's Period, so a handler may run longer than that. The slots of a host that
+// crashed expire at the end of the Period. If a renewal fails the handler continues, and
+// OnError is called.
 func UnaryServerInterceptor(limiter *weir.Limiter, o Options) grpc.UnaryServerInterceptor {
 	i := newInterceptor(limiter, o)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {

@@ -44,8 +44,8 @@ func KeyByMetadata(name string) KeyFunc {
 	}
 }
 
-// KeyByMethod keys by the method. If a server has a handler for unknown services,
-// clients can invent methods, and get a fresh budget for each.
+// KeyByMethod keys by the method. If a server has a handler for unknown services, clients
+// can invent methods, and each method has a fresh budget.
 func KeyByMethod(_ context.Context, method string) (string, error) { return method, nil }
 
 // JoinKeys combines keys: calls share a budget if all their keys agree. It fails if one

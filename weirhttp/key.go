@@ -23,11 +23,12 @@ func KeyByHeader(name string) KeyFunc {
 }
 
 // KeyByPath keys by the path of the URL. If clients can invent paths that the handler
-// answers, they get a fresh budget for each: use [KeyByPattern].
+// answers, each path has a fresh budget: use [KeyByPattern] instead.
 func KeyByPath(r *http.Request) (string, error) { return r.URL.Path, nil }
 
 // KeyByPattern keys by the pattern of http.ServeMux that the request matched. It is for
-// middleware around the handlers of a mux; around the mux itself, nothing has matched yet.
+// middleware around the handlers of a mux. Around the mux itself, no pattern has matched
+// yet.
 func KeyByPattern(r *http.Request) (string, error) { return r.Pattern, nil }
 
 // KeyByMethod keys by the method. Methods that HTTP does not define share a

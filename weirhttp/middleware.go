@@ -17,10 +17,10 @@ import (
 	"github.com/weirlimit/weir/internal/recorder"
 )
 
-// Options are the settings of a [Middleware]. The zero value limits each client
-// address as the connection has it, charges one unit a request, answers refusals
-// with 429 and lets requests pass while the store is unreachable. Its functions are
-// called from many goroutines.
+// Options are the settings of a [Middleware]. The zero value limits each client by the
+// address of its connection, charges one unit for each request, answers refusals with
+// 429, and lets requests pass while the store is unreachable. The functions are called
+// from many goroutines.
 type Options struct {
 	// Key returns the key whose budget a request is charged to. Nil: [KeyByIP] with
 	// clientip.RemoteAddr. Requests for which it fails share one budget, and
@@ -32,13 +32,12 @@ type Options struct {
 	// Cost returns the cost of a request, in units, clamped to 0 … [weir.MaxCost].
 	// Nil: 1.
 	Cost func(*http.Request) int64
-	// Charge, if set, returns after the response what the request has cost: the
-	// difference to Cost is refunded or charged, even if it does not fit. It is
-	// called once the handler has returned or panicked. A request whose Cost was 0
-	// passed because one unit was left, and several requests can do so at the
-	// same time.
+	// Charge, if set, returns the actual cost of the request after the response. The
+	// difference to Cost is refunded, or charged even if it does not fit. Charge is
+	// called when the handler has returned or panicked. With a Cost of 0, a request is
+	// admitted if one unit remains, so several requests can be admitted at the same time.
 	Charge func(Response) int64
-	// Skip, if set, reports that a request is not limited.
+	// Skip, if set, returns true for requests that are not limited.
 	Skip func(*http.Request) bool
 	// Headers selects the headers that describe the limits. Zero: [HeadersDraft11].
 	Headers HeaderStyle
@@ -49,13 +48,13 @@ type Options struct {
 	// the correction or the renewal of its slot failed; for renewals while the
 	// handler runs.
 	OnError func(*http.Request, error)
-	// FailClosed answers 503 if no decision was reached. Otherwise the request
-	// passes. Errors of the class [weir.ErrInvalid] are mistakes of the program and
-	// are answered with 500 in both cases.
+	// FailClosed answers 503 if no decision was reached. Without it, the request passes.
+	// Errors of the class [weir.ErrInvalid] are mistakes of the program and are answered
+	// with 500 in both cases.
 	FailClosed bool
-	// Timeout is how long a request may wait for its decision. A store in Redis with
-	// the layers of package stack around it answers earlier, and at once during an
-	// outage. Zero: 250 ms.
+	// Timeout is the longest time for which a request waits for its decision. A store in
+	// Redis with the layers of package stack around it answers earlier, and at once
+	// during an outage. Zero: 250 ms.
 	Timeout time.Duration
 	// Logger gets a line when decisions begin to fail and one when they no longer
 	// do; OnError is for every single failure. Nil: nothing is logged.
@@ -74,8 +73,9 @@ const (
 	HeadersDraft11 = HeaderStyle(ratelimitheader.Draft11)
 	// HeadersXRateLimit sends the X-RateLimit headers only.
 	HeadersXRateLimit = HeaderStyle(ratelimitheader.XRateLimit)
-	// HeadersNone sends neither, and the body of a refusal does not describe the
-	// limits either: for logins, where they would tell who is being attacked.
+	// HeadersNone sends neither, and the body of a refusal does not describe the limits
+	// either. It is for logins, where this information would reveal which account is
+	// under attack.
 	HeadersNone = HeaderStyle(ratelimitheader.None)
 )
 
@@ -93,11 +93,11 @@ type Response struct {
 // Middleware returns a function that puts the limiter in front of a handler. It panics
 // if the limiter is nil.
 //
-// Under a concurrency limit a request, whatever its cost, holds one slot until its
-// handler returns or panics, even if the client disconnects or the handler takes over the
-// connection. The slot is renewed three times in the limit's Period, so a handler may run
-// longer than that; the slots of a host that crashed expire with it. If a renewal fails
-// the handler continues, and OnError is called.
+// Under a concurrency limit, a request holds one slot until its handler returns or
+// panics, whatever its cost, and even if the client disconnects or the handler takes over
+// the connection. The slot is renewed three times in the limit's Period, so a handler may
+// run longer than that. The slots of a host that crashed expire at the end of the Period.
+// If a renewal fails the handler continues, and OnError is called.
 func Middleware(limiter *weir.Limiter, o Options) func(http.Handler) http.Handler {
 	if limiter == nil {
 		panic("weirhttp: no limiter")
@@ -105,9 +105,8 @@ func Middleware(limiter *weir.Limiter, o Options) func(http.Handler) http.Handle
 	return MiddlewareFunc(func(*http.Request) *weir.Limiter { return limiter }, o)
 }
 
-// MiddlewareFunc is Middleware with a limiter chosen for each request, such as
-// by the plan of its tenant. A request for which choose returns nil is not
-// limited.
+// MiddlewareFunc is like [Middleware], but chooses a limiter for each request, for
+// example by the plan of its tenant. If choose returns nil, the request is not limited.
 func MiddlewareFunc(choose func(*http.Request) *weir.Limiter, o Options) func(http.Handler) http.Handler {
 	if choose == nil {
 		panic("weirhttp: no function that chooses a limiter")

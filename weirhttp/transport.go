@@ -37,14 +37,14 @@ const (
 type Transport struct {
 	// Base sends the requests. Nil: http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait bounds the waits of a request, all its tries together; so does the
-	// deadline of its context. Zero: 30 s.
+	// MaxWait bounds the total wait of a request over all tries, as the deadline of its
+	// context does. Zero: 30 s.
 	MaxWait time.Duration
-	// MaxRetries is how often a request is repeated. Zero: 3; below zero: never.
+	// MaxRetries is the largest number of repeats of a request. Zero: 3. Negative: none.
 	MaxRetries int
 	// Ahead also waits before a request is sent if the host's last response said that
-	// nothing is left. It is for clients with one budget a host. It does not wait if
-	// that would take longer than MaxWait.
+	// nothing remains. It is for clients with one budget for each host. It does not wait
+	// if that would take longer than MaxWait.
 	Ahead bool
 	// ResetEpoch reads X-RateLimit-Reset as seconds since 1970, as GitHub sends
 	// them, instead of seconds from now.
@@ -54,8 +54,8 @@ type Transport struct {
 	until map[string]time.Time // when a host has something left again
 }
 
-// RoundTrip sends the request, and repeats it as long as the server asks for that and
-// there is time. Cancelling the request's context ends a wait.
+// RoundTrip sends the request, and repeats it as long as the server asks for it and there
+// is time. Cancelling the request's context ends a wait.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	left := min(cmp.Or(t.MaxWait, defaultMaxWait), untilDeadline(r.Context()))
 	ahead := t.ahead(r.URL.Host, left)

@@ -65,8 +65,8 @@ func newID() []byte {
 }
 
 // Ack removes the item for good, and a stream's entry with it. It returns nil if the item
-// will not be delivered again, so that repeating it is safe, even after the lease has
-// ended; and [ErrLeaseLost] if another consumer has leased the item since.
+// will not be delivered again, so you may repeat it, even after the lease has ended. It
+// returns [ErrLeaseLost] if another consumer has leased the item since.
 func (i *Item) Ack(ctx context.Context) error {
 	got, err := i.queue.run(ctx, i.request(opAck, 0), i.queue.peek())
 	if err == nil && got.status == statusLost {
@@ -78,9 +78,10 @@ func (i *Item) Ack(ctx context.Context) error {
 	return nil
 }
 
-// Extend makes the lease end after d from now, at most [MaxLease]; zero returns the item
-// to the queue at once. It works after the lease has ended, as long as no other consumer
-// has leased the item, and returns [ErrLeaseLost] otherwise. Until does not change.
+// Extend makes the lease end after the given time from now, at most [MaxLease]. Zero
+// returns the item to the queue at once. It works after the lease has ended, as long as
+// no other consumer has leased the item, and returns [ErrLeaseLost] otherwise. Until does
+// not change.
 func (i *Item) Extend(ctx context.Context, lease time.Duration) error {
 	if lease < 0 || lease > MaxLease {
 		return invalid("lease", lease, fmt.Sprintf("0 … %v", MaxLease))

@@ -10,19 +10,18 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// ErrWrongType: the queue's key holds something else than the queue's kind.
-// Nothing was charged or written. It wraps [weir.ErrMisconfigured].
+// ErrWrongType: the queue's key holds another type than the queue's kind. Nothing was
+// charged or written. It wraps [weir.ErrMisconfigured].
 var ErrWrongType = fmt.Errorf("%w: the queue's key holds another type", weir.ErrMisconfigured)
 
 // An Entry is one item to push.
 type Entry struct {
 	// Body is the item, any bytes, at most [MaxItemBytes].
 	Body []byte
-	// Budget says whose budget under the Push limit is charged, so that one
-	// queue can have a limit for each of those who write to it. At most
-	// [MaxKeyBytes]. Empty: the queue's own.
+	// Budget names the budget under the Push limit that is charged, so one queue can have
+	// a limit for each writer. At most [MaxKeyBytes]. Empty: the queue's own.
 	Budget string
-	// Cost is how many units are charged. Zero: 1. At most [weir.MaxCost].
+	// Cost is the number of units to charge. Zero: 1. At most [weir.MaxCost].
 	Cost int64
 	// ID makes the push happen once: a repeat within [weir.IDLife] gets the
 	// first answer and does nothing. At most [weir.MaxIDBytes]. Empty: none.
@@ -40,7 +39,7 @@ type Pushed struct {
 	Decision weir.Decision
 	// Dropped holds the items that were dropped for this one, the oldest first.
 	Dropped [][]byte
-	// Waiting is how many items wait now, those in flight not counted.
+	// Waiting is the number of items that wait now, without those in flight.
 	Waiting int64
 }
 
@@ -115,14 +114,13 @@ func (q *Queue) peek() weir.Charge {
 	return weir.Charge{Key: q.budget('-', ""), Limit: unlimited}
 }
 
-// Length is how long a queue is.
+// Length is the length of a queue.
 type Length struct {
 	Waiting  int64 // items that are not leased
 	InFlight int64 // items that are leased and not acknowledged
 }
 
-// Len counts the items. Those in flight whose lease has ended still count as in
-// flight.
+// Len counts the items. Items whose lease has ended still count as in flight.
 func (q *Queue) Len(ctx context.Context) (Length, error) {
 	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.peek())
 	if err != nil {

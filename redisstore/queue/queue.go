@@ -1,7 +1,7 @@
 // Package queue writes and reads a Redis list or stream under limits. The limit decides
-// and the queue changes in one script, so that no call is ever half applied. Consumers
-// lease items and acknowledge them; an item that is not acknowledged is delivered again.
-// docs/queue.md has the promises.
+// and the queue changes in one script, so a call is applied as a whole or not at all.
+// Consumers lease items and acknowledge them; an item that is not acknowledged is
+// delivered again. docs/queue.md has the promises.
 package queue
 
 import (
@@ -21,8 +21,8 @@ const (
 	// List: items are pushed to the tail and popped from the head. The zero
 	// value.
 	List Kind = iota
-	// Stream: an item is an entry, which others can read until it is
-	// acknowledged, and which is deleted then.
+	// Stream: an item is an entry. Other programs can read it until it is acknowledged
+	// and deleted.
 	Stream
 	kinds
 )
@@ -35,9 +35,9 @@ const (
 	// Refuse pushes nothing. A push that finds no room charges nothing. The zero
 	// value.
 	Refuse AtLimit = iota
-	// DropOldest drops the oldest waiting item in favour of the new one. A push
-	// that the limit refused charges nothing and replaces an item, so that no
-	// more items get through than were granted; if none waits it is refused.
+	// DropOldest drops the oldest waiting item in favour of the new one. A push that the
+	// limit refused charges nothing and replaces an item, so no more items pass than were
+	// granted. If no item waits, the push is refused.
 	DropOldest
 	// Trim always pushes, and drops from the old end until TrimTo items wait,
 	// the new one among them. A push that the limit refused charges nothing.
@@ -46,12 +46,12 @@ const (
 )
 
 const (
-	// MaxKeyBytes is the length of the longest key, of a queue or of a budget.
+	// MaxKeyBytes is the greatest length of a key, of a queue or of a budget.
 	MaxKeyBytes = 1 << 10
-	// MaxItemBytes is the size of the largest item that is pushed.
+	// MaxItemBytes is the greatest size of an item.
 	MaxItemBytes = 1 << 20
-	// MaxDropped is how many items one push drops at most. The next push at the limit
-	// drops the rest.
+	// MaxDropped is the largest number of items that one push drops. The next push at the
+	// limit drops the rest.
 	MaxDropped = 256
 	// MaxLease is the longest lease.
 	MaxLease = weir.MaxWait
@@ -68,7 +68,7 @@ type Options struct {
 	// limits, ids and leases take its hash tag; [redisstore.HashTag] must find
 	// one.
 	Key string
-	// Kind is what the key holds. Zero: a list.
+	// Kind is the type of the key. Zero: a list.
 	Kind Kind
 	// Field is the field of a stream's entries that holds the item; an entry
 	// without it counts as an empty item. Empty: "body". Lists have none.
@@ -77,16 +77,16 @@ type Options struct {
 	// leaky_bucket refuses items that would have to wait. Not concurrency. Nil: no
 	// limit.
 	Push, Pop *weir.Limit
-	// MaxLen is how many items may wait, those in flight not counted. Zero: any
-	// number.
+	// MaxLen is the largest number of items that may wait, without those in flight. Zero:
+	// any number.
 	MaxLen int64
-	// AtLimit is what happens at the limit. Zero: Refuse.
+	// AtLimit is the policy at the limit. Zero: Refuse.
 	AtLimit AtLimit
-	// TrimTo is how many items Trim leaves waiting, at least 1 and, if there is a
-	// MaxLen, at most that. Zero: MaxLen. Only for Trim.
+	// TrimTo is the number of items that Trim leaves waiting, at least 1 and, if there is
+	// a MaxLen, at most that. Zero: MaxLen. Only for Trim.
 	TrimTo int64
-	// Lease is how long a consumer has to acknowledge an item before it comes
-	// again. 1 ms … [MaxLease]. Zero: 30 s.
+	// Lease is the time in which a consumer has to acknowledge an item before it is
+	// delivered again. 1 ms … [MaxLease]. Zero: 30 s.
 	Lease time.Duration
 }
 
@@ -115,8 +115,8 @@ const (
 	recordLetter = 'p'
 )
 
-// New returns a queue in the Redis of the store. It does not ask Redis anything.
-// The error is a [*weir.InvalidError].
+// New returns a queue in the Redis of the store. It does not call Redis. The error is a
+// [*weir.InvalidError].
 func New(store *redisstore.Store, o Options) (*Queue, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store")
