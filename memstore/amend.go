@@ -64,7 +64,7 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 	return true
 }
 
-// repeated is what a repeat of the take is answered.
+// repeated returns the answer to a repeat of the take.
 func repeated(d *weir.Decision, at int64) weir.Decision {
 	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: at}
 	switch t.Outcome {
@@ -81,7 +81,7 @@ func repeated(d *weir.Decision, at int64) weir.Decision {
 	return t
 }
 
-// due is how many units are to be charged for what the caller was told.
+// due returns the number of units to charge for the answer that the caller got.
 func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
 	if d.Outcome == weir.Refused && t.rule.ChargeRefused {
 		return c.Cost
@@ -89,8 +89,8 @@ func (t *slot) due(c *weir.Charge, d *weir.Decision) int64 {
 	return d.Granted
 }
 
-// amend charges the key so many units instead of those that it was charged, and
-// returns what is charged then.
+// amend replaces the units that the key was charged by so many, and returns the number
+// that is then charged.
 func (c *call) amendOne(a *weir.Act, i int, was algo.Grant, units, now int64) algo.Grant {
 	t := &c.slots[c.slotOf[i]]
 	switch {

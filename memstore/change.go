@@ -33,7 +33,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 	return nil
 }
 
-// check finds what makes an act an error before any of it is done.
+// check finds errors of an act before any part of it is done.
 func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	t, grant := &c.slots[c.slotOf[i]], held(a, i, known, now)
 	switch {
@@ -52,7 +52,7 @@ func untouched(i int, known *record) bool {
 	return known != nil && known.answer.decisions[i].Outcome == weir.NotEvaluated
 }
 
-// held is what is charged of the take that an act is about.
+// held returns the units that are charged for the take that an act is about.
 func held(a *weir.Act, i int, known *record, now int64) algo.Grant {
 	switch {
 	case known != nil && known.charged != nil:
@@ -78,7 +78,7 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	}
 	switch a.Kind {
 	case weir.KindRefund:
-		// Units beyond the debt's bound were granted but not charged.
+		// Units beyond the bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
 		return c.returnUnits(a, i, grant, now)
 	case weir.KindSettle:

@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A want is what one charge of an act asks of its key.
+// A want is the request of one charge of an act to its key.
 type want struct {
 	cost      int64
 	asked     int64 // the cost, and what the act asked of the key before
@@ -59,8 +59,9 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 }
 
 // choose picks the first alternative that fits of the group that begins with the i-th
-// charge, and reports whether there is one. The others are not evaluated then. Later groups
-// see what the chosen one asks for, or else the one that would fit first.
+// charge, and reports whether there is one. The others are not evaluated then. Later
+// groups see the units of the chosen alternative, or else of the one that would fit
+// first.
 func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	group := a.GroupEnd(from)
 	peeks, chosen, soonest, shortest := a.Peeks(from, group), -1, -1, int64(0)
@@ -92,8 +93,8 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	return chosen >= 0
 }
 
-// ask adds the costs of the alternative that begins with the i-th charge to what the act
-// asks of its keys, or takes them away.
+// ask adds the costs of the alternative that begins with the i-th charge to those of the
+// act's keys, or subtracts them.
 func (c *call) ask(a *weir.Act, i int, sign int64) {
 	for end := a.AltEnd(i); i < end; i++ {
 		c.slots[c.slotOf[i]].asked += sign * a.Charges[i].Cost
@@ -126,8 +127,8 @@ func (t *slot) queued(w *want, now int64) int64 {
 	return t.rule.Fresh(&later, now)
 }
 
-// behind reports whether what the act itself queues before the charge takes longer to
-// come out than the charge can wait, however empty the queue is.
+// behind reports whether the act's own units before the charge take longer to leave the
+// queue than the charge can wait, even if the queue is empty.
 func (t *slot) behind(w *want) bool {
 	own := w.asked - w.cost
 	if own == 0 || !t.rule.Delays() || !w.immediate && w.longest == 0 {
@@ -173,7 +174,8 @@ func (c *call) grant(a *weir.Act, now int64) {
 	}
 }
 
-// noteRefused notes what a refused charge was charged, for the record of the act's id.
+// noteRefused notes the units that a refused charge was charged, for the record of the
+// act's ID.
 func (c *call) noteRefused(a *weir.Act, i int, units, now int64) {
 	if a.ID == "" {
 		return
@@ -184,7 +186,8 @@ func (c *call) noteRefused(a *weir.Act, i int, units, now int64) {
 	c.charged[i] = algo.Grant{Units: units, Whole: units, At: now}
 }
 
-// overcharge charges units that may not fit, up to the debt, and returns how many.
+// overcharge charges units that may not fit, up to one full drain beyond the limit, and
+// returns their number.
 func (t *slot) overcharge(units int64) int64 {
 	if t.rule.HoldsSlots() {
 		return 0
@@ -194,7 +197,7 @@ func (t *slot) overcharge(units int64) int64 {
 	return t.state.Used - before
 }
 
-// report says what remains, and how long to wait, once all is charged and
+// report fills in the remaining units and the waits when all charges are made and
 // published.
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {

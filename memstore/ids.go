@@ -2,15 +2,15 @@ package memstore
 
 import "github.com/weirlimit/weir"
 
-// refusedPart is the part of the memory of ids that those of refused takes have. They
-// have no more, so that nothing refused pushes out what was granted, and no less.
+// refusedPart is the part of the memory of IDs that is for refused takes. They have no
+// more, so a refused take never displaces a granted one, and no less.
 const refusedPart = 4
 
 // sweepNew and sweepFull are how many ids of a shard are looked at when one is
 // added: always, and when there is no room.
 const sweepNew, sweepFull = 2, 128
 
-// An ids is what one shard remembers of ids.
+// An ids has the records of IDs in one shard.
 type ids struct {
 	// kept are the records of granted takes, and of those that were amended.
 	kept map[recordName]*record
@@ -25,7 +25,7 @@ type refusals struct {
 	bytes   int64
 }
 
-// find returns what is remembered of an id, or nil.
+// find returns the record of an ID, or nil.
 func (i *ids) find(s *Store, name recordName, now int64) *record {
 	if i == nil {
 		return nil

@@ -37,7 +37,7 @@ func (b *budget) set(s *algo.State, until uint32) {
 	b.ext = s.Ext
 }
 
-// shared names a limit by what it does, so that a reload changes nothing.
+// shared names a limit by its numbers, so that a reload changes nothing.
 type shared struct {
 	name string
 	rule algo.Rule

@@ -67,7 +67,7 @@ func (all cells) find(n name) (i int, known bool) {
 	}
 }
 
-// ext is what the key at a place keeps outside its cell.
+// ext returns the part of a key's state that is outside its cell.
 func (p *page) ext(i int) *algo.Ext {
 	if p.exts == nil {
 		return nil

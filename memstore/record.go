@@ -18,12 +18,12 @@ func (s *Store) nameRecord(c *call, a *weir.Act) recordName {
 	return recordName{maphash.Bytes(s.seeds[0], c.text), maphash.Bytes(s.seeds[1], c.text)}
 }
 
-// A record is what is remembered of an id: the take, and what closed it.
+// A record is remembered for an ID: the take, and the act that closed it.
 type record struct {
 	granted bool
 	answer  answer
-	// charged is what is charged for it, one for each charge, where that is not what
-	// the answer says: it was amended, or charged though refused. Else nil.
+	// charged has the units charged, one number for each charge, if they differ from the
+	// answer: the take was amended, or charged although it was refused. Else nil.
 	charged []algo.Grant
 	closed  bool
 	kind    weir.Kind
@@ -31,22 +31,22 @@ type record struct {
 	until   uint32 // seconds since 1970: forgotten from then on
 }
 
-// An answer is what one act got.
+// An answer is the result of one act.
 type answer struct {
 	what      uint64 // fingerprint of the content
 	at        int64
 	decisions []weir.Decision
 }
 
-// recordBytes is what a record costs beside its decisions and grants.
+// recordBytes is the memory of a record without its decisions and grants.
 const recordBytes, decisionBytes, grantBytes = 240, 72, 32
 
 func (r *record) bytes() int64 {
 	return recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
 }
 
-// recall looks the act's id up, if it has one. It reports whether the act is answered by that,
-// with an error or with what it got the first time.
+// recall looks up the act's ID, if it has one. It reports whether that answers the act,
+// with an error or with the first answer.
 func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	if a.ID == "" {
 		return nil, false
@@ -148,7 +148,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 			known.closed, known.kind, known.closing = true, a.Kind, got
 			s.ids.Add(decisionBytes * int64(len(got.decisions)))
 		}
-		// A hold outlives what is done to it meanwhile.
+		// A hold outlives later acts on it.
 		known.until = max(known.until, seconds(now+granted.Microseconds()))
 	}
 }

@@ -12,7 +12,7 @@ import (
 type shard struct {
 	mu spin.Mutex
 	table
-	// ids are what is remembered of ids; nil: nothing.
+	// ids are the records of IDs; nil if there are none.
 	ids *ids
 	// last is the latest instant of the store's own clock at which an act was decided
 	// here. With it a shard fills a cache line, which keeps neighbours' locks off.
@@ -74,7 +74,7 @@ func (t *slot) save(tight bool, now int64) bool {
 	return changed
 }
 
-// publish stores what the act has changed.
+// publish stores the changes of the act.
 func (s *Store) publish(t *slot, now int64) {
 	if !t.save(s.tight(), now) {
 		return

@@ -30,12 +30,12 @@ func (t *table) page(n name) *page { return t.entry(n).page }
 
 func (t *table) bits() uint8 { return 64 - t.shift }
 
-// half is the bit that tells apart the halves of a page whose names have so many
+// half returns the bit that distinguishes the halves of a page whose names have so many
 // bits in common.
 func (n name) half(bits uint8) uint64 { return n.high << shardBits << bits >> 63 }
 
-// growth is how many bytes another key of the page takes at most, what its Ext
-// points to aside.
+// growth is the most bytes that another key of the page takes, without the data that its
+// Ext points to.
 func (t *table) growth(p *page, ext bool) int64 {
 	bytes, cells := int64(0), len(p.cells)
 	if p.full() {

@@ -72,7 +72,7 @@ func newBatch(namer keyer, now int64) *batch {
 	return b
 }
 
-// free empties the batch, which nobody uses any more, and keeps its memory for another.
+// free empties the batch, which is no longer used, and keeps its memory for another one.
 func (b *batch) free() {
 	clear(b.acts)
 	clear(b.items)

@@ -92,7 +92,7 @@ func (u unclassed) Is(target error) bool {
 	return target != weir.ErrAmbiguous && errors.Is(u.error, target)
 }
 
-// As finds what the error wraps.
+// As finds an error that the error wraps.
 func (u unclassed) As(target any) bool { return errors.As(u.error, target) }
 
 // classify gives an error the class that says what is known about the charges.

@@ -17,8 +17,8 @@ var refusals = []string{
 }
 
 // denials are the prefixes of replies with which Redis rejects our credentials, our
-// permissions or our commands, until somebody changes its settings or ours; denialsWithin
-// appear anywhere in errors of commands that a script calls.
+// permissions or our commands, until an operator changes its settings or ours;
+// denialsWithin appear anywhere in errors of commands that a script calls.
 var (
 	denials = []string{
 		"NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR AUTH ", "ERR Client sent AUTH", "ERR invalid password",

@@ -166,7 +166,7 @@ func (l *lateReply) Timeout() bool { return true }
 // Temporary implements [net.Error].
 func (l *lateReply) Temporary() bool { return true }
 
-// Unwrap says what the client waited for.
+// Unwrap returns the cause of the client's wait.
 func (l *lateReply) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // then calls f with the reply, now or when it has come.

@@ -11,7 +11,8 @@ const (
 	defaultPrefix = "weir:"
 	// maxPlainKey is the length up to which a key is stored as it is.
 	maxPlainKey = 200
-	// recordLetter and recordFormat are for records what a step's are for states.
+	// recordLetter and recordFormat are in the names of records, as the letter and format
+	// of a step are in those of states.
 	recordLetter, recordFormat = 'i', '2'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.

@@ -88,7 +88,7 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 	charge := weir.Charge{Key: "probe", Limit: probeLimit, Cost: 1}
 	server, found := s.server(ctx, node, &charge)
 	if !found {
-		// The node has no keys any more, so that nobody waits for it.
+		// The node has no keys any more, so no caller waits for it.
 		return nil
 	}
 	probe := s

@@ -62,7 +62,7 @@ func (l *lateBatch) answer(text string, err error) {
 		}
 		for _, a := range l.batch.acts {
 			if a.Err == errOutside {
-				// Nobody waits any more to ask again.
+				// No caller is waiting that could ask again.
 				a.Err = fmt.Errorf("weir: %v: %w: %v", a.Kind, weir.ErrNotApplied, errOutside)
 			}
 		}

@@ -130,7 +130,7 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 }
 
 // upload runs the scripts of loads that their node did not know after so many uploads: by
-// their texts, unless another caller has sent these meanwhile.
+// their texts, unless another caller has sent these in between.
 func (s *Store) upload(ctx context.Context, loads []*load, since int64) {
 	for number := 1; len(loads) > 0 && number < attempts; number++ {
 		s.unknown.report(s.address(ctx, loads[0]))

@@ -16,8 +16,8 @@ import (
 const undoable = time.Minute
 
 // A job is an act whose keys lie in one hash slot or in several. The slots are asked for
-// their parts in the order of the charges. Once one has refused, the later ones only say
-// what they would have decided, and the takes of the earlier ones are amended. A
+// their parts in the order of the charges. If one refuses, the later ones only report
+// their decisions without a charge, and the takes of the earlier ones are amended. A
 // KindAmend asks all slots at once.
 type job struct {
 	*weir.Act

@@ -126,7 +126,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 }
 
 // possible rejects a decision that the script never makes: the reply belongs to another
-// call, or was changed on its way.
+// call, or was changed in transit.
 func possible(d *weir.Decision) error {
 	if min(d.Granted, d.Remaining, int64(d.RetryAfter), int64(d.ResetAfter), int64(d.Delay)) < 0 {
 		return fmt.Errorf("%w: impossible decision: %+v", weir.ErrBackend, *d)

@@ -35,7 +35,7 @@ func newRun(a *weir.Act, rule *algo.Rule) run {
 	return run{rule: rule, times: 1, cost: c.Cost, upTo: c.UpTo, keep: c.Keep, immediate: a.Immediate}
 }
 
-// joins reports whether the act charges what the run's takes do.
+// joins reports whether the act makes the same charges as the run's takes.
 func (r *run) joins(a *weir.Act) bool {
 	c := &a.Charges[0]
 	return r.cost == c.Cost && r.keep == c.Keep && r.immediate == a.Immediate && r.upTo == 0 && c.UpTo == 0 &&

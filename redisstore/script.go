@@ -55,7 +55,7 @@ func stringIDs() (ids []algo.ID) {
 }
 
 // weave builds the script for all acts around a clock, with the Lua of an extension: its
-// opening, and what runs before and after the acts are written.
+// opening, and its parts before and after the acts are written.
 func weave(clock, opening, before, after string) script {
 	act := strings.NewReplacer("-- @before\n", before, "-- @after\n", after).Replace(section("act"))
 	return named(algo.Assemble(section("head") + clock + opening + act))

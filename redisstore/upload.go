@@ -9,8 +9,8 @@ import (
 )
 
 // uploads are the nodes to which scripts are being uploaded: one caller uploads, and
-// others that find a script unknown meanwhile wait, so that a node which forgot its
-// scripts does not get them from every caller at once.
+// other callers that find a script unknown wait for it. A node that lost its scripts
+// therefore does not get them from every caller at once.
 type uploads struct {
 	done atomic.Int64 // uploads so far
 
@@ -49,7 +49,7 @@ func (u *uploads) begin(ctx context.Context, node *redis.Client, since int64) (e
 }
 
 // greetings reports that a server sent something that is no reply to a call. The zero
-// value reports to nobody.
+// value reports nothing.
 type greetings struct {
 	mu        sync.Mutex // guards listeners
 	listeners []func(node string)

@@ -1,5 +1,5 @@
-// Command gin protects a login: who knows the password is never kept waiting, who
-// guesses has five tries an hour, from one address and for one name.
+// Command gin protects a login: users who know the password never wait, and a guesser has
+// five tries an hour, for each address and each name.
 //
 //	go run ./gin
 //	curl -i -d 'name=ann&password=guess' http://127.0.0.1:8093/login

@@ -1,6 +1,5 @@
-// Command tokens answers prompts with the words of a make-believe model, and
-// charges each tenant for the tokens of its answers: so many a minute, and so
-// many a day.
+// Command tokens answers prompts with the words of a make-believe model, and charges each
+// tenant for the tokens of its answers, with a limit per minute and one per day.
 //
 //	go run ./tokens
 //	curl -N -H 'Tenant: 7' -d '{"prompt": "tell me a story", "max_tokens": 400}' http://127.0.0.1:8090/answer

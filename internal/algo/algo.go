@@ -1,8 +1,7 @@
-// Package algo holds the algorithms: what time does to a key's state, how much
-// room it leaves, and when a charge that does not fit will. Each is a pure step,
-// written once in Go (x.go) and once in Lua (x.lua) with the same names in the
-// same order; a test drives both with the same histories and demands equal
-// answers.
+// Package algo has the algorithms. They compute how time changes a key's state, how much
+// room there is, and when a charge that does not fit now will fit. Each is a pure step,
+// written once in Go (x.go) and once in Lua (x.lua), with the same names in the same
+// order. A test runs both with the same histories and requires equal answers.
 //
 // All instants are microseconds since 1970, all durations microseconds, and
 // every number and product stays below 2⁵³, which Lua can count to.
@@ -55,7 +54,7 @@ type Rule struct {
 	Drain       int64 // µs after which a state without debt equals a fresh one
 }
 
-// State is what a key has used. The zero State is a fresh key.
+// State has the units that a key has used. The zero State is a fresh key.
 type State struct {
 	At   int64 // an instant whose meaning is the algorithm's
 	Used int64 // units that count; a fresh key has none
@@ -76,16 +75,16 @@ type Ext struct {
 	Holders []Holder
 }
 
-// A Grant is what a charge was granted, when, and for how much later: Units of
-// Whole are to be taken back. Newest takes them back from the newest grants instead,
+// A Grant describes an earlier grant for a refund: its units, its time and its delay.
+// Units of Whole are to be refunded. With Newest, the newest grants are refunded instead,
 // and At is now.
 type Grant struct {
 	Units, Whole, At, Delay int64
 	Newest                  bool
 }
 
-// Traits are what the rest of the program asks an algorithm, so that nothing else has to
-// name it. The zero value is an algorithm of Count and Period that counts units.
+// Traits describe an algorithm to the rest of the program, so that no other code has to
+// name it. The zero value describes an algorithm of Count and Period that counts units.
 type Traits struct {
 	Bursts     bool   // Limit.Burst is of its own
 	BurstName  string // what people call the Burst; "" for Bursts false
@@ -270,14 +269,14 @@ func (r *Rule) Worst() int64 {
 }
 
 const (
-	// exact is what Lua's numbers count to without a gap.
+	// exact is the bound below which Lua's numbers are exact integers.
 	exact = 1 << 53
 	// ahead is how far a charge may be booked into the future, in µs.
 	ahead = 24 * 3600 * 1_000_000
 )
 
-// Compile derives the numbers of a rule that has what its limit says: ID, Count, Period,
-// Burst, Buckets and the options. It returns false where a number would not be exact.
+// Compile derives the numbers of a rule from the fields of its limit: ID, Count, Period,
+// Burst, Buckets and the options. It returns false if a number would not be exact.
 func (r *Rule) Compile() bool {
 	r.Debt = 2 * r.Burst
 	r.Cap, r.Drain = r.Debt, r.Period

@@ -16,7 +16,7 @@ import (
 // A Holding names a holder: a hash of its act's id and keys.
 type Holding [2]uint64
 
-// A Holder is who holds a slot, until when.
+// A Holder holds a slot until the end of its lease.
 type Holder struct {
 	ID  Holding
 	End int64
@@ -43,8 +43,8 @@ func (s *State) holders() []Holder {
 	return s.Ext.Holders
 }
 
-// shift lets leases last as long as they did before the clock went back. It works
-// on a copy: what is not saved must not be shifted twice.
+// shift lets leases last as long as they did before the clock went back. It works on a
+// copy, because a state that is not saved must not be shifted twice.
 func (s *State) shift(now int64) {
 	holders := slices.Clone(s.holders())
 	for i := range holders {

@@ -7,10 +7,10 @@ import "math"
 // It decides exactly as the virtual scheduling form of ITU-T I.371 does with
 // TAT = now + level·T/N and a tolerance of Burst·T/N.
 //
-// The level at an instant t is Used·Den − (Num·(t−At) + Rem), counted in units
-// of 1/Den: whole units used, less what has drained since At. Age moves At
-// forward until less than one unit has drained since, so that Used is the level
-// rounded up and room is Burst − Used.
+// The level at an instant t is Used·Den − (Num·(t−At) + Rem), counted in units of 1/Den:
+// whole units used, less the part that has drained since At. Age moves At forward until
+// less than one unit has drained since, so that Used is the level rounded up and room is
+// Burst − Used.
 
 func gcraAge(s *State, r *Rule, now int64) bool {
 	t, at := now, s.At
@@ -37,8 +37,8 @@ func gcraAge(s *State, r *Rule, now int64) bool {
 	return clamped
 }
 
-// divide is a / b and a % b, of which neither is negative. Where a key is hot, or rates are round, there is
-// nothing to divide, which is what takes time here.
+// divide is a / b and a % b, of which neither is negative. Division is the slow part
+// here, and it is not needed if a key is hot or rates are round.
 func divide(a, b int64) (quotient, rest int64) {
 	switch {
 	case uint64(a) < uint64(b):
@@ -69,8 +69,8 @@ func gcraUntil(s *State, r *Rule, now, units int64) int64 {
 	return s.At + ticks*r.Tick - now
 }
 
-// gcraRefund takes a grant back less what has drained since it was due, as if it
-// had been the first to drain. A booking was due once all but a burst had drained.
+// gcraRefund takes back a grant, less the units that have drained since it was due, as if
+// it had been the first to drain. A booking was due once all but a burst had drained.
 func gcraRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	g.Whole = r.Burst
 	return leakyRefund(s, r, now, g)

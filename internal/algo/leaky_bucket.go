@@ -1,13 +1,13 @@
 package algo
 
-// leaky_bucket queues units and lets them out at Count per Period: its level is
-// gcra's, and its queue Burst. A charge is granted if it fits into the queue, and
-// has to wait until all that was there before it has drained: its delay is what
-// gcra calls the time until fresh.
+// leaky_bucket queues units, which leave at Count per Period: its level is gcra's, and
+// its queue is Burst long. A charge is granted if it fits into the queue, and has to wait
+// until the units before it have drained: its delay is gcra's time until fresh.
 
-// leakyRefund takes a grant back less what has drained since it was due. One that is
-// not due yet goes back as it is, but only if nothing was queued after it, whose
-// turn would come too early: it is due once all but the whole of it has drained.
+// leakyRefund takes back a grant, less the units that have drained since it was due. A
+// grant that is not due yet is taken back completely, but only if nothing was queued
+// after it, because later turns would come too early. It is due when everything but the
+// grant itself has drained.
 func leakyRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	before, due := s.Used-g.Whole, g.At+g.Delay
 	if due > now {
@@ -21,7 +21,7 @@ func leakyRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	if since > r.Full {
 		return 0
 	}
-	// The level and what is taken from it, in units of 1/Den.
+	// The level and the units that are taken from it, in units of 1/Den.
 	level := s.Used*r.Den - (t-s.At/r.Tick)*r.Num - s.Rem
 	level -= max(0, min(level, min(g.Units, r.Cap)*r.Den-since*r.Num))
 	used := ceilDiv(level, r.Den)

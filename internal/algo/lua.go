@@ -45,14 +45,14 @@ func branches(name string, ids []ID) string {
 	return out.String()
 }
 
-// include returns what "include file name" stands for.
+// include returns the text that "include file name" stands for.
 func include(words string) string {
 	file, name, _ := strings.Cut(strings.TrimPrefix(words, "include "), " ")
 	return section(file, name)
 }
 
-// section returns one section of an algorithm's file, from the line "-- @name"
-// to the next one, with what it includes.
+// section returns one section of an algorithm's file, from the line "-- @name" to the
+// next one, with its includes.
 func section(file, name string) string {
 	text, err := scripts.ReadFile(file + ".lua")
 	if err != nil {

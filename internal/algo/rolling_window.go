@@ -1,9 +1,8 @@
 package algo
 
-// rolling_window counts in Buckets+1 counters of one Width, aligned to the
-// epoch. A bucket is released when its end leaves the window, so that no
-// interval (a, a+Period] ever holds more than Count; what is refused too early
-// is at most what one bucket holds.
+// rolling_window counts in Buckets+1 counters of one Width, aligned to the epoch. A
+// bucket is released when its end leaves the window, so that no interval (a, a+Period]
+// ever has more than Count. At most the units of one bucket are refused too early.
 
 // Ring is the counters. Bucket i, which covers [i·width, (i+1)·width), stands at
 // i modulo the number of counters. The state's At is the instant at which the

@@ -1,12 +1,11 @@
 package algo
 
-// sliding_counter keeps two counters, of this window and of the one before, and
-// takes what was granted in the one before to have come evenly: it counts in
-// proportion to the part of it that is less than a period ago. Used is this
-// window's counter and Rem the other; while a state is at work Used also holds the
-// share of the other, which is Base. At is the start of this window then; stored is
-// the instant of the last charge instead, which tells in which of the windows of
-// another period it lies.
+// sliding_counter keeps two counters, of this window and of the one before. It treats the
+// grants of the previous window as evenly spread: they count in proportion to the part of
+// that window that is less than a period ago. Used is this window's counter and Rem the
+// other; while a state is at work Used also holds the share of the other, which is Base.
+// At is the start of this window then; stored is the instant of the last charge instead,
+// which tells in which of the windows of another period it lies.
 
 func counterAge(s *State, r *Rule, now int64) bool {
 	period := r.Period / r.Tick

@@ -56,8 +56,8 @@ func (l *Log) clamp(now int64) bool {
 	return true
 }
 
-// search returns the index of the first entry for which f holds, looking from
-// the oldest on in strides that double: what it looks for is usually there.
+// search returns the index of the first entry for which f holds, searching from the
+// oldest on in strides that double, because the entry is usually there.
 func (l *Log) search(f func(entry) bool) int {
 	low, stride := l.head, 1
 	for low+stride <= len(l.entries) && !f(l.entries[low+stride-1]) {

@@ -11,10 +11,9 @@ package algo
 // that take and return states by value need none, but half as much time again: a decision
 // in memory takes 125 ns instead of 81.
 
-// Age does to a state what time has done: Used becomes the units that still
-// count. It reports whether the state lay in the future and was clamped, which
-// must be published even if nothing is charged. It leaves Ext alone unless it
-// reports that.
+// Age applies the passage of time to a state: Used becomes the units that still count. It
+// reports whether the state lay in the future and was clamped, which must be published
+// even if nothing is charged. It leaves Ext alone unless it reports that.
 func (r *Rule) Age(s *State, now int64) bool {
 	switch r.ID {
 	case GCRA, LeakyBucket:
@@ -61,8 +60,8 @@ func (r *Rule) Wait(s *State, now, cost int64) int64 {
 	return Steps[r.ID].Wait(&state, &rule, now, cost)
 }
 
-// Fresh is how long until the key equals one never used. Where the rule delays, what is
-// granted now has to wait that long.
+// Fresh returns the time until the key equals one that was never used. If the rule
+// delays, a grant has to wait that long.
 func (r *Rule) Fresh(s *State, now int64) int64 {
 	switch r.ID {
 	case GCRA, LeakyBucket:
@@ -84,9 +83,8 @@ func (r *Rule) Fresh(s *State, now int64) int64 {
 	return Steps[r.ID].Fresh(&state, &rule, now)
 }
 
-// Refund takes a grant back, as far as it still counts, and returns how much room
-// that makes. The store publishes the state. Holders of places give them back in
-// another way.
+// Refund takes back a grant, as far as it still counts, and returns the room that this
+// makes. The store publishes the state. Holders return their slots in another way.
 func (r *Rule) Refund(s *State, now int64, g Grant) int64 {
 	switch r.ID {
 	case GCRA:
@@ -113,7 +111,7 @@ func (r *Rule) Refund(s *State, now int64, g Grant) int64 {
 	return back
 }
 
-// Delays reports whether what is granted may have to wait before it may be used.
+// Delays reports whether granted units may have to wait before they may be used.
 func (r *Rule) Delays() bool { return Steps[r.ID].Delays }
 
 // HoldsSlots reports whether the rule counts holders.

@@ -52,8 +52,8 @@ func bucketRefund(s *State, r *Rule, now int64, g Grant) int64 {
 	return back
 }
 
-// bucketCompile leaves room for debts of a whole bucket and for what can be
-// booked ahead, as far as the numbers reach.
+// bucketCompile leaves room for a whole bucket beyond the limit and for bookings, as far
+// as the numbers reach.
 func bucketCompile(r *Rule) bool {
 	refills := int64(exact)/r.Period - 2
 	if refills < ceilDiv(2*r.Burst, r.Count) {

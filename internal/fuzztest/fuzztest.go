@@ -1,5 +1,5 @@
-// Package fuzztest holds what parsers cost against bounds, while they are fuzzed:
-// an input that a client chose must not make them slow, or take much memory.
+// Package fuzztest checks the cost of parsers against bounds while they are fuzzed: no
+// input that a client chooses may make them slow or take much memory.
 package fuzztest
 
 import (

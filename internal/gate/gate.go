@@ -1,6 +1,6 @@
-// Package gate is what the HTTP middleware and the gRPC interceptors share: they charge
-// each request within a bound of time, hold slots while it is served, and may correct the
-// charge afterwards.
+// Package gate has the common parts of the HTTP middleware and the gRPC interceptors:
+// they charge each request within a bounded time, hold slots while it is served, and may
+// correct the charge afterwards.
 package gate
 
 import (

@@ -1,4 +1,4 @@
-// Package outage tells an outage of a store's node from a late reply.
+// Package outage distinguishes an outage of a store's node from a late reply.
 //
 // A node is silent when a call was sent to it and no reply has come from it for a
 // while in which this process was responsive. A busy machine, a garbage collection or a

@@ -1,5 +1,5 @@
-// Package pages reads the project's Markdown for the tests that hold what it says:
-// its fenced blocks, each of which a test runs, and the sections that tests write.
+// Package pages reads the project's Markdown for tests: its fenced blocks, each of which
+// a test runs, and the sections that tests write.
 package pages
 
 import (

@@ -1,5 +1,5 @@
-// Command bench measures Weir and its peers side by side, in one run and against
-// one Redis, and writes what it measured into docs/contributing/benchmarks.md.
+// Command bench measures Weir and other limiters side by side, in one run and against one
+// Redis, and writes the results into docs/contributing/benchmarks.md.
 package main
 
 import (

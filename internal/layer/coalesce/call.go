@@ -29,8 +29,8 @@ func (c *Coalescer) run(l *lane) {
 			return
 		}
 		if !l.full() {
-			// The callers just answered run first, so that what they ask next is in the
-			// next batch instead of behind it.
+			// The callers that were just answered run first, so that their next acts are
+			// in the next batch and not in the one after it.
 			b.callers.Wait()
 		}
 	}
@@ -88,7 +88,8 @@ func pendingOf(acts []*weir.Act) []weir.Pending {
 	return all
 }
 
-// report has the function of OnReply called, and returns what it panics with: for the callers.
+// report calls the function of OnReply, and returns the value of its panic for the
+// callers.
 func (c *Coalescer) report(acts []*weir.Act) (panicked any) {
 	if f := c.onReply.Load(); f != nil {
 		defer func() { panicked = recover() }()

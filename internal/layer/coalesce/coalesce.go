@@ -1,11 +1,11 @@
 // Package coalesce owns the calls of a remote store. It wraps a [weir.Taker] that
 // costs a round trip.
 //
-// Acts that wait for the store are sent in one call, a batch, each decided by itself, in
-// the order in which they came. A caller that finds its lane idle is sent at once; those
-// that come while a call is in flight wait for it to return. No timer gathers them, so
-// batches grow with the load, and only then. A batch is sent once the callers of the one
-// before have run again, so that what they ask next is in it.
+// Acts that wait for the store are sent in one call, a batch. Each is decided separately,
+// in the order of arrival. If a caller finds its lane idle, its acts are sent at once.
+// Callers that arrive while a call is in flight wait for it to return. No timer gathers
+// them, so batches grow only with the load. A batch is sent when the callers of the
+// previous one have run again, so that it includes their next acts.
 //
 // A caller waits as long as its context lasts. The call goes on without it: its acts are
 // copies, and [weir.Pending] delivers the late reply to the layer that answered the
@@ -74,8 +74,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Laner is a [weir.Taker] that can do more than one thing at a time: what it
-// has to do in one lane does not hold up the others.
+// A Laner is a [weir.Taker] that can have several calls in flight: a call in one lane
+// does not delay the other lanes.
 type Laner interface {
 	// Lane returns the number of the lane for an act. Acts that begin with the
 	// same key have the same lane. It never fails, however invalid the act.
@@ -125,9 +125,9 @@ var probeLimit = weir.Limit{Count: 1_000_000, Period: time.Second}.MustCompile()
 // is [weir.ErrNotApplied].
 var ErrFull = fmt.Errorf("%w: too many calls wait for the store", weir.ErrNotApplied)
 
-// A Coalescer asks another Taker, for several callers at a time. It is safe for
-// concurrent use. Create it with Wrap; it starts nothing before the first call, and
-// Stop waits for what is in flight.
+// A Coalescer calls another Taker, for several callers at a time. It is safe for
+// concurrent use. Create it with Wrap. It starts no goroutine before the first call, and
+// Stop waits for calls in flight.
 type Coalescer struct {
 	Options
 	next   weir.Taker
@@ -217,9 +217,10 @@ func (c *Coalescer) Take(ctx context.Context, acts []*weir.Act) {
 	c.TakeKnown(ctx, c.Unreachable(acts), nil, 0)
 }
 
-// TakeKnown is Take for a caller who has to know from when on [Coalescer.Left] knows of the
-// acts: it tells r once, with the given number, then or when it is certain that they will not
-// be sent. It does not look whether their nodes are reachable, see [Coalescer.Unreachable].
+// TakeKnown is like Take, for a caller that has to know when [Coalescer.Left] knows of
+// the acts. It notifies r once, with the given number, at that time or when it is certain
+// that the acts will not be sent. It does not check whether their nodes are reachable,
+// see [Coalescer.Unreachable].
 func (c *Coalescer) TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) {
 	sole, others := c.board(ctx, acts, r, number)
 	if sole != nil {
@@ -304,7 +305,7 @@ func (c *Coalescer) outageOf(a *weir.Act) *outage.Error {
 // reachable or not. It may be called again.
 func (c *Coalescer) Stop(ctx context.Context) error {
 	c.watch.Stop()
-	// Calls only count, which costs them less than waking those who wait for the end.
+	// Calls only count, because waking the waiting callers would cost them more.
 	for c.work.Load() > 0 {
 		select {
 		case <-time.After(outage.Tick):

@@ -89,7 +89,7 @@ func (c *Coalescer) send(ctx context.Context, b *batch) context.Context {
 	return ctx
 }
 
-// received notes that a batch is no longer in flight, and what that says of the node.
+// received notes that a batch is no longer in flight, and updates the state of the node.
 func (n *node) received(b *batch) {
 	n.mu.Lock()
 	delete(n.inFlight, b)
@@ -200,7 +200,7 @@ func (c *Coalescer) tick(responsive bool) {
 // judge answers the callers of calls in flight that an outage concerns, counts as late
 // the calls that last for longer than so many ticks, as far as there may be more, and
 // returns the batches that no longer keep their lanes. During an outage no call is late:
-// its lane is kept until the outage is over, unless what comes next goes to other nodes.
+// its lane is kept until the outage is over, unless the next batch goes to other nodes.
 func (n *node) judge(out *outage.Error, responsive bool, ticks int) (free []*batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

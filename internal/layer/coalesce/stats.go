@@ -100,7 +100,7 @@ func (f *inFlight) addNode(n *node) {
 	}
 }
 
-// addBatch adds what the callers that still wait for the batch ask for.
+// addBatch adds the units of the callers that still wait for the batch.
 func (f *inFlight) addBatch(b *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

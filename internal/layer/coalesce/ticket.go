@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
-// A ticket is a caller's place in a batch, with copies of the caller's acts, because the
+// A ticket is a caller's part of a batch. It has copies of the caller's acts, because the
 // caller may leave first.
 type ticket struct {
 	coalescer *Coalescer
@@ -31,8 +31,8 @@ type ticket struct {
 	decisions []weir.Decision
 }
 
-// ends are what ends the wait of a caller: those of many calls may be the same. Both may be
-// nil.
+// ends are the channels that end the wait of a caller. Many calls may have the same ones.
+// Both may be nil.
 type ends struct{ shared, caller <-chan struct{} }
 
 func (c *Coalescer) ticket(ctx context.Context, l *lane, acts []*weir.Act) *ticket {
@@ -155,9 +155,10 @@ func (t *ticket) collect() {
 	t.free()
 }
 
-// leave answers the caller without the reply, unless that has just come. The batch goes
-// on with the copies. A caller whom an outage answered has to ask for the reply: since then
-// [Coalescer.Left] did not know of it, and others may have been granted what it was.
+// leave answers the caller without the reply, unless the reply has just arrived. The
+// batch continues with the copies. If an outage answered the caller, it has to ask for
+// the reply: since then [Coalescer.Left] did not know of it, and other callers may have
+// been granted the same units.
 func (t *ticket) leave(cause error) {
 	t.lane.abandoned(len(t.acts))
 	if !t.batch.abandon(t.own) && (t.batch.outage == nil || t.batch.panicked != nil || verdict(t.own) != nil) {
@@ -177,12 +178,12 @@ type pending struct {
 	act   *weir.Act
 }
 
-// Error says what ended the wait.
+// Error returns the reason for the end of the wait.
 func (p *pending) Error() string {
 	return fmt.Sprintf("weir: %v: %v: %v", p.kind, weir.ErrAmbiguous, p.cause)
 }
 
-// Unwrap returns the class and what ended the wait.
+// Unwrap returns the class, and the reason for the end of the wait.
 func (p *pending) Unwrap() []error { return []error{weir.ErrAmbiguous, p.cause} }
 
 // Then implements [weir.Pending].

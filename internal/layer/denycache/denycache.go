@@ -45,12 +45,13 @@ type Options struct {
 //
 // It refuses only what the store would refuse: without a charge, with the source
 // [weir.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
-// process knows them: if charges that need less, by their cost and what they keep free, were
-// granted since, to other processes or under limits other than gcra, leaky_bucket and
-// fixed_window, the wait has become longer. Remaining is what there was when the store
-// refused; it may have grown since. If the charge needs more than the one refused, or
-// something was granted since, under gcra or leaky_bucket, RetryAfter may be one unit of the
-// limit's resolution too long. The other charges of the act are [weir.NotEvaluated].
+// process knows them: if charges that need less, by their cost and what they keep free,
+// were granted since, to other processes or under limits other than gcra, leaky_bucket
+// and fixed_window, the wait has become longer. Remaining is the number of units at the
+// time of the refusal; it may have grown since. If the charge needs more than the one
+// refused, or something was granted since, under gcra or leaky_bucket, RetryAfter may be
+// one unit of the limit's resolution too long. The other charges of the act are
+// [weir.NotEvaluated].
 //
 // Acts with an ID, a hold or a MaxWait and peeks go to the store, as do concurrency limits,
 // whose slots may be released at any time, and limits with ChargeRefused except fixed
@@ -107,8 +108,8 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	}
 }
 
-// noteGranted brings the refusals of keys up to date that an act was granted units of: their
-// waits are longer now. A refusal of what was granted is dropped.
+// noteGranted updates the refusals of the keys of a granted act: their waits are now
+// longer. A refusal of the cost that was granted is dropped.
 func (l *Layer) noteGranted(a *weir.Act) {
 	now := l.now()
 	for i := range a.Charges {
@@ -204,7 +205,7 @@ func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
 		if !known {
 			known = true
 			if len(a.Decisions) != len(a.Charges) || a.Prepare() {
-				// The store reports what is invalid.
+				// The store reports invalid acts.
 				return false
 			}
 			clear(a.Decisions)

@@ -71,8 +71,9 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	}
 }
 
-// after returns the entry as it is once other units of its key were granted, nil if the
-// store would not refuse any more what the entry refuses: more than that was granted.
+// after returns the entry as it is after other units of its key were granted. It returns
+// nil if the store would no longer refuse the entry's cost, because more than that was
+// granted.
 func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
 	if !e.limit.Alike(ch.Limit) || e.need <= d.Granted+ch.Keep {
 		return nil
@@ -93,7 +94,7 @@ func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
 	return later
 }
 
-// queues reports whether the entry refuses what would have to wait in a queue.
+// queues reports whether the entry refuses charges that would have to wait in a queue.
 func (e *entry) queues() bool { return e.immediate && e.limit.Algorithm.Traits().Delays }
 
 // wait is how long it takes until so much fits a limit that drains, from how long it takes

@@ -119,7 +119,7 @@ func (t *table) forget(key string, now int64) {
 // drop drops the entries of a key.
 func (t *table) drop(key string) { t.replace(key, func(*entry) *entry { return nil }) }
 
-// replace replaces each entry of a key by what f returns for it, nil for none.
+// replace replaces each entry of a key by the result of f, or removes it if that is nil.
 func (t *table) replace(key string, f func(*entry) *entry) {
 	hash := maphash.String(t.seed, key)
 	s := t.set(hash)

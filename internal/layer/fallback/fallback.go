@@ -2,9 +2,10 @@
 // policy: grant from this instance's local share, grant everything, refuse everything, or
 // return the store's error.
 //
-// A call waits as long as its context lasts, at most [Options.Patience]. The store learns
-// of the answers that callers got without it: of the difference to its own answer if its
-// reply comes late, and of the whole if it was never asked.
+// A call waits as long as its context lasts, at most [Options.Patience]. Answers that
+// callers got without the store are recorded there afterwards: the difference to the
+// store's own answer if its reply comes late, or all of the answer if the store was never
+// called.
 package fallback
 
 import (
@@ -93,12 +94,12 @@ type Options struct {
 // A local share begins with the last known state: the units that were left when the store
 // last replied, less those that waiting callers ask for, divided by the instances. So in
 // any interval, an algorithm grants at most its bound and, for each of K instances, the
-// smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1, where
-// R is what it last knew to be left, r the rate of the limit and D the length of the
-// outage. With one instance that loses no reply, that is nothing.
+// smallest of the units that the instance granted by policy and ⌈R/K⌉ + ⌈r·D/K⌉ + 1,
+// where R is the number of units that it last knew to remain, r the rate of the limit and
+// D the length of the outage. With one instance that loses no reply, that is nothing.
 //
-// The guarantees of [weir.Shares] hold on each instance, see [weir.Shares.Divide], in what is
-// left of its local share.
+// The guarantees of [weir.Shares] hold on each instance, see [weir.Shares.Divide], within
+// the rest of its local share.
 //
 // Once the store replies, the Layer reconciles the difference: it charges units that were
 // granted here and not there, even if they do not fit, and refunds units that were granted
@@ -143,8 +144,8 @@ type remote interface {
 
 // known is the remote Taker itself, if no layer is in between.
 type known interface {
-	// TakeKnown asks the store for all acts. It tells r once, when Left knows of them or they
-	// will certainly not be sent.
+	// TakeKnown sends all acts to the store. It notifies r once, when Left knows of them
+	// or they will certainly not be sent.
 	TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64)
 }
 
@@ -244,7 +245,7 @@ func (l *Layer) ask(ctx context.Context, acts []*weir.Act) (sent int64) {
 	}()
 	l.send(ctx, first.and(acts), keys)
 	returned = true
-	// Both, whatever becomes of the other: their claims end with it.
+	// Run both, even if the first one fails: their claims end with it.
 	if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
 		l.wake()
 	}
@@ -284,9 +285,9 @@ func (l *Layer) answer(ctx context.Context, acts []*weir.Act, sent int64, mayAsk
 	return again
 }
 
-// decide decides an act by policy, unless its reply has just come, and nothing was granted
-// here since it was sent: what was granted here may not be left there. It returns false if
-// the store can be asked again.
+// decide decides an act by policy, unless its reply has just arrived and nothing was
+// granted locally since it was sent: the store's reply does not know of units that were
+// granted locally. It returns false if the store can be called again.
 func (l *Layer) decide(a *weir.Act, sent int64, mayAsk bool) bool {
 	keys := l.outstanding.shardsOfAct(a)
 	l.deciding.begin(keys)

@@ -335,8 +335,8 @@ func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
 }
 
 // decideAboutTake decides an act about a take that was decided here, and has the store
-// amend the take. It returns false if the take was left to the store meanwhile, which then
-// has to decide the act, too.
+// amend the take. It returns false if the take has been left to the store in between,
+// which then has to decide the act, too.
 func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 	keys := l.outstanding.shardsOfAct(a)
 	l.deciding.begin(keys)

@@ -149,7 +149,7 @@ func (l *Layer) withdraw(a *weir.Act) {
 	}
 }
 
-// agree reports whether the store granted what the caller's answer says.
+// agree reports whether the store's grant equals the caller's answer.
 func agree(answer, reply *weir.Act) bool {
 	if reply.Err != nil {
 		return false
@@ -189,7 +189,7 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 	case missing > 0 || answer.Kind != weir.KindTake:
 		l.addOutstanding(answer, i, missing)
 	case c.Limit.Algorithm.Traits().HoldsSlots:
-		// The caller refunds an anonymous take whatever the answer was.
+		// The caller refunds an anonymous take after any answer.
 		l.counts.reconciled.Add(1)
 	case !c.Limit.ChargeRefused:
 		l.addRefund(c, &reply.Decisions[i], -missing)

@@ -13,18 +13,18 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Four things keep the store from granting once more what was granted without it, and local
-// decisions what the store is about to grant. A call to the store waits for takes of its keys
-// that an outage cut off (awaited) and for local decisions of its keys that are being made
-// (deciding), and carries the outstanding charges and amendments of its keys before its own
-// acts (preceding). What is decided locally from then on begins anew, once the call is known
-// to be on its way (boarding).
+// Four mechanisms keep the store and local decisions from granting the same units twice.
+// A call to the store waits for takes of its keys that an outage cut off (awaited) and
+// for local decisions of its keys that are being made (deciding), and carries the
+// outstanding charges and amendments of its keys before its own acts (preceding). Later
+// local decisions start again from the store's state when the call is known to be in
+// flight (boarding).
 
 // shards are a set of the shards of keys.
 type shards uint64
 
-// deciding are the local decisions that are being made, of each shard one at a time: the next
-// one has to know what the one before has granted.
+// deciding are the local decisions that are being made, one at a time for each shard,
+// because each has to know the grants of the one before.
 type deciding struct {
 	count  atomic.Int64
 	shards [outstandingShards]sync.Mutex
@@ -238,9 +238,9 @@ type preceding struct {
 	amendments []amendment
 }
 
-// board returns what has to precede acts, nil if nothing has to, and the call is boarding. It
-// waits for claims of other callers, because theirs may fail; if ctx ends first, it returns
-// false.
+// board returns the acts that have to precede acts, or nil if none has to, and marks the
+// call as boarding. It waits for claims of other callers, because theirs may fail; if ctx
+// ends first, it returns false.
 func (l *Layer) board(ctx context.Context, acts []*weir.Act, keys shards) (first *preceding, boards bool) {
 	l.boarding.begin(keys)
 	if l.outstanding.len() == 0 && l.ids.amendable() == 0 && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
@@ -298,7 +298,8 @@ func (l *Layer) claim(charges []*weir.Charge) (p *preceding, busy <-chan struct{
 	return p, nil
 }
 
-// claimOne takes what has to precede one charge, as far as no other caller has it.
+// claimOne claims the acts that have to precede one charge, unless another caller has
+// claimed them.
 func (l *Layer) claimOne(p *preceding, c *weir.Charge) (busy <-chan struct{}) {
 	claimed := func(a *weir.Act) bool { return budgetOf(&a.Charges[0]) == budgetOf(c) }
 	if !slices.ContainsFunc(p.records, claimed) {

@@ -241,9 +241,9 @@ func (l *Layer) conclude(acts []*weir.Act, f func(i int, outcome *weir.Act)) err
 	return failure
 }
 
-// Stop waits for late replies and reconciles what is outstanding, until ctx ends. The error
-// says how much the store has not recorded. Takes are still answered. Stop may be called
-// again.
+// Stop waits for late replies and reconciles outstanding charges, until ctx ends. The
+// error counts the charges that the store has not recorded. Takes are still answered.
+// Stop may be called again.
 func (l *Layer) Stop(ctx context.Context) error {
 	r := l.reconciler
 	for r.awaited.Load() > 0 && ctx.Err() == nil {

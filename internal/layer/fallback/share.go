@@ -22,7 +22,7 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 	own.Key, own.Limit, own.Keep = localKey(a, i), l.localShares.limit(c.Limit, n), l.localShares.keep(&c, n)
 	limit, begun := l.outstanding.begun(&c)
 	if !begun {
-		// What is left depends on the calls that are on their way.
+		// The remaining units depend on the calls in flight.
 		l.boarding.wait(l.outstanding.shard(c.Key))
 		limit = l.outstanding.begin(&c, l.now(), func(unrecorded int64) *weir.Limit {
 			left, news := l.left(&c, n)
@@ -89,8 +89,8 @@ func (l *Layer) seed(c *weir.Charge, left int64) {
 	}
 }
 
-// fitClasses takes from classes what the rest of their budget would not grant them all at
-// once: each keeps its part of the units that are left.
+// fitClasses reduces classes to the rest of their budget, if it cannot grant all of them
+// at once: each keeps its part of the remaining units.
 func (l *Layer) fitClasses(pool string, own *weir.Shares, left int64) {
 	bursts := int64(0)
 	for class := range own.Guarantees {

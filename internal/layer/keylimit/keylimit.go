@@ -41,10 +41,10 @@ type Options struct {
 // budget. It is safe for concurrent use and starts nothing. Create it with Wrap.
 //
 // A key is tracked once it was charged, and until it was not charged for one to two times
-// as long as its limit takes to drain: as long as it may have a state in the store. So one
-// process never leaves more states of a limit in the store than its MaxKeys and one,
-// except those in debt or booked ahead, which outlive that time. A peek tracks no key, and
-// a reset acts on the key itself.
+// as long as its limit takes to drain: as long as it may have a state in the store. So
+// one process never leaves more states of a limit in the store than its MaxKeys and one,
+// except states charged beyond the limit or booked ahead, which outlive that time. A peek
+// tracks no key, and a reset acts on the key itself.
 //
 // A charge that has alternatives stays in one hash slot with them. If the key of one of them
 // is tracked, or its limit has no budget, its slot is that one's: then there is one Overflow

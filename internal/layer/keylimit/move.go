@@ -12,8 +12,9 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A move is an act on its way to the next Taker. The caller's act is never changed: the first
-// charge that is moved makes a copy, which shares nothing with it but the decisions.
+// A move is an act that is passed to the next Taker. The caller's act is never changed:
+// the first charge that is moved makes a copy, which shares nothing with it but the
+// decisions.
 type move struct {
 	act   *weir.Act
 	own   []string // the keys of the charges that were moved

@@ -58,7 +58,7 @@ type Options struct {
 //
 // Leases follow demand: a lease is half of the units asked for in Ahead, so that most of it
 // is spent in time, and at most four times those asked for so far. Keys with fewer than
-// four such acts in that time have no lease, and cost the store what they cost without this
+// four such acts in that time have no lease, and cost the store as much as without this
 // layer. Near the limit, leases shrink to nothing. Acts with an ID, a hold, a MaxWait or an
 // UpTo or Keep, peeks, acts with alternatives, and acts in which a limit is not leased go to
 // the store. A peek adds the units leased here to Remaining, if a take of its charges would
@@ -115,9 +115,9 @@ func Wrap(next weir.Taker, o Options) *Layer {
 func (l *Layer) Unwrap() weir.Taker { return l.next }
 
 // Check returns an error if units of a limit cannot be leased. It is a
-// [*weir.InvalidError]: slots of concurrency limits have holders, a leaky_bucket spaces its
-// units out, and a limit that charges what it refuses has to be asked. A count of 1 is no
-// error, but there is nothing to lease.
+// [*weir.InvalidError]: slots of concurrency limits have holders, a leaky_bucket spaces
+// its units out, and a limit that charges refused requests needs a call for each. A count
+// of 1 is no error, but there is nothing to lease.
 func Check(l *weir.Limit) error {
 	switch {
 	case l.Algorithm.Traits().HoldsSlots, l.Algorithm.Traits().Delays:
@@ -173,8 +173,8 @@ func (l *Layer) leasable(a *weir.Act) bool {
 	return !a.Alternatives()
 }
 
-// Take pays with leased units what it can and asks the next Taker for the rest, and for new
-// leases, in one call.
+// Take grants as much as it can from leased units. It asks the next Taker for the rest,
+// and for new leases, in one call.
 func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	var t trip
 	for _, a := range acts {

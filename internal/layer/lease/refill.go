@@ -89,7 +89,7 @@ func (l *Layer) size(c *cell, now int64) int64 {
 	return max(int64(min(c.next(now, l.ahead), most)), min(c.waiting, int64(part)))
 }
 
-// send asks the store, and ends the claims whatever happens there.
+// send calls the store, and ends the claims in any case.
 func (t *trip) send(ctx context.Context, l *Layer) {
 	settled := 0
 	defer func() {

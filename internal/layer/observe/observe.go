@@ -1,6 +1,6 @@
 // Package observe reports the calls of a Taker, their acts, decisions and duration, to an
-// observer: for metrics, dashboards and logs. At the top of a stack it sees what callers
-// get, right above a store how the store does.
+// observer: for metrics, dashboards and logs. At the top of a stack it observes the
+// answers of callers; right above a store, the calls of the store.
 package observe
 
 import (

@@ -1,4 +1,4 @@
-// Package measure runs contestants and says what a decision has cost.
+// Package measure runs contestants and computes the cost of a decision.
 package measure
 
 import (

@@ -1,9 +1,8 @@
-// Package chaos breaks what Weir stands on while callers ask, and judges what they
-// were told. It has nothing but tests: every act is recorded, and oracles hold the
-// histories against the contract; each oracle is shown to notice a store that
-// breaks its promise.
+// Package chaos breaks Redis, the network and the clock while callers use Weir, and
+// judges the answers. It has only tests: they record every act, and oracles check the
+// histories against the contract. For each oracle, a test shows that it notices a store
+// that breaks its promise.
 //
-// "go test" judges counts, in a short form. "make chaos" does more of the same,
-// judges times too, and prints for each fault what was promised and what was
-// measured.
+// "go test" runs a short form that judges counts. "make chaos" runs the long form, which
+// also judges times and prints the promise and the measurement for each fault.
 package chaos

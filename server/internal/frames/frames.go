@@ -4,12 +4,12 @@
 // stay open. Everything else on the port goes to an [http.Handler], such as a
 // grpc.Server: other methods, streams, compressed messages.
 //
-// One goroutine reads a connection. Each call that waits for something runs on a goroutine of
-// its own, and answers that are ready at the same time leave in one write. HTTP/2 is spoken with
-// prior knowledge, or over TLS where a client selects it by ALPN.
+// One goroutine reads a connection. Each call that waits for something runs on its own
+// goroutine, and answers that are ready at the same time are sent in one write. HTTP/2 is
+// spoken with prior knowledge, or over TLS where a client selects it by ALPN.
 //
-// A connection costs a bounded amount of memory and of work, whatever its client
-// sends; see [Options] for the bounds.
+// The memory and work of a connection are bounded, for any input of its client; see
+// [Options] for the bounds.
 package frames
 
 import (

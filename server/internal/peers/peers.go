@@ -1,10 +1,9 @@
-// Package peers connects the instances of a service that share one Redis: it counts
-// them, tells their deny caches which refusals to forget, and keeps their overrides
-// alike.
+// Package peers connects the instances of a service that share one Redis: it counts them,
+// notifies their deny caches of refusals to drop, and keeps their overrides equal.
 //
-// Every message says only that something should be done now rather than later, so a
-// lost message costs a delay: instances count as gone after three missed heartbeats,
-// deny caches believe a refusal for a second at most, and overrides are polled.
+// Every message only makes something happen sooner, so a lost message costs a delay:
+// instances no longer count after three missed heartbeats, deny caches use a refusal for
+// a second at most, and overrides are polled.
 package peers
 
 import (

@@ -1,6 +1,5 @@
-// Package replay asks limits what they would have said to the requests of an
-// access log, at the instants of the log. The caller says what a request
-// asks; memory stays bounded however long the log is.
+// Package replay decides the requests of an access log by rules, at the times in the log.
+// The caller describes the requests. Memory is bounded for logs of any length.
 package replay
 
 import (

@@ -1,6 +1,5 @@
-// Package report shows what was measured over time, the same page in three ways:
-// as text for a terminal, as one HTML file that needs no network, and its charts
-// as SVG.
+// Package report shows measurements over time. It writes the same page in three forms:
+// text for a terminal, one HTML file that needs no network, and charts as SVG.
 package report
 
 import (

@@ -1,7 +1,6 @@
-// Package sim plays traffic against limits in virtual time. The steps that decide
-// are those that decide in service: every request goes through a memory store
-// whose clock stands where the scenario puts it. All chance comes from the
-// scenario's seed, so that the same scenario has the same result.
+// Package sim plays traffic against limits in virtual time. The server's own steps
+// decide: every request goes through a memory store whose clock the scenario sets. All
+// randomness comes from the scenario's seed, so the same scenario gives the same result.
 package sim
 
 import (

@@ -1,7 +1,7 @@
-// Package tracing sends spans of a server's calls where the environment says, by
-// OTLP over HTTP: OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of
-// OpenTelemetry are read, and without them there are none. Nobody waits for a
-// collector: spans that it does not take are dropped.
+// Package tracing sends spans of a server's calls by OTLP over HTTP.
+// OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry name the
+// collector; without them there are no spans. No call waits for a collector: spans that
+// it does not accept are dropped.
 package tracing
 
 import (
