@@ -130,7 +130,8 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 	return d
 }
 
-// instancesText says how many instances share the store, and who says so.
+// instancesText returns the number of instances that share the store, and the source of
+// that number.
 func (e *engine) instancesText() string {
 	n := e.instances()
 	switch {

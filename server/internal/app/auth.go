@@ -28,7 +28,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
-// An access says who can reach a listener and how its callers authenticate.
+// An access describes which machines can reach a listener and how its callers
+// authenticate.
 type access struct {
 	listener string // "http", "grpc", "resp" or "admin"
 	address  string // as in the options
@@ -66,7 +67,7 @@ func onLoopback(hostPort string) bool {
 	return host == "localhost" || err == nil && address.Unmap().IsLoopback()
 }
 
-// open reports whether the listener serves everybody who reaches it.
+// open reports whether the listener serves every caller without credentials.
 func (a *access) open() bool { return a.secrets == "" && a.callers == "" && a.tls.ClientCA == "" }
 
 // leastSecret returns the least length of the listener's secrets, in bytes. On this
@@ -149,8 +150,8 @@ func (o *Options) checkUnused() error {
 	return nil
 }
 
-// authenticator returns what authenticates the callers of a listener; nil if the
-// options ask them for nothing.
+// authenticator returns the authenticator for the callers of a listener, or nil if the
+// options require no credentials.
 func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 	secrets, err := a.options.accessOf(listener).openSecrets(a.options.Logger)
 	if err != nil {

@@ -86,8 +86,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// A lazyConn moves its deadlines seldom. net/http moves them seven times a request,
-// nearly always further away, and each move costs a timer. A deadline that is too early
+// A lazyConn rarely moves its deadlines. net/http moves them seven times for each
+// request, nearly always later, and each move costs a timer. A deadline that is too early
 // stays in place and is moved when it passes.
 //
 // A deadline that passes is extended once: bytes that have arrived by then came in time, and
@@ -147,7 +147,7 @@ type lazyDeadline struct {
 	extended time.Time // the last wanted one that was extended
 }
 
-// extension is short: what is read or written then is waiting in a buffer already.
+// extension is short, because the data is already in a buffer.
 const extension = 50 * time.Millisecond
 
 // longAgo is after the deadlines that interrupt a pending read, and before all others.

@@ -137,8 +137,8 @@ var frameReasons = map[frames.Reason]admission.Reason{
 	frames.ReasonRelayed: admission.Watches, frames.ReasonSlow: admission.Slow, frames.ReasonWrite: admission.Slow,
 }
 
-// limitedFrames counts what frames rejects, which logs it by itself, and the connections that
-// it ends because they are idle or old.
+// limitedFrames counts the rejections of frames, which logs them itself, and the
+// connections that it ends because they are idle or old.
 func (t *telemetry) limitedFrames(why frames.Reason) {
 	switch reason, named := frameReasons[why]; {
 	case why == frames.ReasonIdle || why == frames.ReasonAge:

@@ -66,8 +66,8 @@ func (h *health) serve() {
 }
 
 // checks returns the parts of /readyz. An outage of a store that has answered once does
-// not make the server unready: each rule's policy answers, and a balancer that takes
-// every instance out at once helps nobody.
+// not make the server unready: each rule's policy answers, and it would not help if a
+// balancer took every instance out at once.
 func (h *health) checks(ctx context.Context) []httpapi.Check {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -130,7 +130,7 @@ func (h *health) greet(ctx context.Context) {
 	}
 }
 
-// healthy returns what keeps the server from answering for its rules.
+// healthy returns the reason why the server cannot answer for its rules, or nil.
 func (h *health) healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
 	defer cancel()
@@ -163,7 +163,7 @@ type healthService struct {
 // Check answers for a service by name.
 func (s *healthService) Check(ctx context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if req.GetService() == healthName {
-		// The status that this leaves tells what is wrong.
+		// The remaining status names the problem.
 		_ = s.health.healthy(ctx)
 	}
 	return s.Server.Check(ctx, req)
@@ -189,8 +189,8 @@ func (w *watcher) Context() context.Context { return w.ctx }
 // findingsPause is the most that findings may be out of date.
 const findingsPause = 10 * time.Second
 
-// findings are what is wrong with the settings of the store's servers. They are looked
-// for when somebody asks whether the server is ready.
+// findings are the problems with the settings of the store's servers. The readiness check
+// looks for them.
 type findings struct {
 	ask    func(context.Context) ([]redisstore.Finding, error)
 	logger *slog.Logger

@@ -132,8 +132,9 @@ func publicOr(free, guarded http.Handler) http.Handler {
 	})
 }
 
-// fromPages refuses what web pages of others make a browser on this host send. Where
-// other machines reach the listener, or it proves its name by TLS, any name may be right.
+// fromPages refuses requests that web pages of other sites make a browser on this host
+// send. If other machines can reach the listener, or it proves its name by TLS, any name
+// may be right.
 func fromPages(o *Options, next http.Handler) http.Handler {
 	next = browsers.Protect(next)
 	if !onLoopback(o.HTTP) || o.HTTPTLS != (TLS{}) {

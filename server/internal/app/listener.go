@@ -17,7 +17,7 @@ import (
 type listener struct {
 	name    string // "http", "grpc", "resp", "metrics" or "admin"
 	address string // host:port or unix:/path
-	// wrap returns what the server accepts connections from.
+	// wrap returns the listener from which the server accepts connections.
 	wrap func(net.Listener) net.Listener
 	// serve serves until drain is called. It returns nil then.
 	serve func(net.Listener) error
@@ -156,13 +156,13 @@ func removeStale(ctx context.Context, path string) {
 	_ = conn.Close()
 }
 
-// A closer closes what was opened under a name.
+// A closer closes a named resource.
 type closer struct {
 	name  string
 	close func(context.Context) error
 }
 
-// closers close what was opened, the last first.
+// closers close resources, the last one first.
 type closers []closer
 
 func (c *closers) add(name string, stop func(context.Context) error) {

@@ -131,7 +131,8 @@ type FallbackOptions struct {
 	Instances      int
 }
 
-// Limits bound what clients can make the server keep before it has read a request.
+// Limits bound the memory that clients can make the server use before it has read a
+// request.
 type Limits struct {
 	rules.Bounds
 	RequestMemory       int // in MiB

@@ -104,7 +104,7 @@ func (r *ruleFiles) use(set *rules.Set) {
 // watched reports whether there are files to watch.
 func (r *ruleFiles) watched() bool { return len(r.source.Paths) > 0 }
 
-// err returns what keeps the files' rules from being in force, or nil.
+// err returns the reason why the rules of the files are not in force, or nil.
 func (r *ruleFiles) err() error {
 	if err := r.failed.Load(); err != nil {
 		return *err
@@ -189,7 +189,7 @@ func (r *ruleFiles) run(ctx context.Context) {
 	} else {
 		defer watcher.Close()
 	}
-	// At once, for what changed before the watch began.
+	// Read at once, because files may have changed before the watch began.
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var since time.Time // the first change that was not read yet

@@ -34,7 +34,7 @@ type Setting struct {
 	Field any
 	// Default is the value of the field if the flag is not given; nil for a Value.
 	Default any
-	// Help says in the imperative what the setting does.
+	// Help describes the setting in the imperative.
 	Help string
 	// Words are the values that shells propose.
 	Words []string
@@ -291,7 +291,7 @@ func tlsSettings(listener string, t *TLS) several {
 }
 
 // setting binds a flag to a field. The zero value of the field stands for the default.
-// Each check returns what it wants of a value that is wrong.
+// Each check returns the expected value if the value is wrong.
 func setting[T any](flag string, field *T, standard T, help string, checks ...func(T) string) Setting {
 	return settingUnset(flag, field, standard, standard, help, checks...)
 }

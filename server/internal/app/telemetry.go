@@ -50,7 +50,7 @@ type telemetry struct {
 	envoy   bool // the metrics of envoyproxy/ratelimit are wanted
 	refuse  bool // requests that no rule applies to
 	strays  strays
-	// unmatchedSeen is what the dashboard shows of unmatched requests.
+	// unmatchedSeen has the unmatched requests for the dashboard.
 	unmatchedSeen dashboard.Unmatched
 	// connections returns the open connections by listener. It is filled before the
 	// server starts.
@@ -108,7 +108,8 @@ func (t *telemetry) standing(shadow bool) func(*weir.Limit) trace.Standing {
 	}
 }
 
-// decided returns what observes the requests of Envoy's service; nil if nothing does.
+// decided returns the observer of the requests of Envoy's service, or nil if there is
+// none.
 func (t *telemetry) decided() func(*rules.Request, *rules.Plan) {
 	if !t.envoy {
 		return nil
@@ -121,7 +122,7 @@ func (t *telemetry) http(next http.Handler) http.Handler {
 	return t.metrics.HTTP(t.tracing.HTTP(next, decisionPaths...), countedPaths...)
 }
 
-// interceptors returns what is around each unary gRPC call, the first outermost.
+// interceptors returns the interceptors of each unary gRPC call, the outermost first.
 func (t *telemetry) interceptors(by *callers.Authenticator) []grpc.UnaryServerInterceptor {
 	around := []grpc.UnaryServerInterceptor{t.metrics.Unary}
 	if t.tracing != nil {
@@ -134,13 +135,13 @@ func (t *telemetry) interceptors(by *callers.Authenticator) []grpc.UnaryServerIn
 	return around
 }
 
-// panics returns what reports the panics of a listener's calls.
+// panics returns the function that reports the panics of a listener's calls.
 func (t *telemetry) panics(listener string) *panics.Reporter {
 	return &panics.Reporter{Listener: listener, Logger: t.logger, Count: t.metrics.Panicked(listener)}
 }
 
-// rejections returns what counts the connections and calls that a listener rejects
-// before it has read them, and logs each reason at most once a second.
+// rejections returns the function that counts the connections and calls that a listener
+// rejects before it has read them. It logs each reason at most once a second.
 func (t *telemetry) rejections(listener string) func(admission.Reason) {
 	var mu sync.Mutex
 	logged := map[admission.Reason]time.Time{}

@@ -159,7 +159,7 @@ func describeRules(s *xds.Status) string {
 	return text
 }
 
-// facts is what the dashboard says about a management server.
+// facts are the facts about a management server on the dashboard.
 func (r *ruleFiles) facts() []dashboard.Fact {
 	if r.xds == nil {
 		return nil

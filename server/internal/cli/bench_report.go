@@ -55,7 +55,7 @@ func (a *benchAim) report(d time.Duration, callers, keys int) *benchReport {
 	return b
 }
 
-// fill adds what was measured.
+// fill adds the measurements.
 func (b *benchReport) fill(r *loadtest.Report, cpu cpuTimes) {
 	n := r.Requests()
 	b.ElapsedMS, b.Requests, b.Granted, b.Refused, b.Failed = r.Elapsed.Milliseconds(), n, r.Granted, r.Refused, r.Failed
@@ -83,7 +83,7 @@ func (f *benchFlags) print(w io.Writer, r *benchReport) error {
 	return nil
 }
 
-// print writes what was measured, as text.
+// print writes the measurements as text.
 func (b *benchReport) print(w io.Writer, aim *benchAim) {
 	seconds := float64(b.ElapsedMS) / 1000
 	fmt.Fprintf(w, "answered  %d in %.1fs, %.0f/s: granted %d, refused %d, failed %d\n",

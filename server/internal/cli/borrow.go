@@ -19,7 +19,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
-// borrowed is what variables of envoyproxy/ratelimit have brought about.
+// borrowed has the effects of the variables of envoyproxy/ratelimit.
 type borrowed struct {
 	behind  map[string][]string // the variables that set a flag
 	ignored []*family
@@ -104,8 +104,8 @@ func (b *borrowed) blame(err error) error {
 	return err
 }
 
-// log logs what was followed and what was not, without the values, some of
-// which are secrets.
+// log logs which variables were followed and which were not, without their values,
+// because some are secrets.
 func (b *borrowed) log(logger *slog.Logger) {
 	var followed []string
 	for _, names := range b.behind {
@@ -173,7 +173,7 @@ var composed = map[string]func(*environment) string{
 	"rls-headers":   (*environment).headers,
 }
 
-// admin is at this host only, whatever DEBUG_HOST says.
+// admin listens on this host only, even if DEBUG_HOST is set.
 func (e *environment) admin() string {
 	port := e.get("DEBUG_PORT")
 	if port == "" {
@@ -192,7 +192,7 @@ func (e *environment) folder() string {
 	if root+sub+app == "" || e.fromXDS() {
 		return ""
 	}
-	// Not cleaned: what follows a symbolic link is not what follows its name.
+	// The path is not cleaned, because ".." after a symbolic link leads elsewhere.
 	path := strings.TrimRight(cmp.Or(root, "/srv/runtime_data/current"), "/")
 	for _, part := range []string{sub, cmp.Or(app, "config")} {
 		if part = strings.Trim(part, "/"); part != "" {

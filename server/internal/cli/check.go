@@ -125,7 +125,8 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	return nil
 }
 
-// printGuarantees prints what is guaranteed to whom, and at most how much at once.
+// printGuarantees prints the guarantee of each value, and the most that it can use at
+// once.
 func printGuarantees(w io.Writer, list []*config.Descriptor) {
 	for _, d := range list {
 		if d.Shares != nil && d.Value == "" {
@@ -137,7 +138,7 @@ func printGuarantees(w io.Writer, list []*config.Descriptor) {
 	}
 }
 
-// summary says what a set of rules holds.
+// summary describes the size of a set of rules.
 func summary(set *rules.Set) string {
 	domains := set.Domains()
 	return fmt.Sprintf("ok: %s (%s), %s",

@@ -14,7 +14,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
-// clientTLS is whom a command trusts, and what it shows, as files in PEM.
+// clientTLS names the PEM files with the authorities that a command trusts and the
+// certificate that it presents.
 type clientTLS struct{ ca, cert, key string }
 
 // config reads the files. The prefix begins the names of the flags.

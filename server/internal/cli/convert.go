@@ -75,7 +75,7 @@ func (f *convertFlags) run(cmd *cobra.Command, files []string) error {
 	return f.report(cmd, result)
 }
 
-// report prints what was not carried over.
+// report prints the directives that were not converted.
 func (f *convertFlags) report(cmd *cobra.Command, result *convert.Result) error {
 	for _, loss := range result.Lost {
 		fmt.Fprintln(cmd.ErrOrStderr(), loss)

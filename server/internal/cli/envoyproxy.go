@@ -1,6 +1,6 @@
 package cli
 
-// fate is what becomes of variables of envoyproxy/ratelimit.
+// fate describes the handling of variables of envoyproxy/ratelimit.
 type fate string
 
 const (
@@ -10,7 +10,7 @@ const (
 	stops fate = "stops the start"
 	// warns changes neither and is not followed: the log says so.
 	warns fate = "a warning"
-	// same is how it is here, whatever the variable says.
+	// same is the value that always applies here.
 	same fate = "nothing to set"
 )
 

@@ -17,8 +17,8 @@ import (
 // shownRejected is how many descriptors that were passed over are listed.
 const shownRejected = 5
 
-// explain says which rules a request finds, why, and what they do to a key that
-// was never used.
+// explain prints which rules a request matches and why, and how they decide for a key
+// that was never used.
 func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Request) error {
 	found, err := set.Explain(req)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *explainer) descriptor(i int) {
 	}
 }
 
-// level says what an entry met.
+// level prints the result for one entry.
 func (p *explainer) level(c rules.Choice) {
 	if c.Chosen == nil {
 		p.printf("  %s  no rule matches; keys at this level: %s\n", entryText(c.Entry), listed(c.Keys))
@@ -116,7 +116,7 @@ func whyNot(c rules.Choice, other rules.Candidate) string {
 	}
 }
 
-// end says why a search that found no limits did not.
+// end says why a search found no limits.
 func (p *explainer) end(s *rules.Search, entries []rules.Entry) {
 	last := len(s.Levels) - 1
 	if s.Rule != nil || last >= 0 && s.Levels[last].Chosen == nil {
@@ -132,7 +132,7 @@ func (p *explainer) end(s *rules.Search, entries []rules.Entry) {
 	}
 }
 
-// limit says what a limit is, and what it makes of a new key.
+// limit describes a limit, and its decision for a new key.
 func (p *explainer) limit(a *rules.Applied) {
 	if a.Limit == nil {
 		p.printf("  limit %s: unlimited: grants everything without the store\n", a.Rule.Path)
@@ -163,7 +163,7 @@ func (p *explainer) limit(a *rules.Applied) {
 	}
 }
 
-// kind says who is charged together with the limit.
+// kind says which limits are charged together with the limit.
 func (p *explainer) kind(a *rules.Applied) string {
 	switch together := len(a.Act.Charges); {
 	case a.Alternative > 0:

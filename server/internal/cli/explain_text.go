@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
-// limitText is what a limit says of itself in the file.
+// limitText returns the settings of a limit in words.
 func limitText(l *weir.Limit) string {
 	parts := []string{fmt.Sprintf("%s, %d per %s", l.Algorithm, l.Count, l.Period)}
 	switch traits := l.Algorithm.Traits(); {
@@ -29,7 +29,7 @@ func limitText(l *weir.Limit) string {
 	return strings.Join(parts, ", ")
 }
 
-// windowText says where fixed windows begin.
+// windowText returns the start of fixed windows in words.
 func windowText(l *weir.Limit) string {
 	switch {
 	case l.AnchorDay > 0:
@@ -43,7 +43,7 @@ func windowText(l *weir.Limit) string {
 	}
 }
 
-// decisionText is what the limit made of a request whose key is new.
+// decisionText returns the limit's decision for a request whose key is new.
 func decisionText(a *rules.Applied) string {
 	d := a.Decision()
 	if d.Outcome == weir.NotEvaluated && a.Alternative > 0 && a.Act.Allowed() {

@@ -35,8 +35,8 @@ const (
 	maxNesting = 64
 )
 
-// A Position is a place in a rules file. Line and Column count from 1. They are 0
-// for a rule that is not in a file: File then names its source and its place there.
+// A Position is a position in a rules file. Line and Column count from 1. They are 0 for
+// a rule that is not in a file: File then names its source and its position there.
 type Position struct {
 	File         string
 	Line, Column int
@@ -169,8 +169,8 @@ type RateLimit struct {
 	Keep int64
 	// Alternative is 0 for rate_limit and rate_limits, and counts from 1 in otherwise.
 	Alternative int
-	// Overlay is the place of the overlay's line that changed this limit; zero if
-	// none did. Sent is the limit as it was without that line.
+	// Overlay is the position of the overlay's line that changed this limit; zero if none
+	// did. Sent is the limit as it was without that line.
 	Overlay Position
 	Sent    string
 	// Lease lets instances spend leased units from memory.

@@ -87,7 +87,7 @@ func entryText(d *Descriptor) string {
 	return "key " + quote(d.Key) + " with value " + quote(d.Value)
 }
 
-// hashTag reads the keys that place a limit's state.
+// hashTag reads the keys that choose the hash slot of a limit's state.
 func (p *parser) hashTag(o object, d *Descriptor, keys []string) []string {
 	items := p.items(o, "hash_tag")
 	if len(items) > 0 && !slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Grouped && l.Budget == nil }) {
@@ -175,7 +175,7 @@ func (p *parser) alternative(o object, alternative int, otherwise *yaml.Node) (l
 	return limits, objects
 }
 
-// fitTogether checks what alternatives must have in common.
+// fitTogether checks the properties that all alternatives must share.
 func (p *parser) fitTogether(limits []RateLimit, objects []object, otherwise *yaml.Node) {
 	var budgets []*Budget
 	first := -1

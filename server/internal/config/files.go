@@ -26,8 +26,8 @@ type loader struct {
 	problems Problems
 }
 
-// file is a rules file and its path without links, so that a link that is swapped
-// meanwhile does not mix the files of two folders.
+// file is a rules file and its path without links, so that a link that is swapped during
+// the load does not mix the files of two folders.
 type file struct{ name, real string }
 
 // text is the content of a file, or the reason why it could not be read.

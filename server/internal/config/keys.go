@@ -23,7 +23,7 @@ type scope struct {
 // A property is one key of a scope.
 type property struct {
 	name string
-	// doc says what it means; absent, what holds without it.
+	// doc is the meaning of the key; absent is the effect of leaving it out.
 	doc, absent string
 	form        form
 	required    bool
@@ -35,7 +35,7 @@ type property struct {
 	algorithms []string
 }
 
-// A form is what stands behind a key.
+// A form is the type of a key's value.
 type form uint8
 
 const (
@@ -53,7 +53,7 @@ const (
 	asCounts // a map from names to numbers
 )
 
-// word returns what a word of the scope can be.
+// word returns the allowed words of a key.
 func (s *scope) word(name string) []string {
 	return s.keys[slices.Index(s.names, name)].words
 }
@@ -74,7 +74,7 @@ const (
 	mostLogged  = 100_000
 )
 
-// algorithmDocs says in one sentence what each algorithm does.
+// algorithmDocs returns one sentence about each algorithm.
 func algorithmDocs() string {
 	var docs []string
 	for _, a := range weir.Algorithms() {

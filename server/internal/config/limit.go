@@ -247,7 +247,7 @@ func (p *parser) judged(o object, verdict *weir.InvalidError) {
 	if p.countless && (verdict.Field == "count" || verdict.Beside == "count") {
 		return
 	}
-	// The Default of a 0 does not count: what is written down is meant.
+	// The Default of a 0 does not count, because the file states the value.
 	key, value, want := keyOf(verdict.Field, o), verdict.Value, verdict.Want
 	if key == "unit" {
 		// Every unit is a period that limits take; not every one is a calendar's.

@@ -57,7 +57,7 @@ func (p *parser) object(n *yaml.Node, in *scope) (object, bool) {
 	return o, ok
 }
 
-// fields reads a node that must be a map, whatever its keys.
+// fields reads a node that must be a map, with any keys.
 func (p *parser) fields(n *yaml.Node) (object, bool) {
 	at, n := n, p.visit(n)
 	if n == nil || n.Kind != yaml.MappingNode {

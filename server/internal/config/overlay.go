@@ -188,9 +188,9 @@ func entryPath(d *Descriptor) string {
 	return d.Key + "=" + d.Value
 }
 
-// Check returns what keeps lines of the overlay from changing the domains that were
-// read with it: lines that fit no rule, and lines that a rule cannot have. The error
-// is of type [Problems], or nil.
+// Check returns the lines of the overlay that did not change the domains that were read
+// with it: lines that match no rule, and lines that do not fit a rule. The error is of
+// type [Problems], or nil.
 func (o *Overlay) Check(domains []*Domain) error {
 	if o == nil {
 		return nil

@@ -53,8 +53,7 @@ func (p *parser) parse(text []byte) (*Domain, Problems) {
 	return p.read(root)
 }
 
-// read returns the domain that a node holds, and its mistakes in the order of their
-// places.
+// read returns the domain in a node, and its mistakes in the order of their positions.
 func (p *parser) read(root *yaml.Node) (*Domain, Problems) {
 	domain := p.domain(root)
 	p.problems.Sort()
@@ -117,7 +116,7 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// syntaxHints say what to do about the YAML parser's messages, the first that fits.
+// syntaxHints are advice on the YAML parser's messages. The first that matches is used.
 var syntaxHints = []struct{ message, want string }{
 	{"',' or '}'", "commas between the items of {…}, and a } at the end"},
 	{"',' or ']'", "commas between the items of […], and a ] at the end"},
@@ -237,8 +236,8 @@ func (p *parser) exhausted() bool {
 	return p.nodes > cmp.Or(p.most, maxNodes) || len(p.problems) > MaxProblems
 }
 
-// visit returns what a node stands for, nil for nothing: an absent or null node,
-// or the rest of a file that has become too large.
+// visit returns the node that a node stands for. It returns nil for an absent or null
+// node, and for the rest of a file that has become too large.
 func (p *parser) visit(n *yaml.Node) *yaml.Node {
 	if n == nil || p.exhausted() {
 		return nil
@@ -258,7 +257,7 @@ func (p *parser) visit(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// kind names what a node is, for messages.
+// kind returns the name of a node's type, for messages.
 func kind(n *yaml.Node) string {
 	switch {
 	case n == nil:

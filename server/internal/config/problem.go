@@ -35,8 +35,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems are all the mistakes of a load, by file and place. It is never empty
-// where it is returned as an error.
+// Problems are all the mistakes of a load, by file and position. It is never empty if it
+// is returned as an error.
 type Problems []Problem
 
 // Error lists the problems, one a line.
@@ -48,7 +48,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Sort puts the problems of one file in the order of their places.
+// Sort sorts the problems of one file by position.
 func (p Problems) Sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

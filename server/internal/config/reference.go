@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Reference returns the reference of rules files, in Markdown: every key, what it
-// can be, and what holds without it.
+// Reference returns the reference of rules files, in Markdown: every key, its possible
+// values, and the effect of leaving it out.
 func Reference() string {
 	var b strings.Builder
 	for i, s := range scopes {
@@ -26,7 +26,7 @@ func Reference() string {
 	return b.String()
 }
 
-// values says what can stand behind the key.
+// values describes the possible values of the key.
 func (k *property) values() string {
 	switch k.form {
 	case asWord:

@@ -84,7 +84,7 @@ func (p *parser) truth(o object, key string) bool {
 	return is
 }
 
-// unquoted returns what is wanted in place of a scalar, which may stand in quotes.
+// unquoted returns the expected text in place of a scalar, which may be in quotes.
 func unquoted(n *yaml.Node, want string) string {
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 		want += ", without quotes"

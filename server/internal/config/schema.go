@@ -11,9 +11,9 @@ import (
 // schema is a JSON Schema, or part of one.
 type schema = map[string]any
 
-// Schema returns the JSON Schema (draft 7) of rules files, as editors read it. It
-// refuses no file that [Parse] reads, and catches what can be said of each map by
-// itself; the rest Parse alone catches.
+// Schema returns the JSON Schema (draft 7) of rules files, as editors read it. It refuses
+// no file that [Parse] reads. It finds mistakes that concern a single map; only Parse
+// finds the others.
 func Schema() []byte {
 	root := schema{
 		"$schema":     "http://json-schema.org/draft-07/schema#",
@@ -79,7 +79,7 @@ func counted() schema {
 
 func reference(title string) schema { return schema{"$ref": "#/definitions/" + title} }
 
-// schema says what can stand behind the key. Null is nothing, as a rule.
+// schema describes the possible values of the key. Null usually counts as absent.
 func (k *property) schema() schema {
 	made := k.content()
 	made["description"] = k.doc
@@ -120,7 +120,8 @@ func (k *property) content() schema {
 	}
 }
 
-// textSchema takes numbers and booleans too: as text they are what was written.
+// textSchema accepts numbers and booleans, too: they are read as text, as they are
+// written.
 func textSchema(needed bool) schema {
 	types := []string{"string", "number", "boolean"}
 	if needed {
@@ -150,7 +151,7 @@ func onTrial(doc any) schema {
 	return schema{"anyOf": []schema{limit, {"type": "null"}}, "description": doc}
 }
 
-// enforceRules say what stands beside the keys that roll a limit out.
+// enforceRules describe the keys that may accompany the keys for a rollout.
 func enforceRules() []schema {
 	some := schema{"not": schema{"type": "null"}}
 	live := schema{"rate_limit": schema{"allOf": []schema{{"type": "object"}, counted()}}}
@@ -239,7 +240,7 @@ func algorithmRules() (rules []schema) {
 	return rules
 }
 
-// meant is what says more than the key's absence would.
+// meant matches values that differ from leaving the key out.
 func (k *property) meant() schema {
 	nothing := []any{nil}
 	switch k.form {
@@ -251,12 +252,12 @@ func (k *property) meant() schema {
 	return schema{"not": schema{"enum": nothing}}
 }
 
-// unset is what says as little of a truth as its absence.
+// unset matches values of a boolean that equal its absence.
 func unset() []any {
 	return []any{nil, false, "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
 }
 
-// has is true of maps in which the key stands, and what stands there is so.
+// has matches maps that have the key with a matching value.
 func has(name string, so schema) schema {
 	if so == nil {
 		return schema{"required": []string{name}}

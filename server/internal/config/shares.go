@@ -62,7 +62,7 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 }
 
 // classes returns the descriptors of the values that have a guarantee, and gives the
-// descriptor itself what is left for all others.
+// descriptor itself the rest, for all other values.
 func (p *parser) classes(d *Descriptor, pool RateLimit, guarantees map[string]int64, at map[string]Position) []*Descriptor {
 	kept := pool
 	kept.Keep = d.Shares.Keep()
@@ -170,7 +170,7 @@ func (p *parser) noHeadroom(s object, verdict *weir.InvalidError) {
 	p.report(s.position(at), "headroom is "+verdict.Value, verdict.Want+where)
 }
 
-// Guaranteed says in words what is guaranteed to the values of a descriptor with shares.
+// Guaranteed describes the guarantees of a descriptor with shares in words.
 func (d *Descriptor) Guaranteed() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: shares of %v, of which %d stay free for guarantees:", d.At, d.Shares.Pool(), d.Shares.Keep())

@@ -31,10 +31,11 @@ const (
 	// FilesYAML: *.yaml and *.yml, where neither the file's name nor a folder's
 	// begins with a dot. The zero value.
 	FilesYAML Files = iota
-	// FilesAll: every file, whatever its name, that no dot hides.
+	// FilesAll: every file whose name does not begin with a dot.
 	FilesAll
-	// FilesHidden: every file, those whose names begin with a dot included. Two
-	// dots hide all the same: so Kubernetes names what it swaps in a mount.
+	// FilesHidden: every file, including those whose names begin with a dot. Names with
+	// two dots are still hidden, because Kubernetes uses them for the folders that it
+	// swaps in a mount.
 	FilesHidden
 )
 
@@ -101,8 +102,8 @@ func (r *Reading) Domains() ([]*Domain, error) {
 	return l.loaded, nil
 }
 
-// Fingerprint tells readings apart: by the names and the contents of the files,
-// and the reasons why some cannot be read.
+// Fingerprint identifies a reading: the names and contents of the files, and the reasons
+// why some cannot be read.
 func (r *Reading) Fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	write := func(text string) {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A block is a header block that is being decoded, and what it says. Its memory is used
-// again for the next one.
+// A block is a header block that is being decoded, and its content. Its memory is reused
+// for the next one.
 type block struct {
 	id        uint32 // of the stream, until the block ends; 0: there is none
 	ends      bool   // END_STREAM
@@ -103,8 +103,8 @@ func (c *conn) decode(h head, fragment []byte) error {
 
 var errBlock = fault(http2.ErrCodeCompression, ReasonProtocol, "a header block that cannot be decoded")
 
-// bytes is about what the fields take. A header list counts 32 bytes for each, and 40 are
-// used.
+// bytes estimates the memory of the fields. A header list counts 32 bytes for each, and
+// 40 are used.
 func (b *block) bytes(longest int) int64 { return int64(longest - max(0, b.left) + 8*len(b.fields)) }
 
 // add adds a field.

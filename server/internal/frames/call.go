@@ -75,7 +75,7 @@ func (c *Call) Context() context.Context { return c.ctx }
 // SetValue keeps a value for the handler.
 func (c *Call) SetValue(value any) { c.value = value }
 
-// Value returns what [Call.SetValue] kept; nil if nothing.
+// Value returns the value that [Call.SetValue] stored, or nil.
 func (c *Call) Value() any { return c.value }
 
 // Method is the full method, such as "/package.Service/Method".
@@ -163,7 +163,7 @@ func keep(b []byte) []byte {
 	return b[:0]
 }
 
-// reset makes the call ready for another one, without what it refers to.
+// reset prepares the call for reuse and clears its references.
 func (c *Call) reset() {
 	clear(c.fields)
 	clear(c.trailers)
@@ -188,7 +188,7 @@ type callContext struct {
 	after map[*func()]struct{}
 }
 
-// Deadline is what the client gave the call.
+// Deadline returns the deadline that the client set.
 func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
 // Value returns the context itself for the key of its method Yield.

@@ -250,9 +250,8 @@ func (c *conn) window() int64 {
 	return max(minWindow, int64(c.server.options.MaxMessage)+prefixLength)
 }
 
-// finish lets what was written arrive, as far as the client reads it, and has
-// further input thrown away: a connection that is closed with input unread loses
-// what is still on its way.
+// finish lets what was written arrive, as far as the client reads it, and has further
+// input thrown away: a connection that is closed with unread input loses data in flight.
 func (c *conn) finish() {
 	const linger, most = time.Second, 1 << 20
 	limit := time.Now().Add(linger)
@@ -357,8 +356,8 @@ func (c *conn) fail(err error) {
 	c.changed.Broadcast()
 }
 
-// goAway sends a GOAWAY. The last stream must not rise: the client may have sent again what
-// was beyond it.
+// goAway sends a GOAWAY. The last stream must not rise, because the client may already
+// have repeated later calls.
 func (c *conn) goAway(code http2.ErrCode, last uint32, text string) {
 	c.promised = min(c.promised, last)
 	c.out = appendFrame(c.out, head{8 + len(text), http2.FrameGoAway, 0, 0})

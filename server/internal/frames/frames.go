@@ -134,7 +134,7 @@ const (
 	maxArriving = connWindow - updateAfter - maxFrame
 	// updateAfter is how much more a client may send before it learns so.
 	updateAfter = connWindow / 4
-	// streamBytes is about what a call costs besides its message.
+	// streamBytes estimates the memory of a call without its message.
 	streamBytes = 2 << 10
 	// maxFrame is the largest payload of a frame, either way.
 	maxFrame = 16384

@@ -161,7 +161,7 @@ func (w *wire) await() {
 	}
 }
 
-// Read reads what await has found, and then the connection.
+// Read reads the bytes that await has found, and then the connection.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.n == 0 {
 		return w.Conn.Read(p)

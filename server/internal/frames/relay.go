@@ -119,9 +119,9 @@ func (y *relay) serve(r *http.Request) {
 	y.cancel()
 }
 
-// linger waits a moment for the end of a request that is answered already. Most
-// likely it is on its way, and some clients take the reset for an error that would
-// otherwise follow the answer.
+// linger waits a moment for the end of a request that is already answered. The end is
+// probably in flight, and without it a reset would follow the answer, which some clients
+// take for an error.
 func (y *relay) linger() {
 	over := false
 	timer := time.AfterFunc(y.conn.server.moment, func() {
@@ -300,7 +300,7 @@ func (y *relay) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush sends what was written, and waits until the client has room for it.
+// Flush sends the written data, and waits until the client has room for it.
 func (y *relay) Flush() {
 	y.WriteHeader(http.StatusOK)
 	y.conn.mu.Lock()

@@ -39,8 +39,8 @@ func (c *conn) kick() {
 	}
 }
 
-// flush writes until nothing is left. One goroutine does at a time; calls that are
-// answered meanwhile leave in the next write.
+// flush writes until nothing remains. Only one goroutine does so at a time; calls that
+// are answered during a write are sent in the next one.
 func (c *conn) flush() {
 	// Handlers that are about to answer do so first.
 	runtime.Gosched()

@@ -218,9 +218,9 @@ func (s *Server) tend() {
 	}
 }
 
-// tick advances the clock that clients' time is measured by, and looks after the connections.
-// The clock stands still while this process gets no processor: what clients have sent
-// meanwhile came in time, and is read late.
+// tick advances the clock that measures clients' time, and checks the connections. The
+// clock stands still while this process gets no processor: data that clients sent during
+// that time arrived in time, and is read late.
 func (s *Server) tick(elapsed time.Duration) {
 	now := time.Duration(s.clock.Add(int64(min(elapsed, 2*s.options.tick()))))
 	for _, c := range s.connections() {
@@ -231,5 +231,6 @@ func (s *Server) tick(elapsed time.Duration) {
 // now is the time of the last tick.
 func (s *Server) now() time.Duration { return time.Duration(s.clock.Load()) }
 
-// soon is the time of the next tick: who is timed from then on has no less than is promised.
+// soon returns the time of the next tick. A client whose time is measured from then on
+// has at least the promised time.
 func (s *Server) soon() time.Duration { return s.now() + s.options.tick() }

@@ -105,8 +105,8 @@ func (c *conn) free(st *stream) {
 	streams.Put(st)
 }
 
-// release gives the client's window back that the message took, and what was reserved
-// for it.
+// release returns the client's window that the message took, and the memory that was
+// reserved for it.
 func (c *conn) release(st *stream) {
 	c.arrived(st)
 	if n := st.held; n > 0 {
@@ -301,7 +301,7 @@ func (c *conn) assign(work *stream) {
 // maxWorkers bounds the goroutines of a connection that wait for work.
 const maxWorkers = 256
 
-// work does some work, and then what comes while the connection is busy.
+// work does some work, and then the work that arrives while the connection is busy.
 func (c *conn) work(st *stream) {
 	var next chan *stream
 	for st != nil {

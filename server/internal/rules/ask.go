@@ -78,7 +78,7 @@ func (d *domain) rule(entries []Entry, ask *Ask, p *path) *Rule {
 	return d.match(entries, p)
 }
 
-// kind is what the act of a descriptor does, where its request does something.
+// kind returns the kind of a descriptor's act, given the operation of its request.
 func (a *Ask) kind(request weir.Kind) weir.Kind {
 	switch {
 	case a.Refund:

@@ -21,14 +21,15 @@ type Set struct {
 	rules   []*Rule
 	budgets []*Rule // each charges one budget alone
 	limits  map[*weir.Limit]facts
-	// failures are the policies by name, for limits that keys have in place of a rule's.
+	// failures are the policies by name, for limits that replace a rule's limits for some
+	// keys.
 	failures map[limitName]config.StoreFailure
 	bounded  bool // some rule has max_keys
 	missing  bool // there are no rules yet
 }
 
-// facts are what a set knows about one of its limits. The zero value is for limits that
-// are not the set's.
+// facts describe one of a set's limits. The zero value is for limits that are not in the
+// set.
 type facts struct {
 	leased   bool
 	watched  *Rule  // the shadow rule or trial of the limit; nil if it refuses
@@ -47,8 +48,8 @@ type domain struct {
 	top     level
 }
 
-// Compile makes a set of what config read. It returns an error only for domains
-// that config would have refused.
+// Compile makes a set of domains that config has read. It returns an error only for
+// domains that config would have refused.
 func Compile(domains []*config.Domain) (*Set, error) {
 	s := &Set{
 		domains: make(map[string]*domain, len(domains)),
@@ -82,8 +83,8 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	return s, nil
 }
 
-// Load reads rules files and folders of them, see [config.Source], and compiles
-// what they hold. The mistakes of all files come back as [config.Problems].
+// Load reads rules files and folders of them, see [config.Source], and compiles their
+// rules. The mistakes of all files are returned as [config.Problems].
 func Load(paths ...string) (*Set, error) { return LoadFrom(config.Source{Paths: paths}.Read()) }
 
 // LoadFrom is Load for files that were read.
@@ -132,7 +133,8 @@ func (s *Set) note(r *Rule) {
 	for i, l := range r.Limits {
 		suffix := r.suffixes[i]
 		if r.Shadow && r.Unenforced > 0 {
-			// Keys that are only watched must not use up what others share.
+			// Keys that are only watched must not use up the budget that other keys
+			// share.
 			suffix += "#outside"
 		}
 		path := r.Path
@@ -325,8 +327,8 @@ func (r *Rule) add(l *config.RateLimit, place int, path string, several int) err
 	return nil
 }
 
-// suffix is what tells the keys of a rule's limits apart from those of others
-// with the same entries. It never holds what a reload may change.
+// suffix distinguishes the keys of a rule's limits from those of other rules with the
+// same entries. It contains nothing that a reload may change.
 func suffix(l *config.RateLimit, place int, path string) string {
 	switch {
 	case !l.Grouped:

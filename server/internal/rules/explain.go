@@ -19,8 +19,8 @@ type Explanation struct {
 
 // A Search is the path of one descriptor through the rules.
 type Search struct {
-	// Levels has one element for each entry that was looked at; the search ends
-	// early where nothing is for an entry, or nothing stands below what was chosen.
+	// Levels has one element for each entry of the search. The search ends early if no
+	// rule matches an entry, or if the chosen rule has no descriptors below it.
 	Levels []Choice
 	// Below are the keys of the descriptors below the last choice.
 	Below []string
@@ -85,7 +85,7 @@ func (s *Set) Explain(req *Request) (*Explanation, error) {
 	return e, nil
 }
 
-// search tells how match goes.
+// search describes the steps of match.
 func (d *domain) search(entries []Entry) Search {
 	var p path
 	s := Search{Rule: d.match(entries, &p)}

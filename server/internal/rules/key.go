@@ -25,8 +25,8 @@ import (
 // the same when other rules apply to the entries. Every text in them is escaped, so that
 // different things have different keys whatever bytes they are made of.
 //
-// What is longer than maxPlainBytes before ";" is a digest, "sha256:…", which has no
-// slash.
+// If the text before ";" is longer than maxPlainBytes, it is replaced by a digest,
+// "sha256:…", which has no slash.
 
 // maxPlainBytes is the length of the longest domain with entries that a key shows.
 const maxPlainBytes = 2 << 10

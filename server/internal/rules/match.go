@@ -62,9 +62,9 @@ func (l *level) add(n *node) {
 	}
 }
 
-// choose returns the node for an entry: the one with its key and value, else the
-// first wildcard of the file that matches, else the default of its key, else nil.
-// The choice is final, whatever lies below.
+// choose returns the node for an entry: the one with its key and value, else the first
+// wildcard of the file that matches, else the default of its key, else nil. The choice is
+// final, even if no rule below it matches.
 func (l *level) choose(e Entry) *node {
 	c := l.keys[e.Key]
 	if c == nil {

@@ -29,7 +29,7 @@ func (p *Plan) Free() {
 	if b == nil || cap(b.text) > keptBytes {
 		return
 	}
-	// What the memory refers to must not live as long as it.
+	// Clear the references, so that their targets do not live as long as the memory.
 	clear(p.Acts)
 	clear(p.Applied)
 	clear(b.found)

@@ -89,9 +89,9 @@ func (b *builder) find(d *domain) {
 	}
 }
 
-// write writes what identifies a budget, or the part of it that the marked levels
-// are: so one key is always in one slot. A long text becomes its digest at once, since
-// the keys of all limits begin with it.
+// write writes the text that identifies a budget, or the part of it for the marked
+// levels, so that one key is always in one hash slot. A long text becomes its digest at
+// once, because the keys of all limits begin with it.
 func (b *builder) write(d *domain, entries []Entry, p *path, marked []bool) span {
 	from := len(b.text)
 	b.text = appendLevels(append(b.text, d.prefix...), entries, p, marked)

@@ -64,7 +64,8 @@ func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
 	return &form, nil
 }
 
-// trialSuffix is what the keys of a trial end in. No place of a limit is a word.
+// trialSuffix ends the keys of a trial. The position of a limit is a number, never a
+// word.
 func trialSuffix(l *config.RateLimit, path string) string {
 	suffix := []byte(";" + path + "#trial")
 	if l.Name != "" {

@@ -14,7 +14,7 @@ import (
 // An Entry is one key and value of a descriptor.
 type Entry struct{ Key, Value string }
 
-// A Request is a request of a front end, whatever its protocol.
+// A Request is a request of a front end, in any protocol.
 type Request struct {
 	// Kind is the operation on every limit that matches. The zero value takes.
 	Kind        weir.Kind
@@ -23,21 +23,21 @@ type Request struct {
 	// Bounds are how large the request may be.
 	Bounds Bounds
 	// Budget, if not empty, asks for the budget of that name in place of the rules: one
-	// that the domain or a descriptor on the way of the entries declares.
+	// that the domain or a descriptor on the path of the entries declares.
 	Budget string
-	// Cost is the units of each charge; 0 peeks. A concurrency limit has slots instead:
-	// a request takes one of them whatever it costs, and settling it releases the
-	// slot, since work whose cost is known is done.
+	// Cost is the units of each charge; 0 peeks. A concurrency limit has slots instead: a
+	// request takes one slot, independent of its cost, and settling it releases the slot,
+	// because work whose cost is known is finished.
 	Cost int64
 	UpTo int64 // best effort up to so many units; 0: all or nothing
-	// ID makes a take happen once, names it for whatever refunds, settles,
-	// releases or renews it, and names a holder. At most [weir.MaxIDBytes].
-	// Empty: none, or one that is made where a take needs it, see [Plan].
+	// ID makes a take happen once. It names the take for refunds, settlements, releases
+	// and renewals, and it names a holder. At most [weir.MaxIDBytes]. Empty: none, or one
+	// that is made if a take needs it, see [Plan].
 	ID string
 	// Hold is how long a take waits to be settled or released, or for how long
 	// a holder is renewed.
 	Hold time.Duration
-	// MaxWait books ahead what does not fit now.
+	// MaxWait books charges ahead that do not fit now.
 	MaxWait time.Duration
 	// Immediate refuses requests that would have to wait.
 	Immediate bool
@@ -51,9 +51,8 @@ type Rule struct {
 	At config.Position
 	// Domain is the rule's domain.
 	Domain string
-	// Path is where the rule stands among the others: "shop/user=premium-*",
-	// or "shop/user,path=/login" for one that is nested. What would read as a
-	// separator is escaped as in a URL.
+	// Path is the path of the rule: "shop/user=premium-*", or "shop/user,path=/login" for
+	// one that is nested. Separators in keys and values are escaped as in a URL.
 	Path string
 	// Entries are the keys and values on the way to the rule, as in the file.
 	Entries []Entry
@@ -113,7 +112,7 @@ type Rule struct {
 	DetailedMetric, ValueToMetric bool
 	// Levels have, for each of the Entries, the settings of its descriptor for metrics.
 	Levels []Level
-	// Overlay is the place of the overlay's line that changed the rule; zero if none
+	// Overlay is the position of the overlay's line that changed the rule; zero if none
 	// did. Sent is the limit without that line.
 	Overlay config.Position
 	Sent    string
@@ -129,7 +128,7 @@ type Rule struct {
 	counter  *weir.Limit
 }
 
-// A Level is what the file says of one descriptor on the way to a rule.
+// A Level has the settings of one descriptor on the path to a rule.
 type Level struct{ ValueToMetric, ShareThreshold bool }
 
 // alone reports whether each of the rule's limits is an act of its own.
@@ -141,8 +140,8 @@ type Applied struct {
 	Rule       *Rule
 	// Budget is the one that the limit charges; nil for a limit of its own.
 	Budget *Budget
-	// Limit is the rule's or, once the plan was taken, what the key had instead;
-	// nil where the rule is unlimited.
+	// Limit is the rule's limit or, after the plan was taken, the key's override; nil if
+	// the rule is unlimited.
 	Limit *weir.Limit
 	// Overridden says that the key had another limit than its rule's.
 	Overridden bool
@@ -226,7 +225,7 @@ const (
 // Take has the acts decided, and records where a key had another limit than its rule's.
 func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, taker, p.Acts) }
 
-// TakeActs is Take for a caller who decides the plan in several steps. The acts
+// TakeActs is like Take, for a caller that decides the plan in several steps. The acts
 // are the plan's, or others that elements of Applied were made to point to.
 func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act) {
 	taker.Take(ctx, acts)
