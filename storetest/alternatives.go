@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// altCases are what the contract says of acts with alternatives.
+// altCases have the contract's sentences about acts with alternatives.
 var altCases = []testCase{
 	{"the first alternative that fits is granted", firstThatFits},
 	{"an alternative is charged as a whole", wholeAlternative},
@@ -197,8 +197,7 @@ func alternativeID(b *bench) {
 	}
 }
 
-// amendedAlternative tells a store that granted the first alternative that the caller got
-// the second.
+// amendedAlternative amends a take whose first alternative was granted to the second one.
 func amendedAlternative(b *bench) {
 	for _, l := range limits() {
 		one, two := fmt.Sprint("one ", l), fmt.Sprint("two ", l)
@@ -223,8 +222,8 @@ func amendedAlternative(b *bench) {
 	}
 }
 
-// amendedGuarantee tells a store of a guaranteed take that less of the guarantee was granted,
-// but all of the budget, after another take was given back.
+// amendedGuarantee amends a guaranteed take to less of the guarantee but all of the
+// budget, after another take was refunded.
 func amendedGuarantee(b *bench) {
 	shares, err := weir.Shares{Limit: weir.PerMinute(100), Headroom: 50, Guarantees: map[string]int64{"class": 20}}.Compile()
 	if err != nil {

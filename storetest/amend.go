@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// amendCases are what the contract says of amending a take, one sentence each.
+// amendCases have the contract's sentences about amending a take.
 var amendCases = []testCase{
 	{"a take that its caller was refused is charged nothing", answeredRefused},
 	{"a take that its caller was granted is charged, even if it does not fit", answeredGranted},
@@ -244,7 +244,8 @@ func answeredAndCharged(b *bench) {
 	}
 }
 
-// answeredFar amends more than a debt holds: as much of it as is charged comes back.
+// answeredFar amends a take to more than can be charged beyond the limit. Only the
+// charged units are refunded.
 func answeredFar(b *bench) {
 	for _, l := range limits() {
 		if l.Algorithm.Traits().Windows {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// amends puts a take and what its caller was told to a Taker in every order, on keys
-// that are alike: they stay alike.
+// amends gives a Taker a take and the answer of its caller in every order, on equal keys:
+// they stay equal.
 func amends(t *testing.T, open Open) {
 	for _, algorithm := range weir.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -72,7 +72,7 @@ func (m *amending) cost(cost int64) int64 {
 	return cost
 }
 
-// draw draws a take and what its caller was told.
+// draw draws a take and the answer that its caller got.
 func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 	a := NewAct(weir.Charge{Limit: m.limit, Cost: m.cost(rapid.Int64Range(1, m.limit.Capacity()+2).Draw(t, "cost"))})
 	c := &a.Charges[0]
@@ -82,7 +82,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 			c.UpTo = c.Cost + rapid.Int64Range(0, 4).Draw(t, "up to")
 		}
 	case 1:
-		// What is booked may exceed a debt that refusals have made, which an Amend may not.
+		// A booking may go further beyond the limit than refusals; an Amend may not.
 		if bookable(m.limit) && !m.limit.ChargeRefused {
 			a.MaxWait = m.limit.Period
 		}
@@ -106,7 +106,7 @@ func (m *amending) put(t *rapid.T, a *weir.Act) {
 	}
 }
 
-// alike demands that all keys are the same, and all takes answered as was told.
+// alike requires that all keys are equal, and that all takes have the caller's answer.
 func (m *amending) alike(t *rapid.T, take *weir.Act, told weir.Decision) {
 	var first weir.Decision
 	for i, order := range orders {

@@ -6,7 +6,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// anonymousCases are what the contract says of callers that cannot name their takes.
+// anonymousCases have the contract's sentences about callers that cannot name their
+// takes.
 var anonymousCases = []testCase{
 	{"an anonymous refund returns the oldest slot", oldestSlot},
 	{"an anonymous refund of a refused take returns no slot", refusedSlot},
@@ -19,7 +20,7 @@ var anonymousCases = []testCase{
 	{"an anonymous refund floors at zero", floorUnits},
 }
 
-// anonymous does an act of nobody in particular.
+// anonymous runs an anonymous act.
 func (b *bench) anonymous(kind weir.Kind, l *weir.Limit, cost int64) weir.Decision {
 	b.Helper()
 	a := NewAct(weir.Charge{Key: "anonymous", Limit: l, Cost: cost})

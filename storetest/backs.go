@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// refundCases are what the contract says of refunds, bookings, records and resets.
+// refundCases have the contract's sentences about refunds, bookings, records and resets.
 var refundCases = []testCase{
 	{"a refund gives back what still counts", refunds},
 	{"a refund never goes beyond full", refundsTwice},
@@ -236,7 +236,7 @@ func largeRecords(b *bench) {
 	}
 }
 
-// reports asks for what does not fit, under limits that charge it all the same.
+// reports asks for costs that do not fit, under limits that charge them all the same.
 func reports(b *bench) {
 	for _, algorithm := range counting() {
 		l := of(algorithm, weir.Limit{Count: 10, Period: 10 * time.Second, ChargeRefused: true})

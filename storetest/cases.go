@@ -170,8 +170,8 @@ func peeks(b *bench) {
 	}
 }
 
-// polling asks ten times as often as the limit allows; it gets all the same what
-// one gets who waits.
+// polling asks ten times as often as the limit allows, and is granted as much as a caller
+// that waits.
 func polling(b *bench) {
 	for _, l := range limits() {
 		b.granted("polling", l, 10)

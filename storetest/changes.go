@@ -20,7 +20,7 @@ var changeCases = []testCase{
 	{"no change hands out a new budget", changedOften},
 }
 
-// A remainder is what remains of a limit when it has become another one.
+// A remainder has the remaining units after a limit has changed.
 type remainder struct {
 	used, remains int64
 	count         int64
@@ -81,9 +81,9 @@ func changedBurst(b *bench) {
 	}
 }
 
-// changedPeriod uses 60 of 100 per hour, half an hour into one of its windows,
-// and looks again at once: what was used in any of the windows still counts, or
-// lies in a window that is over.
+// changedPeriod uses 60 of 100 per hour, half an hour into one of its windows, and peeks
+// again at once: units that were used in any of the windows still count, or are in a
+// window that is over.
 func changedPeriod(b *bench) {
 	start := b.clock.Now().Truncate(24 * time.Hour).Add(24*time.Hour + 30*time.Minute)
 	for _, algorithm := range counting() {

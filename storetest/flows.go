@@ -13,10 +13,10 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// flows drives a Taker with random histories of takes, bookings and refunds, and
-// checks that no interval (a, a+Period] holds more than the limit's algorithm
-// allows: a grant counts when it is due, a refund at its own instant, or when
-// what it gives back would have been due.
+// flows drives a Taker with random histories of takes, bookings and refunds, and checks
+// that no interval (a, a+Period] holds more than the limit's algorithm allows: a grant
+// counts when it is due, a refund at its own instant, or when the refunded grant would
+// have been due.
 func flows(t *testing.T, open Open) {
 	for _, algorithm := range counting() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -77,7 +77,7 @@ func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
 // drains reports whether a limit's level sinks continuously.
 func drains(l *weir.Limit) bool { return l.Algorithm.Traits().Drains }
 
-// left is what has not drained of a grant, rounded up.
+// left returns the units of a grant that have not drained, rounded up.
 func (f *flow) left(c weir.Charge) int64 {
 	gone := max(0, f.clock.Micros()-due(c)) * f.limit.Count / f.limit.Period.Microseconds()
 	return max(0, c.Cost-gone)
@@ -170,7 +170,7 @@ func (f *flow) longest() time.Duration {
 	return 0
 }
 
-// judge compares the fullest interval with what the contract allows.
+// judge compares the fullest interval with the contract's bound.
 func (f *flow) judge(t *rapid.T) {
 	most, period := int64(0), f.limit.Period.Microseconds()
 	instants := slices.Sorted(maps.Keys(f.moves))

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/internal/algo"
 )
 
-// A history is what has happened so far.
+// A history has the acts so far.
 type history struct {
 	Twins
 	rng    *rand.Rand
@@ -133,7 +133,7 @@ func (h *history) tick() {
 	})
 }
 
-// note remembers what later acts can be about.
+// note remembers acts that later acts can refer to.
 func (h *history) note(a *weir.Act) {
 	for _, d := range a.Decisions {
 		if d.Outcome == weir.Refused {
@@ -176,8 +176,8 @@ func (h *history) acts() []*weir.Act {
 	return acts
 }
 
-// rush is many callers who ask the same of few keys, now and then with somebody
-// else among them.
+// rush makes equal takes by many callers of few keys, and sometimes a different one among
+// them.
 func (h *history) rush() []*weir.Act {
 	kinds := make([]*weir.Act, 1+h.rng.IntN(3))
 	for i := range kinds {
@@ -236,7 +236,7 @@ func (h *history) act() *weir.Act {
 	return h.take()
 }
 
-// anonymous takes, refunds or records one charge of nobody in particular.
+// anonymous takes, refunds or records one charge anonymously.
 func (h *history) anonymous() *weir.Act {
 	a := NewAct(h.charges()[0])
 	a.Anonymous = true
@@ -341,7 +341,7 @@ func (h *history) take() *weir.Act {
 	return a
 }
 
-// other is an act that charges or forgets whatever there is.
+// other returns an act of another kind, which records or resets.
 func (h *history) other(kind weir.Kind) *weir.Act {
 	a := NewAct(h.charges()...)
 	a.Kind = kind
@@ -410,8 +410,8 @@ func (h *history) repeat() *weir.Act {
 	return a
 }
 
-// amend says of a take what its caller was told: of one that was decided, of one
-// that was amended already, or of one that comes only later.
+// amend amends a take: one that was decided, one that was already amended, or one that
+// arrives only later.
 func (h *history) amend() *weir.Act {
 	var take *weir.Act
 	if len(h.named) > 0 && h.rng.IntN(3) > 0 {
@@ -451,7 +451,7 @@ func (h *history) chooseOne(a *weir.Act) {
 	}
 }
 
-// answerOf is what the caller of a take could have got for a charge.
+// answerOf returns a possible answer to a charge of a take.
 func (h *history) answerOf(c *weir.Charge, granted bool) weir.Decision {
 	if granted {
 		d := weir.Decision{Outcome: weir.Granted, Granted: max(c.Cost, c.UpTo), Delay: time.Duration(h.rng.IntN(2)) * time.Second}

@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// holderCases are what the contract says of concurrency.
+// holderCases have the contract's sentences about concurrency.
 var holderCases = []testCase{
 	{"as many holders as there are places", slots},
 	{"a release frees the place at once, once", released},
@@ -26,7 +26,7 @@ var holderCases = []testCase{
 	{"a lease as long as the limit says now", shorterLease},
 }
 
-// rooms is a limit of so many places with leases of a minute.
+// rooms returns a limit of that many slots with leases of a minute.
 func rooms(count int64) *weir.Limit { return of(weir.Concurrency, weir.PerMinute(count)) }
 
 func enter(b *bench, l *weir.Limit, key, id string) weir.Decision {
@@ -56,7 +56,7 @@ func slots(b *bench) {
 	}
 }
 
-// slotsKept has a holder that leaves one of three places to others.
+// slotsKept has a holder that leaves one of three slots to other holders.
 func slotsKept(b *bench) {
 	l := rooms(3)
 	kept := weir.Charge{Key: "room", Limit: l, Cost: 1, Keep: 1}

@@ -58,8 +58,8 @@ func (h *holders) act(kind weir.Kind, id string, cost int64) *weir.Act {
 	return a
 }
 
-// ask puts an act and compares what remains, and how long it takes until nobody
-// is left, with the list.
+// ask runs an act and compares the remaining slots, and the time until no holder is left,
+// with the list.
 func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	t.Helper()
 	h.taker.Take(context.Background(), []*weir.Act{a})
@@ -82,7 +82,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 
 func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
 
-// enter takes a place, or learns when the first one is free.
+// enter takes a slot, or learns when the first one is free.
 func (h *holders) enter(t *rapid.T) { h.try(t) }
 
 func (h *holders) try(t *rapid.T) weir.Decision {

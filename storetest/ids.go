@@ -9,7 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// idCases are what the contract says of ids and holds, one sentence each.
+// idCases have the contract's sentences about IDs and holds.
 var idCases = []testCase{
 	{"a take with an id happens once", once},
 	{"a refusal with an id stays one", refusedOnce},
@@ -51,7 +51,7 @@ func (b *bench) fails(a *weir.Act, want error) {
 	}
 }
 
-// remains is what remains of a limit.
+// remains returns the remaining units of a limit.
 func (b *bench) remains(when, key string, l *weir.Limit, want int64) {
 	b.Helper()
 	if d := b.charge(key, l, 0); d.Remaining != want {
@@ -94,8 +94,8 @@ func refusedOnce(b *bench) {
 	}
 }
 
-// notRepeated refuses takes whose ids were made for them: what comes under such an id
-// again is decided anew.
+// notRepeated refuses takes whose IDs were made for them: a repeat with such an ID is
+// decided again.
 func notRepeated(b *bench) {
 	for _, l := range limits() {
 		b.charge("new", l, 10)
@@ -113,7 +113,7 @@ func notRepeated(b *bench) {
 	}
 }
 
-// owned puts an id under the keys of somebody else, in the same slot.
+// owned uses an ID under another client's keys, in the same hash slot.
 func owned(b *bench) {
 	for _, l := range limits() {
 		id := "owned " + l.Algorithm.String()
@@ -193,7 +193,7 @@ func settled(b *bench) {
 	}
 }
 
-// settledFar settles at a hundred times what was estimated.
+// settledFar settles at a hundred times the estimate.
 func settledFar(b *bench) {
 	for _, l := range limits() {
 		id := "far " + l.Algorithm.String()

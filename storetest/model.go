@@ -15,7 +15,7 @@ type model interface {
 	charge(now, units int64)
 }
 
-// A waiter is a model of what can be booked ahead.
+// A waiter is a model of limits that can be booked ahead.
 type waiter interface {
 	model
 	// until is how long it takes until no more than so many units count.

@@ -11,11 +11,11 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// properties drives a Taker with random histories beside the exact model. It
-// checks that it never grants more and never refuses less than the rule says,
-// that waiting exactly RetryAfter suffices and one unit of time less does not,
-// that what remains fits and no more, that a refusal changes nothing, and that
-// a key left alone for ResetAfter is as good as new.
+// properties drives a Taker with random histories beside the exact model. It checks that
+// the Taker grants and refuses exactly as the rule says, that waiting exactly RetryAfter
+// suffices and one unit of time less does not, that the remaining units fit and no more,
+// that a refusal changes nothing, and that a key left alone for ResetAfter is as good as
+// new.
 func properties(t *testing.T, open Open) {
 	for _, algorithm := range counting() {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -127,7 +127,7 @@ func (p *property) judge(t *rapid.T, w wish, d weir.Decision) weir.Decision {
 	return d
 }
 
-// expect is what the rule says to a wish, which the model is charged for.
+// expect returns the rule's decision on a cost, and charges the model.
 func (p *property) expect(w wish) weir.Decision {
 	now := p.clock.Micros()
 	used, most := p.model.used(now), p.limit.Capacity()
@@ -145,7 +145,7 @@ func (p *property) expect(w wish) weir.Decision {
 	}
 	want.Remaining = max(0, most-p.model.used(now)-w.keep)
 	if w.immediate && p.limit.Algorithm.Traits().Delays && p.model.used(now) > 0 {
-		// Whatever came next would have to wait.
+		// Any further take would have to wait.
 		want.Remaining = 0
 	}
 	return want
@@ -218,7 +218,7 @@ func (p *property) keep(t *rapid.T) {
 // retry waits as long as a refusal says, and one unit of time less at first.
 func (p *property) retry(t *rapid.T) { p.tryTwice(t, wish{cost: p.cost(t)}) }
 
-// reserve is retry for what can be booked ahead.
+// reserve is like retry, for limits that can be booked ahead.
 func (p *property) reserve(t *rapid.T) {
 	if bookable(p.limit) {
 		wait := rapid.Int64Range(1, 3*p.limit.Period.Microseconds()).Draw(t, "max wait, µs")
@@ -254,7 +254,7 @@ func (p *property) rest(t *rapid.T) {
 	}
 }
 
-// record charges what may not fit.
+// record charges units that may not fit.
 func (p *property) record(t *rapid.T) {
 	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
 	owed := p.overshoot(p.model.used(now), cost)

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// seeds are the cases that the articles behind the first algorithms describe,
-// with what they should have come to.
+// seeds are the cases that the articles behind the first algorithms describe, with the
+// expected results.
 func seeds(b *bench) {
 	seedSameMillisecond(b)
 	seedTwoSeconds(b)

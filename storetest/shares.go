@@ -98,7 +98,7 @@ func (s *SharedBudgets) randomShares(rng *rand.Rand) *weir.Shares {
 	}
 }
 
-// sharing is one budget and what was granted of it.
+// sharing is one budget and the grants from it.
 type sharing struct {
 	SharedBudgets
 	rng     *rand.Rand
@@ -145,12 +145,12 @@ func (p *sharing) step() {
 	}
 	switch p.rng.IntN(4) {
 	case 0:
-		// Whoever has a guarantee uses all of it.
+		// Each class with a guarantee uses all of it.
 		for _, class := range p.classes {
 			p.take(class, p.credit(class))
 		}
 	case 1:
-		// Somebody takes all that is lent, in one piece or in several.
+		// One class takes all units that are lent, at once or in several takes.
 		class := p.class()
 		for cost := max(1, p.shares.Limit.Capacity()-p.shares.Keep()); cost > 0 && p.err == nil; {
 			if !p.take(class, cost) {
@@ -164,7 +164,7 @@ func (p *sharing) step() {
 	}
 }
 
-// settle gives back all of what a take was granted, or a part of it.
+// settle refunds all units of a take, or a part of them.
 func (p *sharing) settle() {
 	i := p.rng.IntN(len(p.held))
 	a := again(p.held[i])

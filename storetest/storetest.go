@@ -55,7 +55,7 @@ type oneTaker interface {
 	TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool)
 }
 
-// Take delegates the acts and compares them with what they were.
+// Take delegates the acts and compares them with copies from before.
 func (u unchanged) Take(ctx context.Context, acts []*weir.Act) {
 	before := make([]weir.Act, len(acts))
 	for i, a := range acts {
@@ -91,7 +91,7 @@ func same(a *weir.Act, b weir.Act) bool {
 		a.Hold == b.Hold && a.MaxWait == b.MaxWait && a.Immediate == b.Immediate && slices.Equal(a.Charges, b.Charges)
 }
 
-// A bench is what a case works on.
+// A bench has the Taker and the clock of a case.
 type bench struct {
 	*testing.T
 	taker weir.Taker
@@ -138,8 +138,7 @@ func (b *bench) granted(key string, limit *weir.Limit, tries int) int {
 	return n
 }
 
-// want compares what a decision says with what it should say, At and Source
-// aside.
+// want compares a decision with the expected one, except for At and Source.
 func (b *bench) want(d, want weir.Decision) {
 	b.Helper()
 	d.At, d.Source = 0, 0

@@ -44,7 +44,7 @@ func ParseFormat(name string) (Format, error) {
 
 // A parser reads the lines of one log.
 type parser interface {
-	// parse fills in the record, or says what is wrong with the line.
+	// parse fills in the record, or describes the mistake in the line.
 	parse(line string, r *Record) error
 }
 
@@ -89,7 +89,7 @@ func detect(line, timeField string) Format {
 // A scanner takes a line apart from its left.
 type scanner struct{ rest string }
 
-// word returns what comes before the next space.
+// word returns the text before the next space.
 func (s *scanner) word() string {
 	s.rest = strings.TrimLeft(s.rest, " ")
 	word, rest, _ := strings.Cut(s.rest, " ")
@@ -97,7 +97,7 @@ func (s *scanner) word() string {
 	return word
 }
 
-// between returns what stands between two marks, the first of which is next.
+// between returns the text between two marks, the first of which is next.
 func (s *scanner) between(open, closing byte) (string, bool) {
 	s.rest = strings.TrimLeft(s.rest, " ")
 	if len(s.rest) == 0 || s.rest[0] != open {
@@ -129,8 +129,8 @@ func escaped(text string) bool {
 	return n%2 == 1
 }
 
-// unescape undoes what nginx and Apache do to quotes, backslashes and bytes that
-// cannot be printed.
+// unescape reverses the escapes of nginx and Apache for quotes, backslashes and bytes
+// that cannot be printed.
 func unescape(text string) string {
 	if strings.IndexByte(text, '\\') < 0 {
 		return text

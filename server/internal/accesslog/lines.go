@@ -200,7 +200,7 @@ func (p *csvParser) split(line string) error {
 	}
 }
 
-// unquote returns what stands before the closing quote, and what behind it.
+// unquote returns the text before the closing quote, and the text after it.
 func unquote(text string) (value, rest string, ok bool) {
 	for i := 0; i < len(text); i++ {
 		switch {

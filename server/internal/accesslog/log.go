@@ -20,9 +20,8 @@ type Options struct {
 	// TimeField is the field of JSON and CSV that has the time. Empty: the
 	// first that is usual.
 	TimeField string
-	// Reorder is how late a line may be, compared with those before it, and
-	// still be put in its place: proxies log a request when it ends. A
-	// later line counts as of the latest instant.
+	// Reorder is the longest time by which a line may be late and still be sorted:
+	// proxies log a request when it ends. A later line counts as of the latest instant.
 	Reorder time.Duration
 }
 

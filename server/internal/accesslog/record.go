@@ -80,7 +80,7 @@ func (r *Record) addRequest(line string) {
 	r.add("server_protocol", protocol)
 }
 
-// aliases are what others call nginx's fields, in JSON and CSV.
+// aliases are other names of nginx's fields, in JSON and CSV.
 var aliases = map[string][]string{
 	"remote_addr":          {"client_ip", "clientip", "remote_ip", "client", "ip", "downstream_remote_address_without_port", "ClientHost", "c-ip"},
 	"remote_user":          {"user", "username", "auth", "ClientUsername"},

@@ -73,7 +73,7 @@ func (b *bus) run(ctx context.Context) {
 			return
 		}
 		if cluster, ok := b.Client.(*redis.ClusterClient); ok {
-			// The node may be gone.
+			// The node may no longer exist.
 			cluster.ReloadState(ctx)
 		}
 		if time.Since(began) > longestPause {

@@ -24,9 +24,9 @@ type denials struct {
 	flushed atomic.Int64 // when an unknown message last emptied the cache, in Unix nanoseconds
 }
 
-// Forget tells the other instances that keys were given units back. It never waits: when
-// too many keys are queued it drops these, and the others forget them after the deny
-// cache's MaxAge.
+// Forget notifies the other instances that units were returned to keys. It never waits:
+// if too many keys are queued, it drops these, and the other instances forget them after
+// the deny cache's MaxAge.
 func (g *Group) Forget(keys []string) {
 	select {
 	case g.denials.queue <- keys:

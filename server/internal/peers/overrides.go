@@ -132,8 +132,8 @@ func (s *overrides) push(ctx context.Context, c override.Change) error {
 	return err
 }
 
-// begin waits until no other change of the key is on its way to Redis, and reports whether
-// this one still has to go there. The caller calls end then.
+// begin waits until no other change of the key is being sent to Redis, and reports
+// whether this one still has to be sent. The caller calls end then.
 func (s *overrides) begin(ctx context.Context, c override.Change) (due bool, err error) {
 	for {
 		s.mu.Lock()
@@ -228,7 +228,7 @@ func (s *overrides) adopt(ctx context.Context) error {
 		return fmt.Errorf("read the version of the overrides: %w", err)
 	}
 	s.mu.Lock()
-	// What is read may lack a change that is on its way.
+	// The result may lack a change in flight.
 	before, sent := s.made, len(s.pending) == 0
 	s.mu.Unlock()
 	if version == s.known && !s.lost(version) {

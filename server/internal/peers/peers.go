@@ -117,8 +117,8 @@ func (g *Group) Start() {
 	}
 }
 
-// Stop ends the background work, waits for it, and tells the other instances that this
-// one has stopped. The error says that ctx ended first. Stop may be called again.
+// Stop ends the background work, waits for it, and notifies the other instances that this
+// one has stopped. An error means that ctx ended first. Stop may be called again.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	cancel, first := g.cancel, !g.stopped

@@ -19,7 +19,8 @@ const (
 	sealVersion = 1
 	senderBytes = 16
 	stampBytes  = 8
-	// headBytes is the length of what precedes a payload: version, sender, stamp and MAC.
+	// headBytes is the length of the header before a payload: version, sender, stamp and
+	// MAC.
 	headBytes = 1 + senderBytes + stampBytes + sha256.Size
 )
 

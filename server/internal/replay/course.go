@@ -10,7 +10,7 @@ const (
 // as wide whenever they are too many. Several courses share one axis.
 type course struct{ counts []int64 }
 
-// axis is the time that courses are told in.
+// axis is the time axis of courses.
 type axis struct {
 	start, width int64 // µs
 	points       int

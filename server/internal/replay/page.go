@@ -100,7 +100,7 @@ func (r *Result) ladder() report.Table {
 	return t
 }
 
-// use tells how close to their limits requests came.
+// use shows how close requests came to their limits.
 func (r *Result) use() report.Table {
 	t := report.Table{Title: "Grants, by how much of the limit was in use after them", Head: []string{"rule"}, Left: 1}
 	for i := range levels {
@@ -146,8 +146,8 @@ func (r *Result) busiest() report.Table {
 	return t
 }
 
-// printable shortens a key to what a table can bear, without the name of its
-// limit, which stands beside it. Keys hold no bytes that cannot be printed.
+// printable shortens a key for a table, without the name of its limit, which is in the
+// next column. Keys have only printable bytes.
 func printable(key string) string {
 	const most = 60
 	key, _, _ = strings.Cut(key, ";")

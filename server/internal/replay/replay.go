@@ -20,7 +20,7 @@ const (
 	DefaultTop = 10
 	// kept is how many keys of a limit are counted one by one.
 	kept = 10_000
-	// levels is how finely the use of a limit is told.
+	// levels is the number of steps for the use of a limit.
 	levels = 10
 )
 
@@ -49,8 +49,7 @@ type Asked struct {
 	Charge int // index into the act's charges
 }
 
-// A Question is what one request asks: acts, which are taken in order, and the
-// charges in them.
+// A Question has the acts of one request, which are taken in order, and their charges.
 type Question struct {
 	Acts  []*weir.Act
 	Asked []Asked
@@ -61,8 +60,8 @@ type Question struct {
 // Options say what is replayed. Limits and Ask have to be set.
 type Options struct {
 	Limits []Limit
-	// Ask turns a record into what it asks. Its answer is used before it is
-	// asked again.
+	// Ask turns a record into a question. The question is used before Ask is called
+	// again.
 	Ask func(*accesslog.Record) (Question, error)
 	// Suggest is the share of requests, 0 … 1, that a suggested limit may
 	// refuse. Negative: suggest nothing.
@@ -98,7 +97,7 @@ type Totals struct {
 	Fractions bool
 }
 
-// tally is what one limit did.
+// tally has the counts of one limit.
 type tally struct {
 	matched, refused int64
 	first, last      int64 // refusals, µs
@@ -108,7 +107,7 @@ type tally struct {
 	ladder           *ladder
 }
 
-// seen is what is known about a key since it is kept.
+// seen has the data about a key since it is tracked.
 type seen struct {
 	refused int64
 	closest float64 // the largest part of the limit in use

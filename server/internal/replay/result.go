@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/topk"
 )
 
-// A Result is what the limits would have done.
+// A Result has the decisions that the limits would have made.
 type Result struct {
 	Totals Totals
 	Log    accesslog.Stats
@@ -23,7 +23,7 @@ type Result struct {
 	charts []report.Chart
 }
 
-// A LimitResult is what one limit would have done.
+// A LimitResult has the decisions that one limit would have made.
 type LimitResult struct {
 	Limit
 	Matched, Refused int64
@@ -60,17 +60,17 @@ func (d Distinct) String() string {
 	return report.Count(d.N)
 }
 
-// A Key is what is known about one budget.
+// A Key has the data about one budget.
 type Key struct {
 	Key          string
 	Count, Error int64
-	// Refused and Closest, the largest part of the limit that was in use, are
-	// told of the busiest keys, since they are among those counted.
+	// Refused, and Closest, the largest part of the limit that was in use, cover the time
+	// in which the key was among the busiest.
 	Refused int64
 	Closest float64
 }
 
-// Result returns what was found so far.
+// Result returns the result so far.
 func (r *Replay) Result(log accesslog.Stats) *Result {
 	result := &Result{Totals: r.total, Log: log, charts: r.charts()}
 	result.Shared = r.store.Stats().Overflowed

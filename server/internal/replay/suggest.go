@@ -34,7 +34,7 @@ type ladder struct {
 	matched int64 // requests
 }
 
-// A request is what was asked of the limit, and when.
+// A request has the cost that was charged to the limit, and its time.
 type request struct {
 	charge    weir.Charge
 	maxWait   time.Duration
@@ -75,7 +75,7 @@ func newLadder(l *weir.Limit, bytes int64) *ladder {
 	return d
 }
 
-// take notes what an act asks of the limit.
+// take notes the charges of an act to the limit.
 func (d *ladder) take(act *weir.Act, charge int, at int64) {
 	d.matched++
 	d.waiting = append(d.waiting, request{act.Charges[charge], act.MaxWait, act.Immediate, at})
@@ -84,7 +84,7 @@ func (d *ladder) take(act *weir.Act, charge int, at int64) {
 	}
 }
 
-// flush asks every step what was noted.
+// flush lets every step decide the requests that were noted.
 func (d *ladder) flush() {
 	var group sync.WaitGroup
 	cores := min(runtime.GOMAXPROCS(0), len(d.steps))

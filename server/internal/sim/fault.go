@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// FaultKind is what happens to the store.
+// A FaultKind is a kind of fault of the store.
 type FaultKind uint8
 
 const (
-	// Outage: the store answers nobody for the fault's Length.
+	// Outage: the store sends no replies for the fault's Length.
 	Outage FaultKind = iota
 	// Failover: a replica takes over that lacks the writes of the Length before.
 	Failover
 )
 
-// Policy is what a limit answers while its store is away.
+// A Policy decides during a store outage.
 type Policy uint8
 
 const (
@@ -38,7 +38,7 @@ type Fault struct {
 	At time.Duration
 	// Length is how long an outage lasts, or how much a failover forgets.
 	Length time.Duration
-	// Policy is what is answered during an outage.
+	// Policy decides during an outage.
 	Policy Policy
 }
 

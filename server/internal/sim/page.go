@@ -32,7 +32,7 @@ func (s *Scenario) title() string {
 	return "weir simulate " + s.Name + ": " + s.Summary
 }
 
-// lead says what the scenario consists of.
+// lead describes the scenario.
 func (s *Scenario) lead() string {
 	parts := []string{fmt.Sprintf("Limit %s; %s traffic", s.Limit.String(), s.Pattern)}
 	if s.Pattern != Edge {

@@ -8,11 +8,11 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Retry is what a client does that was refused.
+// A Retry is the behaviour of a refused client.
 type Retry uint8
 
 const (
-	// RetryNever: it goes away. The zero value.
+	// RetryNever: the client does not retry. The zero value.
 	RetryNever Retry = iota
 	// RetryAtOnce: it asks again after about 50 ms, up to ten times.
 	RetryAtOnce
@@ -62,7 +62,7 @@ func (r Retry) wait(refused weir.Decision, attempt int, rng *rand.Rand) (int64, 
 	}
 }
 
-// A queue holds those who will come again, the first at the front: a heap.
+// A queue has the clients that will retry, the first at the front: a heap.
 type queue struct {
 	heap   []queued
 	pushed int64

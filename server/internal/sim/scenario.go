@@ -28,7 +28,7 @@ const (
 // A Scenario is traffic, and the limit that it meets. The zero value is not
 // valid; [Builtin] has some that are.
 type Scenario struct {
-	// Name and Summary say what the scenario shows, in a word and in a line.
+	// Name and Summary describe the scenario, in a word and in a line.
 	Name, Summary string
 	// Limit is the rule. Each of the Algorithms is given it in turn, less those
 	// options that only others have.
@@ -44,7 +44,7 @@ type Scenario struct {
 	// Clients is how many clients share them. 0: as many as there are keys.
 	Clients  int
 	Duration time.Duration
-	// Seed is what all chance comes from: the same seed, the same result.
+	// Seed determines all random choices: the same seed gives the same result.
 	Seed uint64
 	// Instances is how many instances of the limiter serve the clients, each
 	// request at a random one. 0: one.
@@ -52,12 +52,12 @@ type Scenario struct {
 	// LocalShares gives each instance a budget of its own, its share of the
 	// limit, instead of one that all share.
 	LocalShares bool
-	// Faults are what happens to the store meanwhile, in the order of their
-	// instants and not overlapping.
+	// Faults are the faults of the store, in the order of their instants and not
+	// overlapping.
 	Faults []Fault
 }
 
-// check returns an [*weir.InvalidError] for what cannot be simulated.
+// check returns a [*weir.InvalidError] for a scenario that cannot be simulated.
 func (s *Scenario) check() error {
 	switch {
 	case len(s.Algorithms) == 0:

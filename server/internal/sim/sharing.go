@@ -12,7 +12,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/report"
 )
 
-// Sharing is the name of the scenario of [RunSharing], and SharingSummary what it shows.
+// Sharing is the name of the scenario of [RunSharing], and SharingSummary its
+// description.
 const (
 	Sharing        = "sharing"
 	SharingSummary = "100 a second for three classes; one floods, one pauses for a while"
@@ -40,17 +41,17 @@ var (
 	}
 )
 
-// A SharedResult is what the classes were granted, without guarantees and with them.
+// A SharedResult has the grants of the classes, with guarantees and without them.
 type SharedResult struct{ runs []sharedRun }
 
-// A sharedRun has, for each class, what it asked for and was granted in each second.
+// A sharedRun has the requests and grants of each class in each second.
 type sharedRun struct {
 	name             string
 	offered, granted [][]int64
 }
 
-// RunSharing plays three classes on one budget, first to a budget that serves whoever comes
-// first, then to one with guaranteed shares.
+// RunSharing plays three classes on one budget, first without guarantees, then with
+// guaranteed shares.
 func RunSharing(ctx context.Context) (*SharedResult, error) {
 	guarantees := map[string]int64{}
 	for _, c := range sharedClasses {

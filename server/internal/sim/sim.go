@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Result is what became of a scenario.
+// A Result is the result of a scenario.
 type Result struct {
 	Scenario Scenario
 	// Width is how much time each point of a Run's course stands for.
@@ -22,7 +22,7 @@ type Result struct {
 	Runs []Run
 }
 
-// A Run is what one algorithm made of the scenario's traffic.
+// A Run is the result of one algorithm for the scenario's traffic.
 type Run struct {
 	Algorithm weir.Algorithm
 	// Limit is the rule that was applied.
@@ -53,16 +53,15 @@ type Run struct {
 // Refused is how many of the requests offered were refused.
 func (r *Run) Refused() int64 { return r.Offered - r.Granted }
 
-// Progress hears how many requests are done, and how many there are to be, about
-// (retries come on top). It is called by several goroutines, one at a time.
+// Progress is called with the number of requests that are done, and the approximate
+// number of all (without retries). It is called by several goroutines, one at a time.
 type Progress func(done, expected int64)
 
 // progressEvery is how many requests pass between two looks at the world outside.
 const progressEvery = 1 << 16
 
-// Run plays the scenario, its algorithms beside one another on as many cores as
-// there are. The error is a [*weir.InvalidError], or that of ctx. A nil progress
-// hears nothing.
+// Run plays the scenario, its algorithms beside one another on as many cores as there
+// are. The error is a [*weir.InvalidError], or that of ctx. A nil progress is not called.
 func (s Scenario) Run(ctx context.Context, progress Progress) (*Result, error) {
 	if _, err := s.Limit.Compile(); err != nil {
 		return nil, err
@@ -99,7 +98,7 @@ func (s Scenario) Run(ctx context.Context, progress Progress) (*Result, error) {
 	return result, nil
 }
 
-// A meter adds up what all players have done.
+// A meter adds up the progress of all players.
 type meter struct {
 	mu       sync.Mutex
 	progress Progress

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// points is how many intervals a course of events is told in.
+	// points is the number of intervals of a course of events.
 	points = 240
 	// followed is how many keys are looked at between their grants.
 	followed = 10_000
 )
 
-// A tally counts what a scenario's clients were granted.
+// A tally counts the grants of a scenario's clients.
 type tally struct {
 	period  int64 // µs
 	width   int64 // of a point, µs
@@ -108,8 +108,8 @@ func (r *recent) count(now, period int64) int {
 	return later
 }
 
-// jain is the fairness of what clients were granted, of those who asked for
-// something: 1 if all got the same, 1/n if one got it all.
+// jain returns the fairness of the grants of all clients that sent requests: 1 if all got
+// the same, 1/n if one got it all.
 func (t *tally) jain() float64 {
 	sum, squares, n := 0.0, 0.0, 0.0
 	for i, x := range t.granted {

@@ -54,7 +54,7 @@ type source interface {
 	next() (arrival, bool)
 }
 
-// newSource makes the same arrivals whatever becomes of them.
+// newSource makes the same arrivals, independent of their results.
 func newSource(s *Scenario) source {
 	end := s.Duration.Microseconds()
 	switch s.Pattern {

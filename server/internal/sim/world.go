@@ -108,11 +108,11 @@ func (w *world) take(at int64, key int) weir.Decision {
 			w.ask(r, key, w.limit)
 		}
 	case f.Kind == Failover:
-		// Lost: only the store that will be gone is written.
+		// Lost: only the store that will fail is written.
 	case f.Policy == AllowAll:
 		return weir.Decision{Outcome: weir.Granted, Granted: 1}
 	case f.Policy == DenyAll:
-		// Nothing says how long the store will be away; a second is common.
+		// The length of the outage is unknown; a second is common.
 		return weir.Decision{Outcome: weir.Refused, RetryAfter: time.Second}
 	default:
 		return w.ask(w.locals[instance], key, w.localShare)

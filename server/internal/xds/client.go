@@ -46,11 +46,12 @@ const (
 	maxNackDelay = time.Minute
 	// overlayPoll is how often the overlay's file is read.
 	overlayPoll = 10 * time.Second
-	// maxDetail is the length of the mistakes that a management server is told.
+	// maxDetail is the greatest length of the mistakes that are sent to a management
+	// server.
 	maxDetail = 8 << 10
 )
 
-// Options are what [New] needs. Server and Apply are required.
+// Options are the settings of a client. Server and Apply are required.
 type Options struct {
 	// Server is the address of the management server, host:port.
 	Server string
@@ -77,8 +78,8 @@ type Options struct {
 	Overlay string
 	// Apply puts rules in force. It is called from [Client.Run] alone.
 	Apply func(*rules.Set)
-	// Logger is told of new rules, rejected rules and lost connections. Nil: nothing
-	// is logged.
+	// Logger receives lines about new rules, rejected rules and lost connections. Nil:
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -89,16 +90,16 @@ type Status struct {
 	// Connected is true while a stream is open; Err is the reason why none is.
 	Connected bool
 	Err       error
-	// Loaded is true once a snapshot was accepted. Version, Revision and At are those
-	// of the last one: what the server called it, a digest of the resources, and when
-	// it arrived.
+	// Loaded is true once a snapshot was accepted. Version, Revision and At are those of
+	// the last one: the server's name for it, a digest of the resources, and its time of
+	// arrival.
 	Loaded   bool
 	Version  string
 	Revision string
 	At       time.Time
 	// Rejected is the last snapshot that was rejected; nil if none was.
 	Rejected *Rejection
-	// Overlay is what keeps lines of the overlay from changing rules, or nil.
+	// Overlay lists the lines of the overlay that change no rule, or is nil.
 	Overlay error
 	// Accepted and Nacks count accepted snapshots and rejections that were sent.
 	Accepted, Nacks int64
@@ -214,7 +215,8 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// pause waits, and looks after the overlay meanwhile; false if ctx ends.
+// pause waits, and applies changes of the overlay during the wait. It returns false if
+// ctx ends.
 func (c *Client) pause(ctx context.Context, wait time.Duration) bool {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -296,7 +298,7 @@ func (c *Client) stream(ctx context.Context) (answered bool, err error) {
 			return answered, err
 		}
 		if err != nil {
-			// What ended the stream says more than what cannot be sent on it.
+			// The error that ended the stream says more than the failure to send on it.
 			select {
 			case ended := <-ended:
 				return answered, ended
@@ -324,7 +326,7 @@ func receive(ctx context.Context, ads discoveryv3.AggregatedDiscoveryService_Str
 	}
 }
 
-// send sends a request with what all of them have.
+// send sends a request with the fields that all requests have.
 func (s *stream) send(r *discoveryv3.DiscoveryRequest) error {
 	r.TypeUrl, r.Node = TypeURL, &corev3.Node{Id: s.o.Node, UserAgentName: "weir"}
 	if len(s.o.Metadata) > 0 {
