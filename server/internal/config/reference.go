@@ -18,7 +18,7 @@ func Reference() string {
 			fmt.Fprintf(&b, "### Keys %s\n\n%s\n", s.name, s.doc)
 			continue
 		}
-		fmt.Fprintf(&b, "### Keys %s\n\n%s\n\n| key | what it can be | without it | what it means |\n|---|---|---|---|\n", s.name, s.doc)
+		fmt.Fprintf(&b, "### Keys %s\n\n%s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", s.name, s.doc)
 		for _, k := range s.keys {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, k.values(), k.without(), strings.ReplaceAll(k.doc, "*", `\*`))
 		}
