@@ -60,7 +60,7 @@ func (k *property) without() string {
 	absent := k.absent
 	switch {
 	case k.required:
-		absent = "a mistake"
+		absent = "required"
 	case k.form == asTruth:
 		absent = "`false`"
 	case slices.Contains(k.words, absent):
