@@ -250,7 +250,7 @@ func (o *Options) Settings() []Setting {
 			toggle("envoyproxy-metrics", &o.Telemetry.EnvoyproxyMetrics, false,
 				"Add the metrics of envoyproxy/ratelimit to /metrics."),
 			setting("near-limit-ratio", &o.Telemetry.NearLimitRatio, traffic.DefaultNearLimitRatio,
-				"Count a grant as near the limit if at least this share of the limit is used."),
+				"Count a grant as near the limit if more than this share of the limit is then used."),
 			toggle("log-refusals", &o.Telemetry.LogRefusals, true,
 				"Log refusals with a hash of the key, at most one per limit in its period."),
 		),
