@@ -175,6 +175,43 @@ func TestWatchesAreBoundedInAll(t *testing.T) {
 	}
 }
 
+// TestChecksNeedNoRelay: health checks are answered while others have all calls that may be
+// relayed to grpc-go.
+func TestChecksNeedNoRelay(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{GRPCTransport: TransportFrames, GRPCTokenFile: passwordFile(t, oldToken)})
+	for range 12 {
+		f := newFramer(t, app)
+		var header bytes.Buffer
+		encoder := hpack.NewEncoder(&header)
+		for i := range uint32(600) {
+			header.Reset()
+			for _, field := range [][2]string{
+				{":method", "POST"},
+				{":scheme", "http"},
+				{":path", healthv1.Health_Check_FullMethodName},
+				{"content-type", "application/grpc"},
+				{"grpc-encoding", "gzip"}, // only grpc-go reads it
+			} {
+				if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for !strings.Contains(metricsOf(t, app), `weir_rejected_total{listener="grpc",reason="watches"}`) {
+		// Not all calls that may be relayed are taken.
+		time.Sleep(time.Millisecond)
+	}
+	answer, err := healthv1.NewHealthClient(dialGRPC(t, app)).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("%v, %v", answer, err)
+	}
+}
+
 func TestGRPCStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{Limits: Limits{GRPCMaxStreams: 7}})

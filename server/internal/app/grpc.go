@@ -76,10 +76,11 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	}
 	s := &grpcServer{server: grpc.NewServer(options...), unwatch: a.health.unwatch}
 	service.Register(s.server)
-	s.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), &healthService{a.health.rpc, a.health})
+	health := &healthService{a.health.rpc, a.health}
+	s.server.RegisterService(admission.Early(&healthv1.Health_ServiceDesc), health)
 	reflection.Register(s.server)
 	if o.GRPCTransport == TransportFrames {
-		if s.frames, err = a.newFrames(service, s.server, gate, by); err != nil {
+		if s.frames, err = a.newFrames(service, health, s.server, gate, by); err != nil {
 			return nil, err
 		}
 	}
@@ -150,17 +151,22 @@ func (t *telemetry) limitedFrames(why frames.Reason) {
 	}
 }
 
-// newFrames returns the server of the rate limit service on bare frames. Everything else
-// is served by relay.
-func (a *App) newFrames(service *rls.Service, relay *grpc.Server, gate *admission.Gate, by *callers.Authenticator) (*frames.Server, error) {
+// newFrames returns the server of the rate limit service on bare frames, and of health
+// checks, which must not fail because others use the relay. Everything else is served by
+// relay.
+func (a *App) newFrames(service *rls.Service, health *healthService, relay *grpc.Server, gate *admission.Gate, by *callers.Authenticator) (*frames.Server, error) {
 	o, t := &a.options, a.telemetry
 	secured, err := o.serverTLS("grpc tls", o.GRPCTLS, "h2")
 	if err != nil {
 		return nil, err
 	}
-	u := unary{
-		service: service, by: by, tracing: t.tracing, panics: t.panics("grpc"), method: t.metrics.Method(rateLimitInfo.FullMethod),
-	}
+	limit := a.unary(rateLimitInfo, func(ctx context.Context, c *frames.Call) error {
+		b, err := service.Answer(ctx, (*charged)(c), c.Message(), c.Buffer())
+		if err == nil {
+			c.Reply(b)
+		}
+		return err
+	})
 	options := frames.Options{
 		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections,
 		MaxMessage: o.Limits.GRPCMaxMessageBytes, MaxHeaderList: o.Limits.GRPCMaxHeaderBytes, HandshakeTimeout: readTimeout,
@@ -170,28 +176,43 @@ func (a *App) newFrames(service *rls.Service, relay *grpc.Server, gate *admissio
 		ConnContext: gate.ConnContext,
 		Limited:     t.limitedFrames,
 		TLS:         secured, Relay: relay, Direct: a.engine.yields(), YieldKey: deadline.YielderKey{},
-		Methods: map[string]frames.Handler{rateLimitInfo.FullMethod: u.serve},
+		Methods: map[string]frames.Handler{
+			rateLimitInfo.FullMethod: limit.serve,
+			checkInfo.FullMethod:     a.unary(checkInfo, health.answer).serve,
+		},
 	}
 	if by != nil {
-		options.Admit = u.admit
+		options.Admit = func(c *frames.Call) {
+			if c.Method() == rateLimitInfo.FullMethod {
+				limit.admit(c, by)
+			}
+		}
 	}
 	return frames.New(options)
 }
 
-// unary answers the calls of the rate limit service that frames reads.
+// unary answers the calls of one method that frames reads.
 type unary struct {
-	service *rls.Service
-	by      *callers.Authenticator // nil: everybody is admitted
+	info    *grpc.UnaryServerInfo
+	handle  func(context.Context, *frames.Call) error
 	method  *metrics.Method
 	tracing *tracing.Tracing // nil: no spans
 	panics  *panics.Reporter
 }
 
-var rateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
+var (
+	rateLimitInfo = &grpc.UnaryServerInfo{FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
+	checkInfo     = &grpc.UnaryServerInfo{FullMethod: healthv1.Health_Check_FullMethodName}
+)
+
+func (a *App) unary(info *grpc.UnaryServerInfo, handle func(context.Context, *frames.Call) error) *unary {
+	t := a.telemetry
+	return &unary{info, handle, t.metrics.Method(info.FullMethod), t.tracing, t.panics("grpc")}
+}
 
 // admit authenticates the caller before the message is read.
-func (u *unary) admit(c *frames.Call) {
-	who, err := authenticate(u.by, headers(c, "authorization"), c.RemoteAddr(), c.TLS())
+func (u *unary) admit(c *frames.Call, by *callers.Authenticator) {
+	who, err := authenticate(by, headers(c, "authorization"), c.RemoteAddr(), c.TLS())
 	if err == nil {
 		c.SetValue(who)
 		return
@@ -199,15 +220,7 @@ func (u *unary) admit(c *frames.Call) {
 	u.observed(c, func(context.Context, *frames.Call) error { return err })
 }
 
-func (u *unary) serve(c *frames.Call) { u.observed(c, u.answer) }
-
-func (u *unary) answer(ctx context.Context, c *frames.Call) error {
-	b, err := u.service.Answer(ctx, (*charged)(c), c.Message(), c.Buffer())
-	if err == nil {
-		c.Reply(b)
-	}
-	return err
-}
+func (u *unary) serve(c *frames.Call) { u.observed(c, u.handle) }
 
 // observed calls the handler of a call as telemetry's interceptors would, and answers with
 // its error.
@@ -225,14 +238,14 @@ func (u *unary) traced(c *frames.Call, handle func(context.Context, *frames.Call
 	if u.tracing == nil {
 		return u.rescued(ctx, c, handle)
 	}
-	_, err := u.tracing.Unary(ctx, nil, rateLimitInfo, func(ctx context.Context, _ any) (any, error) {
+	_, err := u.tracing.Unary(ctx, nil, u.info, func(ctx context.Context, _ any) (any, error) {
 		return nil, u.rescued(ctx, c, handle)
 	})
 	return err
 }
 
 func (u *unary) rescued(ctx context.Context, c *frames.Call, handle func(context.Context, *frames.Call) error) (err error) {
-	defer u.panics.Rescue(ctx, rateLimitInfo.FullMethod, &err)
+	defer u.panics.Rescue(ctx, u.info.FullMethod, &err)
 	return handle(ctx, c)
 }
 

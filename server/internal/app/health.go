@@ -12,13 +12,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	grpchealth "google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
 
@@ -168,6 +172,30 @@ func (s *healthService) Check(ctx context.Context, req *healthv1.HealthCheckRequ
 	}
 	return s.Server.Check(ctx, req)
 }
+
+// answer answers a check that frames has read.
+func (s *healthService) answer(ctx context.Context, c *frames.Call) error {
+	c.Yield()
+	if err := (*charged)(c).Take(int64(len(c.Message()))); err != nil {
+		return errFull
+	}
+	req := new(healthv1.HealthCheckRequest)
+	if err := proto.Unmarshal(c.Message(), req); err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	answer, err := s.Check(ctx, req)
+	if err != nil {
+		return err
+	}
+	b, err := proto.MarshalOptions{}.MarshalAppend(c.Buffer(), answer)
+	if err == nil {
+		c.Reply(b)
+	}
+	return err
+}
+
+// errFull is the status of a check that finds no memory for its message.
+var errFull = status.Error(codes.ResourceExhausted, "requests that are being received use too much memory: retry later")
 
 // Watch reports the health of a service until either side leaves.
 func (s *healthService) Watch(req *healthv1.HealthCheckRequest, stream grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
