@@ -35,6 +35,7 @@ type Call struct {
 	direct  bool  // the handler runs on the goroutine that reads; the handler's
 
 	buffer   []byte // kept for further calls
+	largest  int    // reply that is to fit into buffer
 	reply    []byte
 	decided  bool // by Reply or Fail
 	code     uint32
@@ -115,8 +116,8 @@ func (c *Call) TLS() *tls.ConnectionState { return c.conn.tls }
 
 // Buffer returns memory, with no bytes in it, to append a reply to.
 func (c *Call) Buffer() []byte {
-	if c.buffer == nil {
-		c.buffer = make([]byte, 0, bufferBytes)
+	if size := max(bufferBytes, c.largest); cap(c.buffer) < size {
+		c.buffer = make([]byte, 0, size)
 	}
 	return c.buffer[:0]
 }
@@ -150,8 +151,8 @@ func (c *Call) Failed() uint32 { return c.code }
 const (
 	// maxKept is the largest memory that is kept for further calls.
 	maxKept = 4096
-	// bufferBytes is more than most replies take.
-	bufferBytes = 512
+	// bufferBytes is the least memory for replies.
+	bufferBytes = 256
 	// maxKeptFields is the largest number of header fields that a call keeps room for.
 	maxKeptFields = 64
 )
@@ -171,7 +172,9 @@ func (c *Call) reset() {
 	if cap(fields) > maxKeptFields {
 		fields = nil
 	}
-	*c = Call{buffer: c.buffer, fields: fields, trailers: c.trailers[:0]}
+	// A larger reply was made of other memory, which may be its handler's.
+	largest := min(max(c.largest, len(c.reply)), maxKept)
+	*c = Call{buffer: c.buffer, largest: largest, fields: fields, trailers: c.trailers[:0]}
 }
 
 // callContext is the context of a call. It starts a timer only if something waits
