@@ -276,6 +276,7 @@ func (c *conn) leave() {
 	for c.slots > 0 || c.flushing {
 		c.changed.Wait()
 	}
+	c.dropBlock()
 	c.budget.Close()
 	c.left = true
 	c.changed.Broadcast()

@@ -54,6 +54,14 @@ func (c *conn) holdBlock() error {
 	return nil
 }
 
+// dropBlock returns the memory of a header block that has ended, if it was held.
+func (c *conn) dropBlock() {
+	if c.blockHeld > 0 {
+		c.unreserve(c.blockHeld)
+		c.blockHeld = 0
+	}
+}
+
 // check returns an error if a frame other than HEADERS and CONTINUATION has a wrong length,
 // or should belong to a stream and does not, or the other way round.
 func (h *head) check() error {
@@ -92,8 +100,7 @@ func (c *conn) receive(h head, payload []byte) error {
 	}
 	switch h.kind {
 	case http2.FrameHeaders, http2.FrameContinuation:
-		c.unreserve(c.blockHeld)
-		c.blockHeld = 0
+		c.dropBlock()
 		return c.onHeaders(h.id)
 	case http2.FrameData:
 		return c.onData(h, payload)
