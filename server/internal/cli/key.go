@@ -250,9 +250,9 @@ func (a *changeAnswer) describe(w io.Writer, action string) {
 		what := "reset"
 		switch o := k.Override; {
 		case action == "clear" && !k.Changed:
-			what = "had its own limit here already"
+			what = "had no override on this instance; cleared"
 		case action == "clear":
-			what = "has its own limit again"
+			what = "override cleared"
 		case o == nil:
 		case o.Blocked:
 			what = "blocked until " + o.Until

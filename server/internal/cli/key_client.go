@@ -111,7 +111,7 @@ func unreachable(base string, err error) error {
 	if errors.As(err, &cause) {
 		err = cause.Err
 	}
-	return fmt.Errorf("no server answers at %s: %w; is one running there, with --admin?", base, err)
+	return fmt.Errorf("no server answers at %s: %w; --admin names the admin listener of a server that runs", base, err)
 }
 
 // refused says what the server says.
