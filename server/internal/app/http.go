@@ -155,6 +155,7 @@ type httpServer struct {
 	*http.Server
 	open       atomic.Int64 // connections
 	dismissal  time.Duration
+	closed     atomic.Bool // the socket, by dismiss
 	dismissing atomic.Bool
 	socket     atomic.Pointer[net.Listener] // nil until served
 }
@@ -200,7 +201,7 @@ func (s *httpServer) serve(l net.Listener) error {
 	if s.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
 	}
-	if err := serve(l); !errors.Is(err, http.ErrServerClosed) && !s.dismissing.Load() {
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) && !s.closed.Load() {
 		return err
 	}
 	return nil
@@ -226,8 +227,11 @@ func (s *httpServer) dismiss(ctx context.Context) {
 	if l == nil || s.dismissal == 0 {
 		return
 	}
-	s.dismissing.Store(true)
+	// A client that is asked to leave connects anew. The system would reset a connection that
+	// waits in the socket when that closes, so it closes first.
+	s.closed.Store(true)
 	_ = (*l).Close()
+	s.dismissing.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.dismissal)
 	defer cancel()
 	for s.open.Load() > 0 && ctx.Err() == nil {
