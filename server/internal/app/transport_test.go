@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,27 +20,15 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/server/internal/rerun"
 )
 
 // transportVariable says which transport [start] has servers use that do not say it.
 const transportVariable = "WEIR_GRPC_TRANSPORT"
 
 // TestOverGRPCGo runs all tests of this package again, over the other transport.
-func TestOverGRPCGo(t *testing.T) {
-	if os.Getenv(transportVariable) != "" || testing.Short() {
-		t.Skip("the other transport has its run")
-	}
-	t.Parallel()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-test.count=1", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), transportVariable+"="+TransportGRPCGo)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
+func TestOverGRPCGo(t *testing.T) { rerun.With(t, transportVariable, TransportGRPCGo) }
 
 // Raw messages go through the client's codec as they are.
 type rawCodec struct{}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/panics"
+	"github.com/weirlimit/weir/server/internal/rerun"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/storetest"
@@ -133,21 +133,7 @@ func onFrames(t *testing.T, s *rls.Service, reporter *panics.Reporter) (serve fu
 const overFrames = "WEIR_TEST_FRAMES"
 
 // TestOverFrames runs all tests of this package again, over the other transport.
-func TestOverFrames(t *testing.T) {
-	if os.Getenv(overFrames) != "" || testing.Short() {
-		t.Skip("the other transport has its run")
-	}
-	t.Parallel()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-test.count=1", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), overFrames+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
+func TestOverFrames(t *testing.T) { rerun.With(t, overFrames, "1") }
 
 // change is what a test alters in a request.
 type change func(*rlsv3.RateLimitRequest)
