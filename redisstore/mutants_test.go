@@ -11,12 +11,14 @@ import (
 // mixed is all algorithms at once.
 const mixed = weir.Algorithm(255)
 
-// mutants are mistakes that one could make in the Lua.
-var mutants = []struct {
+// A mutation is a mistake that one could make in the Lua.
+type mutation struct {
 	name      string
 	old, with string
 	algorithm weir.Algorithm
-}{
+}
+
+var mutants = []mutation{
 	{"> for >=", "now >= at + q then", "now > at + q then", weir.FixedWindow},
 	{"a cost may exceed the room by one", "used + need > rule[3], 0", "used + need > rule[3] + 1, 0", weir.FixedWindow},
 	{"the last unit is refused", "used + need > rule[3], 0", "used + need >= rule[3], 0", weir.TokenBucket},

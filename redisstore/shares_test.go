@@ -37,13 +37,7 @@ func TestShares(t *testing.T) {
 // shared tests a Redis whose budgets are shared, and whose script was changed.
 func shared(t *testing.T, address, prefix string, seed uint64, mutate func(string) string) storetest.SharedBudgets {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-	t.Cleanup(func() { _ = client.Close() })
-	clock := storetest.NewClock()
-	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, clock := mutant(t, address, prefix, mutate)
 	return storetest.SharedBudgets{Taker: store, Clock: clock, Seed: seed}
 }
 
@@ -74,16 +68,17 @@ func TestSharesFindMutants(t *testing.T) {
 			})
 		})
 	}
-	left := []string{
+	for _, name := range []string{
 		"one of the units that are kept may be taken", "what is kept may be taken", "the last alternative is chosen",
 		"all alternatives are charged", "a guarantee gets back more than its budget",
-	}
-	for _, m := range mutants {
-		if !slices.Contains(left, m.name) {
-			continue
-		}
-		t.Run("Lua: "+m.name, func(t *testing.T) {
+	} {
+		t.Run("Lua: "+name, func(t *testing.T) {
 			t.Parallel()
+			i := slices.IndexFunc(mutants, func(m mutation) bool { return m.name == name })
+			if i < 0 {
+				t.Fatal("there is no such mutant")
+			}
+			m := mutants[i]
 			mutate := func(text string) string { return strings.ReplaceAll(text, m.old, m.with) }
 			noticed(t, func(seed uint64) storetest.SharedBudgets {
 				return shared(t, address, fmt.Sprint("Lua ", m.name, seed), seed, mutate)

@@ -45,6 +45,16 @@ func same(text string) string { return text }
 // twins pairs memory with a Redis whose script was changed.
 func twins(t *testing.T, address, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
 	t.Helper()
+	store, clock := mutant(t, address, prefix, mutate)
+	return storetest.Twins{
+		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
+		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
+	}
+}
+
+// mutant returns a store whose script was changed, with a clock that tests move.
+func mutant(t *testing.T, address, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
+	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	clock := storetest.NewClock()
@@ -52,8 +62,5 @@ func twins(t *testing.T, address, prefix string, mutate func(string) string, alg
 	if err != nil {
 		t.Fatal(err)
 	}
-	return storetest.Twins{
-		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
-		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
-	}
+	return store, clock
 }
