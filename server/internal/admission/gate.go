@@ -163,7 +163,8 @@ func sizeOf(header metadata.MD) (bytes int64) {
 	return bytes
 }
 
-var errFull = status.Error(codes.ResourceExhausted, "too much memory is held by requests that are being received: ask again later")
+// StatusFull is [ErrFull] as gRPC clients see it.
+var StatusFull = status.Error(codes.ResourceExhausted, "requests that are being received use too much memory: retry later")
 
 // Unary admits a unary call, whose message must not have been read yet: see [Early].
 func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -176,7 +177,7 @@ func (g *Gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, hand
 	call.begin()
 	defer call.end()
 	if call.Take(streamBytes) != nil {
-		return nil, errFull
+		return nil, StatusFull
 	}
 	return handle(ctx, req)
 }
@@ -198,7 +199,7 @@ func (g *Gate) Stream(service any, stream grpc.ServerStream, info *grpc.StreamSe
 		cost += g.options.MessageBytes
 	}
 	if call.Take(cost) != nil {
-		return errFull
+		return StatusFull
 	}
 	if !call.conn.watch() {
 		g.rejected(Watches)

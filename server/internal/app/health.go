@@ -22,6 +22,7 @@ import (
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
@@ -177,7 +178,7 @@ func (s *healthService) Check(ctx context.Context, req *healthv1.HealthCheckRequ
 func (s *healthService) answer(ctx context.Context, c *frames.Call) error {
 	c.Yield()
 	if err := (*charged)(c).Take(int64(len(c.Message()))); err != nil {
-		return errFull
+		return admission.StatusFull
 	}
 	req := new(healthv1.HealthCheckRequest)
 	if err := proto.Unmarshal(c.Message(), req); err != nil {
@@ -193,9 +194,6 @@ func (s *healthService) answer(ctx context.Context, c *frames.Call) error {
 	}
 	return err
 }
-
-// errFull is the status of a check that finds no memory for its message.
-var errFull = status.Error(codes.ResourceExhausted, "requests that are being received use too much memory: retry later")
 
 // Watch reports the health of a service until either side leaves.
 func (s *healthService) Watch(req *healthv1.HealthCheckRequest, stream grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {

@@ -96,7 +96,7 @@ func statusOf(err error) error {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	if errors.Is(err, admission.ErrFull) {
-		return status.Error(codes.ResourceExhausted, "requests that are being received use too much memory: retry later")
+		return admission.StatusFull
 	}
 	if errors.Is(err, rules.ErrNotLoaded) {
 		return status.Error(codes.Unavailable, err.Error())
