@@ -128,7 +128,7 @@ func ExampleMiddlewareFunc_shares() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	handler := weirhttp.MiddlewareFunc(
 		func(r *http.Request) *weir.Limiter { return shares.Limiter(store, r.Header.Get("Team")) },
-		// One budget, whoever asks.
+		// All teams share the budget of this key.
 		weirhttp.Options{Key: func(*http.Request) (string, error) { return "backend", nil }},
 	)(hello)
 

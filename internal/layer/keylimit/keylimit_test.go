@@ -256,7 +256,7 @@ func TestAlternativesBesideTrackedOnes(t *testing.T) {
 		t.Errorf("granted %v, want %v", granted, want)
 	}
 	if held := client.Keys(t.Context(), "*").Val(); len(held) != 1+3+3 {
-		t.Errorf("%d keys %q, want the tracked user and two pools, and what others have there and elsewhere", len(held), held)
+		t.Errorf("%d keys %q, want those of the tracked user, of both pools, and of the overflow in each hash slot", len(held), held)
 	}
 }
 

@@ -293,7 +293,7 @@ func exceeds(l, own *weir.Limit) bool {
 	r, o := l.Rule(), own.Rule()
 	high, low := bits.Mul64(uint64(r.Count), uint64(o.Period))
 	ownHigh, ownLow := bits.Mul64(uint64(o.Count), uint64(r.Period))
-	// What stays free for the guarantees is enough for their own resolution.
+	// Shares reserve enough for the tick of each guarantee. A coarser one needs more.
 	return high > ownHigh || high == ownHigh && low > ownLow || r.Burst > o.Burst || r.Tick > o.Tick
 }
 

@@ -92,7 +92,7 @@ func TestStopDismissesIdleClients(t *testing.T) {
 		_ = other.Close()
 		time.Sleep(time.Millisecond)
 	}
-	// Until it is told to leave, or the connection closes.
+	// The server may answer once more before it asks its clients to leave.
 	for !call().Close {
 		time.Sleep(time.Millisecond)
 	}

@@ -192,7 +192,7 @@ func (e *environment) folder() string {
 	if root+sub+app == "" || e.fromXDS() {
 		return ""
 	}
-	// The path is not cleaned, because ".." after a symbolic link leads elsewhere.
+	// Do not clean the path: after a symbolic link, ".." is the parent of its target.
 	path := strings.TrimRight(cmp.Or(root, "/srv/runtime_data/current"), "/")
 	for _, part := range []string{sub, cmp.Or(app, "config")} {
 		if part = strings.Trim(part, "/"); part != "" {

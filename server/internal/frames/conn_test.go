@@ -255,7 +255,7 @@ func TestCloseWaitsForNobody(t *testing.T) {
 		s.tick(time.Millisecond)
 		longest = max(longest, time.Since(now))
 	}
-	// What would be waited for takes five seconds.
+	// Closing TLS can take five seconds.
 	if longest > 2*time.Second {
 		t.Errorf("the server was kept waiting for %v", longest)
 	}

@@ -81,8 +81,8 @@ func TestDrainDeaf(t *testing.T) {
 	}
 }
 
-// TestDrainWhileShaking stops servers while a client shakes hands, which has sent its first
-// call before it could know: the call is answered, or the client told that it was not.
+// TestDrainWhileShaking stops servers while a client shakes hands, which has already sent
+// its first call. The server answers the call, or says by a GOAWAY that it did not serve it.
 func TestDrainWhileShaking(t *testing.T) {
 	t.Parallel()
 	cert, pool := certificate(t)

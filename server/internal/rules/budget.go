@@ -114,8 +114,8 @@ const (
 )
 
 // AlternativeName names the alternative that the i-th limit belongs to: on a budget with
-// shares [Guaranteed] or [Borrowed], elsewhere its place from 1 on, and empty for a rule
-// without alternatives.
+// shares it is [Guaranteed] or [Borrowed], on others its place from 1 on. It is empty for a
+// rule without alternatives.
 func (r *Rule) AlternativeName(i int) string {
 	first := r.Alternatives != nil && r.Alternatives[i] == 0
 	switch b := r.budget(i); {
