@@ -112,6 +112,15 @@ func (b *browser) text(expression string) string {
 	return got
 }
 
+// lookUp presses the first of the most refused keys. The list is drawn anew each second, so
+// that a click on the button's place could miss it.
+func (b *browser) lookUp() {
+	b.Helper()
+	b.do(chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
+	b.text(`document.querySelector("#top-refused button.key").click()`)
+	b.do(chromedp.WaitVisible(chromedp.CSS("#answer .known")))
+}
+
 // until waits for an expression to be true. The page's policy forbids what
 // [chromedp.Poll] would run.
 func (b *browser) until(expression string) {

@@ -334,10 +334,7 @@ func TestFits(t *testing.T) {
 	if !*update {
 		s.count("user", long, 40)
 	}
-	b.do(chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
-	// The list is drawn anew each second, and a click by its place could miss the button.
-	b.text(`document.querySelector("#top-refused button.key").click(); ""`)
-	b.do(chromedp.WaitVisible(chromedp.CSS("#answer .known")))
+	b.lookUp()
 	for _, p := range pictures {
 		b.scheme(p.scheme)
 		b.do(chromedp.EmulateViewport(p.width, p.height))
