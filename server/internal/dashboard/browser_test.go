@@ -112,8 +112,8 @@ func (b *browser) text(expression string) string {
 	return got
 }
 
-// lookUp presses the first of the most refused keys. The list is drawn anew each second, so
-// that a click on the button's place could miss it.
+// lookUp presses the first of the most refused keys. The lists move as figures arrive, so a
+// click on the place of the button could miss it.
 func (b *browser) lookUp() {
 	b.Helper()
 	b.do(chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))

@@ -314,7 +314,8 @@ func TestFits(t *testing.T) {
 	}
 	sentinel := testserver.StartSentinel(t, 1)
 	shared := func(o *app.Options) {
-		o.Store, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second
+		// However busy the machine is.
+		o.Store, o.Timeout, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second, 5*time.Second
 	}
 	serveIn(t, t.TempDir(), "", shared)
 	b, s := open(t), serveIn(t, folder, "", shared)
