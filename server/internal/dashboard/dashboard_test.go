@@ -315,7 +315,7 @@ func TestFits(t *testing.T) {
 	sentinel := testserver.StartSentinel(t, 1)
 	shared := func(o *app.Options) {
 		// However busy the machine is.
-		o.Store, o.Timeout, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 5*time.Second, 5*time.Second, 5*time.Second
+		o.Store, o.Timeout, o.Fallback.StoreTimeout, o.Fallback.StoreSilence = sentinel.URL(), 4*time.Second, 5*time.Second, 5*time.Second
 	}
 	serveIn(t, t.TempDir(), "", shared)
 	b, s := open(t), serveIn(t, folder, "", shared)
