@@ -16,10 +16,11 @@ type call struct {
 	answered   []weir.Decision        // what the take of an amended act was answered
 	returned   [weir.MaxCharges]int64 // units that each charge got back
 	text       []byte
-	shards     []uint32   // the shards to lock, ascending
-	overflowed bool       // the overflow's lock is held
-	record     recordName // of the act's id
-	recordAt   uint32     // the shard of the record
+	shards     []uint32    // the shards to lock, ascending
+	overflowed bool        // the overflow's lock is held
+	filled     *weir.Limit // the first limit whose keys have to share, if the act found it
+	record     recordName  // of the act's id
+	recordAt   uint32      // the shard of the record
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -67,13 +68,26 @@ func (c *call) find(n name) int {
 	return -1
 }
 
-// merge makes one slot of the slots that share one of the overflow's budgets.
+// merge makes one slot of the slots that share one of the overflow's budgets: what one charge
+// does to the budget, the next one has to see.
 func (c *call) merge(charges int) {
-	for i := range charges {
-		shared := c.slots[c.slotOf[i]].shared
-		if shared != nil {
-			c.slotOf[i] = int32(slices.IndexFunc(c.slots, func(t slot) bool { return t.shared == shared }))
+	var mergedTo [weir.MaxCharges]int32
+	kept := c.slots[:0]
+	for i := range c.slots {
+		j := -1
+		if shared := c.slots[i].shared; shared != nil {
+			j = slices.IndexFunc(kept, func(t slot) bool { return t.shared == shared })
 		}
+		if j < 0 {
+			j = len(kept)
+			kept = append(kept, c.slots[i])
+		}
+		mergedTo[i] = int32(j)
+	}
+	clear(c.slots[len(kept):])
+	c.slots = kept
+	for i := range charges {
+		c.slotOf[i] = mergedTo[c.slotOf[i]]
 	}
 }
 
@@ -113,6 +127,6 @@ func (c *call) unlock(s *Store) {
 
 func (c *call) reset() {
 	clear(c.slots)
-	c.slots, c.shards, c.overflowed, c.record = c.slots[:0], c.shards[:0], false, recordName{}
+	c.slots, c.shards, c.overflowed, c.filled, c.record = c.slots[:0], c.shards[:0], false, nil, recordName{}
 	c.charged, c.answered = nil, nil
 }

@@ -112,16 +112,25 @@ func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 	}
 }
 
-// take decides any act that is prepared.
+// take decides any act that is prepared. A call that panics is not used again, and its locks
+// are free.
 func (s *Store) take(a *weir.Act) {
 	c := s.calls.Get().(*call)
 	c.gather(s, a)
-	now := s.read()
-	c.lock(s)
-	s.decide(c, a, c.now(s, now))
-	c.unlock(s)
+	s.decideLocked(c, a)
+	if c.filled != nil {
+		s.overflow.warn(c.filled.Name)
+	}
 	c.reset()
 	s.calls.Put(c)
+}
+
+// decideLocked locks the act's shards and does it.
+func (s *Store) decideLocked(c *call, a *weir.Act) {
+	now := s.read()
+	c.lock(s)
+	defer c.unlock(s)
+	s.decide(c, a, c.now(s, now))
 }
 
 // decide does the act while its shards are locked.
@@ -132,10 +141,12 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 		if !t.known && (full || s.overflow.active.Load()) {
 			s.overflow.load(c, t, full, now)
 		}
-		t.age(now)
 	}
 	if c.overflowed {
 		c.merge(len(a.Charges))
+	}
+	for i := range c.slots {
+		c.slots[i].age(now)
 	}
 	known, done := c.recall(s, a, now)
 	switch {

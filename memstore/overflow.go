@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -13,12 +14,12 @@ import (
 // as it is not fresh: it may have spent from there.
 type overflow struct {
 	logger  *slog.Logger
-	once    sync.Once
 	charges atomic.Int64
 	active  atomic.Bool // there are cells
 
-	mu    sync.Mutex // taken after the shards' locks
-	cells map[shared]*budget
+	mu     sync.Mutex // taken after the shards' locks
+	cells  map[shared]*budget
+	filled bool // some keys had to share
 }
 
 // A budget is a stored state that has no place in a table.
@@ -56,7 +57,7 @@ func (o *overflow) load(c *call, t *slot, share bool, now int64) {
 	switch {
 	case share:
 		if found == nil {
-			found = o.add(name)
+			found = o.add(c, t.limit, name)
 		}
 		o.charges.Add(1)
 		t.shared = found
@@ -67,10 +68,15 @@ func (o *overflow) load(c *call, t *slot, share bool, now int64) {
 	}
 }
 
-func (o *overflow) add(name shared) *budget {
-	o.once.Do(func() {
-		o.logger.Warn("memory store is full: new keys share one budget a limit", "limit", name.name)
-	})
+// warn logs that keys have to share, once. No lock is held: a logger may wait.
+func (o *overflow) warn(limit string) {
+	o.logger.Warn("memory store is full: new keys share one budget a limit", "limit", limit)
+}
+
+func (o *overflow) add(c *call, limit *weir.Limit, name shared) *budget {
+	if !o.filled {
+		o.filled, c.filled = true, limit
+	}
 	if o.cells == nil {
 		o.cells = make(map[shared]*budget)
 	}

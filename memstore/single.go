@@ -30,6 +30,7 @@ func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decis
 	t.name = s.name(t.rule.ID, key)
 	now, sh := s.read(), &s.shards[t.name.shard()]
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	if now = s.now(now, sh.last); s.clock == nil {
 		sh.last = now
 	}
@@ -38,7 +39,6 @@ func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decis
 	if known {
 		t.load(e.page, i)
 	} else if s.overflow.active.Load() || !s.fits(sh, &t, now) {
-		sh.mu.Unlock()
 		return d, false
 	}
 	t.age(now)
@@ -64,6 +64,5 @@ func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decis
 	} else {
 		d.RetryAfter = algo.Duration(t.retry(&w, now))
 	}
-	sh.mu.Unlock()
 	return d, true
 }
