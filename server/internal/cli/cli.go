@@ -135,7 +135,7 @@ const docs = "https://github.com/weirlimit/weir/blob/main/docs/"
 var guides = map[string]string{
 	"bench":    "performance.md#your-own-machine",
 	"check":    "configuration.md",
-	"convert":  "configuration.md#convert",
+	"convert":  "nginx.md#convert-limit_req",
 	"key":      "admin.md",
 	"man":      "cli.md",
 	"replay":   "simulate.md#weir-replay",
