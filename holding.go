@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -33,17 +32,7 @@ type Holding struct {
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
 	c := l.begin(KindTake, key, estimate)
 	defer l.end(c)
-	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
-	for i := range c.act.Charges {
-		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
-			charge.Cost = min(charge.Cost, 1)
-		}
-	}
-	h := &Holding{limiter: l, key: key, id: c.act.ID}
-	if err := l.ask(ctx, c, &h.decision); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return l.hold(ctx, c, key, d)
 }
 
 // OK reports whether the estimate was charged and the slots were taken.
@@ -65,12 +54,7 @@ func (h *Holding) ID() string { return h.id }
 func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, actual)
 	defer h.limiter.end(c)
-	for i := range c.act.Charges {
-		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
-			charge.Cost = 0
-		}
-	}
-	return h.ask(ctx, c)
+	return h.settle(ctx, c)
 }
 
 // Release refunds the units that were charged, as far as they still count, and frees

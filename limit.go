@@ -135,6 +135,10 @@ type Limit struct {
 	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
+	// Meter names the number of [Costs] that the limit is charged, such as "output". It
+	// does not change how the limit counts. Empty: requests, 1 unless the costs have a
+	// number for "".
+	Meter string
 
 	shares   *Shares // the shares that the limit is a part of; nil for none
 	class    string  // the class in shares; "" for the budget itself
