@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"strconv"
@@ -10,23 +11,27 @@ import (
 // Costs are the numbers of several meters of one piece of work, such as the requests,
 // tokens and micro-dollars of a call to a language model. Each limit of a [Limiter] is
 // charged the number that its Meter names; numbers that no limit names are ignored. Each
-// is 0 … [MaxCost].
+// is 0 … [MaxCost]. Without a number for "requests" that is 1.
 type Costs map[string]int64
 
-// of returns the units to charge under a limit. The meter "" is requests: 1 unless the
-// costs say otherwise. A holder takes one slot, whatever the work costs.
+// requests is the meter of limits that name none.
+const requests = "requests"
+
+// of returns the units to charge under a limit. A holder takes one slot, whatever the work
+// costs.
 func (c Costs) of(l *Limit) (int64, error) {
 	if l.Algorithm.Traits().HoldsSlots {
 		return 1, nil
 	}
-	n, given := c[l.Meter]
+	meter := cmp.Or(l.Meter, requests)
+	n, given := c[meter]
 	switch {
-	case !given && l.Meter == "":
+	case !given && meter == requests:
 		return 1, nil
 	case !given:
-		return 0, invalid("costs", "without "+quoted(l.Meter), "a number for each meter of the limits")
+		return 0, invalid("costs", "without "+quoted(meter), "a number for each meter of the limits")
 	case n < 0 || n > MaxCost:
-		return 0, invalid("costs", quoted(l.Meter)+" "+strconv.FormatInt(n, 10), "0 … "+strconv.Itoa(MaxCost))
+		return 0, invalid("costs", quoted(meter)+" "+strconv.FormatInt(n, 10), "0 … "+strconv.Itoa(MaxCost))
 	}
 	return n, nil
 }

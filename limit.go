@@ -136,8 +136,7 @@ type Limit struct {
 	// [MaxCount]. Not for concurrency.
 	ChargeRefused bool
 	// Meter names the number of [Costs] that the limit is charged, such as "output". It
-	// does not change how the limit counts. Empty: requests, 1 unless the costs have a
-	// number for "".
+	// does not change how the limit counts. Empty: "requests".
 	Meter string
 
 	shares   *Shares // the shares that the limit is a part of; nil for none

@@ -86,6 +86,7 @@ var Register = []Claim{
 	{Page: "docs/envoy.md", Has: "typed_config", Test: "deploy/check.TestEnvoyPage"},
 	{Page: "docs/envoy.md", Test: "server/internal/e2e.TestEnvoyDocs"},
 	{Page: "docs/sharing.md", Test: "server/internal/e2e.TestSharingDocs"},
+	{Page: "docs/http.md", Language: "sh", Because: "TestCosts in server/internal/httpapi makes these calls"},
 	{Page: "docs/http.md", Test: "server/internal/e2e.TestHTTPDocs"},
 	{Page: "docs/install.md", Has: "weir version", Test: "deploy/check.TestInstallArchive"},
 	{Page: "docs/install.md", Has: "sha256sum", Test: "deploy/check.TestInstallArchive"},

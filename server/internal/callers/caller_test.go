@@ -200,6 +200,8 @@ func TestVerbsOf(t *testing.T) {
 		{rules.Request{Kind: weir.KindRefund, Cost: 1}, Refund},
 		{rules.Request{Each: []rules.Ask{{Cost: 1, Record: true}}}, Settle},
 		{rules.Request{Kind: weir.KindSettle}, Settle},
+		{rules.Request{Kind: weir.KindRecord, Cost: 1}, Settle},
+		{rules.Request{Costs: weir.Costs{"output": 1}}, Take},
 		{rules.Request{Kind: weir.KindRelease}, Release},
 		{rules.Request{Kind: weir.KindRenew}, Release},
 		{rules.Request{Each: []rules.Ask{{}}}, Peek},

@@ -50,12 +50,15 @@ func verbsOf(r *rules.Request) Verbs {
 	switch r.Kind {
 	case weir.KindRefund:
 		return Refund
-	case weir.KindSettle:
+	case weir.KindSettle, weir.KindRecord:
 		return Settle
 	case weir.KindRelease, weir.KindRenew:
 		return Release
 	}
-	if r.Each == nil {
+	switch {
+	case r.Costs != nil:
+		return Take
+	case r.Each == nil:
 		return taking(&rules.Ask{Cost: max(r.Cost, r.UpTo)})
 	}
 	var all Verbs

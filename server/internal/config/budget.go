@@ -159,7 +159,7 @@ func (p *parser) burst(o object) string {
 	if p.get(o, "burst") != nil {
 		return "burst"
 	}
-	return "requests_per_unit"
+	return keyOf("count", o)
 }
 
 // settings returns the map with a limit's settings: that of the budget which it charges, or its own.

@@ -77,6 +77,7 @@ type Domain struct {
 	Name        string
 	Descriptors []*Descriptor // in file order
 	Budgets     []*Budget     // by name
+	Models      []Model       // the price table, in file order
 
 	overlay Problems // lines of the overlay that match a rule and cannot change it
 }
@@ -105,6 +106,10 @@ type Descriptor struct {
 	DetailedMetric bool
 	ValueToMetric  bool
 	ShareThreshold bool
+	// Strict estimates hold the most that a request to a language model can use.
+	Strict bool
+	// OutputGuess is how many output tokens other estimates hold; 0: not said.
+	OutputGuess int64
 	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil.
 	Metadata    map[string]any
 	Descriptors []*Descriptor // nested, in file order

@@ -61,7 +61,7 @@ func TestGood(t *testing.T) {
 	for _, d := range domains {
 		names = append(names, d.Name)
 	}
-	if diff := cmp.Diff([]string{"algorithms", "budgets", "calendar", "5", "mongo_cps", "json", "otherwise", "shares", "shop"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"algorithms", "budgets", "calendar", "5", "mongo_cps", "json", "llm", "otherwise", "shares", "shop"}, names); diff != "" {
 		t.Error(diff)
 	}
 }

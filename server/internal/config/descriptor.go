@@ -59,7 +59,12 @@ func (p *parser) descriptor(n *yaml.Node, above []string) []*Descriptor {
 	d.Descriptors = p.descriptors(o, keys)
 	p.leave(outer)
 	p.path = append(p.path[:len(above)], entryPath(d))
-	return append(p.sharing(o, d, above), d)
+	classes := p.sharing(o, d, above)
+	p.estimate(o, d)
+	for _, class := range classes {
+		class.Strict, class.OutputGuess = d.Strict, d.OutputGuess
+	}
+	return append(classes, d)
 }
 
 // unique reports entries of one list that no request can tell apart.

@@ -51,6 +51,7 @@ const (
 	asPart   // of a whole, in percent
 	asNamed  // a map from names to maps of a scope
 	asCounts // a map from names to numbers
+	asDollars
 )
 
 // word returns the allowed words of a key.
@@ -109,6 +110,7 @@ var atTop = newScope("at the top level", "file",
 	"One file is one domain. Keys that begin with x- are ignored: they hold anchors.",
 	property{name: "domain", required: true, doc: "The name of the domain, which requests give. Each domain is in one file."},
 	property{name: "budgets", form: asNamed, of: "budget", doc: "Budgets of the whole domain, by name. Several rules can charge each of them."},
+	property{name: "models", form: asMaps, of: "model", doc: "The prices of language models, for limits with count: usd. The first row that matches the requested model counts. docs/models.md explains it."},
 	property{name: "descriptors", form: asMaps, of: "descriptor", absent: "a known domain without limits", doc: "The rules for the first entry of a request's descriptor."},
 )
 
@@ -130,18 +132,22 @@ var inDescriptor = newScope("in a descriptor", "descriptor",
 	property{name: "share_threshold", form: asTruth, doc: "All values that match the pattern share one budget. Needs a * in key or value."},
 	property{name: "detailed_metric", form: asTruth, doc: "Metrics have the request's values in their names."},
 	property{name: "value_to_metric", form: asTruth, doc: "Metrics have this entry's value in their names."},
+	property{name: "estimate", form: asWord, words: estimates, absent: "guess", doc: "How weir models estimates the tokens of a request before it forwards it: guess holds a quarter of the body's bytes and output_guess; strict holds the most that the request can use. Of all rules that match, the strictest counts. Needs a limit with an algorithm."},
+	property{name: "output_guess", form: asNumber, least: 1, most: mostUnits, absent: "1024", doc: "The output tokens that a guess holds for each answer, or the request's own bound if that is less. Of all rules that match, the largest counts. Needs a limit with an algorithm."},
 	property{name: "metadata", form: asData, doc: "Any data. Answers to Envoy can contain it."},
 )
 
 var inLimit = newScope("in rate_limit", "rate_limit",
 	"A limit that names an algorithm is Weir's: all such limits of a request are charged together or not at all. One that names none is envoyproxy/ratelimit's: a fixed window, decided separately, that also counts refused requests.",
 	property{name: "unit", form: asWord, words: unitNames, doc: "The period, in upper or lower case. Without time_zone, a month has 30 days and a year 365."},
-	property{name: "requests_per_unit", form: asNumber, most: mostCounted, absent: "0", doc: "The number of units that a period grants in the long run; 0 refuses everything. With concurrency, the number of holders at a time. A limit with an algorithm needs it. Its maximum there is 1000000000; 100000 for sliding_log; 4294967295 for fixed_window with charge_refused."},
+	property{name: "requests_per_unit", form: asNumber, most: mostCounted, absent: "0", doc: "The number of units that a period grants in the long run; 0 refuses everything. With concurrency, the number of holders at a time. A limit with an algorithm needs it, or dollars. Its maximum there is 1000000000; 100000 for sliding_log; 4294967295 for fixed_window with charge_refused."},
 	property{name: "unlimited", form: asTruth, doc: "Grant everything. It replaces unit and algorithm."},
 	property{name: "name", absent: "the path of the descriptor", doc: "The name of the limit in answers, headers and metrics. For a limit with an algorithm it is also part of the key in the store, in place of the limit's position."},
 	property{name: "replaces", form: asMaps, of: "replaces", doc: "Limits that do not apply to a request that this limit applies to."},
 	property{name: "budget", doc: "The name of a budget of this descriptor, of one above it, or of the domain. Requests charge it in place of a limit of their own. It may only be combined with name, replaces and keep."},
 	property{name: "algorithm", form: asWord, words: algorithms(), absent: "envoyproxy/ratelimit's fixed window", doc: "How the limit counts: " + algorithmDocs() + ". docs/algorithms.md compares them."},
+	property{name: "count", form: asWord, words: Meters(), ours: true, absent: "requests", doc: "What the limit counts: requests, or the input, cached, output or all tokens of language models, or usd, dollars. weir models knows the numbers of its requests; other programs give them to POST /v1/take as costs. docs/models.md defines them."},
+	property{name: "dollars", form: asDollars, most: maxUSD, ours: true, doc: "The dollars that a period grants, with at most 6 decimals, in place of requests_per_unit. Needs count: usd. A burst or keep beside it is in millionths of a dollar."},
 	property{name: "period", form: asPeriod, ours: true, doc: "The period if no unit fits: 1ms to 8784h (366 days), in whole milliseconds. With concurrency, the longest time for which a slot is held without renewal."},
 	property{name: "burst", form: asNumber, least: 1, most: mostUnits, ours: true, algorithms: bursting, absent: "requests_per_unit", doc: "The most that a key can be charged at once: the burst of a gcra, the capacity of a token_bucket, the queue of a leaky_bucket."},
 	property{name: "buckets", form: asNumber, least: 2, most: 3600, ours: true, algorithms: bucketing, absent: "60", doc: "The number of buckets of a rolling_window, which refuses at most one bucket early."},
@@ -153,6 +159,16 @@ var inLimit = newScope("in rate_limit", "rate_limit",
 	property{name: "lease", form: asTruth, ours: true, algorithms: leasable, doc: "Let each instance charge units ahead and spend them without a call to the store. Not with charge_refused, keep or otherwise. docs/library.md says by how much that may exceed the limit or refuse too early."},
 	property{name: "max_keys", form: asNumber, least: 1, most: keylimit.MaxKeys, ours: true, absent: "any number, unless --max-keys says otherwise", doc: "The number of recently used keys that each instance tracks. Further keys share the budget of a single key, so clients that invent keys cannot fill the store. docs/operations.md says how long a key counts."},
 	property{name: "on_store_failure", form: asWord, words: storeFailures, ours: true, absent: "local", doc: "The answer while the store reaches no decision: local grants this instance's local share, allow grants, deny refuses, and error returns the error. The default for limits without an algorithm is error, unless --on-store-failure changes it."},
+)
+
+// inModel has the keys of a row of the price table.
+var inModel = newScope("in models", "model", "The prices of a language model, in dollars per million tokens.",
+	property{name: "model", required: true, doc: "The name of the model, as in requests. Each * stands for any text."},
+	property{name: "input", form: asDollars, most: maxPrice, required: true, doc: "The price of the input that is not cached."},
+	property{name: "cache_read", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is read from a cache."},
+	property{name: "cache_write", form: asDollars, most: maxPrice, absent: "that of input", doc: "The price of the input that is written to a cache."},
+	property{name: "output", form: asDollars, most: maxPrice, required: true, doc: "The price of the output."},
+	property{name: "max_output", form: asNumber, least: 1, most: mostUnits, absent: "unknown", doc: "The largest output of the model, in tokens. estimate: strict needs it for requests that state no bound."},
 )
 
 var inReplaces = newScope("in replaces", "replaces", "Names another descriptor's limit.",
@@ -187,7 +203,7 @@ var inSharing = newScope("in shares", "shares",
 // notOnTrial are the keys of a rate_limit that mean nothing where it never refuses.
 var notOnTrial = []string{"unlimited", "replaces", "budget", "lease", "on_store_failure"}
 
-var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing}
+var scopes = []*scope{atTop, inDescriptor, inLimit, inReplaces, inBudget, inAlternative, inSharing, inModel}
 
 // weirKeys are the keys of a rate_limit that mean nothing without an algorithm.
 var weirKeys = func() (names []string) {

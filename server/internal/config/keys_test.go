@@ -31,6 +31,8 @@ func mistakes(s *scope, k property, value, others string) string {
 		line = "domain: d\ndescriptors: [{key: a, shares: {" + others + ", " + strings.TrimSpace(line) + "}}]\n"
 	case inAlternative:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: gcra, requests_per_unit: 1, unit: day}, otherwise: [{" + strings.TrimSpace(line) + "}]}]\n"
+	case inModel:
+		line = "domain: d\nmodels: [{" + others + ", " + strings.TrimSpace(line) + "}]\ndescriptors: []\n"
 	case inReplaces:
 		line = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, replaces: [{" + strings.TrimSpace(line) + "}]}}]\n"
 	}
@@ -53,7 +55,9 @@ func (k property) beside() string {
 		return "algorithm: fixed_window, unit: month, time_zone: UTC, requests_per_unit: 1"
 	case k.name == "period":
 		return "algorithm: gcra, requests_per_unit: 1"
-	case k.name == "on_store_failure" || k.name == "max_keys":
+	case k.name == "dollars":
+		return "algorithm: gcra, unit: second, count: usd"
+	case k.name == "count" || k.name == "on_store_failure" || k.name == "max_keys":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1"
 	case k.name == "keep":
 		return "algorithm: gcra, unit: second, requests_per_unit: 1, burst: 1000000000"
@@ -71,7 +75,7 @@ func TestKeysAreRead(t *testing.T) {
 	for _, s := range scopes {
 		for _, k := range s.keys {
 			others := k.beside()
-			if s == inDescriptor {
+			if s == inDescriptor || s == inModel {
 				others = "x-nothing: ~"
 			}
 			wrong := "[[{}]]"
@@ -88,7 +92,11 @@ func TestWords(t *testing.T) {
 	t.Parallel()
 	for _, k := range inLimit.keys {
 		for _, w := range k.words {
-			if got := mistakes(inLimit, k, w, k.beside()); got != "" {
+			others := k.beside()
+			if w == MeterUSD {
+				others = "algorithm: gcra, unit: second, dollars: 1"
+			}
+			if got := mistakes(inLimit, k, w, others); got != "" {
 				t.Errorf("%s: %s: %s", k.name, w, got)
 			}
 		}

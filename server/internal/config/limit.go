@@ -119,9 +119,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 	if i, ok := p.word(o, "on_store_failure", storeFailures); ok {
 		l.OnStoreFailure = StoreFailure(i)
 	}
-	if p.get(o, "requests_per_unit") == nil {
-		p.report(o.position("requests_per_unit"), "requests_per_unit is missing", "a whole number; 0 refuses everything")
-	}
+	p.meter(o, l)
 	p.length(o, l)
 	return known
 }
@@ -263,6 +261,8 @@ func (p *parser) judged(o object, verdict *weir.InvalidError) {
 // keyOf is the key of a limit's field.
 func keyOf(field string, o object) string {
 	switch {
+	case field == "count" && o.has("dollars"):
+		return "dollars"
 	case field == "count":
 		return "requests_per_unit"
 	case field == "period" && !o.has("period"):

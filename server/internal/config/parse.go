@@ -293,6 +293,7 @@ func (p *parser) domain(root *yaml.Node) *Domain {
 	d := &Domain{Name: p.text(o, "domain"), At: p.position(o.position("domain"))}
 	p.required(o, "domain", d.Name, "the name of the domain")
 	p.name = d.Name
+	d.Models = p.models(o)
 	d.Budgets = p.declare(o, 0)
 	d.Descriptors = p.descriptors(o, nil)
 	p.leave(0)

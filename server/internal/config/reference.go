@@ -35,6 +35,8 @@ func (k *property) values() string {
 		return "`true`, `false`"
 	case asNumber:
 		return fmt.Sprintf("%d … %d", k.least, k.most)
+	case asDollars:
+		return fmt.Sprintf("dollars, 0 … %d", k.most)
 	case asPeriod:
 		return "a duration, as `500ms`, `30s`, `1m30s`"
 	case asMap:

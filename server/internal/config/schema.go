@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir"
 )
 
 //go:generate go run ./generate
@@ -99,6 +101,8 @@ func (k *property) content() schema {
 		whole := schema{"type": []string{"integer", "null"}, "minimum": k.least, "maximum": k.most}
 		// For YAML 1.2, which editors speak, 1_000 is text.
 		return schema{"anyOf": []schema{whole, {"type": "string", "pattern": "^[+-]?[0-9][0-9a-fA-FxXoObB]*_[0-9a-fA-F_]*$"}}}
+	case asDollars:
+		return schema{"type": []string{"number", "null"}, "minimum": 0, "maximum": k.most}
 	case asPeriod:
 		return schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}
 	case asMap:
@@ -157,7 +161,10 @@ func enforceRules() []schema {
 	live := schema{"rate_limit": schema{"allOf": []schema{{"type": "object"}, counted()}}}
 	several := schema{"rate_limits": schema{"type": "array", "minItems": 1}}
 	limited := schema{"anyOf": []schema{{"required": []string{"rate_limit"}, "properties": schema{"rate_limit": schema{"type": "object"}}}, {"required": []string{"rate_limits"}, "properties": several}}}
+	own := schema{"anyOf": []schema{{"required": []string{"rate_limit"}, "properties": live}, {"required": []string{"rate_limits"}, "properties": several}, has("shares", some)}}
 	return []schema{
+		{"if": has("estimate", some), "then": own},
+		{"if": has("output_guess", some), "then": own},
 		{"if": has("trial", some), "then": limited},
 		{"if": has("enforce", some), "then": schema{
 			"anyOf":      []schema{{"required": []string{"rate_limit"}, "properties": live}, {"required": []string{"rate_limits"}, "properties": several}},
@@ -211,10 +218,11 @@ func limitRules() []schema {
 	someUnit := schema{"unit": schema{"not": noUnit}}
 	free := schema{"allOf": []schema{{"properties": none}, {"properties": schema{"unit": noUnit}}}}
 	theirs := schema{"required": []string{"unit"}, "allOf": []schema{{"properties": none}, {"properties": someUnit}}}
+	counted := schema{"required": []string{"requests_per_unit"}, "properties": schema{"requests_per_unit": schema{"not": schema{"type": "null"}}, "dollars": false, "count": schema{"not": schema{"const": MeterUSD}}}}
+	paid := schema{"required": []string{"dollars", "count"}, "properties": schema{"dollars": schema{"type": "number"}, "requests_per_unit": false, "count": schema{"const": MeterUSD}}}
 	ours := schema{
-		"required": []string{"requests_per_unit"},
-		"allOf":    []schema{{"properties": someUnit}, {"properties": schema{"requests_per_unit": schema{"not": schema{"type": "null"}}}}},
-		"oneOf":    []schema{{"required": []string{"unit"}}, {"required": []string{"period"}}},
+		"allOf": []schema{{"properties": someUnit}, {"if": has("dollars", nil), "then": paid, "else": counted}},
+		"oneOf": []schema{{"required": []string{"unit"}}, {"required": []string{"period"}}},
 	}
 	charging := schema{"unit": false, "requests_per_unit": false}
 	for name := range none {
@@ -224,6 +232,7 @@ func limitRules() []schema {
 	rules := []schema{
 		{"if": unlimited, "then": free},
 		{"if": schema{"not": unlimited}, "then": schema{"if": has("budget", nil), "then": schema{"properties": charging}, "else": own}},
+		{"if": has("algorithm", schema{"const": weir.Concurrency.String()}), "then": schema{"properties": schema{"count": schema{"enum": []any{MeterRequests, nil}}}}},
 		{"if": has("algorithm", schema{"enum": logging}), "then": atMost(mostLogged)},
 		{"if": has("algorithm", schema{"not": schema{"enum": reporting}}), "then": atMost(mostUnits)},
 	}

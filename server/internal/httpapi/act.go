@@ -95,16 +95,18 @@ func (a *api) bodyError(w http.ResponseWriter, err error) error {
 
 // actBody is the body of a POST. Pointers are nil for absent fields.
 type actBody struct {
-	Domain      string           `json:"domain"`
-	Descriptors []descriptorBody `json:"descriptors"`
-	Cost        *int64           `json:"cost"`
-	Mode        *string          `json:"mode"`
-	MaxWaitMS   *int64           `json:"max_wait_ms"`
-	ID          string           `json:"id"`
-	HoldMS      *int64           `json:"hold_ms"`
+	Domain      string            `json:"domain"`
+	Descriptors []descriptorBody  `json:"descriptors"`
+	Cost        *int64            `json:"cost"`
+	Costs       map[string]*int64 `json:"costs"`
+	Record      *bool             `json:"record"`
+	Mode        *string           `json:"mode"`
+	MaxWaitMS   *int64            `json:"max_wait_ms"`
+	ID          string            `json:"id"`
+	HoldMS      *int64            `json:"hold_ms"`
 }
 
-const actFields = "domain, descriptors, entries, key, value, cost, mode, max_wait_ms, id or hold_ms"
+const actFields = "domain, descriptors, entries, key, value, cost, costs, record, mode, max_wait_ms, id or hold_ms"
 
 type descriptorBody struct {
 	Entries []entryBody `json:"entries"`
@@ -162,6 +164,9 @@ func (b *actBody) setTerms(req *rules.Request) error {
 	if err := b.checkGiven(req.Kind); err != nil {
 		return err
 	}
+	if b.Record != nil && *b.Record {
+		req.Kind = weir.KindRecord
+	}
 	if err := b.setCost(req); err != nil {
 		return err
 	}
@@ -181,6 +186,8 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		kinds []weir.Kind
 	}{
 		{"cost", b.Cost != nil, []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle}},
+		{"costs", b.Costs != nil, []weir.Kind{weir.KindTake, weir.KindSettle}},
+		{"record", b.Record != nil, []weir.Kind{weir.KindSettle}},
 		{"mode", b.Mode != nil, []weir.Kind{weir.KindTake}},
 		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{weir.KindTake}},
 		{"hold_ms", b.HoldMS != nil, []weir.Kind{weir.KindTake, weir.KindRenew}},
@@ -189,7 +196,10 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 			return problem.Invalid(f.name, "given", "none: "+kind.String()+" has none")
 		}
 	}
-	if kind != weir.KindTake && b.ID == "" {
+	switch record := b.Record != nil && *b.Record; {
+	case record && b.ID != "":
+		return problem.Invalid("id", strconv.Quote(b.ID), `none beside "record":true, which charges without a take`)
+	case kind != weir.KindTake && b.ID == "" && !record:
 		return problem.Invalid("id", "missing", "the id of the take to "+kind.String())
 	}
 	return nil
@@ -206,6 +216,14 @@ func (b *actBody) setCost(req *rules.Request) error {
 	case weir.KindRelease, weir.KindRenew:
 		return nil
 	}
+	switch {
+	case b.Costs != nil && b.Cost != nil:
+		return problem.Invalid("costs", "given", "none beside cost")
+	case b.Costs != nil && b.Mode != nil && *b.Mode == "up_to":
+		return problem.Invalid("mode", `"up_to"`, "all or reserve beside costs")
+	case b.Costs != nil:
+		return b.setCosts(req)
+	}
 	if b.Cost == nil && req.Kind != weir.KindTake {
 		return problem.Invalid("cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
 	}
@@ -214,6 +232,18 @@ func (b *actBody) setCost(req *rules.Request) error {
 	}
 	if req.Cost < least || req.Cost > weir.MaxCost {
 		return problem.Invalid("cost", strconv.FormatInt(req.Cost, 10), fmt.Sprintf("%d … %d", least, weir.MaxCost))
+	}
+	return nil
+}
+
+// setCosts sets the costs by meter. Null is no number: a default would be free.
+func (b *actBody) setCosts(req *rules.Request) error {
+	req.Costs = make(weir.Costs, len(b.Costs))
+	for meter, n := range b.Costs {
+		if n == nil {
+			return problem.Invalid("costs", strconv.Quote(meter)+": null", "a whole number")
+		}
+		req.Costs[meter] = *n
 	}
 	return nil
 }

@@ -92,6 +92,9 @@ func TestDescriptionFields(t *testing.T) {
 		"Take": actBody{}, "Answer": actAnswer{}, "Limit": limitAnswer{}, "Problem": problem.Document{}, "Readiness": readiness{}, "Check": checkOutcome{},
 	} {
 		all, always := fieldsOf(body)
+		if name == "Take" {
+			all = slices.DeleteFunc(all, func(field string) bool { return field == "record" }) // of a settlement
+		}
 		var described []string
 		for field := range root.Components.Schemas[name].Properties {
 			described = append(described, field)

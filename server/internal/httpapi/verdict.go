@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -90,9 +91,15 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 	}
 }
 
-// least returns how many units all enforced limits granted. Slots are not units; they
+// least returns how many units all enforced limits granted; of several costs the requests. Slots are not units; they
 // count only where no limit counts units.
 func (v *verdict) least() int64 {
+	if v.request.Costs != nil {
+		if n, given := v.request.Costs[config.MeterRequests]; given {
+			return n
+		}
+		return 1
+	}
 	units, slots := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
@@ -214,6 +221,8 @@ type limitAnswer struct {
 	DelayMS      int64  `json:"delay_ms"`
 	AtUS         int64  `json:"at_us"`
 	Source       string `json:"source"`
+	// Count is what the limit counts, unless it is requests.
+	Count string `json:"count,omitempty"`
 	// Budget is the label of the budget that the limit charges, Keep how many units it
 	// leaves to others.
 	Budget string `json:"budget,omitempty"`
@@ -243,6 +252,7 @@ func (v *verdict) answer() *actAnswer {
 			DelayMS:      jsonbody.Millis(d.Delay),
 			AtUS:         d.At,
 			Source:       d.Source.String(),
+			Count:        a.Limit.Meter,
 			Budget:       a.Budget.String(),
 			Keep:         a.Act.Charges[a.Charge].Keep,
 			Alternative:  a.Alternative,

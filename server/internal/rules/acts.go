@@ -39,7 +39,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.concurrent && b.req.Kind == weir.KindTake && b.req.Cost > 0 {
+	if b.plan.ID == "" && b.concurrent && b.req.Kind == weir.KindTake && (b.req.Cost > 0 || b.req.Costs != nil) {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -78,9 +78,13 @@ func (b *builder) count() (applied, solo, trials int) {
 	return applied, solo, trials
 }
 
-// dropped reports whether another descriptor's limit replaces one of the rule, and with it
-// the whole alternative.
+// dropped reports whether the request does not charge a limit of the rule: another
+// descriptor's limit replaces it, and with it the whole alternative, or it has slots and
+// the request only records units.
 func (b *builder) dropped(r *Rule, i int) bool {
+	if b.req.Kind == weir.KindRecord && b.req.Costs != nil && !r.Unlimited && r.Limits[i].Algorithm.Traits().HoldsSlots {
+		return true // work that is over holds no slot
+	}
 	if len(b.replaced) == 0 {
 		return false
 	}
@@ -179,6 +183,12 @@ func (b *builder) charge(m *matched, i int) (weir.Charge, error) {
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
 	if m.ask.kind(b.req.Kind) == weir.KindTake && len(m.rule.Keep) > 0 {
 		c.Keep = m.rule.Keep[i]
+	}
+	if b.req.Costs != nil {
+		var err error
+		if c.Cost, err = b.req.costOf(l, c.Keep); err != nil && !m.rule.OnTrial {
+			return c, err
+		}
 	}
 	if !l.Algorithm.Traits().HoldsSlots || m.ask.Anonymous {
 		return c, nil

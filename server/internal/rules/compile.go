@@ -45,6 +45,7 @@ type limitName struct{ prefix, name string }
 type domain struct {
 	prefix  string // what the keys of the domain begin with
 	budgets []*Rule
+	models  []config.Model
 	top     level
 }
 
@@ -69,7 +70,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.domains[d.Name] = &domain{prefix, budgets, top}
+		s.domains[d.Name] = &domain{prefix, budgets, d.Models, top}
 		s.names = append(s.names, d.Name)
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
@@ -207,6 +208,15 @@ func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 // Domains returns the names of the domains in the order of the files.
 func (s *Set) Domains() []string { return slices.Clone(s.names) }
 
+// Models returns the price table of a domain. It is the set's own and must not be
+// changed.
+func (s *Set) Models(name string) []config.Model {
+	if d := s.domains[name]; d != nil {
+		return d.models
+	}
+	return nil
+}
+
 type compiler struct {
 	set    *Set
 	domain string
@@ -269,6 +279,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
 		Shadow: d.ShadowMode, Quota: d.QuotaMode,
 		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,
+		Strict: d.Strict, OutputGuess: d.OutputGuess,
 		Metadata: d.Metadata, Levels: slices.Clone(c.levels), hashTag: hashTagOf(d.HashTag, entries),
 	}
 	if len(d.Limits) == 1 {

@@ -29,7 +29,15 @@ type Request struct {
 	// request takes one slot, independent of its cost, and settling it releases the slot,
 	// because work whose cost is known is finished.
 	Cost int64
-	UpTo int64 // best effort up to so many units; 0: all or nothing
+	// Costs, if not nil, are the units of several meters in place of Cost: each limit is
+	// charged the number that its Meter names. Requests are 1 unless the costs say
+	// otherwise. A number that a limit needs and the costs lack is an error.
+	Costs weir.Costs
+	// Least, if not nil, has for each meter the part of the Costs that was not guessed. A
+	// limit that has no room for all of its number, even if nothing is used, is charged what
+	// it has room for, and at least that part.
+	Least weir.Costs
+	UpTo  int64 // best effort up to so many units; 0: all or nothing
 	// ID makes a take happen once. It names the take for refunds, settlements, releases
 	// and renewals, and it names a holder. At most [weir.MaxIDBytes]. Empty: none, or one
 	// that is made if a take needs it, see [Plan].
@@ -116,6 +124,10 @@ type Rule struct {
 	// did. Sent is the limit without that line.
 	Overlay config.Position
 	Sent    string
+	// Strict and OutputGuess say how requests to language models are estimated; see
+	// [config.Descriptor].
+	Strict      bool
+	OutputGuess int64
 	// Metadata is the rule's metadata in the file; not to be changed.
 	Metadata map[string]any
 
