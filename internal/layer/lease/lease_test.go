@@ -68,8 +68,8 @@ func TestBound(t *testing.T) {
 				h.judge(t)
 				paidHere += h.paid
 			})
-			if paidHere < 100 {
-				t.Errorf("only %d acts were paid from shares", paidHere)
+			if paidHere == 0 {
+				t.Error("no act was paid from a share: the histories test nothing")
 			}
 		})
 	}
