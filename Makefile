@@ -6,6 +6,7 @@ GO ?= go
 # The race detector and the real servers make whole runs slow on small machines.
 TIMEOUT ?= 30m
 BENCHTIME ?= 1s
+ROUNDS ?= 5
 FUZZTIME ?= 1000000x
 FUZZ ?= .
 DURATION ?= 10m
@@ -83,12 +84,13 @@ generate: ## write what is made of the code: the JSON Schema of rules files, and
 	$(GO) generate $(ALL)
 
 .PHONY: bench
-bench: ## measure side by side with other limiters; writes docs/contributing/benchmarks.md
-	cd server/bench && export GOWORK=off && mkdir -p results && $(GO) run . run -out results/latest.json && $(GO) run . report
+bench: ## measure side by side with other limiters, in ROUNDS rounds that benchstat can compare
+	cd server/bench && for round in $$(seq $(ROUNDS)); do \
+	  GOWORK=off $(GO) test -run '^$$' -bench 'Redis|Memory' -benchtime $(BENCHTIME) -timeout $(TIMEOUT) . || exit 1; done
 
-.PHONY: bench-short
-bench-short: ## the same in two minutes; writes nothing
-	cd server/bench && GOWORK=off $(GO) run . run -short
+.PHONY: guard
+guard: ## measure the CPU time that a gRPC call costs the server, with h2load
+	@GO='$(GO)' scripts/guard.sh
 
 .PHONY: bench-parts
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers

@@ -5,8 +5,6 @@ go 1.26.0
 replace github.com/weirlimit/weir => ../..
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.4.0
-	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/redis/go-redis/v9 v9.23.0
@@ -17,10 +15,14 @@ require (
 	github.com/weirlimit/weir v0.0.0
 	go.uber.org/ratelimit v0.3.1
 	golang.org/x/time v0.16.0
-	google.golang.org/grpc v1.85.0
 )
 
-require golang.org/x/net v0.60.0 // indirect
+require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0 // indirect
+	github.com/envoyproxy/go-control-plane/envoy v1.40.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	google.golang.org/grpc v1.85.0 // indirect
+)
 
 require (
 	github.com/benbjohnson/clock v1.3.0 // indirect

@@ -47,8 +47,6 @@ A store applies --limit to each key. A server applies its own rules to --domain 
 --entry, with one of --keys values drawn uniformly. Bench starts with one request
 that is not counted; if it fails, bench stops.
 
-"weir bench rls" measures the most that Envoy's rate limit service can do instead.
-
 Exit codes: 0 all requests were answered, 1 requests failed or bench was interrupted,
 2 bench could not start.`,
 		Example: `  weir bench --rate 50000 --duration 5s
@@ -67,7 +65,6 @@ Exit codes: 0 all requests were answered, 1 requests failed or bench was interru
 	flags.StringVar(&f.aim.limit, "limit", "1000/s", "for a store: limit of each key")
 	f.aim.defineServer(flags)
 	flags.BoolVar(&f.json, "json", false, "print JSON")
-	cmd.AddCommand(newBenchRLS())
 	mustComplete(cmd.RegisterFlagCompletionFunc("target", completeWords("memory", "redis://", "http://", "https://", "grpc://", "grpcs://")))
 	return cmd
 }

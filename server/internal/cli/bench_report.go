@@ -22,9 +22,6 @@ type benchReport struct {
 	DurationMS int64   `json:"duration_ms"`
 	Callers    int     `json:"callers"`
 	Keys       int     `json:"keys"`
-	// Connections and Reconnects describe bench rls.
-	Connections int `json:"connections,omitempty"`
-	Reconnects  int `json:"reconnects,omitempty"`
 
 	ElapsedMS int64 `json:"elapsed_ms"`
 	Requests  int   `json:"requests"`

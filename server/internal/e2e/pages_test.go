@@ -14,6 +14,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -181,6 +182,7 @@ func TestRESPDocs(t *testing.T) {
 // TestBenchDocs runs the loads of docs/performance.md for a moment.
 func TestBenchDocs(t *testing.T) {
 	t.Parallel()
+	testserver.Require(t, "h2load")
 	store := testserver.StartRedis(t)
 	w := serve(t, "../rules/demo.yaml", "memory")
 	files := newVault(t)
@@ -192,11 +194,21 @@ func TestBenchDocs(t *testing.T) {
 	s.run("pidof() { echo " + strconv.Itoa(w.cmd.Process.Pid) + "; }")
 	for _, b := range pages.Mine(t, "docs/performance.md") {
 		for _, command := range b.Commands() {
-			if !strings.HasPrefix(command, "weir bench rls ") { // which is as fast as the server
-				command += " --rate 200"
+			want := ""
+			switch program, _, _ := strings.Cut(command, " "); program {
+			case "weir":
+				command, want = command+" --rate 200 --duration 300ms", "p99"
+			case "h2load":
+				want = " 10000 succeeded, 0 failed, 0 errored"
+				// It does not look at the status of a call.
+				request, body := new(rlsv3.RateLimitRequest), s.run("cat body.bin")
+				if err := proto.Unmarshal([]byte(body[5:]), request); err != nil || int(body[4]) != len(body)-5 || request.GetDomain() != "demo" ||
+					request.GetDescriptors()[0].GetEntries()[0].GetValue() != "u1" {
+					t.Errorf("body.bin holds %v, %v", request, err)
+				}
 			}
-			printed := s.run(command + " --duration 300ms; echo exit $?")
-			if !strings.Contains(printed, "p99") || !strings.HasSuffix(printed, "exit 0\n") {
+			printed := s.run(command + "; echo exit $?")
+			if !strings.Contains(printed, want) || !strings.HasSuffix(printed, "exit 0\n") {
 				t.Errorf("%s: %s", command, printed)
 			}
 		}

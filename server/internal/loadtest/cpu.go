@@ -30,17 +30,3 @@ func CPUOf(pid int) (time.Duration, error) {
 	system, err := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * tick, err
 }
-
-// MemoryOf returns the resident memory of another process, in bytes. It needs Linux.
-func MemoryOf(pid int) (int64, error) {
-	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(statm))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("/proc/%d/statm has %d fields: want at least 2", pid, len(fields))
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
-}

@@ -1,12 +1,12 @@
-package main
+package bench
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -21,81 +21,62 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
-
-	"github.com/weirlimit/weir/server/bench/measure"
-	"github.com/weirlimit/weir/server/bench/remote"
 )
 
-// calls counts the functions of Weir that one POST /v1/take on Redis calls: it builds
-// weir serve with a counter at the beginning of every function, asks it some hundred
-// times, one request at a time, and divides. What an idle server calls is
-// subtracted. Functions that the compiler can inline are calls in the source alone.
-func calls(ctx context.Context, args []string) (err error) {
-	flags := flag.NewFlagSet("bench calls", flag.ContinueOnError)
-	all := flags.Bool("all", false, "list the functions")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	folder, err := os.MkdirTemp("", "weir-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
+// callRules have a limit that nobody reaches.
+const callRules = `domain: bench
+descriptors:
+  - key: user
+    rate_limit: {algorithm: gcra, requests_per_unit: 1000000000, unit: hour}
+`
+
+// BenchmarkCalls counts the functions of Weir that one POST /v1/take on Redis calls: it builds
+// weir serve with a counter at the beginning of every function and asks it, one request at a
+// time. What an idle server calls is subtracted. Functions that the compiler can inline are
+// calls in the source alone. With -v it lists the functions.
+func BenchmarkCalls(b *testing.B) {
+	folder := b.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
-	program, functions, err := instrument(ctx, root, folder)
+	program, functions, err := instrument(b.Context(), root, folder)
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
-	redis, err := measure.StartRedis()
+	small, err := inlinable(b.Context(), root)
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
-	defer redis.Stop()
 	rules, counts := filepath.Join(folder, "rules.yaml"), filepath.Join(folder, "counts.json")
-	if err := os.WriteFile(rules, []byte(serverRules), 0o644); err != nil {
-		return err
+	if err := os.WriteFile(rules, []byte(callRules), 0o644); err != nil {
+		b.Fatal(err)
 	}
-	server, err := remote.Start([]string{
-		"env", countsVariable + "=" + counts, program, "serve", "--config", rules, "--store", "redis://" + redis.Address,
-		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "off", "--log-level", "warn",
-	}, "http")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	url := "http://" + server.Addrs["http"] + "/v1/take"
+	server := serve(b, program, []string{countsVariable + "=" + counts}, "--config", rules, "--store", startServer(b).URL(),
+		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "off", "--log-level", "warn")
+	url := "http://" + server.http + "/v1/take"
 	const requests = 500
-	if err := take(ctx, url, requests); err != nil { // warms up
-		return err
-	}
-	if _, err := read(server, counts); err != nil {
-		return err
-	}
+	take(b, url, requests) // warms up
+	server.read(b, counts)
 	begun := time.Now()
-	if err := take(ctx, url, requests); err != nil {
-		return err
-	}
+	take(b, url, requests)
 	took := time.Since(begun)
-	busy, err := read(server, counts)
-	if err != nil {
-		return err
-	}
+	busy := server.read(b, counts)
 	time.Sleep(took)
-	idle, err := read(server, counts)
-	if err != nil {
-		return err
-	}
-	small, err := inlinable(ctx, root)
+	idle := server.read(b, counts)
 	for i := range functions {
 		f := &functions[i]
 		f.calls, f.small = float64(busy[i]-min(busy[i], idle[i]))/requests, small[fmt.Sprint(f.file, ":", f.line)]
 	}
-	printCalls(os.Stdout, functions, *all)
-	return err
+	var list strings.Builder
+	sum := printCalls(&list, functions, testing.Verbose())
+	b.Log("\n" + list.String())
+	b.ReportMetric(sum.calls, "calls")
+	b.ReportMetric(sum.large, "not-inlinable")
+	b.ReportMetric(float64(len(sum.files)), "files")
+	b.ReportMetric(0, "ns/op")
 }
 
 // A function is one of Weir's, or a closure in it.
@@ -106,7 +87,8 @@ type function struct {
 	small      bool    // the compiler can inline it
 }
 
-func printCalls(w io.Writer, functions []function, all bool) {
+// printCalls lists the folders, and all functions if asked to, and returns the sum.
+func printCalls(w io.Writer, functions []function, all bool) tally {
 	const often = 0.5 // calls a request, of what belongs to each
 	functions = slices.DeleteFunc(slices.Clone(functions), func(f function) bool { return f.calls < often })
 	slices.SortStableFunc(functions, func(a, b function) int { return cmp.Compare(filepath.Dir(a.file), filepath.Dir(b.file)) })
@@ -132,6 +114,7 @@ func printCalls(w io.Writer, functions []function, all bool) {
 		}
 	}
 	fmt.Fprintf(w, "%7.1f %7.1f  in %d files\n", sum.calls, sum.large, len(sum.files))
+	return sum
 }
 
 // A tally counts calls, and those of functions that the compiler cannot inline.
@@ -176,6 +159,7 @@ const countsVariable = "WEIR_BENCH_COUNTS"
 const counter = `package benchcounter
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
 	"os/signal"
@@ -314,36 +298,58 @@ func directives(c *ast.CommentGroup) string {
 }
 
 // take asks so many times, one request at a time.
-func take(ctx context.Context, url string, n int) error {
+func take(b *testing.B, url string, n int) {
 	const body = `{"domain":"bench","descriptors":[{"entries":[{"key":"user","value":"u1"}]}]}`
 	for range n {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+		response, err := http.Post(url, "application/json", strings.NewReader(body))
 		if err != nil {
-			return err
-		}
-		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
+			b.Fatal(err)
 		}
 		text, err := io.ReadAll(response.Body)
 		if err = errors.Join(err, response.Body.Close()); err != nil {
-			return err
+			b.Fatal(err)
 		}
 		if response.StatusCode != http.StatusOK || !bytes.Contains(text, []byte(`"allowed":true`)) {
-			return fmt.Errorf("bench: /v1/take answers %s: %s", response.Status, text)
+			b.Fatalf("/v1/take answers %s: %s", response.Status, text)
 		}
 	}
-	return nil
+}
+
+// A process is weir serve.
+type process struct {
+	*exec.Cmd
+	http string // its address
+}
+
+// serve starts a server and waits for its address.
+func serve(b *testing.B, program string, env []string, args ...string) *process {
+	p := &process{Cmd: exec.Command(program, append([]string{"serve"}, args...)...)}
+	p.Env, p.Stderr = append(os.Environ(), env...), os.Stderr
+	out, err := p.StdoutPipe()
+	if err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	for lines := bufio.NewScanner(out); p.http == "" && lines.Scan(); {
+		p.http, _ = strings.CutPrefix(lines.Text(), "http ")
+	}
+	if p.http == "" {
+		b.Fatal("weir serve has no HTTP listener")
+	}
+	return p
 }
 
 // read returns the counts since the last time.
-func read(p *remote.Process, file string) ([]uint64, error) {
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := syscall.Kill(p.PID(), syscall.SIGUSR1); err != nil {
-		return nil, err
+func (p *process) read(b *testing.B, file string) []uint64 {
+	_ = os.Remove(file)
+	if err := p.Process.Signal(syscall.SIGUSR1); err != nil {
+		b.Fatal(err)
 	}
 	for range 100 {
 		text, err := os.ReadFile(file)
@@ -352,7 +358,37 @@ func read(p *remote.Process, file string) ([]uint64, error) {
 			continue
 		}
 		var all []uint64
-		return all, errors.Join(err, json.Unmarshal(text, &all))
+		if err = errors.Join(err, json.Unmarshal(text, &all)); err != nil {
+			b.Fatal(err)
+		}
+		return all
 	}
-	return nil, errors.New("bench: the server writes no counts")
+	b.Fatal("the server writes no counts")
+	return nil
+}
+
+// Every function and closure of a file gets a counter of its own.
+func TestCount(t *testing.T) {
+	t.Parallel()
+	found, text, err := count("p/f.go", []byte("package p\n\ntype a int\n\nfunc (x *a) b() { func() {}() }\n\n//go:noinline\nfunc c() {}\n\nfunc d() {}\n"), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []function{
+		{file: "p/f.go", name: "(*a).b", line: 5},
+		{file: "p/f.go", name: "(*a).b closure:5", line: 5},
+		{file: "p/f.go", name: "d", line: 10},
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+	for _, line := range []string{
+		`package p; import benchcounter "github.com/weirlimit/weir/internal/benchcounter"`,
+		`func (x *a) b() {benchcounter.Count(7); func() {benchcounter.Count(8);}() }`,
+		`func d() {benchcounter.Count(9);}`,
+	} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("the text lacks %s:\n%s", line, text)
+		}
+	}
 }

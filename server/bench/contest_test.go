@@ -1,6 +1,4 @@
-// Package contest holds the limiters that are measured side by side: Weir and its
-// peers, behind one small face each, with the same limit and the same keys.
-package contest
+package bench
 
 import (
 	"context"
@@ -8,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirlimit/weir/server/internal/loadtest"
 )
 
 // A Limit is what every contestant is asked to enforce: Count units a Period, all
@@ -36,11 +32,6 @@ type Limiter struct {
 	Allow func(ctx context.Context, key string) (bool, error)
 	// Release gives back what the limiter holds. Nil: nothing.
 	Release func() error
-	// PID is the process of the server that decides; 0 for none.
-	PID int
-	// Drive keeps so many calls in flight for a time, in place of callers that wait for
-	// Allow. Nil: the limiter needs callers.
-	Drive func(ctx context.Context, callers int, d time.Duration) (loadtest.Report, error)
 }
 
 // Close gives back what the limiter holds.
@@ -60,11 +51,12 @@ const (
 	Redis
 )
 
+func (k Kind) String() string { return [...]string{"memory", "redis"}[k] }
+
 // A Contestant opens limiters of one kind.
 type Contestant struct {
-	Name   string
-	Module string // whose version the report names; empty for Weir itself
-	Kind   Kind
+	Name string
+	Kind Kind
 	// Keyless contestants have one budget, whatever the key.
 	Keyless bool
 	// Open returns a limiter with connections of its own. In Redis its keys
@@ -79,7 +71,6 @@ type Env struct {
 	Address string // of Redis, host:port
 	Prefix  string
 	Limits  []Limit // of one decision; several are decided one after another or together
-	Callers int     // how many will ask at once
 }
 
 // one returns the only limit of a decision.
@@ -88,8 +79,8 @@ func (e Env) one() Limit { return e.Limits[0] }
 // limiters are several that are closed together.
 type limiters []Limiter
 
-// open opens n limiters, or none.
-func open(n int, one func(i int) (Limiter, error)) (limiters, error) {
+// openAll opens n limiters, or none.
+func openAll(n int, one func(i int) (Limiter, error)) (limiters, error) {
 	var all limiters
 	for i := range n {
 		l, err := one(i)
@@ -116,7 +107,7 @@ func each(single func(Env) (Limiter, error)) func(Env) (Limiter, error) {
 		if len(e.Limits) == 1 {
 			return single(e)
 		}
-		all, err := open(len(e.Limits), func(i int) (Limiter, error) {
+		all, err := openAll(len(e.Limits), func(i int) (Limiter, error) {
 			part := e
 			part.Limits, part.Prefix = e.Limits[i:i+1], fmt.Sprint(e.Prefix, "l", i, ":")
 			return single(part)
@@ -140,7 +131,7 @@ func each(single func(Env) (Limiter, error)) func(Env) (Limiter, error) {
 func Fleet(c Contestant, instances int) Contestant {
 	single := c.Open
 	c.Open = func(e Env) (Limiter, error) {
-		all, err := open(instances, func(int) (Limiter, error) { return single(e) })
+		all, err := openAll(instances, func(int) (Limiter, error) { return single(e) })
 		var turn atomic.Uint64
 		return Limiter{Release: all.close, Allow: func(ctx context.Context, key string) (bool, error) {
 			return all[turn.Add(1)%uint64(len(all))].Allow(ctx, key)

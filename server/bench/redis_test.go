@@ -1,4 +1,4 @@
-package contest
+package bench
 
 import (
 	"context"
@@ -22,11 +22,11 @@ var floorLua string
 // RedisPeers are the limiters that keep their state in Redis, and the floor: a
 // bare script without names, headers or anything but a yes or no.
 var RedisPeers = []Contestant{
-	{Name: "redis_rate", Module: "github.com/go-redis/redis_rate/v10", Kind: Redis, Open: each(openRedisRate)},
-	{Name: "ulule (redis)", Module: "github.com/ulule/limiter/v3", Kind: Redis, Open: each(openUluleRedis)},
-	{Name: "throttled (redis)", Module: "github.com/throttled/throttled/v2", Kind: Redis, Open: each(openThrottledRedis)},
-	{Name: "bare EVALSHA, go-redis", Module: "github.com/redis/go-redis/v9", Kind: Redis, Open: each(openFloorGoRedis)},
-	{Name: "bare EVALSHA, rueidis", Module: "github.com/redis/rueidis", Kind: Redis, Open: each(openFloorRueidis)},
+	{Name: "redis_rate", Kind: Redis, Open: each(openRedisRate)},
+	{Name: "ulule (redis)", Kind: Redis, Open: each(openUluleRedis)},
+	{Name: "throttled (redis)", Kind: Redis, Open: each(openThrottledRedis)},
+	{Name: "bare EVALSHA, go-redis", Kind: Redis, Open: each(openFloorGoRedis)},
+	{Name: "bare EVALSHA, rueidis", Kind: Redis, Open: each(openFloorRueidis)},
 }
 
 // client is go-redis with as many connections as it would open by itself on two

@@ -1,4 +1,4 @@
-package contest
+package bench
 
 import (
 	"context"
@@ -17,13 +17,13 @@ import (
 
 // MemoryPeers are the limiters that keep their state in the process.
 var MemoryPeers = []Contestant{
-	{Name: "sethvargo", Module: "github.com/sethvargo/go-limiter", Open: each(openSethvargo)},
-	{Name: "throttled", Module: "github.com/throttled/throttled/v2", Open: each(openThrottled)},
-	{Name: "ulule", Module: "github.com/ulule/limiter/v3", Open: each(openUlule)},
-	{Name: "x/time/rate in a map", Module: "golang.org/x/time", Open: each(openRateMap)},
-	{Name: "x/time/rate", Module: "golang.org/x/time", Keyless: true, Open: openRate},
-	{Name: "failsafe-go bursty", Module: "github.com/failsafe-go/failsafe-go", Keyless: true, Open: openFailsafe},
-	{Name: "uber", Module: "go.uber.org/ratelimit", Keyless: true, Blocking: true, Open: openUber},
+	{Name: "sethvargo", Open: each(openSethvargo)},
+	{Name: "throttled", Open: each(openThrottled)},
+	{Name: "ulule", Open: each(openUlule)},
+	{Name: "x/time/rate in a map", Open: each(openRateMap)},
+	{Name: "x/time/rate", Keyless: true, Open: openRate},
+	{Name: "failsafe-go bursty", Keyless: true, Open: openFailsafe},
+	{Name: "uber", Keyless: true, Blocking: true, Open: openUber},
 }
 
 func openSethvargo(e Env) (Limiter, error) {
