@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"runtime"
@@ -14,9 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
@@ -464,24 +464,104 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWindowIsNeverStuck: messages that fill the connection's window together, and none
-// of which could end, are refused, and not waited for.
-func TestWindowIsNeverStuck(t *testing.T) {
+// TestLargeMessages sends large messages at once on one connection: all are answered.
+func TestLargeMessages(t *testing.T) {
 	t.Parallel()
-	p := serve(t, frames.Options{})
-	conn := p.dial(t, plaintext)
-	body := make([]byte, 200_000)
-	var calls sync.WaitGroup
-	for range 200 {
-		calls.Go(func() {
-			_, err := call(t.Context(), conn, echo, body)
-			if code := status.Code(err); code != codes.OK && code != codes.ResourceExhausted {
-				t.Error(err)
-			}
-		})
+	budget := admission.NewBudget(64 << 20)
+	p := serve(t, frames.Options{Hold: holds(budget)})
+	testLarge(t, p.dial(t, plaintext))
+	eventually(t, func() bool { return budget.Held() == 0 })
+}
+
+func testLarge(t *testing.T, conn *grpc.ClientConn) {
+	body := make([]byte, 250_000)
+	for _, n := range []int{16, 64} {
+		var calls sync.WaitGroup
+		for range n {
+			calls.Go(func() {
+				answer, err := call(within(t, 30*time.Second), conn, count, body)
+				if size, _ := binary.Uvarint(answer); err != nil || size != uint64(len(body)+4) {
+					t.Errorf("%d at once: %d bytes, and %v", n, size, err)
+				}
+			})
+		}
+		calls.Wait()
 	}
-	calls.Wait()
-	if answer, err := call(t.Context(), conn, echo, []byte("a")); err != nil || string(answer) != "a" {
-		t.Error(answer, err)
+}
+
+// TestPrefixes announces a thousand messages on a connection and sends none. What they take is
+// refused at once, and the connection gives way to honest clients with large messages.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	budget := admission.NewBudget(size)
+	p := serve(t, frames.Options{Hold: holds(budget)})
+	announce := func() *wire {
+		w := p.wire(t)
+		for i := range uint32(1000) {
+			if all(w.head(id(i), echo), w.WriteData(id(i), false, []byte{0, 0, 3, 0xd0, 0x90})) != nil {
+				break
+			}
+		}
+		return w
+	}
+	for range 4 {
+		announce()
+		if held := budget.Held(); held > size {
+			t.Errorf("%d bytes are held", held)
+		}
+	}
+	w := announce()
+	refused := 0
+	for ping := false; !ping; {
+		switch f := w.next().(type) {
+		case *http2.HeadersFrame:
+			if header := w.read(f.HeaderBlockFragment()); header["grpc-status"] != "8" {
+				t.Fatalf("%v", header)
+			}
+			refused++
+			if refused == 1 {
+				w.check(w.WritePing(false, [8]byte{}))
+			}
+		case *http2.PingFrame:
+			ping = true
+		}
+	}
+	conn := p.dial(t, plaintext)
+	for range 20 {
+		if _, err := call(within(t, 10*time.Second), conn, echo, make([]byte, 250_000)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.Stats().Limited["buffered"]; n < 1000 {
+		t.Errorf("%d were limited", n)
+	}
+}
+
+// TestUnsettled opens a call before the client knows the settings: it may send as much as
+// HTTP/2 says, and gets the window for the rest afterwards.
+func TestUnsettled(t *testing.T) {
+	t.Parallel()
+	w := serve(t, frames.Options{}).bare(t)
+	greet(w)
+	body := message(100_000)
+	w.check(w.head(1, count))
+	for sent := 0; sent < 65535; sent += 16384 {
+		w.check(w.WriteData(1, false, body[sent:min(sent+16384, 65535)]))
+	}
+	w.check(w.WriteSettingsAck())
+	body = body[65535:]
+	for window := 16384 - 65535; len(body) > 0; {
+		for window <= 0 {
+			if f := wanted[*http2.WindowUpdateFrame](w); f.StreamID == 1 {
+				window += int(f.Increment)
+			}
+		}
+		n := min(len(body), window, 16384)
+		w.check(w.WriteData(1, n == len(body), body[:n]))
+		body, window = body[n:], window-n
+	}
+	if status := w.answered(1); status != "0" {
+		t.Errorf("status %s", status)
 	}
 }

@@ -43,16 +43,16 @@ type conn struct {
 	workers []chan *stream // of goroutines that wait for work
 	left    bool           // nothing will be served any more
 
-	receiveWindow int64 // how much the client may send
-	credit        int64 // what it may send again and does not know of
-	held          int64 // bytes of calls, of their messages and of an unfinished header block
-	reserved      int64 // of budget, no less than held
-	arriving      int64 // bytes of unfinished messages
-	blockHeld     int64 // bytes of held for a header block that goes on in further frames
-	blockBegan    time.Duration
-	budget        Hold
-	ctx           context.Context // of relayed requests; nil: there were none
-	relays        int64           // relayed calls
+	extra      int64 // what the client may send on a stream beyond firstWindow: until it knows the settings
+	credit     int64 // what it may send again and does not know of
+	held       int64 // bytes of calls, of their messages and of an unfinished header block
+	reserved   int64 // of budget, no less than held
+	arriving   int64 // bytes of unfinished messages, also of those that have not come
+	blockHeld  int64 // bytes of held for a header block that goes on in further frames
+	blockBegan time.Duration
+	budget     Hold
+	ctx        context.Context // of relayed requests; nil: there were none
+	relays     int64           // relayed calls
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream
@@ -92,7 +92,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	now := s.now()
 	c := &conn{
 		server: s, wire: wire{Conn: nc}, streams: map[uint32]*stream{},
-		receiveWindow: connWindow, sendWindow: minWindow, streamWindow: minWindow,
+		extra: minWindow - firstWindow, sendWindow: minWindow, streamWindow: minWindow,
 		patience: maxPatience, promised: maxWindow, born: s.soon(), active: now,
 	}
 	c.nc = &c.wire
@@ -229,7 +229,7 @@ func (c *conn) greet() {
 	o := &c.server.options
 	settings := []http2.Setting{
 		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(o.MaxStreams)},
-		{ID: http2.SettingInitialWindowSize, Val: uint32(c.window())},
+		{ID: http2.SettingInitialWindowSize, Val: firstWindow},
 		{ID: http2.SettingMaxHeaderListSize, Val: uint32(o.MaxHeaderList)},
 	}
 	c.mu.Lock()
@@ -243,11 +243,6 @@ func (c *conn) greet() {
 	if c.phase == asking {
 		c.part()
 	}
-}
-
-// window is how much a client may send on a stream: a message in one go.
-func (c *conn) window() int64 {
-	return max(minWindow, int64(c.server.options.MaxMessage)+prefixLength)
 }
 
 // finish lets what was written arrive, as far as the client reads it, and has further

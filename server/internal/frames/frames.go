@@ -72,8 +72,9 @@ type Options struct {
 	// RFC 9113 does, in bytes. Default: 16 KiB.
 	MaxHeaderList int
 	// Hold, if not nil, returns a new connection's part of a memory budget, which its
-	// calls and their messages are charged to. It gets a function that closes the
-	// connection without waiting. Nil: only connections bound the memory.
+	// calls and their messages are charged to: a message as a whole when its length is
+	// known. It gets a function that closes the connection without waiting. Nil: only
+	// MaxConnections, MaxStreams and MaxMessage bound the memory.
 	Hold func(evict func()) Hold
 
 	// HandshakeTimeout is how long a new connection may take for TLS and for
@@ -108,7 +109,8 @@ type Hold interface {
 	Take(bytes int64) bool
 	// Return gives bytes back.
 	Return(bytes int64)
-	// Unfinished says how many of the bytes belong to messages that are not whole.
+	// Unfinished says how many of the bytes belong to messages that are not whole,
+	// with the parts that have not come.
 	Unfinished(bytes int64)
 	// Close returns all bytes. Nothing is taken afterwards.
 	Close()
@@ -126,13 +128,15 @@ const (
 	// minWindow is the smallest window that HTTP/2 lets a client assume before it
 	// has read the server's settings.
 	minWindow = 65535
-	// connWindow is how much a client may send on one connection that no handler
-	// has finished with.
+	// firstWindow is how much a client may send on a stream before the prefix of its
+	// message has come.
+	firstWindow = 16 << 10
+	// updateStreamAfter is how much more a client may send on a stream before it learns so.
+	updateStreamAfter = firstWindow / 4
+	// connWindow is how much a client may send on one connection that was not read. It
+	// bounds no memory: the budget does.
 	connWindow = 1 << 20
-	// maxArriving is how much of that unfinished messages may take. If they could take
-	// all of it, none of them could end.
-	maxArriving = connWindow - updateAfter - maxFrame
-	// updateAfter is how much more a client may send before it learns so.
+	// updateAfter is how much more a client may send on a connection before it learns so.
 	updateAfter = connWindow / 4
 	// streamBytes estimates the memory of a call without its message.
 	streamBytes = 2 << 10
@@ -158,8 +162,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
 	o.MaxRelayed = cmp.Or(o.MaxRelayed, 1000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 256<<10)
-	// A larger message could never arrive: the window bounds it.
-	o.MaxMessage = min(o.MaxMessage, connWindow-prefixLength)
 	o.MaxHeaderList = cmp.Or(o.MaxHeaderList, 16<<10)
 	if o.Hold == nil {
 		o.Hold = func(func()) Hold { return unbounded{} }

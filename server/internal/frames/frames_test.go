@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/binary"
 	"errors"
 	"math/big"
 	"net"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Methods that the server under test has. Their messages are google.protobuf.BytesValue.
 const (
 	echo   = "/test.Unary/Echo"   // answers with the message
+	count  = "/test.Unary/Count"  // answers with the message's size
 	wait   = "/test.Unary/Wait"   // fails when its context ends, with what that says
 	reject = "/test.Unary/Reject" // fails with the code 9, a text and a trailer
 	detail = "/test.Unary/Detail" // fails with details
@@ -42,7 +44,8 @@ const awkward = "50 % of ÄÖÜ\n"
 
 func methods() map[string]frames.Handler {
 	return map[string]frames.Handler{
-		echo: func(c *frames.Call) { c.Reply(append(c.Buffer(), c.Message()...)) },
+		echo:  func(c *frames.Call) { c.Reply(append(c.Buffer(), c.Message()...)) },
+		count: func(c *frames.Call) { c.Reply(binary.AppendUvarint([]byte{0x0a, 3}, uint64(len(c.Message())))) },
 		wait: func(c *frames.Call) {
 			c.Yield()
 			<-c.Context().Done()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 )
 
@@ -58,7 +59,8 @@ func TestProxies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			program := testserver.Require(t, name)
-			p := serve(t, frames.Options{})
+			budget := admission.NewBudget(64 << 20)
+			p := serve(t, frames.Options{Hold: holds(budget)})
 			dir, err := os.MkdirTemp("", "frames")
 			if err != nil {
 				t.Fatal(err)
@@ -131,6 +133,7 @@ func testProxy(t *testing.T, socket string) {
 		})
 	}
 	calls.Wait()
+	testLarge(t, conn)
 }
 
 // prefixed is an empty BytesValue, and one of a byte, as gRPC sends messages.
@@ -203,5 +206,18 @@ func TestNghttp2(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNode sends large messages at once with Node's HTTP/2, which grpc-js uses.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	program := testserver.Require(t, "node")
+	p := serve(t, frames.Options{Hold: holds(admission.NewBudget(64 << 20))})
+	for _, calls := range []string{"16", "64"} {
+		out, err := exec.CommandContext(within(t, time.Minute), program, "testdata/large.js", "http://"+p.addr, echo, calls, "250000").CombinedOutput()
+		if err != nil || string(out) != calls+" answered\n" {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
 }

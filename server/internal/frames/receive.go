@@ -210,13 +210,9 @@ func (c *conn) onData(h head, payload []byte) error {
 	if c.idle(id) {
 		return fault(http2.ErrCodeProtocol, ReasonProtocol, "DATA for a stream that was never opened")
 	}
-	if n > c.receiveWindow {
-		return fault(http2.ErrCodeFlowControl, ReasonProtocol, "more data than the connection's window")
-	}
-	c.receiveWindow -= n
+	c.allow(n)
 	st := c.streams[id]
 	if st == nil {
-		c.allow(n)
 		return c.stray(id, ends)
 	}
 	code := http2.ErrCodeNo
@@ -230,14 +226,11 @@ func (c *conn) onData(h head, payload []byte) error {
 		code = http2.ErrCodeProtocol
 	}
 	if code != http2.ErrCodeNo {
-		c.allow(n)
 		return c.abort(id, code)
 	}
 	st.receiveWindow -= n
-	// Padding is not kept.
-	c.allow(n - int64(len(data)))
-	st.allow(n - int64(len(data)))
 	st.ended = ends
+	st.allow(n - int64(len(data))) // padding is not kept
 	if err := c.take(st, data); err != nil || c.streams[id] != st {
 		return err
 	}
@@ -295,6 +288,10 @@ func (c *conn) onReset(id uint32) error {
 
 func (c *conn) onSettings(h head, payload []byte) error {
 	if h.flags.Has(http2.FlagSettingsAck) {
+		for _, st := range c.streams {
+			st.receiveWindow -= c.extra
+		}
+		c.extra = 0
 		return c.charge(1)
 	}
 	size := c.streamWindow

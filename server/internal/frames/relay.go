@@ -151,12 +151,10 @@ func (y *relay) handle(r *http.Request) {
 func (y *relay) arrive(data []byte) error {
 	n := int64(len(data))
 	if y.unread {
-		y.conn.allow(n)
 		y.st.allow(n)
 		return nil
 	}
 	if !y.conn.reserve(n) {
-		y.conn.allow(n)
 		return y.conn.abort(y.st.id, http2.ErrCodeEnhanceYourCalm)
 	}
 	if !y.begun() {
@@ -211,7 +209,6 @@ func (b *relayBody) Read(p []byte) (int, error) {
 	st.rest -= part
 	st.held -= int64(n)
 	c.unreserve(int64(n))
-	c.allow(int64(n))
 	st.allow(int64(n))
 	c.kick()
 	return n, nil

@@ -34,7 +34,7 @@ type stream struct {
 	length int64 // what content-length says; -1: nothing
 	got    int64
 	body   []byte // what has come of a message
-	held   int64  // bytes of the client's window that body takes
+	held   int64  // bytes of the budget that the message takes
 	rest   int64  // bytes of held that belong to an unfinished message
 	credit int64  // what the client may send again on this stream and does not know yet
 
@@ -63,7 +63,7 @@ func (c *conn) admit(id uint32, bytes int64) *stream {
 	st := streams.Get().(*stream)
 	st.conn, st.id, st.open, st.length = c, id, true, -1
 	st.began, st.arrived = c.read, c.server.soon()
-	st.receiveWindow, st.sendWindow = c.window(), c.streamWindow
+	st.receiveWindow, st.sendWindow = firstWindow+c.extra, c.streamWindow
 	st.call.conn, st.call.taken = c, bytes
 	c.streams[id] = st
 	c.slots++
@@ -105,14 +105,12 @@ func (c *conn) free(st *stream) {
 	streams.Put(st)
 }
 
-// release returns the client's window that the message took, and the memory that was
-// reserved for it.
+// release returns the memory that was reserved for the message.
 func (c *conn) release(st *stream) {
 	c.arrived(st)
 	if n := st.held; n > 0 {
 		st.held = 0
 		c.unreserve(n)
-		c.allow(n)
 	}
 }
 
@@ -156,20 +154,23 @@ func (c *conn) unreserve(n int64) {
 	}
 }
 
-// allow lets the client send more on the connection.
+// allow lets the client send more on the connection. What came takes no window of it: a
+// stream would wait for others, behind a proxy those of other clients.
 func (c *conn) allow(n int64) {
-	if c.credit += n; c.credit < updateAfter {
-		return
+	if c.credit += n; c.credit >= updateAfter {
+		c.out = appendWindowUpdate(c.out, 0, c.credit)
+		c.credit = 0
 	}
-	c.receiveWindow += c.credit
-	c.out = appendWindowUpdate(c.out, 0, c.credit)
-	c.credit = 0
+}
+
+// invite lets the client send the rest of a message, however it pads its frames.
+func (st *stream) invite(rest int64) {
+	st.allow(max(0, rest+updateStreamAfter-(st.receiveWindow-st.conn.extra+st.credit)))
 }
 
 // allow lets the client send more on the stream.
 func (st *stream) allow(n int64) {
-	const enough = 16 << 10
-	if st.credit += n; st.credit < enough || st.ended || !st.open {
+	if st.credit += n; st.credit < updateStreamAfter || st.ended || !st.open {
 		return
 	}
 	st.receiveWindow += st.credit
@@ -186,37 +187,51 @@ func (c *conn) take(st *stream, data []byte) error {
 	case st.relay != nil:
 		return st.relay.arrive(data)
 	case st.discard:
-		c.allow(int64(len(data)))
 		st.allow(int64(len(data)))
 		return nil
 	}
-	before, n := len(st.body), int64(len(data))
-	if c.arriving+n > maxArriving && !st.ended {
-		c.server.count(ReasonBuffered, c.nc)
-		c.allow(n)
-		return c.refuseCall(st, codeResourceExhausted, "the connection has too many unfinished messages")
-	}
-	if !c.reserve(n) {
-		c.allow(n)
-		return c.refuseCall(st, codeResourceExhausted, fullText)
+	announced := len(st.body) >= prefixLength
+	if announced {
+		st.body = slices.Grow(st.body, max(0, int(prefixLength+st.size())-len(st.body)))
 	}
 	st.body = append(st.body, data...)
-	st.held += n
-	st.rest += n
-	c.unfinished(n)
-	if len(st.body) < prefixLength {
+	switch rest := prefixLength + st.size() - int64(len(st.body)); {
+	case len(st.body) < prefixLength:
 		return nil
+	case rest < 0:
+		return c.refuseCall(st, codeInternal, "a unary call has one message")
+	case !announced:
+		return c.expect(st, rest)
 	}
-	size := int64(binary.BigEndian.Uint32(st.body[1:]))
-	most := int64(c.server.options.MaxMessage)
+	return nil
+}
+
+// size is the length of the message, as its prefix says; 0 before that has come.
+func (st *stream) size() int64 {
+	if len(st.body) < prefixLength {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint32(st.body[1:]))
+}
+
+// expect reserves the memory of a message whose prefix has come, and lets the client send
+// the rest. If there is none, the client learns it at once.
+func (c *conn) expect(st *stream, rest int64) error {
+	size, most := st.size(), int64(c.server.options.MaxMessage)
 	switch {
-	case before < prefixLength && st.body[0] != 0:
+	case st.body[0] != 0:
 		return c.refuseCall(st, codeInternal, "the message is compressed, and no grpc-encoding says how")
 	case size > most:
 		c.server.count(ReasonMessage, c.nc)
 		return c.refuseCall(st, codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most))
-	case int64(len(st.body)) > prefixLength+size:
-		return c.refuseCall(st, codeInternal, "a unary call has one message")
+	case !c.reserve(size):
+		return c.refuseCall(st, codeResourceExhausted, fullText)
+	}
+	st.held = size
+	if !st.ended {
+		st.rest = size
+		c.unfinished(size)
+		st.invite(rest)
 	}
 	return nil
 }
@@ -241,7 +256,7 @@ func (c *conn) ended(st *stream) error {
 		st.relay.moved.Broadcast()
 	case st.discard:
 		c.answer(st)
-	case len(st.body) < prefixLength, len(st.body) < prefixLength+int(binary.BigEndian.Uint32(st.body[1:])):
+	case len(st.body) < prefixLength, int64(len(st.body)) < prefixLength+st.size():
 		return c.refuseCall(st, codeInternal, "the call ended before its message did")
 	default:
 		st.call.message = st.body[prefixLength:]

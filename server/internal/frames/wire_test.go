@@ -288,41 +288,27 @@ func (w *wire) quietBut() {
 	}
 }
 
-// TestTooMuchData sends more than the windows allow.
-func TestTooMuchData(t *testing.T) {
+// TestPadding sends far more padding than the windows allow at once.
+func TestPadding(t *testing.T) {
 	t.Parallel()
-	p := serve(t, frames.Options{MaxMessage: 1000})
-	w := p.wire(t)
-	begin := append([]byte{0, 0, 0, 3, 232}, make([]byte, 900)...) // of 1000 bytes
-	w.check(w.head(1, echo))
-	w.check(w.WriteData(1, false, begin))
-	// Padding takes window too, and is given back.
-	for range 1000 {
-		w.check(w.WriteDataPadded(1, false, nil, make([]byte, 255)))
-	}
-	w.check(w.WriteData(1, true, make([]byte, 100)))
-	if status := w.answered(1); status != "0" {
-		t.Errorf("status %s", status)
-	}
-	// All streams share a MiB.
-	block := make(chan struct{})
-	p = serve(t, frames.Options{Relay: holding(block)})
-	defer close(block)
-	w = p.wire(t)
-	go func() {
-		for id := uint32(1); id < 2*20; id += 2 {
-			if w.head(id, "/test.Unary/Relayed") != nil {
-				return
-			}
-			for range 4 {
-				if w.WriteData(id, false, make([]byte, 16000)) != nil {
-					return
+	w := serve(t, frames.Options{}).wire(t)
+	for i, size := range []int{900, 60_000} {
+		body := message(size)
+		w.check(w.head(id(uint32(i)), count))
+		w.check(w.WriteData(id(uint32(i)), false, body[:100]))
+		window := 16384 - 100
+		for body = body[100:]; len(body) > 0; body = body[min(len(body), 100):] {
+			window -= 100 + 256
+			for window < 0 {
+				if f := wanted[*http2.WindowUpdateFrame](w); f.StreamID == id(uint32(i)) {
+					window += int(f.Increment)
 				}
 			}
+			w.check(w.WriteDataPadded(id(uint32(i)), len(body) <= 100, body[:min(len(body), 100)], make([]byte, 255)))
 		}
-	}()
-	if code, _ := w.end(); code != http2.ErrCodeFlowControl {
-		t.Errorf("code %v", code)
+		if status := w.answered(id(uint32(i))); status != "0" {
+			t.Errorf("%d bytes: status %s", size, status)
+		}
 	}
 }
 
