@@ -111,13 +111,12 @@ var attacks = map[string]attack{
 		block := append(w.fields(echo), strings.Repeat("\xbe", 1000)...)
 		return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id(i + 1), BlockFragment: block, EndHeaders: true, EndStream: true})
 	}, calm, 0},
-	"a header list far beyond the limit": {nil, func(w *wire, _ uint32) error {
-		return all(
-			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.fields(echo, "a", strings.Repeat("~", 12_000))}),
-			w.WriteContinuation(1, false, w.fields(echo, "b", strings.Repeat("~", 12_000))[:12_000]),
-			w.WriteContinuation(1, true, make([]byte, 16_000)),
-		)
+	"header lists far beyond the limit": {nil, func(w *wire, i uint32) error {
+		return w.split(id(i), bytes.Clone(w.fields(echo, "a", strings.Repeat("~", 12_000), "b", strings.Repeat("~", 30_000))))
 	}, calm, 0},
+	"a value without end": {func(w *wire) {
+		w.check(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: append(w.fields(echo), "\x00\x01a\x7f\xff\xff\xff\x00"...)}))
+	}, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 16_000)) }, calm, 0},
 	"a block that cannot be decoded": {nil, func(w *wire, _ uint32) error {
 		return w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
 	}, http2.ErrCodeCompression, 0},

@@ -59,22 +59,19 @@ func (c *conn) beginBlock(h head, payload []byte) error {
 	return c.decode(h, payload)
 }
 
-// continueBlock decodes the block of a CONTINUATION frame. A block that can no longer be used
-// must not go on.
+// continueBlock decodes the block of a CONTINUATION frame. A list that is too large goes on
+// for a while: its request is refused, and the others of the connection are not.
 func (c *conn) continueBlock(h head, payload []byte) error {
 	b := &c.block
 	if b.room -= headLength + len(payload); b.room <= 0 {
 		return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "a header block does not end")
-	}
-	if b.invalid || b.truncated || len(payload) > 2*(b.left+maxFrame) {
-		return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, "the header list is too large")
 	}
 	return c.decode(h, payload)
 }
 
 // decode decodes a fragment.
 func (c *conn) decode(h head, fragment []byte) error {
-	b, longest := &c.block, c.server.options.MaxHeaderList
+	b, longest := &c.block, max(c.server.options.MaxHeaderList, tableSize)
 	if len(b.rest) > 0 {
 		fragment = append(b.rest, fragment...)
 	}
@@ -93,7 +90,7 @@ func (c *conn) decode(h head, fragment []byte) error {
 	if h.flags.Has(http2.FlagHeadersEndHeaders) {
 		b.id = 0
 		c.headers.started = false
-		if len(fragment) > 0 {
+		if len(fragment) > 0 || c.headers.skip > 0 {
 			return errBlock
 		}
 	}

@@ -13,11 +13,12 @@ import (
 type field struct {
 	name, value string
 	kind        kind
-	invalid     bool // no header may have it
+	invalid     bool   // no header may have it
+	missing     uint32 // bytes of the value that were left out, because it is too long
 }
 
 // size is what a field counts for in RFC 7541 and RFC 9113.
-func (f *field) size() int { return len(f.name) + len(f.value) + 32 }
+func (f *field) size() int { return len(f.name) + len(f.value) + int(f.missing) + 32 }
 
 // kind is how the server reads a field.
 type kind uint8
@@ -116,6 +117,7 @@ type decoder struct {
 	first, count int
 	size, most   int  // of the entries as RFC 7541 counts them, and what they may have
 	started      bool // the block has a field
+	skip         int  // bytes of a value to come that are left out
 	last         field
 }
 
@@ -125,16 +127,22 @@ var errIncomplete = errors.New("frames: an incomplete header field")
 var errCompression = errors.New("frames: a header block that cannot be decoded")
 
 // next decodes a representation, of which b is not empty, and returns what follows it. The
-// field, nil if the representation has none, is valid until the next call. No string may be
-// longer than longest. The error is errIncomplete if b ends too early.
+// field, nil if the representation has none, is valid until the next call. No name may be
+// longer than longest, which is no less than tableSize; longer values are left out. The error
+// is errIncomplete if b ends too early.
 func (d *decoder) next(b []byte, longest int) (f *field, rest []byte, err error) {
+	if d.skip > 0 {
+		n := min(d.skip, len(b))
+		d.skip -= n
+		return nil, b[n:], nil
+	}
 	first, index := b[0], uint64(0)
 	switch {
 	case first&0x80 != 0:
 		if index, rest, err = number(b, 7); err != nil {
 			return nil, nil, err
 		}
-		if f = d.at(index); f == nil || len(f.value) > longest || len(f.name) > longest {
+		if f = d.at(index); f == nil {
 			return nil, nil, errCompression
 		}
 		d.started = true
@@ -160,12 +168,13 @@ func (d *decoder) next(b []byte, longest int) (f *field, rest []byte, err error)
 	} else if name, huffman[0], rest, err = text(rest, longest); err != nil {
 		return nil, nil, err
 	}
-	if value, huffman[1], rest, err = text(rest, longest); err != nil {
+	if value, huffman[1], rest, err = d.value(rest, longest); err != nil {
 		return nil, nil, err
 	}
-	if d.last, err = literal(named, name, value, huffman); err != nil || len(d.last.name) > longest || len(d.last.value) > longest {
+	if d.last, err = literal(named, name, value, huffman); err != nil {
 		return nil, nil, errCompression
 	}
+	d.last.missing = uint32(d.skip)
 	d.started = true
 	if first&0xc0 == 0x40 {
 		d.add(&d.last)
@@ -275,19 +284,45 @@ func number(b []byte, bits uint) (n uint64, rest []byte, err error) {
 	return 0, nil, errIncomplete
 }
 
-// text decodes the frame of a string.
-func text(b []byte, longest int) (s []byte, huffman bool, rest []byte, err error) {
-	if len(b) == 0 {
-		return nil, false, nil, errIncomplete
-	}
-	n, rest, err := number(b, 7)
+// value decodes a value, or begins to leave it out if it is longer than longest.
+func (d *decoder) value(b []byte, longest int) (s []byte, huffman bool, rest []byte, err error) {
+	n, huffman, rest, err := length(b)
 	switch {
 	case err != nil:
 		return nil, false, nil, err
-	case n > uint64(longest):
-		return nil, false, nil, errCompression
-	case n > uint64(len(rest)):
+	case n > longest:
+		d.skip, n = n, 0
+	case n > len(rest):
 		return nil, false, nil, errIncomplete
 	}
-	return rest[:n], b[0]&0x80 != 0, rest[n:], nil
+	return rest[:n], huffman, rest[n:], nil
+}
+
+// text decodes the frame of a string.
+func text(b []byte, longest int) (s []byte, huffman bool, rest []byte, err error) {
+	n, huffman, rest, err := length(b)
+	switch {
+	case err != nil:
+		return nil, false, nil, err
+	case n > longest:
+		return nil, false, nil, errCompression
+	case n > len(rest):
+		return nil, false, nil, errIncomplete
+	}
+	return rest[:n], huffman, rest[n:], nil
+}
+
+// maxLength bounds the length of a string. No block has room for more.
+const maxLength = 1 << 24
+
+// length decodes the length of a string, and whether it is in Huffman's code.
+func length(b []byte) (n int, huffman bool, rest []byte, err error) {
+	if len(b) == 0 {
+		return 0, false, nil, errIncomplete
+	}
+	bytes, rest, err := number(b, 7)
+	if err == nil && bytes > maxLength {
+		err = errCompression
+	}
+	return int(bytes), b[0]&0x80 != 0, rest, err
 }

@@ -80,11 +80,63 @@ func FuzzHeaders(f *testing.F) {
 			if theirErr != nil && slices.ContainsFunc(blocks, resizesTwice) {
 				return
 			}
-			if (ourErr == nil) != (theirErr == nil) && !errors.Is(theirErr, hpack.ErrStringLength) || !slices.Equal(ours, theirs) {
+			if errors.Is(theirErr, hpack.ErrStringLength) { // ours goes on
+				ourErr, ours = theirErr, ours[:min(len(ours), len(theirs))]
+			}
+			if (ourErr == nil) != (theirErr == nil) || !slices.Equal(ours, theirs) {
 				t.Errorf("%q in fragments of %d\n got %q, %v\nwant %q, %v", blocks, int(size)+1, ours, ourErr, theirs, theirErr)
 			}
 		})
 	})
+}
+
+// TestLongValues leaves values out that are too long, whatever the fragments, and goes on.
+func TestLongValues(t *testing.T) {
+	t.Parallel()
+	const longest = tableSize
+	for _, tc := range []struct{ begin, value string }{
+		{"\x00\x01a", strings.Repeat("~", longest+1)},
+		{"\x40\x01a", strings.Repeat("~", 100_000)},     // into the table, which holds no such entry
+		{"\x7e", strings.Repeat("0", 3*longest)},        // the table's newest name, indexed
+		{"\x0f\x2f", strings.Repeat("~", longest+1000)}, // the same, not indexed
+	} {
+		for _, huffman := range []bool{false, true} {
+			long := append([]byte("\x40\x01b\x01c"), tc.begin...)
+			if huffman {
+				from := len(long)
+				long = hpack.AppendHuffmanString(appendNumber(long, 7, hpack.HuffmanEncodeLength(tc.value)), tc.value)
+				long[from] |= 0x80
+			} else {
+				long = append(appendNumber(long, 7, uint64(len(tc.value))), tc.value...)
+			}
+			blocks := [][]byte{append(long, "\x40\x01d\x01e"...), []byte("\xbe\xbf")}
+			for _, size := range []int{1, 2, 7, 1000, 16384, 200_000} {
+				ours, theirs, ourErr, theirErr := decodeBoth(blocks, size, 1<<20)
+				cut, _, cutErr, _ := decodeBoth(blocks, size, longest)
+				if !slices.Equal(ours, theirs) || ourErr != nil && theirErr == nil {
+					t.Fatalf("whole: %d fields and %v, want %d and %v", len(ours), ourErr, len(theirs), theirErr)
+				}
+				ours[1], _, _ = strings.Cut(ours[1], "=")
+				ours[1] += "="
+				if !slices.Equal(cut, ours) || (cutErr == nil) != (ourErr == nil) {
+					t.Errorf("%q, fragments of %d: %q and %v, want %q and %v", tc.begin, size, cut, cutErr, ours, ourErr)
+				}
+			}
+		}
+	}
+}
+
+// appendNumber appends an integer of RFC 7541, whose first byte has some of its bits.
+func appendNumber(to []byte, bits uint, n uint64) []byte {
+	most := uint64(1)<<bits - 1
+	if n < most {
+		return append(to, byte(n))
+	}
+	to = append(to, byte(most))
+	for n -= most; n >= 0x80; n >>= 7 {
+		to = append(to, byte(n)|0x80)
+	}
+	return append(to, byte(n))
 }
 
 // resizesTwice reports whether a block begins with two sizes of the table, as RFC 7541, 4.2 has it

@@ -237,3 +237,28 @@ func TestRestarts(t *testing.T) {
 	}
 	t.Logf("%d calls, %d restarts", answered.Load(), restarts)
 }
+
+// TestAdmitHangs has a server whose Admit hangs: the timeouts of other connections hold, and
+// its own one ends when the time to drain is over.
+func TestAdmitHangs(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	entered := make(chan struct{})
+	p := serve(t, frames.Options{HandshakeTimeout: 50 * time.Millisecond, Admit: func(*frames.Call) {
+		entered <- struct{}{}
+		<-hung
+	}})
+	w := p.wire(t)
+	w.check(w.call(1, echo, 1))
+	<-entered
+	if _, err := p.bare(t).ReadFrame(); !errors.Is(err, io.EOF) {
+		t.Errorf("a silent connection beside it: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	close(hung)
+	eventually(t, func() bool { return p.Stats().Connections == 0 })
+}

@@ -46,7 +46,7 @@ type Options struct {
 	// Admit, if not nil, is called when the header of a call for one of Methods
 	// has come and before its message is read, even if Relay will serve it. A call
 	// that it fails with [Call.Fail] is answered without a look at its message. Admit
-	// runs on the goroutine that reads the connection, so it must not block.
+	// runs on the goroutine that reads the connection, which waits for it; others do not.
 	Admit func(*Call)
 	// ConnContext, if not nil, returns the context that the requests of one connection
 	// have that Relay serves.

@@ -50,7 +50,7 @@ func (c *conn) onHeaders(id uint32) error {
 		}
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
-	st := c.admit(id, bytes)
+	st := c.enter(id, bytes)
 	r := &b.request
 	st.length = r.length
 	if st.ended = ends; !b.truncated && !r.valid() || ends && st.length > 0 {
@@ -123,13 +123,15 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 		st.call.Fail(codeUnimplemented, "unknown method "+r.path)
 	case handler != nil && identity && known:
 		st.handle, st.call.subtype = handler, subtype
-		c.prepare(st, r)
+		if !c.prepare(st, r) {
+			return nil
+		}
 	case o.Relay == nil:
 		st.discard = true
 		st.call.Fail(codeUnimplemented, "messages are encoded with protobuf and not compressed")
 	default:
-		if handler != nil {
-			c.prepare(st, r)
+		if handler != nil && !c.prepare(st, r) {
+			return nil
 		}
 		if !st.discard {
 			c.startRelay(st, r)
@@ -141,22 +143,37 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 	return nil
 }
 
-// prepare makes a call that a handler will answer, or refuses it already.
-func (c *conn) prepare(st *stream, r *request) {
+// prepare makes a call that a handler will answer, or refuses it already. It reports whether
+// the stream is still there.
+func (c *conn) prepare(st *stream, r *request) bool {
 	st.call.ctx = &callContext{yieldKey: c.server.options.YieldKey}
 	if r.timeout != "" {
 		timeout, ok := parseTimeout(r.timeout)
 		if !ok {
 			st.discard = true
 			st.call.Fail(codeInternal, "malformed grpc-timeout: "+strconv.Quote(r.timeout))
-			return
+			return true
 		}
 		st.call.ctx.deadline = c.read.Add(timeout)
 	}
-	if admit := c.server.options.Admit; admit != nil {
-		admit(&st.call)
-		st.discard = st.call.code != 0
+	if c.server.options.Admit == nil {
+		return true
 	}
+	st.running = true // so that nobody else frees it
+	c.admit(&st.call)
+	if st.running = false; !st.open {
+		c.free(st)
+		return false
+	}
+	st.discard = st.call.code != 0
+	return true
+}
+
+// admit has Admit judge a call without the lock: Admit may take its time.
+func (c *conn) admit(call *Call) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	c.server.options.Admit(call)
 }
 
 // subtypeOf reads a content-type.

@@ -58,8 +58,8 @@ type plain struct {
 
 var streams = sync.Pool{New: func() any { return new(stream) }}
 
-// admit opens a stream, for which bytes were reserved.
-func (c *conn) admit(id uint32, bytes int64) *stream {
+// enter opens a stream, for which bytes were reserved.
+func (c *conn) enter(id uint32, bytes int64) *stream {
 	st := streams.Get().(*stream)
 	st.conn, st.id, st.open, st.length = c, id, true, -1
 	st.began, st.arrived = c.read, c.server.soon()

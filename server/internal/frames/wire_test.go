@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,18 @@ func (w *wire) fields(method string, more ...string) []byte {
 // head sends the header of a call.
 func (w *wire) head(id uint32, method string, more ...string) error {
 	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.fields(method, more...), EndHeaders: true})
+}
+
+// split sends a header block in as many frames as it takes, without a message.
+func (w *wire) split(id uint32, block []byte) error {
+	part := block[:min(len(block), 16384)]
+	block = block[len(part):]
+	err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: part, EndHeaders: len(block) == 0, EndStream: true})
+	for err == nil && len(block) > 0 {
+		part, block = block[:min(len(block), 16384)], block[min(len(block), 16384):]
+		err = w.WriteContinuation(id, len(block) == 0, part)
+	}
+	return err
 }
 
 // message is a BytesValue of some size, as gRPC sends it.
@@ -366,6 +379,25 @@ func TestCodes(t *testing.T) {
 		w.check(w.head(1, echo, "x-a", value))
 		if f := wanted[*http2.RSTStreamFrame](w); f.ErrCode != http2.ErrCodeProtocol {
 			t.Errorf("the value %q: %v", value, f)
+		}
+	}
+}
+
+// TestLongHeaders refuses calls whose headers are too long, and goes on with the connection:
+// what their blocks leave in the table is known.
+func TestLongHeaders(t *testing.T) {
+	t.Parallel()
+	w := serve(t, frames.Options{}).wire(t)
+	for i, length := range []int{10, 16_000, 16_384, 20_000, 40_000, 60_000} {
+		w.check(w.split(id(uint32(2*i)), bytes.Clone(w.fields(echo, "x-kept", "a", "x-long", strings.Repeat("~", length), "x-after", "b"))))
+		header := w.read(wanted[*http2.HeadersFrame](w).HeaderBlockFragment())
+		if got, want := header[":status"], map[bool]string{true: "431", false: "200"}[length > 16_100]; got != want {
+			t.Errorf("a value of %d bytes: status %s, want %s", length, got, want)
+		}
+		w.check(w.head(id(uint32(2*i+1)), echo, "x-kept", "a", "x-after", "b"))
+		w.check(w.WriteData(id(uint32(2*i+1)), true, message(10)))
+		if status := w.answered(id(uint32(2*i + 1))); status != "0" {
+			t.Errorf("after a value of %d bytes: status %s", length, status)
 		}
 	}
 }

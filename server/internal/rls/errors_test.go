@@ -13,6 +13,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/rls"
@@ -138,6 +139,30 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestLateCall: a call that has ended before it is decided charges nothing.
+func TestLateCall(t *testing.T) {
+	t.Parallel()
+	s := newService(t, wrongRules, rls.Options{Taker: taker(func(context.Context, *weir.Act) { t.Error("it was charged") })})
+	raw, err := proto.Marshal(ask(t, "h=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, left: codes.Canceled} {
+		if _, err := s.Answer(ctx, free{}, raw, nil); status.Code(err) != want {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
+// free charges nothing for the memory of decoding.
+type free struct{}
+
+func (free) Take(int64) error { return nil }
 
 // TestPanic: one call fails, with the reason in the log, and the next is served.
 func TestPanic(t *testing.T) {

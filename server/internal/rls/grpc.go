@@ -79,6 +79,9 @@ func (s *Service) answer(ctx context.Context, m *message, encode func(*Answer) e
 	if m.refused != nil {
 		return statusOf(m.refused)
 	}
+	if err := ctx.Err(); err != nil { // nobody waits for the answer
+		return status.FromContextError(err).Err()
+	}
 	var unfit error // metadata
 	if err := s.decide(ctx, &m.request, func(a *Answer) { unfit = encode(a) }); err != nil {
 		return statusOf(err)
