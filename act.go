@@ -176,18 +176,25 @@ type Charge struct {
 	// still free after it. It charges its Cost and no more, and the decision's Remaining and
 	// RetryAfter take the Keep into account. With it, classes of different priority share
 	// one budget: a batch job that keeps 300 of 1000 never takes the last 300. At most
-	// [MaxCost]; only for a take that does not book ahead, and only for limits without
-	// ChargeRefused.
+	// [MaxCost]; not for a take that books ahead, and only for limits without
+	// ChargeRefused. In an act that is no take, it only lowers Remaining.
 	Keep int64
+	// Guaranteed leaves the decision to the charges before it in the same alternative: if
+	// they fit, it is made even if it does not, up to one full drain beyond the limit. It is
+	// for the budget of [Shares], beside the limit of a class, and for gcra limits without
+	// ChargeRefused. Its Decision is never a refusal, and its Remaining does not bound what
+	// the alternative could take.
+	Guaranteed bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are
 	// one alternative: all of them are made, or none. In each Group, in order, the first
 	// alternative is made that fits beside the charges of earlier groups; the act is
 	// refused if a Group has none. The charges of an act are in the order of Group and Alt.
 	//
-	// The decisions on the charges of other alternatives are [NotEvaluated]. If no
-	// alternative of a Group fits, all of them have decisions, and the one with the
-	// shortest wait is the Group's answer. If the charges of a Group cost nothing, all its
-	// alternatives are evaluated.
+	// The decisions on the charges of other alternatives are [NotEvaluated], and have only
+	// the Remaining units. If no alternative of a Group fits, all of them have decisions, and
+	// the one with the shortest wait is the Group's answer. If the charges of a Group cost
+	// nothing, all its alternatives are evaluated. With UpTo, the alternative is made that is
+	// granted most, and the first of several.
 	//
 	// A Group with several alternatives needs one HashTag for all its charges, or one Key,
 	// and no limit with ChargeRefused. Its act cannot be booked ahead. An act about the ID
@@ -210,6 +217,9 @@ func (c Charge) String() string {
 	}
 	if c.Keep > 0 {
 		text += fmt.Sprintf(", keeping %d", c.Keep)
+	}
+	if c.Guaranteed {
+		text += ", guaranteed"
 	}
 	return text
 }

@@ -47,23 +47,22 @@ func groupEnd(charges []Charge, i int) int {
 
 // Remaining returns the most units that one more charge of each key could take now: the
 // smallest number of all groups, where a group counts with its alternative that has most.
-// Alternatives that were not evaluated do not count.
+// Groups that were not evaluated do not count.
 func (a *Act) Remaining() int64 {
 	least := int64(math.MaxInt64)
 	for i := 0; i < len(a.Charges); {
-		most, end := int64(-1), a.GroupEnd(i)
+		most, evaluated, end := int64(0), false, a.GroupEnd(i)
 		for i < end {
 			alternative := int64(math.MaxInt64)
 			for next := a.AltEnd(i); i < next; i++ {
-				if d := &a.Decisions[i]; d.Outcome != NotEvaluated {
+				d := &a.Decisions[i]
+				if evaluated = evaluated || d.Outcome != NotEvaluated; !a.Charges[i].Guaranteed {
 					alternative = min(alternative, d.Remaining)
 				}
 			}
-			if alternative < math.MaxInt64 {
-				most = max(most, alternative)
-			}
+			most = max(most, alternative)
 		}
-		if most >= 0 {
+		if evaluated {
 			least = min(least, most)
 		}
 	}

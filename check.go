@@ -88,6 +88,11 @@ func (a *Act) checkCharge(i int) error {
 			return err
 		}
 	}
+	if c.Guaranteed {
+		if err := a.checkGuaranteed(i); err != nil {
+			return err
+		}
+	}
 	if a.Kind == KindAmend {
 		if err := a.checkAnswer(i); err != nil {
 			return err
@@ -157,8 +162,8 @@ func (a *Act) checkKeep(i int) error {
 	switch {
 	case c.Keep < 0 || c.Keep > MaxCost:
 		want = fmt.Sprintf("0 … %d", MaxCost)
-	case !a.takes():
-		want = "none: only a take keeps units free"
+	case a.Kind == KindRecord || a.Kind == KindReset:
+		want = "none: " + a.Kind.String() + " charges what it says"
 	case a.MaxWait > 0:
 		want = "none: a charge that is booked ahead keeps nothing free until it is due"
 	case c.Limit.ChargeRefused:
@@ -167,6 +172,24 @@ func (a *Act) checkKeep(i int) error {
 		return nil
 	}
 	return invalidIn("charges", i, "keep", c.Keep, want)
+}
+
+// checkGuaranteed checks a charge that others decide.
+func (a *Act) checkGuaranteed(i int) error {
+	c, want := &a.Charges[i], ""
+	switch {
+	case c.Keep > 0:
+		want = "false: the charge keeps units free"
+	case a.MaxWait > 0:
+		want = "false: a charge that is booked ahead has to fit"
+	case c.Limit.Algorithm != GCRA || c.Limit.ChargeRefused:
+		want = "false: only gcra without charge_refused is charged beyond its burst"
+	case a.takes() && (i == 0 || a.Charges[i-1].Group != c.Group || a.Charges[i-1].Alt != c.Alt):
+		want = "false: no charge before it decides the alternative"
+	default:
+		return nil
+	}
+	return invalidIn("charges", i, "guaranteed", true, want)
 }
 
 // checkAlternatives checks the order of the charges, and groups with alternatives.

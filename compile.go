@@ -76,7 +76,6 @@ func (l *Limit) compile() error {
 	l.rule = algo.Rule{
 		ID:            algo.ID(l.Algorithm),
 		ChargeRefused: l.ChargeRefused,
-		Guarantee:     l.class != "",
 		AnchorFirst:   l.Anchor == AnchorFirst,
 		Calendar:      l.TimeZone != "",
 		Count:         max(1, l.Count),

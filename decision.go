@@ -91,7 +91,8 @@ type Decision struct {
 	// and UpTo; 0 for a peek, or if nothing was charged.
 	Granted int64
 	// Remaining is the number of units that would fit now, less those that the charge
-	// keeps free. It is never negative.
+	// keeps free. It is never negative. Of a [Limiter] with alternatives, it is the most
+	// that one of them could take.
 	Remaining int64
 	// RetryAfter is the shortest wait after which this limit would grant the same act
 	// if no other arrives. It is 0 unless the charge was refused, and [Never] if no wait
@@ -146,6 +147,7 @@ func (d Decision) Allowed() bool { return d.Outcome == Granted }
 // wins a tie. For a Group with alternatives, the granted alternative counts, or else the
 // one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
 // without a refusal, the least Remaining counts: one charge could take that many units.
+// A Guaranteed charge does not count.
 func Strictest(charges []Charge, decisions []Decision) int {
 	if len(decisions) == 1 {
 		return 0
@@ -170,7 +172,7 @@ func Strictest(charges []Charge, decisions []Decision) int {
 func strictest(charges []Charge, decisions []Decision, i, end int) int {
 	best := i
 	for i++; i < end; i++ {
-		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
+		if !charges[i].Guaranteed && decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
 			best = i
 		}
 	}
@@ -183,7 +185,7 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	best = -1
 	for end = groupEnd(charges, i); i < end; {
 		next := altEnd(charges, i)
-		s := scarcest(decisions, i, next)
+		s := scarcest(charges, decisions, i, next)
 		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
 			best = s
 		}
@@ -193,10 +195,10 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 }
 
 // scarcest returns the scarcest decision of an alternative, of those that were made.
-func scarcest(decisions []Decision, i, end int) int {
+func scarcest(charges []Charge, decisions []Decision, i, end int) int {
 	best := i
 	for i++; i < end; i++ {
-		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
+		if !charges[i].Guaranteed && decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
 			best = i
 		}
 	}

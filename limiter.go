@@ -29,10 +29,11 @@ type Limiter struct {
 	calls   sync.Pool
 }
 
-// chargeOptions are the Keep and the Alt of charges.
+// chargeOptions are the Keep, the Alt and the Guaranteed of charges.
 type chargeOptions struct {
-	keep int64
-	alt  uint8
+	keep       int64
+	alt        uint8
+	guaranteed bool
 }
 
 // NewLimiter returns a Limiter that uses the taker. With several limits, a charge
@@ -86,6 +87,7 @@ func (l *Limiter) Keeping(units int64) *Limiter {
 	k := l.with(l.limits, l.suffix, l.chargeOptions())
 	for i := range k.options {
 		k.options[i].keep += units
+		k.options[i].guaranteed = false
 	}
 	return k
 }
@@ -192,12 +194,12 @@ func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 	}
 	for i, o := range l.options {
 		c := &charges[i]
-		c.Keep, c.Alt = 0, o.alt
+		c.Keep, c.Alt, c.Guaranteed = o.keep, o.alt, o.guaranteed
 		switch kind {
-		case KindTake:
-			c.Keep = o.keep
 		case KindReset:
-			c.Alt = 0 // all of them
+			c.Keep, c.Alt = 0, 0 // all of them
+		case KindRecord:
+			c.Keep = 0
 		}
 	}
 }

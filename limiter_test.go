@@ -138,7 +138,7 @@ func TestKeeping(t *testing.T) {
 		t.Fatalf("%v, %v", h, err)
 	}
 	allow(batch, 1, 0)
-	if d, err := h.Settle(t.Context(), 4); err != nil || d.Remaining != 6 {
+	if d, err := h.Settle(t.Context(), 4); err != nil || d.Remaining != 3 {
 		t.Errorf("settled: %v, %v", d, err)
 	}
 	d := allow(batch, 3, 3)
@@ -234,7 +234,7 @@ func TestOtherwise(t *testing.T) {
 		}
 		return d
 	}
-	if d := allow(8, true); d.Remaining != 2 || d.Alternative != 1 {
+	if d := allow(8, true); d.Remaining != 50 || d.Alternative != 1 {
 		t.Errorf("alternative %d: %v", d.Alternative, d)
 	}
 	h, err := all.Hold(t.Context(), "k", 40, 0)

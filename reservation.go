@@ -99,10 +99,14 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 		return 0, nil
 	}
 	c := r.limiter.begin(KindRefund, r.key, 0)
-	defer r.limiter.end(c)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]
 		charge.Cost, charge.At, charge.Delay = d.Granted, d.At, d.Delay
+	}
+	if r.limiter.alternatives() {
+		c.choose(r.decision.Alternative)
+	} else {
+		defer r.limiter.end(c)
 	}
 	given, err = r.limiter.askRefund(ctx, c)
 	if errors.Is(err, ErrNotApplied) {

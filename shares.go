@@ -16,10 +16,11 @@ import (
 // comes back after a pause is granted from its first request on. Shares are a plain value
 // until [Shares.Compile] makes them ready.
 //
-// A charge of a class has two alternatives: the budget and the class's own limit, or else
-// the budget alone, if [Shares.Keep] units of it stay free. In any Period, all classes
-// together get at most the Burst and the Count of the Limit. A class that is alone gets the
-// whole Count in the long run.
+// A charge of a class has two alternatives: the class's own limit decides, and the budget is
+// charged beside it, see [Charge.Guaranteed]; or else the budget decides alone, if
+// [Shares.Keep] units of it stay free. In any Period, all classes together get and keep at
+// most the Burst and the Count of the Limit, unless a settlement charges more than its hold
+// or the shares change. A class that is alone gets the whole Count in the long run.
 type Shares struct {
 	// Limit is the budget: gcra, without ChargeRefused. Its Name is part of the keys.
 	Limit Limit
@@ -164,7 +165,7 @@ func (s *Shares) Limiter(taker Taker, class string) *Limiter {
 	}
 	pool, l := suffix+"pool", &Limiter{taker: taker}
 	if own := s.classes[class]; own != nil {
-		return l.with([]*Limit{own, s.pool, s.pool}, []string{suffix + class + "#share", pool, pool}, []chargeOptions{{}, {}, {s.keep, 1}})
+		return l.with([]*Limit{own, s.pool, s.pool}, []string{suffix + class + "#share", pool, pool}, []chargeOptions{{}, {guaranteed: true}, {keep: s.keep, alt: 1}})
 	}
 	return l.with([]*Limit{s.pool}, []string{pool}, []chargeOptions{{keep: s.keep}})
 }

@@ -17,7 +17,6 @@ func (c *call) amend(a *weir.Act, known *record, now int64) {
 		at = known.answer.at
 	}
 	granted := a.Allowed()
-	clear(c.returned[:])
 	// Units go back before others are charged: alternatives may charge one key, and a holder
 	// has one slot of it.
 	done := make([]bool, len(a.Charges))
@@ -97,7 +96,7 @@ func (c *call) amendOne(a *weir.Act, i int, was algo.Grant, units, now int64) al
 	case units < was.Units:
 		back := was
 		back.Units -= units
-		c.returnUnits(a, i, back, now)
+		t.undo(c.record, back, now)
 		t.dirty, was.Units = true, units
 	case units > was.Units:
 		was.Units += t.put(c.record, units-was.Units, now)

@@ -12,9 +12,8 @@ type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
 	wants      [weir.MaxCharges]want
-	charged    []algo.Grant           // of each charge, where the decisions do not say it
-	answered   []weir.Decision        // what the take of an amended act was answered
-	returned   [weir.MaxCharges]int64 // units that each charge got back
+	charged    []algo.Grant    // of each charge, where the decisions do not say it
+	answered   []weir.Decision // what the take of an amended act was answered
 	text       []byte
 	shards     []uint32    // the shards to lock, ascending
 	overflowed bool        // the overflow's lock is held

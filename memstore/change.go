@@ -17,14 +17,13 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		}
 	}
 	// The last first: what an act has booked twice stands in line behind itself.
-	clear(c.returned[:])
 	for i := len(a.Charges) - 1; i >= 0; i-- {
 		if untouched(i, known) {
 			a.Decisions[i] = weir.Decision{}
 			continue
 		}
 		t := &c.slots[c.slotOf[i]]
-		t.dirty, c.wants[i] = true, want{}
+		t.dirty, c.wants[i] = true, want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 		a.Decisions[i] = weir.Decision{
 			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
 			Granted: c.apply(a, i, held(a, i, known, now), now),
@@ -80,16 +79,16 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	case weir.KindRefund:
 		// Units beyond the bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
-		return c.returnUnits(a, i, grant, now)
+		return t.undo(c.record, grant, now)
 	case weir.KindSettle:
 		if cost >= grant.Units {
 			return grant.Units + t.overcharge(cost-grant.Units)
 		}
 		grant.Units -= cost
-		c.returnUnits(a, i, grant, now)
+		t.undo(c.record, grant, now)
 		return cost
 	case weir.KindRelease:
-		return c.returnUnits(a, i, grant, now)
+		return t.undo(c.record, grant, now)
 	case weir.KindRenew:
 		return t.renew(c.record, a, grant, now)
 	case weir.KindRecord:
@@ -98,25 +97,6 @@ func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 		t.state, t.aged = algo.State{At: now}, 0
 		return 0
 	}
-}
-
-// returnUnits takes a grant back and returns how much room that makes. A guarantee gets back no
-// more than the budget that it is a part of, the charge after it: otherwise the class could
-// use more of the budget than it is guaranteed. Parts of a unit do not go back to it.
-func (c *call) returnUnits(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
-	t := &c.slots[c.slotOf[i]]
-	before := *t
-	back := t.undo(c.record, grant, now)
-	if t.rule.Guarantee && i+1 < a.AltEnd(i) && a.Optional(i) {
-		if back = min(back, c.returned[i+1]); now != grant.At {
-			back = max(0, back-1)
-		}
-		*t = before
-		t.state.Used -= back
-		t.aged -= back
-	}
-	c.returned[i] = back
-	return back
 }
 
 // occupy takes slots for anonymous holders.

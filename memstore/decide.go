@@ -12,6 +12,7 @@ type want struct {
 	cost      int64
 	asked     int64 // the cost, and what the act asked of the key before
 	keep      int64 // units that have to stay free
+	forced    bool  // the charge is made even if it does not fit
 	longest   int64 // µs that the act can wait
 	immediate bool  // a grant must not have to wait
 	delay     int64 // µs that the charge has to wait for what it is granted
@@ -49,7 +50,7 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 	for ; i < end; i++ {
 		charge, t, w, d := &a.Charges[i], &c.slots[c.slotOf[i]], &c.wants[i], &a.Decisions[i]
 		t.asked += charge.Cost
-		*w = want{cost: charge.Cost, asked: t.asked, keep: charge.Keep, longest: longest, immediate: a.Immediate}
+		*w = want{cost: charge.Cost, asked: t.asked, keep: charge.Keep, forced: charge.Guaranteed, longest: longest, immediate: a.Immediate}
 		*d = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: now}
 		if w.cost > 0 && !t.fits(w, now) {
 			d.Outcome, fits = weir.Refused, false
@@ -59,16 +60,20 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 }
 
 // choose picks the first alternative that fits of the group that begins with the i-th
-// charge, and reports whether there is one. The others are not evaluated then. Later
-// groups see the units of the chosen alternative, or else of the one that would fit
-// first.
+// charge, or with UpTo the one that is granted most, and reports whether there is one. The
+// others are not evaluated then. Later groups see the units of the chosen alternative, or
+// else of the one that would fit first.
 func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	group := a.GroupEnd(from)
-	peeks, chosen, soonest, shortest := a.Peeks(from, group), -1, -1, int64(0)
-	for i := from; i < group && (peeks || chosen < 0); i = a.AltEnd(i) {
+	peeks, chosen, soonest, most, shortest := a.Peeks(from, group), -1, -1, int64(0), int64(0)
+	for i := from; i < group && (peeks || chosen < 0 || a.Charges[i].UpTo > 0); i = a.AltEnd(i) {
 		end := a.AltEnd(i)
-		if c.weigh(a, i, end, now) {
-			chosen = i
+		fits := c.weigh(a, i, end, now)
+		c.ask(a, i, -1)
+		if fits {
+			if units := c.most(a, i, end); chosen < 0 || units > most {
+				chosen, most = i, units
+			}
 			continue
 		}
 		wait := int64(0)
@@ -78,19 +83,19 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 				wait = max(wait, t.retry(&c.wants[j], now))
 			}
 		}
-		c.ask(a, i, -1)
 		if soonest < 0 || wait < shortest {
 			soonest, shortest = i, wait
 		}
 	}
-	switch {
-	case chosen < 0:
+	if chosen < 0 {
 		c.ask(a, soonest, 1)
-	case !peeks:
+		return false
+	}
+	if c.ask(a, chosen, 1); !peeks {
 		clear(a.Decisions[from:chosen])
 		clear(a.Decisions[a.AltEnd(chosen):group])
 	}
-	return chosen >= 0
+	return true
 }
 
 // ask adds the costs of the alternative that begins with the i-th charge to those of the
@@ -106,6 +111,8 @@ func (c *call) ask(a *weir.Act, i int, sign int64) {
 func (t *slot) fits(w *want, now int64) bool {
 	total := t.state.Used + w.asked + w.keep
 	switch {
+	case w.forced:
+		return true
 	case w.asked+w.keep > t.rule.Burst:
 		return false
 	case t.rule.Delays():
@@ -139,14 +146,20 @@ func (t *slot) behind(w *want) bool {
 	return w.immediate || delay > w.longest
 }
 
-func (c *call) grant(a *weir.Act, now int64) {
-	most := a.Charges[0].UpTo
-	for i := range a.Charges {
-		if most > 0 && a.Decisions[i].Outcome != weir.NotEvaluated {
-			t, w := &c.slots[c.slotOf[i]], &c.wants[i]
+// most returns the units that the charges from the i-th to the one before end can be granted
+// in an up-to act; 0 in others.
+func (c *call) most(a *weir.Act, i, end int) int64 {
+	most := a.Charges[i].UpTo
+	for ; i < end && most > 0; i++ {
+		if t, w := &c.slots[c.slotOf[i]], &c.wants[i]; a.Decisions[i].Outcome != weir.NotEvaluated && !w.forced {
 			most = min(most, (t.rule.Burst-t.state.Used-w.keep)/(w.asked/w.cost))
 		}
 	}
+	return most
+}
+
+func (c *call) grant(a *weir.Act, now int64) {
+	most := c.most(a, 0, len(a.Charges))
 	for i := range a.Charges {
 		t, granted, d := &c.slots[c.slotOf[i]], a.Charges[i].Cost, &a.Decisions[i]
 		if d.Outcome == weir.NotEvaluated {
@@ -164,6 +177,10 @@ func (c *call) grant(a *weir.Act, now int64) {
 			if granted > 0 {
 				t.occupy(granted, now)
 			}
+			continue
+		}
+		if c.wants[i].forced {
+			t.overcharge(granted)
 			continue
 		}
 		t.state.Used += granted
@@ -201,11 +218,14 @@ func (t *slot) overcharge(units int64) int64 {
 // published.
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
-		d := &a.Decisions[i]
+		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
 		if d.Outcome == weir.NotEvaluated {
+			if a.Kind != weir.KindAmend {
+				d.Remaining = t.room(&want{keep: a.Charges[i].Keep, immediate: a.Immediate})
+			}
 			continue
 		}
-		c.slots[c.slotOf[i]].report(d, &c.wants[i], now)
+		t.report(d, &c.wants[i], now)
 		if c.answered != nil {
 			told := &c.answered[i]
 			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter
@@ -215,14 +235,19 @@ func (c *call) report(a *weir.Act, now int64) {
 }
 
 func (t *slot) report(d *weir.Decision, w *want, now int64) {
-	d.Remaining = max(0, t.rule.Burst-t.state.Used-w.keep)
-	if w.immediate && t.rule.Delays() && t.state.Used > 0 {
-		d.Remaining = 0
-	}
+	d.Remaining = t.room(w)
 	d.ResetAfter = algo.Duration(t.fresh)
 	if d.Outcome == weir.Refused {
 		d.RetryAfter = algo.Duration(t.retry(w, now))
 	}
+}
+
+// room is how many units one more charge could take.
+func (t *slot) room(w *want) int64 {
+	if w.immediate && t.rule.Delays() && t.state.Used > 0 {
+		return 0
+	}
+	return max(0, t.rule.Burst-t.state.Used-w.keep)
 }
 
 // retry is how long until a charge fits that did not.

@@ -70,7 +70,7 @@ func TestSharesFindMutants(t *testing.T) {
 	}
 	for _, name := range []string{
 		"one of the units that are kept may be taken", "what is kept may be taken", "the last alternative is chosen",
-		"all alternatives are charged", "a guarantee gets back more than its budget",
+		"all alternatives are charged", "a guarantee is refused by its budget",
 	} {
 		t.Run("Lua: "+name, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,6 @@ const (
 	flagChargeRefused = 1
 	flagAnchorFirst   = 2
 	flagCalendar      = 4
-	flagGuarantee     = 8
 
 	flagMore      = 1
 	flagImmediate = 2
@@ -120,7 +119,11 @@ func (b *batch) packAct(it *item) {
 	}
 	if keeps(a) {
 		for i := range a.Charges {
-			b.packet = append56(b.packet, a.Charges[i].Keep)
+			keep := a.Charges[i].Keep
+			if a.Charges[i].Guaranteed {
+				keep = -1
+			}
+			b.packet = append56(b.packet, keep)
 		}
 	}
 	if !a.Alternatives() {
@@ -171,9 +174,6 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 	if r.Calendar {
 		flags |= flagCalendar
 	}
-	if r.Guarantee {
-		flags |= flagGuarantee
-	}
 	p = append(p, byte(r.ID), flags)
 	params := r.Params()
 	for _, n := range [...]int64{r.Burst, r.Cap, r.Debt, params[0], params[1], params[2], params[3]} {
@@ -182,10 +182,11 @@ func appendRule(p []byte, r *algo.Rule) []byte {
 	return p
 }
 
-// keeps reports whether a charge of the act keeps units free.
+// keeps reports whether a charge of the act keeps units free, or is made even if it does not
+// fit.
 func keeps(a *weir.Act) bool {
 	for i := range a.Charges {
-		if a.Charges[i].Keep > 0 {
+		if a.Charges[i].Keep > 0 || a.Charges[i].Guaranteed {
 			return true
 		}
 	}
@@ -287,7 +288,7 @@ func appendOutcome(p []byte, d *weir.Decision, granted, optional bool) []byte {
 
 func append16(p []byte, n int) []byte { return binary.BigEndian.AppendUint16(p, uint16(n)) }
 
-// append56 appends a number below 2⁵⁶ in seven bytes.
+// append56 appends a number between −2⁵⁵ and 2⁵⁶ in seven bytes.
 func append56(p []byte, n int64) []byte {
 	return append(p, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }

@@ -20,7 +20,7 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(chargeCases, holderCases, anonymousCases, idCases, refundCases, changeCases, amendCases, altCases)
+var cases = slices.Concat(chargeCases, holderCases, anonymousCases, idCases, refundCases, changeCases, amendCases, altCases, guaranteeCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits at one frozen instant", frozen},
@@ -365,7 +365,6 @@ func badKeep(b *bench) {
 		"too large":      func(a *weir.Act) { a.Charges[0].Keep = weir.MaxCost + 1 },
 		"booked ahead":   func(a *weir.Act) { a.MaxWait = time.Second },
 		"charge refused": func(a *weir.Act) { a.Charges[0].Limit = refused },
-		"settle":         func(a *weir.Act) { a.Kind, a.ID = weir.KindSettle, "x" },
 		"record":         func(a *weir.Act) { a.Kind = weir.KindRecord },
 		"reset":          func(a *weir.Act) { a.Kind = weir.KindReset },
 	} {

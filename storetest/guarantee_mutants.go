@@ -13,6 +13,7 @@ func GuaranteeMutants() map[string]func(*SharedBudgets) {
 				if len(charges) == 1 {
 					return inOneAct(taker, id, charges)
 				}
+				charges[1].Guaranteed = false
 				pool := inOneAct(taker, id, charges[1:2])
 				own := inOneAct(taker, "", charges[:1])
 				if pool[0].Allowed() && own[0].Allowed() {
@@ -21,16 +22,19 @@ func GuaranteeMutants() map[string]func(*SharedBudgets) {
 				return append(pool, inOneAct(taker, "", charges[2:])...)
 			}
 		},
-		"a guarantee gets back more than its budget": func(s *SharedBudgets) {
+		"a guarantee is refused by its budget": func(s *SharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-				own := charges[0].Limit
-				charges[0].Limit = weir.Limit{Count: own.Count, Period: own.Period, Burst: own.Burst}.MustCompile()
+				for i := range charges {
+					charges[i].Guaranteed = false
+				}
 				return inOneAct(taker, id, charges)
 			}
 		},
 		"guarantees without a limit": func(s *SharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
-				return inOneAct(taker, id, charges[len(charges)/2:])
+				charges = charges[len(charges)/2:]
+				charges[0].Guaranteed = false
+				return inOneAct(taker, id, charges)
 			}
 		},
 		"less than one unit at once is rounded down to none": roundingDown,

@@ -158,7 +158,7 @@ func (h *history) note(a *weir.Act) {
 	}
 	for i, c := range a.Charges {
 		if d := a.Decisions[i]; d.Granted > 0 {
-			c.Cost, c.UpTo, c.Keep, c.Group, c.Alt, c.At, c.Delay = d.Granted, 0, 0, 0, 0, d.At, d.Delay
+			c.Cost, c.UpTo, c.Keep, c.Guaranteed, c.Group, c.Alt, c.At, c.Delay = d.Granted, 0, 0, false, 0, 0, d.At, d.Delay
 			h.grants = append(h.grants, c)
 		}
 	}
@@ -338,7 +338,21 @@ func (h *history) take() *weir.Act {
 		a.MaxWait = min(weir.MaxWait, time.Duration(h.rng.Int64N(3*int64(limit.Period))).Truncate(time.Microsecond))
 	}
 	h.keep(a)
+	h.guarantee(a)
 	return a
+}
+
+// guarantee leaves some decisions to the charges before in their alternative.
+func (h *history) guarantee(a *weir.Act) {
+	if a.MaxWait > 0 || h.rng.IntN(2) == 0 {
+		return
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if i > 0 && a.AltEnd(i-1) > i && c.Limit.Algorithm == weir.GCRA && !c.Limit.ChargeRefused && h.rng.IntN(2) == 0 {
+			c.Keep, c.Guaranteed = 0, true
+		}
+	}
 }
 
 // other returns an act of another kind, which records or resets.
@@ -381,7 +395,7 @@ func (h *history) about(a *weir.Act) *weir.Act {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if c.Limit = h.current(c.Limit); c.Limit.ChargeRefused {
-			c.Keep = 0
+			c.Keep, c.Guaranteed = 0, false
 		}
 	}
 	return b

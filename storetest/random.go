@@ -34,11 +34,6 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 				calendar(rng, &l)
 			}
 		}
-		if algorithm == weir.GCRA && rng.IntN(3) == 0 {
-			if s, err := (weir.Shares{Limit: l, Guarantees: map[string]int64{"class": 1 + rng.Int64N(l.Count)}}).Compile(); err == nil {
-				return s.Class("class")
-			}
-		}
 		l.ChargeRefused = !traits.HoldsSlots && rng.IntN(4) == 0
 		if compiled, err := l.Compile(); err == nil {
 			return compiled

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"time"
 
@@ -22,8 +23,8 @@ type SharedBudgets struct {
 	Ask func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act
 	// Suits reports whether to use random shares. Nil: all are used.
 	Suits func(*weir.Shares) bool
-	// Most returns the most units that may be granted in a Period. Nil: the Burst and the
-	// Count.
+	// Most returns the most units that may be granted in a Period. Nil: what a gcra limit
+	// grants, which is checked exactly.
 	Most func(*weir.Shares) int64
 }
 
@@ -31,17 +32,14 @@ type SharedBudgets struct {
 const sharedSteps = 500
 
 // Check makes that many takes and returns the first one that breaks a promise. There are
-// two promises: a charge that fits its class's own limit is granted, and in any Period no
-// more is granted than the Burst and the Count of the budget.
+// two promises: a charge that fits its class's own limit is granted, and what is granted and
+// not given back is never more than the budget grants.
 func (s SharedBudgets) Check(takes int) error {
 	if s.Ask == nil {
 		s.Ask = inOneAct
 	}
 	if s.Suits == nil {
 		s.Suits = func(*weir.Shares) bool { return true }
-	}
-	if s.Most == nil {
-		s.Most = func(shares *weir.Shares) int64 { return shares.Pool().Burst + shares.Pool().Count }
 	}
 	rng := rand.New(rand.NewPCG(s.Seed, 2))
 	for budget := 0; takes > 0; budget++ {
@@ -52,6 +50,9 @@ func (s SharedBudgets) Check(takes int) error {
 		p.classes = append(p.classes, "none")
 		for p.takes < min(takes, sharedSteps) && p.err == nil {
 			p.step()
+		}
+		if s.Most == nil && p.err == nil {
+			p.err = p.replay()
 		}
 		if p.err != nil {
 			return fmt.Errorf("seed %d, %v headroom %d, guarantees %v, keep %d, take %d: %w",
@@ -106,11 +107,34 @@ type sharing struct {
 	key     string
 	classes []string
 	takes   int
-	grants  [][2]int64 // instants and units of the last Period
-	sum     int64      // of grants
-	settles bool       // some of what was granted is given back later
-	held    []*weir.Act
+	grants  []grant // of the last Period with Most, else all
+	sum     int64   // of grants
+	settles bool    // some of what was granted is given back later
+	held    []held
 	err     error
+}
+
+// A grant is what was granted at an instant and not given back.
+type grant struct{ at, units int64 }
+
+// held is a take that can be settled, and its place among the grants.
+type held struct {
+	take *weir.Act
+	at   int
+}
+
+// replay charges the budget with what was kept of all grants.
+func (p *sharing) replay() error {
+	pool := p.shares.Pool()
+	level := newModel(pool).(*drain)
+	// Limits of different resolutions are up to a tick apart.
+	most := new(big.Rat).Add(big.NewRat(pool.Burst, 1), new(big.Rat).Mul(level.rate, big.NewRat(2*pool.Rule().Tick, 1)))
+	for _, g := range p.grants {
+		if level.charge(g.at, g.units); level.level.Cmp(most) > 0 {
+			return fmt.Errorf("%v units are in a burst of %d after the %d of %d", level.level.FloatString(3), pool.Burst, g.units, g.at)
+		}
+	}
+	return nil
 }
 
 // act returns an act that takes units for a class.
@@ -167,7 +191,7 @@ func (p *sharing) step() {
 // settle refunds all units of a take, or a part of them.
 func (p *sharing) settle() {
 	i := p.rng.IntN(len(p.held))
-	a := again(p.held[i])
+	a, at := again(p.held[i].take), p.held[i].at
 	p.held = append(p.held[:i], p.held[i+1:]...)
 	a.Charges = append([]weir.Charge(nil), a.Charges...)
 	if a.Kind = weir.KindRelease; p.rng.IntN(2) == 0 {
@@ -177,10 +201,12 @@ func (p *sharing) settle() {
 			a.Charges[i].Cost = left
 		}
 	}
-	for i := range a.Charges {
-		a.Charges[i].Keep = 0
-	}
 	p.Taker.Take(context.Background(), []*weir.Act{a})
+	if a.Err == nil && a.Kind == weir.KindRelease {
+		p.grants[at].units = 0
+	} else if a.Err == nil {
+		p.grants[at].units = a.Charges[0].Cost
+	}
 	// Its life may be over, or an outage has begun since.
 	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) && !errors.Is(a.Err, weir.ErrNotApplied) {
 		p.err = a.Err
@@ -222,17 +248,16 @@ func (p *sharing) take(class string, cost int64) bool {
 	if last := acts[len(acts)-1]; p.err != nil || !last.Allowed() {
 		return false
 	}
-	if p.settles {
-		p.held = append(p.held, acts[0])
+	now, period := p.Clock.Micros(), p.shares.Limit.Period.Microseconds()
+	if p.grants = append(p.grants, grant{now, cost}); p.settles {
+		p.held = append(p.held, held{acts[0], len(p.grants) - 1})
+	}
+	if p.Most == nil || p.settles {
 		return true
 	}
-	now, period := p.Clock.Micros(), p.shares.Limit.Period.Microseconds()
-	for len(p.grants) > 0 && p.grants[0][0] <= now-period {
-		p.sum -= p.grants[0][1]
-		p.grants = p.grants[1:]
+	for p.sum += cost; p.grants[0].at <= now-period; p.grants = p.grants[1:] {
+		p.sum -= p.grants[0].units
 	}
-	p.sum += cost
-	p.grants = append(p.grants, [2]int64{now, cost})
 	if most := p.Most(p.shares); p.sum > most {
 		p.err = fmt.Errorf("%d units were granted in a period, want at most %d", p.sum, most)
 	}

@@ -36,22 +36,20 @@ const (
 type Rule struct {
 	ID            ID
 	ChargeRefused bool
-	// Guarantee: the guarantee of a class gets back no more than the charge after it does.
-	Guarantee   bool
-	AnchorFirst bool  // fixed_window: opened by the first charge
-	Count       int64 // N, at least 1: a limit of 0 has a Burst of 0
-	Period      int64 // T, µs
-	Burst       int64 // most that a fresh key can be charged at one instant
-	Debt        int64 // most units that can be charged without fitting
-	Cap         int64 // most units a state can hold, debts and bookings included
-	Buckets     int64 // rolling_window
-	Width       int64 // rolling_window: µs a bucket
-	Num, Den    int64 // gcra, leaky_bucket: N and T, in ticks, divided by their gcd
-	Tick        int64 // gcra, leaky_bucket, sliding_counter: µs of a tick, the limit's resolution
-	Full        int64 // gcra, leaky_bucket: ticks in which Cap units drain
-	Calendar    bool  // fixed_window: Starts are the windows
-	Starts      [4]int64
-	Drain       int64 // µs after which a state without debt equals a fresh one
+	AnchorFirst   bool  // fixed_window: opened by the first charge
+	Count         int64 // N, at least 1: a limit of 0 has a Burst of 0
+	Period        int64 // T, µs
+	Burst         int64 // most that a fresh key can be charged at one instant
+	Debt          int64 // most units that can be charged without fitting
+	Cap           int64 // most units a state can hold, debts and bookings included
+	Buckets       int64 // rolling_window
+	Width         int64 // rolling_window: µs a bucket
+	Num, Den      int64 // gcra, leaky_bucket: N and T, in ticks, divided by their gcd
+	Tick          int64 // gcra, leaky_bucket, sliding_counter: µs of a tick, the limit's resolution
+	Full          int64 // gcra, leaky_bucket: ticks in which Cap units drain
+	Calendar      bool  // fixed_window: Starts are the windows
+	Starts        [4]int64
+	Drain         int64 // µs after which a state without debt equals a fresh one
 }
 
 // State has the units that a key has used. The zero State is a fresh key.

@@ -50,7 +50,7 @@ do -- names that extensions do not see
       end
       local KEEP, GROUP, ALT, SKIP
       if flags % 32 >= 16 then
-        KEEP = {unpack('>' .. string.rep('I7', n), request, pos)}
+        KEEP = {unpack('>' .. string.rep('i7', n), request, pos)}
         pos = KEEP[n + 1]
       end
       if flags >= 64 then

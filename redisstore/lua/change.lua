@@ -35,30 +35,6 @@ local function give(k, units, whole, since, delay)
   return back
 end
 
--- optional reports whether the group of charge i has another alternative.
-local function optional(i)
-  for j = 1, GROUP and n or 0 do
-    if GROUP[j] == GROUP[i] and ALT[j] ~= ALT[i] then
-      return true
-    end
-  end
-end
-
--- back_from gives back as give does, for charge i. A guarantee gets back no more than the
--- budget that it is a part of, the charge after it, and no part of a unit.
-local backs = {}
-local function back_from(i, units, whole, since, delay)
-  local k = KEY[i]
-  local at, used, rem, aged = AT[k], USED[k], REM[k], AGED[k]
-  local back = give(k, units, whole, since, delay)
-  if RULE[k][2] >= 8 and optional(i) and GROUP[i + 1] == GROUP[i] and ALT[i + 1] == ALT[i] then
-    back = max(0, min(back, backs[i + 1] or 0) - (since == now and 0 or 1))
-    AT[k], USED[k], REM[k], AGED[k] = at, used - back, rem, aged - back
-  end
-  backs[i] = back
-  return back
-end
-
 -- force charges units to key k even if they do not fit, up to its debt, and returns how
 -- many.
 local function force(k, units)
@@ -123,14 +99,14 @@ for i = code == 0 and n or 0, 1, -1 do
     elseif not known then
       at, late = unpack('>I7I7', request, first + 30 * i - 14)
     end
-    granted = back_from(i, min(cost, was), was, at, late)
+    granted = give(k, min(cost, was), was, at, late)
   elseif kind == SETTLE and cost < was then
-    back_from(i, was - cost, was, at, late)
+    give(k, was - cost, was, at, late)
     granted = cost
   elseif kind == SETTLE then
     granted = was + force(k, cost - was)
   elseif kind == RELEASE then
-    granted = back_from(i, was, was, at, late)
+    granted = give(k, was, was, at, late)
   elseif kind == RENEW and RULE[k][1] == CONCURRENCY and was > 0 then
     EXT[k][holder], granted = now + (lease > 0 and lease or RULE[k][7]), 1
   elseif kind == RESET then
@@ -145,7 +121,7 @@ for i = code == 0 and n or 0, 1, -1 do
     end
     if due < was then
       -- The caller does not know yet when the units leave that its act has queued after these.
-      back_from(i, was - due, was + (elsewhere and queue[k] or 0), at, late)
+      give(k, was - due, was + (elsewhere and queue[k] or 0), at, late)
       DIRTY[k], held[i] = true, due
     elseif due > was then
       if was == 0 then
@@ -178,7 +154,10 @@ for i = 1, code == 0 and n or 0 do
     DIRTY[k] = 'reset'
   end
   answers = answers + 1
-  local outcome, room, wait, late = 1, max(0, burst - used - (KEEP and KEEP[i] or 0)), 0, 0
+  local outcome, room, wait, late = 1, max(0, burst - used - (KEEP and max(0, KEEP[i]) or 0)), 0, 0
+  if immediate and id == LEAKY and used > 0 then
+    room = 0
+  end
   if kind == AMEND then
     local units
     outcome, units, wait, late = unpack('>BI7I7I7', request, first + 38 * i - 22)
@@ -186,9 +165,6 @@ for i = 1, code == 0 and n or 0 do
       -- The charge waits for fewer units of its own act than it was going to.
       late = min(late, max(0, now - (answer or now)) + queued(k, -queue[k]))
       queue[k], delay[i] = queue[k] - held[i], late
-    end
-    if immediate and id == LEAKY and used > 0 then
-      room = 0
     end
     if outcome == 1 then
       status = status - status % 4 + 1
@@ -199,7 +175,7 @@ for i = 1, code == 0 and n or 0 do
     told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
   end
   if untouched[i] then
-    outcome, room, fresh = 0, 0, 0
+    outcome, fresh = 0, 0
   end
   reply[answers] = pack(DECISION, outcome, COST[i], room, wait, fresh, late)
 end

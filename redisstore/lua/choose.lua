@@ -1,4 +1,5 @@
--- Chooses of each group of charges the first alternative that fits.
+-- Chooses of each group of charges the first alternative that fits, or with up to the one
+-- that is granted most.
 -- Uses GROUP and ALT and what take.lua does. Sets SKIP[i] (charge i is of an alternative that
 -- is not evaluated) and what fit.lua sets, and clears fits if a group has no alternative.
 -- Later groups see what the chosen one asks for, or else the one that would fit first.
@@ -11,37 +12,36 @@ while from <= n do
   for i = from, last do
     peeks, SKIP[i] = peeks and COST[i] == 0, false
   end
-  local first, chosen, chosen_last, soonest, soonest_last, shortest = from, nil, 0, nil, 0, nil
-  while first <= last and (peeks or not chosen) do
-    local i, fitting, longer = first, true, 0
+  local first, chosen, chosen_last, granted, soonest, soonest_last, shortest = from, nil, 0, 0, nil, 0, nil
+  while first <= last and (peeks or most > 0 or not chosen) do
+    local i, fitting, longer, units = first, true, 0, most
     repeat
       -- @section fit
       if refused then
-        local keep, id, burst, p, q, x = need - cost, rule[1], rule[3], rule[6], rule[7], rule[8]
+        local id, burst, p, q, x = rule[1], rule[3], rule[6], rule[7], rule[8]
         local outcome, wait = 2, 0
         -- @section retry
         fitting, longer = false, max(longer, outcome == 4 and math.huge or wait)
+      elseif units > 0 and keep >= 0 then
+        units = min(units, floor((rule[3] - used - keep) / (cost / COST[i])))
       end
       i = i + 1
     until i > last or ALT[i] ~= ALT[first]
-    if fitting then
-      chosen, chosen_last = first, i - 1
-    else
-      for j = first, i - 1 do
-        pending[KEY[j]] = pending[KEY[j]] - COST[j]
-      end
-      if not soonest or longer < shortest then
-        soonest, soonest_last, shortest = first, i - 1, longer
-      end
+    for j = first, i - 1 do
+      pending[KEY[j]] = pending[KEY[j]] - COST[j]
+    end
+    if fitting and (not chosen or units > granted) then
+      chosen, chosen_last, granted = first, i - 1, units
+    elseif not fitting and (not soonest or longer < shortest) then
+      soonest, soonest_last, shortest = first, i - 1, longer
     end
     first = i
   end
-  if not chosen then
-    fits = false
-    for j = soonest, soonest_last do
-      pending[KEY[j]] = pending[KEY[j]] + COST[j]
-    end
-  elseif not peeks then
+  fits = fits and chosen
+  for j = chosen or soonest, chosen and chosen_last or soonest_last do
+    pending[KEY[j]] = pending[KEY[j]] + COST[j]
+  end
+  if chosen and not peeks then
     for i = from, last do
       SKIP[i] = i < chosen or i > chosen_last
     end

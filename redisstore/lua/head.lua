@@ -9,7 +9,7 @@
 --              a rule: id (0 gcra, 1 fixed_window, 2 sliding_log,
 --                3 rolling_window, 4 token_bucket, 5 sliding_counter,
 --                6 leaky_bucket, 7 concurrency), flags (1 charge refused,
---                2 anchor first, 4 calendar, 8 guarantee of a class), burst, cap (most that a state holds),
+--                2 anchor first, 4 calendar), burst, cap (most that a state holds),
 --                debt (most that is charged without fitting), p, q, x, y (see
 --                the algorithm's file)       B B I7 I7 I7 I7 I7 I7 I7
 --              a key: its rule, from 1; 0 for a record       I2
@@ -27,8 +27,8 @@
 --                  for a refund also: at, delay              I7 I7
 --                  to amend also, what the caller was told: outcome, granted,
 --                    retry after, delay                      B I7 I7 I7
---                with flag 16, after the charges: what each keeps free
---                                                            I7 …
+--                with flag 16, after the charges: what each keeps free, -1 for one that
+--                  is made even if it does not fit          i7 …
 --                with flag 64, after that: the group of each charge, and the
 --                  alternative of each                       B … B …
 --                with flag 4, kind 0 and charges 1, instead: key, and a run:

@@ -1,7 +1,7 @@
 -- Decides a take: all of its charges are granted, or none is; with alternatives, one of each
 -- group.
--- Uses n, KEY, COST, KEEP (nil: nothing has to stay free), GROUP,
--- ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
+-- Uses n, KEY, COST, KEEP (nil: nothing has to stay free; -1: the charge is made even if it
+-- does not fit), GROUP, ALT and SKIP (nil: there are no alternatives) and most (the least that any charge may be granted in part; 0: all or
 -- nothing), immediate, longest, elsewhere, holder and the act's record. Changes USED, EXT
 -- and DIRTY, and appends the decisions to reply.
 --
@@ -19,7 +19,8 @@ end
 if fits and most > 0 then
   for i = 1, n do
     local k = KEY[i]
-    most = SKIP and SKIP[i] and most or min(most, floor((RULE[k][3] - USED[k] - (KEEP and KEEP[i] or 0)) / (SUM[i] / COST[i])))
+    local keep = KEEP and KEEP[i] or 0
+    most = (SKIP and SKIP[i] or keep < 0) and most or min(most, floor((RULE[k][3] - USED[k] - keep) / (SUM[i] / COST[i])))
   end
 end
 
@@ -46,6 +47,9 @@ for i = 1, n do
       end
       EXT[k][holder], DIRTY[k] = now + RULE[k][7], true
     end
+    if KEEP and KEEP[i] < 0 then
+      cost = max(0, min(cost, RULE[k][5] - USED[k]))
+    end
     USED[k] = USED[k] + cost
   elseif anonymous and RULE[k][1] == CONCURRENCY then
     REM[k], DIRTY[k] = min(REM[k] + COST[i], 1000000000), true
@@ -63,7 +67,7 @@ for i = 1, n do
   local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
   local id, flags, burst, p, q, x, y = rule[1], rule[2], rule[3], rule[6], rule[7], rule[8], rule[9]
-  local keep = KEEP and KEEP[i] or 0
+  local keep = KEEP and max(0, KEEP[i]) or 0
   if fits then
     outcome, granted, delay = 1, COST[i], DELAY[i]
   elseif REFUSED[i] then
@@ -76,7 +80,7 @@ for i = 1, n do
   end
   answers = answers + 1
   if SKIP and SKIP[i] then
-    outcome, granted, room, wait, fresh, delay = 0, 0, 0, 0, 0, 0
+    outcome, granted, wait, fresh, delay = 0, 0, 0, 0, 0
   end
   reply[answers] = pack(DECISION, outcome, granted, room, wait, fresh, delay)
 end

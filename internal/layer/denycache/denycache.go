@@ -222,7 +222,7 @@ func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
 // cacheable reports whether a refusal of the charge can be known in advance.
 func cacheable(ch *weir.Charge) bool {
 	l := ch.Limit
-	return l != nil && ch.Cost > 0 && len(ch.Key) <= maxKeyBytes && !l.Algorithm.Traits().HoldsSlots &&
+	return l != nil && ch.Cost > 0 && !ch.Guaranteed && len(ch.Key) <= maxKeyBytes && !l.Algorithm.Traits().HoldsSlots &&
 		(!l.ChargeRefused || l.Algorithm.Traits().Windows)
 }
 

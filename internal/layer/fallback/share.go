@@ -20,6 +20,9 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 	n := max(1, l.Instances())
 	own := c
 	own.Key, own.Limit, own.Keep = localKey(a, i), l.localShares.limit(c.Limit, n), l.localShares.keep(&c, n)
+	if shares, _ := own.Limit.Shares(); shares == nil {
+		own.Guaranteed = false // the local share is too small to guarantee anything
+	}
 	limit, begun := l.outstanding.begun(&c)
 	if !begun {
 		// The remaining units depend on the calls in flight.

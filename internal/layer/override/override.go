@@ -288,13 +288,31 @@ func Guaranteed(l *weir.Limit) bool {
 	return class != ""
 }
 
+// holdsGuarantees reports whether a limit in place of the budget of [weir.Shares] has room for
+// all that they guarantee.
+func holdsGuarantees(limit, pool *weir.Limit) bool {
+	shares, _ := pool.Shares()
+	if shares == nil || limit.Burst < shares.Keep() {
+		return false
+	}
+	sum := int64(0)
+	for _, units := range shares.Guarantees {
+		sum += units
+	}
+	return !faster(sum, pool.Period, limit.Count, limit.Period)
+}
+
 // exceeds reports whether a gcra limit grants at any time what own would not.
 func exceeds(l, own *weir.Limit) bool {
-	r, o := l.Rule(), own.Rule()
-	high, low := bits.Mul64(uint64(r.Count), uint64(o.Period))
-	ownHigh, ownLow := bits.Mul64(uint64(o.Count), uint64(r.Period))
 	// Shares reserve enough for the tick of each guarantee. A coarser one needs more.
-	return high > ownHigh || high == ownHigh && low > ownLow || r.Burst > o.Burst || r.Tick > o.Tick
+	return faster(l.Count, l.Period, own.Count, own.Period) || l.Burst > own.Burst || l.Rule().Tick > own.Rule().Tick
+}
+
+// faster reports whether n units in a period are more than m units in another one.
+func faster(n int64, period time.Duration, m int64, other time.Duration) bool {
+	high, low := bits.Mul64(uint64(n), uint64(other))
+	otherHigh, otherLow := bits.Mul64(uint64(m), uint64(period))
+	return high > otherHigh || high == otherHigh && low > otherLow
 }
 
 // unlimited returns own with the largest count that is valid with its period. It is never

@@ -93,6 +93,7 @@ func (c *call) apply(a *weir.Act) *work {
 			w.show(i, e.instead(own))
 		default:
 			w.act.Charges[i].Limit = e.instead(own)
+			w.act.Charges[i].Guaranteed = a.Charges[i].Guaranteed && holdsGuarantees(w.act.Charges[i].Limit, own)
 			blocked = blocked || owned
 		}
 	}

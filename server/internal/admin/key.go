@@ -152,6 +152,8 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 	addProbe(state, probe, cost, t.keep)
 	if o, found := a.overrideOf(t); found {
 		a.addOverride(state, o)
+	} else if t.guaranteed {
+		state.Passes, state.RetryAfterMS = true, new(int64)
 	}
 	return state, nil
 }

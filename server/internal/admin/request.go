@@ -173,7 +173,8 @@ type target struct {
 	failure     config.StoreFailure
 	budget      *rules.Budget // nil: a limit of its own
 	keep        int64
-	alternative int // from 1 on; 0: the rule has none
+	guaranteed  bool // the limits before it in its alternative decide
+	alternative int  // from 1 on; 0: the rule has none
 }
 
 // everything stands for all that a rule charges for a caller, whatever its limits are.
@@ -232,6 +233,7 @@ func targetsOf(plan *rules.Plan) []target {
 		if applied.Act != nil {
 			charge := &applied.Act.Charges[applied.Charge]
 			t.key, t.slot, t.keep, t.owner, t.alternative = charge.Key, charge.HashTag, charge.Keep, charge.Owner, applied.Alternative
+			t.guaranteed = charge.Guaranteed
 			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
 		}
 		all = append(all, t)

@@ -74,12 +74,12 @@ func (p *parser) classes(d *Descriptor, pool RateLimit, guarantees map[string]in
 		path := strings.Join(p.path, ",") + "=" + name
 		own := RateLimit{
 			At: at[name], Grouped: true, Name: path + " guaranteed", Unit: pool.Unit, OnStoreFailure: pool.OnStoreFailure,
-			Limit: *d.Shares.Class(name), // not made of its numbers: a refund has to know a guarantee
+			Limit: *d.Shares.Class(name), // not made of its numbers: a local share has to know the guarantee
 		}
 		own.Limit.Name = ""
 		first, then := pool, kept
 		first.Name, then.Name, then.Alternative = path, path, 1
-		// In this order: a guarantee gets back no more than the budget behind it.
+		// In this order: a guarantee decides for the budget behind it.
 		class.Limits = []RateLimit{own, first, then}
 		all = append(all, &class)
 	}

@@ -181,8 +181,8 @@ func (m *matched) isAlone(l *weir.Limit) bool {
 func (b *builder) charge(m *matched, i int) (weir.Charge, error) {
 	l := m.rule.Limits[i]
 	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
-	if m.ask.kind(b.req.Kind) == weir.KindTake && len(m.rule.Keep) > 0 {
-		c.Keep = m.rule.Keep[i]
+	if kind := m.ask.kind(b.req.Kind); kind != weir.KindRecord && kind != weir.KindReset && len(m.rule.Keep) > 0 {
+		c.Keep, c.Guaranteed = m.rule.Keep[i], m.rule.guaranteed(i)
 	}
 	if b.req.Costs != nil {
 		var err error

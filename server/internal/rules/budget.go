@@ -129,6 +129,12 @@ func (r *Rule) AlternativeName(i int) string {
 	return strconv.Itoa(1 + int(r.Alternatives[i]))
 }
 
+// guaranteed reports whether the i-th limit is the budget of a guarantee, which decides.
+func (r *Rule) guaranteed(i int) bool {
+	b := r.budget(i)
+	return b != nil && b.Shares && r.Alternatives != nil && r.Alternatives[i] == 0
+}
+
 // Guarantee returns the limit of what shares guarantee to the requests of the rule; nil if
 // they guarantee nothing.
 func (r *Rule) Guarantee() *weir.Limit {

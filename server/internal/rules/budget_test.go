@@ -116,9 +116,9 @@ func TestBudgetKeys(t *testing.T) {
 	}
 }
 
-// TestKeepIsForTakes: only takes keep units free, and a shadow rule makes no request
-// invalid.
-func TestKeepIsForTakes(t *testing.T) {
+// TestKeep: acts that answer what a take could get have the units that takes keep free, and
+// a shadow rule makes no request invalid.
+func TestKeep(t *testing.T) {
 	t.Parallel()
 	set := parse(t, shared)
 	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRecord, weir.KindReset} {
@@ -131,7 +131,7 @@ func TestKeepIsForTakes(t *testing.T) {
 			t.Errorf("%v: %v", kind, err)
 			continue
 		}
-		if keep := plan.Acts[0].Charges[0].Keep; (keep == 3) != (kind == weir.KindTake) {
+		if keep := plan.Acts[0].Charges[0].Keep; (keep == 3) != (kind != weir.KindRecord && kind != weir.KindReset) {
 			t.Errorf("%v keeps %d", kind, keep)
 		}
 	}
@@ -147,7 +147,7 @@ func TestKeepIsForTakes(t *testing.T) {
 	}
 	req = request("model=gpt,class=batch")
 	req.Each = []rules.Ask{{Cost: 1, Refund: true}}
-	if plan, err := set.Plan(req); err != nil || plan.Acts[0].Charges[0].Keep != 0 {
+	if plan, err := set.Plan(req); err != nil || plan.Acts[0].Charges[0].Keep != 3 {
 		t.Errorf("a refund among takes: %v", err)
 	}
 }
