@@ -284,7 +284,7 @@ func TestApartIsUndoneOnce(t *testing.T) {
 		t.Errorf("charged %d and %d, granted %d", first, last, granted)
 	}
 	for name, change := range map[string][2]string{
-		"nothing is undone": {"back_from(i, was - due, was + (elsewhere and queue[k] or 0), at, late)", ""},
+		"nothing is undone": {"give(k, was - due, was + (elsewhere and queue[k] or 0), at, late)", ""},
 	} {
 		first, _, granted := lossy(t, cluster, time.Second, func(client redis.UniversalClient) (*redisstore.Store, error) {
 			return redisstore.NewMutated(client, redisstore.Options{Prefix: name, Timeout: 10 * time.Second}, change[0], change[1])
