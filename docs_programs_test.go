@@ -15,6 +15,9 @@ import (
 // would who pastes it. Only the address of Redis is another.
 func TestProgramsInPages(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds programs")
+	}
 	n := 0
 	for _, page := range pages.All(t) {
 		for _, b := range pages.Blocks(t, page) {

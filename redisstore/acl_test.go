@@ -66,6 +66,9 @@ func TestLeastPrivileges(t *testing.T) {
 	}
 	var opened atomic.Int64
 	t.Run("suite", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("runs the suite, which TestStore does")
+		}
 		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
 			prefix := fmt.Sprintf("weir:%d:", opened.Add(1))
 			store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)

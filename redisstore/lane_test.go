@@ -72,6 +72,9 @@ func TestProbeOfASlowServer(t *testing.T) {
 // lanes.
 func TestCoalesced(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the suite, which TestStore does")
+	}
 	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	var opened atomic.Int64

@@ -121,6 +121,9 @@ var mutants = []mutation{
 // them.
 func TestTwinsFindMutants(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the twins for each mutant")
+	}
 	address := testserver.StartRedis(t).Addr()
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {

@@ -33,7 +33,11 @@ func TestTwins(t *testing.T) {
 			}
 		})
 	}
-	share := *twinSteps / (len(algo.Steps) + 2)
+	steps := *twinSteps
+	if testing.Short() {
+		steps /= 10
+	}
+	share := steps / (len(algo.Steps) + 2)
 	for id, step := range algo.Steps {
 		compare(step.Name, share, weir.Algorithm(id))
 	}

@@ -30,7 +30,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster of masters and returns once all of them report it as ok.
-// The test is skipped if redis-server is not installed. Args are for each server.
+// The test is skipped if redis-server is not installed, and under -short. Args are for each server.
 func StartCluster(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, size{masters, 0}, spec{}, args)
@@ -47,6 +47,9 @@ type size struct{ masters, replicas int }
 
 func startCluster(t testing.TB, n size, s spec, args []string) *Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a cluster takes seconds to agree")
+	}
 	masters, replicas := n.masters, n.replicas
 	c := &Cluster{t: t, ids: make(map[*Redis]string)}
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)

@@ -26,7 +26,8 @@ type Sentinel struct {
 }
 
 // StartSentinel starts a master with replicas and three sentinels, and returns once these
-// know one another. The test is skipped if redis-server is not installed. Args are for
+// know one another. The test is skipped if redis-server is not installed, and under
+// -short. Args are for
 // the master and the replicas.
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
@@ -35,6 +36,9 @@ func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 
 func startSentinel(t testing.TB, replicas int, how spec, args []string) *Sentinel {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("sentinels take seconds to agree")
+	}
 	s := &Sentinel{Master: startRedis(t, how, args...)}
 	host, port := "127.0.0.1", strconv.Itoa(s.Master.own())
 	for range replicas {

@@ -120,9 +120,6 @@ func serve(t *testing.T, store string, more ...string) *instance {
 // serveProgram does so with a program that is built first.
 func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("takes some seconds, which -short does not have")
-	}
 	i := &instance{program: program, http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
 	i.args = append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,

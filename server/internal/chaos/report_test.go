@@ -54,6 +54,10 @@ func report(r row) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if testing.Short() {
+		fmt.Println("faults take seconds each, which -short does not have")
+		return
+	}
 	redis.SetLogger(silent{})
 	if !*full {
 		// Worlds wait more than they work.

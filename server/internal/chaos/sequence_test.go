@@ -38,9 +38,6 @@ type disturbance struct {
 // that explains all answers.
 func TestSequences(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("lasts a second or more")
-	}
 	var c *testserver.Cluster
 	moved := 0
 	for name, of := range map[string]struct {

@@ -71,9 +71,6 @@ func TestSoak(t *testing.T) {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("takes some seconds, which -short does not have")
-	}
 	s := &soak{t: t, rng: rand.New(rand.NewPCG(*seed, 1)), clock: newSteppedClock(t), struck: map[string]int{}}
 	// A thread of the allocator's sleeps until the wall clock says so, and would not
 	// sleep at all once that was set back.

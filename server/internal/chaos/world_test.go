@@ -79,9 +79,6 @@ type makeup struct {
 
 func newWorld(t *testing.T, m makeup) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("lasts a second or more")
-	}
 	w := &world{
 		t: t, ask: m.ask, callers: cmp.Or(m.callers, callers), think: cmp.Or(m.think, think),
 		tail: cmp.Or(m.tail, tail), recovery: cmp.Or(m.recovery, recovery), links: map[*subject]*link{}, newIDs: m.newIDs,

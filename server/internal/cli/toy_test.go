@@ -14,6 +14,9 @@ import (
 // and the schema with its documentation know it.
 func TestAlgorithmIsItsFilesAndItsRow(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds the library and the program anew")
+	}
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

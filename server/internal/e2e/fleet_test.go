@@ -28,9 +28,6 @@ const (
 // TestFleet holds two processes on one Redis to one limit, while one of them
 // dies: never more than the limit in any window, and not less either.
 func TestFleet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("lasts some seconds of the store's clock")
-	}
 	t.Parallel()
 	store := testserver.StartRedis(t)
 	f := &fleet{

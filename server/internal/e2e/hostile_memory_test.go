@@ -41,9 +41,6 @@ const (
 // confine starts a server with little memory, whose callers need a token.
 func confine(t *testing.T, more ...string) *siege {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("attacks take some seconds")
-	}
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte(siegeToken+"\n"), 0o600); err != nil {

@@ -40,9 +40,6 @@ func overTransports(t *testing.T, test func(t *testing.T, transport string)) {
 // besiege starts a server in memory whose limits are testdata/hostile.yaml's.
 func besiege(t *testing.T, more ...string) *siege {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("attacks take some seconds")
-	}
 	t.Parallel()
 	return &siege{t: t, client: newClient(t), weir: serve(t, "testdata/hostile.yaml", "memory", more...)}
 }

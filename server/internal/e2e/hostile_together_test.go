@@ -24,9 +24,6 @@ import (
 // beside attacks on Weir, others may wait three times as long for Weir as beside those. On
 // a machine that is too busy to answer them in time without attacks, nothing is judged.
 func TestHostileTogether(t *testing.T) {
-	if testing.Short() {
-		t.Skip("attacks take some seconds")
-	}
 	t.Parallel()
 	for _, transport := range []string{"grpc-go", "frames"} { // one after another
 		attackTogether(t, transport)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -140,6 +141,10 @@ func TestMain(m *testing.M) {
 		os.Exit(serveSink())
 	}
 	flag.Parse()
+	if testing.Short() {
+		fmt.Println("servers and proxies take seconds each, which -short does not have")
+		return
+	}
 	os.Exit(run(m))
 }
 

@@ -124,9 +124,6 @@ func (v *vault) call(client *http.Client, r *http.Request) *http.Response {
 // in all that it says: answers, errors, logs, metrics, profiles and spans, while all is
 // well, while callers are wrong, and while the store and the files are.
 func TestNoSecretIsTold(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
 	t.Parallel()
 	g := newGuarded(t)
 	g.askAll("while all is well")
@@ -389,9 +386,6 @@ func (g *guarded) wrongFiles() {
 // TestNoSecretIsToldByAStart: the same of starts that fail, and of those whose store is
 // nowhere, wherever the secret was written.
 func TestNoSecretIsToldByAStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
 	t.Parallel()
 	path, err := binary()
 	if err != nil {
@@ -466,9 +460,6 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 
 // TestNoSecretIsToldByCommands: the same of the other commands that are given some.
 func TestNoSecretIsToldByCommands(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
 	t.Parallel()
 	path, err := binary()
 	if err != nil {

@@ -28,9 +28,6 @@ const (
 // drains after the outage. And in no second do both processes grant more than the budget:
 // neither of what Redis decides, nor of their local shares.
 func TestShares(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds, which -short does not have")
-	}
 	t.Parallel()
 	store := testserver.StartRedis(t)
 	s := &sharing{t: t, client: newClient(t)}

@@ -28,6 +28,9 @@ const patience = 60 * time.Second
 // network.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	path := testserver.Require(t, "chromium")
 	file := filepath.Join(t.TempDir(), "page.html")
 	if err := os.WriteFile(file, []byte(write(t, sample().WriteHTML)), 0o600); err != nil {
