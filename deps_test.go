@@ -49,7 +49,7 @@ var only = map[string]patterns{
 	"server/internal/accesslog": {".", "std"},
 	"server/internal/replay":    {".", "memstore", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
 	"server/internal/frames":    {"golang.org/x/net", "std"},
-	"server/internal/report":    {"github.com/guptarohit/asciigraph", "server/internal/uplot", "std"},
+	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 
 var (

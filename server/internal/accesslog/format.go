@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,11 +20,9 @@ const (
 	JSON
 	// Envoy is Envoy's default format.
 	Envoy
-	// CSV has the names of its columns in the first line.
-	CSV
 )
 
-var formatNames = []string{"auto", "combined", "json", "envoy", "csv"}
+var formatNames = []string{"auto", "combined", "json", "envoy"}
 
 // String returns the format's name.
 func (f Format) String() string { return formatNames[min(int(f), len(formatNames)-1)] }
@@ -48,17 +45,12 @@ type parser interface {
 	parse(line string, r *Record) error
 }
 
-// errNoRecord is the answer of a parser to a line that is none by design.
-var errNoRecord = errors.New("not a request")
-
 func newParser(f Format, timeField string) parser {
 	switch f {
 	case JSON:
 		return &jsonParser{timeField: timeField}
 	case Envoy:
 		return &envoyParser{}
-	case CSV:
-		return &csvParser{timeField: timeField}
 	default:
 		return &combinedParser{}
 	}
@@ -66,7 +58,7 @@ func newParser(f Format, timeField string) parser {
 
 // detect names the format of a line, Auto for none. Whether the line is whole is
 // for its parser to say.
-func detect(line, timeField string) Format {
+func detect(line string) Format {
 	switch {
 	case strings.HasPrefix(line, "{"):
 		return JSON
@@ -76,12 +68,6 @@ func detect(line, timeField string) Format {
 	var r Record
 	if new(combinedParser).parse(line, &r) == nil {
 		return Combined
-	}
-	header := new(csvParser)
-	if errors.Is(header.parse(line, &r), errNoRecord) && slices.ContainsFunc(header.names, func(name string) bool {
-		return name == timeField || timeField == "" && slices.Contains(timeFields, name)
-	}) {
-		return CSV
 	}
 	return Auto
 }

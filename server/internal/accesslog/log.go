@@ -17,7 +17,7 @@ const maxWaiting = 1 << 16
 // the lines in the order of the files.
 type Options struct {
 	Format Format
-	// TimeField is the field of JSON and CSV that has the time. Empty: the
+	// TimeField is the field of JSON that has the time. Empty: the
 	// first that is usual.
 	TimeField string
 	// Reorder is the longest time by which a line may be late and still be sorted:

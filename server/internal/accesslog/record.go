@@ -1,5 +1,5 @@
 // Package accesslog reads the access logs of web servers and proxies: nginx's and
-// Apache's common and combined formats, JSON, Envoy's default format, and CSV,
+// Apache's common and combined formats, JSON, and Envoy's default format,
 // compressed or not. It needs the same memory for a log of any length.
 package accesslog
 
@@ -19,7 +19,7 @@ type field struct{ name, value string }
 // Get returns a field by its name in nginx: remote_addr, remote_user,
 // request_method, request_uri, request_path (the URI without its query), status,
 // body_bytes_sent, http_referer, http_user_agent, http_host and so on. The fields
-// of JSON and CSV have their own names too; of those, some spellings of others
+// of JSON have their own names too; of those, some spellings of others
 // than nginx are understood. It reports whether there is one: a field that is
 // empty or "-" is not.
 func (r *Record) Get(name string) (string, bool) {
@@ -80,7 +80,7 @@ func (r *Record) addRequest(line string) {
 	r.add("server_protocol", protocol)
 }
 
-// aliases are other names of nginx's fields, in JSON and CSV.
+// aliases are other names of nginx's fields, in JSON.
 var aliases = map[string][]string{
 	"remote_addr":          {"client_ip", "clientip", "remote_ip", "client", "ip", "downstream_remote_address_without_port", "ClientHost", "c-ip"},
 	"remote_user":          {"user", "username", "auth", "ClientUsername"},
@@ -96,7 +96,7 @@ var aliases = map[string][]string{
 	"server_protocol":      {"protocol", "RequestProtocol"},
 }
 
-// timeFields are where JSON and CSV may have the time, the likeliest first.
+// timeFields are where JSON may have the time, the likeliest first.
 var timeFields = []string{
 	"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "msec", "start_time", "StartUTC", "datetime", "date",
 }

@@ -137,15 +137,12 @@ func (s *source) next(r *Record, stats *Stats) error {
 			continue
 		}
 		why := s.parse(line, size, r)
-		switch {
-		case why == nil:
+		if why == nil {
 			stats.Lines++
 			if s.records++; s.records == 1 {
 				s.fields = r.names()
 			}
 			return nil
-		case errors.Is(why, errNoRecord):
-			continue
 		}
 		stats.broke(s, line, why)
 		if s.parser == nil && s.line >= undetected {
@@ -160,7 +157,7 @@ func (s *source) parse(line string, size int, r *Record) error {
 		return fmt.Errorf("%d bytes long, at most %d", size, maxLine)
 	}
 	if s.parser == nil {
-		if s.format = detect(line, s.field); s.format == Auto {
+		if s.format = detect(line); s.format == Auto {
 			return errors.New("of no known format")
 		}
 		s.parser = newParser(s.format, s.field)

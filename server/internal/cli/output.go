@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,12 +18,11 @@ import (
 
 // reportFlags say where a report goes.
 type reportFlags struct {
-	html, svg, format string
+	svg, format string
 }
 
 func (f *reportFlags) define(flags *pflag.FlagSet) {
-	flags.StringVar(&f.html, "report", "", "also write an HTML report to this file: one file that needs no network")
-	flags.StringVar(&f.svg, "svg", "", "also write the first chart to this file, as SVG")
+	flags.StringVar(&f.svg, "svg", "", "also write the first chart to this file, as SVG, and the others to numbered files beside it")
 	flags.StringVar(&f.format, "format", "table", "what to print: table (with plots), tsv (for spreadsheets) or json")
 }
 
@@ -37,11 +38,11 @@ type summarized interface{ JSON() any }
 
 // write prints the page, or what it sums up as JSON, and writes the files.
 func (f *reportFlags) write(out io.Writer, page *report.Page, result summarized) error {
-	if err := toFile(f.html, page.WriteHTML); err != nil {
-		return err
-	}
-	if f.svg != "" && len(page.Charts) > 0 {
-		if err := toFile(f.svg, page.Charts[0].WriteSVG); err != nil {
+	for i := range page.Charts {
+		if f.svg == "" {
+			break
+		}
+		if err := toFile(numbered(f.svg, i+1), page.Charts[i].WriteSVG); err != nil {
 			return err
 		}
 	}
@@ -54,10 +55,16 @@ func (f *reportFlags) write(out io.Writer, page *report.Page, result summarized)
 	return page.WriteText(out, cmp.Or(terminalWidth(out), atoi(os.Getenv("COLUMNS"))))
 }
 
-func toFile(name string, write func(io.Writer) error) error {
-	if name == "" {
-		return nil
+// numbered returns the name of the n-th file: edge.svg, edge-2.svg, edge-3.svg.
+func numbered(name string, n int) string {
+	if n == 1 {
+		return name
 	}
+	extension := filepath.Ext(name)
+	return strings.TrimSuffix(name, extension) + "-" + strconv.Itoa(n) + extension
+}
+
+func toFile(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err

@@ -46,17 +46,17 @@ Several logs are merged by time. Memory is bounded, however long they are. Lines
 cannot be read are counted, and the first of them are shown.
 
 Formats: combined (nginx and Apache; also the common format), json (one object a line),
-envoy (its default format), csv (with a header line). Fields have nginx's names:
+envoy (its default format). Fields have nginx's names:
 $remote_addr, $remote_user, $request_method, $request_uri, $request_path (without the
 query), $status, $http_user_agent, $http_referer, $http_x_forwarded_for, $http_host.
-Fields of JSON and CSV also have their own names, with dots into nested objects.
+Fields of JSON also have their own names, with dots into nested objects.
 
 Exit codes: 0 the log was replayed, 1 no line of it could be read, 2 the command could
 not start, or could not read the log to its end.`,
 		Example: `  weir replay access.log --rules rules.yaml --descriptor 'shop user=$remote_addr'
 
   # two logs, two descriptors for each request, and limits that would refuse one request in a thousand
-  weir replay a.log.gz b.log.gz --rules /etc/weir --suggest 0.1% --report replay.html \
+  weir replay a.log.gz b.log.gz --rules /etc/weir --suggest 0.1% --svg replay.svg \
     --descriptor 'shop user=$remote_addr' --descriptor 'shop path=$request_path'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -70,7 +70,7 @@ not start, or could not read the log to its end.`,
 	flags.StringVar(&f.rules, "rules", "", "rules file, or a folder of them")
 	flags.StringArrayVar(&f.descriptors, "descriptor", nil, "descriptor of each request: "+mappingForm+"; may be repeated")
 	flags.StringVar(&f.input, "input", accesslog.Auto.String(), "format of the log: "+accesslog.FormatNames())
-	flags.StringVar(&f.timeField, "time-field", "", "field of JSON or CSV with the time (default: a usual name, such as time or timestamp)")
+	flags.StringVar(&f.timeField, "time-field", "", "field of JSON with the time (default: a usual name, such as time or timestamp)")
 	flags.DurationVar(&f.reorder, "reorder", accesslog.DefaultReorder, "sort lines that are at most this late")
 	flags.StringVar(&f.suggest, "suggest", "", "find the lowest limit that refuses at most this share of the requests, such as 0.1%, and show the limits around it")
 	flags.IntVar(&f.top, "top", replay.DefaultTop, "number of keys to list for each limit")

@@ -46,7 +46,7 @@ Scenarios:
 Patterns: ` + sim.PatternNames() + `.
 Retries: ` + sim.RetryNames() + `.`,
 		Example: `  # 1000 requests just before a minute ends, 1000 just after
-  weir simulate edge-burst --report edge.html
+  weir simulate edge-burst --svg edge.svg
 
   # your own limit, at twice its rate
   weir simulate --limit '100/min burst 20' --algorithms gcra,fixed_window --rate 3.3

@@ -10,11 +10,21 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/server/internal/uplot"
 )
 
 //go:embed assets
 var files embed.FS
+
+// uPlot 1.6.32 (https://github.com/leeoniya/uPlot) draws the charts. The files are as they
+// were published; the licence has to be with each of them.
+var (
+	//go:embed uplot/uPlot.iife.min.js
+	uplotJS string
+	//go:embed uplot/uPlot.min.css
+	uplotCSS string
+	//go:embed uplot/LICENSE
+	uplotLicence string
+)
 
 const assetPath = "/dashboard/assets/"
 
@@ -30,15 +40,15 @@ var mediaTypes = map[string]string{
 
 // loadAssets returns the files by the names under which they are served.
 func loadAssets() map[string]*asset {
-	licence := "/*!\n" + uplot.Licence + "*/\n"
+	licence := "/*!\n" + uplotLicence + "*/\n"
 	all := map[string]*asset{}
 	add := func(name string, text []byte) {
 		ext, sum := path.Ext(name), sha256.Sum256(text)
 		served := strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:8]) + ext
 		all[served] = &asset{name, mediaTypes[ext], text}
 	}
-	add("uplot.js", []byte(licence+uplot.JS))
-	add("uplot.css", []byte(licence+uplot.CSS))
+	add("uplot.js", []byte(licence+uplotJS))
+	add("uplot.css", []byte(licence+uplotCSS))
 	entries, err := files.ReadDir("assets")
 	if err != nil {
 		panic(fmt.Sprintf("dashboard: embedded files: %v", err))

@@ -1,5 +1,5 @@
-// Package report shows measurements over time. It writes the same page in three forms:
-// text for a terminal, one HTML file that needs no network, and charts as SVG.
+// Package report shows measurements over time: as text for a terminal, as tables for a
+// spreadsheet, and as charts in SVG.
 package report
 
 import (
