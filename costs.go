@@ -52,7 +52,7 @@ func (c *call) spread(costs Costs) error {
 // [Limit.Meter] names. The limits of one piece of work are thus charged together or not at
 // all, although each counts something else. A number that a limit needs and the costs lack
 // is an [*InvalidError], and nothing is charged.
-func (l *Limiter) HoldCosts(ctx context.Context, key string, estimate Costs, d time.Duration) (*Holding, error) {
+func (l *Limiter) HoldCosts(ctx context.Context, key string, estimate Costs, d time.Duration) (*Hold, error) {
 	c := l.begin(KindTake, key, 0)
 	defer l.end(c)
 	if err := c.spread(estimate); err != nil {
@@ -61,9 +61,9 @@ func (l *Limiter) HoldCosts(ctx context.Context, key string, estimate Costs, d t
 	return l.hold(ctx, c, key, d)
 }
 
-// SettleCosts is like [Holding.Settle] for what [Limiter.HoldCosts] charged: it replaces
+// SettleCosts is like [Hold.Settle] for what [Limiter.HoldCosts] charged: it replaces
 // each estimate by the actual number.
-func (h *Holding) SettleCosts(ctx context.Context, actual Costs) (Decision, error) {
+func (h *Hold) SettleCosts(ctx context.Context, actual Costs) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, 0)
 	defer h.limiter.end(c)
 	if err := c.spread(actual); err != nil {
@@ -73,14 +73,14 @@ func (h *Holding) SettleCosts(ctx context.Context, actual Costs) (Decision, erro
 }
 
 // hold takes what the call charges, under a new ID.
-func (l *Limiter) hold(ctx context.Context, c *call, key string, d time.Duration) (*Holding, error) {
+func (l *Limiter) hold(ctx context.Context, c *call, key string, d time.Duration) (*Hold, error) {
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = min(charge.Cost, 1)
 		}
 	}
-	h := &Holding{limiter: l, key: key, id: c.act.ID}
+	h := &Hold{limiter: l, key: key, id: c.act.ID}
 	if err := l.ask(ctx, c, &h.decision); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (l *Limiter) hold(ctx context.Context, c *call, key string, d time.Duration
 }
 
 // settle settles the holding with the costs of the call, and frees the slots.
-func (h *Holding) settle(ctx context.Context, c *call) (Decision, error) {
+func (h *Hold) settle(ctx context.Context, c *call) (Decision, error) {
 	for i := range c.act.Charges {
 		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = 0

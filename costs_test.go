@@ -21,7 +21,7 @@ func metered(t *testing.T, store weir.Taker) *weir.Limiter {
 		return weir.Limit{Name: name, Meter: meter, Count: count, Period: time.Hour}
 	}
 	slots := weir.Limit{Name: "slots", Algorithm: weir.Concurrency, Count: 2, Period: time.Minute}
-	l, err := weir.NewLimiter(store, limit("rpm", "", 3), limit("in", "input", 1000), limit("out", "output", 500), slots)
+	l, err := weir.NewLimiter(store, "test", limit("rpm", "", 3), limit("in", "input", 1000), limit("out", "output", 500), slots)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,9 +103,9 @@ type Decision struct {
 	// Delay is the time to wait before the granted units may be used. It is 0 unless
 	// the charge was booked ahead.
 	Delay time.Duration
-	// At is the time of the decision by the store's clock, in microseconds since 1970;
-	// 0 if no store decided.
-	At int64
+	// At is the time of the decision by the store's clock, in microseconds; the zero time
+	// if no store decided.
+	At time.Time
 	// Limit is the limit that decided, or nil if it was the charge's own. See
 	// [Act.LimitOf].
 	Limit *Limit

@@ -25,7 +25,7 @@ import (
 
 func fromRate(ctx context.Context) error {
 	store := memstore.New(memstore.Options{})
-	limiter, err := weir.NewLimiter(store, weir.Limit{Count: 10, Period: time.Second, Burst: 20})
+	limiter, err := weir.NewLimiter(store, "api", weir.Limit{Count: 10, Period: time.Second, Burst: 20})
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func fromRedisRate(ctx context.Context, client redis.UniversalClient, retry func
 	}
 	limits := stack.New(shared, stack.Options{Logger: slog.Default()})
 	defer limits.Stop(ctx)
-	limiter, err := weir.NewLimiter(limits, weir.PerSecond(10))
+	limiter, err := weir.NewLimiter(limits, "api", weir.PerSecond(10))
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func fromRedisRate(ctx context.Context, client redis.UniversalClient, retry func
 }
 
 func fromThrottled(limits weir.Taker, next http.Handler, use func(http.Handler)) error {
-	limiter, err := weir.NewLimiter(limits, weir.Limit{Count: 20, Period: time.Minute, Burst: 6})
+	limiter, err := weir.NewLimiter(limits, "api", weir.Limit{Count: 20, Period: time.Minute, Burst: 6})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func fromUlule(limits weir.Taker, next http.Handler, use func(http.Handler)) err
 	if err != nil {
 		return err
 	}
-	limiter, err := weir.NewLimiter(limits, limit)
+	limiter, err := weir.NewLimiter(limits, "api", limit)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (p *plans) allow(ctx context.Context, customer string) (weir.Decision, erro
 	}
 	limiter, found := p.cache.Load(perMinute)
 	if !found {
-		made, err := weir.NewLimiter(p.store, weir.PerMinute(perMinute))
+		made, err := weir.NewLimiter(p.store, "customer", weir.PerMinute(perMinute))
 		if err != nil {
 			return weir.Decision{}, err
 		}

@@ -12,7 +12,7 @@ import (
 
 // A limit for each user, in this process.
 func Example() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerMinute(3))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerMinute(3))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func Example() {
 
 // A burst limit and a daily quota: a request is charged to both or to neither.
 func ExampleNewLimiter_several() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}),
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api",
 		weir.Limit{Name: "burst", Count: 10, Period: time.Second},
 		weir.Limit{Name: "quota", Count: 25, Period: 24 * time.Hour, Algorithm: weir.FixedWindow},
 	)

@@ -14,7 +14,7 @@ import (
 // newLimiter is NewLimiter over a new memory store, for limits that are known to
 // be right.
 func newLimiter(limits ...weir.Limit) *weir.Limiter {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), limits...)
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", limits...)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func ExampleLimiter_Wait() {
 	defer cancel()
 	for job := range 3 {
 		err := limiter.Wait(ctx, "mailbox")
-		var late interface{ RetryAfter() time.Duration }
+		var late *weir.WaitError
 		switch {
 		case errors.As(err, &late):
 			fmt.Println("job", job, "would have to wait", late.RetryAfter().Round(time.Minute))
@@ -168,11 +168,11 @@ func ExampleLimiter_Keeping() {
 func ExampleLimiter_Otherwise() {
 	ctx := context.Background()
 	store := memstore.New(memstore.Options{})
-	free, err := weir.NewLimiter(store, weir.Limit{Name: "free", Count: 10, Period: 24 * time.Hour})
+	free, err := weir.NewLimiter(store, "free", weir.Limit{Count: 10, Period: 24 * time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
-	credits, err := weir.NewLimiter(store, weir.Limit{Name: "credits", Count: 1000, Period: 720 * time.Hour})
+	credits, err := weir.NewLimiter(store, "credits", weir.Limit{Count: 1000, Period: 720 * time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func ExampleShares() {
 		team  string
 		units int64
 	}{{"reports", 152}, {"reports", 1}, {"ads", 30}, {"search", 18}} {
-		d, err := shares.Limiter(store, ask.team).AllowN(context.Background(), "gpu", ask.units)
+		d, err := shares.Limiter(store, "budget", ask.team).AllowN(context.Background(), "gpu", ask.units)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func ExampleShares_Limiter() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ads := shares.Limiter(memstore.New(memstore.Options{}), "ads")
+	ads := shares.Limiter(memstore.New(memstore.Options{}), "budget", "ads")
 	h, err := ads.Hold(ctx, "tokens", 4000, time.Minute)
 	if err != nil {
 		log.Fatal(err)

@@ -18,7 +18,7 @@ func TestLimiterActSharesTheBudget(t *testing.T) {
 		"one":     {weir.PerHour(5)},
 		"several": {weir.PerHour(5), {Name: "day", Count: 9, Period: 24 * time.Hour}},
 	} {
-		limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), limits...)
+		limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "test", limits...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,10 +17,10 @@ type Limiter struct {
 	// one is the taker if it can decide a single charge without an act; else nil.
 	one    oneTaker
 	limits []*Limit
-	// suffix follows the key of each limit; nil for a single limit without a name.
-	suffix []string
-	// suffixes is how many bytes those have together.
-	suffixes int
+	// prefixes begin the keys of each limit: the names of the limiter and of the limit.
+	prefixes []string
+	// prefixBytes is how many bytes those have together.
+	prefixBytes int
 	// options are those of the limits' charges; nil if none has any.
 	options []chargeOptions
 	// maxCost is the largest cost that needs no validation: of all limits; -1 if one is
@@ -36,47 +36,66 @@ type chargeOptions struct {
 	guaranteed bool
 }
 
-// NewLimiter returns a Limiter that uses the taker. With several limits, a charge
-// is made under all of them or under none. The Name of a limit is part of its keys:
-// limits with equal names share a key's budget across Limiters and processes. The keys of
-// a limit without a name have its position in the list, or nothing if it is the only one.
-// The error is an [*InvalidError].
-func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
-	if taker == nil {
-		return nil, invalid("taker", "nil", "a store")
+// NewLimiter returns a Limiter of that name that uses the store. With several limits, a
+// charge is made under all of them or under none.
+//
+// The name begins every key in the store, so two limiters share a budget only if they have
+// the same name, in this process or in another one. It is not empty and has no ":" or "#".
+// The keys of a limit also have its Name or, if it has none, its position among several
+// limits: NAME:KEY, or NAME#LIMIT:KEY. The error is an [*InvalidError].
+func NewLimiter(store Taker, name string, limits ...Limit) (*Limiter, error) {
+	if store == nil {
+		return nil, invalid("store", "nil", "a store in memory or in Redis")
+	}
+	if err := checkName(name, ":#"); err != nil {
+		return nil, err
 	}
 	if len(limits) == 0 || len(limits) > MaxCharges {
 		return nil, invalid("limits", len(limits), "1 … "+strconv.Itoa(MaxCharges)+" limits")
 	}
-	l := &Limiter{taker: taker, maxCost: MaxCost}
+	l := &Limiter{taker: store, maxCost: MaxCost}
 	names := make(map[string]bool)
 	for i, limit := range limits {
 		compiled, err := limit.Compile()
 		if err != nil {
 			return nil, err
 		}
-		name := limit.Name
-		if name == "" {
-			name = strconv.Itoa(i)
+		own := limit.Name
+		if own == "" {
+			own = strconv.Itoa(i)
 		}
-		if names[name] {
-			return nil, invalid("name", quoted(name), "a name for each limit that no other has")
+		if err := checkName(own, ":"); err != nil {
+			return nil, err
 		}
-		names[name] = true
+		if names[own] {
+			return nil, invalid("name", quoted(own), "a name for each limit that no other has")
+		}
+		names[own] = true
 		l.limits = append(l.limits, compiled)
 		if limit.Algorithm.Traits().HoldsSlots {
 			l.maxCost = -1
 		}
-		if len(limits) > 1 || limit.Name != "" {
-			l.suffix = append(l.suffix, "#"+name)
-			l.suffixes += len(name) + 1
+		prefix := name + "#" + own + ":"
+		if len(limits) == 1 && limit.Name == "" {
+			prefix = name + ":"
 		}
+		l.prefixes = append(l.prefixes, prefix)
+		l.prefixBytes += len(prefix)
 	}
 	if len(limits) == 1 && limits[0].Count > 0 {
-		l.one, _ = taker.(oneTaker)
+		l.one, _ = store.(oneTaker)
 	}
 	l.calls.New = func() any { return newCall(len(limits)) }
 	return l, nil
+}
+
+// checkName refuses the name of a limiter or limit that could not be told from the rest
+// of a key.
+func checkName(name, without string) error {
+	if name == "" || strings.ContainsAny(name, without) {
+		return invalid("name", quoted(name), `a name without any of "`+without+`"`)
+	}
+	return nil
 }
 
 // Keeping returns a Limiter of the same limits and keys that leaves that many more units of
@@ -84,7 +103,7 @@ func NewLimiter(taker Taker, limits ...Limit) (*Limiter, error) {
 // are still free afterwards. Its takes cannot be booked ahead, so WaitN tries again after a
 // refusal.
 func (l *Limiter) Keeping(units int64) *Limiter {
-	k := l.with(l.limits, l.suffix, l.chargeOptions())
+	k := l.with(l.limits, l.prefixes, l.chargeOptions())
 	for i := range k.options {
 		k.options[i].keep += units
 		k.options[i].guaranteed = false
@@ -95,10 +114,10 @@ func (l *Limiter) Keeping(units int64) *Limiter {
 // Otherwise returns a Limiter with two alternatives: it charges all limits of l or, if
 // these have no room, all limits of other, see [Charge.Alt]. Its decisions say which of
 // the two decided, see [Decision.Alternative]. The error is an [*InvalidError] if the two
-// use different takers, or if two different limits have the same name or none.
+// use different stores, or if different limits would have the same keys.
 func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 	if reflect.ValueOf(l.taker).Comparable() && l.taker != other.taker {
-		return nil, invalid("taker", fmt.Sprintf("another %T", other.taker), "the same taker for both limiters")
+		return nil, invalid("store", fmt.Sprintf("another %T", other.taker), "the same store for both limiters")
 	}
 	if n := len(l.limits) + len(other.limits); n > MaxCharges {
 		return nil, invalid("limits", n, "1 … "+strconv.Itoa(MaxCharges)+" limits")
@@ -107,28 +126,19 @@ func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 	for i, limit := range other.limits {
 		options[len(l.limits)+i].alt += options[len(l.limits)-1].alt + 1
 		for j, own := range l.limits {
-			if l.suffixOf(j) == other.suffixOf(i) && (own.Name == "" || !own.Alike(limit)) {
-				return nil, invalid("name", quoted(limit.Name), "a name for each limit that no other has")
+			if l.prefixes[j] == other.prefixes[i] && !own.Alike(limit) {
+				return nil, invalid("name", quoted(strings.TrimSuffix(l.prefixes[j], ":")), "another name for the limiter or the limit")
 			}
 		}
 	}
-	limits := append(slices.Clip(l.limits), other.limits...)
-	suffix := make([]string, len(limits))
-	for i := range limits {
-		if i < len(l.limits) {
-			suffix[i] = l.suffixOf(i)
-		} else {
-			suffix[i] = other.suffixOf(i - len(l.limits))
-		}
-	}
-	return l.with(limits, suffix, options), nil
+	return l.with(append(slices.Clip(l.limits), other.limits...), append(slices.Clip(l.prefixes), other.prefixes...), options), nil
 }
 
 // with returns a Limiter of limits with options that uses the same taker.
-func (l *Limiter) with(limits []*Limit, suffix []string, options []chargeOptions) *Limiter {
-	n := &Limiter{taker: l.taker, limits: limits, suffix: suffix, options: options, maxCost: -1}
-	for _, s := range suffix {
-		n.suffixes += len(s)
+func (l *Limiter) with(limits []*Limit, prefixes []string, options []chargeOptions) *Limiter {
+	n := &Limiter{taker: l.taker, limits: limits, prefixes: prefixes, options: options, maxCost: -1}
+	for _, p := range prefixes {
+		n.prefixBytes += len(p)
 	}
 	n.calls.New = func() any { return newCall(len(limits)) }
 	return n
@@ -139,13 +149,6 @@ func (l *Limiter) chargeOptions() []chargeOptions {
 		return make([]chargeOptions, len(l.limits))
 	}
 	return slices.Clone(l.options)
-}
-
-func (l *Limiter) suffixOf(i int) string {
-	if l.suffix == nil {
-		return ""
-	}
-	return l.suffix[i]
 }
 
 // A call is the reusable memory of one act, with room for one charge inline.
@@ -187,11 +190,9 @@ func (l *Limiter) end(c *call) {
 func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		c := &charges[i]
-		c.Key, c.HashTag, c.Limit, c.Cost = key, key, limit, cost
+		c.HashTag, c.Limit, c.Cost = key, limit, cost
 	}
-	if l.suffix != nil {
-		l.nameKeys(charges, key)
-	}
+	l.nameKeys(charges, key)
 	for i, o := range l.options {
 		c := &charges[i]
 		c.Keep, c.Alt, c.Guaranteed = o.keep, o.alt, o.guaranteed
@@ -207,14 +208,14 @@ func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 // nameKeys gives each limit a key of its own: pieces of one string.
 func (l *Limiter) nameKeys(charges []Charge, key string) {
 	var text strings.Builder
-	text.Grow(l.suffixes + len(key)*len(charges))
-	for _, suffix := range l.suffix {
+	text.Grow(l.prefixBytes + len(key)*len(charges))
+	for _, prefix := range l.prefixes {
+		text.WriteString(prefix)
 		text.WriteString(key)
-		text.WriteString(suffix)
 	}
 	keys := text.String()
-	for i, suffix := range l.suffix {
-		end := len(key) + len(suffix)
+	for i, prefix := range l.prefixes {
+		end := len(prefix) + len(key)
 		charges[i].Key, keys = keys[:end], keys[end:]
 	}
 }
@@ -267,12 +268,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 
 // AllowN charges n units, all or none; 0 is a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	if l.one != nil && n >= 0 && n <= l.maxCost && len(key) <= MaxKeyBytes-l.suffixes {
-		name := key
-		if l.suffix != nil {
-			name += l.suffix[0]
-		}
-		if d, decided := l.one.TakeOne(name, l.limits[0], n); decided {
+	if l.one != nil && n >= 0 && n <= l.maxCost && len(key) <= MaxKeyBytes-l.prefixBytes {
+		if d, decided := l.one.TakeOne(l.prefixes[0], key, l.limits[0], n); decided {
 			return d, nil
 		}
 	}
@@ -312,7 +309,7 @@ func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d
 			c.act.Charges[i].UpTo = upTo
 		}
 	} else {
-		c.act.checked = cost >= 0 && cost <= l.maxCost && len(key) <= MaxKeyBytes-l.suffixes
+		c.act.checked = cost >= 0 && cost <= l.maxCost && len(key) <= MaxKeyBytes-l.prefixBytes
 	}
 	if err = l.ask(ctx, c, &d); err != nil || upTo != 0 {
 		l.end(c)
@@ -326,7 +323,7 @@ func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d
 // decision. Its result is the smallest number of units for which a limit has room again:
 // units that have drained or left their window since are not refunded twice. Refund
 // does not know of earlier refunds of the same decision. Reservations and
-// holdings have their own methods for this. Slots of a concurrency limit are
+// holds have their own methods for this. Slots of a concurrency limit are
 // held, and cannot be refunded.
 func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (given int64, err error) {
 	if n < 0 || n > d.Granted {
@@ -342,7 +339,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 	}
 	for i := range c.act.Charges {
 		charge := &c.act.Charges[i]
-		charge.At = d.At
+		charge.At = d.At.UnixMicro()
 		// Of several limits only leaky_bucket delays what is not booked.
 		if len(c.act.Charges) == 1 || charge.Limit.Algorithm.Traits().Delays {
 			charge.Delay = d.Delay

@@ -16,12 +16,12 @@ func TestNewLimiterRefuses(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	many := make([]weir.Limit, weir.MaxCharges+1)
 	for field, build := range map[string]func() (*weir.Limiter, error){
-		"taker":  func() (*weir.Limiter, error) { return weir.NewLimiter(nil, weir.PerSecond(1)) },
-		"limits": func() (*weir.Limiter, error) { return weir.NewLimiter(store) },
-		"count":  func() (*weir.Limiter, error) { return weir.NewLimiter(store, weir.PerSecond(-1)) },
-		"period": func() (*weir.Limiter, error) { return weir.NewLimiter(store, weir.Per(1, 0)) },
+		"taker":  func() (*weir.Limiter, error) { return weir.NewLimiter(nil, "test", weir.PerSecond(1)) },
+		"limits": func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test") },
+		"count":  func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test", weir.PerSecond(-1)) },
+		"period": func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test", weir.Per(1, 0)) },
 		"name": func() (*weir.Limiter, error) {
-			return weir.NewLimiter(store, weir.Limit{Name: "1", Count: 1, Period: time.Second}, weir.PerSecond(1))
+			return weir.NewLimiter(store, "test", weir.Limit{Name: "1", Count: 1, Period: time.Second}, weir.PerSecond(1))
 		},
 	} {
 		_, err := build()
@@ -30,7 +30,7 @@ func TestNewLimiterRefuses(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := weir.NewLimiter(store, many...); !errors.Is(err, weir.ErrInvalid) {
+	if _, err := weir.NewLimiter(store, "test", many...); !errors.Is(err, weir.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -38,14 +38,14 @@ func TestNewLimiterRefuses(t *testing.T) {
 func TestLimiterPassesErrorsOn(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
-	limiter, err := weir.NewLimiter(failing{down}, weir.PerSecond(1))
+	limiter, err := weir.NewLimiter(failing{down}, "test", weir.PerSecond(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d, err := limiter.Allow(context.Background(), "k"); !errors.Is(err, down) || d.Allowed() {
 		t.Errorf("%+v, %v", d, err)
 	}
-	limiter, _ = weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerSecond(1))
+	limiter, _ = weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.PerSecond(1))
 	if _, err := limiter.AllowN(context.Background(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
 		t.Error(err)
 	}
@@ -62,7 +62,7 @@ func (f failing) Take(_ context.Context, acts []*weir.Act) {
 // TestLimiterKeysDoNotMeet gives several limits and keys that look alike.
 func TestLimiterKeysDoNotMeet(t *testing.T) {
 	t.Parallel()
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerDay(2), weir.PerDay(3))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.PerDay(2), weir.PerDay(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	login.Name, api.Name = "login", "api"
 	allow := func(n int64, limits ...weir.Limit) int64 {
 		t.Helper()
-		l, err := weir.NewLimiter(store, limits...)
+		l, err := weir.NewLimiter(store, "test", limits...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	if got := allow(2, plain); got != 3 {
 		t.Errorf("without a name: %d remain, want 3", got)
 	}
-	l, err := weir.NewLimiter(store, plain)
+	l, err := weir.NewLimiter(store, "test", plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestRefundOfShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, others := shares.Limiter(store, "a"), shares.Limiter(store, "b")
+	own, others := shares.Limiter(store, "budget", "a"), shares.Limiter(store, "budget", "b")
 	for i, c := range []struct {
 		limiter     *weir.Limiter
 		n, refunded int64

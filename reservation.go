@@ -101,7 +101,7 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	c := r.limiter.begin(KindRefund, r.key, 0)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]
-		charge.Cost, charge.At, charge.Delay = d.Granted, d.At, d.Delay
+		charge.Cost, charge.At, charge.Delay = d.Granted, d.At.UnixMicro(), d.Delay
 	}
 	if r.limiter.alternatives() {
 		c.choose(r.decision.Alternative)

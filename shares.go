@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -155,17 +156,31 @@ func (s *Shares) Class(name string) *Limit { return s.classes[name] }
 // leave free.
 func (s *Shares) Keep() int64 { return s.keep }
 
-// Limiter returns a Limiter for a class. Its alternatives are the class's guarantee and the
-// rest of the budget. Its keys name budgets. A cost above the Burst of the class's limit
-// has no guarantee. A Limiter is cheap to make, so you can make one for each request.
-func (s *Shares) Limiter(taker Taker, class string) *Limiter {
-	suffix := "#"
-	if s.Limit.Name != "" {
-		suffix = "#" + s.Limit.Name + "#"
+// Limiter returns the Limiter of that name for a class. Its alternatives are the class's
+// guarantee and the rest of the budget. Its keys name budgets. All classes of a budget have
+// the same name; the rules for it are those of [NewLimiter], and under another name every
+// call returns an [*InvalidError]. A cost above the Burst of the class's limit has no
+// guarantee. A Limiter is cheap to make, so you can make one for each request.
+func (s *Shares) Limiter(store Taker, name, class string) *Limiter {
+	l := &Limiter{taker: store}
+	if err := checkName(name, ":#"); err != nil {
+		l.taker = failing{err}
 	}
-	pool, l := suffix+"pool", &Limiter{taker: taker}
+	if s.Limit.Name != "" {
+		name += "#" + s.Limit.Name
+	}
+	pool := name + "##pool:" // no class has an empty name
 	if own := s.classes[class]; own != nil {
-		return l.with([]*Limit{own, s.pool, s.pool}, []string{suffix + class + "#share", pool, pool}, []chargeOptions{{}, {guaranteed: true}, {keep: s.keep, alt: 1}})
+		return l.with([]*Limit{own, s.pool, s.pool}, []string{name + "#" + class + "#share:", pool, pool}, []chargeOptions{{}, {guaranteed: true}, {keep: s.keep, alt: 1}})
 	}
 	return l.with([]*Limit{s.pool}, []string{pool}, []chargeOptions{{keep: s.keep}})
+}
+
+// failing is the Taker of a limiter that cannot work.
+type failing struct{ err error }
+
+func (f failing) Take(_ context.Context, acts []*Act) {
+	for _, a := range acts {
+		a.Err = f.err
+	}
 }

@@ -88,7 +88,7 @@ func TestSharesKeys(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, class := range []string{"pool", "b", "c"} {
-		for _, c := range shares.Limiter(store, class).Act(weir.KindTake, "k", 1).Charges {
+		for _, c := range shares.Limiter(store, "budget", class).Act(weir.KindTake, "k", 1).Charges {
 			if c.HashTag != "k" {
 				t.Errorf("%v has the hash tag %q", c, c.HashTag)
 			}
@@ -99,7 +99,7 @@ func TestSharesKeys(t *testing.T) {
 		t.Errorf("keys %v, want one for the budget and one for each of two classes", seen)
 	}
 	allow := func(key, class string, n int64) weir.Decision {
-		d, err := shares.Limiter(store, class).AllowN(t.Context(), key, n)
+		d, err := shares.Limiter(store, "budget", class).AllowN(t.Context(), key, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestSharesKeys(t *testing.T) {
 	if d := allow("other", "c", 1); !d.Allowed() {
 		t.Errorf("another budget: %v", d)
 	}
-	if _, err := shares.Limiter(store, "b").AllowN(t.Context(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
+	if _, err := shares.Limiter(store, "budget", "b").AllowN(t.Context(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 }

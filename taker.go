@@ -18,9 +18,10 @@ import "context"
 //
 // A Taker that decides from memory may also have the method
 //
-//	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
+//	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
 //
-// It decides a take of one valid charge as Take would, without an Act. If decided is false,
+// It decides a take of one valid charge, whose Key is the prefix and the key, as Take would,
+// without an Act. If decided is false,
 // nothing was charged, and the caller calls Take instead. A [Limiter] with one limit uses
 // it to save a tenth of its time.
 type Taker interface {
@@ -28,7 +29,7 @@ type Taker interface {
 }
 
 type oneTaker interface {
-	TakeOne(key string, limit *Limit, cost int64) (d Decision, decided bool)
+	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
 }
 
 // As returns the first Taker that is a T: t itself, the Taker that t wraps, and so on. A

@@ -19,12 +19,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 
 // WaitN charges n units and returns nil once they may be used. It waits at most
 // until the context's deadline, and never longer than the constant [MaxWait]. If it would
-// have to wait longer, it charges nothing and returns at once. The error then has a method
-//
-//	RetryAfter() time.Duration
-//
-// that returns the necessary wait, or [Never] if no wait is long enough. Other errors mean
-// that no decision was reached, or are the context's. If the context is cancelled, WaitN
+// have to wait longer, it charges nothing and returns a [*WaitError] at once. Other errors
+// mean that no decision was reached, or are the context's. If the context is cancelled, WaitN
 // refunds its booking as [Reservation.Cancel] does.
 //
 // Under limits that can be booked ahead (gcra, token_bucket, leaky_bucket) WaitN
@@ -51,7 +47,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 			return r.wait(ctx)
 		}
 		if r.needed > left {
-			return &lateError{need: r.needed, have: left}
+			return &WaitError{Need: r.needed, Have: left}
 		}
 		if err := sleep(ctx, max(minPause, r.decision.RetryAfter)); err != nil {
 			return err
@@ -101,16 +97,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// lateError says that a wait would last longer than it may.
-type lateError struct{ need, have time.Duration }
-
-// Error names the wait and the time that there is.
-func (e *lateError) Error() string {
-	if e.need == Never {
-		return "weir: no wait is long enough: more than the limit ever grants at once"
-	}
-	return fmt.Sprintf("weir: a wait of %v is needed: want at most %v", e.need, e.have)
+// A WaitError says that a wait would last longer than it may. Nothing was charged.
+type WaitError struct {
+	Need time.Duration // the necessary wait, or [Never]
+	Have time.Duration // the time that was left to wait
 }
 
-// RetryAfter returns the necessary wait.
-func (e *lateError) RetryAfter() time.Duration { return e.need }
+// Error names the wait and the time that there is.
+func (e *WaitError) Error() string {
+	if e.Need == Never {
+		return "weir: no wait is long enough: more than the limit ever grants at once"
+	}
+	return fmt.Sprintf("weir: a wait of %v is needed: want at most %v", e.Need, e.Have)
+}
+
+// RetryAfter returns the necessary wait, or [Never] if no wait is long enough.
+func (e *WaitError) RetryAfter() time.Duration { return e.Need }

@@ -23,7 +23,7 @@ func limiter(t testing.TB, limits ...weir.Limit) *weir.Limiter {
 
 func limiterOver(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, limits...)
+	l, err := weir.NewLimiter(taker, "test", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 	c.wants[i] = want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 	d := c.answered[i]
 	if d.Outcome != weir.NotEvaluated {
-		d.At = now
+		d.At = time.UnixMicro(now)
 	}
 	if d.Outcome == weir.Granted {
 		d.Granted = c.charged[i].Units
@@ -65,7 +65,7 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 
 // repeated returns the answer to a repeat of the take.
 func repeated(d *weir.Decision, at int64) weir.Decision {
-	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: at}
+	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: time.UnixMicro(at)}
 	switch t.Outcome {
 	case weir.Granted:
 		t.Granted, t.Delay = d.Granted, d.Delay.Truncate(time.Microsecond)

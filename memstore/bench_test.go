@@ -78,7 +78,7 @@ func newLimiter(b *testing.B, limits ...weir.Limit) *weir.Limiter {
 	if limits == nil {
 		limits = []weir.Limit{weir.PerSecond(100_000_000)}
 	}
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{MaxBytes: 1 << 40}), limits...)
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{MaxBytes: 1 << 40}), "test", limits...)
 	if err != nil {
 		b.Fatal(err)
 	}

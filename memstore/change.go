@@ -3,6 +3,7 @@ package memstore
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -25,7 +26,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		t := &c.slots[c.slotOf[i]]
 		t.dirty, c.wants[i] = true, want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 		a.Decisions[i] = weir.Decision{
-			Outcome: weir.Granted, Source: weir.SourceStore, At: now,
+			Outcome: weir.Granted, Source: weir.SourceStore, At: time.UnixMicro(now),
 			Granted: c.apply(a, i, held(a, i, known, now), now),
 		}
 	}

@@ -30,6 +30,18 @@ func (s *Store) name(id algo.ID, key string) name {
 	return name{maphash.String(s.seeds[0], key), low<<(algorithmBits+1) | 1<<algorithmBits | uint64(id)}
 }
 
+// nameOf names the key that begins with a prefix. It does not allocate for keys of the
+// usual length.
+func (s *Store) nameOf(id algo.ID, prefix, key string) name {
+	if prefix == "" {
+		return s.name(id, key)
+	}
+	var text [128]byte
+	whole := append(append(text[:0], prefix...), key...)
+	low := maphash.Bytes(s.seeds[1], whole)
+	return name{maphash.Bytes(s.seeds[0], whole), low<<(algorithmBits+1) | 1<<algorithmBits | uint64(id)}
+}
+
 func (n name) shard() uint32 { return uint32(n.high >> (64 - shardBits)) }
 
 // load reads the state of a key. It reports whether there is no room for one that

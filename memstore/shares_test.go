@@ -65,7 +65,7 @@ func TestLoneClass(t *testing.T) {
 	}
 	for _, class := range []string{"search", "ads", "others"} {
 		clock := storetest.NewClock()
-		limiter, granted := shares.Limiter(memstore.New(memstore.Options{Now: clock.Now}), class), int64(0)
+		limiter, granted := shares.Limiter(memstore.New(memstore.Options{Now: clock.Now}), "budget", class), int64(0)
 		const minutes = 20
 		for end := clock.Now().Add(minutes * time.Minute); clock.Now().Before(end); {
 			d, err := limiter.Allow(t.Context(), "k")

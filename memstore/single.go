@@ -18,16 +18,16 @@ func plain(a *weir.Act) bool {
 func (s *Store) takeOne(a *weir.Act) bool {
 	c, d := &a.Charges[0], &a.Decisions[0]
 	decided := false
-	*d, decided = s.TakeOne(c.Key, c.Limit, c.Cost)
+	*d, decided = s.TakeOne("", c.Key, c.Limit, c.Cost)
 	return decided
 }
 
 // TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
 // nothing if the key may have to share the overflow's budget. It does not allocate.
-func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
+func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
 	var t slot
 	t.limit, t.rule = limit, limit.Rule()
-	t.name = s.name(t.rule.ID, key)
+	t.name = s.nameOf(t.rule.ID, prefix, key)
 	now, sh := s.read(), &s.shards[t.name.shard()]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Store) TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decis
 		s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 	}
 	d = weir.Decision{
-		Outcome: weir.Refused, Source: weir.SourceStore, At: now,
+		Outcome: weir.Refused, Source: weir.SourceStore, At: time.UnixMicro(now),
 		Remaining: max(0, t.rule.Burst-t.state.Used), ResetAfter: algo.Duration(t.fresh),
 	}
 	if granted {

@@ -41,7 +41,7 @@ func TestSingleDecidesAsTakeDoes(t *testing.T) {
 func compareWays(t *rapid.T, limit *weir.Limit) {
 	clock := storetest.NewClock()
 	short, long := memstore.New(memstore.Options{Now: clock.Now}), memstore.New(memstore.Options{Now: clock.Now})
-	limiter, err := weir.NewLimiter(short, *limit)
+	limiter, err := weir.NewLimiter(short, "test", *limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestCrowdOnOneKey(t *testing.T) {
 func crowdOneKey(t *testing.T, store *memstore.Store) {
 	const crowd, most = 10_000, 1234
 	// Nothing comes back while the test runs.
-	limiter, err := weir.NewLimiter(store, weir.Per(most, 366*24*time.Hour))
+	limiter, err := weir.NewLimiter(store, "test", weir.Per(most, 366*24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

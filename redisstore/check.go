@@ -193,7 +193,7 @@ func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) erro
 		if a.Kind = kind; kind == weir.KindReset {
 			a.ID = ""
 		}
-		a.Charges[0].At = a.Decisions[0].At
+		a.Charges[0].At = a.Decisions[0].At.UnixMicro()
 	}
 	s.Take(ctx, acts)
 	for _, a := range acts {

@@ -157,7 +157,7 @@ func TestCalendarsGoByTheStoresClock(t *testing.T) {
 					t.Fatal(a.Err)
 				}
 				d := a.Decisions[0]
-				return d, time.UnixMicro(d.At).Add(d.ResetAfter)
+				return d, d.At.Add(d.ResetAfter)
 			}
 			right, end := look(here)
 			wrong, wrongEnd := look(there)
@@ -168,7 +168,7 @@ func TestCalendarsGoByTheStoresClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h, m, s := end.In(zone).Clock(); h+m+s != 0 || end.Before(time.UnixMicro(right.At)) {
+			if h, m, s := end.In(zone).Clock(); h+m+s != 0 || end.Before(right.At) {
 				t.Errorf("%v: the window ends at %v", limit, end.In(zone))
 			}
 		})

@@ -31,7 +31,7 @@ func ExampleKeeper() {
 	}
 	limits := stack.New(store, stack.Options{Logger: slog.Default()})
 	defer limits.Stop(context.Background())
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(100))
+	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(100))
 	if err != nil {
 		log.Fatal(err)
 	}

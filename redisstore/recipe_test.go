@@ -36,7 +36,7 @@ func TestRecipe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter, err := weir.NewLimiter(store, limit)
+		limiter, err := weir.NewLimiter(store, "test", limit)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code < 0 || code >= int64(len(outcomes)) {
 			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
 		}
-		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: at}
+		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: time.UnixMicro(at)}
 		if code == 0 {
 			d = weir.Decision{}
 		}

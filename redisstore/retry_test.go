@@ -288,7 +288,7 @@ func (s *siege) repeat(store weir.Taker) error {
 
 // forgotten reports whether a refused take may be decided anew.
 func forgotten(a *weir.Act) bool {
-	return time.Since(time.UnixMicro(a.Decisions[0].At)) > weir.RefusedIDLife/2
+	return time.Since(a.Decisions[0].At) > weir.RefusedIDLife/2
 }
 
 // A lottery draws the faults: none for what sets a connection up, and of script

@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"time"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -64,7 +66,7 @@ func (r *run) read(p *reader, at int64) {
 
 // answer sets the decision of the next take of the run.
 func (r *run) answer(d *weir.Decision) {
-	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: r.at}
+	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: time.UnixMicro(r.at)}
 	switch {
 	case r.cost == 0:
 	case r.granted >= r.cost:

@@ -113,7 +113,7 @@ func TestAlternativesAreOneCall(t *testing.T) {
 		}
 		return n
 	}
-	limiter := shares.Limiter(store, "a")
+	limiter := shares.Limiter(store, "budget", "a")
 	if _, err := limiter.Peek(t.Context(), "k"); err != nil { // uploads the script
 		t.Fatal(err)
 	}

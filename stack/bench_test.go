@@ -23,7 +23,7 @@ func BenchmarkAllow(b *testing.B) {
 		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, weir.SourceLease},
 	} {
 		b.Run(name, func(b *testing.B) {
-			limiter, err := weir.NewLimiter(stack.New(laned{memstore.New(memstore.Options{})}, work.o), work.limit)
+			limiter, err := weir.NewLimiter(stack.New(laned{memstore.New(memstore.Options{})}, work.o), "test", work.limit)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -24,7 +24,7 @@ func ExampleNew() {
 	}
 	limits := stack.New(store, stack.Options{Logger: slog.Default()})
 	defer limits.Stop(context.Background())
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(100))
+	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func ExampleNew_leases() {
 		Leased: func(l *weir.Limit) bool { return l.Name == "events" },
 	})
 	limits.Start()
-	limiter, err := weir.NewLimiter(limits, weir.Limit{Name: "events", Count: 1_000_000, Period: time.Hour})
+	limiter, err := weir.NewLimiter(limits, "events", weir.Limit{Name: "events", Count: 1_000_000, Period: time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -84,7 +84,7 @@ func ExampleNew_leases() {
 func ExampleStack_SetOverride() {
 	ctx := context.Background()
 	limits := stack.New(memstore.New(memstore.Options{}), stack.Options{})
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(10))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func ExampleOptions_keyLimit() {
 			return stack.KeyLimit{MaxKeys: 100_000, Overflow: "too many of " + l.Name}
 		},
 	})
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(10))
 	if err != nil {
 		log.Fatal(err)
 	}

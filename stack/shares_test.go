@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 	refused := map[string]int{}
 	end := time.Now().Add(2 * time.Second)
 	ask := func(client int, class string) bool {
-		d, err := shares.Limiter(stacks[client%2], class).Allow(t.Context(), "k")
+		d, err := shares.Limiter(stacks[client%2], "budget", class).Allow(t.Context(), "k")
 		if err != nil {
 			t.Error(err)
 			return false
@@ -82,10 +82,10 @@ func TestShares(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	slices.SortFunc(grants, func(a, b weir.Decision) int { return int(a.At - b.At) })
+	slices.SortFunc(grants, func(a, b weir.Decision) int { return a.At.Compare(b.At) })
 	first := 0
 	for i, d := range grants {
-		for grants[first].At <= d.At-time.Second.Microseconds() {
+		for !grants[first].At.After(d.At.Add(-time.Second)) {
 			first++
 		}
 		if n := i - first + 1; n > 2400 {

@@ -28,7 +28,7 @@ var refundCases = []testCase{
 
 // undo refunds a decision.
 func undo(c weir.Charge, d weir.Decision) *weir.Act {
-	c.At, c.Delay = d.At, d.Delay
+	c.At, c.Delay = d.At.UnixMicro(), d.Delay
 	return about(weir.KindRefund, "", c)
 }
 

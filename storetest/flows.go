@@ -67,7 +67,7 @@ func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
 	d := f.ask(t, a)
 	if d.Granted > 0 {
 		c := a.Charges[0]
-		c.At, c.Delay = d.At, d.Delay
+		c.At, c.Delay = d.At.UnixMicro(), d.Delay
 		f.grants = append(f.grants, c)
 		f.moves[due(c)] += d.Granted
 		f.largest = max(f.largest, d.Granted)

@@ -60,7 +60,7 @@ func (b *bench) fill(l *weir.Limiter) {
 
 func refundedGuarantee(b *bench) {
 	shares := compiled(b, weir.Shares{Limit: weir.PerHour(100), Headroom: 40, Guarantees: map[string]int64{"a": 50, "b": 50}})
-	one, two, others := shares.Limiter(b.taker, "a"), shares.Limiter(b.taker, "b"), shares.Limiter(b.taker, "c")
+	one, two, others := shares.Limiter(b.taker, "budget", "a"), shares.Limiter(b.taker, "budget", "b"), shares.Limiter(b.taker, "budget", "c")
 	b.units(others, 60, 60)
 	d := b.units(one, 20, 20)
 	b.units(two, 20, 20)
@@ -77,7 +77,7 @@ func refundedGuarantee(b *bench) {
 
 func releasedHolds(b *bench) {
 	shares := compiled(b, teams)
-	web, ads, others := shares.Limiter(b.taker, "web"), shares.Limiter(b.taker, "ads"), shares.Limiter(b.taker, "new")
+	web, ads, others := shares.Limiter(b.taker, "budget", "web"), shares.Limiter(b.taker, "budget", "ads"), shares.Limiter(b.taker, "budget", "new")
 	for i := range 36 {
 		b.fill(others)
 		take := web.Act(weir.KindTake, "guarantees", 1+int64(i%3))
@@ -98,9 +98,9 @@ func releasedHolds(b *bench) {
 
 func cancelledAlternative(b *bench) {
 	shares := compiled(b, teams)
-	ads := shares.Limiter(b.taker, "ads")
+	ads := shares.Limiter(b.taker, "budget", "ads")
 	name := func(name string, count int64) *weir.Limiter {
-		l, err := weir.NewLimiter(b.taker, weir.Limit{Name: name, Count: count, Period: 24 * time.Hour})
+		l, err := weir.NewLimiter(b.taker, "test", weir.Limit{Name: name, Count: count, Period: 24 * time.Hour})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func cancelledAlternative(b *bench) {
 
 func remainsToOne(b *bench) {
 	shares := compiled(b, teams)
-	ads, others := shares.Limiter(b.taker, "ads"), shares.Limiter(b.taker, "new")
+	ads, others := shares.Limiter(b.taker, "budget", "ads"), shares.Limiter(b.taker, "budget", "new")
 	left := func(d weir.Decision, want int64) {
 		b.Helper()
 		if d.Remaining != want {
@@ -181,7 +181,7 @@ func changedGuarantees(b *bench) {
 	lowered := teams
 	lowered.Guarantees = map[string]int64{"web": 300, "ads": 100, "new": 400}
 	after := compiled(b, lowered)
-	limiter := func(s *weir.Shares, class string) *weir.Limiter { return s.Limiter(b.taker, class) }
+	limiter := func(s *weir.Shares, class string) *weir.Limiter { return s.Limiter(b.taker, "budget", class) }
 	b.fill(limiter(before, "others"))
 	b.units(limiter(before, "ads"), 30, 30)
 	// The budget has 18 units of 200 left. Guarantees of 18, 6 and 24 stay in force.
@@ -198,7 +198,7 @@ func changedGuarantees(b *bench) {
 
 func settledAbove(b *bench) {
 	shares := compiled(b, teams)
-	web, ads, others := shares.Limiter(b.taker, "web"), shares.Limiter(b.taker, "ads"), shares.Limiter(b.taker, "new")
+	web, ads, others := shares.Limiter(b.taker, "budget", "web"), shares.Limiter(b.taker, "budget", "ads"), shares.Limiter(b.taker, "budget", "new")
 	b.fill(others)
 	take := ads.Act(weir.KindTake, "guarantees", 10)
 	take.ID = "above"

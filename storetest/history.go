@@ -106,7 +106,7 @@ func (h *history) tick() {
 		h.Clock.Advance(time.Microsecond)
 	case 4, 5:
 		if h.last.RetryAfter != weir.Never && h.last.RetryAfter > 0 {
-			h.Clock.Set(time.UnixMicro(h.last.At).Add(h.last.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond))
+			h.Clock.Set(h.last.At.Add(h.last.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond))
 		}
 	case 6:
 		h.Clock.Advance(period)
@@ -158,7 +158,7 @@ func (h *history) note(a *weir.Act) {
 	}
 	for i, c := range a.Charges {
 		if d := a.Decisions[i]; d.Granted > 0 {
-			c.Cost, c.UpTo, c.Keep, c.Guaranteed, c.Group, c.Alt, c.At, c.Delay = d.Granted, 0, 0, false, 0, 0, d.At, d.Delay
+			c.Cost, c.UpTo, c.Keep, c.Guaranteed, c.Group, c.Alt, c.At, c.Delay = d.Granted, 0, 0, false, 0, 0, d.At.UnixMicro(), d.Delay
 			h.grants = append(h.grants, c)
 		}
 	}

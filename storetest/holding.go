@@ -94,8 +94,8 @@ func (h *holders) try(t *rapid.T) weir.Decision {
 		t.Fatalf("%v with leases to %v: %+v", h.limit, live, d)
 	}
 	if d.Allowed() {
-		h.names, h.ends = append(h.names, id), append(h.ends, d.At+h.limit.Period.Microseconds())
-	} else if want := time.Duration(live[0]-d.At) * time.Microsecond; d.RetryAfter != want {
+		h.names, h.ends = append(h.names, id), append(h.ends, d.At.UnixMicro()+h.limit.Period.Microseconds())
+	} else if want := time.Duration(live[0]-d.At.UnixMicro()) * time.Microsecond; d.RetryAfter != want {
 		t.Fatalf("%v with leases to %v: retry after %v, not %v", h.limit, live, d.RetryAfter, want)
 	}
 	return d

@@ -118,7 +118,7 @@ func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 func (p *property) judge(t *rapid.T, w wish, d weir.Decision) weir.Decision {
 	t.Helper()
 	want := p.expect(w)
-	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.Delay != want.Delay || d.At != p.clock.Micros() {
+	if d.Outcome != want.Outcome || d.Granted != want.Granted || d.Remaining != want.Remaining || d.Delay != want.Delay || d.At.UnixMicro() != p.clock.Micros() {
 		t.Fatalf("limit %v, %+v: got %+v; the rule says %+v", p.limit, w, d, want)
 	}
 	if (d.RetryAfter > 0) != (d.Outcome == weir.Refused) || (d.RetryAfter == weir.Never) != (w.cost > 0 && w.cost+w.keep > p.limit.Capacity()) {
@@ -183,7 +183,7 @@ func (p *property) take(t *rapid.T) { p.ask(t, wish{cost: p.cost(t)}) }
 
 // allow is take by a Limiter, which calls TakeOne if the Taker has it.
 func (p *property) allow(t *rapid.T) {
-	limiter, err := weir.NewLimiter(p.taker, *p.limit)
+	limiter, err := weir.NewLimiter(p.taker, "test", *p.limit)
 	if err != nil {
 		t.Fatal(err)
 	}

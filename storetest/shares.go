@@ -139,7 +139,7 @@ func (p *sharing) replay() error {
 
 // act returns an act that takes units for a class.
 func (p *sharing) act(class string, cost int64) *weir.Act {
-	return p.shares.Limiter(nil, class).Act(weir.KindTake, p.key, cost)
+	return p.shares.Limiter(nil, "budget", class).Act(weir.KindTake, p.key, cost)
 }
 
 func (p *sharing) class() string { return p.classes[p.rng.IntN(len(p.classes))] }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -52,7 +53,7 @@ type unchanged struct {
 
 // A oneTaker is a Taker that may decide a single charge without an act.
 type oneTaker interface {
-	TakeOne(key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool)
+	TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool)
 }
 
 // Take delegates the acts and compares them with copies from before.
@@ -141,7 +142,7 @@ func (b *bench) granted(key string, limit *weir.Limit, tries int) int {
 // want compares a decision with the expected one, except for At and Source.
 func (b *bench) want(d, want weir.Decision) {
 	b.Helper()
-	d.At, d.Source = 0, 0
+	d.At, d.Source = time.Time{}, 0
 	if d != want {
 		b.Errorf("decision\n got %+v\nwant %+v", d, want)
 	}

@@ -21,7 +21,7 @@ import (
 
 // A server that grants each token 100 calls a second.
 func Example() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerSecond(100))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerSecond(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func Example() {
 
 // What an interceptor does, without a network around it.
 func ExampleUnaryServerInterceptor() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func ExampleUnaryServerInterceptor() {
 
 // Batch jobs leave 30 of 100 units to others, on the same budget.
 func ExampleUnaryServerInterceptor_priorities() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(100))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func ExampleUnaryServerInterceptor_priorities() {
 
 // A token may have two streams open at a time.
 func ExampleStreamServerInterceptor() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}),
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api",
 		weir.Limit{Name: "streams", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
 	if err != nil {
 		log.Fatal(err)
@@ -99,7 +99,7 @@ func ExampleStreamServerInterceptor() {
 
 // Calls are charged for the bytes of their answers; those that fail are free.
 func ExampleOptions_charge() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1000))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(1000))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func ExampleUnaryClientInterceptor() {
 
 // A checker is what go-grpc-middleware's ratelimit package asks for.
 func ExampleChecker() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(1))
 	if err != nil {
 		log.Fatal(err)
 	}

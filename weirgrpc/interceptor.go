@@ -31,9 +31,6 @@ type Options struct {
 	// clientip.RemoteAddr. Calls for which it fails share one budget, and OnError
 	// is called.
 	Key KeyFunc
-	// Prefix begins every key. Limiters of one store need different prefixes, unless
-	// they share budgets.
-	Prefix string
 	// Cost returns the cost of a call, in units, clamped to 0 … [weir.MaxCost]. The
 	// message is the request of a unary call, the received message if PerMessage is
 	// set, or nil. Nil: 1.
@@ -206,7 +203,7 @@ func newInterceptor(limiter *weir.Limiter, o Options) *interceptor {
 	}
 	return &interceptor{
 		Options: o, limiter: limiter, hasSlots: gate.HasSlots(limiter),
-		gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger},
+		gate: gate.Gate{Timeout: o.Timeout, Logger: o.Logger},
 	}
 }
 

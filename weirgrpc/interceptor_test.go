@@ -68,7 +68,7 @@ func (b broken) Take(_ context.Context, acts []*weir.Act) {
 
 func newLimiter(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, limits...)
+	l, err := weir.NewLimiter(taker, "test", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

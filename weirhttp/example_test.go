@@ -18,7 +18,7 @@ import (
 
 // Two requests an hour for each client address.
 func ExampleMiddleware() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Limit{Name: "hourly", Count: 2, Period: time.Hour})
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.Limit{Name: "hourly", Count: 2, Period: time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func ExampleMiddleware() {
 // Behind proxies in 10.0.0.0/8: five failed logins an hour for each client, while
 // those that succeed cost nothing.
 func ExampleOptions_logins() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(5))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(5))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +53,6 @@ func ExampleOptions_logins() {
 		}
 	})
 	handler := weirhttp.Middleware(limiter, weirhttp.Options{
-		Prefix:  "login:",
 		Key:     weirhttp.KeyByIP(proxies),
 		Headers: weirhttp.HeadersNone,
 		Charge: func(r weirhttp.Response) int64 {
@@ -83,7 +82,7 @@ func ExampleMiddlewareFunc() {
 	store := memstore.New(memstore.Options{})
 	plans := map[string]*weir.Limiter{}
 	for plan, limit := range map[string]weir.Limit{"free": weir.PerMinute(2), "paid": weir.PerMinute(4)} {
-		limiter, err := weir.NewLimiter(store, limit)
+		limiter, err := weir.NewLimiter(store, "api", limit)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -127,7 +126,7 @@ func ExampleMiddlewareFunc_shares() {
 	}
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	handler := weirhttp.MiddlewareFunc(
-		func(r *http.Request) *weir.Limiter { return shares.Limiter(store, r.Header.Get("Team")) },
+		func(r *http.Request) *weir.Limiter { return shares.Limiter(store, "budget", r.Header.Get("Team")) },
 		// All teams share the budget of this key.
 		weirhttp.Options{Key: func(*http.Request) (string, error) { return "backend", nil }},
 	)(hello)
@@ -153,7 +152,7 @@ func ExampleMiddlewareFunc_shares() {
 
 // Batch jobs leave 30 of 100 units to people, on the same budget.
 func ExampleMiddlewareFunc_priorities() {
-	interactive, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(100))
+	interactive, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func ExampleMiddlewareFunc_priorities() {
 // A megabyte an hour for each client: the most that an answer can be is charged
 // first, and what was not sent is given back.
 func ExampleOptions_bytes() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.PerHour(1_000_000))
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerHour(1_000_000))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -210,7 +209,7 @@ func ExampleOptions_bytes() {
 
 // One export of a user at a time, and ten a day.
 func ExampleMiddleware_places() {
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}),
+	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api",
 		weir.Limit{Name: "at a time", Algorithm: weir.Concurrency, Count: 1, Period: 30 * time.Second},
 		weir.Limit{Name: "a day", Count: 10, Period: 24 * time.Hour},
 	)

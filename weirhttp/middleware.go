@@ -26,9 +26,6 @@ type Options struct {
 	// clientip.RemoteAddr. Requests for which it fails share one budget, and
 	// OnError is called.
 	Key KeyFunc
-	// Prefix begins every key. Limiters of one store need different prefixes, unless
-	// they share budgets.
-	Prefix string
 	// Cost returns the cost of a request, in units, clamped to 0 … [weir.MaxCost].
 	// Nil: 1.
 	Cost func(*http.Request) int64
@@ -120,7 +117,7 @@ func MiddlewareFunc(choose func(*http.Request) *weir.Limiter, o Options) func(ht
 	if o.OnError == nil {
 		o.OnError = func(*http.Request, error) {}
 	}
-	m := &middleware{Options: o, choose: choose, gate: gate.Gate{Prefix: o.Prefix, Timeout: o.Timeout, Logger: o.Logger}}
+	m := &middleware{Options: o, choose: choose, gate: gate.Gate{Timeout: o.Timeout, Logger: o.Logger}}
 	if o.OnLimit == nil {
 		m.OnLimit = m.refuse
 	}

@@ -28,7 +28,7 @@ func frozen() weir.Taker {
 
 func newLimiter(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, limits...)
+	l, err := weir.NewLimiter(taker, "test", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,17 +164,6 @@ func TestHeaderKeysAreNotStored(t *testing.T) {
 	}
 }
 
-func TestPrefixesKeepBudgetsApart(t *testing.T) {
-	t.Parallel()
-	store := frozen()
-	for _, prefix := range []string{"login:", "search:", ""} {
-		h := weirhttp.Middleware(newLimiter(t, store, weir.PerMinute(1)), weirhttp.Options{Prefix: prefix})(http.HandlerFunc(ok))
-		if first, second := get(h), get(h); first.Code != 200 || second.Code != 429 {
-			t.Errorf("%q: %d, %d", prefix, first.Code, second.Code)
-		}
-	}
-}
-
 func TestSkipAndChoose(t *testing.T) {
 	t.Parallel()
 	store := frozen()
@@ -269,8 +258,8 @@ func TestOnLimit(t *testing.T) {
 func TestNested(t *testing.T) {
 	t.Parallel()
 	store := frozen()
-	inner := weirhttp.Middleware(newLimiter(t, store, weir.PerMinute(5)), weirhttp.Options{Prefix: "inner:"})
-	outer := weirhttp.Middleware(newLimiter(t, store, weir.PerHour(50)), weirhttp.Options{Prefix: "outer:"})
+	inner := weirhttp.Middleware(newLimiter(t, store, weir.PerMinute(5)), weirhttp.Options{})
+	outer := weirhttp.Middleware(newLimiter(t, store, weir.PerHour(50)), weirhttp.Options{})
 	w := get(outer(inner(http.HandlerFunc(ok))))
 	want := []string{`"50/h";r=49;t=72`, `"5/min";r=4;t=12`}
 	if diff := cmp.Diff(want, w.Header().Values("RateLimit")); diff != "" || w.Header().Get("X-RateLimit-Limit") != "5" {

@@ -34,22 +34,20 @@ func main() {
 type export func(ctx context.Context, w io.Writer, customer string) error
 
 func newRouter(store weir.Taker, run export) (http.Handler, error) {
-	requests, err := weir.NewLimiter(store, weir.Limit{Name: "requests", Count: 100, Period: time.Minute})
+	requests, err := weir.NewLimiter(store, "requests", weir.PerMinute(100))
 	if err != nil {
 		return nil, err
 	}
 	// A place is renewed as long as its export runs. Those of a host that died
 	// are free after half a minute.
-	exports, err := weir.NewLimiter(store, weir.Limit{
-		Name: "exports", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second,
-	})
+	exports, err := weir.NewLimiter(store, "exports", weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	r := chi.NewRouter()
-	r.Use(weirhttp.Middleware(requests, options("requests:")))
+	r.Use(weirhttp.Middleware(requests, byCustomer))
 	r.Get("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	r.With(weirhttp.Middleware(exports, options("exports:"))).Get("/export", func(w http.ResponseWriter, r *http.Request) {
+	r.With(weirhttp.Middleware(exports, byCustomer)).Get("/export", func(w http.ResponseWriter, r *http.Request) {
 		if err := run(r.Context(), w, r.Header.Get("Customer")); err != nil {
 			log.Printf("export of %q: %v", r.Header.Get("Customer"), err)
 		}
@@ -57,14 +55,11 @@ func newRouter(store weir.Taker, run export) (http.Handler, error) {
 	return r, nil
 }
 
-// options limit each customer. Where clients are not trusted, the name comes from
-// what has authenticated them.
-func options(prefix string) weirhttp.Options {
-	return weirhttp.Options{
-		Prefix:  prefix,
-		Key:     weirhttp.KeyByHeader("Customer"),
-		OnError: func(r *http.Request, err error) { log.Printf("%s: %v", r.URL.Path, err) },
-	}
+// byCustomer limits each customer. Where clients are not trusted, the key comes from the
+// code that authenticates them.
+var byCustomer = weirhttp.Options{
+	Key:     weirhttp.KeyByHeader("Customer"),
+	OnError: func(r *http.Request, err error) { log.Printf("%s: %v", r.URL.Path, err) },
 }
 
 // slowExport takes ten seconds.

@@ -34,7 +34,12 @@ func main() {
 }
 
 func newEngine(store weir.Taker, known func(name, password string) bool) (*gin.Engine, error) {
-	failures, err := weir.NewLimiter(store, weir.Limit{Name: "failures", Count: 5, Period: time.Hour, Algorithm: weir.SlidingLog})
+	failures := weir.Limit{Count: 5, Period: time.Hour, Algorithm: weir.SlidingLog}
+	perAddress, err := weir.NewLimiter(store, "address", failures)
+	if err != nil {
+		return nil, err
+	}
+	perName, err := weir.NewLimiter(store, "name", failures)
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +50,9 @@ func newEngine(store weir.Taker, known func(name, password string) bool) (*gin.E
 		}
 		c.String(http.StatusOK, "welcome\n")
 	}
-	byAddress := weirhttp.Options{Prefix: "address:", Key: weirhttp.KeyByIP(clientip.RemoteAddr())}
-	byName := weirhttp.Options{Prefix: "name:", Key: name}
 	engine := gin.New()
 	engine.Use(gin.Recovery())
-	engine.POST("/login", limit(failures, byAddress), limit(failures, byName), login)
+	engine.POST("/login", limit(perAddress, weirhttp.KeyByIP(clientip.RemoteAddr())), limit(perName, name), login)
 	return engine, nil
 }
 
@@ -58,14 +61,16 @@ func name(r *http.Request) (string, error) { return strings.ToLower(r.PostFormVa
 
 // limit charges a try when it comes and gives it back if it was right: of many
 // guesses at once no more than five are looked at.
-func limit(limiter *weir.Limiter, o weirhttp.Options) gin.HandlerFunc {
-	// Headers would tell who is being attacked, and how far that has come.
-	o.Headers = weirhttp.HeadersNone
-	o.Charge = func(r weirhttp.Response) int64 {
-		if r.Status == http.StatusUnauthorized {
-			return 1
-		}
-		return 0
-	}
-	return wrap(weirhttp.Middleware(limiter, o))
+func limit(limiter *weir.Limiter, key func(*http.Request) (string, error)) gin.HandlerFunc {
+	return wrap(weirhttp.Middleware(limiter, weirhttp.Options{
+		Key: key,
+		// Headers would tell who is being attacked, and how far that has come.
+		Headers: weirhttp.HeadersNone,
+		Charge: func(r weirhttp.Response) int64 {
+			if r.Status == http.StatusUnauthorized {
+				return 1
+			}
+			return 0
+		},
+	}))
 }

@@ -36,36 +36,31 @@ func main() {
 }
 
 func newServer(store weir.Taker, c clock) (*grpc.Server, error) {
-	calls, err := weir.NewLimiter(store, weir.Limit{Name: "calls", Count: 60, Period: time.Minute, Burst: 10})
+	calls, err := weir.NewLimiter(store, "calls", weir.Limit{Count: 60, Period: time.Minute, Burst: 10})
 	if err != nil {
 		return nil, err
 	}
 	// A place is renewed as long as its stream is open. Those of a host that died
 	// are free after half a minute.
-	streams, err := weir.NewLimiter(store, weir.Limit{
-		Name: "streams", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second,
-	})
+	streams, err := weir.NewLimiter(store, "streams", weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(weirgrpc.UnaryServerInterceptor(calls, options("calls:"))),
-		grpc.ChainStreamInterceptor(weirgrpc.StreamServerInterceptor(streams, options("streams:"))),
+		grpc.ChainUnaryInterceptor(weirgrpc.UnaryServerInterceptor(calls, byToken)),
+		grpc.ChainStreamInterceptor(weirgrpc.StreamServerInterceptor(streams, byToken)),
 	)
 	server.RegisterService(&clockService, c)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	return server, nil
 }
 
-// options limit each token, of which a digest is stored, and leave health checks
-// alone. What checks the tokens comes before, or whoever invents one has a budget.
-func options(prefix string) weirgrpc.Options {
-	return weirgrpc.Options{
-		Prefix:  prefix,
-		Key:     weirgrpc.KeyByMetadata("authorization"),
-		Skip:    func(_ context.Context, method string) bool { return strings.HasPrefix(method, "/grpc.health.v1.") },
-		OnError: func(_ context.Context, method string, err error) { log.Printf("%s: %v", method, err) },
-	}
+// byToken limits each token, of which a digest is stored, and exempts health checks. Check
+// the tokens first, or a client that invents one gets a budget of its own.
+var byToken = weirgrpc.Options{
+	Key:     weirgrpc.KeyByMetadata("authorization"),
+	Skip:    func(_ context.Context, method string) bool { return strings.HasPrefix(method, "/grpc.health.v1.") },
+	OnError: func(_ context.Context, method string, err error) { log.Printf("%s: %v", method, err) },
 }
 
 // ticking is a clock that says every so often what time it is.

@@ -30,7 +30,7 @@ func main() {
 
 // newSite returns the handler of the whole site.
 func newSite(store weir.Taker) (http.Handler, error) {
-	everybody, err := weir.NewLimiter(store, weir.PerSecond(500))
+	everybody, err := weir.NewLimiter(store, "site", weir.PerSecond(500))
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,7 @@ func newSite(store weir.Taker) (http.Handler, error) {
 		fmt.Fprintf(w, "hello, user %s\n", r.Header.Get("User"))
 	})
 	whole := weirhttp.Middleware(everybody, weirhttp.Options{
-		Prefix: "site",
-		Key:    func(*http.Request) (string, error) { return "", nil },
+		Key: func(*http.Request) (string, error) { return "all", nil },
 	})
 	return whole(a.admit(mux)), nil
 }

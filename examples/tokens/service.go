@@ -32,7 +32,7 @@ type service struct {
 
 // newService returns a service whose tenants' use is kept in the store.
 func newService(store weir.Taker, m model, l limits) (*service, error) {
-	limiter, err := weir.NewLimiter(store,
+	limiter, err := weir.NewLimiter(store, "tokens",
 		weir.Limit{Name: "minute", Count: l.perMinute, Period: time.Minute},
 		// A day begins with its first token, so that tenants do not all begin
 		// at midnight.
@@ -115,7 +115,7 @@ func (s *service) stream(w http.ResponseWriter, r *http.Request, q question) int
 
 // charge settles what was used, or gives all back if that is nothing. The client
 // may have gone, and that must not keep the estimate charged.
-func (s *service) charge(ctx context.Context, h *weir.Holding, used int64) {
+func (s *service) charge(ctx context.Context, h *weir.Hold, used int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	var err error

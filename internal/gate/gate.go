@@ -21,10 +21,9 @@ import (
 // DefaultTimeout is how long a request may wait for its decision by default.
 const DefaultTimeout = 250 * time.Millisecond
 
-// A Gate charges requests under limiters. The zero value has no prefix and
-// [DefaultTimeout], and logs nothing. It must not be copied.
+// A Gate charges requests under limiters. The zero value has
+// [DefaultTimeout] and logs nothing. It must not be copied.
 type Gate struct {
-	Prefix  string // of every key
 	Timeout time.Duration
 	// Logger gets a line when decisions begin to fail, and one when they no longer
 	// do. Nil: nothing is logged.
@@ -75,7 +74,7 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 }
 
 func (g *Gate) act(kind weir.Kind, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	return limiter.Act(kind, g.Prefix+Bounded(key), clamp(cost))
+	return limiter.Act(kind, Bounded(key), clamp(cost))
 }
 
 // HasSlots reports whether some of the limiter's limits have slots to hold.
@@ -111,10 +110,10 @@ func (g *Gate) correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act
 		switch {
 		case d.Outcome == weir.NotEvaluated: // another alternative was granted
 			continue
-		case more < 0 && d.At == 0:
+		case more < 0 && d.At.IsZero():
 			return nil
 		}
-		charge.Cost, charge.At, charge.Delay, charge.Keep, charge.Alt = max(more, -more), d.At, d.Delay, 0, 0
+		charge.Cost, charge.At, charge.Delay, charge.Keep, charge.Alt = max(more, -more), d.At.UnixMicro(), d.Delay, 0, 0
 		correction.Charges = append(correction.Charges, charge)
 	}
 	correction.Decisions = make([]weir.Decision, len(correction.Charges))

@@ -17,7 +17,7 @@ var place = weir.Limit{Name: "places", Algorithm: weir.Concurrency, Count: 1, Pe
 func limiter(t *testing.T, taker weir.Taker, more ...weir.Limit) *weir.Limiter {
 	t.Helper()
 	day := weir.Limit{Name: "day", Count: 20, Period: 24 * time.Hour, Algorithm: weir.SlidingLog}
-	l, err := weir.NewLimiter(taker, append([]weir.Limit{weir.PerHour(10), day}, more...)...)
+	l, err := weir.NewLimiter(taker, "test", append([]weir.Limit{weir.PerHour(10), day}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestLeaveAt(t *testing.T) {
 	} {
 		for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
 			l := limiter(t, memstore.New(memstore.Options{}), more...)
-			g := Gate{Prefix: "p:"}
+			g := Gate{}
 			v := g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: test.before, ChargedLater: true})
 			if v.HoldsSlots() != (len(more) > 0) {
 				t.Errorf("%s, %s: holds a place: %v", name, kind, v.HoldsSlots())
@@ -70,7 +70,7 @@ func TestEnterUnknownCost(t *testing.T) {
 	t.Parallel()
 	for kind, more := range map[string][]weir.Limit{"units": nil, "a place too": {place}} {
 		l := limiter(t, memstore.New(memstore.Options{}), more...)
-		g := Gate{Prefix: "p:"}
+		g := Gate{}
 		enter := func(cost int64, later bool) *Visit {
 			return g.Enter(context.Background(), Request{Limiter: l, Key: "k", Cost: cost, ChargedLater: later})
 		}
@@ -148,7 +148,7 @@ func FuzzJoin(f *testing.F) {
 
 func TestHandlersDoNotQueue(t *testing.T) {
 	t.Parallel()
-	l, err := weir.NewLimiter(memstore.New(memstore.Options{}), weir.Limit{Count: 10, Period: time.Hour, Burst: 5, Algorithm: weir.LeakyBucket})
+	l, err := weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.Limit{Count: 10, Period: time.Hour, Burst: 5, Algorithm: weir.LeakyBucket})
 	if err != nil {
 		t.Fatal(err)
 	}

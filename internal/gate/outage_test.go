@@ -50,7 +50,7 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, store := new(lines), new(failing)
-		l, err := weir.NewLimiter(store, weir.PerHour(10))
+		l, err := weir.NewLimiter(store, "test", weir.PerHour(10))
 		if err != nil {
 			t.Fatal(err)
 		}

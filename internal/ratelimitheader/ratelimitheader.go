@@ -138,8 +138,8 @@ func (a *Answer) appendThree(text []byte, v *values, limit, remaining, reset str
 // resetTime returns the reset by the store's clock, rounded up to a second. Decisions
 // that were made without the store use this machine's clock.
 func (a *Answer) resetTime() time.Time {
-	at := time.UnixMicro(a.Decision.At)
-	if a.Decision.At == 0 {
+	at := a.Decision.At
+	if at.IsZero() {
 		at = time.Now()
 	}
 	return at.Add(a.Decision.ResetAfter + time.Second - time.Microsecond)

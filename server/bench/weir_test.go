@@ -60,7 +60,7 @@ func newWeir(e Env, taker weir.Taker, release func() error) (Limiter, error) {
 	for _, l := range e.Limits {
 		limits = append(limits, weir.Limit{Count: int64(l.Count), Period: l.Period})
 	}
-	l, err := weir.NewLimiter(taker, limits...)
+	l, err := weir.NewLimiter(taker, "test", limits...)
 	return Limiter{Release: release, Allow: func(ctx context.Context, key string) (bool, error) {
 		d, err := l.Allow(ctx, key)
 		return d.Outcome == weir.Granted, err

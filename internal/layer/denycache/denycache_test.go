@@ -296,7 +296,7 @@ func TestAlternatives(t *testing.T) {
 	}
 	ask := func(class string, cost int64) (a *weir.Act, fromStore bool) {
 		before := store.acts.Load()
-		a = shares.Limiter(cache, class).Act(weir.KindTake, "k", cost)
+		a = shares.Limiter(cache, "budget", class).Act(weir.KindTake, "k", cost)
 		cache.Take(t.Context(), []*weir.Act{a})
 		return a, store.acts.Load() > before
 	}
@@ -326,7 +326,7 @@ func TestAlternatives(t *testing.T) {
 	take(cache, spent)
 	take(cache, spent)
 	charges := []weir.Charge{spent}
-	for _, c := range shares.Limiter(cache, "b").Act(weir.KindTake, "k", 1).Charges {
+	for _, c := range shares.Limiter(cache, "budget", "b").Act(weir.KindTake, "k", 1).Charges {
 		c.Group = 1
 		charges = append(charges, c)
 	}
@@ -550,7 +550,7 @@ func TestAHitAllocatesNothing(t *testing.T) {
 }
 
 func TestHitsAllocateNothing(t *testing.T) {
-	limiter, err := weir.NewLimiter(denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour}), weir.PerDay(1))
+	limiter, err := weir.NewLimiter(denycache.Wrap(memstore.New(memstore.Options{}), denycache.Options{MaxAge: time.Hour}), "test", weir.PerDay(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	elapsed := time.Duration(now - e.answered).Truncate(time.Microsecond)
 	d.Source = weir.SourceDenyCache
 	d.Remaining = max(0, d.Remaining-max(0, ch.Keep-e.keep))
-	d.At += elapsed.Microseconds()
+	d.At = d.At.Add(elapsed)
 	if d.ResetAfter != weir.Never {
 		d.ResetAfter = max(0, d.ResetAfter-elapsed)
 	}

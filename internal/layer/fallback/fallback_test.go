@@ -183,7 +183,8 @@ func TestPolicies(t *testing.T) {
 			continue
 		}
 		for i, d := range a.Decisions {
-			if d.At, d.ResetAfter = 0, 0; a.Err != nil || d != c.want[i] {
+			d.At, d.ResetAfter = time.Time{}, 0
+			if a.Err != nil || d != c.want[i] {
 				t.Errorf("%s, charge %d: %+v, %v, want %+v", c.keys, i, d, a.Err, c.want[i])
 			}
 		}

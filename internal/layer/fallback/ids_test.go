@@ -178,7 +178,7 @@ func TestRefundsAndRecords(t *testing.T) {
 	limit := weir.PerDay(10).MustCompile()
 	openUp(t, taker, store, weir.ErrNotApplied)
 	d := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 6}).Decisions[0]
-	if a := about(taker, weir.KindRefund, "", weir.Charge{Key: "k", Limit: limit, Cost: 4, At: d.At}); a.Err != nil || a.Decisions[0].Granted != 4 {
+	if a := about(taker, weir.KindRefund, "", weir.Charge{Key: "k", Limit: limit, Cost: 4, At: d.At.UnixMicro()}); a.Err != nil || a.Decisions[0].Granted != 4 {
 		t.Errorf("refunded: %+v, %v", a.Decisions, a.Err)
 	}
 	if a := about(taker, weir.KindRecord, "", weir.Charge{Key: "k", Limit: limit, Cost: 3}); a.Err != nil || a.Decisions[0].Remaining != 5 {

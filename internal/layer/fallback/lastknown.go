@@ -72,7 +72,7 @@ func (k *lastKnown) put(c *weir.Charge, d *weir.Decision, now int64) {
 	if c.Keep > 0 && d.Granted == 0 && d.Remaining == 0 {
 		return // some of what the charge keeps free may be used
 	}
-	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At, 0}
+	s := keyState{k.hash(c), d.Remaining + c.Keep, now, now + d.ResetAfter.Microseconds(), d.At.UnixMicro(), 0}
 	sh := &k.shards[s.hash>>58]
 	entry := &sh.states[s.hash>>1&uint64(len(sh.states)-1)]
 	sh.mu.Lock()

@@ -362,7 +362,7 @@ func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
 		return
 	}
 	own := *c
-	own.Cost, own.UpTo, own.Keep, own.Guaranteed, own.At, own.Delay = units, 0, 0, false, d.At, d.Delay
+	own.Cost, own.UpTo, own.Keep, own.Guaranteed, own.At, own.Delay = units, 0, 0, false, d.At.UnixMicro(), d.Delay
 	anonymous := c.Limit.Algorithm.Traits().HoldsSlots
 	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		l.counts.doubtful.Add(units)

@@ -105,7 +105,7 @@ func TestSharesBeginWithWhatIsLeft(t *testing.T) {
 	taker := wrap(t, store, fallback.Options{Now: clock.Now, Instances: func() int { return 2 }})
 	allow := func(at weir.Taker, class string, n int64) bool {
 		t.Helper()
-		d, err := shares.Limiter(at, class).AllowN(t.Context(), "k", n)
+		d, err := shares.Limiter(at, "budget", class).AllowN(t.Context(), "k", n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestSharesBeginWithWhatIsLeft(t *testing.T) {
 		for allow(taker, "others", 1) {
 		}
 		for j, class := range []string{"search", "ads"} {
-			peek := shares.Limiter(taker, class).Act(weir.KindTake, "k", 0)
+			peek := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", 0)
 			taker.Take(t.Context(), []*weir.Act{peek})
 			if credit := peek.Decisions[0].Remaining; credit != want[j] || credit > 0 && !allow(taker, class, credit) {
 				t.Errorf("%d: %d of %q, want %d and all granted", i, credit, class, want[j])
@@ -149,7 +149,7 @@ func TestSmallShares(t *testing.T) {
 		for i, class := range []string{"none", "a", "b", "c"} {
 			granted := 0
 			for range 12 {
-				if d, err := shares.Limiter(taker, class).Allow(t.Context(), "k"); err != nil {
+				if d, err := shares.Limiter(taker, "budget", class).Allow(t.Context(), "k"); err != nil {
 					t.Fatal(err)
 				} else if d.Allowed() {
 					granted++

@@ -16,7 +16,7 @@ import (
 type cell struct {
 	charges []weir.Charge // without costs
 	left    int64
-	at      int64           // the store's clock when they were charged
+	at      time.Time       // the store's clock when they were charged
 	granted []weir.Decision // of that charge
 	taken   int64           // when they were asked for, in ns of our clock
 	end     int64           // when they expire, in ns

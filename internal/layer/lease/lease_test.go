@@ -559,7 +559,7 @@ type acts struct{ weir.Taker }
 
 func TestLeasedTakesAllocateNothing(t *testing.T) {
 	l := lease.Wrap(acts{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
-	limiter, err := weir.NewLimiter(l, weir.PerHour(1_000_000_000))
+	limiter, err := weir.NewLimiter(l, "test", weir.PerHour(1_000_000_000))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type refill struct {
 	need  int64     // the part of the act's cost that the store charges
 	extra int64     // the units to lease
 	old   int64     // the part of the cost paid with the last leased units
-	oldAt int64
+	oldAt time.Time
 	sent  int64
 }
 
@@ -78,7 +78,7 @@ func (l *Layer) size(c *cell, now int64) int64 {
 	for i := range c.charges {
 		limit := c.charges[i].Limit
 		part = min(part, l.Part*float64(limit.Count), float64(limit.Capacity()))
-		if most = min(part, most); c.at > 0 {
+		if most = min(part, most); !c.at.IsZero() {
 			most = min(most, float64(c.granted[i].Remaining)/4)
 		}
 	}
@@ -164,9 +164,9 @@ func (k *refill) answer() {
 		if d.Outcome == weir.Granted {
 			d.Remaining += d.Granted - k.need
 			d.Granted = cost
-			if k.old > 0 {
+			if k.old > 0 && k.oldAt.Before(d.At) {
 				// A refund at the earlier instant returns no more than still counts.
-				d.At = min(d.At, k.oldAt)
+				d.At = k.oldAt
 			}
 		} else {
 			d.Remaining += k.old
@@ -190,7 +190,7 @@ func (l *Layer) empty(c *cell, now int64) *weir.Act {
 	a := &weir.Act{Kind: weir.KindRefund, Charges: make([]weir.Charge, len(c.charges)), Decisions: make([]weir.Decision, len(c.charges))}
 	copy(a.Charges, c.charges)
 	for i := range a.Charges {
-		a.Charges[i].Cost, a.Charges[i].At = left, c.granted[i].At
+		a.Charges[i].Cost, a.Charges[i].At = left, c.granted[i].At.UnixMicro()
 	}
 	return a
 }

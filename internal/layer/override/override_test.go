@@ -217,7 +217,7 @@ func TestShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := shares.Limiter(nil, "others").Act(weir.KindTake, "k", 0).Charges[0].Key
+	pool := shares.Limiter(nil, "budget", "others").Act(weir.KindTake, "k", 0).Charges[0].Key
 	for name, c := range map[string]struct {
 		limit      *weir.Limit
 		guaranteed bool
@@ -230,7 +230,7 @@ func TestShares(t *testing.T) {
 	} {
 		taker, clock := place(override.Options{})
 		allow := func(class string) bool {
-			d, err := shares.Limiter(taker, class).Allow(t.Context(), "k")
+			d, err := shares.Limiter(taker, "budget", class).Allow(t.Context(), "k")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +245,7 @@ func TestShares(t *testing.T) {
 					allow("others")
 				}
 				for _, class := range []string{"search", "ads"} {
-					peek := shares.Limiter(taker, class).Act(weir.KindTake, "k", 0)
+					peek := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", 0)
 					if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[0].Remaining > 0 {
 						all = allow(class) && all
 					}
@@ -461,7 +461,7 @@ func TestGuarantees(t *testing.T) {
 	} {
 		taker, clock := place(override.Options{})
 		take := func(class string, cost int64) *weir.Act {
-			a := shares.Limiter(taker, class).Act(weir.KindTake, "k", cost)
+			a := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", cost)
 			if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
 				t.Fatal(a.Err)
 			}
@@ -520,7 +520,7 @@ func TestNoLimit(t *testing.T) {
 		charge(t, taker, "k", limit, 3)
 		free(t, taker, "k", clock.Now().Add(time.Minute))
 		for range 1000 {
-			if d := charge(t, taker, "k", limit, 10); !d.Allowed() || d.Granted != 10 || d.Remaining != weir.MaxCost || d.At != 0 {
+			if d := charge(t, taker, "k", limit, 10); !d.Allowed() || d.Granted != 10 || d.Remaining != weir.MaxCost || !d.At.IsZero() {
 				t.Fatalf("%v: %+v", limit, d)
 			}
 		}
@@ -783,7 +783,7 @@ func (idle) Take(context.Context, []*weir.Act) {}
 // A customer gets more for a day, and a key that misbehaves nothing.
 func ExampleLayer_Set() {
 	limits := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
-	limiter, err := weir.NewLimiter(limits, weir.PerMinute(10))
+	limiter, err := weir.NewLimiter(limits, "test", weir.PerMinute(10))
 	if err != nil {
 		panic(err)
 	}
@@ -810,7 +810,7 @@ func ExampleLayer_Set() {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	o := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
-	limiter, err := weir.NewLimiter(o, weir.PerHour(5))
+	limiter, err := weir.NewLimiter(o, "test", weir.PerHour(5))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -213,7 +213,7 @@ func (w *work) grant() {
 			d.Outcome, d.Granted = weir.NotCharged, 0
 		}
 		if w.done {
-			d.At = 0
+			d.At = time.Time{}
 		}
 	}
 	if allowed && len(w.act.Charges) > 1 {

@@ -147,7 +147,7 @@ func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, err
 	used := peek.LimitOf(0).Capacity() - d.Remaining
 	state := &stateAnswer{
 		Limit: limit.String(), Used: max(0, used), Remaining: max(0, limit.Capacity()-used),
-		ResetAfterMS: jsonbody.Millis(d.ResetAfter), AtUS: d.At,
+		ResetAfterMS: jsonbody.Millis(d.ResetAfter), AtUS: jsonbody.Micros(d.At),
 	}
 	addProbe(state, probe, cost, t.keep)
 	if o, found := a.overrideOf(t); found {

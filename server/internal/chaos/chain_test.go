@@ -109,10 +109,10 @@ var drainModel = porcupine.Model{
 	Step: func(state, input, _ any) (bool, any) {
 		o, l := input.(*op), state.(level)
 		rule, period := o.subject.limit, o.subject.limit.Period.Microseconds()
-		if o.At < l.at {
+		if o.at() < l.at {
 			return false, l
 		}
-		l = level{max(0, l.units-(o.At-l.at)*rule.Count), o.At}
+		l = level{max(0, l.units-(o.at()-l.at)*rule.Count), o.at()}
 		fits := l.units+o.cost*period <= rule.Burst*period
 		if fits {
 			l.units += o.cost * period

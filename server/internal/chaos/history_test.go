@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +55,9 @@ func (o *op) String() string {
 
 // stores reports whether the store itself decided.
 func (o *op) stores() bool { return o.outcome <= refused && o.Source == weir.SourceStore }
+
+// at is the store's clock at the decision, in µs since 1970.
+func (o *op) at() int64 { return o.At.UnixMicro() }
 
 func outcomeOf(a *weir.Act) outcome {
 	switch {
@@ -156,7 +158,7 @@ func (h *history) byKey(wanted func(*op) bool) map[string][]op {
 		}
 	}
 	for _, ops := range keys {
-		slices.SortStableFunc(ops, func(a, b op) int { return cmp.Compare(a.At, b.At) })
+		slices.SortStableFunc(ops, func(a, b op) int { return a.At.Compare(b.At) })
 	}
 	return keys
 }

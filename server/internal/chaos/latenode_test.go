@@ -138,7 +138,7 @@ func inAProgram(t *testing.T, l layers) verdict {
 		t.Fatal(err)
 	}
 	limits := stack.New(raw, stack.Options{Silence: l.coalesce.Silence})
-	limiter, err := weir.NewLimiter(limits, ledger)
+	limiter, err := weir.NewLimiter(limits, "test", ledger)
 	if err != nil {
 		t.Fatal(err)
 	}

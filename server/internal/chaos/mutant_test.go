@@ -179,7 +179,7 @@ func lenient(next, _ weir.Taker) weir.Taker {
 			if a.Err != nil {
 				a.Err = nil
 				a.Decisions[0] = weir.Decision{
-					Outcome: weir.Granted, Source: weir.SourceStore, Granted: a.Charges[0].Cost, At: time.Now().UnixMicro(),
+					Outcome: weir.Granted, Source: weir.SourceStore, Granted: a.Charges[0].Cost, At: time.Now(),
 				}
 			}
 		}

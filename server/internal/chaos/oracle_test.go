@@ -46,7 +46,7 @@ func bounds(h *history) error {
 		if !h.clock {
 			stamps := make([]span, len(ops))
 			for i := range ops {
-				stamps[i] = span{ops[i].At * 1000, ops[i].At * 1000}
+				stamps[i] = span{ops[i].at() * 1000, ops[i].at() * 1000}
 			}
 			if err := within(s, stamps, ops, h.losses); err != nil {
 				return fmt.Errorf("by the store's clock: %w", err)
@@ -101,7 +101,7 @@ func windows(s *subject, ops []op, losses int64) error {
 	}
 	sums := map[int64]int64{}
 	for i := range ops {
-		w := ops[i].At / s.limit.Period.Microseconds()
+		w := ops[i].at() / s.limit.Period.Microseconds()
 		sums[w] += ops[i].Granted
 		if most := s.limit.Count * (1 + losses); sums[w] > most {
 			return fmt.Errorf("%s: %d granted in one window, at most %d", s.name, sums[w], most)
@@ -137,7 +137,7 @@ func room(h *history) error {
 
 // used is the most that can count when ops[i] was decided.
 func (s *subject) used(ops []op, i int) int64 {
-	now, period := ops[i].At, s.limit.Period.Microseconds()
+	now, period := ops[i].at(), s.limit.Period.Microseconds()
 	counts := func(at int64) bool { return at > now-period }
 	switch s.limit.Algorithm {
 	case weir.FixedWindow:
@@ -152,7 +152,7 @@ func (s *subject) used(ops []op, i int) int64 {
 	}
 	sum := int64(0)
 	for _, o := range ops {
-		if o.At <= now && counts(o.At) {
+		if o.at() <= now && counts(o.at()) {
 			sum += o.Granted
 		}
 	}
@@ -162,16 +162,16 @@ func (s *subject) used(ops []op, i int) int64 {
 // level is what is in the bucket when ops[i] is decided, as acts decided at the same
 // instant came before it. The tokens of token_bucket come at latest a period late.
 func (s *subject) level(ops []op, i int) int64 {
-	num, period, now := s.limit.Count, s.limit.Period.Microseconds(), ops[i].At
+	num, period, now := s.limit.Count, s.limit.Period.Microseconds(), ops[i].at()
 	level, at := int64(0), int64(0) // units × period
 	drain := func(to int64) {
 		level, at = max(0, level-(to-at)*num), to
 	}
 	for _, o := range ops {
-		if o.At > now {
+		if o.at() > now {
 			break
 		}
-		drain(o.At)
+		drain(o.at())
 		level += o.Granted * period
 	}
 	drain(now)
@@ -194,7 +194,7 @@ func retryAfter(h *history) error {
 				continue
 			}
 			for _, o := range ops[i:] {
-				after := o.At - told.At
+				after := o.at() - told.at()
 				if after >= told.RetryAfter.Microseconds() {
 					break
 				}
@@ -219,11 +219,11 @@ func order(h *history) error {
 	latest, next := new(op), 0
 	for i := range byCall {
 		for ; byReturn[next].ret < byCall[i].call; next++ {
-			if byReturn[next].At > latest.At {
+			if byReturn[next].at() > latest.at() {
 				latest = &byReturn[next]
 			}
 		}
-		if byCall[i].At < latest.At {
+		if byCall[i].at() < latest.at() {
 			return fmt.Errorf("%v was decided before %v, and asked after it", &byCall[i], latest)
 		}
 	}
@@ -239,7 +239,7 @@ func sense(h *history) error {
 		}
 		whole := o.outcome == granted && o.Granted == o.cost && o.RetryAfter == 0 ||
 			o.outcome == refused && o.Granted == 0 && o.RetryAfter > 0
-		if !whole || o.Remaining < 0 || o.Remaining > o.subject.limit.Capacity() || o.At == 0 {
+		if !whole || o.Remaining < 0 || o.Remaining > o.subject.limit.Capacity() || o.At.IsZero() {
 			return fmt.Errorf("%v makes no sense", o)
 		}
 	}

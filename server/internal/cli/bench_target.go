@@ -194,7 +194,7 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 		// taken for an outage.
 		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1, Silence: time.Second})
 	}
-	limiter, err := weir.NewLimiter(taker, limit)
+	limiter, err := weir.NewLimiter(taker, "test", limit)
 	if err != nil {
 		return nil, err
 	}

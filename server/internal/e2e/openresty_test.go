@@ -66,7 +66,7 @@ func newGateway(t *testing.T, limits []string) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.limiter, err = root.NewLimiter(store, parsed(t, limits)...); err != nil {
+	if g.limiter, err = root.NewLimiter(store, "test", parsed(t, limits)...); err != nil {
 		t.Fatal(err)
 	}
 	writeScript(t, prefix, limits)

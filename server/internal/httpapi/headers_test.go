@@ -81,7 +81,7 @@ func TestWriteHeaders(t *testing.T) {
 
 // at is the decision at an instant of the store.
 func at(d weir.Decision, us int64) weir.Decision {
-	d.At = us
+	d.At = time.UnixMicro(us)
 	return d
 }
 

@@ -120,7 +120,7 @@ func TestRoundsUp(t *testing.T) {
 	t.Parallel()
 	h := handler(t, Options{Taker: answering{decision: weir.Decision{
 		Outcome: weir.Refused, Source: weir.SourceStore,
-		RetryAfter: 1001 * time.Microsecond, ResetAfter: 1999 * time.Microsecond, Delay: time.Microsecond, At: 7,
+		RetryAfter: 1001 * time.Microsecond, ResetAfter: 1999 * time.Microsecond, Delay: time.Microsecond, At: time.UnixMicro(7),
 	}}})
 	w := take(h, takeOf(``, "user=1"))
 	wantStatus(t, w, http.StatusTooManyRequests)

@@ -250,7 +250,7 @@ func (v *verdict) answer() *actAnswer {
 			RetryAfterMS: jsonbody.Millis(d.RetryAfter),
 			ResetAfterMS: jsonbody.Millis(d.ResetAfter),
 			DelayMS:      jsonbody.Millis(d.Delay),
-			AtUS:         d.At,
+			AtUS:         jsonbody.Micros(d.At),
 			Source:       d.Source.String(),
 			Count:        a.Limit.Meter,
 			Budget:       a.Budget.String(),

@@ -84,6 +84,15 @@ func Millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
+// Micros returns an instant in microseconds since 1970, as answers have it, or 0 for the
+// zero time.
+func Micros(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMicro()
+}
+
 // Write sends v as JSON on one line.
 func Write(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)

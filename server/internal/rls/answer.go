@@ -211,13 +211,12 @@ func refuses(r *ruling, a *rules.Applied, cost int64) bool {
 
 // untilWindowEnds returns the time until the window ends, in whole seconds, from the
 // store's second or, if no store decided, from this machine's.
-func (s *Service) untilWindowEnds(l *weir.Limit, at int64) time.Duration {
-	now := at / 1_000_000
-	if at == 0 {
-		now = s.options.Now().Unix()
+func (s *Service) untilWindowEnds(l *weir.Limit, at time.Time) time.Duration {
+	if at.IsZero() {
+		at = s.options.Now()
 	}
 	window := int64(l.Period / time.Second)
-	return time.Duration(window-now%window) * time.Second
+	return time.Duration(window-at.Unix()%window) * time.Second
 }
 
 // stricterThan reports whether a limit, rather than another one of its descriptor,

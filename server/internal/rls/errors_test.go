@@ -174,7 +174,7 @@ func TestPanic(t *testing.T) {
 			if calls++; calls == 1 {
 				panic("odd")
 			}
-			a.Decisions[0] = weir.Decision{Outcome: weir.Granted, At: midday.UnixMicro()}
+			a.Decisions[0] = weir.Decision{Outcome: weir.Granted, At: midday}
 		}),
 	})
 	client := dialLogged(t, s, slog.New(slog.NewTextHandler(&log, nil)))

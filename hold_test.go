@@ -12,7 +12,7 @@ import (
 )
 
 // hold holds an estimate for an hour, which has to be granted.
-func hold(t testing.TB, l *weir.Limiter, estimate int64) *weir.Holding {
+func hold(t testing.TB, l *weir.Limiter, estimate int64) *weir.Hold {
 	t.Helper()
 	h, err := l.Hold(context.Background(), "k", estimate, time.Hour)
 	if err != nil || !h.OK() || !h.Decision().Allowed() {
@@ -96,7 +96,7 @@ func TestReleaseAfterAFailedSettle(t *testing.T) {
 		if _, err := odd.Settle(ctx, -1); !errors.Is(err, weir.ErrInvalid) {
 			t.Error(err)
 		}
-		for _, h := range []*weir.Holding{spent, free, odd} {
+		for _, h := range []*weir.Hold{spent, free, odd} {
 			if err := h.Release(ctx); err != nil {
 				t.Error(err)
 			}
@@ -143,7 +143,7 @@ func TestHoldPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := limiter(t, weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Minute})
-		enter := func(want bool) *weir.Holding {
+		enter := func(want bool) *weir.Hold {
 			t.Helper()
 			h, err := l.Hold(ctx, "k", 1, 0)
 			if err != nil || h.OK() != want {
@@ -186,9 +186,9 @@ func TestHoldUnitsInAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := limiter(t, weir.PerDay(1000), weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Minute})
-		for _, end := range []func(*weir.Holding) error{
-			func(h *weir.Holding) error { _, err := h.Settle(ctx, 50); return err },
-			func(h *weir.Holding) error { return h.Release(ctx) },
+		for _, end := range []func(*weir.Hold) error{
+			func(h *weir.Hold) error { _, err := h.Settle(ctx, 50); return err },
+			func(h *weir.Hold) error { return h.Release(ctx) },
 		} {
 			h := hold(t, l, 400)
 			if other, err := l.Hold(ctx, "k", 1, 0); err != nil || other.OK() {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Holding is the result of [Limiter.Hold]: the estimate that it charged and the slots
+// A Hold is the result of [Limiter.Hold]: the estimate that it charged and the slots
 // that it took, or the refusal. It is safe for concurrent use.
-type Holding struct {
+type Hold struct {
 	limiter  *Limiter
 	key, id  string
 	decision Decision
@@ -29,20 +29,20 @@ type Holding struct {
 //
 // An error means that no decision was reached. After an [ErrAmbiguous] the
 // estimate may have been charged.
-func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Holding, error) {
+func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Hold, error) {
 	c := l.begin(KindTake, key, estimate)
 	defer l.end(c)
 	return l.hold(ctx, c, key, d)
 }
 
 // OK reports whether the estimate was charged and the slots were taken.
-func (h *Holding) OK() bool { return h.decision.Allowed() }
+func (h *Hold) OK() bool { return h.decision.Allowed() }
 
 // Decision returns the decision of the strictest limit.
-func (h *Holding) Decision() Decision { return h.decision }
+func (h *Hold) Decision() Decision { return h.decision }
 
-// ID returns the name of the holding in the store. It is random, but no secret.
-func (h *Holding) ID() string { return h.id }
+// ID returns the name of the hold in the store. It is random, but no secret.
+func (h *Hold) ID() string { return h.id }
 
 // Settle replaces the estimate by the actual cost. It refunds the difference, or charges
 // it even if it does not fit, up to one full drain beyond the limit. It also frees the
@@ -50,18 +50,18 @@ func (h *Holding) ID() string { return h.id }
 //
 // A Settle that failed can be repeated with the same cost, and happens once.
 // After another Settle the error is an [ErrSettled], after a Release an
-// [ErrReleased]. For a holding that was refused or has expired it is an [ErrUnknownID].
-func (h *Holding) Settle(ctx context.Context, actual int64) (Decision, error) {
+// [ErrReleased]. For a hold that was refused or has expired it is an [ErrUnknownID].
+func (h *Hold) Settle(ctx context.Context, actual int64) (Decision, error) {
 	c := h.limiter.begin(KindSettle, h.key, actual)
 	defer h.limiter.end(c)
 	return h.settle(ctx, c)
 }
 
 // Release refunds the units that were charged, as far as they still count, and frees
-// the slots. It does nothing for a holding that was refused or released before, or after
+// the slots. It does nothing for a hold that was refused or released before, or after
 // a Settle, so it can be deferred. That is also so if the Settle failed, because the cost
 // arose all the same.
-func (h *Holding) Release(ctx context.Context) error {
+func (h *Hold) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (h *Holding) Release(ctx context.Context) error {
 }
 
 // Renew extends the leases of the slots to d from now, or to the limit's Period if d is 0.
-// It also extends the time in which the holding can be settled. The error is an
+// It also extends the time in which the hold can be settled. The error is an
 // [ErrUnknownID] if a lease has ended.
-func (h *Holding) Renew(ctx context.Context, d time.Duration) error {
+func (h *Hold) Renew(ctx context.Context, d time.Duration) error {
 	c := h.limiter.begin(KindRenew, h.key, 0)
 	defer h.limiter.end(c)
 	c.act.Hold = d
@@ -82,8 +82,8 @@ func (h *Holding) Renew(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// ask puts a question about the holding, and notes what closes it.
-func (h *Holding) ask(ctx context.Context, c *call) (d Decision, err error) {
+// ask puts a question about the hold, and notes what closes it.
+func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 	if !h.OK() {
 		return Decision{}, fmt.Errorf("weir: %v: %w", c.act.Kind, ErrUnknownID)
 	}
