@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestNewLimiterRefuses(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	many := make([]weir.Limit, weir.MaxCharges+1)
 	for field, build := range map[string]func() (*weir.Limiter, error){
-		"taker":  func() (*weir.Limiter, error) { return weir.NewLimiter(nil, "test", weir.PerSecond(1)) },
+		"store":  func() (*weir.Limiter, error) { return weir.NewLimiter(nil, "test", weir.PerSecond(1)) },
 		"limits": func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test") },
 		"count":  func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test", weir.PerSecond(-1)) },
 		"period": func() (*weir.Limiter, error) { return weir.NewLimiter(store, "test", weir.Per(1, 0)) },
@@ -32,6 +33,63 @@ func TestNewLimiterRefuses(t *testing.T) {
 	}
 	if _, err := weir.NewLimiter(store, "test", many...); !errors.Is(err, weir.ErrInvalid) {
 		t.Error(err)
+	}
+	for _, name := range []string{"", "a:b", "a#b"} {
+		var invalid *weir.InvalidError
+		if _, err := weir.NewLimiter(store, name, weir.PerSecond(1)); !errors.As(err, &invalid) || invalid.Field != "name" {
+			t.Errorf("the name %q: %v", name, err)
+		}
+		shares, err := weir.Shares{Limit: weir.PerMinute(100)}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shares.Limiter(store, name, "ads").Allow(t.Context(), "k"); !errors.As(err, &invalid) || invalid.Field != "name" {
+			t.Errorf("shares with the name %q: %v", name, err)
+		}
+	}
+	if _, err := weir.NewLimiter(store, "test", weir.Limit{Name: "a:b", Count: 1, Period: time.Second}); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("the name of a limit: %v", err)
+	}
+}
+
+// TestNamesOfLimiters: limiters of one store charge one budget only if they have the same
+// name, whatever their keys and the names of their limits.
+func TestNamesOfLimiters(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	day := func(name string) weir.Limit { return weir.Limit{Name: name, Count: 1, Period: 24 * time.Hour} }
+	var all []*weir.Limiter
+	for _, of := range []struct {
+		name   string
+		limits []weir.Limit
+	}{
+		{"a", []weir.Limit{day("")}},
+		{"b", []weir.Limit{day("")}},
+		{"0", []weir.Limit{day("a"), day("b")}},
+		{"b0", []weir.Limit{day(""), day("")}},
+		{"c", []weir.Limit{day("b#a"), day("a")}},
+	} {
+		l, err := weir.NewLimiter(store, of.name, of.limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	for _, key := range []string{"k", "k#a", "a:k", "a", "#0:k", "b:#a", ""} {
+		for i, l := range all {
+			for _, granted := range []bool{true, false} {
+				if d, err := l.Allow(t.Context(), key); err != nil || d.Allowed() != granted {
+					t.Errorf("limiter %d, key %q: %v, %v, want %v", i, key, d, err, granted)
+				}
+			}
+		}
+	}
+	again, err := weir.NewLimiter(store, "a", weir.PerDay(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := again.Peek(t.Context(), "k"); err != nil || d.Remaining != 4 {
+		t.Errorf("another limiter of the same name: %v, %v, want what the first one has left", d, err)
 	}
 }
 
@@ -80,7 +138,7 @@ func TestLimiterKeysDoNotMeet(t *testing.T) {
 }
 
 // TestNamesSeparateBudgets: the name of a limit is part of its key, whether a Limiter has
-// one limit or several. A limit without a name keeps the key as it is.
+// one limit or several.
 func TestNamesSeparateBudgets(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
@@ -114,7 +172,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key := l.Act(weir.KindTake, "alice", 1).Charges[0].Key; key != "alice" {
+	if key := l.Act(weir.KindTake, "alice", 1).Charges[0].Key; key != "test:alice" {
 		t.Errorf("without a name the key is %q", key)
 	}
 }
@@ -273,7 +331,7 @@ func TestOtherwise(t *testing.T) {
 	}
 	left(10, 100, 4)
 	for what, pair := range map[string][2]*weir.Limiter{
-		"no names":      {limiterOver(t, store, weir.PerDay(1)), limiterOver(t, store, weir.PerDay(1))},
+		"no names":      {limiterOver(t, store, weir.PerDay(1)), limiterOver(t, store, weir.PerDay(2))},
 		"one name":      {named("free", 10), named("free", 11)},
 		"several times": {all, named("credits", 99)},
 	} {
@@ -284,13 +342,13 @@ func TestOtherwise(t *testing.T) {
 	}
 	var many []weir.Limit
 	for i := range weir.MaxCharges {
-		many = append(many, weir.Limit{Name: string(rune('0' + i)), Count: 1, Period: time.Hour})
+		many = append(many, weir.Limit{Name: fmt.Sprint(i), Count: 1, Period: time.Hour})
 	}
 	var invalid *weir.InvalidError
 	if _, err := limiterOver(t, store, many...).Otherwise(free); !errors.As(err, &invalid) || invalid.Field != "limits" {
 		t.Errorf("too many: %v", err)
 	}
-	if _, err := limiter(t, weir.Limit{Name: "else", Count: 1, Period: time.Hour}).Otherwise(free); !errors.As(err, &invalid) || invalid.Field != "taker" {
+	if _, err := limiter(t, weir.Limit{Name: "else", Count: 1, Period: time.Hour}).Otherwise(free); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("another store: %v", err)
 	}
 	or(free, free.Keeping(3)) // one limit, with and without
