@@ -95,7 +95,7 @@ func (p *plans) allow(ctx context.Context, customer string) (weir.Decision, erro
 		}
 		limiter, _ = p.cache.LoadOrStore(perMinute, made)
 	}
-	return limiter.(*weir.Limiter).Allow(ctx, "customer:"+customer)
+	return limiter.(*weir.Limiter).Allow(ctx, customer)
 }
 
 func TestMigrations(t *testing.T) {

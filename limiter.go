@@ -155,6 +155,7 @@ func (l *Limiter) chargeOptions() []chargeOptions {
 type call struct {
 	act      Act
 	acts     [1]*Act // the act, as Take wants it
+	key      string  // the key that the charges are named after; a hot key is named once
 	charge   [1]Charge
 	decision [1]Decision
 }
@@ -174,6 +175,10 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 	c := l.calls.Get().(*call)
 	c.act.Kind, c.act.checked = kind, false
 	l.charge(kind, c.act.Charges, key, cost)
+	if c.key != key || c.act.Charges[0].Key == "" {
+		l.nameKeys(c.act.Charges, key)
+		c.key = key
+	}
 	return c
 }
 
@@ -186,13 +191,12 @@ func (l *Limiter) end(c *call) {
 	l.calls.Put(c)
 }
 
-// charge fills in a charge for each limit.
+// charge fills in a charge for each limit, except for its Key.
 func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 	for i, limit := range l.limits {
 		c := &charges[i]
 		c.HashTag, c.Limit, c.Cost = key, limit, cost
 	}
-	l.nameKeys(charges, key)
 	for i, o := range l.options {
 		c := &charges[i]
 		c.Keep, c.Alt, c.Guaranteed = o.keep, o.alt, o.guaranteed
@@ -375,6 +379,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 func (l *Limiter) Act(kind Kind, key string, cost int64) *Act {
 	a := &Act{Kind: kind, Charges: make([]Charge, len(l.limits)), Decisions: make([]Decision, len(l.limits))}
 	l.charge(kind, a.Charges, key, cost)
+	l.nameKeys(a.Charges, key)
 	return a
 }
 

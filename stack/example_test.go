@@ -91,9 +91,9 @@ func ExampleStack_SetOverride() {
 	tomorrow := time.Now().Add(24 * time.Hour)
 	more, none := weir.PerMinute(500), weir.PerMinute(0)
 	for _, o := range []stack.Override{
-		{Key: "tenant:7", Limit: &more, Until: tomorrow},
-		{Key: "tenant:8", Limit: &none, Until: tomorrow}, // blocked
-		{Key: "tenant:9", Until: tomorrow},               // no limit
+		{Key: "api:tenant:7", Limit: &more, Until: tomorrow},
+		{Key: "api:tenant:8", Limit: &none, Until: tomorrow}, // blocked
+		{Key: "api:tenant:9", Until: tomorrow},               // no limit
 	} {
 		if err := limits.SetOverride(o); err != nil {
 			log.Fatal(err)
@@ -103,7 +103,7 @@ func ExampleStack_SetOverride() {
 		d, err := limiter.AllowN(ctx, key, 10)
 		fmt.Println(key, d.Allowed(), d.Remaining, err)
 	}
-	fmt.Println(len(limits.Overrides()), "overrides;", limits.RemoveOverride("tenant:8"))
+	fmt.Println(len(limits.Overrides()), "overrides;", limits.RemoveOverride("api:tenant:8"))
 	// Output:
 	// tenant:6 true 0 <nil>
 	// tenant:7 true 490 <nil>

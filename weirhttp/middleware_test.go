@@ -28,7 +28,12 @@ func frozen() weir.Taker {
 
 func newLimiter(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, "test", limits...)
+	return limiterNamed(t, taker, "test", limits...)
+}
+
+func limiterNamed(t testing.TB, taker weir.Taker, name string, limits ...weir.Limit) *weir.Limiter {
+	t.Helper()
+	l, err := weir.NewLimiter(taker, name, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +263,8 @@ func TestOnLimit(t *testing.T) {
 func TestNested(t *testing.T) {
 	t.Parallel()
 	store := frozen()
-	inner := weirhttp.Middleware(newLimiter(t, store, weir.PerMinute(5)), weirhttp.Options{})
-	outer := weirhttp.Middleware(newLimiter(t, store, weir.PerHour(50)), weirhttp.Options{})
+	inner := weirhttp.Middleware(limiterNamed(t, store, "inner", weir.PerMinute(5)), weirhttp.Options{})
+	outer := weirhttp.Middleware(limiterNamed(t, store, "outer", weir.PerHour(50)), weirhttp.Options{})
 	w := get(outer(inner(http.HandlerFunc(ok))))
 	want := []string{`"50/h";r=49;t=72`, `"5/min";r=4;t=12`}
 	if diff := cmp.Diff(want, w.Header().Values("RateLimit")); diff != "" || w.Header().Get("X-RateLimit-Limit") != "5" {

@@ -789,9 +789,9 @@ func ExampleLayer_Set() {
 	}
 	tomorrow := time.Now().Add(24 * time.Hour)
 	more, none := weir.PerMinute(500), weir.PerMinute(0)
-	fmt.Println(limits.Set(override.Override{Key: "tenant:7", Limit: &more, Until: tomorrow}))
-	fmt.Println(limits.Set(override.Override{Key: "tenant:8", Limit: &none, Until: tomorrow}))
-	fmt.Println(limits.Set(override.Override{Key: "tenant:9", Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "test:tenant:7", Limit: &more, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "test:tenant:8", Limit: &none, Until: tomorrow}))
+	fmt.Println(limits.Set(override.Override{Key: "test:tenant:9", Until: tomorrow}))
 	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8", "tenant:9"} {
 		d, err := limiter.AllowN(context.Background(), key, 10)
 		fmt.Println(d.Allowed(), d.Remaining, err)
@@ -814,7 +814,7 @@ func TestLimiter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Set(override.Override{Key: "blocked", Limit: &weir.Limit{Period: time.Hour}, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := o.Set(override.Override{Key: "test:blocked", Limit: &weir.Limit{Period: time.Hour}, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]weir.Outcome{"blocked": weir.Refused, "other": weir.Granted} {
