@@ -105,7 +105,7 @@ func TestHungRedis(t *testing.T) {
 			defer stop()
 			var failures []error // of requests that come one by one
 			h := weirhttp.Middleware(newLimiter(t, limits, weir.PerHour(1_000_000)), weirhttp.Options{
-				Logger: logger,
+				Logger:  logger,
 				OnError: func(_ *http.Request, err error) { failures = append(failures, err) },
 			})(http.HandlerFunc(ok))
 			server.Pause()
