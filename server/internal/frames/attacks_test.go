@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"strings"
@@ -174,9 +175,10 @@ func remember(w *wire) {
 // TestAttacks floods a server and looks at what it costs. It does not run beside
 // other tests, which need memory too.
 func TestAttacks(t *testing.T) {
+	maps.Copy(attacks, gzipAttacks)
 	for name, a := range attacks {
 		t.Run(name, func(t *testing.T) {
-			p := serve(t, frames.Options{})
+			p := serve(t, frames.Options{Hold: holds(admission.NewBudget(16 << 20))})
 			honest := newHonest(t, p)
 			before := heap()
 			w := p.wire(t)

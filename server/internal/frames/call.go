@@ -14,6 +14,7 @@ import (
 
 // Codes of gRPC that this package answers by itself.
 const (
+	codeCanceled          = 1
 	codeInvalidArgument   = 3
 	codeDeadlineExceeded  = 4
 	codeResourceExhausted = 8
@@ -30,6 +31,8 @@ type Call struct {
 	fields  []field // without pseudo-headers
 	ctx     *callContext
 	message []byte
+	gzip    bool  // the client compresses messages
+	packed  bool  // the reply is compressed
 	value   any   // Admit's
 	taken   int64 // bytes of the connection's budget; guarded by its mu
 	direct  bool  // the handler runs on the goroutine that reads; the handler's

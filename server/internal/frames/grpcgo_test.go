@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -169,21 +168,6 @@ func testMany(t *testing.T, conn *grpc.ClientConn) {
 		})
 	}
 	calls.Wait()
-}
-
-// TestCompressed has compressed messages answered by the relay, which knows the
-// method too.
-func TestCompressed(t *testing.T) {
-	t.Parallel()
-	conn := serve(t, frames.Options{}).dial(t, plaintext)
-	answer, err := healthv1.NewHealthClient(conn).Check(within(t, 10*time.Second), &healthv1.HealthCheckRequest{}, grpc.UseCompressor(gzip.Name))
-	if err != nil || answer.Status != healthv1.HealthCheckResponse_SERVING {
-		t.Errorf("%v, %v", answer, err)
-	}
-	// The relay has no such service.
-	if _, err := call(within(t, 10*time.Second), conn, echo, []byte("a"), grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented {
-		t.Error(err)
-	}
 }
 
 func TestClientWithoutCertificate(t *testing.T) {

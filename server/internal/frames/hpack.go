@@ -20,6 +20,8 @@ const (
 	grpcType = "\x0f\x10\x10application/grpc"
 	// protoHeader is the same for clients that say "application/grpc+proto".
 	protoHeader = "\x88" + "\x0f\x10\x16application/grpc+proto"
+	// gzipHeader is "grpc-encoding: gzip".
+	gzipHeader = "\x00\x0dgrpc-encoding\x04gzip"
 	// okTrailer is "grpc-status: 0".
 	okTrailer = "\x00\x0bgrpc-status\x010"
 )

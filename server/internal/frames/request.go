@@ -113,22 +113,22 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 	}
 	st.call.method = r.path
 	handler := o.Methods[r.path]
-	identity := r.encoding == "" || r.encoding == "identity"
-	known := subtype == "" || subtype == "proto"
+	known := r.encoding == "" || r.encoding == "identity" || r.encoding == gzipEncoding
+	known = known && (subtype == "" || subtype == "proto")
 	switch {
 	case st.plain.status != 0:
 		st.discard = true
 	case handler == nil && o.Relay == nil:
 		st.discard = true
 		st.call.Fail(codeUnimplemented, "unknown method "+r.path)
-	case handler != nil && identity && known:
-		st.handle, st.call.subtype = handler, subtype
+	case handler != nil && known:
+		st.handle, st.call.subtype, st.call.gzip = handler, subtype, r.encoding == gzipEncoding
 		if !c.prepare(st, r) {
 			return nil
 		}
 	case o.Relay == nil:
 		st.discard = true
-		st.call.Fail(codeUnimplemented, "messages are encoded with protobuf and not compressed")
+		st.call.Fail(codeUnimplemented, "messages are encoded with protobuf, and compressed with gzip if at all")
 	default:
 		if handler != nil && !c.prepare(st, r) {
 			return nil

@@ -83,7 +83,7 @@ func (c *conn) answer(st *stream) {
 		c.answerAtOnce(st)
 	default:
 		c.sendHeader(st, []byte(c.header(call)), false)
-		st.pending = binary.BigEndian.AppendUint32(append(st.pending[:0], 0), uint32(len(call.reply)))
+		st.pending = binary.BigEndian.AppendUint32(append(st.pending[:0], call.flag()), uint32(len(call.reply)))
 		st.pending = append(st.pending, call.reply...)
 		st.trailer, st.whole = appendStatus(nil, call), true
 		c.send(st)
@@ -92,10 +92,22 @@ func (c *conn) answer(st *stream) {
 
 // header is the first block of gRPC's answers.
 func (c *conn) header(call *Call) string {
+	header := okHeader
 	if call.subtype != "" {
-		return protoHeader
+		header = protoHeader
 	}
-	return okHeader
+	if call.packed {
+		header += gzipHeader
+	}
+	return header
+}
+
+// flag is the first byte of a reply.
+func (c *Call) flag() byte {
+	if c.packed {
+		return 1
+	}
+	return 0
 }
 
 // answerAtOnce sends a whole answer that nothing delays.
@@ -105,7 +117,7 @@ func (c *conn) answerAtOnce(st *stream) {
 	b = appendFrame(b, head{len(header), http2.FrameHeaders, http2.FlagHeadersEndHeaders, st.id})
 	b = append(b, header...)
 	b = appendFrame(b, head{prefixLength + n, http2.FrameData, 0, st.id})
-	b = append(b, 0, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	b = append(b, call.flag(), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	b = append(b, call.reply...)
 	b = appendFrame(b, head{len(okTrailer), http2.FrameHeaders, http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream, st.id})
 	c.out = append(b, okTrailer...)

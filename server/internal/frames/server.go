@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,8 @@ type Server struct {
 	handlers sync.WaitGroup // running calls
 
 	moment time.Duration // that the end of a relayed request may be late
+
+	packers chan *packer // those that nobody uses
 
 	clock   atomic.Int64 // of the last tick, in nanoseconds
 	relayed atomic.Int64
@@ -44,6 +47,10 @@ func New(o Options) (*Server, error) {
 		options: o, moment: 20 * time.Millisecond,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		ended: make(chan struct{}),
+	}
+	s.packers = make(chan *packer, runtime.GOMAXPROCS(0))
+	for range cap(s.packers) {
+		s.packers <- new(packer)
 	}
 	s.living, s.quit = context.WithCancel(context.Background())
 	s.left = sync.NewCond(&s.mu)

@@ -219,11 +219,11 @@ func (st *stream) size() int64 {
 func (c *conn) expect(st *stream, rest int64) error {
 	size, most := st.size(), int64(c.server.options.MaxMessage)
 	switch {
-	case st.body[0] != 0:
+	case st.body[0] != 0 && (st.body[0] != 1 || !st.call.gzip):
 		return c.refuseCall(st, codeInternal, "the message is compressed, and no grpc-encoding says how")
 	case size > most:
 		c.server.count(ReasonMessage, c.nc)
-		return c.refuseCall(st, codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most))
+		return c.refuseCall(st, codeResourceExhausted, tooLarge(size, int(most)).Text)
 	case !c.reserve(size):
 		return c.refuseCall(st, codeResourceExhausted, fullText)
 	}
@@ -268,12 +268,13 @@ func (c *conn) ended(st *stream) error {
 // maxDirect is the largest message that is handled by the goroutine that reads.
 const maxDirect = 2 << 10
 
-// start has a call answered: by the goroutine that reads, or else by another one.
+// start has a call answered: by the goroutine that reads, or else by another one, which may
+// take the time to decompress its message.
 func (c *conn) start(st *stream) {
 	st.running = true
 	c.server.handlers.Add(1)
 	switch {
-	case !c.server.options.Direct || len(st.call.message) > maxDirect:
+	case !c.server.options.Direct || len(st.call.message) > maxDirect || st.call.gzip:
 	case c.skip > 0:
 		c.skip--
 	default:
@@ -357,7 +358,7 @@ func (c *conn) dismiss() {
 func (st *stream) run() (yielded bool) {
 	c := st.conn
 	defer c.server.handlers.Done()
-	st.call.handle(st.handle)
+	st.call.handle(st.handle, st.body[0] != 0)
 	ctx, yielded := st.call.ctx, !st.call.direct
 	ctx.reader.Store(nil)
 	c.mu.Lock()
@@ -379,8 +380,9 @@ func (st *stream) run() (yielded bool) {
 	return yielded
 }
 
-// handle runs a handler, also one that panics.
-func (c *Call) handle(h Handler) {
+// handle runs a handler, also one that panics, after the message was decompressed if it was
+// compressed.
+func (c *Call) handle(h Handler, compressed bool) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			c.conn.server.options.Logger.Error("a gRPC handler panicked",
@@ -388,8 +390,16 @@ func (c *Call) handle(h Handler) {
 			c.Fail(codeInternal, "the call failed; the log says why")
 		}
 	}()
+	if compressed {
+		var failed *Failure
+		if c.message, failed = c.inflate(c.message); failed != nil {
+			c.Fail(failed.Code, failed.Text)
+			return
+		}
+	}
 	h(c)
 	if !c.decided {
 		c.Fail(codeInternal, "the handler did not answer")
 	}
+	c.pack()
 }
