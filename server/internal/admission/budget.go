@@ -1,13 +1,23 @@
 // Package admission bounds the memory that clients can make a server use before their
 // requests are decoded. A [Budget] is shared by all connections and requests of a
-// process; a [Gate] charges the calls of a gRPC server to it before their messages
-// are decoded, and [Outline] counts what a JSON body holds without decoding it.
+// process, and an [Outline] counts what a JSON body holds without decoding it.
 package admission
 
 import (
 	"errors"
 	"sync"
 	"sync/atomic"
+)
+
+// A Reason is why a connection or a request was rejected before it was decoded.
+type Reason string
+
+// The reasons.
+const (
+	// Connections: too many are open.
+	Connections Reason = "connections"
+	// Memory: the requests that are being received hold too much.
+	Memory Reason = "memory"
 )
 
 // ErrFull reports that a connection or a request would hold more memory than is left

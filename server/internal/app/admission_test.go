@@ -2,21 +2,18 @@ package app
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -154,58 +151,24 @@ func frame[F http2.Frame](t *testing.T, f *framer) F {
 	}
 }
 
-// TestWatchesAreBoundedInAll: on either transport, one too many is told so and counted.
+// TestWatchesAreBoundedInAll: one too many is told so and counted. Checks need none of them.
 func TestWatchesAreBoundedInAll(t *testing.T) {
 	t.Parallel()
-	for _, transport := range []string{TransportGRPCGo, TransportFrames} {
-		app := start(t, Options{GRPCTransport: transport, Limits: Limits{GRPCMaxWatches: 2}})
-		client := healthv1.NewHealthClient(dialGRPC(t, app))
-		for _, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
-			watch, err := client.Watch(t.Context(), &healthv1.HealthCheckRequest{})
-			if err == nil {
-				_, err = watch.Recv()
-			}
-			if status.Code(err) != want {
-				t.Errorf("%s: got %v, want %v", transport, err, want)
-			}
+	app := start(t, Options{Limits: Limits{GRPCMaxWatches: 2}})
+	client := healthv1.NewHealthClient(dialGRPC(t, app))
+	for _, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+		watch, err := client.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+		if err == nil {
+			_, err = watch.Recv()
 		}
-		if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="watches"} 1`) {
-			t.Errorf("%s: it was not counted", transport)
+		if status.Code(err) != want {
+			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-}
-
-// TestChecksNeedNoRelay: health checks are answered while others have all calls that may be
-// relayed to grpc-go.
-func TestChecksNeedNoRelay(t *testing.T) {
-	t.Parallel()
-	app := start(t, Options{GRPCTransport: TransportFrames, GRPCTokenFile: passwordFile(t, oldToken)})
-	for range 12 {
-		f := newFramer(t, app)
-		var header bytes.Buffer
-		encoder := hpack.NewEncoder(&header)
-		for i := range uint32(600) {
-			header.Reset()
-			for _, field := range [][2]string{
-				{":method", "POST"},
-				{":scheme", "http"},
-				{":path", healthv1.Health_Watch_FullMethodName}, // only grpc-go has it
-				{"content-type", "application/grpc"},
-			} {
-				if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
-				t.Fatal(err)
-			}
-		}
+	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="watches"} 1`) {
+		t.Error("it was not counted")
 	}
-	for !strings.Contains(metricsOf(t, app), `weir_rejected_total{listener="grpc",reason="watches"}`) {
-		// Not all calls that may be relayed are taken.
-		time.Sleep(time.Millisecond)
-	}
-	answer, err := healthv1.NewHealthClient(dialGRPC(t, app)).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	answer, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{})
 	if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)
 	}
@@ -217,37 +180,6 @@ func TestGRPCStreamsAreBounded(t *testing.T) {
 	settings := frame[*http2.SettingsFrame](t, newFramer(t, app))
 	if most, _ := settings.Value(http2.SettingMaxConcurrentStreams); most != 7 {
 		t.Errorf("%d streams", most)
-	}
-}
-
-// TestTokensComeBeforeMessages: who lacks the token is told so at once, though the
-// message has not come.
-func TestTokensComeBeforeMessages(t *testing.T) {
-	t.Parallel()
-	// Bare frames answer once the message has come, which they do not decode.
-	app := start(t, Options{GRPCTokenFile: passwordFile(t, oldToken), GRPCTransport: TransportGRPCGo})
-	f := newFramer(t, app)
-	var header bytes.Buffer
-	encoder := hpack.NewEncoder(&header)
-	for _, field := range [][2]string{
-		{":method", "POST"},
-		{":scheme", "http"},
-		{":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
-		{":authority", "a"},
-		{"content-type", "application/grpc"},
-		{"te", "trailers"},
-	} {
-		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
-	fields := frame[*http2.MetaHeadersFrame](t, f).Fields
-	if unauthenticated := (hpack.HeaderField{Name: "grpc-status", Value: "16"}); !slices.Contains(fields, unauthenticated) {
-		t.Errorf("answered with %v, want %v", fields, unauthenticated)
 	}
 }
 
@@ -280,8 +212,7 @@ func TestAdminConnectionsAreBounded(t *testing.T) {
 // to come again, and a small one is answered.
 func TestRequestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	// Bare frames have a budget of their own.
-	app := start(t, Options{Limits: Limits{RequestMemory: 4}, GRPCTransport: TransportGRPCGo})
+	app := start(t, Options{Limits: Limits{RequestMemory: 4}})
 	var others []*admission.Hold
 	for range 100 {
 		s := app.budget.Hold(nil)

@@ -34,7 +34,6 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, o Options) *App {
 	t.Helper()
 	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
-	o.GRPCTransport = cmp.Or(o.GRPCTransport, os.Getenv(transportVariable))
 	// A busy machine is no outage of the store, and answers late.
 	o.Timeout = cmp.Or(o.Timeout, writeTimeout-time.Second)
 	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
@@ -152,7 +151,6 @@ func TestNewRefuses(t *testing.T) {
 		{"http", Options{HTTP: "127.0.0.1:http"}},
 		{"grpc", Options{GRPC: "8081"}},
 		{"grpc", Options{GRPC: "unix:"}},
-		{"grpc transport", Options{GRPCTransport: "http"}},
 		{"grpc max header bytes", Options{Limits: Limits{GRPCMaxHeaderBytes: 1000}}},
 		{"grpc max message bytes", Options{Limits: Limits{GRPCMaxMessageBytes: 1 << 20}}},
 		{"grpc connection age", Options{GRPCConnectionAge: -1}},

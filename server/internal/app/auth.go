@@ -15,16 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
@@ -219,41 +214,6 @@ func requireRead(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// guardedService begins the names of the gRPC methods that need a token: health checks
-// need none.
-const guardedService = "/envoy.service.ratelimit."
-
-// requireTokenRPC is requireToken for gRPC.
-func requireTokenRPC(by *callers.Authenticator) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if strings.HasPrefix(info.FullMethod, guardedService) {
-			var err error
-			if ctx, err = authenticateRPC(ctx, by); err != nil {
-				return nil, err
-			}
-		}
-		return next(ctx, req)
-	}
-}
-
-// authenticateRPC authenticates the caller of a gRPC method and returns a context with
-// the caller's identity. The error is a status.
-func authenticateRPC(ctx context.Context, by *callers.Authenticator) (context.Context, error) {
-	var addr net.Addr
-	var state *tls.ConnectionState
-	if p, ok := peer.FromContext(ctx); ok {
-		addr = admission.ClientAddr(p.Addr)
-		if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			state = &secured.State
-		}
-	}
-	who, err := authenticate(by, metadata.ValueFromIncomingContext(ctx, "authorization"), addr, state)
-	if err != nil {
-		return ctx, err
-	}
-	return callers.NewContext(ctx, who), nil
 }
 
 // authenticate authenticates the caller of a gRPC method by the values of its

@@ -21,7 +21,13 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 )
 
 func grpcAddr(t *testing.T, app *App) string {
@@ -220,27 +226,122 @@ func TestGRPCHealthWaitsForTheStore(t *testing.T) {
 	}
 }
 
-func TestGRPCReflection(t *testing.T) {
-	t.Parallel()
-	stream, err := reflectionv1.NewServerReflectionClient(dialGRPC(t, start(t, Options{}))).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
-	if err != nil {
+// reflected asks by reflection.
+func reflected(t *testing.T, stream reflectionv1.ServerReflection_ServerReflectionInfoClient, request *reflectionv1.ServerReflectionRequest) *reflectionv1.ServerReflectionResponse {
+	t.Helper()
+	if err := stream.Send(request); err != nil {
 		t.Fatal(err)
 	}
 	m, err := stream.Recv()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// TestGRPCReflection lists the services, and calls each by what reflection says of it, as
+// programs do that have no file of its protocol. Older programs ask the older version.
+func TestGRPCReflection(t *testing.T) {
+	t.Parallel()
+	conn := dialGRPC(t, start(t, Options{}))
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	m := reflected(t, stream, &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
+	for _, s := range m.GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	if want := []string{
+		"envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health",
+		"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
+	}; !slices.Equal(names, want) {
+		t.Errorf("got %v, want %v", names, want)
+	}
+	for _, name := range names {
+		m := reflected(t, stream, &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}})
+		all := new(descriptorpb.FileDescriptorSet)
+		for _, raw := range m.GetFileDescriptorResponse().GetFileDescriptorProto() {
+			file := new(descriptorpb.FileDescriptorProto)
+			if err := proto.Unmarshal(raw, file); err != nil {
+				t.Fatal(err)
+			}
+			all.File = append(all.File, file)
+		}
+		files, err := protodesc.NewFiles(all)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		found, err := files.FindDescriptorByName(protoreflect.FullName(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		methods := found.(protoreflect.ServiceDescriptor).Methods()
+		for i := range methods.Len() {
+			callDescribed(t, conn, methods.Get(i))
+		}
+	}
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(m.GetListServicesResponse().GetService(), func(s *reflectionv1.ServiceResponse) bool {
-		return s.GetName() == "envoy.service.ratelimit.v3.RateLimitService"
-	}) {
-		t.Errorf("services: %v", m)
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("ended with %v", err)
+	}
+	older, err := reflectionv1alpha.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := older.Recv(); err != nil || len(m.GetListServicesResponse().GetService()) != len(names) {
+		t.Errorf("the older version: %v, %v", m, err)
+	}
+}
+
+// callDescribed calls a method by its description, with an empty message.
+func callDescribed(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescriptor) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	method := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(dynamicpb.NewMessage(m.Input())); err != nil {
+		t.Fatal(err)
+	}
+	want := codes.InvalidArgument // one that says nothing
+	if m.Parent().FullName() == "grpc.health.v1.Health" {
+		want = codes.OK
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(dynamicpb.NewMessage(m.Output())); status.Code(err) != want {
+		t.Errorf("%s: %v", method, err)
+	}
+}
+
+// TestGRPCStreamsAreObserved like calls: they are counted, and those that panic are answered.
+func TestGRPCStreamsAreObserved(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{})
+	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	app.health.unwatch()
+	if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
+		t.Errorf("ended with %v", err)
+	}
+	if text := metricsOf(t, app); !strings.Contains(text, `weir_grpc_calls_total{code="Canceled",method="/grpc.health.v1.Health/Watch"} 1`) {
+		t.Error("it was not counted")
 	}
 }
 
@@ -303,10 +404,10 @@ func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 	}
 }
 
-// TestFramesCountsRejections: by reasons that grpc-go does not tell.
-func TestFramesCountsRejections(t *testing.T) {
+// TestGRPCRejectionsAreCounted by reason.
+func TestGRPCRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
-	app := start(t, Options{GRPCTransport: TransportFrames})
+	app := start(t, Options{})
 	_, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
@@ -330,37 +431,34 @@ func TestFramesCountsRejections(t *testing.T) {
 	}
 }
 
-// TestGRPCLimits bounds header lists and messages as the options say, on both transports.
+// TestGRPCLimits bounds header lists and messages as the options say.
 func TestGRPCLimits(t *testing.T) {
 	t.Parallel()
-	for _, transport := range []string{TransportFrames, TransportGRPCGo} {
-		app := start(t, Options{GRPCTransport: transport, Limits: Limits{GRPCMaxHeaderBytes: 2000, GRPCMaxMessageBytes: 3000}})
-		client := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app))
-		for _, test := range []struct {
-			header, message int
-			want            codes.Code
-		}{
-			{1500, 2500, codes.InvalidArgument}, // without descriptors
-			{2000, 10, codes.Internal},          // its client knows the limit
-			{10, 3001, codes.ResourceExhausted},
-		} {
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
-			_, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)})
-			if status.Code(err) != test.want {
-				t.Errorf("%s, %d bytes of header, %d of message: %v", transport, test.header, test.message, err)
-			}
+	app := start(t, Options{Limits: Limits{GRPCMaxHeaderBytes: 2000, GRPCMaxMessageBytes: 3000}})
+	client := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app))
+	for _, test := range []struct {
+		header, message int
+		want            codes.Code
+	}{
+		{1500, 2500, codes.InvalidArgument}, // without descriptors
+		{2000, 10, codes.Internal},          // its client knows the limit
+		{10, 3001, codes.ResourceExhausted},
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
+		_, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)})
+		if status.Code(err) != test.want {
+			t.Errorf("%d bytes of header, %d of message: %v", test.header, test.message, err)
 		}
 	}
 }
 
-// TestFramesCountsRetiredConnections: idle and old ones end by different reasons.
-func TestFramesCountsRetiredConnections(t *testing.T) {
+// TestGRPCRetiredConnectionsAreCounted: idle and old ones end by different reasons.
+func TestGRPCRetiredConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	for reason, o := range map[string]Options{
 		"idle": {Limits: Limits{GRPCIdleTimeout: 50 * time.Millisecond}},
 		"age":  {GRPCConnectionAge: 50 * time.Millisecond},
 	} {
-		o.GRPCTransport = TransportFrames
 		app := start(t, o)
 		conn := dialGRPC(t, app)
 		conn.Connect()

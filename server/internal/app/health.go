@@ -12,18 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	grpchealth "google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/server/internal/admission"
-	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
 
@@ -172,27 +167,6 @@ func (s *healthService) Check(ctx context.Context, req *healthv1.HealthCheckRequ
 		_ = s.health.healthy(ctx)
 	}
 	return s.Server.Check(ctx, req)
-}
-
-// answer answers a check that frames has read.
-func (s *healthService) answer(ctx context.Context, c *frames.Call) error {
-	c.Yield()
-	if err := (*charged)(c).Take(int64(len(c.Message()))); err != nil {
-		return admission.StatusFull
-	}
-	req := new(healthv1.HealthCheckRequest)
-	if err := proto.Unmarshal(c.Message(), req); err != nil {
-		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
-	}
-	answer, err := s.Check(ctx, req)
-	if err != nil {
-		return err
-	}
-	b, err := proto.MarshalOptions{}.MarshalAppend(c.Buffer(), answer)
-	if err == nil {
-		c.Reply(b)
-	}
-	return err
 }
 
 // Watch reports the health of a service until either side leaves.

@@ -29,15 +29,6 @@ const (
 	Off = "off"
 )
 
-// The values of [Options].GRPCTransport.
-const (
-	// TransportGRPCGo serves every call with grpc-go.
-	TransportGRPCGo = "grpc-go"
-	// TransportFrames serves Envoy's rate limit service with package frames, at a
-	// fraction of the cost, and everything else with grpc-go.
-	TransportFrames = "frames"
-)
-
 // Options are the settings of a server. The zero value serves the demonstration rules
 // from memory, over HTTP and gRPC at the default addresses. [Options.Settings] describes
 // each field that a flag sets: its default, which the zero value stands for, and the
@@ -69,7 +60,6 @@ type Options struct {
 	GRPC                string
 	GRPCTLS             TLS
 	GRPCTokenFile       string
-	GRPCTransport       string
 	GRPCConnectionAge   time.Duration
 	GRPCConnectionGrace time.Duration
 	RESP                string

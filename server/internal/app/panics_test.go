@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/frames"
 )
 
 // besides is a store that loses its head where asked for one key.
@@ -116,33 +115,16 @@ func TestGRPCSurvivesPanics(t *testing.T) {
 	}
 }
 
-// odd is a health service that panics.
-type odd struct {
-	healthv1.UnimplementedHealthServer
-}
-
-func (odd) Watch(*healthv1.HealthCheckRequest, grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
-	panic("lost: " + strings.Repeat("x", 1<<20))
-}
-
+// TestGRPCStreamsSurvivePanics: the stream ends, and others go on.
 func TestGRPCStreamsSurvivePanics(t *testing.T) {
 	t.Parallel()
 	app, log := poisoned(t)
-	reporter := app.telemetry.panics("grpc")
-	err := reporter.Stream(nil, stream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"},
-		func(any, grpc.ServerStream) error { return odd{}.Watch(nil, nil) })
-	if status.Code(err) != codes.Internal {
+	m := app.method("/grpc.health.v1.Health/Watch")
+	if err := m.rescued(t.Context(), nil, func(context.Context, *frames.Call) error { panic("lost: " + strings.Repeat("x", 1<<20)) }); status.Code(err) != codes.Internal {
 		t.Errorf("got %v", err)
 	}
 	wantPanic(t, app, log, "grpc")
 }
-
-type stream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s stream) Context() context.Context { return s.ctx }
 
 // TestRESPSurvivesPanics: what was answered before arrives, then an error, then the
 // connection ends; others go on.

@@ -136,10 +136,6 @@ func (o *Options) Settings() []Setting {
 					"new instances.", notNegative),
 			setting("grpc-connection-grace", &o.GRPCConnectionGrace, time.Hour,
 				"Let calls of an aged gRPC connection go on for this long.", notNegative),
-			setting("grpc-transport", &o.GRPCTransport, TransportFrames,
-				"Serve the rate limit service with frames, bare HTTP/2 frames at a fraction of the cost, and\n"+
-					"other gRPC services with grpc-go; or everything with grpc-go.",
-				oneOf(TransportFrames, TransportGRPCGo)),
 			setting("request-memory", &l.RequestMemory, 32,
 				"Hold at most this many MiB of requests that are being received and decoded, of all\n"+
 					"connections.",

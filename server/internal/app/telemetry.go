@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
@@ -19,7 +17,6 @@ import (
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admission"
-	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 	"github.com/weirlimit/weir/server/internal/metrics"
@@ -120,19 +117,6 @@ func (t *telemetry) decided() func(*rules.Request, *rules.Plan) {
 // http counts the requests of a handler, and traces those that decide.
 func (t *telemetry) http(next http.Handler) http.Handler {
 	return t.metrics.HTTP(t.tracing.HTTP(next, decisionPaths...), countedPaths...)
-}
-
-// interceptors returns the interceptors of each unary gRPC call, the outermost first.
-func (t *telemetry) interceptors(by *callers.Authenticator) []grpc.UnaryServerInterceptor {
-	around := []grpc.UnaryServerInterceptor{t.metrics.Unary}
-	if t.tracing != nil {
-		around = append(around, t.tracing.Unary)
-	}
-	around = append(around, t.panics("grpc").Unary)
-	if by != nil {
-		around = append(around, requireTokenRPC(by))
-	}
-	return around
 }
 
 // panics returns the function that reports the panics of a listener's calls.

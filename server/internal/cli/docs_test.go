@@ -47,6 +47,9 @@ func TestFlagsDocs(t *testing.T) {
 	t.Parallel()
 	table, group := "", ""
 	newServe().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		value := ""
 		if f.DefValue != "" && f.DefValue != "[]" {
 			value = "`" + f.DefValue + "`"

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,6 +44,24 @@ func bind(cmd *cobra.Command, s *app.Setting) {
 	if len(s.Words) > 0 {
 		mustComplete(cmd.RegisterFlagCompletionFunc(s.Flag, completeWords(s.Words...)))
 	}
+}
+
+// A removed flag takes no value. Its text says what became of it.
+type removed string
+
+// Set returns the text as an error.
+func (r removed) Set(string) error { return errors.New(string(r)) }
+
+// String returns nothing, as if the flag were not set.
+func (removed) String() string { return "" }
+
+// Type names the kind of value in help texts, which do not show the flag.
+func (removed) Type() string { return "string" }
+
+// bindRemoved defines a flag that was removed.
+func bindRemoved(cmd *cobra.Command, flag, text string) {
+	cmd.Flags().Var(removed(text), flag, "")
+	cmd.Flags().Lookup(flag).Hidden = true
 }
 
 // variableOf names the environment variable of a flag: WEIR_LOG_FORMAT for log-format.

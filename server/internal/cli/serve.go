@@ -73,6 +73,7 @@ envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only
 	for i := range settings {
 		bind(cmd, &settings[i])
 	}
+	bindRemoved(cmd, "grpc-transport", "there is one gRPC server, which was called frames: remove the setting")
 	for _, flag := range []string{"config", "rules-overlay"} {
 		mustComplete(cmd.RegisterFlagCompletionFunc(flag, completeFiles("yaml", "yml")))
 	}

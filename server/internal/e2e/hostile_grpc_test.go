@@ -31,81 +31,77 @@ const (
 
 // TestHostileDescriptors asks what is outside the contract of Envoy's service.
 func TestHostileDescriptors(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		client := rlsv3.NewRateLimitServiceClient(dialEnvoy(t, s.weir))
-		victim := envoy("victim", "1")
-		long, longer := strings.Repeat("x", 1025), strings.Repeat("x", 16<<10+1)
-		many := func(n int) []*ratelimitv3.RateLimitDescriptor { return repeat(n, victim) }
-		after := func(d *ratelimitv3.RateLimitDescriptor) []*ratelimitv3.RateLimitDescriptor {
-			return []*ratelimitv3.RateLimitDescriptor{victim, d}
+	s := besiege(t)
+	client := rlsv3.NewRateLimitServiceClient(dialEnvoy(t, s.weir))
+	victim := envoy("victim", "1")
+	long, longer := strings.Repeat("x", 1025), strings.Repeat("x", 16<<10+1)
+	many := func(n int) []*ratelimitv3.RateLimitDescriptor { return repeat(n, victim) }
+	after := func(d *ratelimitv3.RateLimitDescriptor) []*ratelimitv3.RateLimitDescriptor {
+		return []*ratelimitv3.RateLimitDescriptor{victim, d}
+	}
+	for name, c := range map[string]struct {
+		domain      string
+		descriptors []*ratelimitv3.RateLimitDescriptor
+		code        codes.Code
+		field       string
+	}{
+		"no domain":           {"", many(1), codes.InvalidArgument, "domain"},
+		"no descriptors":      {"hostile", nil, codes.InvalidArgument, "descriptors"},
+		"513 descriptors":     {"hostile", many(513), codes.InvalidArgument, "descriptors"},
+		"10 000 descriptors":  {"hostile", many(10_000), codes.InvalidArgument, "descriptors"},
+		"17 entries":          {"hostile", after(envoy(repeat(34, "victim")...)), codes.InvalidArgument, "descriptors[1].entries"},
+		"a value too long":    {"hostile", after(envoy("victim", longer)), codes.InvalidArgument, "descriptors[1].entries[0].value"},
+		"a key too long":      {"hostile", after(envoy(long, "1")), codes.InvalidArgument, "descriptors[1].entries[0].key"},
+		"a value of 1 MB":     {"hostile", after(envoy("victim", strings.Repeat("x", 1<<20))), codes.ResourceExhausted, ""},
+		"a wrong unit":        {"hostile", after(overriding(envoy("victim", "1"), 5, typev3.RateLimitUnit(99))), codes.InvalidArgument, "descriptors[1].limit.unit"},
+		"no unit":             {"hostile", after(overriding(envoy("victim", "1"), 5, 0)), codes.InvalidArgument, "descriptors[1].limit.unit"},
+		"a huge addend":       {"hostile", []*ratelimitv3.RateLimitDescriptor{charging(envoy("victim", "1"), 1<<63)}, codes.OK, ""}, // over the limit
+		"a huge refund":       {"hostile", []*ratelimitv3.RateLimitDescriptor{refunding(envoy("victim", "1"), 1<<63)}, codes.InvalidArgument, "descriptors[0].hits_addend"},
+		"a refund of nothing": {"hostile", []*ratelimitv3.RateLimitDescriptor{refunding(envoy("victim", "1"), 1000)}, codes.OK, ""},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		m, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: c.domain, Descriptors: c.descriptors})
+		cancel()
+		if got := status.Convert(err); got.Code() != c.code || c.field != "" && !strings.HasPrefix(got.Message(), c.field+" is ") || len(got.Message()) > 1000 {
+			t.Errorf("%s: got %v %.200v, want %v about %q", name, m, err, c.code, c.field)
 		}
-		for name, c := range map[string]struct {
-			domain      string
-			descriptors []*ratelimitv3.RateLimitDescriptor
-			code        codes.Code
-			field       string
-		}{
-			"no domain":           {"", many(1), codes.InvalidArgument, "domain"},
-			"no descriptors":      {"hostile", nil, codes.InvalidArgument, "descriptors"},
-			"513 descriptors":     {"hostile", many(513), codes.InvalidArgument, "descriptors"},
-			"10 000 descriptors":  {"hostile", many(10_000), codes.InvalidArgument, "descriptors"},
-			"17 entries":          {"hostile", after(envoy(repeat(34, "victim")...)), codes.InvalidArgument, "descriptors[1].entries"},
-			"a value too long":    {"hostile", after(envoy("victim", longer)), codes.InvalidArgument, "descriptors[1].entries[0].value"},
-			"a key too long":      {"hostile", after(envoy(long, "1")), codes.InvalidArgument, "descriptors[1].entries[0].key"},
-			"a value of 1 MB":     {"hostile", after(envoy("victim", strings.Repeat("x", 1<<20))), codes.ResourceExhausted, ""},
-			"a wrong unit":        {"hostile", after(overriding(envoy("victim", "1"), 5, typev3.RateLimitUnit(99))), codes.InvalidArgument, "descriptors[1].limit.unit"},
-			"no unit":             {"hostile", after(overriding(envoy("victim", "1"), 5, 0)), codes.InvalidArgument, "descriptors[1].limit.unit"},
-			"a huge addend":       {"hostile", []*ratelimitv3.RateLimitDescriptor{charging(envoy("victim", "1"), 1<<63)}, codes.OK, ""}, // over the limit
-			"a huge refund":       {"hostile", []*ratelimitv3.RateLimitDescriptor{refunding(envoy("victim", "1"), 1<<63)}, codes.InvalidArgument, "descriptors[0].hits_addend"},
-			"a refund of nothing": {"hostile", []*ratelimitv3.RateLimitDescriptor{refunding(envoy("victim", "1"), 1000)}, codes.OK, ""},
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			m, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: c.domain, Descriptors: c.descriptors})
-			cancel()
-			if got := status.Convert(err); got.Code() != c.code || c.field != "" && !strings.HasPrefix(got.Message(), c.field+" is ") || len(got.Message()) > 1000 {
-				t.Errorf("%s: got %v %.200v, want %v about %q", name, m, err, c.code, c.field)
-			}
-		}
-		s.uncharged()
-	})
+	}
+	s.uncharged()
 }
 
 // TestHostileMessages sends what is no message, under names that are no method.
 func TestHostileMessages(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		conn := dialEnvoy(t, s.weir)
-		nested := []byte{}
-		for range 10_000 {
-			nested = protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nested)
+	s := besiege(t)
+	conn := dialEnvoy(t, s.weir)
+	nested := []byte{}
+	for range 10_000 {
+		nested = protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nested)
+	}
+	for name, c := range map[string]struct {
+		method  string
+		unknown []byte
+		header  int
+		code    codes.Code
+	}{
+		"no method":     {method: "/envoy.service.ratelimit.v3.RateLimitService/Free", code: codes.Unimplemented},
+		"no service":    {method: "/Free/ShouldRateLimit", code: codes.Unimplemented},
+		"no message":    {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, unknown: []byte{0x0a, 0xff, 0xff}, code: codes.Internal},
+		"nesting":       {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, unknown: nested, code: codes.Internal},
+		"large headers": {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, header: 1 << 20, code: codes.Internal},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if c.header > 0 {
+			ctx = metadata.AppendToOutgoingContext(ctx, "x-large", strings.Repeat("x", c.header))
 		}
-		for name, c := range map[string]struct {
-			method  string
-			unknown []byte
-			header  int
-			code    codes.Code
-		}{
-			"no method":     {method: "/envoy.service.ratelimit.v3.RateLimitService/Free", code: codes.Unimplemented},
-			"no service":    {method: "/Free/ShouldRateLimit", code: codes.Unimplemented},
-			"no message":    {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, unknown: []byte{0x0a, 0xff, 0xff}, code: codes.Internal},
-			"nesting":       {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, unknown: nested, code: codes.Internal},
-			"large headers": {method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, header: 1 << 20, code: codes.Internal},
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			if c.header > 0 {
-				ctx = metadata.AppendToOutgoingContext(ctx, "x-large", strings.Repeat("x", c.header))
-			}
-			m := new(emptypb.Empty)
-			m.ProtoReflect().SetUnknown(c.unknown)
-			err := conn.Invoke(ctx, c.method, m, new(emptypb.Empty))
-			cancel()
-			if got := status.Code(err); got != c.code && (c.code != codes.Internal || got == codes.OK) {
-				t.Errorf("%s: got %v, want %v", name, err, c.code)
-			}
+		m := new(emptypb.Empty)
+		m.ProtoReflect().SetUnknown(c.unknown)
+		err := conn.Invoke(ctx, c.method, m, new(emptypb.Empty))
+		cancel()
+		if got := status.Code(err); got != c.code && (c.code != codes.Internal || got == codes.OK) {
+			t.Errorf("%s: got %v, want %v", name, err, c.code)
 		}
-		s.uncharged()
-	})
+	}
+	s.uncharged()
 }
 
 // A framer speaks HTTP/2 as no well-behaved client does.
@@ -166,11 +162,9 @@ func (f *framer) watch(seen func(http2.Frame)) (ended chan struct{}) {
 
 // TestHostileResets opens 50 000 calls and resets each at once.
 func TestHostileResets(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		s.during(func() { s.reset(resets) })
-		s.uncharged()
-	})
+	s := besiege(t)
+	s.during(func() { s.reset(resets) })
+	s.uncharged()
 }
 
 // reset opens so many calls and resets each at once.
@@ -193,46 +187,42 @@ func (s *siege) reset(calls int) {
 
 // TestHostileContinuation begins headers that never end.
 func TestHostileContinuation(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		s.during(func() {
-			f := newFramer(t, s, 65535)
-			ended := f.watch(func(http2.Frame) {})
-			stream, err := f.open(false)
-			fragment := bytes.Repeat([]byte{0, 1, 'a', 1, 'b'}, 1000) // fields a: b
-			for n := 0; err == nil && n < 1<<30; n += len(fragment) {
-				err = f.WriteContinuation(stream, false, fragment)
-			}
-			if err == nil {
-				t.Error("1 GiB of headers were taken")
-			}
-			<-ended
-		})
+	s := besiege(t)
+	s.during(func() {
+		f := newFramer(t, s, 65535)
+		ended := f.watch(func(http2.Frame) {})
+		stream, err := f.open(false)
+		fragment := bytes.Repeat([]byte{0, 1, 'a', 1, 'b'}, 1000) // fields a: b
+		for n := 0; err == nil && n < 1<<30; n += len(fragment) {
+			err = f.WriteContinuation(stream, false, fragment)
+		}
+		if err == nil {
+			t.Error("1 GiB of headers were taken")
+		}
+		<-ended
 	})
 }
 
 // TestHostileUnread makes more calls than a connection may have, on each of a few
 // connections, and takes no answer.
 func TestHostileUnread(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		question, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "hostile", Descriptors: []*ratelimitv3.RateLimitDescriptor{envoy("free", "2")}})
-		if err != nil {
-			t.Fatal(err)
+	s := besiege(t)
+	question, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "hostile", Descriptors: []*ratelimitv3.RateLimitDescriptor{envoy("free", "2")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := append([]byte{0, 0, 0, 0, byte(len(question))}, question...)
+	s.during(func() {
+		var unread sync.WaitGroup
+		for range 4 {
+			f := newFramer(t, s, 0)
+			unread.Go(func() {
+				if err := f.ignore(message); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		message := append([]byte{0, 0, 0, 0, byte(len(question))}, question...)
-		s.during(func() {
-			var unread sync.WaitGroup
-			for range 4 {
-				f := newFramer(t, s, 0)
-				unread.Go(func() {
-					if err := f.ignore(message); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			unread.Wait()
-		})
+		unread.Wait()
 	})
 }
 
@@ -266,20 +256,18 @@ func (f *framer) ignore(message []byte) error {
 // TestHostileSilence connects and says nothing, or not all of a greeting: the
 // server hangs up.
 func TestHostileSilence(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := besiege(t, transport)
-		s.during(func() {
-			var silent sync.WaitGroup
-			for i := range 200 {
-				conn := connect(t, s.grpc)
-				silent.Go(func() {
-					_, _ = io.WriteString(conn, http2.ClientPreface[:i%(len(http2.ClientPreface)+1)])
-					if _, ended := hungUp(conn); !ended {
-						t.Errorf("%d bytes of a greeting were kept for %v", i%(len(http2.ClientPreface)+1), patience)
-					}
-				})
-			}
-			silent.Wait()
-		})
+	s := besiege(t)
+	s.during(func() {
+		var silent sync.WaitGroup
+		for i := range 200 {
+			conn := connect(t, s.grpc)
+			silent.Go(func() {
+				_, _ = io.WriteString(conn, http2.ClientPreface[:i%(len(http2.ClientPreface)+1)])
+				if _, ended := hungUp(conn); !ended {
+					t.Errorf("%d bytes of a greeting were kept for %v", i%(len(http2.ClientPreface)+1), patience)
+				}
+			})
+		}
+		silent.Wait()
 	})
 }

@@ -118,16 +118,14 @@ var emptyDescriptors = bytes.Repeat([]byte{0x12, 0}, messageBytes/2-16)
 // TestHostileEmptyDescriptors sends 1000 messages of 131 056 empty descriptors at once,
 // on one connection and on many, by those who know the token and those who do not.
 func TestHostileEmptyDescriptors(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		for _, connections := range []int{1, 100} {
-			for token, want := range map[string]codes.Code{"": codes.Unauthenticated, siegeToken: codes.InvalidArgument} {
-				t.Run(fmt.Sprintf("%d connections, token %q", connections, token), func(t *testing.T) {
-					s := confine(t, transport)
-					s.withstand(func() { s.pourMessages(connections, token, emptyDescriptors, want) })
-				})
-			}
+	for _, connections := range []int{1, 100} {
+		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, siegeToken: codes.InvalidArgument} {
+			t.Run(fmt.Sprintf("%d connections, token %q", connections, token), func(t *testing.T) {
+				s := confine(t)
+				s.withstand(func() { s.pourMessages(connections, token, emptyDescriptors, want) })
+			})
 		}
-	})
+	}
 }
 
 // pourMessages sends 1000 messages at once. Each is answered with a code, or was too much, or
@@ -210,10 +208,9 @@ func (s *siege) pourBodies(path, body string) {
 }
 
 // TestHostileFields begins 1000 calls on each of 16 connections, without a token, whose headers
-// take forty times their bytes. The transport of grpc-go keeps what it needs to read them, which
-// is not bounded.
+// take forty times their bytes.
 func TestHostileFields(t *testing.T) {
-	s := confine(t, "--grpc-transport=frames")
+	s := confine(t)
 	s.withstand(func() {
 		var sending sync.WaitGroup
 		for range 16 {
@@ -251,20 +248,18 @@ func (f *framer) begin(calls int) {
 // none: what was sent takes no more memory than there is, and the connections are
 // closed.
 func TestHostileHalfMessages(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := confine(t, transport)
-		s.withstand(func() {
-			var halves sync.WaitGroup
-			for range 4 {
-				f := newFramer(t, s, 65535, [2]string{"authorization", "Bearer " + siegeToken})
-				halves.Go(func() {
-					if err := f.halves(floods); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			halves.Wait()
-		})
+	s := confine(t)
+	s.withstand(func() {
+		var halves sync.WaitGroup
+		for range 4 {
+			f := newFramer(t, s, 65535, [2]string{"authorization", "Bearer " + siegeToken})
+			halves.Go(func() {
+				if err := f.halves(floods); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		halves.Wait()
 	})
 }
 
@@ -295,34 +290,32 @@ func (f *framer) halves(calls int) error {
 // TestHostileWatches watches the health 1000 times on each of three connections, which
 // asks for no token, and opens more connections than there may be.
 func TestHostileWatches(t *testing.T) {
-	overTransports(t, func(t *testing.T, transport string) {
-		s := confine(t, transport)
-		s.withstand(func() {
-			before := s.memory()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			var mu sync.Mutex
-			got := map[codes.Code]int{}
-			var watching sync.WaitGroup
-			for range 3 {
-				client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
-				for range 1000 {
-					watching.Go(func() {
-						stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
-						if err == nil {
-							_, err = stream.Recv()
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						got[status.Code(err)]++
-					})
-				}
+	s := confine(t)
+	s.withstand(func() {
+		before := s.memory()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var mu sync.Mutex
+		got := map[codes.Code]int{}
+		var watching sync.WaitGroup
+		for range 3 {
+			client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
+			for range 1000 {
+				watching.Go(func() {
+					stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
+					if err == nil {
+						_, err = stream.Recv()
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					got[status.Code(err)]++
+				})
 			}
-			watching.Wait()
-			if got[codes.OK] != 3*16 || got[codes.ResourceExhausted] != 3000-3*16 {
-				t.Errorf("answers: %v", got)
-			}
-			t.Logf("grown by %d MiB", (s.memory()-before)>>20)
-		})
+		}
+		watching.Wait()
+		if got[codes.OK] < 3*16 || got[codes.OK] > 256 || got[codes.ResourceExhausted] != 3000-got[codes.OK] {
+			t.Errorf("answers: %v", got)
+		}
+		t.Logf("grown by %d MiB", (s.memory()-before)>>20)
 	})
 }

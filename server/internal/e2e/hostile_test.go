@@ -29,14 +29,6 @@ type siege struct {
 	client *http.Client
 }
 
-// overTransports runs a test for each transport of gRPC, which it gets as an argument of
-// the server.
-func overTransports(t *testing.T, test func(t *testing.T, transport string)) {
-	for _, transport := range []string{"grpc-go", "frames"} {
-		t.Run(transport, func(t *testing.T) { test(t, "--grpc-transport="+transport) })
-	}
-}
-
 // besiege starts a server in memory whose limits are testdata/hostile.yaml's.
 func besiege(t *testing.T, more ...string) *siege {
 	t.Helper()

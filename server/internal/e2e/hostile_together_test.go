@@ -25,14 +25,7 @@ import (
 // a machine that is too busy to answer them in time without attacks, nothing is judged.
 func TestHostileTogether(t *testing.T) {
 	t.Parallel()
-	for _, transport := range []string{"grpc-go", "frames"} { // one after another
-		attackTogether(t, transport)
-	}
-}
-
-func attackTogether(t *testing.T, transport string) {
-	t.Helper()
-	s := &siege{t: t, client: newClient(t), weir: serveWith(t, []string{memoryLimit}, "testdata/hostile.yaml", "memory", "--grpc-transport", transport)}
+	s := &siege{t: t, client: newClient(t), weir: serveWith(t, []string{memoryLimit}, "testdata/hostile.yaml", "memory")}
 	size, rounds := together{drips / 5, bodies / 4, 5, resets / 10}, 1
 	if *full {
 		size, rounds = together{drips, bodies, 100, resets}, 5
@@ -47,15 +40,15 @@ func attackTogether(t *testing.T, transport string) {
 	most := s.memory()
 	report := fmt.Sprintf("%+v: p99 of others %v, beside the same attacks on another process %v, without attacks %v; resident at most %d MiB",
 		size, median(under), median(beside), calm, most>>20)
-	t.Log(transport, report, under, beside)
+	t.Log(report, under, beside)
 	if *full {
-		fmt.Println("hostile clients at once:", transport, report)
+		fmt.Println("hostile clients at once:", report)
 		if median(under) > 3*median(beside) && calm < busy {
-			t.Errorf("%s: others waited more than three times as long", transport)
+			t.Error("others waited more than three times as long")
 		}
 	}
 	if most > mostResident {
-		t.Errorf("%s: the process used %d MiB", transport, most>>20)
+		t.Errorf("the process used %d MiB", most>>20)
 	}
 	s.uncharged()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"io"
 	"maps"
-	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,21 +16,10 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 )
-
-// holding is a handler that does not read and does not answer.
-func holding(until chan struct{}) http.Handler {
-	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-until:
-		case <-r.Context().Done():
-		}
-	})
-}
 
 // An attack sends frames until the connection fails.
 type attack struct {
@@ -63,9 +51,19 @@ var attacks = map[string]attack{
 	"reset of whole calls": {nil, func(w *wire, i uint32) error {
 		return all(w.call(id(i), wait, 1), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
 	}, calm, 0},
-	"reset of relayed calls": {nil, func(w *wire, i uint32) error {
-		return all(w.head(id(i), "/grpc.health.v1.Health/Watch"), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
+	"reset of unfinished streams": {nil, func(w *wire, i uint32) error {
+		return all(w.head(id(i), chat), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
 	}, calm, 0},
+	"reset of streams": {nil, func(w *wire, i uint32) error {
+		return all(w.call(id(i), chat, 1), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
+	}, calm, 0},
+	"streams that receive nothing": {nil, func(w *wire, i uint32) error {
+		return all(w.head(id(i), deaf), w.WriteData(id(i), false, message(10_000)))
+	}, http2.ErrCodeFlowControl, calm},
+	"messages of a stream, empty": {func(w *wire) { w.check(w.head(1, chat)) }, func(w *wire, _ uint32) error {
+		return w.WriteData(1, false, []byte{0, 0, 0, 0, 0})
+	}, calm, 0},
+	"unknown methods":       {nil, func(w *wire, i uint32) error { return w.head(id(i), "/a.B/C") }, calm, 0},
 	"too many streams":      {nil, func(w *wire, i uint32) error { return w.head(id(i), echo) }, calm, 0},
 	"CONTINUATION, endless": {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 1000)) }, calm, 0},
 	"CONTINUATION, empty":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, nil) }, calm, 0},
@@ -229,7 +227,7 @@ func TestHeaderMemory(t *testing.T) {
 	if grown := heap() - before; grown > 2*most {
 		t.Errorf("the heap has grown by %d MiB for a budget of %d", grown>>20, most>>20)
 	}
-	if p.Stats().Limited["buffered"] == 0 {
+	if p.Stats().Limited["memory"] == 0 {
 		t.Error("nothing was limited")
 	}
 }
@@ -335,27 +333,26 @@ func unread(w *wire) {
 // for others.
 func TestStalledCalls(t *testing.T) {
 	t.Parallel()
-	const health, short = "/grpc.health.v1.Health/Check", 50 * time.Millisecond
-	empty := []byte{0, 0, 0, 0, 0}
+	const short = 50 * time.Millisecond
 	for name, tc := range map[string]struct {
 		o    frames.Options
 		call func(w *wire, id uint32) error
 		want string // reason
 	}{
-		"no message to be relayed": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error { return w.head(id, health) }, "slow"},
-		"half a message to be relayed": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error {
-			return all(w.head(id, health), w.WriteData(id, false, []byte{0, 0, 0, 0, 9, 1, 2}))
+		"half a message after another": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error {
+			return all(w.head(id, sink), w.WriteData(id, false, message(1)), w.WriteData(id, false, []byte{0, 0, 0, 0, 9, 1, 2}))
 		}, "slow"},
-		"no window for a relayed answer": {frames.Options{WriteTimeout: short}, func(w *wire, id uint32) error {
-			return all(w.head(id, health), w.WriteData(id, true, empty))
-		}, "write"},
+		"half of two messages at once": {frames.Options{MessageTimeout: short}, func(w *wire, id uint32) error {
+			return all(w.head(id, sink), w.WriteData(id, false, append(message(1), message(1)[:6]...)))
+		}, "slow"},
+		"no window for a message":      {frames.Options{WriteTimeout: short}, func(w *wire, id uint32) error { return w.call(id, burst, 1) }, "write"},
 		"no window for an answer":      {frames.Options{WriteTimeout: short}, func(w *wire, id uint32) error { return w.call(id, large, 1) }, "write"},
 		"no window for a plain answer": {frames.Options{WriteTimeout: short, MessageTimeout: short}, func(w *wire, id uint32) error { return w.plain(id) }, "write"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			budget := admission.NewBudget(1 << 20)
-			tc.o.Hold, tc.o.MaxRelayed = holds(budget), 40
+			budget := admission.NewBudget(16 << 20)
+			tc.o.Hold, tc.o.MaxOpen = holds(budget), 40
 			p := serve(t, tc.o)
 			w := p.wire(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			const calls = 20
@@ -375,7 +372,7 @@ func TestStalledCalls(t *testing.T) {
 					}
 				}
 			}
-			eventually(t, func() bool { return budget.Held() == 0 && p.Stats().Relayed == 0 })
+			eventually(t, func() bool { return budget.Held() == 0 && p.Stats().Open == 0 })
 			if n := p.Stats().Limited[tc.want]; n != calls {
 				t.Errorf("%d were limited, want %d", n, calls)
 			}
@@ -390,26 +387,6 @@ func (w *wire) plain(id uint32) error {
 		_ = w.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	return w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.block.Bytes(), EndHeaders: true})
-}
-
-// TestRelaysAreShared: one connection cannot keep all others from being relayed.
-func TestRelaysAreShared(t *testing.T) {
-	t.Parallel()
-	p := serve(t, frames.Options{MaxRelayed: 100})
-	w := p.wire(t)
-	for i := range uint32(1000) {
-		w.check(w.head(id(i), "/grpc.health.v1.Health/Watch"))
-	}
-	w.quietBut()
-	conn := p.dial(t, plaintext)
-	for range 10 {
-		if _, err := healthv1.NewHealthClient(conn).Check(within(t, 10*time.Second), &healthv1.HealthCheckRequest{}); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := p.Stats().Limited["relayed"]; n < 900 {
-		t.Errorf("%d were limited", n)
-	}
 }
 
 // TestSlowMessages refuses calls whose messages do not come, and serves others on
@@ -460,7 +437,7 @@ func TestBudget(t *testing.T) {
 			t.Errorf("status %s", status)
 		}
 	}
-	if n := p.Stats().Limited["buffered"]; n < 10 {
+	if n := p.Stats().Limited["memory"]; n < 10 {
 		t.Errorf("%d were limited", n)
 	}
 }
@@ -534,7 +511,7 @@ func TestPrefixes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := p.Stats().Limited["buffered"]; n < 1000 {
+	if n := p.Stats().Limited["memory"]; n < 1000 {
 		t.Errorf("%d were limited", n)
 	}
 }

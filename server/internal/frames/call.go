@@ -48,15 +48,15 @@ type Call struct {
 }
 
 // Take charges the call for the memory that decoding its message takes, until it ends.
-// It reports false if there is none. Only the handler may call it.
-func (c *Call) Take(bytes int64) bool {
+// The error is a [*Failure] if there is none. Only the handler may call it.
+func (c *Call) Take(bytes int64) error {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
 	if !c.conn.reserve(bytes) {
-		return false
+		return errFull
 	}
 	c.taken += bytes
-	return true
+	return nil
 }
 
 // Yield lets another goroutine read the connection if the handler runs on the one that

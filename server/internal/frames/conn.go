@@ -51,8 +51,7 @@ type conn struct {
 	blockHeld  int64 // bytes of held for a header block that goes on in further frames
 	blockBegan time.Duration
 	budget     Hold
-	ctx        context.Context // of relayed requests; nil: there were none
-	relays     int64           // relayed calls
+	opened     int64 // streams whose handler runs
 
 	sendWindow   int64     // how much the client wants to get
 	streamWindow int64     // the same of a new stream
@@ -99,7 +98,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c.changed = sync.NewCond(&c.mu)
 	c.input.conn, c.headers.most = c, tableSize
 	c.budget = s.options.Hold(func() {
-		s.count(ReasonBuffered, nc)
+		s.count(ReasonMemory, nc)
 		_ = nc.Close() // without the lock: another connection's is held
 	})
 	if s.options.MaxAge > 0 {

@@ -1,8 +1,7 @@
-// Package frames serves unary gRPC calls on bare HTTP/2 frames.
+// Package frames serves gRPC on bare HTTP/2 frames.
 //
-// It is made for one small method that is called very often over connections that
-// stay open. Everything else on the port goes to an [http.Handler], such as a
-// grpc.Server: other methods, streams, compressed messages.
+// It is made for one small unary method that is called very often over connections that
+// stay open. It serves streams of messages, too. Messages may be compressed with gzip.
 //
 // One goroutine reads a connection. Each call that waits for something runs on its own
 // goroutine, and answers that are ready at the same time are sent in one write. HTTP/2 is
@@ -14,11 +13,9 @@ package frames
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 )
@@ -36,25 +33,20 @@ type Options struct {
 	// Methods are the handlers by full method, such as
 	// "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit".
 	Methods map[string]Handler
-	// Direct has handlers called by the goroutine that reads the connection, which saves
+	// Streams are the handlers of calls with any number of messages, by full method.
+	Streams map[string]StreamHandler
+	// Direct has the handlers of Methods called by the goroutine that reads the connection, which saves
 	// waking another one for answers that memory alone decides. Handlers must call
 	// [Call.Yield] before they wait for anything.
 	Direct bool
 	// YieldKey, if not nil, is the key of a value of each call's context that has the
 	// method Yield, which is [Call.Yield] until the handler returns.
 	YieldKey any
-	// Admit, if not nil, is called when the header of a call for one of Methods
-	// has come and before its message is read, even if Relay will serve it. A call
+	// Admit, if not nil, is called when the header of a call for one of Methods or Streams
+	// has come and before its message is read. A call
 	// that it fails with [Call.Fail] is answered without a look at its message. Admit
 	// runs on the goroutine that reads the connection, which waits for it; others do not.
 	Admit func(*Call)
-	// ConnContext, if not nil, returns the context that the requests of one connection
-	// have that Relay serves.
-	ConnContext func(context.Context) context.Context
-	// Relay, if not nil, serves gRPC calls of other methods, and compressed ones.
-	// It must not keep the request or the writer. Nil: such calls fail with
-	// UNIMPLEMENTED.
-	Relay http.Handler
 	// TLS, if not nil, encrypts the connections. It must offer "h2".
 	TLS *tls.Config
 
@@ -63,10 +55,12 @@ type Options struct {
 	MaxConnections int
 	// MaxStreams is how many calls one connection may have in flight. Default: 1000.
 	MaxStreams int
-	// MaxRelayed is how many calls of all connections Relay may serve at a time.
-	// Default: 1000.
-	MaxRelayed int
-	// MaxMessage is the size of the largest message, in bytes. Default: 256 KiB.
+	// MaxOpen is how many calls of all connections the handlers of Streams may serve at a
+	// time. One connection may have 16 of them, and further ones while as many are left
+	// for all others. Default: 1000.
+	MaxOpen int
+	// MaxMessage is the size of the largest message, in bytes, before it was compressed.
+	// Default: 256 KiB.
 	MaxMessage int
 	// MaxHeaderList is the size of the largest header list of a call, counted as
 	// RFC 9113 does, in bytes. Default: 16 KiB.
@@ -81,7 +75,7 @@ type Options struct {
 	// HTTP/2's first frames. Default: 5 s.
 	HandshakeTimeout time.Duration
 	// MessageTimeout is how long a call's message may take to arrive after its
-	// header. Default: 10 s.
+	// header, and a further message of a stream after its first byte. Default: 10 s.
 	MessageTimeout time.Duration
 	// WriteTimeout is how long a client may leave answers unread while the server
 	// wants to send more. Default: 10 s.
@@ -148,7 +142,7 @@ const (
 // that names an invalid option.
 func (o Options) withDefaults() (Options, error) {
 	for name, value := range map[string]int{
-		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxRelayed": o.MaxRelayed,
+		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxOpen": o.MaxOpen,
 		"MaxMessage": o.MaxMessage, "MaxHeaderList": o.MaxHeaderList,
 	} {
 		if value < 0 {
@@ -160,7 +154,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.MaxConnections = cmp.Or(o.MaxConnections, 4096)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
-	o.MaxRelayed = cmp.Or(o.MaxRelayed, 1000)
+	o.MaxOpen = cmp.Or(o.MaxOpen, 1000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 256<<10)
 	o.MaxHeaderList = cmp.Or(o.MaxHeaderList, 16<<10)
 	if o.Hold == nil {
@@ -170,9 +164,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.MessageTimeout = cmp.Or(o.MessageTimeout, 10*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
-	if o.ConnContext == nil {
-		o.ConnContext = func(ctx context.Context) context.Context { return ctx }
-	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }

@@ -1,6 +1,7 @@
 package frames_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"testing"
@@ -17,9 +19,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/server/internal/frames"
@@ -38,6 +37,16 @@ const (
 	slow   = "/test.Unary/Slow"   // answers with the message after 100 ms
 	large  = "/test.Unary/Large"  // answers with 60 KB that are no message
 	silent = "/test.Unary/Silent" // does not answer
+)
+
+// Streams that the server under test has, of the same messages.
+const (
+	chat  = "/test.Stream/Chat"  // answers each message with itself, and fails with the code 9 after the message "fail"
+	once  = "/test.Stream/Once"  // answers one message, and waits until its context ends
+	deaf  = "/test.Stream/Deaf"  // receives nothing, and waits until its context ends
+	sink  = "/test.Stream/Sink"  // receives all messages
+	burst = "/test.Stream/Burst" // sends a hundred messages of 60 KB
+	fall  = "/test.Stream/Fall"  // panics after a message
 )
 
 const awkward = "50 % of ÄÖÜ\n"
@@ -69,23 +78,64 @@ func methods() map[string]frames.Handler {
 	}
 }
 
+func streams() map[string]frames.StreamHandler {
+	return map[string]frames.StreamHandler{
+		chat: func(s *frames.Stream) {
+			for {
+				m, err := s.Recv()
+				if err == nil {
+					err = s.Send(m)
+				}
+				switch failed := new(frames.Failure); {
+				case errors.Is(err, io.EOF):
+					return
+				case errors.As(err, &failed):
+					s.Fail(failed.Code, failed.Text)
+					return
+				case bytes.HasSuffix(m, []byte("fail")):
+					s.SetTrailer("x-note", "rejected")
+					s.Fail(9, awkward)
+					return
+				}
+			}
+		},
+		once: func(s *frames.Stream) {
+			m, err := s.Recv()
+			if err == nil && s.Send(m) == nil {
+				<-s.Context().Done()
+			}
+			s.Fail(map[error]uint32{context.Canceled: 1, context.DeadlineExceeded: 4}[s.Context().Err()], "ended")
+		},
+		deaf: func(s *frames.Stream) { <-s.Context().Done() },
+		sink: func(s *frames.Stream) {
+			for err := error(nil); err == nil; _, err = s.Recv() {
+			}
+		},
+		burst: func(s *frames.Stream) {
+			for range 100 {
+				if err := s.Send(message(60_000)[5:]); err != nil {
+					s.Fail(1, err.Error())
+					return
+				}
+			}
+		},
+		fall: func(s *frames.Stream) {
+			_ = s.Send(nil)
+			panic("a test")
+		},
+	}
+}
+
 // A peer is a server under test.
 type peer struct {
 	*frames.Server
-	addr  string
-	relay *grpc.Server
+	addr string
 }
 
-// serve serves until the test ends. The options' Methods and Relay are added.
+// serve serves until the test ends. The options' Methods and Streams are added.
 func serve(t testing.TB, o frames.Options) *peer {
 	t.Helper()
-	relay := grpc.NewServer()
-	healthv1.RegisterHealthServer(relay, health.NewServer())
-	reflection.Register(relay)
-	o.Methods = methods()
-	if o.Relay == nil {
-		o.Relay = relay
-	}
+	o.Methods, o.Streams = methods(), streams()
 	server, err := frames.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +146,7 @@ func serve(t testing.TB, o frames.Options) *peer {
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	p := &peer{server, listener.Addr().String(), relay}
+	p := &peer{server, listener.Addr().String()}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -106,7 +156,6 @@ func serve(t testing.TB, o frames.Options) *peer {
 		if err := <-done; !errors.Is(err, frames.ErrStopped) {
 			t.Errorf("Serve returned %v", err)
 		}
-		relay.Stop()
 	})
 	return p
 }

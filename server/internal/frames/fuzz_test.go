@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,23 +20,26 @@ import (
 
 const fuzzed = "/a.B/C"
 
-// newFuzzed returns a server that echoes, by itself and in its relay.
+const streamed = "/a.B/D"
+
+// newFuzzed returns a server that echoes, calls and the messages of streams.
 func newFuzzed(f *testing.F) *Server {
 	s, err := New(Options{
 		Hold:    func(func()) Hold { return ledger{f, new(atomic.Int64)} },
 		Methods: map[string]Handler{fuzzed: func(c *Call) { c.Reply(c.Message()) }},
-		Relay: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/grpc")
-			w.Header().Set("Trailer", "Grpc-Status")
-			_, _ = io.Copy(w, io.LimitReader(r.Body, 1000))
-			w.Header().Set("Grpc-Status", "0")
-		}),
+		Streams: map[string]StreamHandler{streamed: func(s *Stream) {
+			for {
+				m, err := s.Recv()
+				if err != nil || s.Send(m) != nil {
+					return
+				}
+			}
+		}},
 		MaxStreams: 10, MaxMessage: 1000, MaxHeaderList: 1000,
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
-	s.moment = 0
 	f.Cleanup(func() { _ = s.Stop(f.Context()) })
 	return s
 }
@@ -214,8 +216,8 @@ func check(t *testing.T, s *Server, o *outcome) {
 	if o.err != nil {
 		t.Errorf("the server wrote what no client can read: %v", o.err)
 	}
-	if n := s.relayed.Load(); n != 0 {
-		t.Errorf("%d streams are still relayed", n)
+	if n := s.opened.Load(); n != 0 {
+		t.Errorf("%d streams are still open", n)
 	}
 }
 
@@ -226,6 +228,11 @@ func FuzzFrames(f *testing.F) {
 		func(*script) {},
 		func(w *script) { w.head(1, false, usual(fuzzed)...); _ = w.WriteData(1, true, prefixed([]byte("a"))) },
 		func(w *script) { w.head(1, false, usual("/x")...); _ = w.WriteData(1, true, prefixed([]byte("a"))) },
+		func(w *script) {
+			w.head(1, false, usual(streamed)...)
+			_ = w.WriteData(1, false, append(prefixed([]byte("a")), prefixed([]byte("bc"))[:6]...))
+			_ = w.WriteData(1, true, prefixed([]byte("bc"))[6:])
+		},
 		func(w *script) { w.head(1, true, ":method", "GET", ":scheme", "http", ":path", "/") },
 		func(w *script) {
 			w.head(1, false, usual(fuzzed)...)
@@ -270,6 +277,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add(fuzzed, "application/grpc", "te", "trailers", []byte("message"), uint8(3))
 	f.Add(fuzzed, "application/grpc+proto", "grpc-timeout", "1S", []byte{}, uint8(0))
 	f.Add("/x", "application/grpc", "grpc-encoding", "gzip", []byte("message"), uint8(100))
+	f.Add(streamed, "application/grpc", "grpc-encoding", "gzip", []byte("message"), uint8(100))
 	f.Add(fuzzed, "text/plain", "content-length", "12", []byte("message"), uint8(1))
 	f.Add(fuzzed, "application/grpc", "grpc-timeout", "99999999H", bytes.Repeat([]byte{0}, 996), uint8(200))
 	f.Add(fuzzed, "application/grpc;x", "connection", "close", []byte("a"), uint8(200))

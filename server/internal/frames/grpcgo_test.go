@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -16,10 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -56,9 +53,9 @@ func TestGRPCGo(t *testing.T) {
 			t.Run("echo", func(t *testing.T) { testEcho(t, conn) })
 			t.Run("failures", func(t *testing.T) { testFailures(t, conn) })
 			t.Run("deadline", func(t *testing.T) { testDeadline(t, conn) })
-			t.Run("relayed", func(t *testing.T) { testRelayed(t, conn) })
+			t.Run("streams", func(t *testing.T) { testStreams(t, conn) })
 			// A stream that its client has cancelled takes its slot until its handler returns.
-			eventually(t, func() bool { return p.Stats().Relayed == 0 })
+			eventually(t, func() bool { return p.Stats().Open == 0 })
 			t.Run("many", func(t *testing.T) { testMany(t, conn) })
 		})
 	}
@@ -88,7 +85,7 @@ func testFailures(t *testing.T, conn *grpc.ClientConn) {
 		{detail, 0, codes.FailedPrecondition, "a"},
 		{crash, 0, codes.Internal, "the call failed; the log says why"},
 		{silent, 0, codes.Internal, "the handler did not answer"},
-		{"/test.Unary/Unknown", 0, codes.Unimplemented, "unknown service test.Unary"},
+		{"/test.Unary/Unknown", 0, codes.Unimplemented, "unknown method /test.Unary/Unknown"},
 		{echo, 256 << 10, codes.ResourceExhausted, "a message of 262148 bytes: at most 262144 are taken"},
 		{echo, 900 << 10, codes.ResourceExhausted, "at most 262144 are taken"},
 	} {
@@ -109,48 +106,6 @@ func testDeadline(t *testing.T, conn *grpc.ClientConn) {
 	_, err := call(within(t, 30*time.Millisecond), conn, wait, nil)
 	if status.Code(err) != codes.DeadlineExceeded || time.Since(begin) > 5*time.Second {
 		t.Errorf("after %v: %v", time.Since(begin), err)
-	}
-}
-
-// testRelayed calls what grpc-go's server answers.
-func testRelayed(t *testing.T, conn *grpc.ClientConn) {
-	ctx, cancel := context.WithCancel(within(t, 10*time.Second))
-	checks := healthv1.NewHealthClient(conn)
-	if answer, err := checks.Check(ctx, &healthv1.HealthCheckRequest{}); err != nil || answer.Status != healthv1.HealthCheckResponse_SERVING {
-		t.Errorf("Check: %v, %v", answer, err)
-	}
-	if _, err := checks.Check(ctx, &healthv1.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
-		t.Errorf("Check of an unknown service: %v", err)
-	}
-	watch, err := checks.Watch(ctx, &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer, err := watch.Recv(); err != nil || answer.Status != healthv1.HealthCheckResponse_SERVING {
-		t.Errorf("Watch: %v, %v", answer, err)
-	}
-	info, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}
-	for range 3 {
-		if err := info.Send(ask); err != nil {
-			t.Fatal(err)
-		}
-		if answer, err := info.Recv(); err != nil || len(answer.GetListServicesResponse().GetService()) != 3 {
-			t.Errorf("reflection: %v, %v", answer, err)
-		}
-	}
-	if err := info.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := info.Recv(); err != io.EOF {
-		t.Errorf("reflection ends with %v", err)
-	}
-	cancel()
-	if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
-		t.Errorf("Watch ends with %v", err)
 	}
 }
 

@@ -3,9 +3,7 @@ package frames
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 )
@@ -65,10 +63,10 @@ func (c *Call) unpack(packed []byte) ([]byte, *Failure) {
 	size, s := int64(binary.LittleEndian.Uint32(packed[len(packed)-4:])), c.conn.server
 	if size > int64(s.options.MaxMessage) {
 		s.count(ReasonMessage, c.conn.nc)
-		return nil, tooLarge(size, s.options.MaxMessage)
+		return nil, tooLarge(size, int64(s.options.MaxMessage))
 	}
-	if !c.Take(size) {
-		return nil, &Failure{codeResourceExhausted, fullText}
+	if c.Take(size) != nil {
+		return nil, errFull
 	}
 	var p *packer
 	select {
@@ -109,15 +107,6 @@ func (c *Call) pack() {
 	c.reply, c.packed = packed.Bytes(), true
 }
 
-func tooLarge(size int64, most int) *Failure {
+func tooLarge(size, most int64) *Failure {
 	return &Failure{codeResourceExhausted, fmt.Sprintf("a message of %d bytes: at most %d are taken", size, most)}
-}
-
-// ended is why a call has ended.
-func ended(ctx context.Context) *Failure {
-	code := uint32(codeCanceled)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		code = codeDeadlineExceeded
-	}
-	return &Failure{code, ctx.Err().Error()}
 }

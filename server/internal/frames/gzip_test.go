@@ -59,7 +59,7 @@ func TestGzip(t *testing.T) {
 				}
 			}
 		}
-		for size, want := range map[int]codes.Code{256<<10 - 3: codes.ResourceExhausted, 64 << 20: codes.ResourceExhausted} {
+		for size, want := range map[int]codes.Code{256<<10 - 3: codes.ResourceExhausted, 4 << 20: codes.ResourceExhausted} {
 			if _, err := call(within(t, 10*time.Second), conn, echo, make([]byte, size), grpc.UseCompressor(grpcgzip.Name)); status.Code(err) != want {
 				t.Errorf("%d bytes: %v", size, err)
 			}

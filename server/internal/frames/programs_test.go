@@ -154,12 +154,12 @@ func TestCurl(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"GET":        {"/", nil, []string{"HTTP/2 405", "allow: POST", "gRPC calls are POST requests\n"}},
+		"GET":        {"/", nil, []string{"HTTP/2 405", "allow: POST", "grpc-status: 12", "gRPC calls are POST requests\n"}},
 		"HEAD":       {"/", []string{"--head"}, []string{"HTTP/2 405"}},
-		"other type": {echo, []string{"-d", strings.Repeat("a", 100_000)}, []string{"HTTP/2 415", "the content-type of gRPC calls is application/grpc\n"}},
+		"other type": {echo, []string{"-d", strings.Repeat("a", 100_000)}, []string{"HTTP/2 415", "grpc-status: 3", "the content-type of gRPC calls is application/grpc\n"}},
 		"call":       {echo, grpcType, []string{"HTTP/2 200", "grpc-status: 0", prefixed}},
 		"failure":    {reject, grpcType, []string{"HTTP/2 200", "grpc-status: 9", "grpc-message: 50 %25 of %C3%84", "x-note: rejected"}},
-		"relayed":    {"/test.Unary/Unknown", grpcType, []string{"HTTP/2 200", "grpc-status: 12"}},
+		"unknown":    {"/test.Unary/Unknown", grpcType, []string{"HTTP/2 200", "grpc-status: 12"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ func (c *conn) process(h head, payload []byte) error {
 func (c *conn) holdBlock() error {
 	bytes := int64(2 * c.server.options.MaxHeaderList)
 	if !c.reserve(bytes) {
-		return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, fullText)
+		return fault(http2.ErrCodeEnhanceYourCalm, ReasonHeader, errFull.Text)
 	}
 	c.blockHeld, c.blockBegan = bytes, c.server.soon()
 	return nil

@@ -62,7 +62,7 @@ func (c *conn) onHeaders(id uint32) error {
 		if err := c.charge(10); err != nil {
 			return err
 		}
-		st.plain = plain{status: http.StatusRequestHeaderFieldsTooLarge, text: "the header list is too large\n"}
+		st.plain = plain{status: http.StatusRequestHeaderFieldsTooLarge, code: codeResourceExhausted, text: "the header list is too large\n"}
 	}
 	return c.route(st, r, ends)
 }
@@ -107,34 +107,26 @@ func (c *conn) route(st *stream, r *request, ends bool) error {
 	switch {
 	case st.plain.status != 0:
 	case r.method != "POST":
-		st.plain = plain{status: http.StatusMethodNotAllowed, text: "gRPC calls are POST requests\n", head: r.method == "HEAD"}
+		st.plain = plain{status: http.StatusMethodNotAllowed, code: codeUnimplemented, text: "gRPC calls are POST requests\n", head: r.method == "HEAD"}
 	case !isGRPC:
-		st.plain = plain{status: http.StatusUnsupportedMediaType, text: "the content-type of gRPC calls is application/grpc\n"}
+		st.plain = plain{status: http.StatusUnsupportedMediaType, code: codeInvalidArgument, text: "the content-type of gRPC calls is application/grpc\n"}
 	}
 	st.call.method = r.path
-	handler := o.Methods[r.path]
-	known := r.encoding == "" || r.encoding == "identity" || r.encoding == gzipEncoding
-	known = known && (subtype == "" || subtype == "proto")
+	st.call.subtype, st.call.gzip = subtype, r.encoding == gzipEncoding
+	st.handle, st.serve = o.Methods[r.path], o.Streams[r.path]
 	switch {
 	case st.plain.status != 0:
 		st.discard = true
-	case handler == nil && o.Relay == nil:
+	case st.handle == nil && st.serve == nil:
 		st.discard = true
 		st.call.Fail(codeUnimplemented, "unknown method "+r.path)
-	case handler != nil && known:
-		st.handle, st.call.subtype, st.call.gzip = handler, subtype, r.encoding == gzipEncoding
-		if !c.prepare(st, r) {
-			return nil
-		}
-	case o.Relay == nil:
+	case r.encoding != "" && r.encoding != "identity" && !st.call.gzip, subtype != "" && subtype != "proto":
 		st.discard = true
 		st.call.Fail(codeUnimplemented, "messages are encoded with protobuf, and compressed with gzip if at all")
+		st.call.SetTrailer("grpc-accept-encoding", gzipEncoding)
 	default:
-		if handler != nil && !c.prepare(st, r) {
+		if !c.prepare(st, r) {
 			return nil
-		}
-		if !st.discard {
-			c.startRelay(st, r)
 		}
 	}
 	if ends && st.open {

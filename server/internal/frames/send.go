@@ -74,9 +74,12 @@ func (c *conn) answer(st *stream) {
 	case st.whole:
 	case st.plain.status != 0:
 		c.answerPlain(st)
-	case call.code != 0:
-		block := appendStatus([]byte(c.header(call)), call)
-		st.trailer, st.whole = block, true
+	case call.code != 0 || st.flow != nil:
+		header := c.header(call)
+		if st.flow != nil && st.flow.begun {
+			header = ""
+		}
+		st.trailer, st.whole = appendStatus([]byte(header), call), true
 		c.send(st)
 	case st.sendWindow >= int64(len(call.reply)+prefixLength) && c.sendWindow >= int64(len(call.reply)+prefixLength) &&
 		len(call.reply) <= maxFrame-prefixLength && c.noTable && len(call.trailers) == 0:
@@ -128,6 +131,7 @@ func (c *conn) answerAtOnce(st *stream) {
 // answerPlain answers a request that is not gRPC.
 func (c *conn) answerPlain(st *stream) {
 	block := appendField(nil, ":status", strconv.Itoa(st.plain.status))
+	block = appendField(block, "grpc-status", strconv.Itoa(int(st.plain.code)))
 	block = appendField(block, "content-type", "text/plain; charset=utf-8")
 	if st.plain.status == http.StatusMethodNotAllowed {
 		block = appendField(block, "allow", "POST")
@@ -184,16 +188,14 @@ func (c *conn) send(st *stream) {
 			// The client moves windows for it.
 			c.soothe(2)
 		}
-		if st.sent += int(n); st.relay != nil {
-			st.waits = 0
-		}
+		st.sent += int(n)
 		if last {
 			c.close(st)
 			return
 		}
 	}
-	if st.relay != nil {
-		st.relay.moved.Broadcast()
+	if st.flow != nil {
+		st.flow.moved.Broadcast()
 	}
 	switch {
 	case st.unsent() > 0:

@@ -18,13 +18,11 @@ type Server struct {
 	options  Options
 	handlers sync.WaitGroup // running calls
 
-	moment time.Duration // that the end of a relayed request may be late
-
 	packers chan *packer // those that nobody uses
 
-	clock   atomic.Int64 // of the last tick, in nanoseconds
-	relayed atomic.Int64
-	counts  counts
+	clock  atomic.Int64 // of the last tick, in nanoseconds
+	opened atomic.Int64 // streams whose handler runs
+	counts counts
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -44,7 +42,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, moment: 20 * time.Millisecond,
+		options:   o,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		ended: make(chan struct{}),
 	}

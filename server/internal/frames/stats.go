@@ -17,10 +17,10 @@ const (
 	ReasonFlood                     // the client sent too many frames that are no calls
 	ReasonWrite                     // the client left its answers unread
 	ReasonStreams                   // a call beyond MaxStreams
-	ReasonRelayed                   // a call beyond MaxRelayed
+	ReasonWatches                   // a stream beyond MaxOpen
 	ReasonMessage                   // a message beyond MaxMessage
 	ReasonHeader                    // a header list beyond MaxHeaderList
-	ReasonBuffered                  // a call that Hold has no room for, or a connection that made room
+	ReasonMemory                    // a call that Hold has no room for, or a connection that made room
 	ReasonSlow                      // a message that took longer than MessageTimeout
 	ReasonIdle                      // a connection without calls for IdleTimeout
 	ReasonAge                       // a connection older than MaxAge
@@ -28,8 +28,8 @@ const (
 )
 
 var reasonNames = [reasons]string{
-	"connections", "handshake", "protocol", "flood", "write", "streams", "relayed",
-	"message", "header", "buffered", "slow", "idle", "age",
+	"connections", "handshake", "protocol", "flood", "write", "streams", "watches",
+	"message", "header", "memory", "slow", "idle", "age",
 }
 
 // String returns the reason as a word for a metric's label.
@@ -45,7 +45,7 @@ type Stats struct {
 	Connections int              // open now
 	Accepted    int64            // connections
 	Calls       int64            // that handlers answered
-	Relayed     int64            // calls that Relay serves now
+	Open        int64            // streams whose handler runs now
 	Limited     map[string]int64 // connections closed and calls refused, by Reason
 }
 
@@ -60,7 +60,7 @@ type counts struct {
 func (s *Server) Stats() Stats {
 	all := Stats{
 		Accepted: s.counts.accepted.Load(), Calls: s.counts.calls.Load(),
-		Relayed: s.relayed.Load(), Limited: map[string]int64{},
+		Open: s.opened.Load(), Limited: map[string]int64{},
 	}
 	for _, c := range s.connections() {
 		all.Connections++

@@ -25,11 +25,12 @@ type stream struct {
 	began   time.Time
 	arrived time.Duration // by the server's clock, no earlier than began
 	handle  Handler
-	relay   *relay // instead of handle
-	discard bool   // the answer stands, and the message is thrown away
-	ended   bool   // the client has sent everything
-	running bool   // a handler has the call
-	open    bool   // it is among the connection's streams
+	serve   StreamHandler // instead of handle
+	flow    *Stream       // of serve, once that runs
+	discard bool          // the answer stands, and the message is thrown away
+	ended   bool          // the client has sent everything
+	running bool          // a handler has the call
+	open    bool          // it is among the connection's streams
 
 	length int64 // what content-length says; -1: nothing
 	got    int64
@@ -43,7 +44,7 @@ type stream struct {
 	queued        bool   // it is among the connection's blocked streams
 	pending       []byte // data that waits for a window, from sent
 	sent          int
-	waits         time.Duration // since when pending waits for a window: of a relay, since it moved last
+	waits         time.Duration // since when pending waits for a window
 	trailer       []byte        // the block that follows it; nil: none does
 	whole         bool          // nothing will follow pending and trailer
 	plain         plain
@@ -52,6 +53,7 @@ type stream struct {
 // plain is an answer that is not gRPC's.
 type plain struct {
 	status int // 0: it is gRPC's
+	code   uint32
 	text   string
 	head   bool // the client wants no body
 }
@@ -78,9 +80,6 @@ func (c *conn) forget(st *stream, why error) {
 	c.active = c.server.now()
 	if st.call.ctx != nil {
 		st.call.ctx.end(why)
-	}
-	if st.relay != nil {
-		st.relay.close(why)
 	}
 	if !st.running {
 		c.free(st)
@@ -136,7 +135,7 @@ const piece = 16 << 10
 func (c *conn) reserve(n int64) bool {
 	if more := (c.held + n - c.reserved + piece - 1) / piece * piece; more > 0 {
 		if !c.budget.Take(more) {
-			c.server.count(ReasonBuffered, c.nc)
+			c.server.count(ReasonMemory, c.nc)
 			return false
 		}
 		c.reserved += more
@@ -184,24 +183,30 @@ func (st *stream) complete() bool { return st.length < 0 || st.got == st.length 
 // take takes data of a stream.
 func (c *conn) take(st *stream, data []byte) error {
 	switch {
-	case st.relay != nil:
-		return st.relay.arrive(data)
-	case st.discard:
+	case st.discard, st.whole:
 		st.allow(int64(len(data)))
 		return nil
+	case st.flow != nil:
+		return st.flow.arrive(data)
 	}
 	announced := len(st.body) >= prefixLength
 	if announced {
 		st.body = slices.Grow(st.body, max(0, int(prefixLength+st.size())-len(st.body)))
 	}
 	st.body = append(st.body, data...)
-	switch rest := prefixLength + st.size() - int64(len(st.body)); {
-	case len(st.body) < prefixLength:
+	if len(st.body) < prefixLength {
 		return nil
+	}
+	if !announced {
+		if failed := c.expect(st); failed != nil {
+			return c.refuseCall(st, failed.Code, failed.Text)
+		}
+	}
+	switch rest := st.lacks(); {
+	case st.serve != nil && rest <= 0:
+		return c.open(st)
 	case rest < 0:
 		return c.refuseCall(st, codeInternal, "a unary call has one message")
-	case !announced:
-		return c.expect(st, rest)
 	}
 	return nil
 }
@@ -214,29 +219,36 @@ func (st *stream) size() int64 {
 	return int64(binary.BigEndian.Uint32(st.body[1:]))
 }
 
+// lacks is how many bytes of the message have not come; less than 0 if more has.
+func (st *stream) lacks() int64 { return prefixLength + st.size() - int64(len(st.body)) }
+
 // expect reserves the memory of a message whose prefix has come, and lets the client send
-// the rest. If there is none, the client learns it at once.
-func (c *conn) expect(st *stream, rest int64) error {
+// the rest.
+func (c *conn) expect(st *stream) *Failure {
 	size, most := st.size(), int64(c.server.options.MaxMessage)
 	switch {
 	case st.body[0] != 0 && (st.body[0] != 1 || !st.call.gzip):
-		return c.refuseCall(st, codeInternal, "the message is compressed, and no grpc-encoding says how")
+		return errEncoding
 	case size > most:
 		c.server.count(ReasonMessage, c.nc)
-		return c.refuseCall(st, codeResourceExhausted, tooLarge(size, int(most)).Text)
+		return tooLarge(size, most)
 	case !c.reserve(size):
-		return c.refuseCall(st, codeResourceExhausted, fullText)
+		return errFull
 	}
 	st.held = size
 	if !st.ended {
 		st.rest = size
 		c.unfinished(size)
-		st.invite(rest)
+		st.invite(st.lacks())
 	}
 	return nil
 }
 
-const fullText = "requests that are being received use too much memory: retry later"
+var (
+	errEncoding   = &Failure{codeInternal, "the message is compressed, and no grpc-encoding says how"}
+	errUnfinished = &Failure{codeInternal, "the call ended before its message did"}
+	errFull       = &Failure{codeResourceExhausted, "requests that are being received use too much memory: retry later"}
+)
 
 // refuseCall answers a call before its message has come.
 func (c *conn) refuseCall(st *stream, code uint32, text string) error {
@@ -251,13 +263,14 @@ func (c *conn) ended(st *stream) error {
 	st.ended = true
 	c.arrived(st)
 	switch {
-	case st.relay != nil:
-		st.relay.whole = true
-		st.relay.moved.Broadcast()
+	case st.flow != nil:
+		st.flow.moved.Broadcast()
 	case st.discard:
 		c.answer(st)
-	case len(st.body) < prefixLength, int64(len(st.body)) < prefixLength+st.size():
-		return c.refuseCall(st, codeInternal, "the call ended before its message did")
+	case st.serve != nil && len(st.body) == 0:
+		return c.open(st)
+	case len(st.body) < prefixLength, st.lacks() > 0:
+		return c.refuseCall(st, errUnfinished.Code, errUnfinished.Text)
 	default:
 		st.call.message = st.body[prefixLength:]
 		c.start(st)
@@ -274,7 +287,7 @@ func (c *conn) start(st *stream) {
 	st.running = true
 	c.server.handlers.Add(1)
 	switch {
-	case !c.server.options.Direct || len(st.call.message) > maxDirect || st.call.gzip:
+	case !c.server.options.Direct || st.flow != nil || len(st.call.message) > maxDirect || st.call.gzip:
 	case c.skip > 0:
 		c.skip--
 	default:
@@ -358,12 +371,16 @@ func (c *conn) dismiss() {
 func (st *stream) run() (yielded bool) {
 	c := st.conn
 	defer c.server.handlers.Done()
-	st.call.handle(st.handle, st.body[0] != 0)
+	st.call.handle(st)
 	ctx, yielded := st.call.ctx, !st.call.direct
 	ctx.reader.Store(nil)
 	c.mu.Lock()
 	st.running = false
 	c.done++
+	if st.flow != nil {
+		c.opened--
+		c.server.opened.Add(-1)
+	}
 	if st.open && c.phase != closing {
 		c.soothe(patienceOfCall)
 		c.release(st)
@@ -380,9 +397,9 @@ func (st *stream) run() (yielded bool) {
 	return yielded
 }
 
-// handle runs a handler, also one that panics, after the message was decompressed if it was
-// compressed.
-func (c *Call) handle(h Handler, compressed bool) {
+// handle runs the handler of a call, also one that panics. A unary call's message is
+// decompressed before and its reply compressed afterwards.
+func (c *Call) handle(st *stream) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			c.conn.server.options.Logger.Error("a gRPC handler panicked",
@@ -390,14 +407,18 @@ func (c *Call) handle(h Handler, compressed bool) {
 			c.Fail(codeInternal, "the call failed; the log says why")
 		}
 	}()
-	if compressed {
+	if st.flow != nil {
+		st.flow.serve(st.serve)
+		return
+	}
+	if st.body[0] != 0 {
 		var failed *Failure
 		if c.message, failed = c.inflate(c.message); failed != nil {
 			c.Fail(failed.Code, failed.Text)
 			return
 		}
 	}
-	h(c)
+	st.handle(c)
 	if !c.decided {
 		c.Fail(codeInternal, "the handler did not answer")
 	}

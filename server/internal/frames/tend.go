@@ -135,18 +135,18 @@ func (c *conn) hurry(now time.Duration) {
 			c.server.count(ReasonWrite, c.nc)
 			// Without patience for this, the next frame ends the connection.
 			_ = c.abort(st.id, http2.ErrCodeCancel)
-		case st.ended || st.whole || now-st.arrived <= o.MessageTimeout:
-		case st.relay != nil:
-			if !st.relay.begun() {
-				c.server.count(ReasonSlow, c.nc)
-				_ = c.abort(st.id, http2.ErrCodeCancel)
-			}
-		case !st.running:
+		case st.flow != nil && st.flow.late(now, o.MessageTimeout):
 			c.server.count(ReasonSlow, c.nc)
-			if !st.discard {
-				st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
-				c.release(st)
-			}
+			_ = c.abort(st.id, http2.ErrCodeCancel)
+		case st.ended || st.whole || st.running:
+		case st.discard && now > st.arrived:
+			// A stream's client may send no end before it is answered. Others have sent it by now.
+			c.answer(st)
+		case now-st.arrived <= o.MessageTimeout:
+		default:
+			c.server.count(ReasonSlow, c.nc)
+			st.call.Fail(codeDeadlineExceeded, "the message took too long to arrive")
+			c.release(st)
 			c.answer(st)
 		}
 	}

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -53,16 +51,6 @@ func (a *answers) of(status int) prometheus.Counter {
 	counter := a.requests.WithLabelValues(strconv.Itoa(status))
 	a.known.Store(status, counter)
 	return counter
-}
-
-// Unary counts the calls of a gRPC server. Calls of methods that the server does not
-// have never reach it.
-func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	method := m.Method(info.FullMethod)
-	begun := method.Begin()
-	answer, err := handle(ctx, req)
-	method.End(begun, err)
-	return answer, err
 }
 
 // Method returns the counters of a gRPC method.

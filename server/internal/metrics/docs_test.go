@@ -1,9 +1,9 @@
 package metrics_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +15,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/grpc"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/observe"
@@ -33,8 +32,8 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	limit := f.set.Rules()[0].Limits[0]
 	f.FrontEnd("http").Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-	_, _ = f.Unary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/s/ShouldRateLimit"},
-		func(context.Context, any) (any, error) { return nil, grpc.ErrServerStopped })
+	called := f.Method("/s/ShouldRateLimit")
+	called.End(called.Begin(), io.EOF)
 	f.AuthFailures("http")()
 	f.CallerRequests("http")("edge", callers.Admitted)
 	f.Rejected("grpc", "memory")

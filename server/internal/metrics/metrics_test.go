@@ -16,7 +16,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -262,8 +261,8 @@ func TestErrorsAndCalls(t *testing.T) {
 	for _, path := range []string{"/known", "/a", "/b"} {
 		answers.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 	}
-	_, _ = f.Unary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
-		func(context.Context, any) (any, error) { return nil, status.Error(codes.Unavailable, "") })
+	called := f.Method("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+	called.End(called.Begin(), status.Error(codes.Unavailable, ""))
 	got := f.counts(t, "")
 	for name, want := range map[string]float64{
 		"weir_decision_errors_total{class=ambiguous,frontend=http}":                                                   1,

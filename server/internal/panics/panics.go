@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -84,12 +83,6 @@ func (r *Reporter) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// Unary answers unary gRPC calls that panic with INTERNAL.
-func (r *Reporter) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
-	defer r.Rescue(ctx, info.FullMethod, &err)
-	return handle(ctx, req)
-}
-
 // Rescue recovers a panic of a gRPC call, whose error becomes INTERNAL. The call's handler
 // defers it.
 func (r *Reporter) Rescue(ctx context.Context, method string, err *error) {
@@ -97,12 +90,6 @@ func (r *Reporter) Rescue(ctx context.Context, method string, err *error) {
 		r.Report(ctx, method, cause)
 		*err = status.Error(codes.Internal, Answer)
 	}
-}
-
-// Stream is Unary for streams.
-func (r *Reporter) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer r.Rescue(stream.Context(), info.FullMethod, &err)
-	return handle(service, stream)
 }
 
 // Background calls f, and reports it if it panics, so that a goroutine that belongs to

@@ -6,6 +6,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -71,8 +72,11 @@ func (s *Service) refuseBody(w http.ResponseWriter, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, a *Answer) {
-	var body []byte
-	m, err := encode(a)
+	m := new(rlsv3.RateLimitResponse)
+	body, err := appendAnswer(nil, a)
+	if err == nil {
+		err = proto.Unmarshal(body, m)
+	}
 	if err == nil {
 		body, err = protojson.Marshal(m)
 	}

@@ -5,45 +5,16 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto" // registers its codec, too
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weirlimit/weir/server/internal/rules"
 )
-
-// ServerOption returns the option that a gRPC server needs for [Service.Register]: a
-// codec that counts and admits requests before it decodes them.
-func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) }
-
-// Codec returns the codec of [ServerOption]. It handles all other messages like gRPC's
-// own.
-func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
-
-type codec struct{ encoding.CodecV2 }
-
-// buffers fit messages closely: gRPC's own pool has nothing between 32 KiB and 1 MiB.
-var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, MaxRequestBytes)
-
-// Unmarshal decodes a message.
-func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
-	m, ok := into.(*message)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, into)
-	}
-	raw := data.MaterializeToBuffer(buffers)
-	defer raw.Free()
-	return m.unmarshal(raw.ReadOnlyData())
-}
 
 // A message decodes one request from the wire. Its memory is reused by later ones.
 type message struct {
 	request Request
 	bounds  rules.Bounds
 	call    Charger // nil: not charged
-	size    int     // bytes
 	// refused says why a well-formed message was not decoded.
 	refused error
 
@@ -74,8 +45,8 @@ func (m *message) reset() {
 	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
 }
 
-// A Charger is charged for the memory that decoding a message takes. The error is
-// [admission.ErrFull].
+// A Charger is charged for the memory that decoding a message takes. The error says that
+// there is none.
 type Charger interface{ Take(bytes int64) error }
 
 var errMalformed = errors.New("rls: malformed RateLimitRequest")
@@ -87,17 +58,17 @@ const (
 )
 
 // unmarshal counts the parts of a message, and decodes it if it is within the bounds and
-// the call is admitted. The error says that the message is malformed.
+// the call is charged. The error is errMalformed, or that of the call.
 func (m *message) unmarshal(raw []byte) error {
-	raw, m.size = raw[:len(raw):len(raw)], len(raw)
+	raw = raw[:len(raw):len(raw)]
 	descriptors, entries, err := m.count(raw)
 	if err != nil || m.refused != nil {
 		return err
 	}
 	cost := 2*len(raw) + descriptors*descriptorBytes + entries*entryBytes
 	if m.call != nil {
-		if m.refused = m.call.Take(int64(cost)); m.refused != nil {
-			return nil
+		if err := m.call.Take(int64(cost)); err != nil {
+			return err
 		}
 	}
 	m.text = string(raw)

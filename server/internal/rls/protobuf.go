@@ -3,14 +3,11 @@ package rls
 import (
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -53,51 +50,6 @@ func decodeLimit(m *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Override
 	return o
 }
 
-// encode translates an answer into a message. The error says that metadata does not fit
-// into a message.
-func encode(a *Answer) (*rlsv3.RateLimitResponse, error) {
-	m := &rlsv3.RateLimitResponse{
-		OverallCode: code(a.Over),
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(a.Statuses)),
-	}
-	statuses := make([]statusMemory, len(a.Statuses))
-	for i := range a.Statuses {
-		m.Statuses[i] = statuses[i].encode(&a.Statuses[i])
-	}
-	for _, h := range a.Headers {
-		m.ResponseHeadersToAdd = append(m.ResponseHeadersToAdd, &corev3.HeaderValue{Key: h.Name, Value: h.Value})
-	}
-	if a.Metadata == nil {
-		return m, nil
-	}
-	var err error
-	m.DynamicMetadata, err = structpb.NewStruct(a.Metadata)
-	return m, err
-}
-
-// statusMemory holds the messages of one status, allocated at once.
-type statusMemory struct {
-	whole rlsv3.RateLimitResponse_DescriptorStatus
-	limit rlsv3.RateLimitResponse_RateLimit
-	reset durationpb.Duration
-}
-
-func (m *statusMemory) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStatus {
-	m.whole.Code, m.whole.LimitRemaining = code(s.Over), s.Remaining
-	if s.Limit == nil {
-		return &m.whole
-	}
-	m.limit.Name, m.limit.RequestsPerUnit = s.Limit.Name, s.Limit.Requests
-	m.limit.Unit = rlsv3.RateLimitResponse_RateLimit_Unit(s.Limit.Unit)
-	if s.Limit.Multiplier != 1 {
-		m.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
-	}
-	// Reset is in whole seconds.
-	m.reset.Seconds = int64(s.Reset / time.Second)
-	m.whole.CurrentLimit, m.whole.DurationUntilReset = &m.limit, &m.reset
-	return &m.whole
-}
-
 func code(over bool) rlsv3.RateLimitResponse_Code {
 	if over {
 		return rlsv3.RateLimitResponse_OVER_LIMIT
@@ -105,7 +57,8 @@ func code(over bool) rlsv3.RateLimitResponse_Code {
 	return rlsv3.RateLimitResponse_OK
 }
 
-// appendAnswer appends an answer, encoded as encode and protobuf would, to b.
+// appendAnswer appends an answer, encoded as protobuf would, to b. The error says that
+// metadata does not fit into a message.
 func appendAnswer(b []byte, a *Answer) ([]byte, error) {
 	b = appendNumber(b, 1, uint64(code(a.Over)))
 	for i := range a.Statuses {

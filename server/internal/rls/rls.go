@@ -1,7 +1,7 @@
 // Package rls answers Envoy's rate limit service. For rules without an algorithm it
 // answers exactly like envoyproxy/ratelimit. [Service.Decide] turns a request into an
-// answer, independent of the transport; [Service.Register] serves gRPC and [Service.JSON]
-// serves HTTP.
+// answer, independent of the transport; [Service.Answer] does so for gRPC's messages and
+// [Service.JSON] for HTTP.
 package rls
 
 import (

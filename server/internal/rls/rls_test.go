@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/panics"
-	"github.com/weirlimit/weir/server/internal/rerun"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/storetest"
@@ -80,13 +77,9 @@ func dial(t *testing.T, s *rls.Service) rlsv3.RateLimitServiceClient {
 func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLimitServiceClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
-	reporter := panics.Reporter{Listener: "grpc", Logger: logger}
-	serve, stop := overGRPCGo(s, &reporter)
-	if os.Getenv(overFrames) != "" {
-		serve, stop = onFrames(t, s, &reporter)
-	}
+	server := newServer(t, s, &panics.Reporter{Listener: "grpc", Logger: logger})
 	served := make(chan error, 1)
-	go func() { served <- serve(listener) }()
+	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 	if err != nil {
@@ -94,25 +87,21 @@ func dialLogged(t *testing.T, s *rls.Service, logger *slog.Logger) rlsv3.RateLim
 	}
 	t.Cleanup(func() {
 		conn.Close()
-		stop()
-		if err := <-served; err != nil && !errors.Is(err, frames.ErrStopped) {
+		_ = server.Stop(context.Background())
+		if err := <-served; !errors.Is(err, frames.ErrStopped) {
 			t.Error(err)
 		}
 	})
 	return rlsv3.NewRateLimitServiceClient(conn)
 }
 
-func overGRPCGo(s *rls.Service, reporter *panics.Reporter) (serve func(net.Listener) error, stop func()) {
-	server := grpc.NewServer(grpc.UnaryInterceptor(reporter.Unary), rls.ServerOption())
-	s.Register(server)
-	return server.Serve, server.Stop
-}
-
-func onFrames(t *testing.T, s *rls.Service, reporter *panics.Reporter) (serve func(net.Listener) error, stop func()) {
+// newServer returns a server of the service alone.
+func newServer(t *testing.T, s *rls.Service, reporter *panics.Reporter) *frames.Server {
+	t.Helper()
 	const method = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
 	answer := func(c *frames.Call) (b []byte, err error) {
 		defer reporter.Rescue(c.Context(), method, &err)
-		return s.Answer(c.Context(), (*admission.Call)(nil), c.Message(), c.Buffer())
+		return s.Answer(c.Context(), c, c.Message(), c.Buffer())
 	}
 	server, err := frames.New(frames.Options{Methods: map[string]frames.Handler{method: func(c *frames.Call) {
 		b, err := answer(c)
@@ -126,14 +115,8 @@ func onFrames(t *testing.T, s *rls.Service, reporter *panics.Reporter) (serve fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server.Serve, func() { _ = server.Stop(context.Background()) }
+	return server
 }
-
-// overFrames is the variable that has [dialLogged] serve on bare frames.
-const overFrames = "WEIR_TEST_FRAMES"
-
-// TestOverFrames runs all tests of this package again, over the other transport.
-func TestOverFrames(t *testing.T) { rerun.With(t, overFrames, "1") }
 
 // change is what a test alters in a request.
 type change func(*rlsv3.RateLimitRequest)

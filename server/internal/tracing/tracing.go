@@ -22,8 +22,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/recorder"
@@ -121,32 +119,23 @@ func method(name string) string {
 	return "_OTHER"
 }
 
-// Unary makes a span of each gRPC call below the caller's, which the call's metadata
-// names.
-func (t *Tracing) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if t == nil {
-		return handle(ctx, req)
+// Call makes a span of a gRPC call below the caller's, which a header names.
+func (t *Tracing) Call(ctx context.Context, method string, header func(name string) string, handle func(context.Context) error) error {
+	headers := propagation.MapCarrier{}
+	for _, name := range t.callers.Fields() {
+		headers[name] = header(name)
 	}
-	if md, found := metadata.FromIncomingContext(ctx); found {
-		headers := propagation.MapCarrier{}
-		for _, name := range t.callers.Fields() {
-			if values := md.Get(name); len(values) > 0 {
-				headers[name] = values[0]
-			}
-		}
-		ctx = t.callers.Extract(ctx, headers)
-	}
-	name := strings.TrimPrefix(info.FullMethod, "/")
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer),
+	name := strings.TrimPrefix(method, "/")
+	ctx, span := t.tracer.Start(t.callers.Extract(ctx, headers), name, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", name)))
 	defer span.End()
-	answer, err := handle(ctx, req)
+	err := handle(ctx)
 	code := status.Code(err)
 	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
 	if err != nil {
 		span.SetStatus(otelcodes.Error, code.String())
 	}
-	return answer, err
+	return err
 }
 
 // Stop sends what waits to be sent, for two seconds at most, and ends the rest.
