@@ -12,7 +12,6 @@ scripts/licenses.sh "$BINARY" >"$WORK/licenses"
 for shell in bash zsh fish; do
   GOWORK="$PWD/go.work" "${GO:-go}" run ./server/cmd/weir completion "$shell" >"$WORK/completion.$shell"
 done
-GOWORK="$PWD/go.work" "${GO:-go}" run ./server/cmd/weir man | gzip -9n >"$WORK/weir.1.gz"
 export BINARY ARCH VERSION WORK SOURCE_DATE_EPOCH
 GOWORK=off "${GO:-go}" tool -modfile=tools/release/go.mod nfpm package --packager deb \
   --config deploy/package/nfpm.yaml --target "$output"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests start: redis-server, nginx (with Lua), haproxy,
+# Installs the programs that the tests start: redis-server, nginx, haproxy,
 # caddy, curl, those of nghttp2, chromium, and a C compiler for the race detector. It
 # leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
@@ -10,11 +10,6 @@ say() { echo "setup: $*"; }
 # Daemons may be in a folder that is not in a user's PATH.
 have() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null 2>&1; }
 
-# nginx with Lua is OpenResty, or Debian's nginx with modules of two packages.
-have_lua() {
-  have openresty || { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] && compgen -G '/usr/lib/*/lua/5.1/cjson.so' >/dev/null; }
-}
-
 missing=()
 have redis-server && have redis-cli || missing+=(redis-server)
 have nginx || missing+=(nginx)
@@ -23,10 +18,9 @@ have caddy || missing+=(caddy)
 have curl || missing+=(curl)
 have h2load && have nghttp || missing+=(nghttp2)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
-have_lua || missing+=(openresty)
 have chromium || missing+=(chromium)
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, Lua for it, haproxy, caddy, curl, nghttp2, chromium and a C compiler are there'
+  say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium and a C compiler are there'
   exit 0
 fi
 
@@ -62,7 +56,6 @@ with_apt() {
   for program in "${missing[@]}"; do
     case $program in
       gcc) packages+=(gcc libc6-dev) ;;
-      openresty) packages+=(libnginx-mod-http-lua lua-cjson) ;;
       nghttp2) packages+=(nghttp2-client) ;;
       *) packages+=("$program") ;;
     esac
@@ -86,7 +79,6 @@ with_brew() {
       redis-server) formulas+=(redis) ;;
       gcc) say 'for a C compiler run: xcode-select --install' ;;
       chromium) casks+=(chromium) ;;
-      openresty) say 'for nginx with Lua run: brew install openresty/brew/openresty' ;;
       *) formulas+=("$program") ;;
     esac
   done

@@ -35,9 +35,6 @@ func TestPackage(t *testing.T) {
 			t.Errorf("%s is no completion:\n%.200s", file, got)
 		}
 	}
-	if got := output(t, "gunzip", "--stdout", host.path("usr/share/man/man1/weir.1.gz")); !strings.HasPrefix(got, ".TH WEIR 1 ") {
-		t.Errorf("no manual page:\n%.200s", got)
-	}
 	if got := output(t, host.path("usr/bin/weir"), "check", host.path("etc/weir/rules.yaml")); !strings.HasPrefix(got, "ok: ") {
 		t.Errorf("the shipped rules: %s", got)
 	}

@@ -124,7 +124,6 @@ var Register = []Claim{
 	{Page: "examples/haproxy/README.md", Because: "TestHAProxy runs the same files at other addresses"},
 	{Page: "examples/nethttp/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/nginx/README.md", Because: "TestNginx runs the same files at other addresses"},
-	{Page: "examples/openresty/README.md", Language: "sh", Because: "TestOpenResty runs the same files at other addresses"},
 	{Page: "examples/tokens/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/traefik/README.md", Because: "needs Traefik; TestForwardAuth asks as its source says that it does"},
 

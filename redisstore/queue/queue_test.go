@@ -31,9 +31,9 @@ type place struct {
 
 func newPlace(t *testing.T, address string) *place {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{})
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	addTemplateFuncs()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
-	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newScript(), newVersion(), newMan())
+	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -137,10 +137,8 @@ var guides = map[string]string{
 	"check":    "configuration.md",
 	"convert":  "nginx.md#convert-limit_req",
 	"key":      "admin.md",
-	"man":      "cli.md",
 	"replay":   "simulate.md#weir-replay",
 	"schema":   "configuration.md#editors",
-	"script":   "nginx.md#lua",
 	"serve":    "quickstart.md",
 	"simulate": "simulate.md",
 	"version":  "install.md",

@@ -38,7 +38,6 @@ server { listen 127.0.0.1:1; location @limited { return 429; }
 func TestNginxBlocks(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "nginx")
-	lua, modules := requireOpenResty(t)
 	n := 0
 	for _, page := range pages.All(t) {
 		for _, b := range pages.Blocks(t, page) {
@@ -46,11 +45,7 @@ func TestNginxBlocks(t *testing.T) {
 				continue
 			}
 			n++
-			with, head := program, ""
-			if strings.Contains(b.Text, "_by_lua") {
-				with, head = lua, modules
-			}
-			if why := loads(t, with, head, b.Text); why != "" {
+			if why := loads(t, program, b.Text); why != "" {
 				t.Errorf("%s:%d: nginx does not load it: %s", page, b.Line, why)
 			}
 		}
@@ -58,20 +53,20 @@ func TestNginxBlocks(t *testing.T) {
 	if n < 7 {
 		t.Errorf("%d pieces were found", n)
 	}
-	if loads(t, program, "", "auth_requst /_weir;") == "" {
+	if loads(t, program, "auth_requst /_weir;") == "" {
 		t.Error("nginx loads what it does not know")
 	}
 }
 
 // loads says why nginx loads a piece in none of the contexts: what it says of the
 // last.
-func loads(t *testing.T, program, head, piece string) string {
+func loads(t *testing.T, program, piece string) string {
 	t.Helper()
 	dir, said := t.TempDir(), ""
 	file := filepath.Join(dir, "nginx.conf")
 	piece = strings.Replace(piece, "http {", "http { upstream app { server 127.0.0.1:1; }", 1)
 	for _, context := range contexts {
-		text := head + strings.Replace(context, "%s", piece, 1)
+		text := strings.Replace(context, "%s", piece, 1)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
