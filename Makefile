@@ -75,6 +75,10 @@ setup: ## install redis-server, nginx with Lua, chromium and a C compiler where 
 lint: ## formatting, vet, staticcheck, known vulnerabilities, generated files, go.mod files
 	@GO='$(GO)' TOOL='$(TOOL)' scripts/lint.sh
 
+.PHONY: measure
+measure: ## count lines, packages and names, and compare them with their bounds
+	@GO='$(GO)' scripts/measure.sh
+
 .PHONY: format
 format: ## format all Go files
 	$(TOOL) gofumpt -w .
