@@ -182,8 +182,8 @@ type Charge struct {
 	// Guaranteed leaves the decision to the charges before it in the same alternative: if
 	// they fit, it is made even if it does not, up to one full drain beyond the limit. It is
 	// for the budget of [Shares], beside the limit of a class, and for gcra limits without
-	// ChargeRefused. Its Decision is never a refusal, and its Remaining does not bound what
-	// the alternative could take.
+	// ChargeRefused. Its Decision is never a refusal, and its Remaining no less than that of
+	// the charge before it.
 	Guaranteed bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are
 	// one alternative: all of them are made, or none. In each Group, in order, the first

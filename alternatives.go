@@ -56,9 +56,7 @@ func (a *Act) Remaining() int64 {
 			alternative := int64(math.MaxInt64)
 			for next := a.AltEnd(i); i < next; i++ {
 				d := &a.Decisions[i]
-				if evaluated = evaluated || d.Outcome != NotEvaluated; !a.Charges[i].Guaranteed {
-					alternative = min(alternative, d.Remaining)
-				}
+				alternative, evaluated = min(alternative, d.Remaining), evaluated || d.Outcome != NotEvaluated
 			}
 			most = max(most, alternative)
 		}

@@ -147,7 +147,6 @@ func (d Decision) Allowed() bool { return d.Outcome == Granted }
 // wins a tie. For a Group with alternatives, the granted alternative counts, or else the
 // one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
 // without a refusal, the least Remaining counts: one charge could take that many units.
-// A Guaranteed charge does not count.
 func Strictest(charges []Charge, decisions []Decision) int {
 	if len(decisions) == 1 {
 		return 0
@@ -172,7 +171,7 @@ func Strictest(charges []Charge, decisions []Decision) int {
 func strictest(charges []Charge, decisions []Decision, i, end int) int {
 	best := i
 	for i++; i < end; i++ {
-		if !charges[i].Guaranteed && decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
 			best = i
 		}
 	}
@@ -185,7 +184,7 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 	best = -1
 	for end = groupEnd(charges, i); i < end; {
 		next := altEnd(charges, i)
-		s := scarcest(charges, decisions, i, next)
+		s := scarcest(decisions, i, next)
 		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
 			best = s
 		}
@@ -195,10 +194,10 @@ func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
 }
 
 // scarcest returns the scarcest decision of an alternative, of those that were made.
-func scarcest(charges []Charge, decisions []Decision, i, end int) int {
+func scarcest(decisions []Decision, i, end int) int {
 	best := i
 	for i++; i < end; i++ {
-		if !charges[i].Guaranteed && decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
 			best = i
 		}
 	}

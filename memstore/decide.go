@@ -219,13 +219,17 @@ func (t *slot) overcharge(units int64) int64 {
 func (c *call) report(a *weir.Act, now int64) {
 	for i := range a.Charges {
 		d, t := &a.Decisions[i], &c.slots[c.slotOf[i]]
-		if d.Outcome == weir.NotEvaluated {
-			if a.Kind != weir.KindAmend {
-				d.Remaining = t.room(&want{keep: a.Charges[i].Keep, immediate: a.Immediate})
-			}
+		switch {
+		case d.Outcome != weir.NotEvaluated:
+			t.report(d, &c.wants[i], now)
+		case a.Kind == weir.KindAmend:
 			continue
+		default:
+			d.Remaining = t.room(&want{keep: a.Charges[i].Keep, immediate: a.Immediate})
 		}
-		t.report(d, &c.wants[i], now)
+		if a.Charges[i].Guaranteed && i > 0 {
+			d.Remaining = max(d.Remaining, a.Decisions[i-1].Remaining)
+		}
 		if c.answered != nil {
 			told := &c.answered[i]
 			told.Remaining, told.ResetAfter = d.Remaining, d.ResetAfter

@@ -82,3 +82,23 @@ func TestLoneClass(t *testing.T) {
 		}
 	}
 }
+
+// TestSharing compares random histories with what the documentation says about shares.
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	steps := 200_000
+	if testing.Short() {
+		steps = 20_000
+	}
+	const parts = 4
+	for seed := range uint64(parts) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{Now: clock.Now})
+			if err := (storetest.Sharing{Taker: store, Clock: clock, Seed: seed}).Check(steps / parts); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/storetest"
@@ -29,6 +30,61 @@ func TestShares(t *testing.T) {
 			t.Parallel()
 			if err := shared(t, address, fmt.Sprint(seed), seed, same).Check(*sharesTakes / parts); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSharing compares random histories with what the documentation says about shares, while
+// overrides of the budget begin and end.
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	address := testserver.StartRedis(t).Addr()
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			if err := sharing(t, address, fmt.Sprint("sharing ", seed), seed, same).Check(*sharesTakes / 2); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// sharing compares a Redis whose script was changed, below overrides, with the documentation.
+func sharing(t *testing.T, address, prefix string, seed uint64, mutate func(string) string) storetest.Sharing {
+	t.Helper()
+	store, clock := mutant(t, address, prefix, mutate)
+	layer := override.Wrap(store, override.Options{Now: clock.Now})
+	return storetest.Sharing{Taker: layer, Clock: clock, Seed: seed, Store: store, Override: func(key string, l *weir.Limit) {
+		if l == nil {
+			layer.Delete(key)
+		} else if err := layer.Set(override.Override{Key: key, Limit: l, Until: clock.Now().Add(365 * 24 * time.Hour)}); err != nil {
+			t.Error(err)
+		}
+	}}
+}
+
+// TestSharingFindsMutants shows that TestSharing notices if the script takes from, gives back
+// to, or tells of another alternative than the documentation says.
+func TestSharingFindsMutants(t *testing.T) {
+	t.Parallel()
+	address := testserver.StartRedis(t).Addr()
+	for _, name := range []string{
+		"a guarantee is refused by its budget", "an up-to takes the first alternative", "what is left of other alternatives is not told",
+		"an alternative that was not granted is settled", "a refund gives back what has drained", "what is kept seems to remain",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := slices.IndexFunc(mutants, func(m mutation) bool { return m.name == name })
+			if i < 0 {
+				t.Fatal("there is no such mutant")
+			}
+			m := mutants[i]
+			mutate := func(text string) string { return strings.ReplaceAll(text, m.old, m.with) }
+			if err := sharing(t, address, "sharing "+name, 1, mutate).Check(20_000); err == nil {
+				t.Error("not noticed")
+			} else {
+				t.Log(err)
 			}
 		})
 	}

@@ -142,7 +142,7 @@ for i = n, 1, -1 do
 end
 
 -- Answer. An amended take's record holds what the caller was told (told).
-local told, status = {}, (elsewhere and 5 or 13) + (kind == AMEND and 1 or 0)
+local told, before, status = {}, 0, (elsewhere and 5 or 13) + (kind == AMEND and 1 or 0)
 for i = 1, code == 0 and n or 0 do
   local k, fresh = KEY[i], 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -157,6 +157,9 @@ for i = 1, code == 0 and n or 0 do
   local outcome, room, wait, late = 1, max(0, burst - used - (KEEP and max(0, KEEP[i]) or 0)), 0, 0
   if immediate and id == LEAKY and used > 0 then
     room = 0
+  end
+  if KEEP and KEEP[i] < 0 then
+    room = max(room, before)
   end
   if kind == AMEND then
     local units
@@ -174,6 +177,7 @@ for i = 1, code == 0 and n or 0 do
     end
     told[i] = pack(DECISION, outcome, units, room, wait, fresh, late)
   end
+  before = room
   if untouched[i] then
     outcome, fresh = 0, 0
   end

@@ -62,7 +62,9 @@ for i = 1, n do
   pending[k] = 0
 end
 
--- Answer: outcome 0 not evaluated, 1 granted, 2 refused, 3 not charged, 4 refused for ever.
+-- Answer, of a charge that is made even if it does not fit with no less room than the one
+-- before: outcome 0 not evaluated, 1 granted, 2 refused, 3 not charged, 4 refused for ever.
+local before = 0
 for i = 1, n do
   local k, cost, outcome, granted, wait, fresh, delay = KEY[i], SUM[i], 3, 0, 0, 0, 0
   local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
@@ -78,6 +80,10 @@ for i = 1, n do
   if immediate and id == LEAKY and used > 0 then
     room = 0
   end
+  if KEEP and KEEP[i] < 0 then
+    room = max(room, before)
+  end
+  before = room
   answers = answers + 1
   if SKIP and SKIP[i] then
     outcome, granted, wait, fresh, delay = 0, 0, 0, 0, 0
