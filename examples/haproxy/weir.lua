@@ -1,14 +1,14 @@
--- Asks Weir whether a request may pass, and leaves the answer in variables of the
+-- Asks Weir whether a request may pass, and stores the answer in variables of the
 -- transaction: txn.weir_status, weir_body, weir_retry_after, weir_ratelimit, weir_policy.
 
--- The question is the same for each request: nothing of a client's stands in it.
+-- The URL is the same for each request. Never put anything into it that a client sends.
 local question = "http://127.0.0.1:8080/v1/auth?domain=web&from=remote_address=client_ip"
 
 -- With --http-token-file: {"Bearer ..."}
 local authorization = nil
 
--- The most milliseconds that HAProxy waits for an answer. It asks a silent Weir up to
--- four times, so a request waits for a second before it goes on without.
+-- Timeout in milliseconds. HAProxy tries up to four times, so a request waits for at most
+-- one second and then passes.
 local patience = 250
 
 local function first(headers, name)
@@ -18,12 +18,12 @@ end
 core.register_action("weir", { "http-req" }, function(txn)
     local answer = core.httpclient():get {
         url = question,
-        -- The client's address is the peer's. Behind another proxy, take it from a
-        -- header that this proxy sets, and only from there.
+        -- Count by the address of the peer. Behind another proxy, use the header that
+        -- this proxy sets, and trust no other.
         headers = { ["X-Forwarded-For"] = { txn.sf:src() }, ["Authorization"] = authorization },
         timeout = patience,
     }
-    -- 2xx passes, 429 refuses. Everything else is no answer: Weir is down or has no store.
+    -- 2xx passes and 429 refuses. Any other status means that Weir or its store is down.
     if not answer or (answer.status ~= 429 and (answer.status < 200 or answer.status > 299)) then
         return
     end
