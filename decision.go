@@ -106,7 +106,8 @@ type Decision struct {
 	// At is the time of the decision by the store's clock, in microseconds; the zero time
 	// if no store decided.
 	At time.Time
-	// Limit is the limit that decided, or nil if it was the charge's own. See
+	// Limit is the limit that decided, and Limit.Name is its name. It is never nil in the
+	// decision of a [Limiter]. In acts it is nil if it was the charge's own, see
 	// [Act.LimitOf].
 	Limit *Limit
 }

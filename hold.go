@@ -9,7 +9,9 @@ import (
 )
 
 // A Hold is the result of [Limiter.Hold]: the estimate that it charged and the slots
-// that it took, or the refusal. It is safe for concurrent use.
+// that it took, or the refusal. Its calls continue for a second after their context has
+// ended, so the caller of a client that has left can settle and release as usual. It is
+// safe for concurrent use.
 type Hold struct {
 	limiter  *Limiter
 	key, id  string
@@ -51,9 +53,25 @@ func (h *Hold) ID() string { return h.id }
 // A Settle that failed can be repeated with the same cost, and happens once.
 // After another Settle the error is an [ErrSettled], after a Release an
 // [ErrReleased]. For a hold that was refused or has expired it is an [ErrUnknownID].
-func (h *Hold) Settle(ctx context.Context, actual int64) (Decision, error) {
-	c := h.limiter.begin(KindSettle, h.key, actual)
+//
+// One number is the actual cost under all limits. For a hold of [Together] there may be one
+// number for each of its costs, in their order.
+func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
+	costs := 1
+	if parts := h.limiter.parts; parts != nil {
+		costs = int(parts[len(parts)-1].number) + 1
+	}
+	if len(actual) != 1 && len(actual) != costs {
+		return Decision{}, invalid("actual", fmt.Sprint(len(actual), " numbers"), fmt.Sprintf("one number, or one for each of %d costs", costs))
+	}
+	c := h.limiter.begin(KindSettle, h.key, 0)
 	defer h.limiter.end(c)
+	for i := range c.act.Charges {
+		c.act.Charges[i].Cost = actual[0]
+		if len(actual) > 1 {
+			c.act.Charges[i].Cost = actual[h.limiter.parts[i].number]
+		}
+	}
 	return h.settle(ctx, c)
 }
 
@@ -88,9 +106,29 @@ func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 		return Decision{}, fmt.Errorf("weir: %v: %w", c.act.Kind, ErrUnknownID)
 	}
 	c.act.ID = h.id
+	ctx, done := outlive(ctx)
+	defer done()
 	err = h.limiter.ask(ctx, c, &d)
 	if c.act.Kind == KindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == KindRelease && err == nil {
 		h.closed.Store(true)
 	}
 	return d, err
+}
+
+// afterlife is the time for which calls that end a charge continue after their caller has
+// left.
+const afterlife = time.Second
+
+// outlive returns a context that ends an afterlife later than ctx, and a function that
+// releases it.
+func outlive(ctx context.Context) (context.Context, func()) {
+	if ctx.Done() == nil {
+		return ctx, func() {}
+	}
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(afterlife, end) })
+	return longer, func() {
+		stop()
+		end()
+	}
 }

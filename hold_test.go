@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,4 +206,77 @@ func TestHoldUnitsInAPlace(t *testing.T) {
 			t.Errorf("%+v", h.Decision())
 		}
 	})
+}
+
+// TestCallerLeaves: Release, Settle, Renew and Cancel are carried out although their caller's
+// context has ended before. Their own context ends a second later.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(ctx context.Context, l *weir.Limiter) error{
+		"release": func(ctx context.Context, l *weir.Limiter) error {
+			h, _ := l.Hold(context.Background(), "k", 4, 0)
+			return h.Release(ctx)
+		},
+		"settle": func(ctx context.Context, l *weir.Limiter) error {
+			h, _ := l.Hold(context.Background(), "k", 4, 0)
+			_, err := h.Settle(ctx, 0)
+			return err
+		},
+		"renew": func(ctx context.Context, l *weir.Limiter) error {
+			h, _ := l.Hold(context.Background(), "k", 4, 0)
+			if err := h.Renew(ctx, time.Hour); err != nil {
+				return err
+			}
+			return h.Release(ctx)
+		},
+		"cancel": func(ctx context.Context, l *weir.Limiter) error {
+			r, _ := l.Reserve(context.Background(), "k", 4, 0)
+			_, err := r.Cancel(ctx)
+			return err
+		},
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		for name, end := range ends {
+			l := limiterOf(t, store, name, weir.PerDay(4))
+			if err := end(left, l); err != nil || remaining(t, l, "k") != 4 {
+				t.Errorf("%s: %v, %d of 4 remain", name, err, remaining(t, l, "k"))
+			}
+		}
+	})
+	for name, end := range ends {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New(memstore.Options{Now: time.Now})
+			l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
+				if store.Take(ctx, acts); acts[0].Kind == weir.KindTake {
+					return
+				}
+				begun := time.Now()
+				if <-ctx.Done(); time.Since(begun) != time.Second {
+					t.Errorf("%s: a store that hangs is left after %v, want a second", name, time.Since(begun))
+				}
+			}), weir.PerDay(4))
+			if err := end(left, l); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// TestSlotsAreHeld: the calls that cannot release a slot say how to take one.
+func TestSlotsAreHeld(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Hour})
+	_, allowed := l.Allow(t.Context(), "k")
+	_, upTo := l.AllowUpTo(t.Context(), "k", 2)
+	_, reserved := l.Reserve(t.Context(), "k", 1, 0)
+	for i, err := range []error{allowed, upTo, reserved, l.Wait(t.Context(), "k")} {
+		if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), "use Hold") {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 2 {
+		t.Errorf("a peek: %v, %v", d, err)
+	}
 }

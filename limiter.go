@@ -26,7 +26,11 @@ type Limiter struct {
 	// maxCost is the largest cost that needs no validation: of all limits; -1 if one is
 	// a concurrency limit or has options.
 	maxCost int64
-	calls   sync.Pool
+	// slots reports whether one of the limits is a concurrency limit.
+	slots bool
+	// parts are what each charge is a part of; only for a [Joint].
+	parts []element
+	calls sync.Pool
 }
 
 // chargeOptions are the Keep, the Alt and the Guaranteed of charges.
@@ -73,7 +77,7 @@ func NewLimiter(store Taker, name string, limits ...Limit) (*Limiter, error) {
 		names[own] = true
 		l.limits = append(l.limits, compiled)
 		if limit.Algorithm.Traits().HoldsSlots {
-			l.maxCost = -1
+			l.maxCost, l.slots = -1, true
 		}
 		prefix := name + "#" + own + ":"
 		if len(limits) == 1 && limit.Name == "" {
@@ -137,8 +141,9 @@ func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 // with returns a Limiter of limits with options that uses the same taker.
 func (l *Limiter) with(limits []*Limit, prefixes []string, options []chargeOptions) *Limiter {
 	n := &Limiter{taker: l.taker, limits: limits, prefixes: prefixes, options: options, maxCost: -1}
-	for _, p := range prefixes {
+	for i, p := range prefixes {
 		n.prefixBytes += len(p)
+		n.slots = n.slots || limits[i].Algorithm.Traits().HoldsSlots
 	}
 	n.calls.New = func() any { return newCall(len(limits)) }
 	return n
@@ -207,6 +212,24 @@ func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 			c.Keep = 0
 		}
 	}
+	for i, p := range l.parts {
+		c := &charges[i]
+		c.HashTag, c.Cost, c.Group = p.key, cost*p.units, p.number
+	}
+}
+
+// checkUnits refuses to charge n units under a concurrency limit, whose slots have to be
+// released.
+func (l *Limiter) checkUnits(n int64) error {
+	if !l.slots || n <= 0 {
+		return nil
+	}
+	for i, limit := range l.limits {
+		if limit.Algorithm.Traits().HoldsSlots && (l.parts == nil || l.parts[i].units > 0) {
+			return invalid("algorithm", limit.Algorithm, "one that counts units; use Hold for slots, which takes and releases them")
+		}
+	}
+	return nil
 }
 
 // nameKeys gives each limit a key of its own: pieces of one string.
@@ -232,12 +255,12 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 		return c.act.Err
 	}
 	decisions := c.act.Decisions
-	if len(decisions) == 1 {
-		*d = decisions[0]
-		return nil
-	}
 	strictest := Strictest(c.act.Charges, decisions)
 	*d = decisions[strictest]
+	d.Limit = c.act.LimitOf(strictest)
+	if len(decisions) == 1 {
+		return nil
+	}
 	if l.options != nil {
 		d.Remaining = c.act.Remaining()
 	}
@@ -263,9 +286,9 @@ func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 	return d.Granted, nil
 }
 
-// Allow charges one unit and returns the decision of the strictest limit. Its
-// Delay is the longest of all limits. A refusal is a decision; an error means
-// that no decision was reached.
+// Allow charges one unit and returns the decision of the strictest limit, which is its
+// Limit. Its Delay is the longest of all limits. A refusal is a decision; an error means
+// that no decision was reached. Slots of a concurrency limit are held, see [Limiter.Hold].
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 1)
 }
@@ -274,6 +297,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	if l.one != nil && n >= 0 && n <= l.maxCost && len(key) <= MaxKeyBytes-l.prefixBytes {
 		if d, decided := l.one.TakeOne(l.prefixes[0], key, l.limits[0], n); decided {
+			d.Limit = l.limits[0]
 			return d, nil
 		}
 	}
@@ -307,6 +331,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 }
 
 func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d Decision, err error) {
+	if err = l.checkUnits(cost); err != nil {
+		return Decision{}, err
+	}
 	c := l.begin(KindTake, key, cost)
 	if upTo != 0 {
 		for i := range c.act.Charges {
@@ -353,7 +380,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 }
 
 // alternatives reports whether the limiter has several.
-func (l *Limiter) alternatives() bool { return l.options != nil && l.options[len(l.options)-1].alt > 0 }
+func (l *Limiter) alternatives() bool {
+	return slices.ContainsFunc(l.options, func(o chargeOptions) bool { return o.alt > 0 })
+}
 
 // choose leaves the charges of one alternative in the act, which cannot be reused then.
 func (c *call) choose(alternative uint8) {

@@ -29,6 +29,9 @@ type Reservation struct {
 // or not at all. Slots of a concurrency limit cannot be reserved; use
 // [Limiter.Hold].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
+	if err := l.checkUnits(n); err != nil {
+		return nil, err
+	}
 	c := l.begin(KindTake, key, n)
 	defer l.end(c)
 	c.act.MaxWait = maxWait
@@ -93,11 +96,14 @@ func (r *Reservation) Delay() time.Duration {
 // otherwise not at all. After it is due, the units that have not drained are refunded.
 // Cancel returns the smallest number of units for which a limit has room again.
 //
-// Only the first Cancel has an effect, unless it failed with an [ErrNotApplied].
+// Only the first Cancel has an effect, unless it failed with an [ErrNotApplied]. It continues
+// for a second after ctx has ended.
 func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	if !r.OK() || r.cancelled.Swap(true) {
 		return 0, nil
 	}
+	ctx, done := outlive(ctx)
+	defer done()
 	c := r.limiter.begin(KindRefund, r.key, 0)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]

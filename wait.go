@@ -6,13 +6,8 @@ import (
 	"time"
 )
 
-const (
-	// undoTimeout bounds the refund of a booking for a caller that has left.
-	undoTimeout = time.Second
-	// minPause is the shortest pause between calls of a Taker that refuses without a
-	// wait.
-	minPause = time.Millisecond
-)
+// minPause is the shortest pause between calls of a Taker that refuses without a wait.
+const minPause = time.Millisecond
 
 // Wait is WaitN for one unit.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
@@ -74,10 +69,7 @@ func (r *Reservation) wait(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// The context that ended must not keep the booking from going back.
-	undo, done := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer done()
-	if _, failed := r.Cancel(undo); failed != nil {
+	if _, failed := r.Cancel(ctx); failed != nil {
 		return fmt.Errorf("%w; what was booked stays charged: %w", err, failed)
 	}
 	return err

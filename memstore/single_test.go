@@ -57,7 +57,10 @@ func compareWays(t *rapid.T, limit *weir.Limit) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got != a.Decisions[0] {
+		if got.Limit == nil || *got.Limit != *limit {
+			t.Fatalf("decided by %v, want %v", got.Limit, limit)
+		}
+		if got.Limit = nil; got != a.Decisions[0] {
 			t.Fatalf("take %d of %d\n got %+v\nwant %+v", i, cost, got, a.Decisions[0])
 		}
 	}

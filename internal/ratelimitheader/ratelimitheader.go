@@ -70,6 +70,7 @@ type Answer struct {
 func AnswerOf(a *weir.Act) Answer {
 	strictest := weir.Strictest(a.Charges, a.Decisions)
 	answer := Answer{Strictest: a.LimitOf(strictest), Decision: a.Decisions[strictest]}
+	answer.Decision.Limit = answer.Strictest
 	for i := range a.Charges {
 		answer.Limits = append(answer.Limits, a.LimitOf(i))
 	}

@@ -126,6 +126,14 @@ func (l *Layer) Set(o Override) error {
 	})
 }
 
+// SetOverride is Set, as a [weir.Limiter] calls it.
+func (l *Layer) SetOverride(key string, limit *weir.Limit, until time.Time) error {
+	return l.Set(Override{Key: key, Limit: limit, Until: until})
+}
+
+// RemoveOverride is Delete, as a [weir.Limiter] calls it.
+func (l *Layer) RemoveOverride(key string) bool { return l.Delete(key) }
+
 // Room returns the error that Set would return if so many more keys had overrides, nil if
 // there is room for them.
 func (l *Layer) Room(keys int) error {

@@ -1,0 +1,72 @@
+package weir
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Override replaces one limit of a key until an instant.
+type Override struct {
+	// Name is the Name of the limit or, if it has none, its position among the limiter's
+	// limits. It may be empty if there is only one.
+	Name string
+	// Limit gives another Count, Period and Burst; everything else remains as in the
+	// key's own limit. A Count of 0 blocks the key. Nil: no limit; every take is granted
+	// and charges nothing. A guarantee of [Shares] can only be lowered or blocked.
+	Limit *Limit
+	// Until is the time from which the key's own limit applies again.
+	Until time.Time
+}
+
+// overrider is the part of a store that has overrides of keys.
+type overrider interface {
+	SetOverride(key string, limit *Limit, until time.Time) error
+	RemoveOverride(key string) bool
+}
+
+// SetOverride puts an override of a key in force in this process, in place of its last one.
+// It applies from the next charge on, and units used stay used. The error is an
+// [*InvalidError]: of the limit, of a name that no limit has, of an instant that has passed,
+// of a store without overrides, or because there are too many.
+func (l *Limiter) SetOverride(key string, o Override) error {
+	store, found := As[overrider](l.taker)
+	if !found {
+		return invalid("store", "without overrides", "one that has them")
+	}
+	i, err := l.limitOf(o.Name)
+	if err != nil {
+		return err
+	}
+	return store.SetOverride(l.prefixes[i]+key, o.Limit, o.Until)
+}
+
+// RemoveOverride ends all overrides of a key and reports whether there was one.
+func (l *Limiter) RemoveOverride(key string) bool {
+	store, found := As[overrider](l.taker)
+	removed := false
+	for i := range l.prefixes {
+		removed = found && store.RemoveOverride(l.prefixes[i]+key) || removed
+	}
+	return removed
+}
+
+// limitOf returns the index of the limit with a name.
+func (l *Limiter) limitOf(name string) (int, error) {
+	var names []string
+	for i, limit := range l.limits {
+		own := limit.Name
+		if own == "" {
+			own = strconv.Itoa(i)
+		}
+		names = append(names, own)
+	}
+	if i := slices.Index(names, name); i >= 0 {
+		return i, nil
+	}
+	if name == "" && len(names) == 1 {
+		return 0, nil
+	}
+	return 0, invalid("name", quoted(name), "one of "+strings.Join(names, ", "))
+}

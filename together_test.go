@@ -1,0 +1,303 @@
+package weir_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/stack"
+)
+
+// patient is longer than any delay of a busy machine.
+const patient = time.Minute
+
+// onBoth runs a test on a store in memory and on one in Redis.
+func onBoth(t *testing.T, test func(t *testing.T, store weir.Taker)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		test(t, stack.New(memstore.New(memstore.Options{}), stack.Options{}))
+	})
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, overRedis(t, redis.NewClient(&redis.Options{
+			Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: patient, WriteTimeout: patient,
+		})))
+	})
+}
+
+func overRedis(t *testing.T, client redis.UniversalClient) weir.Taker {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Timeout: patient})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := stack.New(store, stack.Options{Timeout: patient, Silence: patient})
+	t.Cleanup(func() { _ = limits.Stop(t.Context()) })
+	return limits
+}
+
+// limiterOf returns the limiter of a name.
+func limiterOf(t *testing.T, store weir.Taker, name string, limits ...weir.Limit) *weir.Limiter {
+	t.Helper()
+	l, err := weir.NewLimiter(store, name, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestTogether: a user, a tenant and everyone are limited in one decision, which says which
+// limit refused, and a refusal charges none of them.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		day := func(name string, count int64) weir.Limit {
+			return weir.Limit{Name: name, Count: count, Period: 24 * time.Hour}
+		}
+		perUser := limiterOf(t, store, "user", day("user", 3))
+		perTenant := limiterOf(t, store, "tenant", day("tenant", 5))
+		everyone := limiterOf(t, store, "everyone", day("everyone", 6))
+		allow := func(user, tenant, refusedBy string) {
+			t.Helper()
+			d, err := weir.Together(perUser.Cost(user, 1), perTenant.Cost(tenant, 1), everyone.Cost("all", 1)).Allow(t.Context())
+			if err != nil || d.Allowed() != (refusedBy == "") || !d.Allowed() && d.Limit.Name != refusedBy {
+				t.Errorf("%s of %s: %v by %v, %v, want it refused by %q", user, tenant, d, d.Limit, err, refusedBy)
+			}
+		}
+		for range 3 {
+			allow("ann", "acme", "")
+		}
+		allow("ann", "acme", "user")
+		allow("bob", "acme", "")
+		allow("bob", "acme", "")
+		allow("bob", "acme", "tenant")
+		allow("cid", "other", "")
+		allow("cid", "other", "everyone")
+		for _, c := range []struct {
+			l    *weir.Limiter
+			key  string
+			left int64
+		}{{perUser, "bob", 1}, {perUser, "cid", 2}, {perTenant, "other", 4}} {
+			if got := remaining(t, c.l, c.key); got != c.left {
+				t.Errorf("%s: %d remain, want %d: a refusal charges nothing", c.key, got, c.left)
+			}
+		}
+		d, err := weir.Together(perUser.Cost("cid", 1), perTenant.Cost("other", 1)).Peek(t.Context())
+		if err != nil || !d.Allowed() || d.Limit == nil || remaining(t, perUser, "cid") != 2 {
+			t.Errorf("a peek: %v, %v", d, err)
+		}
+	})
+}
+
+// TestTogetherHold: requests, tokens and a slot are held at once and settled by what was
+// used.
+func TestTogetherHold(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		requests := limiterOf(t, store, "requests", weir.PerDay(10))
+		tokens := limiterOf(t, store, "tokens", weir.PerDay(1000))
+		slots := limiterOf(t, store, "slots", weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour})
+		call := weir.Together(requests.Cost("k", 1), tokens.Cost("k", 800), slots.Cost("k", 1))
+		h, err := call.Hold(t.Context(), time.Minute)
+		if err != nil || !h.OK() {
+			t.Fatal(h, err)
+		}
+		if other, err := call.Hold(t.Context(), time.Minute); err != nil || other.OK() || other.Decision().Limit == nil {
+			t.Errorf("a second one: %v, %v", other, err)
+		}
+		if err := h.Renew(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+		var invalid *weir.InvalidError
+		if _, err := h.Settle(t.Context(), 1, 120); !errors.As(err, &invalid) || invalid.Field != "actual" {
+			t.Errorf("two numbers for three costs: %v", err)
+		}
+		if d, err := h.Settle(t.Context(), 1, 120, 0); err != nil || d.Limit == nil {
+			t.Errorf("%v, %v", d, err)
+		}
+		if r, tok := remaining(t, requests, "k"), remaining(t, tokens, "k"); r != 9 || tok != 880 {
+			t.Errorf("%d requests and %d tokens remain, want 9 and 880", r, tok)
+		}
+		h, err = call.Hold(t.Context(), time.Minute)
+		if err != nil || !h.OK() {
+			t.Fatal("the slot is not free:", h, err)
+		}
+		if err := h.Release(t.Context()); err != nil || remaining(t, tokens, "k") != 880 {
+			t.Errorf("released: %v", err)
+		}
+	})
+}
+
+// TestTogetherWaits: costs that can be booked ahead are.
+func TestTogetherWaits(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		one := limiterOf(t, store, "one", weir.Limit{Count: 10, Period: time.Second, Burst: 1})
+		two := limiterOf(t, store, "two", weir.PerHour(1000))
+		both := weir.Together(one.Cost("a", 1), two.Cost("b", 2))
+		begun := time.Now()
+		for range 3 {
+			if err := both.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waited := time.Since(begun); waited < 150*time.Millisecond {
+			t.Errorf("three turns of a tenth of a second took %v", waited)
+		}
+		if got := remaining(t, two, "b"); got < 994 || got > 996 {
+			t.Errorf("%d remain, want 994 and what has drained", got)
+		}
+	})
+}
+
+func TestTogetherRefuses(t *testing.T) {
+	t.Parallel()
+	l, other := limiter(t, weir.PerDay(1)), limiter(t, weir.PerDay(1))
+	slots := limiter(t, weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour})
+	var many []weir.Cost
+	for range weir.MaxCharges + 1 {
+		many = append(many, l.Cost("k", 1))
+	}
+	for field, j := range map[string]*weir.Joint{
+		"costs":      weir.Together(),
+		"costs ":     weir.Together(many...),
+		"limiter":    weir.Together(l.Cost("k", 1), weir.Cost{}),
+		"store":      weir.Together(l.Cost("k", 1), other.Cost("k", 1)),
+		"cost":       weir.Together(l.Cost("k", -1)),
+		"algorithm ": weir.Together(slots.Cost("k", 1)),
+	} {
+		_, allowed := j.Allow(t.Context())
+		errs := []error{allowed, j.Wait(t.Context())}
+		if field != "algorithm " {
+			_, peeked := j.Peek(t.Context())
+			_, held := j.Hold(t.Context(), time.Minute)
+			errs = append(errs, peeked, held)
+		}
+		for i, err := range errs {
+			var invalid *weir.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field+" " != field && invalid.Field != field {
+				t.Errorf("%s, call %d: %v", field, i, err)
+			}
+		}
+	}
+}
+
+// TestTogetherOverSlots: in a Redis Cluster, keys of different hash slots never admit more
+// than any of their limits, and a refusal leaves nothing charged.
+func TestTogetherOverSlots(t *testing.T) {
+	t.Parallel()
+	const users, perUser, perTenant, inAll = 8, 3, 9, 14
+	store := overRedis(t, redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: testserver.StartCluster(t, 3).Addrs(), ContextTimeoutEnabled: true, ReadTimeout: patient, WriteTimeout: patient,
+	}))
+	user, tenant := limiterOf(t, store, "user", weir.PerDay(perUser)), limiterOf(t, store, "tenant", weir.PerDay(perTenant))
+	all := limiterOf(t, store, "all", weir.PerDay(inAll))
+	var granted [users]atomic.Int64
+	ask := func(i int) bool {
+		d, err := weir.Together(user.Cost(fmt.Sprint("user", i), 1), tenant.Cost(fmt.Sprint("tenant", i%2), 1), all.Cost("all", 1)).Allow(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if d.Allowed() {
+			granted[i].Add(1)
+		}
+		return d.Allowed()
+	}
+	var crowd sync.WaitGroup
+	for i := range 8 * users {
+		crowd.Go(func() {
+			for range 5 {
+				ask(i % users)
+			}
+		})
+	}
+	crowd.Wait()
+	// What a refused request had charged is undone a moment later, and then asked for again.
+	wrong := "nothing was compared"
+	for end := time.Now().Add(patient); wrong != "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		wrong = ""
+		var sum int64
+		var tenants [2]int64
+		compare := func(l *weir.Limiter, key string, n, most int64) {
+			if left := remaining(t, l, key); n > most {
+				t.Fatalf("%s: %d granted of %d", key, n, most)
+			} else if left != most-n {
+				wrong = fmt.Sprintf("%s: %d granted and %d left of %d", key, n, left, most)
+			}
+		}
+		for i := range users {
+			ask(i)
+			n := granted[i].Load()
+			sum, tenants[i%2] = sum+n, tenants[i%2]+n
+			compare(user, fmt.Sprint("user", i), n, perUser)
+		}
+		for i, n := range tenants {
+			compare(tenant, fmt.Sprint("tenant", i), n, perTenant)
+		}
+		if compare(all, "all", sum, inAll); sum != inAll {
+			wrong = fmt.Sprintf("%d granted in all, want %d", sum, inAll)
+		}
+	}
+	if wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// TestOverrides: an override names a limit of a limiter's key, or is an error.
+func TestOverrides(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		api := limiterOf(t, store, "api", weir.Limit{Name: "short", Count: 10, Period: time.Hour}, weir.Limit{Name: "long", Count: 100, Period: 24 * time.Hour})
+		login := limiterOf(t, store, "login", weir.PerHour(3))
+		until := time.Now().Add(time.Hour)
+		more, none := weir.PerHour(50), weir.PerHour(0)
+		for _, err := range []error{
+			api.SetOverride("tenant:7", weir.Override{Name: "short", Limit: &more, Until: until}),
+			login.SetOverride("bob", weir.Override{Limit: &none, Until: until}),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d, err := api.AllowN(t.Context(), "tenant:7", 50); err != nil || !d.Allowed() || d.Limit.Name != "short" {
+			t.Errorf("with more: %v of %v, %v", d, d.Limit, err)
+		}
+		if d, err := api.AllowN(t.Context(), "tenant:8", 11); err != nil || d.Allowed() {
+			t.Errorf("another tenant: %v, %v", d, err)
+		}
+		if d, err := login.Allow(t.Context(), "bob"); err != nil || d.Allowed() || d.Limit == nil {
+			t.Errorf("a blocked key: %v, %v", d, err)
+		}
+		if !login.RemoveOverride("bob") || login.RemoveOverride("bob") {
+			t.Error("the override was not removed once")
+		}
+		if d, err := login.Allow(t.Context(), "bob"); err != nil || !d.Allowed() {
+			t.Errorf("no longer blocked: %v, %v", d, err)
+		}
+		var invalid *weir.InvalidError
+		for _, name := range []string{"", "0", "short#", "shrot"} {
+			if err := api.SetOverride("u", weir.Override{Name: name, Limit: &more, Until: until}); !errors.As(err, &invalid) || invalid.Field != "name" {
+				t.Errorf("the name %q: %v", name, err)
+			}
+		}
+		if err := login.SetOverride("u", weir.Override{Limit: &more, Until: time.Now()}); !errors.As(err, &invalid) || invalid.Field != "until" {
+			t.Errorf("an override of the past: %v", err)
+		}
+	})
+	bare := limiter(t, weir.PerDay(1))
+	var invalid *weir.InvalidError
+	if err := bare.SetOverride("u", weir.Override{Until: time.Now().Add(time.Hour)}); !errors.As(err, &invalid) || invalid.Field != "store" {
+		t.Errorf("a store without overrides: %v", err)
+	}
+}
