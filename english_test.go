@@ -53,16 +53,17 @@ var privates = []private{
 
 // spelled has the names that hold a private word for a reason.
 var spelled = map[string]string{
-	"goAway":         "a frame of HTTP/2",
-	"lookPath":       "stands for exec.LookPath",
-	"Shares":         "guaranteed shares of a budget, weir.Shares",
-	"shares":         "guaranteed shares of a budget, weir.Shares",
-	"randomShares":   "guaranteed shares of a budget, weir.Shares",
-	"Keys in shares": "shares, a key of rules files",
-	"ShareThreshold": "share_threshold, a key of envoyproxy/ratelimit",
-	"Debt":           "the units that a limit was charged beyond its capacity",
-	"Distinct":       "counts different keys, as in SQL",
-	"distinct":       "counts different keys, as in SQL",
+	"weir_models_forgiven_units_total": "a name that others rely on",
+	"goAway":                           "a frame of HTTP/2",
+	"lookPath":                         "stands for exec.LookPath",
+	"Shares":                           "guaranteed shares of a budget, weir.Shares",
+	"shares":                           "guaranteed shares of a budget, weir.Shares",
+	"randomShares":                     "guaranteed shares of a budget, weir.Shares",
+	"Keys in shares":                   "shares, a key of rules files",
+	"ShareThreshold":                   "share_threshold, a key of envoyproxy/ratelimit",
+	"Debt":                             "the units that a limit was charged beyond its capacity",
+	"Distinct":                         "counts different keys, as in SQL",
+	"distinct":                         "counts different keys, as in SQL",
 }
 
 // privateIn returns the private word among the words of a name or a text, and the

@@ -78,6 +78,8 @@ var Register = []Claim{
 	{Page: "docs/architecture.md", Because: "a picture made of characters"},
 	{Page: "docs/configuration.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/migrating-envoyproxy.md", Because: "TestVariablesSetFlags has the variables"},
+	{Page: "docs/models.md", Has: "--upstream", Because: "needs a provider; the tests of server/internal/meter forward to theirs"},
+	{Page: "docs/models.md", Test: "server/internal/e2e.TestModelsDocs"},
 	{Page: "docs/envoy-gateway.md", Has: "apiVersion:", Because: "needs a cluster; TestEnvoyGateway and TestAIGateway send what the gateways send"},
 	{Page: "docs/envoy-gateway.md", Test: "server/internal/cli.TestRulesDocs"},
 	{Page: "docs/envoy.md", File: "slots.yaml", Test: "server/internal/cli.TestRulesDocs"},

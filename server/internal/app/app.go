@@ -97,11 +97,19 @@ func (a *App) listeners() error {
 	if err != nil {
 		return err
 	}
-	a.fronts, err = made(
-		func() (*listener, error) { return a.newHTTP(api, service, by) },
-		func() (*listener, error) { return a.newGRPC(service) },
-		a.newRESP,
-	)
+	if a.options.Models.on() {
+		var proxy, mock *listener
+		proxy, mock, err = a.newModels()
+		if a.fronts = []*listener{proxy}; mock != nil {
+			a.fronts = append(a.fronts, mock)
+		}
+	} else {
+		a.fronts, err = made(
+			func() (*listener, error) { return a.newHTTP(api, service, by) },
+			func() (*listener, error) { return a.newGRPC(service) },
+			a.newRESP,
+		)
+	}
 	if err != nil {
 		return err
 	}

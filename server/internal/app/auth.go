@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -39,6 +40,7 @@ func (o *Options) accesses() []access {
 	return []access{
 		{"http", o.HTTP, o.HTTPTokenFile, o.Callers, "http token file", o.HTTPTLS},
 		{"grpc", o.GRPC, o.GRPCTokenFile, o.Callers, "grpc token file", o.GRPCTLS},
+		{"models", cmp.Or(o.Models.Address, Off), "", o.Callers, "callers", o.Models.TLS},
 		{"resp", o.RESP, o.RESPPasswordFile, o.Callers, "resp password file", o.RESPTLS},
 		{"admin", o.Admin.Address, o.Admin.TokenFile, o.Callers, "admin token file", o.Admin.TLS},
 	}

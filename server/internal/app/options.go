@@ -73,6 +73,9 @@ type Options struct {
 	InsecureToken       bool
 	Hosts               []string
 
+	// Models makes the server a proxy for language models.
+	Models ModelOptions
+
 	// Answers.
 	ClientIP     clientip.Strategy
 	ClientIPBits int
@@ -146,7 +149,7 @@ type TelemetryOptions struct {
 
 // An Addr is an address in use.
 type Addr struct {
-	Protocol string // "http", "grpc", "resp", "metrics" or "admin"
+	Protocol string // "http", "grpc", "resp", "models", "mock", "metrics" or "admin"
 	Address  string // host:port, with the real port, or unix:/path
 }
 
@@ -159,7 +162,11 @@ func (o *Options) complete() error {
 	if o.Reloaded == nil {
 		o.Reloaded = func(error) {}
 	}
-	for _, s := range o.Settings() {
+	settings := o.Settings()
+	if o.Models.on() {
+		settings = append(settings, o.modelSettings()...)
+	}
+	for _, s := range settings {
 		if err := s.complete(); err != nil {
 			return err
 		}

@@ -74,7 +74,11 @@ func loadRules(o *Options) (*ruleFiles, error) {
 		return r, r.subscribe(o)
 	}
 	if o.Config == "" {
-		r.use(rules.Demo())
+		demo := rules.Demo
+		if o.Models.on() {
+			demo = rules.DemoModels
+		}
+		r.use(demo())
 		return r, nil
 	}
 	r.source = config.Source{Paths: []string{o.Config}, Files: o.ConfigFiles, Merge: o.ConfigMerge}

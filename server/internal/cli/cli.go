@@ -73,7 +73,7 @@ Exit codes: 0 success, 1 problems were found, 2 the command could not start.`,
 	const plainFlags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	addTemplateFuncs()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), plainFlags, "\n{{printFlags . | trimTrailingWhitespaces}}", 1))
-	root.AddCommand(newServe(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newVersion())
+	root.AddCommand(newServe(), newModels(), newCheck(), newSchema(), newConvert(), newSimulate(), newReplay(), newBench(), newKey(), newVersion())
 	for _, cmd := range everyCommand(root) {
 		nameGuide(cmd)
 		cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -137,6 +137,7 @@ var guides = map[string]string{
 	"check":    "configuration.md",
 	"convert":  "nginx.md#convert-limit_req",
 	"key":      "admin.md",
+	"models":   "models.md",
 	"replay":   "simulate.md#weir-replay",
 	"schema":   "configuration.md#editors",
 	"serve":    "quickstart.md",

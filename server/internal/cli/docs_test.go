@@ -42,12 +42,20 @@ func TestRulesDocs(t *testing.T) {
 	}
 }
 
-// TestFlagsDocs writes, or compares, the table of weir serve's flags in docs/cli.md.
+// TestFlagsDocs writes, or compares, the tables of flags in docs/cli.md: those of weir serve,
+// and those that weir models has of its own.
 func TestFlagsDocs(t *testing.T) {
 	t.Parallel()
+	serve := newServe().Flags()
+	pages.Section(t, "docs/cli.md", "serve", flagTables(serve, nil))
+	pages.Section(t, "docs/cli.md", "models", flagTables(newModels().Flags(), serve))
+}
+
+// flagTables returns a table for each group of flags that others lack or have another default.
+func flagTables(flags, others *pflag.FlagSet) string {
 	table, group := "", ""
-	newServe().Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || others != nil && others.Lookup(f.Name) != nil && others.Lookup(f.Name).DefValue == f.DefValue {
 			return
 		}
 		value := ""
@@ -60,8 +68,7 @@ func TestFlagsDocs(t *testing.T) {
 		}
 		table += "| `--" + f.Name + "` | " + value + " | " + strings.ReplaceAll(f.Usage, "|", `\|`) + " |\n"
 	})
-	table = strings.TrimPrefix(table, "\n")
-	pages.Section(t, "docs/cli.md", "serve", table)
+	return strings.TrimPrefix(table, "\n")
 }
 
 // TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and

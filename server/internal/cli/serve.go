@@ -60,8 +60,14 @@ envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
+	f.bind(cmd, f.Settings())
+	return cmd
+}
+
+// bind defines the flags of settings, and those of logs.
+func (f *serveFlags) bind(cmd *cobra.Command, settings []app.Setting) {
 	cmd.Flags().SortFlags = false
-	settings := append(f.Settings(),
+	settings = append(settings,
 		app.Setting{
 			Group: "Telemetry", Flag: "log-format", Field: &f.logFormat, Default: "auto",
 			Help: "Write logs as auto (text on a terminal, else json), text or json.", Words: []string{"auto", "text", "json"},
@@ -75,13 +81,18 @@ envoyproxy/ratelimit, such as RUNTIME_ROOT and REDIS_URL, override defaults only
 	}
 	bindRemoved(cmd, "grpc-transport", "there is one gRPC server, which was called frames: remove the setting")
 	for _, flag := range []string{"config", "rules-overlay"} {
-		mustComplete(cmd.RegisterFlagCompletionFunc(flag, completeFiles("yaml", "yml")))
+		if cmd.Flags().Lookup(flag) != nil {
+			mustComplete(cmd.RegisterFlagCompletionFunc(flag, completeFiles("yaml", "yml")))
+		}
 	}
-	return cmd
 }
 
 func (f *serveFlags) run(cmd *cobra.Command) error {
-	found, err := applyEnvoyproxy(cmd.Flags(), os.Getenv)
+	getenv := os.Getenv
+	if cmd.Name() != "serve" {
+		getenv = func(string) string { return "" } // those variables configure another server
+	}
+	found, err := applyEnvoyproxy(cmd.Flags(), getenv)
 	if err != nil {
 		return err
 	}
@@ -165,6 +176,10 @@ func (f *serveFlags) options(cmd *cobra.Command, log *queue) (app.Options, error
 func (f *serveFlags) print(w io.Writer, addrs []app.Addr) {
 	for _, addr := range addrs {
 		fmt.Fprintln(w, addr)
+	}
+	if f.Config == "" && (f.Models.Mock || f.Models.Upstream != "") {
+		printModels(w, addrs)
+		return
 	}
 	if f.Config == "" && f.XDS.Server == "" && f.HTTPTLS == (app.TLS{}) {
 		printDemo(w, addrs)

@@ -39,6 +39,12 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.Rejected("grpc", "memory")
 	f.Retired("idle")
 	f.Panicked("grpc")()
+	models := f.Models()
+	models.Answered("openai", http.StatusOK)
+	models.Tokens("input", 1)
+	models.UsageMissing("absent")
+	models.Underestimated("output", 1)
+	models.Unrecorded("output", 1)
 	f.Unmatched("d", rules.UnmatchedRule)
 	return f.scrape(t)
 }

@@ -120,6 +120,21 @@ func Demo() *Set {
 	return set
 }
 
+//go:embed models.yaml
+var modelsYAML []byte
+
+var demoModels = sync.OnceValues(func() (*Set, error) { return Parse("models.yaml", modelsYAML) })
+
+// DemoModels returns the rules of the domain "llm", to try a proxy for language models
+// without a file.
+func DemoModels() *Set {
+	set, err := demoModels()
+	if err != nil {
+		panic(err) // The text is compiled in, and the tests read it.
+	}
+	return set
+}
+
 // ErrNotLoaded is the error of requests before the first rules have arrived.
 var ErrNotLoaded = errors.New("no rate limit configuration loaded")
 

@@ -1,0 +1,388 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+const (
+	// settleFor is how long a settlement that failed is repeated, and the pauses between
+	// two attempts.
+	settleFor                   = 10 * time.Minute
+	leastPause, mostPause       = 100 * time.Millisecond, 5 * time.Second
+	loggedAgain           int64 = 60 // seconds
+)
+
+// A holder holds and settles what requests cost.
+type holder struct {
+	*Options
+	settling sync.WaitGroup // settlements that are repeated
+	stopping chan struct{}  // closed when no settlement is repeated any more
+	logged   atomic.Int64   // unix seconds
+}
+
+// held is what one request holds.
+type held struct {
+	h     *holder
+	id    string
+	acts  []weir.Act // granted, as they were taken
+	rules map[*weir.Limit]bool
+	e     *estimate
+	once  sync.Once
+
+	mu    sync.Mutex // guards the fields below
+	renew *time.Timer
+	done  bool
+}
+
+// meters are all of them with a number each, to find the rules of a request.
+var meters = func() weir.Costs {
+	all := weir.Costs{}
+	for _, name := range config.Meters() {
+		all[name] = 0
+	}
+	return all
+}()
+
+// ask returns the request to the rules about a caller and a model.
+func (h *holder) ask(key, model string) *rules.Request {
+	entries := [2]rules.Entry{{Key: "key", Value: key}, {Key: "model", Value: model}}
+	return &rules.Request{
+		Domain: h.Domain, Descriptors: [][]rules.Entry{entries[:1:1], entries[1:2], entries[:2]},
+		Hold: h.UpstreamTimeout.Truncate(time.Millisecond), Immediate: true, Bounds: h.Bounds,
+	}
+}
+
+// hold estimates a request and holds all of it, or nothing. Describe is called with the plan
+// that was decided. The error is a [*refusal].
+func (h *holder) hold(ctx context.Context, r *request, key string, describe func(*rules.Plan)) (*held, error) {
+	set, ask := h.Rules(), h.ask(key, r.model)
+	ask.Costs = meters
+	if err := callers.MayAsk(ctx, ask); err != nil {
+		return nil, misunderstood(http.StatusForbidden, "forbidden", "permission_error", err.Error())
+	}
+	plan, err := set.Plan(ask)
+	if err != nil {
+		return nil, h.unplanned(err)
+	}
+	if plan.Unmatched != "" && h.Unmatched != nil && h.Unmatched(ask, plan.Unmatched) {
+		return nil, misunderstood(http.StatusForbidden, "unmatched", "permission_error", "no "+string(plan.Unmatched)+" of the rules is for this request")
+	}
+	m := mannerOf(plan)
+	plan.Free()
+	e, err := estimateOf(r, m, set.Models(h.Domain))
+	if err != nil {
+		return nil, err
+	}
+	for range len(meters) {
+		ask.Costs, ask.Least = e.costs, e.least
+		if plan, err = set.Plan(ask); err != nil {
+			if e.price == nil && errors.Is(err, weir.ErrInvalid) {
+				return nil, misunderstood(http.StatusBadRequest, "unknown_model", invalidRequest, "no price is known for the model "+shorten(r.model))
+			}
+			return nil, h.unplanned(err)
+		}
+		if len(plan.Acts) > 0 {
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
+			plan.Take(within, h.Taker)
+			cancel()
+		}
+		if err := plan.Err(); err != nil {
+			return nil, h.unplanned(err)
+		}
+		own := h.granted(plan, e)
+		refused := refusing(plan)
+		if refused == nil {
+			describe(plan)
+			own.renewSlots()
+			return own, nil
+		}
+		// What was granted beside the refusal is not needed.
+		own.release()
+		if !e.cut(refused) {
+			describe(plan)
+			return nil, refusedBy(refused, refused.Decision())
+		}
+	}
+	return nil, undecided()
+}
+
+// unplanned is the answer of a request that got no decision.
+func (h *holder) unplanned(err error) error {
+	if invalid := new(weir.InvalidError); errors.As(err, &invalid) {
+		return invalidBody(invalid.Detail())
+	}
+	h.seldom("the store reached no decision", "error", err)
+	return undecided()
+}
+
+// refusing returns the limit that refused a request, the strictest of several; nil if none
+// did.
+func refusing(plan *rules.Plan) *rules.Applied {
+	var refused *rules.Applied
+	for i := range plan.Applied {
+		a := &plan.Applied[i]
+		if a.Act == nil || a.Rule.Shadow || !a.Chosen() {
+			continue
+		}
+		if d := a.Decision(); d.Outcome == weir.Refused && (refused == nil || d.RetryAfter > refused.Decision().RetryAfter) {
+			refused = a
+		}
+	}
+	return refused
+}
+
+// cut makes a guess fit the limit of its own that a key has, and reports whether it did.
+func (e *estimate) cut(refused *rules.Applied) bool {
+	meter := rules.MeterOf(refused.Limit)
+	if !refused.Overridden || e.least == nil || refused.Decision().RetryAfter != weir.Never {
+		return false
+	}
+	fits := max(e.least[meter], refused.Limit.Capacity()-refused.Act.Charges[refused.Charge].Keep)
+	if fits >= e.costs[meter] || refused.Limit.Capacity() < fits {
+		return false
+	}
+	e.costs[meter] = fits
+	return true
+}
+
+// granted returns what a plan was granted. Rules without algorithm count refused requests,
+// so that the acts of those stay.
+func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
+	own := &held{h: h, id: plan.ID, e: e, rules: map[*weir.Limit]bool{}}
+	for _, act := range plan.Acts {
+		if act.Err != nil || !act.Allowed() {
+			continue
+		}
+		own.acts = append(own.acts, weir.Act{ID: act.ID, Charges: slices.Clone(act.Charges), Decisions: make([]weir.Decision, len(act.Charges))})
+	}
+	for i := range plan.Applied {
+		if a := &plan.Applied[i]; a.Act != nil && !a.Rule.Shadow {
+			own.rules[a.Act.Charges[a.Charge].Limit] = true
+		}
+	}
+	return own
+}
+
+// release refunds everything, for a request that was refused.
+func (own *held) release() { _ = own.do(weir.KindRelease) }
+
+// do has all acts decided as another kind, and returns the first error.
+func (own *held) do(kind weir.Kind) error {
+	ctx, cancel := context.WithTimeout(context.Background(), own.h.Timeout)
+	defer cancel()
+	acts := make([]*weir.Act, len(own.acts))
+	for i := range own.acts {
+		own.acts[i].Kind, own.acts[i].Err = kind, nil
+		acts[i] = &own.acts[i]
+	}
+	if len(acts) == 0 {
+		return nil
+	}
+	own.h.Taker.Take(ctx, acts)
+	for _, a := range acts {
+		if a.Err != nil {
+			return a.Err
+		}
+	}
+	return nil
+}
+
+// renewSlots renews the slots, each time that half their lease is over, until the request
+// is settled.
+func (own *held) renewSlots() {
+	lease := time.Duration(0)
+	var slots []weir.Act
+	for i := range own.acts {
+		has := false
+		for _, c := range own.acts[i].Charges {
+			if c.Limit.Algorithm.Traits().HoldsSlots {
+				has = true
+				if lease == 0 || c.Limit.Period < lease {
+					lease = c.Limit.Period
+				}
+			}
+		}
+		if has {
+			a := own.acts[i]
+			a.Charges, a.Decisions = slices.Clone(a.Charges), make([]weir.Decision, len(a.Charges))
+			for j := range a.Charges {
+				a.Charges[j].Cost = 0
+			}
+			slots = append(slots, a)
+		}
+	}
+	if lease == 0 {
+		return
+	}
+	own.renewAfter(lease/2, &held{h: own.h, acts: slots})
+}
+
+// renewAfter renews slots after a pause, and again and again, unless the request is settled.
+func (own *held) renewAfter(pause time.Duration, slots *held) {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.done {
+		return
+	}
+	own.renew = time.AfterFunc(pause, func() {
+		if err := slots.do(weir.KindRenew); err != nil {
+			own.h.seldom("a slot was not renewed", "error", err)
+		}
+		own.renewAfter(pause, slots)
+	})
+}
+
+// end ends the renewal of slots.
+func (own *held) end() {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	own.done = true
+	if own.renew != nil {
+		own.renew.Stop()
+	}
+}
+
+// refund settles a request that surely cost nothing. The request itself counts.
+func (own *held) refund() { own.settle(usage{hasInput: true, hasOutput: true}, true) }
+
+// settle settles the request, once. Numbers that the usage does not report are what was
+// seen at least. It returns when the first attempt is over.
+func (own *held) settle(u usage, free bool) {
+	own.once.Do(func() {
+		own.end()
+		own.charge(u)
+		if !free {
+			own.count(u)
+		}
+		if err := own.do(weir.KindSettle); err != nil {
+			own.again(err)
+			return
+		}
+		own.settled()
+	})
+}
+
+// charge sets the costs of the charges, and counts what goes beyond the hold.
+func (own *held) charge(u usage) {
+	for i := range own.acts {
+		charges := own.acts[i].Charges
+		for j := range charges {
+			c := &charges[j]
+			if c.Limit.Algorithm.Traits().HoldsSlots {
+				c.Cost = 0
+				continue
+			}
+			before := c.Cost
+			c.Cost = own.of(rules.MeterOf(c.Limit), u, before)
+			if own.rules[c.Limit] && c.Cost > before {
+				own.h.Observer.Underestimated(c.Limit.Name, c.Cost-before)
+			}
+		}
+	}
+}
+
+// of returns what a meter is charged that holds so much: the reported number, or else the
+// larger of the hold and what was seen. Tokens and dollars are those of the numbers that
+// they are made of, unless the hold was cut to what a limit has room for.
+func (own *held) of(meter string, u usage, hold int64) int64 {
+	a := actual(meter, u, own.e.price)
+	switch estimated, known := own.e.costs[meter]; {
+	case a.reported:
+		return a.n
+	case !known:
+		return hold
+	case hold < estimated:
+		return max(hold, a.n)
+	}
+	return actual(meter, own.e.complete(u), own.e.price).n
+}
+
+// count counts the tokens that are settled.
+func (own *held) count(u usage) {
+	for _, meter := range []string{config.MeterInput, config.MeterCached, config.MeterOutput} {
+		own.h.Observer.Tokens(meter, own.of(meter, u, own.e.costs[meter]))
+	}
+}
+
+// settled counts what a settlement could not charge, because a limit records at most one
+// full drain beyond its count.
+func (own *held) settled() {
+	for i := range own.acts {
+		a := &own.acts[i]
+		for j := range a.Charges {
+			c, d := &a.Charges[j], &a.Decisions[j]
+			if own.rules[c.Limit] && d.Outcome == weir.Granted && d.Granted < c.Cost {
+				own.h.Observer.Unrecorded(c.Limit.Name, c.Cost-d.Granted)
+			}
+		}
+	}
+}
+
+// again repeats a settlement in the background, with the same ID and numbers.
+func (own *held) again(err error) {
+	h := own.h
+	h.settling.Go(func() {
+		until, pause := time.Now().Add(settleFor), leastPause
+		for {
+			id := weir.IDError(0)
+			if errors.As(err, &id) || errors.Is(err, weir.ErrInvalid) || time.Now().After(until) {
+				break
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-h.stopping:
+				timer.Stop()
+				pause = 0
+			}
+			last := pause == 0
+			if err = own.do(weir.KindSettle); err == nil {
+				own.settled()
+				return
+			}
+			if last {
+				break
+			}
+			pause = min(2*pause, mostPause)
+		}
+		h.Observer.SettleFailed()
+		h.seldom("a request was not settled: its hold stays charged", "error", err)
+	})
+}
+
+// stop ends the repetition of settlements, each after one more attempt. It waits for them,
+// or until ctx ends.
+func (h *holder) stop(ctx context.Context) error {
+	close(h.stopping)
+	done := make(chan struct{})
+	go func() {
+		h.settling.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// seldom logs a warning, at most one a minute.
+func (h *holder) seldom(message string, attrs ...any) {
+	now := time.Now().Unix()
+	if last := h.logged.Load(); now-last >= loggedAgain && h.logged.CompareAndSwap(last, now) {
+		h.Logger.Log(context.Background(), slog.LevelWarn, message, attrs...)
+	}
+}

@@ -1,0 +1,450 @@
+package meter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/admission"
+	"github.com/weirlimit/weir/server/internal/callers"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// Options are what [New] needs. Upstream, Rules, Taker and Domain are required.
+type Options struct {
+	// Upstream is the provider's address. The path of a request is appended to its path.
+	Upstream *url.URL
+	// Key returns the credential for the provider, in place of the caller's; empty: none is
+	// sent. Nil: the caller's own credential is sent.
+	Key func() string
+	// Callers checks the credentials of callers. Nil: the provider does.
+	Callers *callers.Authenticator
+	// Rules returns the rules in force, and Domain is the one whose rules apply.
+	Rules  func() *rules.Set
+	Domain string
+	// Taker decides, each time within the Timeout. Zero: a second.
+	Taker   weir.Taker
+	Timeout time.Duration
+	// UpstreamTimeout is how long a whole request may take, and the life of its hold. Zero:
+	// 30 minutes.
+	UpstreamTimeout time.Duration
+	// Dial, if not nil, connects to the provider.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// MaxBody is the size of the largest body, in bytes. Zero: 32 MiB.
+	MaxBody int64
+	// Bounds limit the size of a request to the rules.
+	Bounds rules.Bounds
+	// Budget bounds the memory of bodies. Nil: no bound.
+	Budget *admission.Budget
+	// Rejected, if not nil, is called for each request that found no room in the budget.
+	Rejected func(admission.Reason)
+	// Unmatched, if not nil, is called for each request that no rule applies to, and reports
+	// whether to refuse it.
+	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
+	// Observer counts. Nil: nothing is counted.
+	Observer Observer
+	// Logger gets warnings, at most one a minute, without prompts and credentials. Nil:
+	// nothing is logged.
+	Logger *slog.Logger
+}
+
+// An Observer counts what a [Proxy] does. Its methods are called from many goroutines.
+type Observer interface {
+	// Answered counts a request by its form and the status of its answer.
+	Answered(form string, status int)
+	// FirstByte observes how long a request waited for the head of its answer.
+	FirstByte(d time.Duration)
+	// Stream counts streams that begin, 1, and end, -1.
+	Stream(change int)
+	// Tokens counts tokens of a kind that were settled.
+	Tokens(kind string, n int64)
+	// UsageMissing counts an answer without usage that counts, by the reason.
+	UsageMissing(reason string)
+	// Underestimated counts units beyond a hold, and Unrecorded those that a limit could not
+	// record.
+	Underestimated(rule string, units int64)
+	Unrecorded(rule string, units int64)
+	// SettleFailed counts requests that could not be settled.
+	SettleFailed()
+}
+
+// Reasons for which an answer has no usage that counts.
+const (
+	UsageAbsent     = "absent"
+	UsageInvalid    = "invalid"
+	UsageCut        = "cut"
+	UsageClientLeft = "client_left"
+	UsageEncoded    = "encoded"
+)
+
+// nobody is the Observer that counts nothing.
+type nobody struct{}
+
+func (nobody) Answered(string, int)         {}
+func (nobody) FirstByte(time.Duration)      {}
+func (nobody) Stream(int)                   {}
+func (nobody) Tokens(string, int64)         {}
+func (nobody) UsageMissing(string)          {}
+func (nobody) Underestimated(string, int64) {}
+func (nobody) Unrecorded(string, int64)     {}
+func (nobody) SettleFailed()                {}
+
+// A Proxy forwards requests to one provider and meters them. It is safe for concurrent use.
+// Create it with [New]; it starts nothing.
+type Proxy struct {
+	holder
+	proxy     httputil.ReverseProxy
+	transport *http.Transport
+	cut       context.Context // ends when requests in flight are cut
+	cutAll    context.CancelFunc
+	missing   atomic.Int64 // unix seconds of the last line about usage
+}
+
+// New returns a proxy. The error is a [*weir.InvalidError].
+func New(o Options) (*Proxy, error) {
+	switch {
+	case o.Upstream == nil || o.Upstream.Scheme != "http" && o.Upstream.Scheme != "https" || o.Upstream.Host == "":
+		return nil, problem.Invalid("upstream", "no address", "a URL such as https://api.openai.com")
+	case o.Rules == nil || o.Taker == nil || o.Domain == "":
+		return nil, problem.Invalid("rules", "missing", "rules, a domain and a store")
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Second
+	}
+	if o.UpstreamTimeout == 0 {
+		o.UpstreamTimeout = 30 * time.Minute
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 32 << 20
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{holder: holder{Options: &o, stopping: make(chan struct{})}}
+	p.cut, p.cutAll = context.WithCancel(context.Background())
+	p.transport = &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, ForceAttemptHTTP2: true, DisableCompression: true,
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second, WriteBufferSize: 4 << 10, ReadBufferSize: 4 << 10,
+	}
+	if o.Dial != nil {
+		p.transport.Proxy = nil
+	}
+	p.proxy = httputil.ReverseProxy{
+		Rewrite: p.rewrite, Transport: roundTripper{p}, FlushInterval: -1, BufferPool: buffers{},
+		ModifyResponse: p.answered, ErrorHandler: p.failed, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	}
+	return p, nil
+}
+
+// Cut ends the requests in flight: streams end with an error event.
+func (p *Proxy) Cut() { p.cutAll() }
+
+// Stop ends settlements that are repeated, each after one more attempt, and waits for them.
+func (p *Proxy) Stop(ctx context.Context) error {
+	p.cutAll()
+	p.transport.CloseIdleConnections()
+	return p.stop(ctx)
+}
+
+// buffers are those with which answers are copied, small because many streams are open.
+type buffers struct{}
+
+var pool = sync.Pool{New: func() any { return new([8 << 10]byte) }}
+
+func (buffers) Get() []byte  { return pool.Get().(*[8 << 10]byte)[:] }
+func (buffers) Put(b []byte) { pool.Put((*[8 << 10]byte)(b)) }
+
+// An exchange is one request and its answer.
+type exchange struct {
+	form     Form
+	endpoint endpoint
+	id       string
+	began    time.Time
+	client   context.Context // ends when the client leaves
+	path     string          // as it was sent
+	query    string
+	body     []byte // to forward
+	original []byte // without stream_options that Weir added; nil if it added none
+	removes  bool   // the chunk of usage that the client did not ask for
+	own      *held  // nil if nothing is held
+	shown    string // the credential for the provider
+	headers  http.Header
+	sent     atomic.Bool // a connection was there: the provider may have worked
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(r *http.Request) *exchange {
+	return r.Context().Value(exchangeKey{}).(*exchange)
+}
+
+// errCut and errLate are why a request in flight ends early.
+var (
+	errCut  = errors.New("meter: the server stops")
+	errLate = errors.New("meter: the upstream timeout is over")
+)
+
+// ServeHTTP meters and forwards a request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	x := &exchange{form: formOf(path), path: path, query: cleanQuery(query), id: newID(), began: time.Now(), client: r.Context()}
+	w = &observed{ResponseWriter: w, answered: func(status int) { p.Observer.Answered(x.form.String(), status) }}
+	if err := p.prepare(w, r, x); err != nil {
+		var refused *refusal
+		if !errors.As(err, &refused) {
+			panic(http.ErrAbortHandler) // the client left while it sent its body
+		}
+		refused.write(w, x.form, x.id)
+		return
+	}
+	if x.own != nil && r.Context().Err() != nil {
+		x.own.refund()
+		return
+	}
+	ctx, end := context.WithTimeoutCause(r.Context(), p.UpstreamTimeout, errLate)
+	defer end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.cut, func() { cancel(errCut) })()
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
+	if x.own != nil {
+		// Whatever happens below, the hold is settled.
+		defer func() { x.own.settle(usage{}, false) }()
+	}
+	p.proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// prepare reads the request and holds what it may cost. The error is a [*refusal], or that
+// of the connection.
+func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) error {
+	if x.endpoint = endpointOf(r.Method, x.path); x.endpoint == unknown {
+		return misunderstood(http.StatusNotFound, "unknown_path", "not_found_error", "the path is not metered: "+shorten(x.path))
+	}
+	key, who, err := p.caller(w, r, x)
+	if err != nil {
+		return err
+	}
+	if x.endpoint == catalog {
+		return nil
+	}
+	if coding := r.Header.Values("Content-Encoding"); len(coding) > 0 {
+		return misunderstood(http.StatusUnsupportedMediaType, "unsupported_encoding", invalidRequest, "the body is compressed: want it plain")
+	}
+	body, err := p.read(w, r)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	req, err := readRequest(x.endpoint, body.Text)
+	if err != nil {
+		return err
+	}
+	own, err := p.hold(callers.NewContext(r.Context(), who), req, key, func(plan *rules.Plan) {
+		if x.headers = (http.Header{}); plan.ID != "" {
+			x.id = plan.ID
+		}
+		describe(x.headers, plan)
+	})
+	if err != nil {
+		for name, values := range x.headers {
+			w.Header()[name] = values
+		}
+		return err
+	}
+	x.own, x.body = own, own.e.body
+	if req.stream && req.endpoint.reportsOnDemand() && !req.asked {
+		x.removes = true
+		x.original = req.body
+		if field := req.endpoint.bound(); !req.bounded && own.e.least == nil {
+			x.original = with(req.body, field, decimal(own.e.price.MaxOutput))
+		}
+	}
+	return nil
+}
+
+// caller returns the name of the caller in limits.
+func (p *Proxy) caller(w http.ResponseWriter, r *http.Request, x *exchange) (string, *callers.Identity, error) {
+	credential, err := credentialOf(x.form, r.Header)
+	if p.Callers == nil {
+		x.shown = credential
+		return keyOf(credential), nil, err
+	}
+	shown := callers.FromRequest(r)
+	shown.Token, shown.Shown = credential, err == nil
+	if err != nil && (shown.Certificate == nil || err.(*refusal).status != http.StatusUnauthorized) {
+		return "", nil, err
+	}
+	who, known := p.Callers.Authenticate(shown)
+	if !known {
+		shown.HangUp(w)
+		return "", nil, unauthorized(http.StatusUnauthorized, "nobody has this credential")
+	}
+	if p.Key != nil {
+		x.shown = p.Key()
+	}
+	return who.Name(), who, nil
+}
+
+// bodyTime is how long a client may take to send its body.
+const bodyTime = time.Minute
+
+// read reads the body whole: a request that is forwarded while it is read can end with its
+// answer.
+func (p *Proxy) read(w http.ResponseWriter, r *http.Request) (admission.Body, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTime))
+	body, err := p.Budget.ReadBody(w, r, p.MaxBody)
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return body, misunderstood(http.StatusRequestEntityTooLarge, "body_too_large", "request_too_large", "the body is larger than "+decimal(tooLarge.Limit)+" bytes")
+	}
+	if errors.Is(err, admission.ErrFull) {
+		if p.Rejected != nil {
+			p.Rejected(admission.Memory)
+		}
+		full := failed(http.StatusServiceUnavailable, "request_memory", "requests that are being received use too much memory; retry in 1 s")
+		full.retry = 1
+		return body, full
+	}
+	if err == nil {
+		_ = connection.SetReadDeadline(time.Time{})
+	}
+	return body, err
+}
+
+// rewrite makes the request to the provider.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	x := exchangeOf(r.In)
+	out := r.Out
+	target := *p.Upstream
+	target.Path = strings.TrimSuffix(target.Path, "/") + x.path
+	target.RawPath, target.RawQuery = "", x.query
+	out.URL, out.Host = &target, target.Host
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values := r.In.Header[name]; len(values) > 0 {
+			out.Header[name] = values
+		}
+	}
+	for _, name := range append([]string{"Upgrade", "Connection", "Expect"}, otherHeaders...) {
+		out.Header.Del(name)
+	}
+	out.Header.Set("Accept-Encoding", "identity")
+	setCredential(x.form, out.Header, x.shown, p.Callers != nil)
+	x.setBody(out, x.body)
+}
+
+// setBody makes the bytes the body of a request. Without GetBody nothing sends it again.
+func (x *exchange) setBody(r *http.Request, body []byte) {
+	r.Body, r.GetBody, r.ContentLength, r.TransferEncoding = http.NoBody, nil, int64(len(body)), nil
+	if len(body) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+}
+
+// A roundTripper sends requests to the provider.
+type roundTripper struct{ p *Proxy }
+
+// maxComplaint is how much of an answer is read for the name of a field, in bytes.
+const maxComplaint = 64 << 10
+
+// RoundTrip sends a request, and once more without stream_options if Weir added it and the
+// provider does not know it.
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := exchangeOf(r)
+	answer, err := t.p.transport.RoundTrip(r)
+	if err != nil || answer.StatusCode != http.StatusBadRequest || x.original == nil {
+		x.body, x.original = nil, nil
+		return answer, err
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxComplaint))
+	if err != nil {
+		_ = answer.Body.Close()
+		return nil, err
+	}
+	if !bytes.Contains(text, []byte("stream_options")) {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body}
+		x.body, x.original = nil, nil
+		return answer, nil
+	}
+	_ = answer.Body.Close()
+	again := r.Clone(r.Context())
+	x.setBody(again, x.original)
+	x.removes, x.body, x.original = false, nil, nil
+	return t.p.transport.RoundTrip(again)
+}
+
+// failed answers a request that got no answer.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, _ error) {
+	x := exchangeOf(r)
+	answer := failed(http.StatusBadGateway, "upstream", "the upstream cannot be reached")
+	switch cause := context.Cause(r.Context()); {
+	case x.client.Err() != nil:
+		// Nobody reads the answer. The model may have worked unseen.
+		p.noUsage(x, UsageClientLeft)
+	case errors.Is(cause, errLate):
+		answer = failed(http.StatusGatewayTimeout, "upstream", "the upstream did not answer in time")
+		p.noUsage(x, UsageCut)
+	case errors.Is(cause, errCut):
+		answer = failed(http.StatusServiceUnavailable, "stopping", "the server stops; retry in 1 s")
+		answer.retry = 1
+		p.noUsage(x, UsageCut)
+	case x.sent.Load():
+		answer.message = "the upstream broke the connection"
+		p.noUsage(x, UsageCut)
+	}
+	if x.own != nil && !x.sent.Load() {
+		x.own.refund()
+	}
+	answer.write(w, x.form, x.id)
+}
+
+// noUsage counts an answer without usage, and logs at most one a minute.
+func (p *Proxy) noUsage(x *exchange, reason string) {
+	if x.own == nil || x.endpoint == countTokens {
+		return
+	}
+	p.Observer.UsageMissing(reason)
+	now := time.Now().Unix()
+	if last := p.missing.Load(); now-last >= loggedAgain && p.missing.CompareAndSwap(last, now) {
+		p.Logger.Warn("an answer has no usage that counts: its hold stays charged", "reason", reason, "path", x.path, "id", x.id)
+	}
+}
+
+// observed is a ResponseWriter that reports the status.
+type observed struct {
+	http.ResponseWriter
+	answered func(int)
+	begun    bool
+}
+
+// WriteHeader reports the first status that is not informational.
+func (o *observed) WriteHeader(status int) {
+	if status >= http.StatusOK && !o.begun {
+		o.begun = true
+		o.answered(status)
+	}
+	o.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap returns the underlying writer, for http.ResponseController.
+func (o *observed) Unwrap() http.ResponseWriter { return o.ResponseWriter }

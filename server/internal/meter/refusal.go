@@ -1,0 +1,236 @@
+package meter
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/config"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// A refusal is an answer of Weir itself. It is an error, so that functions which read
+// requests can return one.
+type refusal struct {
+	status  int
+	message string
+	kind    string // of OpenAI's error
+	code    string
+	other   string // the type of Anthropic's error
+	detail  string // its details.error_code; empty: none
+	retry   int    // seconds; 0: waiting does not help, or is not known
+	// final tells SDKs not to try again.
+	final bool
+	limit string // the limit that refused; empty: none
+}
+
+// Error returns the message.
+func (r *refusal) Error() string { return r.message }
+
+const invalidRequest = "invalid_request_error"
+
+func misunderstood(status int, code, other, message string) *refusal {
+	return &refusal{status: status, message: message, kind: invalidRequest, code: code, other: other, final: true}
+}
+
+func invalidBody(message string) *refusal {
+	return misunderstood(http.StatusBadRequest, "invalid_body", invalidRequest, message)
+}
+
+func unbounded(message string) *refusal {
+	return misunderstood(http.StatusBadRequest, "unbounded", invalidRequest, message)
+}
+
+func unauthorized(status int, message string) *refusal {
+	r := misunderstood(status, "invalid_api_key", "authentication_error", message)
+	r.final = status != http.StatusUnauthorized
+	if status == http.StatusBadRequest {
+		r.other = invalidRequest
+	}
+	return r
+}
+
+// failed is the answer of a request that went wrong behind Weir.
+func failed(status int, code, message string) *refusal {
+	return &refusal{status: status, message: message, kind: "server_error", code: code, other: "api_error"}
+}
+
+// undecided is the answer if the store reached no decision.
+func undecided() *refusal {
+	r := failed(http.StatusServiceUnavailable, "no_decision", "the limits could not be decided; retry in 1 s")
+	r.retry = 1
+	return r
+}
+
+// longWait is how long an SDK may wait by itself, in seconds. Some would sleep for hours,
+// others ignore the number and try at once.
+const longWait = 60
+
+// slotWait is the advice of a limit of slots: one may be free at any time.
+const slotWait = time.Second
+
+// refusedBy is the answer of a request that a limit refused.
+func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
+	l, asked := a.Limit, a.Act.Charges[a.Charge].Cost
+	meter := rules.MeterOf(l)
+	r := &refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", other: "rate_limit_error", limit: l.Name}
+	if meter == config.MeterRequests {
+		r.kind = "requests"
+	}
+	subject := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l))
+	switch {
+	case d.Source == weir.SourceFailClosed:
+		u := undecided()
+		u.limit = l.Name
+		return u
+	case d.RetryAfter == weir.Never:
+		r.status, r.kind, r.code, r.other, r.final = http.StatusRequestEntityTooLarge, invalidRequest, "request_too_large", "request_too_large", true
+		r.message = fmt.Sprintf("%s: %s asked can never fit", subject, amount(meter, asked))
+		return r
+	}
+	wait := d.RetryAfter
+	if l.Algorithm.Traits().HoldsSlots {
+		wait = slotWait
+	}
+	r.retry = int(max(1, ratelimitheader.Seconds(wait)))
+	r.final = r.retry > longWait
+	if meter == config.MeterUSD || l.Period >= 24*time.Hour {
+		r.kind, r.code, r.detail, r.final = "insufficient_quota", "insufficient_quota", "enforced_spend_limit_reached", true
+	}
+	r.message = fmt.Sprintf("%s: %s asked, %s left; retry in %d s", subject, amount(meter, asked), amount(meter, d.Remaining), r.retry)
+	return r
+}
+
+// amount is a number of units as messages have it.
+func amount(meter string, n int64) string {
+	if meter != config.MeterUSD {
+		return decimal(n)
+	}
+	text := fmt.Sprintf("%d.%06d", n/pricePerToken, n%pricePerToken)
+	return "$" + strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// limitText is a limit as messages have it.
+func limitText(l *weir.Limit) string {
+	text := l.String()
+	switch _, rest, found := strings.Cut(text, "/"); {
+	case l.Algorithm.Traits().HoldsSlots:
+		return decimal(l.Count) + " at once"
+	case found:
+		rest, _, _ = strings.Cut(rest, " ")
+		return amount(rules.MeterOf(l), l.Count) + "/" + rest
+	}
+	return text
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// newID returns an ID for an answer.
+func newID() string { return rand.Text() }
+
+// body returns the body of the answer in a form.
+func (r *refusal) body(f Form, id string) []byte {
+	var body any
+	if f == Anthropic {
+		type details struct {
+			Code string `json:"error_code"`
+		}
+		type failure struct {
+			Type    string   `json:"type"`
+			Message string   `json:"message"`
+			Details *details `json:"details,omitempty"`
+		}
+		e := failure{Type: r.other, Message: r.message}
+		if r.detail != "" {
+			e.Details = &details{r.detail}
+		}
+		body = struct {
+			Type  string  `json:"type"`
+			Error failure `json:"error"`
+			ID    string  `json:"request_id"`
+		}{"error", e, id}
+	} else {
+		type failure struct {
+			Message string  `json:"message"`
+			Type    string  `json:"type"`
+			Param   *string `json:"param"`
+			Code    string  `json:"code"`
+		}
+		body = struct {
+			Error failure `json:"error"`
+		}{failure{r.message, r.kind, nil, r.code}}
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // It is made of texts.
+	}
+	return text
+}
+
+// write sends the answer.
+func (r *refusal) write(w http.ResponseWriter, f Form, id string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Weir-Source", "weir")
+	h.Set("Weir-Id", id)
+	h.Set("X-Request-Id", id)
+	h.Set("Request-Id", id)
+	if r.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(r.retry))
+	}
+	if r.final {
+		h.Set("X-Should-Retry", "false")
+	}
+	if r.limit != "" {
+		h.Set("Weir-Limit", headerText(r.limit))
+	}
+	w.WriteHeader(r.status)
+	_, _ = w.Write(append(r.body(f, id), '\n'))
+}
+
+// headerText replaces what cannot stand in a header.
+func headerText(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, text)
+}
+
+// describe describes the limits of a plan in headers.
+func describe(h http.Header, plan *rules.Plan) {
+	answer := ratelimitheader.Answer{}
+	var charges []weir.Charge
+	var decisions []weir.Decision
+	for i := range plan.Applied {
+		a := &plan.Applied[i]
+		if a.Limit == nil || a.Rule.Shadow || a.Act == nil || !a.Chosen() {
+			continue
+		}
+		answer.Limits = append(answer.Limits, a.Limit)
+		charge := a.Act.Charges[a.Charge]
+		charge.Group, charge.Alt = 0, 0
+		charges, decisions = append(charges, charge), append(decisions, a.Decision())
+	}
+	if len(charges) == 0 {
+		return
+	}
+	i := weir.Strictest(charges, decisions)
+	answer.Strictest, answer.Decision = answer.Limits[i], decisions[i]
+	// The style has older headers, too, which a provider has of its own.
+	written := http.Header{}
+	answer.Write(written, ratelimitheader.Draft11)
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		if values := written[name]; len(values) > 0 {
+			h[name] = values
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Models counts the requests to language models.
+type Models struct {
+	requests, tokens, missing, under, unrecorded *prometheus.CounterVec
+	unsettled                                    prometheus.Counter
+	first                                        prometheus.Histogram
+	streams                                      prometheus.Gauge
+}
+
+// Models returns the metrics of a proxy for language models, and exports them. Call it once.
+func (m *Metrics) Models() *Models {
+	o := &Models{
+		requests:   counters("weir_models_requests_total", "Requests to language models that were answered, by the form, openai or anthropic, and the status.", "form", "code"),
+		tokens:     counters("weir_models_tokens_total", "Tokens of language models that were settled: input, cached or output.", "kind"),
+		missing:    counters("weir_models_usage_missing_total", "Answers of language models without usage that counts, by the reason: absent, invalid, cut, client_left or encoded.", "reason"),
+		under:      counters("weir_models_underestimated_units_total", "Units that requests to language models used beyond their hold.", "rule"),
+		unrecorded: counters("weir_models_forgiven_units_total", "Units that were used and not recorded, because a limit records at most one full drain beyond its count.", "rule"),
+		unsettled:  prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_models_settle_failures_total", Help: "Requests to language models whose hold stays charged, because they could not be settled."}),
+		first:      prometheus.NewHistogram(timed("weir_models_first_byte_seconds", "Time until the head of the answer of a language model.")),
+		streams:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_models_streams", Help: "Streams of language models that are open."}),
+	}
+	m.registry.MustRegister(o.requests, o.tokens, o.missing, o.under, o.unrecorded, o.unsettled, o.first, o.streams)
+	return o
+}
+
+// Answered counts an answer.
+func (o *Models) Answered(form string, status int) {
+	o.requests.WithLabelValues(form, strconv.Itoa(status)).Inc()
+}
+
+// FirstByte observes the time until the head of an answer.
+func (o *Models) FirstByte(d time.Duration) { o.first.Observe(d.Seconds()) }
+
+// Stream counts streams that begin, 1, and end, -1.
+func (o *Models) Stream(change int) { o.streams.Add(float64(change)) }
+
+// Tokens counts tokens of a kind.
+func (o *Models) Tokens(kind string, n int64) { o.tokens.WithLabelValues(kind).Add(float64(n)) }
+
+// UsageMissing counts an answer without usage that counts.
+func (o *Models) UsageMissing(reason string) { o.missing.WithLabelValues(reason).Inc() }
+
+// Underestimated counts units beyond a hold.
+func (o *Models) Underestimated(rule string, units int64) {
+	o.under.WithLabelValues(rule).Add(float64(units))
+}
+
+// Unrecorded counts units that were not recorded.
+func (o *Models) Unrecorded(rule string, units int64) {
+	o.unrecorded.WithLabelValues(rule).Add(float64(units))
+}
+
+// SettleFailed counts a request that could not be settled.
+func (o *Models) SettleFailed() { o.unsettled.Inc() }
