@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,5 +142,26 @@ func TestCheck(t *testing.T) {
 	evicting.Kill()
 	if _, err := open(t, dial(t, evicting.Addr()), redisstore.Options{}).Check(t.Context()); err == nil {
 		t.Error("away: no error")
+	}
+}
+
+// TestChecksAtOnce: stores that are checked at the same time do not disturb each other.
+func TestChecksAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	var checks sync.WaitGroup
+	for range 8 {
+		store := open(t, dial(t, server.Addr()), redisstore.Options{})
+		checks.Go(func() {
+			for range 30 {
+				if found, err := store.Check(t.Context()); err != nil || len(found) > 0 {
+					t.Errorf("%v, %v", found, err)
+				}
+			}
+		})
+	}
+	checks.Wait()
+	if size, err := server.Do("DBSIZE"); size != "0" {
+		t.Errorf("the checks left %s keys, %v", size, err)
 	}
 }

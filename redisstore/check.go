@@ -36,9 +36,10 @@ func (f Finding) String() string { return f.Node + ": " + f.Setting + ": " + f.D
 
 // Check inspects every server that the store uses: it must accept writes, have a
 // supported version, evict no keys, and let the store's scripts run. For this, Check
-// charges and resets its own keys under the store's prefix. In addition to the scripts,
-// it needs permission for INFO; without it, there is a finding about that. An error means
-// that a server did not answer; the findings are then those of the servers before it.
+// charges and resets keys of its own under the store's prefix, others with each call, so
+// that stores may be checked at the same time. In addition to the scripts, it needs
+// permission for INFO; without it, there is a finding about that. An error means that a
+// server did not answer; the findings are then those of the servers before it.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -49,8 +50,8 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	var found []Finding
 	seen := make(map[string]bool)
 	for i := 0; len(seen) < masters && i < clusterSlots; i++ {
-		slot := "check " + strconv.Itoa(i)
-		node, err := s.node(ctx, s.keys.join(slot, key{}))
+		tag := "check " + strconv.Itoa(i)
+		node, err := s.node(ctx, s.keys.join(tag, key{}))
 		if err != nil {
 			return found, classify(err)
 		}
@@ -62,7 +63,7 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 			continue
 		}
 		seen[address] = true
-		more, err := s.inspect(ctx, node, slot)
+		more, err := s.inspect(ctx, node, tag)
 		if found = append(found, more...); err != nil {
 			return found, err
 		}
@@ -95,8 +96,8 @@ func (s *Store) node(ctx context.Context, name string) (*redis.Client, error) {
 	return nil, nil
 }
 
-// inspect checks one server, by keys in a hash slot that it has.
-func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([]Finding, error) {
+// inspect checks one server, by keys with a hash tag that it owns.
+func (s *Store) inspect(ctx context.Context, node *redis.Client, tag string) ([]Finding, error) {
 	var found []Finding
 	address := "redis"
 	if node != nil {
@@ -115,11 +116,20 @@ func (s *Store) inspect(ctx context.Context, node *redis.Client, slot string) ([
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.Fatal }) {
 		return found, nil
 	}
-	err := s.try(ctx, slot)
-	if errors.Is(err, weir.ErrMisconfigured) || errors.Is(err, weir.ErrBackend) {
+	err := s.try(ctx, tag)
+	if cannotRun(err) {
+		// A key may be lost between two calls, to an eviction for instance: once is no proof.
+		err = s.try(ctx, tag)
+	}
+	if cannotRun(err) {
 		return append(found, Finding{address, "permissions", "the store's scripts cannot run: " + err.Error(), true}), nil
 	}
 	return found, err
+}
+
+// cannotRun reports whether the server answered, and does not do what the scripts need.
+func cannotRun(err error) bool {
+	return errors.Is(err, weir.ErrMisconfigured) || errors.Is(err, weir.ErrBackend)
 }
 
 // read returns the findings in the text of INFO.
@@ -152,14 +162,15 @@ func read(info, address string, clustered bool) []Finding {
 	return found
 }
 
-// try runs every kind of act on keys of one hash slot.
-func (s *Store) try(ctx context.Context, slot string) error {
+// try runs every kind of act on new keys with a hash tag.
+func (s *Store) try(ctx context.Context, tag string) error {
+	name := "check " + rand.Text()
 	takes := make([]*weir.Act, len(algo.Steps))
 	for id := range takes {
 		l := weir.PerMinute(1)
 		l.Algorithm = weir.Algorithm(id)
 		takes[id] = &weir.Act{
-			Charges:   []weir.Charge{{Key: slot, HashTag: slot, Limit: l.MustCompile(), Cost: 1}},
+			Charges:   []weir.Charge{{Key: name, HashTag: tag, Limit: l.MustCompile(), Cost: 1}},
 			Decisions: make([]weir.Decision, 1),
 		}
 		if l.Algorithm.Traits().HoldsSlots {
@@ -184,7 +195,24 @@ func (s *Store) try(ctx context.Context, slot string) error {
 	if err := s.must(ctx, weir.KindRefund, takes); err != nil {
 		return err
 	}
-	return s.must(ctx, weir.KindReset, takes)
+	if err := s.must(ctx, weir.KindReset, takes); err != nil {
+		return err
+	}
+	return s.tryRare(ctx, s.keys.name(&takes[0].Charges[0]))
+}
+
+// tryRare calls the commands that the scripts need only for states that are older than a
+// moment, on a key that does not exist.
+func (s *Store) tryRare(ctx context.Context, key string) error {
+	for _, err := range []error{
+		s.client.LSet(ctx, key, 0, "").Err(), s.client.LTrim(ctx, key, 0, 0).Err(), s.client.ZRem(ctx, key, "").Err(),
+		s.client.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "0", Max: "0"}).Err(),
+	} {
+		if redis.IsPermissionError(err) {
+			return fmt.Errorf("%w: %w", weir.ErrMisconfigured, err)
+		}
+	}
+	return nil
 }
 
 // must has acts done and returns their first error.
