@@ -97,8 +97,9 @@ type Credentials struct {
 }
 
 // Authenticate returns the caller with these credentials, and whether there is one. A
-// wrong secret is a failure: it is counted and logged. The time that Authenticate takes
-// does not reveal how much of a secret is right.
+// wrong secret is a failure: it is counted and logged, and so is each secret after too
+// many failures in a row on its connection. The time that Authenticate takes does not
+// reveal how much of a secret is right.
 func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 	if a == nil {
 		return nil, true
@@ -111,8 +112,7 @@ func (a *Authenticator) Authenticate(c *Credentials) (*Identity, bool) {
 		return nil, false
 	}
 	who, known := a.Find(c.Token)
-	if known && (c.User == "" || c.User == DefaultUser || c.User == who.Name()) {
-		c.Connection.succeed()
+	if known && (c.User == "" || c.User == DefaultUser || c.User == who.Name()) && c.Connection.succeed() {
 		return who, true
 	}
 	c.Connection.fail()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,5 +68,29 @@ func TestConnectionsAreExhausted(t *testing.T) {
 	}
 	if (*Connection)(nil).Exhausted() {
 		t.Error("nobody counts, and there were too many")
+	}
+}
+
+// TestGuessesInParallel: calls in flight on one connection try no more secrets than calls
+// in a row.
+func TestGuessesInParallel(t *testing.T) {
+	t.Parallel()
+	secrets, _ := secretsOf(t, oldToken)
+	a := New(Options{Listener: "http", Secrets: secrets})
+	var conn Connection
+	try := func(token string) bool {
+		_, known := a.Authenticate(&Credentials{Token: token, Shown: true, Connection: &conn})
+		return known
+	}
+	var guesses sync.WaitGroup
+	for range 900 {
+		guesses.Go(func() { try("wrong") })
+	}
+	guesses.Wait()
+	if try(oldToken) {
+		t.Error("guess 901 on a connection was tried, and right")
+	}
+	if _, known := a.Authenticate(&Credentials{Token: oldToken, Shown: true, Connection: new(Connection)}); !known {
+		t.Error("another connection is refused")
 	}
 }

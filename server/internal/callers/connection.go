@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// A Connection counts the failures in a row on one connection. The zero value is ready
-// for use; it is safe for concurrent use. A nil *Connection counts nothing.
+// A Connection counts the failures in a row on one connection. After [MaxFailures] nothing
+// more succeeds on it, however many calls are in flight. The zero value is ready for use;
+// it is safe for concurrent use. A nil *Connection counts nothing.
 type Connection struct{ failures atomic.Int32 }
 
 // Exhausted reports whether the listener should close the connection after too many
@@ -24,9 +25,19 @@ func (c *Connection) fail() {
 	}
 }
 
-func (c *Connection) succeed() {
-	if c != nil && c.failures.Load() != 0 {
-		c.failures.Store(0)
+// succeed forgets the failures, and reports false if there were too many.
+func (c *Connection) succeed() bool {
+	if c == nil {
+		return true
+	}
+	for {
+		n := c.failures.Load()
+		if n == 0 || n < MaxFailures && c.failures.CompareAndSwap(n, 0) {
+			return true
+		}
+		if n >= MaxFailures {
+			return false
+		}
 	}
 }
 
