@@ -27,6 +27,7 @@ type App struct {
 	engine    *engine
 	health    *health
 	callers   *callers.File // nil without one
+	files     refresher     // of callers and their secrets
 	budget    *admission.Budget
 
 	fronts  []*listener // of clients; they drain together
@@ -84,6 +85,10 @@ func (a *App) build() error {
 	if a.callers, err = callers.OpenFile(o.Callers, o.Logger); err != nil {
 		return err
 	}
+	if a.callers != nil {
+		a.files.add(a.callers.Refresh)
+	}
+	a.closers.add("files", a.stopFiles)
 	return a.listeners()
 }
 
@@ -183,6 +188,7 @@ func (a *App) serve(sockets []*socket) error {
 	a.engine.start()
 	a.telemetry.traffic.Start()
 	a.rules.start()
+	a.files.start()
 	return nil
 }
 
@@ -221,24 +227,36 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 // Stop makes the server not ready at once, answers the calls in flight and closes
-// everything. When ctx ends first, it cuts the rest off and the error says so. Further
-// calls wait for the first one, or for their ctx, and return the same.
+// everything. When ctx ends first, it cuts the rest off and the error says so; it returns
+// within a second of that, whatever hangs. Further calls wait for the first one, or for
+// their ctx, and return the same.
 func (a *App) Stop(ctx context.Context) error {
 	a.mu.Lock()
 	first := !a.stopping
 	a.stopping = true
 	a.mu.Unlock()
 	if first {
-		a.stopErr = a.stop(ctx)
-		close(a.stopped)
+		go func() {
+			defer close(a.stopped)
+			a.stopErr = a.stop(ctx)
+		}()
 	}
 	select {
 	case <-a.stopped:
 		return a.stopErr
 	case <-ctx.Done():
+	}
+	// What was cut off needs a moment to end in order.
+	select {
+	case <-a.stopped:
+		return a.stopErr
+	case <-time.After(lastMoment):
 		return fmt.Errorf("server: stop: %w", ctx.Err())
 	}
 }
+
+// lastMoment is how long Stop waits after its context has ended.
+const lastMoment = time.Second
 
 func (a *App) stop(ctx context.Context) error {
 	a.health.drain()

@@ -154,6 +154,9 @@ func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if secrets != nil {
+		a.files.add(secrets.Refresh)
+	}
 	return callers.New(callers.Options{
 		Listener: listener, Secrets: secrets, File: a.callers, Logger: a.options.Logger,
 		Failed: a.telemetry.metrics.AuthFailures(listener), Requests: a.telemetry.metrics.CallerRequests(listener),

@@ -2,6 +2,7 @@ package callers
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,20 +16,21 @@ const (
 	maxFile = 64 << 10
 	// rereadAfter is how long a change of a file may go unnoticed.
 	rereadAfter = time.Second
+	// hungAfter is how long reading a file may take before the log says so.
+	hungAfter = 5 * time.Second
 )
 
-// watched is the parsed content of a file, read again when calls come, at most once a
-// second. While the file is wrong its last good content holds. It is safe for concurrent
-// use.
+// watched is the parsed content of a file. While the file is wrong its last good content
+// holds. get is safe for concurrent use and reads no file.
 type watched[T any] struct {
 	setting string // that names the file
 	file    string
 	logger  *slog.Logger
 	parse   func(text []byte) (T, error)
 
-	checked atomic.Int64 // when the file was read last, in unix nanoseconds
-	known   atomic.Pointer[T]
-	text    atomic.Pointer[[]byte] // that was read last, good or not
+	known atomic.Pointer[T]
+	text  []byte // that was read last, good or not
+	wrong string // the last error of reading, which is logged once
 }
 
 // open reads the file for the first time.
@@ -44,13 +46,12 @@ func (w *watched[T]) open() error {
 	if err != nil {
 		return err
 	}
-	w.text.Store(&text)
+	w.text = text
 	w.known.Store(&known)
-	w.checked.Store(time.Now().UnixNano())
 	return nil
 }
 
-// read reads the file up to the size that is too large.
+// read reads the file up to the size that is too large. It may take forever.
 func (w *watched[T]) read() ([]byte, error) {
 	f, err := os.Open(w.file)
 	if err != nil {
@@ -65,35 +66,53 @@ func (w *watched[T]) read() ([]byte, error) {
 }
 
 // get returns the content of the file.
-func (w *watched[T]) get() T {
-	w.refresh()
-	return *w.known.Load()
+func (w *watched[T]) get() T { return *w.known.Load() }
+
+// refresh reads the file again every second until ctx ends. It does not return while a
+// read hangs.
+func (w *watched[T]) refresh(ctx context.Context) {
+	ticker := time.NewTicker(rereadAfter)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if ctx.Err() == nil { // a tick may have waited for a read that hung
+			w.reread()
+		}
+	}
 }
 
-// refresh reads the file again if that is due.
-func (w *watched[T]) refresh() {
-	now, last := time.Now().UnixNano(), w.checked.Load()
-	if now-last < rereadAfter.Nanoseconds() || !w.checked.CompareAndSwap(last, now) {
-		return
-	}
+// reread reads the file and puts it in force if it is new and good.
+func (w *watched[T]) reread() {
+	hung := time.AfterFunc(hungAfter, func() {
+		w.logger.Error("reading a file with secrets hangs; those in force stay", "setting", w.setting, "file", w.file)
+	})
 	text, err := w.read()
-	if err == nil && bytes.Equal(text, *w.text.Load()) {
+	hung.Stop()
+	if err == nil && bytes.Equal(text, w.text) {
 		return
 	}
 	var known T
 	if err == nil {
-		w.text.Store(&text)
+		w.text = text
 		known, err = w.parse(text)
 	}
 	if err != nil {
-		w.logger.Error("a file with secrets is wrong; those in force stay", "error", err)
+		if w.wrong != err.Error() {
+			w.wrong = err.Error()
+			w.logger.Error("a file with secrets is wrong; those in force stay", "error", err)
+		}
 		return
 	}
+	w.wrong = ""
 	w.known.Store(&known)
 	w.logger.Info("a file with secrets changed and is in force", "setting", w.setting, "file", w.file)
 }
 
-// A File is a file of callers, read again when it changes. It is safe for concurrent use.
+// A File is a file of callers. It is safe for concurrent use.
 type File struct{ watched watched[*Set] }
 
 // OpenFile reads a file of callers; it returns nil if there is none. The error is a
@@ -113,5 +132,9 @@ func OpenFile(name string, logger *slog.Logger) (*File, error) {
 	return f, nil
 }
 
-// set returns the callers of the file as it is now.
+// Refresh reads the file every second until ctx ends, and puts changes in force. It returns
+// late, or never, if the file system does not answer. Call it once.
+func (f *File) Refresh(ctx context.Context) { f.watched.refresh(ctx) }
+
+// set returns the callers of the file.
 func (f *File) set() *Set { return f.watched.get() }

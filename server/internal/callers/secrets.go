@@ -1,6 +1,7 @@
 package callers
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -12,8 +13,7 @@ import (
 )
 
 // Secrets are the tokens or passwords of a file, one a line: several, so that they can
-// be changed while callers still use the old one. The file is read again when it
-// changes. Nothing here is ever logged but the names of the setting and the file.
+// be changed while callers still use the old one. Nothing here is ever logged but the names of the setting and the file.
 // Secrets are safe for concurrent use.
 type Secrets struct{ watched watched[[][sha256.Size]byte] }
 
@@ -65,6 +65,10 @@ func (f *SecretsFile) parse(text []byte) ([][sha256.Size]byte, error) {
 	}
 	return known, nil
 }
+
+// Refresh reads the file every second until ctx ends, and puts changes in force. It returns
+// late, or never, if the file system does not answer. Call it once.
+func (s *Secrets) Refresh(ctx context.Context) { s.watched.refresh(ctx) }
 
 // Has reports whether a secret is one of them, in a time that says nothing about how
 // much of it is right.
