@@ -1,11 +1,13 @@
 package app
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir/server/internal/admission"
@@ -19,12 +21,12 @@ const (
 )
 
 // A bounded listener holds no more connections open than it may. It refuses further
-// ones instead of letting them wait behind clients that send nothing.
+// ones instead of letting them wait behind clients that send nothing, and closes
+// connections without a call first.
 type bounded struct {
 	net.Listener
-	most     int
-	open     *atomic.Int64 // connections
-	refusal  string        // sent to one client too many; empty: nothing
+	room     *admission.Room
+	refusal  string // sent to one client too many; empty: nothing
 	rejected func(admission.Reason)
 }
 
@@ -35,13 +37,17 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.open.Add(1) <= int64(b.most) {
-			leave := sync.OnceFunc(func() { b.open.Add(-1) })
-			return newLazyConn(&counted{Conn: conn, leave: leave}), nil
+		if seat := b.room.Enter(func() { b.evict(conn) }); seat != nil {
+			return newLazyConn(&counted{Conn: conn, Seat: seat}), nil
 		}
-		b.open.Add(-1)
 		b.refuse(conn)
 	}
+}
+
+// evict closes a connection that never made a call.
+func (b *bounded) evict(conn net.Conn) {
+	b.rejected(admission.Connections)
+	_ = conn.Close()
 }
 
 func (b *bounded) refuse(conn net.Conn) {
@@ -56,7 +62,7 @@ func (b *bounded) refuse(conn net.Conn) {
 // counted is a connection that makes room when it is closed.
 type counted struct {
 	net.Conn
-	leave    func()
+	*admission.Seat
 	attempts callers.Connection // failures in a row of gRPC calls
 }
 
@@ -82,8 +88,29 @@ func (c *counted) CloseWrite() error {
 
 // Close closes the connection, once or more often.
 func (c *counted) Close() error {
-	c.leave()
+	c.Leave()
 	return c.Conn.Close()
+}
+
+type seatKey struct{}
+
+// connContext is for [http.Server.ConnContext]: a request leads to the seat of its
+// connection, and counts its failures there.
+func connContext(ctx context.Context, conn net.Conn) context.Context {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	if c, ok := conn.(*lazyConn); ok {
+		ctx = context.WithValue(ctx, seatKey{}, c.Seat)
+	}
+	return callers.ConnContext(ctx, conn)
+}
+
+// calling notes that the request's connection has made a call.
+func calling(r *http.Request) {
+	if seat, ok := r.Context().Value(seatKey{}).(*admission.Seat); ok {
+		seat.Called()
+	}
 }
 
 // A lazyConn rarely moves its deadlines. net/http moves them seven times for each

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/admission"
 )
 
 // pairOf is a connection that sets deadlines seldom, the other end of it, and how
@@ -28,7 +30,7 @@ func pairOf(t testing.TB) (conn *lazyConn, far net.Conn, moves *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, moves = newLazyConn(&counted{Conn: accepted, leave: func() {}}), new(atomic.Int64)
+	conn, moves = newLazyConn(&counted{Conn: accepted, Seat: admission.NewRoom(1).Enter(nil)}), new(atomic.Int64)
 	for _, d := range []*lazyDeadline{&conn.read, &conn.write} {
 		arm := d.arm
 		d.arm = func(t time.Time) error {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
-	"sync/atomic"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/metrics"
@@ -37,8 +38,9 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 		return nil, err
 	}
 	limit := a.method(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	// The listener bounds the connections.
 	options := frames.Options{
-		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: o.Limits.GRPCMaxConnections, MaxOpen: o.Limits.GRPCMaxWatches,
+		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: math.MaxInt, MaxOpen: o.Limits.GRPCMaxWatches,
 		MaxMessage: o.Limits.GRPCMaxMessageBytes, MaxHeaderList: o.Limits.GRPCMaxHeaderBytes, HandshakeTimeout: readTimeout,
 		MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
@@ -66,8 +68,8 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	var open atomic.Int64
-	t.connections["grpc"] = func() int { return int(open.Load()) }
+	room := admission.NewRoom(o.Limits.GRPCMaxConnections)
+	t.connections["grpc"] = room.Open
 	return &listener{
 		name: "grpc", address: o.GRPC,
 		serve: func(l net.Listener) error {
@@ -81,7 +83,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 			return server.Stop(ctx)
 		},
 		wrap: func(l net.Listener) net.Listener {
-			return &bounded{Listener: l, most: o.Limits.GRPCMaxConnections, open: &open, rejected: t.rejections("grpc")}
+			return &bounded{Listener: l, room: room, rejected: t.rejections("grpc")}
 		},
 	}, nil
 }

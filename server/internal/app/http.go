@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/browsers"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -101,7 +102,7 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authen
 	})
 	guarded := fromPages(o, publicOr(routed, requireToken(routed, by)))
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
-	s.Handler = s.dismissed(t.http(t.panics("http").HTTP(guarded)))
+	s.Handler = t.http(t.panics("http").HTTP(guarded))
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
 }
 
@@ -153,7 +154,7 @@ func fromPages(o *Options, next http.Handler) http.Handler {
 // An httpServer serves HTTP on one listener.
 type httpServer struct {
 	*http.Server
-	open       atomic.Int64 // connections
+	room       *admission.Room // of connections; set by listener
 	dismissal  time.Duration
 	closed     atomic.Bool // the socket, by dismiss
 	dismissing atomic.Bool
@@ -169,13 +170,13 @@ func newHTTPServer(logger *slog.Logger, dismissal time.Duration) *httpServer {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       callers.ConnContext,
+		ConnContext:       connContext,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2Buffer},
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}}
 }
 
-// listener returns the listener of the server.
+// listener returns the listener of the server, which has its handler.
 func (s *httpServer) listener(o *Options, name, address string, t TLS, most int, telemetry *telemetry) (*listener, error) {
 	var err error
 	if s.TLSConfig, err = o.serverTLS(name+" tls", t, "h2", "http/1.1"); err != nil {
@@ -185,12 +186,14 @@ func (s *httpServer) listener(o *Options, name, address string, t TLS, most int,
 	if s.TLSConfig != nil {
 		refusal = ""
 	}
-	telemetry.connections[name] = func() int { return int(s.open.Load()) }
+	s.Handler = s.dismissed(s.Handler)
+	s.room = admission.NewRoom(most)
+	telemetry.connections[name] = s.room.Open
 	rejected := telemetry.rejections(name)
 	return &listener{
 		name: name, address: address, serve: s.serve, drain: s.drain,
 		wrap: func(l net.Listener) net.Listener {
-			return &bounded{Listener: l, most: most, open: &s.open, refusal: refusal, rejected: rejected}
+			return &bounded{Listener: l, room: s.room, refusal: refusal, rejected: rejected}
 		},
 	}, nil
 }
@@ -234,15 +237,16 @@ func (s *httpServer) dismiss(ctx context.Context) {
 	s.dismissing.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.dismissal)
 	defer cancel()
-	for s.open.Load() > 0 && ctx.Err() == nil {
+	for s.room.Open() > 0 && ctx.Err() == nil {
 		wait(ctx, dismissalTick)
 	}
 }
 
-// dismissed closes connections with their next answer once the server dismisses its
-// clients.
+// dismissed notes which connections make calls, and closes them with their next answer
+// once the server dismisses its clients.
 func (s *httpServer) dismissed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calling(r)
 		if s.dismissing.Load() {
 			w.Header().Set("Connection", "close")
 		}

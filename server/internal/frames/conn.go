@@ -29,6 +29,7 @@ type conn struct {
 	yields  int       // the reader's: 2^n-1 after n calls that have yielded
 	read    time.Time // the reader's: when bytes came last
 	broken  error     // the reader's: why nothing can be read any more
+	called  bool      // the reader's: a call has come, and the listener knows
 
 	mu      sync.Mutex
 	changed *sync.Cond // out has shrunk, a slot is free, or the connection is gone

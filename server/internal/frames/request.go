@@ -51,6 +51,12 @@ func (c *conn) onHeaders(id uint32) error {
 		return c.abort(id, http2.ErrCodeRefusedStream)
 	}
 	st := c.enter(id, bytes)
+	if !c.called {
+		c.called = true
+		if listener, ok := c.wire.Conn.(interface{ Called() }); ok {
+			listener.Called()
+		}
+	}
 	r := &b.request
 	st.length = r.length
 	if st.ended = ends; !b.truncated && !r.valid() || ends && st.length > 0 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/panics"
 )
@@ -46,8 +47,8 @@ type Options struct {
 	// Timeout is how long a command may wait for its decision. Zero:
 	// [DefaultTimeout].
 	Timeout time.Duration
-	// MaxConnections is the number of clients that may be connected; further ones get an
-	// error and are disconnected. Zero: [DefaultMaxConnections].
+	// MaxConnections is the number of clients that may be connected. A further one replaces
+	// the oldest that has not given a command yet, or gets an error and is disconnected. Zero: [DefaultMaxConnections].
 	MaxConnections int
 	// Panics reports commands that panic; their connections end. Nil: they are logged.
 	Panics *panics.Reporter
@@ -64,6 +65,7 @@ type Server struct {
 	timeout        time.Duration
 	authDelay      time.Duration // of the answer to a wrong password
 	maxConnections int
+	room           *admission.Room
 	panics         *panics.Reporter
 	logger         *slog.Logger
 
@@ -105,6 +107,7 @@ func New(o Options) (*Server, error) {
 		listeners:      make(map[net.Listener]struct{}),
 		sessions:       make(map[*session]struct{}),
 	}
+	s.room = admission.NewRoom(s.maxConnections)
 	if s.panics == nil {
 		s.panics = &panics.Reporter{Listener: "resp", Logger: s.logger}
 	}
@@ -182,27 +185,35 @@ func (s *Server) pause(d time.Duration) {
 	}
 }
 
-// accept begins a session if there is room for one.
+// accept begins a session if there is room for one. When the room is full, the client that
+// has waited longest without a command that it may give makes room.
 func (s *Server) accept(conn net.Conn) {
+	seat := s.room.Enter(func() {
+		s.full()
+		_ = conn.Close()
+	})
+	if seat == nil {
+		s.refuse(conn)
+		return
+	}
 	s.mu.Lock()
-	full := len(s.sessions) >= s.maxConnections
-	if full || s.draining.Load() {
-		s.mu.Unlock()
-		s.refuse(conn, full)
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		seat.Leave()
+		_ = conn.Close()
 		return
 	}
 	c := newSession(s, conn)
+	c.seat = seat
 	s.sessions[c] = struct{}{}
 	s.running.Go(c.run)
-	s.mu.Unlock()
 }
 
-func (s *Server) refuse(conn net.Conn, full bool) {
+func (s *Server) full() { s.warn("too many clients", "most", s.maxConnections) }
+
+func (s *Server) refuse(conn net.Conn) {
 	defer conn.Close()
-	if !full {
-		return
-	}
-	s.warn("too many clients", "most", s.maxConnections)
+	s.full()
 	// For reading too, because TLS begins with a read.
 	if conn.SetDeadline(time.Now().Add(refuseTimeout)) == nil {
 		// A client that misses the error sees the connection close.
@@ -211,6 +222,7 @@ func (s *Server) refuse(conn net.Conn, full bool) {
 }
 
 func (s *Server) forget(c *session) {
+	c.seat.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, c)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/panics"
 )
@@ -24,6 +25,7 @@ type session struct {
 	writer
 	server *Server
 	conn   net.Conn
+	seat   *admission.Seat // nil in tests without a listener
 	id     int64
 	name   string
 	authed bool
@@ -182,6 +184,9 @@ func (c *session) dispatch(args [][]byte) {
 		c.fail("ERR wrong number of arguments for " + shown(args[0]))
 	default:
 		cmd.run(c, args[1:])
+		if c.authed && c.seat != nil {
+			c.seat.Called()
+		}
 	}
 }
 

@@ -333,8 +333,16 @@ func TestDecisionsHaveADeadline(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Options{MaxConnections: 2})
-	first := connect(t, s)
-	connect(t, s)
+	first, second := connect(t, s), connect(t, s)
+	for _, conn := range []net.Conn{first, second} {
+		reply := make([]byte, len("+PONG\r\n"))
+		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, reply); err != nil {
+			t.Fatal(err)
+		}
+	}
 	extra, err := net.Dial("tcp", listen(t, s))
 	if err != nil {
 		t.Fatal(err)
