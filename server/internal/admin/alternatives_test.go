@@ -56,6 +56,24 @@ func (d *desk) used(budget string) string {
 	return text
 }
 
+// TestBudgetOfShares overrides, resets and shows the budget of all teams without naming one.
+func TestBudgetOfShares(t *testing.T) {
+	t.Parallel()
+	d := openShared(t)
+	if !d.take("team=new", 140) || d.take("team=new", 100) {
+		t.Fatal("140 and 100 of 152 units that are lent")
+	}
+	const budget = `{"domain":"shop","budget":"team"`
+	d.call(http.StatusOK, http.MethodPost, "/v1/key/override", budget+`,"limit":"2000/h burst 400","for":"1h"}`)
+	if body := d.call(http.StatusOK, http.MethodGet, "/v1/key?domain=shop&budget=team", ""); !strings.Contains(body, `"used": 140`) || !d.take("team=new", 101) {
+		t.Errorf("overridden: %s", body)
+	}
+	d.call(http.StatusOK, http.MethodPost, "/v1/key/reset", budget+`}`)
+	if used := d.used("team"); used != "0" {
+		t.Errorf("%s used after a reset", used)
+	}
+}
+
 // TestWholeRules: a block leaves no alternative open, an allowance has no budget refuse or
 // be charged, and neither touches what other callers have.
 func TestWholeRules(t *testing.T) {

@@ -63,11 +63,14 @@ func pathOf(entries []Entry) string {
 	return strings.Join(patterns, ",")
 }
 
-// budgets compiles the budgets of a descriptor with the entries into rules that charge
-// nothing else.
+// budgets compiles those budgets of a list that the entries tell apart into rules that
+// charge nothing else.
 func (c *compiler) budgets(list []*config.Budget, entries []Entry) ([]*Rule, error) {
 	var all []*Rule
 	for _, b := range list {
+		if b.Depth != len(entries) {
+			continue
+		}
 		r := &Rule{At: b.At, Domain: c.domain, Path: c.prefix + pathOf(entries), Entries: entries, Grouped: true, Unit: b.Limit.Unit}
 		limit := b.Limit
 		limit.Budget, limit.Name = b, newBudget(c.prefix, entries, b).Label
@@ -85,10 +88,13 @@ func (c *compiler) budgets(list []*config.Budget, entries []Entry) ([]*Rule, err
 // domain nor a descriptor on the way of the entries declares it.
 func (d *domain) budget(entries []Entry, found *path, name string) *Rule {
 	d.match(entries, found)
-	declared := slices.Clone(d.budgets)
+	declared := slices.Concat(d.budgets, d.top.budgets)
 	for _, n := range found {
-		if n != nil {
-			declared = append(declared, n.budgets...)
+		if n == nil {
+			continue
+		}
+		if declared = append(declared, n.budgets...); n.next != nil {
+			declared = append(declared, n.next.budgets...)
 		}
 	}
 	for _, r := range declared {

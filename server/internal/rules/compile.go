@@ -252,6 +252,13 @@ func (c *compiler) level(list []*config.Descriptor, above []Entry) (level, error
 		}
 		n.order = i
 		l.add(n)
+		if d.Shares != nil && d.Value == "" {
+			budgets, err := c.budgets(d.Budgets, above)
+			if err != nil {
+				return level{}, err
+			}
+			l.budgets = append(l.budgets, budgets...)
+		}
 	}
 	return l, nil
 }

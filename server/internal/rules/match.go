@@ -8,6 +8,8 @@ import (
 type level struct {
 	keys map[string]*choices
 	wild []*node // those whose key is a wildcard, in file order
+	// budgets are those of shares: one for all values of a key, which is of the entries above.
+	budgets []*Rule
 }
 
 // choices are the descriptors of a level that have one key.

@@ -53,9 +53,11 @@ func TestShares(t *testing.T) {
 			t.Errorf("charge %d is of %+v, %q", i, shares, class)
 		}
 	}
-	req := &rules.Request{Domain: "shop", Budget: "team", Descriptors: request("model=a,team=ads").Descriptors}
-	if got := charges(t, set, req); len(got) != 1 || !strings.HasPrefix(got[0], "model,team: shop/model=a;model,team#shares ") {
-		t.Errorf("the budget: %v", got)
+	for _, entries := range []string{"model=a", "model=a,team=ads", "model=a,team=new"} {
+		req := &rules.Request{Domain: "shop", Budget: "team", Descriptors: request(entries).Descriptors}
+		if got := charges(t, set, req); len(got) != 1 || !strings.HasPrefix(got[0], "model,team: shop/model=a;model,team#shares ") {
+			t.Errorf("the budget of %s: %v", entries, got)
+		}
 	}
 }
 
