@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Defaults of the fields of [Options] that are zero.
@@ -47,7 +48,9 @@ type Options struct {
 // [weir.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
 // process knows them: if charges that need less, by their cost and what they keep free,
 // were granted since, to other processes or under limits other than gcra, leaky_bucket
-// and fixed_window, the wait has become longer. Remaining is the number of units at the
+// and fixed_window, the wait has become longer. An act of several charges is refused if the
+// same act was refused before, or if none of its charges can have to wait longer than those
+// that are known. Remaining is the number of units at the
 // time of the refusal; it may have grown since. If the charge needs more than the one
 // refused, or something was granted since, under gcra or leaky_bucket, RetryAfter may be
 // one unit of the limit's resolution too long. The other charges of the act are
@@ -158,17 +161,22 @@ func (l *Layer) refuse(acts []*weir.Act, now int64) []*weir.Act {
 }
 
 // refused refuses an act if one of its charges is known to be refused, or one of each
-// alternative of a group.
+// alternative of a group, and if no other charge would have to wait longer.
 func (l *Layer) refused(a *weir.Act, now int64) bool {
-	if len(a.Charges) > 1 && a.Alternatives() {
-		for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
-			if l.refusedGroup(a, i, now) {
-				return l.answer(a, i, a.GroupEnd(i), now)
-			}
-		}
+	known := false
+	for i := 0; i < len(a.Charges) && !known; i = a.GroupEnd(i) {
+		known = l.refusedGroup(a, i, now)
+	}
+	// The store reports invalid acts.
+	if !known || len(a.Decisions) != len(a.Charges) || a.Prepare() {
 		return false
 	}
-	return l.answer(a, 0, len(a.Charges), now)
+	clear(a.Decisions)
+	if act := l.table.actOf(a); !l.answer(a, act, now) && !longest(a) {
+		return false
+	}
+	l.counters.hit(now)
+	return true
 }
 
 // refusedGroup reports whether one charge of each alternative is known to be refused, of the
@@ -178,7 +186,7 @@ func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
 		next, known := a.AltEnd(i), false
 		for ; i < next && !known; i++ {
 			if ch := &a.Charges[i]; cacheable(ch) {
-				known = l.table.find(ch, a.Immediate, now) != nil
+				known = l.table.find(ch, a.Immediate, 0, now) != nil
 			}
 		}
 		if !known {
@@ -189,34 +197,49 @@ func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
 	return true
 }
 
-// answer fills in the decisions of the charges from the i-th to the one before end that are
-// known to be refused, and reports whether any is.
-func (l *Layer) answer(a *weir.Act, i, end int, now int64) bool {
-	known := false
-	for ; i < end; i++ {
-		ch := &a.Charges[i]
-		if !cacheable(ch) {
-			continue
+// answer fills in the decisions of the refused groups' charges that are known to be refused.
+// It reports whether these are all refusals of the act.
+func (l *Layer) answer(a *weir.Act, act uint64, now int64) bool {
+	known, refusals := 0, 1
+	for i := 0; i < len(a.Charges); {
+		end := a.GroupEnd(i)
+		if len(a.Charges) > 1 && !l.refusedGroup(a, i, now) {
+			i = end
 		}
-		e := l.table.find(ch, a.Immediate, now)
-		if e == nil {
-			continue
-		}
-		if !known {
-			known = true
-			if len(a.Decisions) != len(a.Charges) || a.Prepare() {
-				// The store reports invalid acts.
-				return false
+		for ; i < end; i++ {
+			ch := &a.Charges[i]
+			if !cacheable(ch) {
+				continue
 			}
-			clear(a.Decisions)
+			e := l.table.find(ch, a.Immediate, act, now)
+			if e == nil {
+				continue
+			}
+			if e.act == act {
+				known, refusals = known+1, e.refusals
+			}
+			e.touch()
+			e.answer(ch, now, &a.Decisions[i])
 		}
-		e.touch()
-		e.answer(ch, now, &a.Decisions[i])
 	}
-	if known {
-		l.counters.hit(now)
+	return known == refusals
+}
+
+// longest reports whether no charge without a decision could have to wait longer than the act
+// is told.
+func longest(a *weir.Act) bool {
+	wait := a.Decisions[weir.Strictest(a.Charges, a.Decisions)].RetryAfter
+	for i := range a.Charges {
+		ch, most := &a.Charges[i], weir.Never
+		if ch.Cost+ch.Keep <= ch.Limit.Capacity() {
+			// It may be in debt by one full drain.
+			most = algo.Duration(2 * ch.Limit.Rule().Drain)
+		}
+		if a.Decisions[i].Outcome == weir.NotEvaluated && ch.Cost > 0 && !ch.Guaranteed && most > wait {
+			return false
+		}
 	}
-	return known
+	return true
 }
 
 // cacheable reports whether a refusal of the charge can be known in advance.
@@ -228,13 +251,19 @@ func cacheable(ch *weir.Charge) bool {
 
 // learn remembers the refusals of an act that was sent at an instant.
 func (l *Layer) learn(a *weir.Act, sent int64) {
-	answered := l.now()
+	answered, act, refusals := l.now(), l.table.actOf(a), 0
+	for i := range a.Decisions {
+		if a.Decisions[i].Outcome == weir.Refused {
+			refusals++
+		}
+	}
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		if d.Outcome != weir.Refused || d.Source != weir.SourceStore || !cacheable(&a.Charges[i]) || repeated(a.Charges, i) {
 			continue
 		}
 		e := newEntry(&a.Charges[i], d, a.Immediate)
+		e.act, e.refusals = act, refusals
 		e.answered, e.until = answered, sent+min(l.maxAge, d.RetryAfter.Nanoseconds())
 		l.table.add(e, sent)
 		l.counters.learned.Add(1)

@@ -273,15 +273,58 @@ func TestOneRefusalRefusesTheAct(t *testing.T) {
 	take(cache, spent)
 	take(cache, spent)
 	asked := store.acts.Load()
-	a := take(cache, fresh, spent)
-	if store.acts.Load() != asked || a.Decisions[0].Outcome != weir.NotEvaluated || a.Decisions[1].Outcome != weir.Refused {
-		t.Errorf("got %+v", a.Decisions)
+	// The store knows whether the other charge has to wait longer.
+	for _, first := range []bool{true, false} {
+		if a := take(cache, fresh, spent); a.Allowed() || fromCache(a) == first || a.Decisions[1].Outcome != weir.Refused {
+			t.Errorf("asked %v, got %+v", first, a.Decisions)
+		}
 	}
+	if store.acts.Load() != asked+1 {
+		t.Errorf("asked %d times, want once", store.acts.Load()-asked)
+	}
+	asked++
 	// Of several acts only the others go on, and in one call.
 	acts := []*weir.Act{storetest.NewAct(spent), storetest.NewAct(fresh), storetest.NewAct(spent)}
 	cache.Take(t.Context(), acts)
 	if store.acts.Load() != asked+1 || !acts[1].Allowed() || acts[0].Allowed() || acts[2].Allowed() {
 		t.Errorf("got %+v, %+v, %+v", acts[0].Decisions, acts[1].Decisions, acts[2].Decisions)
+	}
+}
+
+// TestTheLongestWait: an act of several charges waits as long as the store would have it.
+func TestTheLongestWait(t *testing.T) {
+	t.Parallel()
+	short, long := weir.PerSecond(1).MustCompile(), weir.Per(10, time.Hour).MustCompile()
+	charge := func(key string, l *weir.Limit) weir.Charge {
+		return weir.Charge{Key: key, HashTag: "tag", Limit: l, Cost: 1}
+	}
+	a, b := charge("a", short), charge("b", long)
+	for name, c := range map[string]struct {
+		before []weir.Charge // refused before
+		act    []weir.Charge
+		cached bool
+	}{
+		"only the short wait is known":          {[]weir.Charge{a}, []weir.Charge{a, b}, false},
+		"only the long wait is known":           {[]weir.Charge{b}, []weir.Charge{a, b}, true},
+		"both are known, each from another act": {[]weir.Charge{a, b}, []weir.Charge{a, b}, true},
+	} {
+		cache, store, clock := open(denycache.Options{MaxAge: time.Hour})
+		for range 10 {
+			take(store, b)
+		}
+		take(store, a)
+		for _, ch := range c.before {
+			take(cache, ch)
+		}
+		clock.Advance(time.Millisecond)
+		for i := range 2 {
+			asked := store.acts.Load()
+			got := take(cache, c.act...)
+			cached := store.acts.Load() == asked
+			if wait := got.Decisions[weir.Strictest(got.Charges, got.Decisions)].RetryAfter; wait != 6*time.Minute-time.Millisecond || got.Allowed() || cached != (c.cached || i > 0) {
+				t.Errorf("%s, time %d: retry after %v, from memory %v: %v", name, i, wait, cached, got.Decisions)
+			}
+		}
 	}
 }
 
@@ -330,6 +373,7 @@ func TestAlternatives(t *testing.T) {
 		c.Group = 1
 		charges = append(charges, c)
 	}
+	take(cache, charges...) // the store knows what else it would wait for
 	if a := take(cache, charges...); a.Allowed() || !fromCache(a) || a.Decisions[1].Outcome != weir.NotEvaluated || a.Decisions[3].Outcome != weir.NotEvaluated {
 		t.Errorf("beside a refused charge: %v", a.Decisions)
 	}

@@ -20,7 +20,10 @@ type entry struct {
 	// rising entries refuse larger needs as well.
 	rising bool
 	// moved entries have a decision from before units were granted to others.
-	moved    bool
+	moved bool
+	// act is the act that was refused, see table.actOf, and refusals how many of its charges.
+	act      uint64
+	refusals int
 	decision weir.Decision // the refusal
 	// answered is when the reply came, in ns of our clock: not before the store decided, so
 	// that no wait is too short.
@@ -80,7 +83,7 @@ func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
 	}
 	later := &entry{
 		hash: e.hash, key: e.key, limit: e.limit, need: e.need, keep: e.keep, immediate: e.immediate, rising: e.rising,
-		moved: true, decision: e.decision, answered: now, until: e.until,
+		act: e.act, refusals: e.refusals, moved: true, decision: e.decision, answered: now, until: e.until,
 	}
 	later.hits.Store(e.hits.Load())
 	later.decision.At, later.decision.ResetAfter = d.At, d.ResetAfter

@@ -39,17 +39,38 @@ func newTable(entries int) table {
 
 func (t *table) set(hash uint64) *set { return &t.sets[hash&uint64(len(t.sets)-1)] }
 
-// find returns the entry that refuses a charge; nil if there is none.
-func (t *table) find(ch *weir.Charge, immediate bool, now int64) *entry {
-	hash := maphash.String(t.seed, ch.Key)
-	s := t.set(hash)
-	for i := range s.cells {
-		e := s.cells[i].Load()
-		if e != nil && e.hash == hash && e.key == ch.Key && e.refuses(ch, immediate, now) {
-			return e
+// actOf returns a hash of all that an act asks of its keys. All acts of one charge have the
+// same, because nothing else can make them wait.
+func (t *table) actOf(a *weir.Act) uint64 {
+	sum := uint64(1)
+	if len(a.Charges) == 1 {
+		return sum
+	}
+	for i := range a.Charges {
+		ch := &a.Charges[i]
+		for _, n := range [...]uint64{maphash.String(t.seed, ch.Key), uint64(ch.Cost), uint64(ch.UpTo), uint64(ch.Keep), uint64(ch.Group)<<8 | uint64(ch.Alt)} {
+			sum = maphash.Comparable(t.seed, [2]uint64{sum, n})
 		}
 	}
-	return nil
+	return sum
+}
+
+// find returns an entry that refuses a charge, that of the act if there is one; nil if there is
+// none.
+func (t *table) find(ch *weir.Charge, immediate bool, act uint64, now int64) *entry {
+	hash := maphash.String(t.seed, ch.Key)
+	s := t.set(hash)
+	var found *entry
+	for i := range s.cells {
+		e := s.cells[i].Load()
+		if e == nil || e.hash != hash || e.key != ch.Key || !e.refuses(ch, immediate, now) {
+			continue
+		}
+		if found = e; e.act == act {
+			break
+		}
+	}
+	return found
 }
 
 // touch counts a hit, up to maxHits.
@@ -105,7 +126,7 @@ func (s *set) choose(e *entry) (*atomic.Pointer[entry], *entry) {
 
 // replacedBy reports whether another entry is a newer refusal of the same act.
 func (e *entry) replacedBy(other *entry) bool {
-	return e.hash == other.hash && e.need == other.need && e.immediate == other.immediate && e.key == other.key &&
+	return e.hash == other.hash && e.act == other.act && e.need == other.need && e.immediate == other.immediate && e.key == other.key &&
 		e.limit.Alike(other.limit)
 }
 
