@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests start: redis-server, nginx, haproxy,
-# caddy, curl, those of nghttp2, chromium, and a C compiler for the race detector. It
+# caddy, curl, those of nghttp2, chromium, node with grpc-js, and a C compiler for the race detector. It
 # leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
@@ -19,8 +19,19 @@ have curl || missing+=(curl)
 have h2load && have nghttp || missing+=(nghttp2)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have chromium || missing+=(chromium)
+have node && have npm || missing+=(node)
+
+# A test calls with grpc-js, which belongs to it alone.
+grpc_js() {
+  local folder
+  folder=$(dirname "$0")/../server/internal/app/testdata/grpcjs
+  [ -d "$folder/node_modules/@grpc/grpc-js" ] || (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund) ||
+    say "cannot install grpc-js: run npm ci in $folder"
+}
+
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium and a C compiler are there'
+  say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node and a C compiler are there'
+  grpc_js
   exit 0
 fi
 
@@ -57,6 +68,7 @@ with_apt() {
     case $program in
       gcc) packages+=(gcc libc6-dev) ;;
       nghttp2) packages+=(nghttp2-client) ;;
+      node) packages+=(nodejs npm) ;;
       *) packages+=("$program") ;;
     esac
   done
@@ -99,3 +111,4 @@ elif have brew; then
 else
   by_hand 'there is neither apt-get nor brew'
 fi
+grpc_js

@@ -2,20 +2,27 @@ package app
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
@@ -172,6 +179,55 @@ func TestWatchesAreBoundedInAll(t *testing.T) {
 	if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)
 	}
+}
+
+// TestUnfinishedCallsShutNobodyOut: many connections begin compressed calls without a token and do
+// not end them. Calls with a token are answered meanwhile, compressed ones, too, and so are watches.
+func TestUnfinishedCallsShutNobodyOut(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{GRPCTokenFile: passwordFile(t, oldToken)})
+	for range 70 {
+		f := newFramer(t, app)
+		var header bytes.Buffer
+		encoder := hpack.NewEncoder(&header)
+		for i, path := range slices.Repeat([]string{rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, healthv1.Health_Watch_FullMethodName}, 16) {
+			header.Reset()
+			for _, field := range [][2]string{
+				{":method", "POST"}, {":scheme", "http"}, {":path", path}, {"content-type", "application/grpc"}, {"grpc-encoding", "gzip"},
+			} {
+				if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.WritePing(false, [8]byte{}); err != nil {
+			t.Fatal(err)
+		}
+		for !frame[*http2.PingFrame](t, f).IsAck() {
+		}
+	}
+	conn := dialGRPC(t, app)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+oldToken)
+	for range 85 {
+		request := &rlsv3.RateLimitRequest{Domain: "demo", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("path", "/")}}
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request, grpc.UseCompressor(gzip.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Error(err)
+	}
+}
+
+func descriptor(key, value string) *ratelimitv3.RateLimitDescriptor {
+	return &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
 }
 
 func TestGRPCStreamsAreBounded(t *testing.T) {

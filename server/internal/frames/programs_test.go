@@ -2,11 +2,13 @@ package frames_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +17,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	grpcgzip "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/testserver"
@@ -121,6 +125,26 @@ func testProxy(t *testing.T, socket string) {
 	if _, err := call(within(t, 10*time.Second), conn, reject, nil); status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != awkward {
 		t.Error(err)
 	}
+	message := bytes.Repeat([]byte{3}, 20_000)
+	ctx := metadata.AppendToOutgoingContext(within(t, 10*time.Second), "x-large", strings.Repeat("a", 4000))
+	if answer, err := call(ctx, conn, echo, message, grpc.UseCompressor(grpcgzip.Name)); err != nil || !bytes.Equal(answer, message) {
+		t.Errorf("gzip: %d bytes came back, and %v", len(answer), err)
+	}
+	testDeadline(t, conn)
+	ctx, cancel := context.WithCancel(within(t, 10*time.Second))
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := call(ctx, conn, wait, nil); status.Code(err) != codes.Canceled {
+		t.Errorf("cancelled: %v", err)
+	}
+	stream := begin(t, within(t, 10*time.Second), conn, chat)
+	for _, size := range []int{0, 1000, 200_000} {
+		stream.send(make([]byte, size))
+		stream.wants(make([]byte, size))
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	stream.ends(codes.OK, "")
 	var calls sync.WaitGroup
 	for range 50 {
 		calls.Go(func() {
@@ -149,6 +173,11 @@ func TestCurl(t *testing.T) {
 		t.Fatal(err)
 	}
 	grpcType := []string{"-H", "content-type: application/grpc", "-H", "te: trailers", "--data-binary", "@" + body}
+	compressed := filepath.Join(t.TempDir(), "compressed")
+	if err := os.WriteFile(compressed, pack(zipped(message(5000)[5:])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	zippedType := append(slices.Clone(grpcType[:len(grpcType)-1]), "@"+compressed)
 	for name, tc := range map[string]struct {
 		path string
 		args []string
@@ -159,6 +188,9 @@ func TestCurl(t *testing.T) {
 		"other type": {echo, []string{"-d", strings.Repeat("a", 100_000)}, []string{"HTTP/2 415", "grpc-status: 3", "the content-type of gRPC calls is application/grpc\n"}},
 		"call":       {echo, grpcType, []string{"HTTP/2 200", "grpc-status: 0", prefixed}},
 		"failure":    {reject, grpcType, []string{"HTTP/2 200", "grpc-status: 9", "grpc-message: 50 %25 of %C3%84", "x-note: rejected"}},
+		"gzip":       {echo, append([]string{"-H", "grpc-encoding: gzip"}, zippedType...), []string{"HTTP/2 200", "grpc-encoding: gzip", "grpc-status: 0"}},
+		"deadline":   {wait, append([]string{"-H", "grpc-timeout: 50m"}, grpcType...), []string{"HTTP/2 200", "grpc-status: 4"}},
+		"stream":     {chat, append([]string{"-H", "x-large: " + strings.Repeat("a", 4000)}, grpcType...), []string{"HTTP/2 200", "grpc-status: 0", prefixed}},
 		"unknown":    {"/test.Unary/Unknown", grpcType, []string{"HTTP/2 200", "grpc-status: 12"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,17 +218,21 @@ func TestNghttp2(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"-H", "content-type: application/grpc", "-H", "te: trailers", "-d", body}
-	for program, tc := range map[string]struct {
-		args []string
-		want []string
+	for _, tc := range []struct {
+		program, method string
+		args            []string
+		want            []string
 	}{
-		"h2load": {[]string{"-n", "20000", "-c", "4", "-m", "100"}, []string{"20000 succeeded, 0 failed, 0 errored", "status codes: 20000 2xx"}},
-		"nghttp": {[]string{"-v", "-m", "10", "-w", "1"}, []string{":status: 200", "grpc-status: 0"}},
+		{"h2load", echo, []string{"-n", "20000", "-c", "4", "-m", "100"}, []string{"20000 succeeded, 0 failed, 0 errored", "status codes: 20000 2xx"}},
+		{"h2load", chat, []string{"-n", "5000", "-c", "4", "-m", "16"}, []string{"5000 succeeded, 0 failed, 0 errored", "status codes: 5000 2xx"}},
+		{"nghttp", echo, []string{"-v", "-m", "10", "-w", "1"}, []string{":status: 200", "grpc-status: 0"}},
+		{"nghttp", chat, []string{"-v", "-m", "10", "-w", "1"}, []string{":status: 200", "grpc-status: 0"}},
+		{"nghttp", wait, []string{"-v", "-H", "grpc-timeout: 50m"}, []string{":status: 200", "grpc-status: 4"}},
 	} {
-		t.Run(program, func(t *testing.T) {
+		t.Run(tc.program+tc.method, func(t *testing.T) {
 			t.Parallel()
-			path := testserver.Require(t, program)
-			out, err := exec.Command(path, append(append(tc.args, args...), "http://"+p.addr+echo)...).CombinedOutput()
+			path := testserver.Require(t, tc.program)
+			out, err := exec.Command(path, append(append(tc.args, args...), "http://"+p.addr+tc.method)...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}

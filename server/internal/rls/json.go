@@ -1,6 +1,8 @@
 package rls
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"net/http"
 
@@ -41,7 +43,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusBadRequest)
 		return
 	}
-	answer, err := s.Decide(r.Context(), decode(m))
+	answer, err := s.decideMessage(r.Context(), m)
 	switch {
 	case forbidden(err):
 		http.Error(w, err.Error(), http.StatusForbidden)
@@ -53,6 +55,19 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeJSON(w, answer)
 	}
+}
+
+// decideMessage answers a message. Its bounds were checked.
+func (s *Service) decideMessage(ctx context.Context, asked *rlsv3.RateLimitRequest) (*Answer, error) {
+	raw, err := proto.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	m := &message{bounds: s.options.Bounds}
+	if err := m.unmarshal(raw); err != nil || m.refused != nil {
+		return nil, cmp.Or(err, m.refused)
+	}
+	return s.Decide(ctx, &m.request)
 }
 
 // refuseBody answers a request whose body could not be read.

@@ -221,3 +221,41 @@ func (m *statusMemory) encode(s *Status) *rlsv3.RateLimitResponse_DescriptorStat
 	m.whole.CurrentLimit, m.whole.DurationUntilReset = &m.limit, &m.reset
 	return &m.whole
 }
+
+// decode translates a message into a request.
+func decode(m *rlsv3.RateLimitRequest) *Request {
+	req := &Request{
+		Domain:      m.GetDomain(),
+		Descriptors: make([]Descriptor, len(m.GetDescriptors())),
+		HitsAddend:  m.GetHitsAddend(),
+	}
+	count := 0
+	for _, from := range m.GetDescriptors() {
+		count += len(from.GetEntries())
+	}
+	entries := make([]rules.Entry, 0, count)
+	for i, from := range m.GetDescriptors() {
+		to, first := &req.Descriptors[i], len(entries)
+		for _, e := range from.GetEntries() {
+			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		}
+		to.Entries = entries[first:len(entries):len(entries)]
+		to.Refund = from.GetIsNegativeHits()
+		if addend := from.GetHitsAddend(); addend != nil {
+			to.HitsAddend = &addend.Value
+		}
+		to.Limit = decodeLimit(from.GetLimit())
+	}
+	return req
+}
+
+func decodeLimit(m *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Override {
+	if m == nil {
+		return nil
+	}
+	o := &Override{Requests: m.GetRequestsPerUnit(), Unit: Unit(m.GetUnit()), Multiplier: 1}
+	if multiplier := m.GetUnitMultiplier(); multiplier != nil {
+		o.Multiplier = multiplier.GetValue()
+	}
+	return o
+}
