@@ -145,7 +145,7 @@ func refusing(plan *rules.Plan) *rules.Applied {
 
 // cut makes a guess fit the limit of its own that a key has, and reports whether it did.
 func (e *estimate) cut(refused *rules.Applied) bool {
-	meter := rules.MeterOf(refused.Limit)
+	meter := meterOf(refused)
 	if !refused.Overridden || e.least == nil || refused.Decision().RetryAfter != weir.Never {
 		return false
 	}

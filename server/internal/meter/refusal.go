@@ -77,13 +77,12 @@ const slotWait = time.Second
 
 // refusedBy is the answer of a request that a limit refused.
 func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
-	l, asked := a.Limit, a.Act.Charges[a.Charge].Cost
-	meter := rules.MeterOf(l)
+	l, asked, meter := a.Limit, a.Act.Charges[a.Charge].Cost, meterOf(a)
 	r := &refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", other: "rate_limit_error", limit: l.Name}
 	if meter == config.MeterRequests {
 		r.kind = "requests"
 	}
-	subject := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l))
+	subject := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l, meter))
 	switch {
 	case d.Source == weir.SourceFailClosed:
 		u := undecided()
@@ -107,6 +106,9 @@ func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 	return r
 }
 
+// meterOf returns what a limit counts: that of the rule, even if the key has another limit.
+func meterOf(a *rules.Applied) string { return rules.MeterOf(a.Act.Charges[a.Charge].Limit) }
+
 // amount is a number of units as messages have it.
 func amount(meter string, n int64) string {
 	if meter != config.MeterUSD {
@@ -117,14 +119,14 @@ func amount(meter string, n int64) string {
 }
 
 // limitText is a limit as messages have it.
-func limitText(l *weir.Limit) string {
+func limitText(l *weir.Limit, meter string) string {
 	text := l.String()
 	switch _, rest, found := strings.Cut(text, "/"); {
 	case l.Algorithm.Traits().HoldsSlots:
 		return decimal(l.Count) + " at once"
 	case found:
 		rest, _, _ = strings.Cut(rest, " ")
-		return amount(rules.MeterOf(l), l.Count) + "/" + rest
+		return amount(meter, l.Count) + "/" + rest
 	}
 	return text
 }
