@@ -36,6 +36,56 @@ const (
 	RefusedIDLife = 10 * time.Second
 )
 
+// For stores and layers: programs that only limit requests need nothing of this file. A
+// [Taker] decides acts, and an [Act] is one caller's request with all its charges. The stores
+// are Weir's own; layers may be yours.
+
+// A Taker decides acts. Stores implement it, layers wrap it, and a [Limiter] or a
+// server uses it.
+//
+// Take decides every act of the slice, in order, each separately. When it
+// returns, each act has either an Err or a Decision for every charge, in the
+// order of its charges; nothing else in the act has changed. No other goroutine may use
+// the acts until then.
+//
+// An error never means that a charge was refused. It means that no decision was
+// reached, and its class (see [ErrInvalid] and those after it) says what is
+// known. Cancelling ctx ends the wait, but not necessarily the charge.
+//
+// Implementations are safe for concurrent use.
+//
+// A Taker that decides from memory may also have the method
+//
+//	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
+//
+// It decides a take of one valid charge, whose Key is the prefix and the key, as Take would,
+// without an Act. If decided is false,
+// nothing was charged, and the caller calls Take instead. A [Limiter] with one limit uses
+// it to save a tenth of its time.
+type Taker interface {
+	Take(ctx context.Context, acts []*Act)
+}
+
+type oneTaker interface {
+	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
+}
+
+// As returns the first Taker that is a T: t itself, the Taker that t wraps, and so on. A
+// layer that wraps another Taker has a method Unwrap() Taker.
+func As[T any](t Taker) (found T, ok bool) {
+	for t != nil {
+		if found, ok = t.(T); ok {
+			return found, true
+		}
+		layer, wraps := t.(interface{ Unwrap() Taker })
+		if !wraps {
+			break
+		}
+		t = layer.Unwrap()
+	}
+	return found, false
+}
+
 // A Kind says what an act does.
 type Kind uint8
 
@@ -309,4 +359,92 @@ func (a *Act) Allowed() bool {
 		return false
 	}
 	return a.Err == nil
+}
+
+// Strictest returns the index of the decision that answers for all of them, or -1 if
+// there is none. That is the refusal with the longest RetryAfter or, without a refusal,
+// the decision with the least Remaining in proportion to the limit's Count. The first
+// wins a tie. For a Group with alternatives, the granted alternative counts, or else the
+// one with the shortest RetryAfter; after a peek, the one with most remaining. Within it,
+// without a refusal, the least Remaining counts: one charge could take that many units.
+func Strictest(charges []Charge, decisions []Decision) int {
+	if len(decisions) == 1 {
+		return 0
+	}
+	best := -1
+	for i := 0; i < len(decisions); {
+		// Nearly all acts have one group with one alternative.
+		end := min(altEnd(charges, i), len(decisions))
+		next := strictest(charges, decisions, i, end)
+		if end < len(decisions) && charges[end].Group == charges[i].Group {
+			next, end = easiest(charges, decisions, i)
+		}
+		if best < 0 || decisions[next].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, next, best)) {
+			best = next
+		}
+		i = end
+	}
+	return best
+}
+
+// strictest returns the strictest decision of an alternative, of those that were made.
+func strictest(charges []Charge, decisions []Decision, i, end int) int {
+	best := i
+	for i++; i < end; i++ {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || stricter(charges, decisions, i, best)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// easiest returns the scarcest decision of the alternative of a group whose scarcest decision
+// is the least scarce, and the end of the group.
+func easiest(charges []Charge, decisions []Decision, i int) (best, end int) {
+	best = -1
+	for end = groupEnd(charges, i); i < end; {
+		next := altEnd(charges, i)
+		s := scarcest(decisions, i, next)
+		if best < 0 || decisions[s].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[best], &decisions[s])) {
+			best = s
+		}
+		i = next
+	}
+	return best, end
+}
+
+// scarcest returns the scarcest decision of an alternative, of those that were made.
+func scarcest(decisions []Decision, i, end int) int {
+	best := i
+	for i++; i < end; i++ {
+		if decisions[i].Outcome != NotEvaluated && (decisions[best].Outcome == NotEvaluated || scarcer(&decisions[i], &decisions[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
+func stricter(charges []Charge, decisions []Decision, i, j int) bool {
+	a, b := &decisions[i], &decisions[j]
+	if a.Outcome == Refused || b.Outcome == Refused {
+		return scarcer(a, b)
+	}
+	// Counts and remainders are below 2³², so the products fit.
+	return uint64(a.Remaining)*uint64(decidedBy(charges, decisions, j).Count) <
+		uint64(b.Remaining)*uint64(decidedBy(charges, decisions, i).Count)
+}
+
+// scarcer compares the waits of refusals, and units of different limits one by one.
+func scarcer(a, b *Decision) bool {
+	if a.Outcome == Refused || b.Outcome == Refused {
+		return a.Outcome == Refused && (b.Outcome != Refused || a.RetryAfter > b.RetryAfter)
+	}
+	return a.Remaining < b.Remaining
+}
+
+func decidedBy(charges []Charge, decisions []Decision, i int) *Limit {
+	if l := decisions[i].Limit; l != nil {
+		return l
+	}
+	return charges[i].Limit
 }
