@@ -2,7 +2,6 @@ package weir
 
 import (
 	"math"
-	"slices"
 )
 
 // Alternatives reports whether a Group of the act has more than one alternative.
@@ -14,20 +13,6 @@ func (a *Act) Alternatives() bool {
 	}
 	return false
 }
-
-// Optional reports whether the Group of the i-th charge has another alternative.
-func (a *Act) Optional(i int) bool {
-	c := &a.Charges[i]
-	return slices.ContainsFunc(a.Charges, func(o Charge) bool { return o.Group == c.Group && o.Alt != c.Alt })
-}
-
-// AltEnd returns the end of the alternative that begins with the i-th charge: the index
-// after its last one.
-func (a *Act) AltEnd(i int) int { return altEnd(a.Charges, i) }
-
-// GroupEnd returns the end of the Group that begins with the i-th charge: the index after
-// its last one.
-func (a *Act) GroupEnd(i int) int { return groupEnd(a.Charges, i) }
 
 func altEnd(charges []Charge, i int) int {
 	end := i + 1
@@ -51,10 +36,10 @@ func groupEnd(charges []Charge, i int) int {
 func (a *Act) Remaining() int64 {
 	least := int64(math.MaxInt64)
 	for i := 0; i < len(a.Charges); {
-		most, evaluated, end := int64(0), false, a.GroupEnd(i)
+		most, evaluated, end := int64(0), false, groupEnd(a.Charges, i)
 		for i < end {
 			alternative := int64(math.MaxInt64)
-			for next := a.AltEnd(i); i < next; i++ {
+			for next := altEnd(a.Charges, i); i < next; i++ {
 				d := &a.Decisions[i]
 				alternative, evaluated = min(alternative, d.Remaining), evaluated || d.Outcome != NotEvaluated
 			}
@@ -70,36 +55,6 @@ func (a *Act) Remaining() int64 {
 	return least
 }
 
-// Peeks reports whether no charge from the i-th to the one before end costs anything.
-func (a *Act) Peeks(i, end int) bool {
-	for ; i < end; i++ {
-		if a.Charges[i].Cost > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// ChooseFirst keeps the first granted alternative of each Group and marks the others as
-// not evaluated, except for peeks. For layers that grant without a store.
-func (a *Act) ChooseFirst() {
-	for i := 0; i < len(a.Charges); {
-		end := a.GroupEnd(i)
-		if a.Peeks(i, end) {
-			i = end
-		}
-		for found := false; i < end; {
-			next := a.AltEnd(i)
-			if found || !granted(a.Decisions, i, next) {
-				clear(a.Decisions[i:next])
-			} else {
-				found = true
-			}
-			i = next
-		}
-	}
-}
-
 // granted reports whether every charge from the i-th to the one before end was granted.
 func granted(decisions []Decision, i, end int) bool {
 	for ; i < end; i++ {
@@ -113,9 +68,9 @@ func granted(decisions []Decision, i, end int) bool {
 // allowed reports whether every group was granted one of its alternatives.
 func (a *Act) allowed() bool {
 	for i := 0; i < len(a.Charges); {
-		end, some := a.GroupEnd(i), false
+		end, some := groupEnd(a.Charges, i), false
 		for i < end {
-			next := a.AltEnd(i)
+			next := altEnd(a.Charges, i)
 			some = some || granted(a.Decisions, i, next)
 			i = next
 		}
@@ -130,9 +85,9 @@ func (a *Act) allowed() bool {
 // count is 0.
 func (a *Act) deniedAlternatives() bool {
 	for i := 0; i < len(a.Charges); {
-		end, every := a.GroupEnd(i), true
+		end, every := groupEnd(a.Charges, i), true
 		for i < end {
-			next, denied := a.AltEnd(i), false
+			next, denied := altEnd(a.Charges, i), false
 			for ; i < next; i++ {
 				denied = denied || a.Charges[i].denied()
 			}

@@ -203,8 +203,8 @@ func (a *Act) checkAlternatives() error {
 		}
 	}
 	for i := 0; i < len(a.Charges); {
-		end := a.GroupEnd(i)
-		if a.AltEnd(i) < end {
+		end := groupEnd(a.Charges, i)
+		if altEnd(a.Charges, i) < end {
 			if err := a.checkGroup(i, end); err != nil {
 				return err
 			}

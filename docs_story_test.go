@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A moment of a story: what is asked, and when.

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestArrivalsTable prints what each algorithm lets through of the same traffic,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -40,7 +41,7 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 	if !granted && a.Decisions[i].Outcome == weir.Granted {
 		a.Decisions[i].Outcome = weir.NotCharged
 	}
-	if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && a.Optional(i) {
+	if c.answered[i] = repeated(&a.Decisions[i], at); a.Decisions[i].Outcome == weir.NotEvaluated && acts.Optional(a, i) {
 		c.answered[i] = weir.Decision{}
 	}
 	if was.Units == 0 {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -23,7 +24,7 @@ type want struct {
 func (c *call) decide(a *weir.Act, now int64) {
 	fits := true
 	if a.Alternatives() {
-		for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
+		for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {
 			fits = c.choose(a, i, now) && fits
 		}
 	} else {
@@ -64,10 +65,10 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 // others are not evaluated then. Later groups see the units of the chosen alternative, or
 // else of the one that would fit first.
 func (c *call) choose(a *weir.Act, from int, now int64) bool {
-	group := a.GroupEnd(from)
-	peeks, chosen, soonest, most, shortest := a.Peeks(from, group), -1, -1, int64(0), int64(0)
-	for i := from; i < group && (peeks || chosen < 0 || a.Charges[i].UpTo > 0); i = a.AltEnd(i) {
-		end := a.AltEnd(i)
+	group := acts.GroupEnd(a, from)
+	peeks, chosen, soonest, most, shortest := acts.Peeks(a, from, group), -1, -1, int64(0), int64(0)
+	for i := from; i < group && (peeks || chosen < 0 || a.Charges[i].UpTo > 0); i = acts.AltEnd(a, i) {
+		end := acts.AltEnd(a, i)
 		fits := c.weigh(a, i, end, now)
 		c.ask(a, i, -1)
 		if fits {
@@ -93,7 +94,7 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 	}
 	if c.ask(a, chosen, 1); !peeks {
 		clear(a.Decisions[from:chosen])
-		clear(a.Decisions[a.AltEnd(chosen):group])
+		clear(a.Decisions[acts.AltEnd(a, chosen):group])
 	}
 	return true
 }
@@ -101,7 +102,7 @@ func (c *call) choose(a *weir.Act, from int, now int64) bool {
 // ask adds the costs of the alternative that begins with the i-th charge to those of the
 // act's keys, or subtracts them.
 func (c *call) ask(a *weir.Act, i int, sign int64) {
-	for end := a.AltEnd(i); i < end; i++ {
+	for end := acts.AltEnd(a, i); i < end; i++ {
 		c.slots[c.slotOf[i]].asked += sign * a.Charges[i].Cost
 	}
 }

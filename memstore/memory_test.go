@@ -14,8 +14,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func take(t testing.TB, store *memstore.Store, key string, limit *weir.Limit, cost int64) weir.Decision {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestShares makes a million takes of random classes: none that its class's own limit has

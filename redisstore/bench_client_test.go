@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // BenchmarkClient takes many acts in one call, on keys of their own and on one key,

@@ -13,10 +13,10 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // unhurried is a deadline that a busy machine keeps to.

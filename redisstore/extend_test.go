@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // counted counts the acts that were granted, under its own key, and answers how

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/fuzztest"
 )
@@ -154,7 +155,7 @@ func wantDecisions(t *testing.T, a *weir.Act) {
 		if d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			t.Errorf("%+v", d)
 		}
-		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{}) || a.Kind == weir.KindTake && !a.Optional(i)) {
+		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{}) || a.Kind == weir.KindTake && !acts.Optional(a, i)) {
 			t.Errorf("charge %d of %v is not evaluated: %+v", i, a.Charges, d)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // keeping keeps the first script call about some key to itself, as a network may that

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -117,7 +118,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
-		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || a.Kind == weir.KindTake && !a.Optional(i)) {
+		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || a.Kind == weir.KindTake && !acts.Optional(a, i)) {
 			return cmp.Or(err, fmt.Errorf("%w: charge %d was not evaluated: %+v", weir.ErrBackend, i, d))
 		}
 		a.Decisions[i] = d

@@ -7,6 +7,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -114,7 +115,7 @@ func (b *batch) packAct(it *item) {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
 		if a.Kind == weir.KindAmend {
-			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, a.Optional(i))
+			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, acts.Optional(a, i))
 		}
 	}
 	if keeps(a) {

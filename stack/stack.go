@@ -41,8 +41,8 @@ type Options struct {
 
 	// Leased reports whether units of a limit may be charged ahead and spent from memory.
 	// It is for limits that are too busy even for batches. It is called once for each
-	// limit. Limits for which [CheckLease] returns an error are never leased. Nil: none
-	// is leased.
+	// limit. Limits of concurrency and leaky_bucket, and those that charge refused requests,
+	// are never leased. Nil: none is leased.
 	Leased func(*weir.Limit) bool
 	// LeaseTime is the time after which unspent leased units are returned. Leases follow
 	// demand: a lease is half of the units that its key was charged in this time. Zero:
@@ -259,10 +259,6 @@ func (s *Stack) Forget(keys ...string) {
 		s.denyCache.Forget(keys...)
 	}
 }
-
-// CheckLease returns an error if units of a limit cannot be leased: those of concurrency,
-// leaky_bucket and limits that charge refused requests. It is a [*weir.InvalidError].
-func CheckLease(l *weir.Limit) error { return lease.Check(l) }
 
 // Stats are counts since the Stack was created, for metrics. All are 0 for layers that the
 // stack does not have.

@@ -17,10 +17,10 @@ import (
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // laned is a store in memory with a lane.

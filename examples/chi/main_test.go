@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func get(h http.Handler, path, customer string) *httptest.ResponseRecorder {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func get(h http.Handler, file string) *httptest.ResponseRecorder {

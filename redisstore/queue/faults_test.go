@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/redisstore/queue"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // everything returns all that is in Redis.

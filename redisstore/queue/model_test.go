@@ -14,10 +14,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore/queue"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A model is what a queue should be: slices in memory, and limits in a memory

@@ -16,9 +16,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // floorLua is about the least that a decision in Redis can be: one limit, one

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Stats are counts since the start, and how many acts wait now.
@@ -111,7 +112,7 @@ func (f *inFlight) addBatch(b *batch) {
 		if a.Kind != weir.KindTake || slices.Contains(b.abandoned, a) {
 			continue
 		}
-		for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
+		for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {
 			f.addGroup(a, i)
 		}
 	}
@@ -121,9 +122,9 @@ func (f *inFlight) addBatch(b *batch) {
 // charges, and the least that one keeps free.
 func (f *inFlight) addGroup(a *weir.Act, i int) {
 	most, keep := int64(0), int64(-1)
-	for end := a.GroupEnd(i); i < end; {
+	for end := acts.GroupEnd(a, i); i < end; {
 		units := int64(0)
-		for next := a.AltEnd(i); i < next; i++ {
+		for next := acts.AltEnd(a, i); i < next; i++ {
 			if c := &a.Charges[i]; c.Key == f.key && c.Limit.Algorithm == f.algorithm {
 				units += max(c.Cost, c.UpTo)
 				if keep < 0 || c.Keep < keep {

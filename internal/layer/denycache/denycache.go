@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -164,7 +165,7 @@ func (l *Layer) refuse(acts []*weir.Act, now int64) []*weir.Act {
 // alternative of a group, and if no other charge would have to wait longer.
 func (l *Layer) refused(a *weir.Act, now int64) bool {
 	known := false
-	for i := 0; i < len(a.Charges) && !known; i = a.GroupEnd(i) {
+	for i := 0; i < len(a.Charges) && !known; i = acts.GroupEnd(a, i) {
 		known = l.refusedGroup(a, i, now)
 	}
 	// The store reports invalid acts.
@@ -182,8 +183,8 @@ func (l *Layer) refused(a *weir.Act, now int64) bool {
 // refusedGroup reports whether one charge of each alternative is known to be refused, of the
 // group that begins with the i-th charge.
 func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
-	for end := a.GroupEnd(i); i < end; {
-		next, known := a.AltEnd(i), false
+	for end := acts.GroupEnd(a, i); i < end; {
+		next, known := acts.AltEnd(a, i), false
 		for ; i < next && !known; i++ {
 			if ch := &a.Charges[i]; cacheable(ch) {
 				known = l.table.find(ch, a.Immediate, 0, now) != nil
@@ -202,7 +203,7 @@ func (l *Layer) refusedGroup(a *weir.Act, i int, now int64) bool {
 func (l *Layer) answer(a *weir.Act, act uint64, now int64) bool {
 	known, refusals := 0, 1
 	for i := 0; i < len(a.Charges); {
-		end := a.GroupEnd(i)
+		end := acts.GroupEnd(a, i)
 		if len(a.Charges) > 1 && !l.refusedGroup(a, i, now) {
 			i = end
 		}

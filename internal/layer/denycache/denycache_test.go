@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // checked asks the store whatever the cache refuses, and compares the two: the

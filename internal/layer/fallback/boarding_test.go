@@ -15,8 +15,8 @@ import (
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A picky store is a store in memory that refuses some calls, and can be held up.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
 // about does something to an id.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // decideByPolicy decides an act that the store did not, for a reason, and sees to it that
@@ -158,7 +159,7 @@ func (l *Layer) decideLocally(a *weir.Act) {
 		}
 	}
 	if alternatives && len(part.indices) == 0 {
-		a.ChooseFirst()
+		acts.ChooseFirst(a)
 	}
 	for j, i := range part.indices {
 		c, d := &a.Charges[i], part.act.Decisions[j]

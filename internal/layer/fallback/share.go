@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // localCharge returns the i-th charge of an act as it is made here: under the local share of
@@ -50,7 +51,7 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 func localKey(a *weir.Act, i int) string {
 	c := &a.Charges[i]
 	shares, class := c.Limit.Shares()
-	if class == "" || i+1 == a.AltEnd(i) {
+	if class == "" || i+1 == acts.AltEnd(a, i) {
 		return c.Key
 	}
 	pool := &a.Charges[i+1]

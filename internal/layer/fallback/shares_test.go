@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
 // A fleet is some instances over one store. It sends a peek and the take after it, and
@@ -36,8 +37,8 @@ func newFleet(t *testing.T, seed uint64, instances, before int) (*fleet, *storet
 	return f, clock
 }
 
-func (f *fleet) Take(ctx context.Context, acts []*weir.Act) {
-	a := acts[0]
+func (f *fleet) Take(ctx context.Context, all []*weir.Act) {
+	a := all[0]
 	if budget := a.Charges[0].HashTag; budget != f.budget {
 		f.budget, f.peeks = budget, 0
 		clear(f.byID)
@@ -45,16 +46,16 @@ func (f *fleet) Take(ctx context.Context, acts []*weir.Act) {
 	}
 	switch at := f.byID[a.ID]; {
 	case at != nil:
-		at.Take(ctx, acts)
+		at.Take(ctx, all)
 		return
-	case a.Peeks(0, len(a.Charges)):
+	case acts.Peeks(a, 0, len(a.Charges)):
 		f.at = f.instances[f.rng.IntN(len(f.instances))]
 		f.peeks++
 		f.reach()
 	case a.ID != "":
 		f.byID[a.ID] = f.at
 	}
-	f.at.Take(ctx, acts)
+	f.at.Take(ctx, all)
 }
 
 // reach begins or ends the outage.

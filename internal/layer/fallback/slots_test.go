@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
 // anonymous does an act of nobody in particular.

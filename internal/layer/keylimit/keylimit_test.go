@@ -19,10 +19,10 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // A move is an act that is passed to the next Taker. The caller's act is never changed:
@@ -39,8 +40,8 @@ func (m *move) end() {
 		return
 	}
 	for i := 0; i < len(m.act.Charges); {
-		end := m.act.GroupEnd(i)
-		if m.act.AltEnd(i) < end {
+		end := acts.GroupEnd(m.act, i)
+		if acts.AltEnd(m.act, i) < end {
 			m.gather(i, end)
 		}
 		i = end

@@ -12,8 +12,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestTaker runs the suite without overrides, beside overrides of other keys,

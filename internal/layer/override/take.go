@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Take asks the next Taker, under other limits where there are overrides. Keys without a
@@ -226,7 +227,7 @@ func (w *work) grant() {
 func (w *work) chooseFirst() {
 	a := w.act
 	a.Charges = w.caller.Charges // with their costs
-	a.ChooseFirst()
+	acts.ChooseFirst(&a)
 }
 
 // finish gives the caller the result once the act was decided.

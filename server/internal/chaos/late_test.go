@@ -16,9 +16,9 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	storeurl "github.com/weirlimit/weir/server/internal/store"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // A lateness is something that delays answers, of the store, of the network or of

@@ -16,10 +16,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 	"github.com/weirlimit/weir/weirhttp"
 )
 

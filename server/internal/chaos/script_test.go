@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/stack"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestScriptLoss has Redis forget the scripts every 10 ms under a steady load: nobody

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // flat is directives as nested lists of words.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestMadeIDs wants an id to be made where a hold or a place needs one, the same

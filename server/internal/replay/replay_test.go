@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/server/internal/accesslog"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // asking asks one unit of each limit for each client.

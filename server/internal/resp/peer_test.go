@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/callers"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/storetest"
 )
 
 func post(s *rls.Service, body string) *httptest.ResponseRecorder {

@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // counters is envoyproxy/ratelimit's whole arithmetic: a number for each text,

@@ -6,9 +6,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	overrides "github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestOverridden: answers tell the limit that was in force for the key, also where

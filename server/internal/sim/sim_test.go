@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
 func run(t testing.TB, s Scenario) *Result {

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/store"
-	"github.com/weirlimit/weir/storetest"
 )
 
 // TestRotation changes the password of a user under load, first at the server, then for

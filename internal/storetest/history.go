@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -349,7 +350,7 @@ func (h *history) guarantee(a *weir.Act) {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if i > 0 && a.AltEnd(i-1) > i && c.Limit.Algorithm == weir.GCRA && !c.Limit.ChargeRefused && h.rng.IntN(2) == 0 {
+		if i > 0 && acts.AltEnd(a, i-1) > i && c.Limit.Algorithm == weir.GCRA && !c.Limit.ChargeRefused && h.rng.IntN(2) == 0 {
 			c.Keep, c.Guaranteed = 0, true
 		}
 	}
@@ -455,9 +456,9 @@ func (h *history) amend() *weir.Act {
 
 // chooseOne makes the answers of an act those of one alternative of each group.
 func (h *history) chooseOne(a *weir.Act) {
-	for i := 0; i < len(a.Charges); i = a.GroupEnd(i) {
-		chosen := a.Charges[i+h.rng.IntN(a.GroupEnd(i)-i)].Alt
-		for j := i; j < a.GroupEnd(i); j++ {
+	for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {
+		chosen := a.Charges[i+h.rng.IntN(acts.GroupEnd(a, i)-i)].Alt
+		for j := i; j < acts.GroupEnd(a, i); j++ {
 			if a.Charges[j].Alt != chosen {
 				a.Decisions[j] = weir.Decision{}
 			}
