@@ -247,3 +247,53 @@ func ExampleShares_Limiter() {
 	fmt.Println("settled:", err == nil)
 	// Output: settled: true
 }
+
+// A user, a tenant and everyone are limited in one decision.
+func ExampleTogether() {
+	store := memstore.New(memstore.Options{})
+	limiter := func(name string, count int64) *weir.Limiter {
+		l, err := weir.NewLimiter(store, name, weir.Limit{Name: name, Count: count, Period: time.Minute})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return l
+	}
+	perUser, perTenant, everyone := limiter("user", 2), limiter("tenant", 100), limiter("everyone", 1000)
+	for range 3 {
+		d, err := weir.Together(perUser.Cost("42", 1), perTenant.Cost("acme", 1), everyone.Cost("all", 1)).Allow(context.Background())
+		fmt.Println(d.Outcome, "by the limit of", d.Limit.Name, err)
+	}
+	// Output:
+	// granted by the limit of user <nil>
+	// granted by the limit of user <nil>
+	// refused by the limit of user <nil>
+}
+
+// Requests, tokens and a slot are held at once, and settled by what was used.
+func ExampleJoint_Hold() {
+	ctx, store := context.Background(), memstore.New(memstore.Options{})
+	limiter := func(name string, limit weir.Limit) *weir.Limiter {
+		l, err := weir.NewLimiter(store, name, limit)
+		if err != nil {
+			log.Fatal(err)
+		}
+		return l
+	}
+	requests := limiter("requests", weir.PerDay(1000))
+	tokens := limiter("tokens", weir.PerDay(100_000))
+	slots := limiter("slots", weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Minute})
+
+	h, err := weir.Together(requests.Cost("acme", 1), tokens.Cost("acme", 800), slots.Cost("acme", 1)).Hold(ctx, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !h.OK() {
+		fmt.Println("try again in", h.Decision().RetryAfter)
+		return
+	}
+	defer h.Release(ctx)
+	_, err = h.Settle(ctx, 1, 120, 0) // what was used
+	left, _ := tokens.Peek(ctx, "acme")
+	fmt.Println(left.Remaining, "tokens are left", err)
+	// Output: 99880 tokens are left <nil>
+}

@@ -81,35 +81,35 @@ func ExampleNew_leases() {
 	// returned: true
 }
 
-func ExampleStack_SetOverride() {
+func Example_override() {
 	ctx := context.Background()
 	limits := stack.New(memstore.New(memstore.Options{}), stack.Options{})
-	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(10))
+	api, err := weir.NewLimiter(limits, "api", weir.PerMinute(10))
 	if err != nil {
 		log.Fatal(err)
 	}
 	tomorrow := time.Now().Add(24 * time.Hour)
 	more, none := weir.PerMinute(500), weir.PerMinute(0)
-	for _, o := range []stack.Override{
-		{Key: "api:tenant:7", Limit: &more, Until: tomorrow},
-		{Key: "api:tenant:8", Limit: &none, Until: tomorrow}, // blocked
-		{Key: "api:tenant:9", Until: tomorrow},               // no limit
+	for tenant, o := range map[string]weir.Override{
+		"tenant:7": {Limit: &more, Until: tomorrow},
+		"tenant:8": {Limit: &none, Until: tomorrow}, // blocked
+		"tenant:9": {Until: tomorrow},               // no limit
 	} {
-		if err := limits.SetOverride(o); err != nil {
+		if err := api.SetOverride(tenant, o); err != nil {
 			log.Fatal(err)
 		}
 	}
 	for _, key := range []string{"tenant:6", "tenant:7", "tenant:8", "tenant:9"} {
-		d, err := limiter.AllowN(ctx, key, 10)
+		d, err := api.AllowN(ctx, key, 10)
 		fmt.Println(key, d.Allowed(), d.Remaining, err)
 	}
-	fmt.Println(len(limits.Overrides()), "overrides;", limits.RemoveOverride("api:tenant:8"))
+	fmt.Println(api.RemoveOverride("tenant:8"))
 	// Output:
 	// tenant:6 true 0 <nil>
 	// tenant:7 true 490 <nil>
 	// tenant:8 false 0 <nil>
 	// tenant:9 true 1000000000 <nil>
-	// 3 overrides; true
+	// true
 }
 
 func ExampleOptions_keyLimit() {

@@ -1,5 +1,5 @@
 // Command nethttp charges each request to its user and to its address in one
-// act: it passes if it fits both budgets, and one that does not is charged to
+// decision: it is granted if it fits both budgets, and a refused one is charged to
 // neither. An outer limit of the middleware protects the whole site.
 //
 //	go run ./nethttp
@@ -48,70 +48,52 @@ func newSite(store weir.Taker) (http.Handler, error) {
 	return whole(a.admit(mux)), nil
 }
 
-// admission holds the limits that every request has to fit.
+// admission has the limits that every request has to fit.
 type admission struct {
-	store             weir.Taker
-	perUser, perGuest *weir.Limit
-	client            clientip.Strategy
+	perUser, perAddress *weir.Limiter
+	client              clientip.Strategy
 }
 
 func newAdmission(store weir.Taker) (*admission, error) {
 	// Behind a proxy, say which one: clientip.TrustedRanges.
-	a := &admission{store: store, client: clientip.RemoteAddr()}
+	a := &admission{client: clientip.RemoteAddr()}
 	var err error
-	if a.perUser, err = (&weir.Limit{Name: "user", Count: 60, Period: time.Minute, Burst: 5}).Compile(); err != nil {
+	a.perUser, err = weir.NewLimiter(store, "user", weir.Limit{Name: "user", Count: 60, Period: time.Minute, Burst: 5})
+	if err != nil {
 		return nil, err
 	}
-	// An address may be an office: more than a user has, and less than all of
-	// them together.
-	a.perGuest, err = (&weir.Limit{Name: "address", Count: 120, Period: time.Minute, Burst: 8}).Compile()
+	// An address may be an office: more than a user has, and less than all of them together.
+	a.perAddress, err = weir.NewLimiter(store, "address", weir.Limit{Name: "address", Count: 120, Period: time.Minute, Burst: 8})
 	return a, err
 }
 
-// admit lets in what fits both limits.
+// admit serves requests that fit both limits.
 func (a *admission) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act, err := a.act(r)
+		address, err := a.client.Key(r)
 		if err != nil {
 			http.Error(w, "who are you?", http.StatusBadRequest)
 			return
 		}
-		a.store.Take(r.Context(), []*weir.Act{act})
+		// Where clients are not trusted, the user comes from the code that authenticates them.
+		user := r.Header.Get("User")
+		d, err := weir.Together(a.perUser.Cost(user, 1), a.perAddress.Cost(address, 1)).Allow(r.Context())
 		switch {
-		case act.Err != nil:
+		case err != nil:
 			// No decision: better to serve than to refuse everybody.
-			log.Printf("%s: %v", r.URL.Path, act.Err)
+			log.Printf("%s: %v", r.URL.Path, err)
 			next.ServeHTTP(w, r)
-		case act.Allowed():
+		case d.Allowed():
 			next.ServeHTTP(w, r)
 		default:
-			refuse(w, act)
+			refuse(w, d)
 		}
 	})
 }
 
-// act is one question about two keys. They begin differently, so that no user is
-// mistaken for an address.
-func (a *admission) act(r *http.Request) (*weir.Act, error) {
-	address, err := a.client.Key(r)
-	if err != nil {
-		return nil, err
-	}
-	return &weir.Act{
-		Charges: []weir.Charge{
-			// Where clients are not trusted, the user comes from what has
-			// authenticated them.
-			{Key: "user:" + r.Header.Get("User"), Limit: a.perUser, Cost: 1},
-			{Key: "address:" + address, Limit: a.perGuest, Cost: 1},
-		},
-		Decisions: make([]weir.Decision, 2),
-	}, nil
-}
-
 // refuse names the limit that refused for longest.
-func refuse(w http.ResponseWriter, act *weir.Act) {
-	i := weir.Strictest(act.Charges, act.Decisions)
-	wait := (act.Decisions[i].RetryAfter + time.Second - 1) / time.Second
+func refuse(w http.ResponseWriter, d weir.Decision) {
+	wait := (d.RetryAfter + time.Second - 1) / time.Second
 	w.Header().Set("Retry-After", fmt.Sprint(int64(wait)))
-	http.Error(w, "too many requests of this "+act.LimitOf(i).Name, http.StatusTooManyRequests)
+	http.Error(w, "too many requests of this "+d.Limit.Name, http.StatusTooManyRequests)
 }

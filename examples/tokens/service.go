@@ -15,9 +15,7 @@ import (
 const (
 	// longest is how long an answer may take.
 	longest = 10 * time.Minute
-	// settleTimeout bounds settling, which outlives a client that has gone.
-	settleTimeout = 2 * time.Second
-	maxBody       = 64 << 10
+	maxBody = 64 << 10
 )
 
 // limits are what each tenant may use.
@@ -113,11 +111,9 @@ func (s *service) stream(w http.ResponseWriter, r *http.Request, q question) int
 	return tokensOf(q.Prompt) + used
 }
 
-// charge settles what was used, or gives all back if that is nothing. The client
-// may have gone, and that must not keep the estimate charged.
+// charge settles what was used, or releases all if that is nothing, also if the client
+// has left: settling outlives its context.
 func (s *service) charge(ctx context.Context, h *weir.Hold, used int64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
 	var err error
 	if used == 0 {
 		err = h.Release(ctx)
