@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -300,4 +301,26 @@ func TestOverrides(t *testing.T) {
 	if err := bare.SetOverride("u", weir.Override{Until: time.Now().Add(time.Hour)}); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("a store without overrides: %v", err)
 	}
+}
+
+// TestNamesAndWaits: one store has several limiters, and a wait that is too long is a
+// WaitError.
+func TestNamesAndWaits(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, store weir.Taker) {
+		login := limiterOf(t, store, "login", weir.PerDay(1))
+		api := limiterOf(t, store, "api", weir.PerDay(100))
+		if d, err := api.AllowN(t.Context(), "ann", 50); err != nil || !d.Allowed() {
+			t.Errorf("%v, %v", d, err)
+		}
+		if d, err := login.Allow(t.Context(), "ann"); err != nil || !d.Allowed() {
+			t.Errorf("another limiter was charged: %v, %v", d, err)
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var late *weir.WaitError
+		if err := login.Wait(soon, "ann"); !errors.As(err, &late) || late.RetryAfter().Round(time.Hour) != 24*time.Hour {
+			t.Errorf("%v, want a wait of a day", err)
+		}
+	})
 }
