@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -63,10 +64,21 @@ func (p *picky) hold() (open func()) {
 	}
 }
 
+// responsive says that this process can receive replies, as one in virtual time always can.
+func responsive() bool { return true }
+
+// inVirtualTime makes a parallel test of one whose waits take no time.
+func inVirtualTime(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	}
+}
+
 // overPicky is a Layer over calls of a picky store, which is unreachable after some silence.
 func overPicky(t *testing.T, store *picky, silence time.Duration, o fallback.Options) *fallback.Layer {
 	t.Helper()
-	calls := coalesce.Wrap(store, coalesce.Options{Silence: silence, Late: time.Hour})
+	calls := coalesce.Wrap(store, coalesce.Options{Silence: silence, Late: time.Hour, Responsive: responsive})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -170,8 +182,7 @@ func amongLocalDecisions(t *testing.T, o fallback.Options, silence time.Duration
 		case weir.Concurrency:
 			most = 1
 		}
-		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
+		t.Run(algorithm.String(), inVirtualTime(func(t *testing.T) {
 			store := newPicky()
 			store.refuses = func([]*weir.Act) bool { return refuses() }
 			taker := overPicky(t, store, silence, o)
@@ -201,6 +212,6 @@ func amongLocalDecisions(t *testing.T, o fallback.Options, silence time.Duration
 					t.Fatalf("room %d: %d of 12 granted", room, n)
 				}
 			}
-		})
+		}))
 	}
 }
