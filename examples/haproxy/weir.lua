@@ -28,7 +28,8 @@ core.register_action("weir", { "http-req" }, function(txn)
         return
     end
     txn:set_var("txn.weir_status", answer.status)
-    txn:set_var("txn.weir_body", answer.body)
+    -- Without the line break at its end, which HAProxy would write as %0A.
+    txn:set_var("txn.weir_body", (answer.body:gsub("%s+$", "")))
     for variable, name in pairs({ weir_retry_after = "retry-after", weir_ratelimit = "ratelimit", weir_policy = "ratelimit-policy" }) do
         local value = first(answer.headers, name)
         if value then

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -139,7 +140,7 @@ func (s *site) checkTold(r response) {
 	if refused && (err != nil || retry < 1 || retry > 60) || !refused && r.header.Get("Retry-After") != "" {
 		s.t.Errorf("an answer %d has Retry-After %q", r.status, r.header.Get("Retry-After"))
 	}
-	if refused && (r.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(r.body, `"status":429`)) {
+	if refused && (r.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(r.body, `"status":429`) || !json.Valid([]byte(r.body))) {
 		s.t.Errorf("a refusal is %s: %q", r.header.Get("Content-Type"), r.body)
 	}
 }
