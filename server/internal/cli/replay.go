@@ -107,7 +107,30 @@ func (f *replayFlags) run(cmd *cobra.Command, paths []string) error {
 	if result.Totals.Requests == 0 {
 		return nothingRead(result)
 	}
-	return f.output.write(cmd.OutOrStdout(), result.Page(), result)
+	wrong := q.unmatched(result)
+	if wrong == nil {
+		wrong = tooLate(result)
+	}
+	if wrong == nil {
+		return f.output.write(cmd.OutOrStdout(), result.Page(), result)
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "warning:", wrong)
+	if err := f.output.write(cmd.OutOrStdout(), result.Page(), result); err != nil {
+		return err
+	}
+	return &problemsFound{wrong}
+}
+
+// mostLate is the part of the lines that may be late before the result means nothing.
+const mostLate = 0.01
+
+// tooLate returns an error if the log's order makes the result meaningless.
+func tooLate(r *replay.Result) error {
+	if float64(r.Log.Late) <= mostLate*float64(r.Totals.Requests) {
+		return nil
+	}
+	return fmt.Errorf("%s of %s lines came too late to be sorted: the result is wrong; give rotated logs as files of their own, or a longer --reorder",
+		report.Percent(r.Log.Late, r.Totals.Requests), report.Count(r.Totals.Requests))
 }
 
 func (f *replayFlags) check() (share float64, err error) {
@@ -127,16 +150,19 @@ func (f *replayFlags) check() (share float64, err error) {
 	return parseFraction(f.suggest)
 }
 
-// parseFraction reads a part of a whole such as 0.1% or 0.001; -1 for an empty one.
+// parseFraction reads a part of a whole such as 0.1%; -1 for an empty one. A number without
+// a percent sign can be read in two ways, so it is an error.
 func parseFraction(text string) (float64, error) {
 	if text == "" {
 		return -1, nil
 	}
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		share /= 100
+	number = strings.TrimSpace(number)
+	share, err := strconv.ParseFloat(number, 64)
+	if err == nil && !percent && share > 0 && share <= 1 {
+		return 0, fmt.Errorf("suggest is %q: want %s%% or %s%%", text, number, strconv.FormatFloat(share*100, 'g', 6, 64))
 	}
+	share /= 100
 	if err != nil || math.IsNaN(share) || share < 0 || share > 1 {
 		return 0, fmt.Errorf("suggest is %q: want a share such as 0.1%%, from 0%% to 100%%", text)
 	}

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/accesslog"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/replay"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -164,6 +166,33 @@ func (q *questioner) asked(plan *rules.Plan) []replay.Asked {
 		asked = append(asked, replay.Asked{Limit: q.index[a.Limit], Act: a.Act, Charge: a.Charge})
 	}
 	return asked
+}
+
+// unmatched returns an error if no rule applies to any request of the log.
+func (q *questioner) unmatched(r *replay.Result) error {
+	if r.Totals.Matched > 0 {
+		return nil
+	}
+	for _, m := range q.mappings {
+		var keys []string
+		for _, rule := range q.set.Rules() {
+			if rule.Domain == m.domain {
+				for _, e := range rule.Entries {
+					keys = append(keys, e.Key)
+				}
+			}
+		}
+		for _, e := range m.entries {
+			if slices.Contains(keys, e.key) {
+				continue
+			}
+			if meant := config.Nearest(e.key, keys); meant != "" {
+				return fmt.Errorf("no rule applies to any request; %q in --descriptor is no key of the rules, did you mean %q?", e.key, meant)
+			}
+			return fmt.Errorf("no rule applies to any request; %q in --descriptor is no key of the rules, which have %s", e.key, strings.Join(slices.Compact(slices.Sorted(slices.Values(keys))), ", "))
+		}
+	}
+	return errors.New("no rule applies to any request; see weir check --explain")
 }
 
 // fill sets the entries of a mapping and reports whether the record has all of its fields.
