@@ -112,6 +112,7 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	}
 	for _, d := range domains {
 		printGuarantees(out, d.Descriptors)
+		printExempt(out, d.Descriptors)
 	}
 	for _, req := range requests {
 		fmt.Fprintln(out)
@@ -123,6 +124,17 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 		return &problemsFound{err}
 	}
 	return nil
+}
+
+// printExempt prints a note for each default rule of a key that limits nothing: that is an
+// exemption, or its rate_limit was forgotten.
+func printExempt(w io.Writer, list []*config.Descriptor) {
+	for _, d := range list {
+		if d.Value == "" && d.Shares == nil && d.Trial == nil && len(d.Limits)+len(d.Descriptors) == 0 {
+			fmt.Fprintf(w, "note: %s:%d: key %q: no limit, exempt\n", d.At.File, d.At.Line, d.Key)
+		}
+		printExempt(w, d.Descriptors)
+	}
 }
 
 // printGuarantees prints the guarantee of each value, and the most that it can use at

@@ -192,8 +192,14 @@ func (p *parser) unit(o object) (string, time.Duration) {
 	if period, ok := units[name]; ok && n.Kind == yaml.ScalarNode {
 		return name, period
 	}
-	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), Nearest(name, unitNames))
+	p.suggest(n, "unit is "+kind(n), oneOf(unitNames), cmp.Or(shortUnits[name], Nearest(name, unitNames)))
 	return "", fallback
+}
+
+// shortUnits are units as other tools write them.
+var shortUnits = map[string]string{
+	"s": "second", "sec": "second", "secs": "second", "m": "minute", "min": "minute", "mins": "minute",
+	"h": "hour", "hr": "hour", "hrs": "hour", "d": "day", "mo": "month", "mon": "month", "y": "year", "yr": "year",
 }
 
 func (p *parser) period(o object) time.Duration {
@@ -205,10 +211,22 @@ func (p *parser) period(o object) time.Duration {
 	}
 	period, err := time.ParseDuration(n.Value)
 	if err != nil {
-		p.suggest(n, "period is "+kind(n), want, seconds(n.Value))
+		p.suggest(n, "period is "+kind(n), want, cmp.Or(hours(n.Value), seconds(n.Value)))
 		return fallback
 	}
 	return period
+}
+
+// hours returns the hours of a number of days or weeks such as 7d, which no duration has;
+// "" for anything else.
+func hours(text string) string {
+	for unit, each := range map[string]int{"d": 24, "w": 168} {
+		number, found := strings.CutSuffix(text, unit)
+		if n, err := strconv.Atoi(number); found && err == nil && n > 0 && n < 10_000 {
+			return strconv.Itoa(n*each) + "h"
+		}
+	}
+	return ""
 }
 
 // seconds is a number without its unit, with the most likely one.
