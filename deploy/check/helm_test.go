@@ -137,6 +137,38 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// TestChartFitsIn: the chart uses the rules, the Prometheus and the autoscaler that a
+// cluster has, and lets Weir reach what else it needs.
+func TestChartFitsIn(t *testing.T) {
+	t.Parallel()
+	m, _, err := rendered(t, "weir", map[string]any{
+		"existingRules":  "limits",
+		"autoscaling":    map[string]any{"enabled": true, "maxReplicas": 9},
+		"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "monitoring"}},
+		"networkPolicy": map[string]any{
+			"store":  []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.1.2.0/24"}}},
+			"egress": []any{map[string]any{"ports": []any{map[string]any{"port": 26379}}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.deployment.Spec.Template.Spec.Volumes[0].ConfigMap.Name; got != "limits" || m.rules.Name != "" {
+		t.Errorf("mounted %q, made %q", got, m.rules.Name)
+	}
+	if s := m.scaler.Spec; m.deployment.Spec.Replicas != nil || s.ScaleTargetRef.Name != m.deployment.Name || *s.MinReplicas != 2 || s.MaxReplicas != 9 {
+		t.Errorf("replicas %v, scaled by %+v", m.deployment.Spec.Replicas, s)
+	}
+	monitor := m.monitor
+	if monitor.Labels["release"] != "monitoring" || monitor.Spec.Endpoints[0].Port != m.services[0].Spec.Ports[0].Name && monitor.Spec.Endpoints[0].Port != m.services[1].Spec.Ports[0].Name {
+		t.Errorf("the monitor is %+v", monitor)
+	}
+	egress := m.network.Spec.Egress
+	if len(egress) != 3 || egress[1].To[0].IPBlock.CIDR != "10.1.2.0/24" || egress[2].Ports[0].Port.IntValue() != 26379 {
+		t.Errorf("egress: %+v", egress)
+	}
+}
+
 // TestChartRefuses: values that are wrong are named.
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()

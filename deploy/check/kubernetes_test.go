@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -37,6 +38,22 @@ type manifests struct {
 	rules      corev1.ConfigMap
 	budget     policyv1.PodDisruptionBudget
 	network    networkingv1.NetworkPolicy
+	scaler     autoscalingv2.HorizontalPodAutoscaler
+	monitor    serviceMonitor
+}
+
+// serviceMonitor is what the chart uses of the Prometheus operator's kind.
+type serviceMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port     string `json:"port"`
+			Path     string `json:"path"`
+			Interval string `json:"interval"`
+		} `json:"endpoints"`
+	} `json:"spec"`
 }
 
 // decode reads each manifest into its kind's type, with nothing unknown or twice
@@ -88,6 +105,10 @@ func (m *manifests) add(t *testing.T, document []byte) {
 		strictly(t, document, &m.budget)
 	case "networking.k8s.io/v1 NetworkPolicy":
 		strictly(t, document, &m.network)
+	case "autoscaling/v2 HorizontalPodAutoscaler":
+		strictly(t, document, &m.scaler)
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		strictly(t, document, &m.monitor)
 	default:
 		t.Fatalf("a kind that the test does not know: %v", kind)
 	}
@@ -143,6 +164,13 @@ func refers(t *testing.T, m *manifests) {
 		if !ports[port.Port.String()] {
 			t.Errorf("the network policy lets through %s, which is no port", port.Port.String())
 		}
+	}
+	if container.ReadinessProbe.FailureThreshold < 2 {
+		t.Error("one late answer takes a pod out")
+	}
+	from := m.network.Spec.Ingress[1].From[0]
+	if from.NamespaceSelector == nil || from.PodSelector.MatchLabels["app.kubernetes.io/name"] != "prometheus" {
+		t.Errorf("Prometheus is kept out: %v", m.network.Spec.Ingress)
 	}
 	if pod.Spec.ServiceAccountName != m.account.Name {
 		t.Errorf("no account %q", pod.Spec.ServiceAccountName)

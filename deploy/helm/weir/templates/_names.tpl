@@ -2,6 +2,10 @@
 {{- if contains "weir" .Release.Name }}{{ .Release.Name | trunc 53 | trimSuffix "-" }}{{ else }}{{ printf "%s-weir" .Release.Name | trunc 53 | trimSuffix "-" }}{{ end -}}
 {{- end }}
 
+{{- define "weir.rules" -}}
+{{- .Values.existingRules | default (printf "%s-rules" (include "weir.name" .)) -}}
+{{- end }}
+
 {{- define "weir.selector" -}}
 app.kubernetes.io/name: weir
 app.kubernetes.io/instance: {{ .Release.Name }}
