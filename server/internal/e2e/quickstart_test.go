@@ -25,7 +25,7 @@ type tour struct {
 func newTour(t *testing.T, more ...string) *tour {
 	t.Helper()
 	w := &tour{dir: filepath.Join(t.TempDir(), "weir"), addrs: map[string]string{}}
-	replaced := []string{"/tmp/weir", w.dir}
+	replaced := []string{"/tmp/weir-quickstart", w.dir}
 	usual := []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:8000", "127.0.0.1:3000"}
 	for _, address := range append(usual, more...) {
 		free := freeAddr(t)
