@@ -300,7 +300,10 @@ func Guaranteed(l *weir.Limit) bool {
 // all that they guarantee.
 func holdsGuarantees(limit, pool *weir.Limit) bool {
 	shares, _ := pool.Shares()
-	if shares == nil || limit.Burst < shares.Keep() {
+	if shares == nil {
+		return true // nothing is guaranteed; a charge that says otherwise is the store's to refuse
+	}
+	if limit.Burst < shares.Keep() {
 		return false
 	}
 	sum := int64(0)
