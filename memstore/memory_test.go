@@ -204,3 +204,12 @@ func TestNoDrift(t *testing.T) {
 		})
 	}
 }
+
+// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
+func TestRepeatedWindow(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	if err := storetest.RepeatedWindow(memstore.New(memstore.Options{Now: clock.Now}), clock); err != nil {
+		t.Error(err)
+	}
+}

@@ -68,3 +68,12 @@ func mutant(t *testing.T, address, prefix string, mutate func(string) string) (*
 	}
 	return store, clock
 }
+
+// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
+func TestRepeatedWindow(t *testing.T) {
+	t.Parallel()
+	store, clock := mutant(t, testserver.StartRedis(t).Addr(), "repeated:", same)
+	if err := storetest.RepeatedWindow(store, clock); err != nil {
+		t.Error(err)
+	}
+}

@@ -61,9 +61,14 @@ func TestSteps(t *testing.T) {
 			{100, 3, true, 1, 10 * second, 10 * second},
 			{109, 2, false, 1, second, second},
 			{110, 4, true, 0, 10 * second, 10 * second},
-			{95, 1, false, 0, 5 * second, 5 * second},
-			{99, 1, false, 0, second, second},
-			{100, 1, true, 3, 0, 10 * second},
+			// What was granted counts to the end of the next window.
+			{95, 1, false, 0, 15 * second, 15 * second},
+			{99, 1, false, 0, 11 * second, 11 * second},
+			{100, 1, false, 0, 10 * second, 10 * second},
+			{110, 1, true, 3, 0, 10 * second},
+			{109, 3, true, 0, 11 * second, 11 * second},
+			{119, 1, false, 0, second, second},
+			{120, 1, true, 3, 0, 10 * second},
 		},
 		SlidingLog: {
 			{100, 2, true, 2, 0, 10 * second},

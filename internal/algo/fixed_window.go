@@ -5,6 +5,9 @@ package algo
 // opened by the first charge. At is the start of the window while a state is at
 // work; stored is the instant of the last charge instead, which tells in which of
 // the windows of another period it lies, unless a charge opened the window.
+//
+// If the clock goes back behind the window, the state counts in the window of now and in the
+// next one, whose start is At then. So what was granted before counts for a Period at least.
 
 func fixedAge(s *State, r *Rule, now int64) bool {
 	if r.AnchorFirst {
@@ -17,36 +20,42 @@ func fixedAge(s *State, r *Rule, now int64) bool {
 		}
 		return future
 	}
-	start, end := s.window(r, now)
-	future := s.At >= end
-	// A window in the future still counts: the clock went back.
+	start, end := window(r, now)
+	if s.At >= end && s.Used > 0 {
+		moved := s.At != end
+		s.At = end
+		return moved
+	}
 	if s.At < start {
 		s.Used = 0
 	}
 	s.At = start
-	return future
+	return false
 }
 
-// window returns the window that holds now.
-func (s *State) window(r *Rule, now int64) (start, end int64) {
-	switch {
-	case r.Calendar:
+// window returns the window that holds an instant, unless charges open the windows.
+func window(r *Rule, at int64) (start, end int64) {
+	if r.Calendar {
 		i := 0
-		for i < len(r.Starts)-2 && now >= r.Starts[i+1] {
+		for i < len(r.Starts)-2 && at >= r.Starts[i+1] {
 			i++
 		}
 		return r.Starts[i], r.Starts[i+1]
-	case r.AnchorFirst:
-		return s.At, s.At + r.Period
 	}
-	start = now - now%r.Period
+	start = at - at%r.Period
 	return start, start + r.Period
 }
 
-func fixedWait(s *State, r *Rule, now, _ int64) int64 {
-	_, end := s.window(r, now)
-	return end - now
+// end returns the end of the window that a state is in: that of now, or the next one.
+func (s *State) end(r *Rule, now int64) int64 {
+	if r.AnchorFirst {
+		return s.At + r.Period
+	}
+	_, end := window(r, max(s.At, now))
+	return end
 }
+
+func fixedWait(s *State, r *Rule, now, _ int64) int64 { return s.end(r, now) - now }
 
 func fixedFresh(s *State, r *Rule, now int64) int64 {
 	if s.Used == 0 {
@@ -56,8 +65,7 @@ func fixedFresh(s *State, r *Rule, now int64) int64 {
 }
 
 func fixedRefund(s *State, r *Rule, now int64, g Grant) int64 {
-	start, end := s.window(r, now)
-	if g.At < start || g.At >= end {
+	if g.At < s.At || g.At >= s.end(r, now) {
 		return 0
 	}
 	back := min(g.Units, s.Used)
@@ -67,7 +75,7 @@ func fixedRefund(s *State, r *Rule, now int64, g Grant) int64 {
 
 func fixedSave(s *State, r *Rule, now, _ int64) {
 	if !r.AnchorFirst {
-		s.At = now
+		s.At = max(s.At, now)
 	}
 }
 

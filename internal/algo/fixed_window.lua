@@ -18,17 +18,20 @@ else
     window_end = now >= x and y or now >= q and x or q
   end
   -- Other windows than those of now know nothing of the state.
-  clamped = at >= window_end and (flags % 8 < 4 or now >= p and now < y)
-  if at < start then
-    used = 0
+  if used > 0 and at >= window_end and (flags % 8 < 4 or now >= p and now < y) then
+    clamped, at = at ~= window_end, window_end
+  else
+    if at < start then
+      used = 0
+    end
+    at = start
   end
-  at = start
 end
 
 -- @end
 local window_end = at + q
 if flags % 8 >= 4 then
-  window_end = now >= x and y or now >= q and x or q
+  window_end = at >= x and y or at >= q and x or q
 end
 
 -- @wait
@@ -52,6 +55,6 @@ end
 
 -- @save
 if flags % 4 < 2 then
-  at = now
+  at = max(at, now)
 end
 -- @include words save
