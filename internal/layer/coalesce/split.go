@@ -22,16 +22,18 @@ func (c *Coalescer) sameLane(l *lane, acts []*weir.Act) bool {
 
 // shared returns the lane for acts that have to be in one batch although their lanes
 // differ: they have keys in common, so that their order counts, or are too many to
-// compare. It returns nil if each can use its own lane.
+// compare. It returns nil if each can use its own lane: acts of one charge with a key in
+// common have the same lane anyway.
 func (c *Coalescer) shared(acts []*weir.Act) *lane {
-	charges, n := 0, c.lane(acts[0]).node
+	charges, most, n := 0, 0, c.lane(acts[0]).node
 	for _, a := range acts {
 		charges += len(a.Charges)
+		most = max(most, len(a.Charges))
 		if c.lane(a).node != n {
 			n = nil
 		}
 	}
-	if charges <= maxCompared && !c.meet(acts) {
+	if most <= 1 || charges <= maxCompared && !c.meet(acts) {
 		return nil
 	}
 	if n == nil {

@@ -243,6 +243,17 @@ func longest(a *weir.Act) bool {
 	return true
 }
 
+// MayRefuse reports whether Take would refuse an act from memory, most likely.
+func (l *Layer) MayRefuse(a *weir.Act) bool {
+	now := l.now()
+	for i := range a.Charges {
+		if ch := &a.Charges[i]; cacheable(ch) && l.table.find(ch, a.Immediate, 0, now) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // cacheable reports whether a refusal of the charge can be known in advance.
 func cacheable(ch *weir.Charge) bool {
 	l := ch.Limit

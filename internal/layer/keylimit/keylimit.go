@@ -142,6 +142,15 @@ func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
 	return m.act, elsewhere && aboutTake(a)
 }
 
+// Overflows reports whether the limit of a charge has reached its number of keys.
+func (l *Layer) Overflows(c *weir.Charge) bool {
+	if l.budget == nil {
+		return false
+	}
+	k := l.limits.list()[l.budgetOf(c).Overflow]
+	return k != nil && k.logged.Load()
+}
+
 // budgetOf returns the budget of a charge; the zero Budget if it leaves no state.
 func (l *Layer) budgetOf(c *weir.Charge) Budget {
 	if !hasState(c) {

@@ -5,6 +5,7 @@ package observe
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,17 +58,45 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 		l.next.Take(ctx, acts)
 		return
 	}
+	l.take(ctx, acts, func(c *Call) { l.observer.Observe(c) })
+}
+
+// TakeEach has a Taker decide the acts of several callers in one call. A [Layer] reports them
+// as a call for each caller.
+func TakeEach(ctx context.Context, t weir.Taker, callers [][]*weir.Act) {
+	acts := slices.Concat(callers...)
+	l, observes := t.(*Layer)
+	if !observes || l.observer == nil {
+		t.Take(ctx, acts)
+		return
+	}
+	l.take(ctx, acts, func(c *Call) {
+		limits := c.Limits
+		for _, acts := range callers {
+			n := 0
+			for _, a := range acts {
+				n += len(a.Charges)
+			}
+			c.Acts, c.Limits, limits = acts, limits[:n], limits[n:]
+			l.observer.Observe(c)
+		}
+	})
+}
+
+// take asks the next Taker and passes the call to report.
+func (l *Layer) take(ctx context.Context, acts []*weir.Act, report func(*Call)) {
 	c := calls.Get().(*Call)
 	for _, a := range acts {
 		for i := range a.Charges {
 			c.Limits = append(c.Limits, a.Charges[i].Limit)
 		}
 	}
+	all := c.Limits
 	start := time.Now()
 	l.next.Take(ctx, acts)
 	c.Acts, c.Took = acts, time.Since(start)
-	l.observer.Observe(c)
-	clear(c.Limits)
-	*c = Call{Limits: c.Limits[:0]}
+	report(c)
+	clear(all)
+	*c = Call{Limits: all[:0]}
 	calls.Put(c)
 }

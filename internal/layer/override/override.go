@@ -195,6 +195,12 @@ func (l *Layer) List() []Override {
 	return list
 }
 
+// Concerns reports whether a charge's key or its owner has an override.
+func (l *Layer) Concerns(c *weir.Charge) bool {
+	all := l.snapshot()
+	return all != nil && (all[c.Key] != nil || c.Owner != "" && all[c.Owner] != nil)
+}
+
 func (l *Layer) snapshot() overrides {
 	if current := l.current.Load(); current != nil {
 		return *current

@@ -37,7 +37,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := a.method(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	limit := gatherer{a.method(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName), service}
 	// The listener bounds the connections.
 	options := frames.Options{
 		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: math.MaxInt, MaxOpen: o.Limits.GRPCMaxWatches,
@@ -47,14 +47,11 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 		Hold:    func(evict func()) frames.Hold { return a.budget.Hold(evict) },
 		Limited: t.limitedFrames,
 		TLS:     secured, Direct: a.engine.yields(), YieldKey: deadline.YielderKey{},
-		Methods: map[string]frames.Handler{limit.name: limit.unary(func(ctx context.Context, c *frames.Call) error {
-			b, err := service.Answer(ctx, c, c.Message(), c.Buffer())
-			if err == nil {
-				c.Reply(b)
-			}
-			return err
-		})},
+		Methods: map[string]frames.Handler{limit.name: limit.serve},
 		Streams: map[string]frames.StreamHandler{},
+	}
+	if t.tracing == nil { // spans are of single calls
+		options.Gather = limit.gather
 	}
 	if by != nil {
 		options.Admit = func(c *frames.Call) {

@@ -62,6 +62,7 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, 
 		return nil, nil, err
 	}
 	service, err := rls.New(rls.Options{
+		Gather:    a.engine.waits(),
 		Mode:      o.RLS,
 		Rules:     a.rules.Load,
 		Taker:     t.frontEnd("rls", a.engine),

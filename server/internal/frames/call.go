@@ -36,6 +36,7 @@ type Call struct {
 	value   any   // Admit's
 	taken   int64 // bytes of the connection's budget; guarded by its mu
 	direct  bool  // the handler runs on the goroutine that reads; the handler's
+	later   bool  // Gather answers the call
 
 	buffer   []byte // kept for further calls
 	largest  int    // reply that is to fit into buffer
@@ -70,6 +71,13 @@ func (c *Call) Yield() {
 	c.conn.mu.Lock()
 	defer c.conn.mu.Unlock()
 	c.conn.yielded()
+}
+
+// Later leaves the call to Options.Gather, together with others that have come by then, unless
+// the handler answers it. It reports whether it does.
+func (c *Call) Later() bool {
+	c.later = c.direct && c.conn.server.options.Gather != nil
+	return c.later
 }
 
 // Context ends when the client cancels the call, its deadline passes, its connection

@@ -24,7 +24,10 @@ type conn struct {
 	input   input     // the reader's
 	headers decoder   // the reader's
 	block   block     // the reader's
-	direct  *stream   // the reader's: a call that it has to answer
+	queue   []*stream // the reader's: calls that it has to answer
+	begun   int       // the reader's: how many of queue are answered
+	later   []*stream // the reader's: those of them that Gather answers
+	over    bool      // the reader's: nothing more is read
 	skip    int       // the reader's: further calls that it does not answer
 	yields  int       // the reader's: 2^n-1 after n calls that have yielded
 	read    time.Time // the reader's: when bytes came last
@@ -126,6 +129,14 @@ func (c *conn) begin() bool {
 // whether the goroutine may do other work.
 func (c *conn) serve() (more bool) {
 	for {
+		if (c.over || len(c.queue) >= maxQueue || !c.input.whole()) && c.answerReady() {
+			return true
+		}
+		if c.over {
+			c.finish()
+			c.leave()
+			return false
+		}
 		err := c.next()
 		if errors.Is(err, errCalm) {
 			// A new goroutine has a small stack again.
@@ -133,24 +144,12 @@ func (c *conn) serve() (more bool) {
 			return false
 		}
 		c.mu.Lock()
-		ended := c.phase == closing || c.closed
-		if err != nil && !ended {
+		c.over = c.phase == closing || c.closed
+		if err != nil && !c.over {
 			c.fail(err)
-			ended = true
+			c.over = true
 		}
 		c.mu.Unlock()
-		st := c.direct
-		if c.direct = nil; st != nil {
-			if st.run() {
-				return true
-			}
-			c.yields = 0
-		}
-		if ended {
-			c.finish()
-			c.leave()
-			return false
-		}
 	}
 }
 

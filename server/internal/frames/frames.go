@@ -39,6 +39,11 @@ type Options struct {
 	// waking another one for answers that memory alone decides. Handlers must call
 	// [Call.Yield] before they wait for anything.
 	Direct bool
+	// Gather, if not nil, answers the calls that their handlers leave to it, see
+	// [Call.Later]: as many as have come together and have deadlines in the same
+	// millisecond. It answers each with Reply or Fail, and calls Yield of the first one
+	// before it waits. It needs Direct.
+	Gather func([]*Call)
 	// YieldKey, if not nil, is the key of a value of each call's context that has the
 	// method Yield, which is [Call.Yield] until the handler returns.
 	YieldKey any

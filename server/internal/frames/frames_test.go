@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	echo   = "/test.Unary/Echo"   // answers with the message
 	count  = "/test.Unary/Count"  // answers with the message's size
+	later  = "/test.Unary/Later"  // is left to Options.Gather, if there is one
 	wait   = "/test.Unary/Wait"   // fails when its context ends, with what that says
 	reject = "/test.Unary/Reject" // fails with the code 9, a text and a trailer
 	detail = "/test.Unary/Detail" // fails with details
@@ -55,6 +56,11 @@ func methods() map[string]frames.Handler {
 	return map[string]frames.Handler{
 		echo:  func(c *frames.Call) { c.Reply(append(c.Buffer(), c.Message()...)) },
 		count: func(c *frames.Call) { c.Reply(binary.AppendUvarint([]byte{0x0a, 3}, uint64(len(c.Message())))) },
+		later: func(c *frames.Call) {
+			if !c.Later() {
+				c.Reply(append(c.Buffer(), c.Message()...))
+			}
+		},
 		wait: func(c *frames.Call) {
 			c.Yield()
 			<-c.Context().Done()

@@ -42,6 +42,12 @@ func (in *input) next(n int) ([]byte, error) {
 	return b, nil
 }
 
+// whole reports whether a frame has come as a whole.
+func (in *input) whole() bool {
+	b := in.room[in.from:in.to]
+	return len(b) >= headLength && len(b)-headLength >= int(b[0])<<16|int(b[1])<<8|int(b[2])
+}
+
 // frame returns the header of the next frame and its payload, valid until the next call.
 func (in *input) frame() (head, []byte, error) {
 	b, err := in.next(headLength)

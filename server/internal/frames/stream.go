@@ -25,6 +25,7 @@ type stream struct {
 	began   time.Time
 	arrived time.Duration // by the server's clock, no earlier than began
 	handle  Handler
+	group   []*stream     // that Gather answers together, this one the first; nil: none
 	serve   StreamHandler // instead of handle
 	flow    *Stream       // of serve, once that runs
 	discard bool          // the answer stands, and the message is thrown away
@@ -288,12 +289,10 @@ func (c *conn) start(st *stream) {
 	c.server.handlers.Add(1)
 	switch {
 	case !c.server.options.Direct || st.flow != nil || len(st.call.message) > maxDirect || st.call.gzip:
-	case c.skip > 0:
+	case c.skip > 0 && c.server.options.Gather == nil:
 		c.skip--
 	default:
-		st.call.direct = true
-		st.call.ctx.reader.Store(&st.call)
-		c.direct = st
+		c.queue = append(c.queue, st)
 		return
 	}
 	c.assign(st)
@@ -342,7 +341,7 @@ func (c *conn) work(st *stream) {
 		case writing:
 			c.flush()
 		default:
-			st.run()
+			st.answer()
 		}
 		if next == nil {
 			next = make(chan *stream, 1)
@@ -366,15 +365,41 @@ func (c *conn) dismiss() {
 	c.workers = nil
 }
 
-// run has the handler answer. It reports whether the goroutine does not read, or no longer
-// because the handler has yielded; it has written the answer then.
-func (st *stream) run() (yielded bool) {
-	c := st.conn
-	defer c.server.handlers.Done()
-	st.call.handle(st)
-	ctx, yielded := st.call.ctx, !st.call.direct
-	ctx.reader.Store(nil)
+// answer has the handler answer, or Gather if the stream leads a group. It reports whether the
+// goroutine does not read, or no longer because the handler has yielded; it has written the
+// answer then.
+func (st *stream) answer() (yielded bool) {
+	c, group := st.conn, st.group
+	if group == nil {
+		st.call.handle(st)
+	} else {
+		c.server.gather(group)
+	}
+	yielded = !st.call.direct
+	st.call.direct = false
+	st.call.ctx.reader.Store(nil)
+	if group == nil && st.call.later && !st.call.decided {
+		c.later = append(c.later, st)
+		return false
+	}
 	c.mu.Lock()
+	if group == nil {
+		c.answered(st)
+	}
+	for _, st := range group {
+		c.answered(st)
+	}
+	due := yielded && c.mayWrite()
+	c.mu.Unlock()
+	if due {
+		c.flush()
+	}
+	return yielded
+}
+
+// answered goes on after the handler of a call has answered.
+func (c *conn) answered(st *stream) {
+	ctx := st.call.ctx
 	st.running = false
 	c.done++
 	if st.flow != nil {
@@ -388,13 +413,8 @@ func (st *stream) run() (yielded bool) {
 	} else if !st.open {
 		c.free(st)
 	}
-	due := yielded && c.mayWrite()
-	c.mu.Unlock()
 	ctx.end(context.Canceled)
-	if due {
-		c.flush()
-	}
-	return yielded
+	c.server.handlers.Done()
 }
 
 // handle runs the handler of a call, also one that panics. A unary call's message is
@@ -419,7 +439,7 @@ func (c *Call) handle(st *stream) {
 		}
 	}
 	st.handle(c)
-	if !c.decided {
+	if !c.decided && !(c.later && c.direct) {
 		c.Fail(codeInternal, "the handler did not answer")
 	}
 	c.pack()

@@ -16,34 +16,11 @@ import (
 // Answer decides an encoded request and appends the encoded answer to b. Decoding is
 // charged to call. The error is a status, or that of call.
 func (s *Service) Answer(ctx context.Context, call Charger, raw, b []byte) ([]byte, error) {
-	m := messages.Get().(*message)
-	// A store that panics may still use the memory: nothing is freed then.
-	m.bounds, m.call = s.options.Bounds, call
-	b, err := s.answer(ctx, m, raw, b)
-	m.free()
-	return b, err
-}
-
-func (s *Service) answer(ctx context.Context, m *message, raw, b []byte) ([]byte, error) {
-	switch err := m.unmarshal(raw); {
-	case errors.Is(err, errMalformed):
-		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
-	case err != nil:
+	p, err := s.begin(ctx, call, raw)
+	if err != nil {
 		return nil, err
-	case m.refused != nil:
-		return nil, statusOf(m.refused)
 	}
-	if err := ctx.Err(); err != nil { // nobody waits for the answer
-		return nil, status.FromContextError(err).Err()
-	}
-	var unfit error // metadata
-	if err := s.decide(ctx, &m.request, func(a *Answer) { b, unfit = appendAnswer(b, a) }); err != nil {
-		return nil, statusOf(err)
-	}
-	if unfit != nil {
-		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+unfit.Error())
-	}
-	return b, nil
+	return s.alone(ctx, p, b)
 }
 
 // statusOf returns the status of an error. The words of a store's driver stay in the

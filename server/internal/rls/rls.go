@@ -51,6 +51,9 @@ type Options struct {
 	Rules func() *rules.Set
 	// Taker decides.
 	Taker weir.Taker
+	// Gather, if not nil, reports whether an act most likely waits for the store, so that
+	// [Service.Begin] leaves it to be taken with those of other calls.
+	Gather func(*weir.Act) bool
 	// Timeout is how long a call may wait for its decision, or up to a sixteenth
 	// less: calls that begin together end together. Zero: [DefaultTimeout].
 	Timeout time.Duration
@@ -114,11 +117,32 @@ func (s *Service) Decide(ctx context.Context, req *Request) (*Answer, error) {
 // request into [rules.Request], plans it, fits the acts to Envoy's semantics, takes them
 // and judges the decisions.
 func (s *Service) decide(ctx context.Context, req *Request, use func(*Answer)) error {
-	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
+	c, err := s.plan(ctx, req)
+	if err != nil {
 		return err
 	}
-	c := newCall(len(req.Descriptors))
 	defer c.free()
+	if err := s.take(ctx, c); err != nil {
+		return err
+	}
+	s.conclude(req, c, use)
+	return nil
+}
+
+// plan reads a request and makes the acts that decide it.
+func (s *Service) plan(ctx context.Context, req *Request) (*call, error) {
+	if err := s.options.Bounds.CheckDescriptors(len(req.Descriptors)); err != nil {
+		return nil, err
+	}
+	c := newCall(len(req.Descriptors))
+	if err := s.fill(ctx, req, c); err != nil {
+		c.free()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *Service) fill(ctx context.Context, req *Request, c *call) error {
 	if err := s.read(req, &c.asked); err != nil {
 		return err
 	}
@@ -129,20 +153,27 @@ func (s *Service) decide(ctx context.Context, req *Request, use func(*Answer)) e
 	if err != nil {
 		return err
 	}
-	if err := prepare(&c.asked, plan); err != nil {
-		return err
+	c.plan = plan
+	for i := range c.quota {
+		c.quota[i] = s.options.quotaOf(nil)
 	}
-	if err := s.take(ctx, plan, c); err != nil {
-		return err
+	for i := range plan.Applied {
+		if a := &plan.Applied[i]; !a.Rule.OnTrial {
+			c.quota[a.Descriptor] = s.options.quotaOf(a.Rule)
+		}
 	}
+	return prepare(&c.asked, plan)
+}
+
+// conclude passes the answer to a request whose acts are decided to use.
+func (s *Service) conclude(req *Request, c *call, use func(*Answer)) {
 	if s.options.Decided != nil {
-		s.options.Decided(&c.asked, plan)
+		s.options.Decided(&c.asked, c.plan)
 	}
-	s.judge(req, plan, c)
+	s.judge(req, c.plan, c)
 	// Not deferred: a store that panics may still use the memory.
-	plan.Free()
+	c.plan.Free()
 	use(&c.answer)
-	return nil
 }
 
 // report logs a failure of the store, unless one was logged this second, and
@@ -159,6 +190,7 @@ func (s *Service) report(ctx context.Context, err error) error {
 // for each descriptor.
 type call struct {
 	asked   rules.Request
+	plan    *rules.Plan
 	rulings []ruling
 	quota   []quota
 	over    []bool        // the descriptor is known to be over its limits

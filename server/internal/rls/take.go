@@ -10,34 +10,35 @@ import (
 
 // take decides the plan. Limits that share an act are charged last, and only if no peek
 // and no other limit refuses the request.
-func (s *Service) take(ctx context.Context, plan *rules.Plan, c *call) error {
-	for i := range c.quota {
-		c.quota[i] = s.options.quotaOf(nil)
-	}
-	for i := range plan.Applied {
-		if a := &plan.Applied[i]; !a.Rule.OnTrial {
-			c.quota[a.Descriptor] = s.options.quotaOf(a.Rule)
-		}
-	}
-	if len(plan.Acts) == 0 {
+func (s *Service) take(ctx context.Context, c *call) error {
+	if len(c.plan.Acts) == 0 {
 		return nil
 	}
-	// The decision does not depend on the client's connection, so that no charge stays
-	// half known. Its deadline, if it has one, is when the client stops waiting.
-	if end, ok := ctx.Deadline(); ok {
-		ctx = s.clock.Before(ctx, end)
-	} else {
-		ctx = s.ends.Context(ctx)
-	}
-	if sh := stepsFor(plan, c); sh != nil {
+	ctx = s.within(ctx)
+	if sh := stepsFor(c.plan, c); sh != nil {
 		return s.takeInSteps(ctx, sh)
 	}
-	return s.takeActs(ctx, plan, plan.Acts)
+	return s.takeActs(ctx, c.plan, c.plan.Acts)
+}
+
+// within returns the context of decisions. They do not depend on the client's connection, so
+// that no charge stays half known. Their deadline, if there is one, is when the client stops
+// waiting.
+func (s *Service) within(ctx context.Context) context.Context {
+	if end, ok := ctx.Deadline(); ok {
+		return s.clock.Before(ctx, end)
+	}
+	return s.ends.Context(ctx)
 }
 
 // takeActs decides acts that elements of the plan's Applied refer to.
 func (s *Service) takeActs(ctx context.Context, plan *rules.Plan, acts []*weir.Act) error {
 	plan.TakeActs(ctx, s.options.Taker, acts)
+	return s.failed(ctx, plan)
+}
+
+// failed returns why the store did not decide the acts of a plan; nil if it did.
+func (s *Service) failed(ctx context.Context, plan *rules.Plan) error {
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
 		if a.Act != nil && a.Act.Err != nil && !a.Rule.OnTrial {

@@ -241,6 +241,12 @@ func (p *Plan) Take(ctx context.Context, taker weir.Taker) { p.TakeActs(ctx, tak
 // are the plan's, or others that elements of Applied were made to point to.
 func (p *Plan) TakeActs(ctx context.Context, taker weir.Taker, acts []*weir.Act) {
 	taker.Take(ctx, acts)
+	p.Taken()
+}
+
+// Taken records where a key had another limit than its rule's, for a caller that takes the
+// acts of several plans together.
+func (p *Plan) Taken() {
 	for i := range p.Applied {
 		a := &p.Applied[i]
 		if a.Act == nil {

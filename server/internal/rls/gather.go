@@ -1,0 +1,126 @@
+package rls
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/observe"
+)
+
+// A Planned is a request whose acts are not decided yet.
+type Planned struct {
+	message *message
+	call    *call
+}
+
+// Begin is like Answer if memory decides the request, or if its acts have to be taken alone.
+// Otherwise it returns what Take and then End need. The caller, its rights and its deadline
+// are those of ctx.
+func (s *Service) Begin(ctx context.Context, call Charger, raw, b []byte) (p *Planned, answer []byte, err error) {
+	one, err := s.begin(ctx, call, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.gathers(one.call) {
+		return &Planned{one.message, one.call}, nil, nil
+	}
+	b, err = s.alone(ctx, one, b)
+	return nil, b, err
+}
+
+// Take takes the acts of several requests together. The context has the deadline of their
+// callers, and nothing else of them.
+func (s *Service) Take(ctx context.Context, all []*Planned) {
+	callers := make([][]*weir.Act, len(all))
+	for i, p := range all {
+		callers[i] = p.call.plan.Acts
+	}
+	observe.TakeEach(s.within(ctx), s.options.Taker, callers)
+	for _, p := range all {
+		p.call.plan.Taken()
+	}
+}
+
+// End appends the encoded answer to a request whose acts were taken to b. The error is a
+// status.
+func (s *Service) End(ctx context.Context, p *Planned, b []byte) ([]byte, error) {
+	return s.end(ctx, *p, b)
+}
+
+func (s *Service) end(ctx context.Context, p Planned, b []byte) ([]byte, error) {
+	if err := s.failed(ctx, p.call.plan); err != nil {
+		p.free()
+		return nil, statusOf(err)
+	}
+	var unfit error // metadata
+	s.conclude(&p.message.request, p.call, func(a *Answer) { b, unfit = appendAnswer(b, a) })
+	p.free()
+	if unfit != nil {
+		return nil, status.Error(codes.Internal, "the rules' metadata fits no message: "+unfit.Error())
+	}
+	return b, nil
+}
+
+// begin decodes and plans a request. The error is a status, or that of call.
+func (s *Service) begin(ctx context.Context, call Charger, raw []byte) (Planned, error) {
+	m := messages.Get().(*message)
+	m.bounds, m.call = s.options.Bounds, call
+	c, err := s.received(ctx, m, raw)
+	if err != nil {
+		m.free()
+		return Planned{}, err
+	}
+	return Planned{m, c}, nil
+}
+
+func (s *Service) received(ctx context.Context, m *message, raw []byte) (*call, error) {
+	switch err := m.unmarshal(raw); {
+	case errors.Is(err, errMalformed):
+		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	case err != nil:
+		return nil, err
+	case m.refused != nil:
+		return nil, statusOf(m.refused)
+	}
+	if err := ctx.Err(); err != nil { // nobody waits for the answer
+		return nil, status.FromContextError(err).Err()
+	}
+	c, err := s.plan(ctx, &m.request)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return c, nil
+}
+
+// alone decides a planned request by itself. A store that panics may still use the memory:
+// nothing is freed then.
+func (s *Service) alone(ctx context.Context, p Planned, b []byte) ([]byte, error) {
+	if err := s.take(ctx, p.call); err != nil {
+		p.free()
+		return nil, statusOf(err)
+	}
+	return s.end(ctx, p, b)
+}
+
+// gathers reports whether the acts of a request wait for the store, together with others:
+// plain takes that one call decides.
+func (s *Service) gathers(c *call) bool {
+	if s.options.Gather == nil || len(c.plan.Acts) == 0 || stepsFor(c.plan, c) != nil {
+		return false
+	}
+	for _, a := range c.plan.Acts {
+		if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || !s.options.Gather(a) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p Planned) free() {
+	p.message.free()
+	p.call.free()
+}
