@@ -31,11 +31,8 @@ var idErrors = [...]string{
 	ErrOverRefund: "refund above what the take was granted",
 }
 
-// Error says what is wrong with the ID.
-func (e IDError) Error() string { return "weir: " + e.Detail() }
-
-// Detail returns the text of Error without the "weir: " before it.
-func (e IDError) Detail() string {
+// Error says what is wrong with the ID. Errors of acts wrap it and begin with "weir: ".
+func (e IDError) Error() string {
 	if int(e) < len(idErrors) && e > 0 {
 		return idErrors[e]
 	}

@@ -62,7 +62,7 @@ func Of(err error) *Document {
 		}
 	case errors.As(err, &id) && idErrors[id].Status != 0:
 		p := idErrors[id]
-		p.Detail = id.Detail()
+		p.Detail = id.Error()
 		return &p
 	case errors.As(err, &mistake):
 		return &Document{

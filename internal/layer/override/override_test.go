@@ -492,7 +492,7 @@ func TestBlock(t *testing.T) {
 		before := charge(t, taker, "k", limit, 0).Remaining
 		set(t, taker, "k", weir.Limit{Name: "hourly", Period: time.Second}, clock.Now().Add(time.Minute))
 		d := charge(t, taker, "k", limit, 1)
-		if d.Outcome != weir.Refused || d.RetryAfter != weir.Never || d.Source != weir.SourceLimit {
+		if d.Outcome != weir.Refused || d.RetryAfter != time.Minute || d.Source != weir.SourceLimit {
 			t.Errorf("%v: %+v", limit, d)
 		}
 		// Under the block's own period nothing would be left to give back.

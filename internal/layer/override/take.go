@@ -66,6 +66,8 @@ type work struct {
 	// their own; nil: none. A budget that others share must not be seen under the limit of
 	// one caller, by layers that remember what is left of it.
 	shown []*weir.Limit
+	// waits are how long charges stay blocked, 0 for the others; nil: none is.
+	waits []time.Duration
 	whole bool // no charge has a limit
 	done  bool // the act was decided here
 }
@@ -96,6 +98,9 @@ func (c *call) apply(a *weir.Act) *work {
 			w.act.Charges[i].Limit = e.instead(own)
 			w.act.Charges[i].Guaranteed = a.Charges[i].Guaranteed && holdsGuarantees(w.act.Charges[i].Limit, own)
 			blocked = blocked || owned
+			if e.blocks() && own.Count > 0 {
+				w.block(i, e.Until.Sub(c.now))
+			}
 		}
 	}
 	// Layers below would take what is refused here for a decision about the budget.
@@ -149,6 +154,14 @@ func (w *work) free(i int) {
 		w.costs = make([]int64, len(w.act.Charges))
 	}
 	w.costs[i] = max(0, w.act.Charges[i].Cost)
+}
+
+// block notes how long the i-th charge stays blocked.
+func (w *work) block(i int, wait time.Duration) {
+	if w.waits == nil {
+		w.waits = make([]time.Duration, len(w.act.Charges))
+	}
+	w.waits[i] = wait
 }
 
 // show notes the limit that holds in place of the i-th charge's, which the store does not
@@ -251,12 +264,16 @@ func (w *work) finish() {
 	}
 }
 
-// name puts the limits that hold instead into the decisions, and what peeks find under them.
+// name puts the limits that hold instead into the decisions, what peeks find under them, and
+// when a block ends.
 func (w *work) name() {
 	for i := range w.act.Charges {
 		d := &w.act.Decisions[i]
 		if l := w.act.Charges[i].Limit; l != w.caller.Charges[i].Limit {
 			d.Limit = l
+		}
+		if w.waits != nil && w.waits[i] > 0 && d.Outcome == weir.Refused {
+			d.RetryAfter = w.waits[i]
 		}
 		if w.shown == nil || w.shown[i] == nil {
 			continue

@@ -108,7 +108,7 @@ func (b *changeBody) terms(req *request, now time.Time) error {
 	case b.For != nil:
 		d, err := time.ParseDuration(*b.For)
 		if err != nil || d < time.Millisecond || d > MaxFor {
-			return problem.Invalid("for", strconv.Quote(*b.For), "1ms … 720h (30 days), such as 1h30m")
+			return problem.Invalid("for", strconv.Quote(*b.For), "1ms … 720h (30 days), such as 1h30m"+inHours(*b.For))
 		}
 		lasts = d
 	case b.Until != nil:
@@ -328,4 +328,15 @@ func limited(req *request, all []target, trials bool) ([]target, error) {
 			Detail: fmt.Sprintf("the rule %s at %s is unlimited: nothing is counted there that could be changed", all[0].rule.Path, all[0].rule.At),
 		}
 	}
+}
+
+// inHours suggests a duration that was given in days, which Go's durations do not have, or
+// returns "".
+func inHours(text string) string {
+	days, found := strings.CutSuffix(text, "d")
+	n, err := strconv.Atoi(days)
+	if !found || err != nil || n < 1 || n > int(MaxFor/(24*time.Hour)) {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %dh?", 24*n)
 }

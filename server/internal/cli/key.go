@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -88,6 +91,7 @@ func newKeyAction(action keyAction) *cobra.Command {
 			}
 			return nil
 		},
+		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if action.name == "get" {
 				return f.get(cmd, args)
@@ -229,6 +233,43 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 		return &problemsFound{errors.New("in force on this instance; other instances are not notified yet: " + printed(answer.SpreadError))}
 	}
 	return nil
+}
+
+// complete completes a domain, and then the entries that the server's rules have there.
+func (f *keyFlags) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const patience = time.Second
+	if err := applyEnvironment(cmd); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+	defer cancel()
+	var answer struct {
+		Domains []string
+		Rules   []struct{ Path string }
+	}
+	body, err := f.admin.call(ctx, http.MethodGet, "/v1/rules", nil)
+	if err != nil || json.Unmarshal(body, &answer) != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	if len(args) == 0 {
+		return answer.Domains, cobra.ShellCompDirectiveNoFileComp
+	}
+	var words []string
+	for _, rule := range answer.Rules {
+		path, found := strings.CutPrefix(rule.Path, args[0]+"/")
+		entries := strings.Split(path, ",")
+		if !found || len(entries) < len(args) {
+			continue
+		}
+		word := entries[len(args)-1]
+		if !strings.Contains(word, "=") {
+			word += "="
+		}
+		if word != "=" && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // print reads an answer, and prints it if it is wanted as it is.

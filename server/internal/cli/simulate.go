@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/sim"
 )
@@ -53,8 +54,9 @@ Retries: ` + sim.RetryNames() + `.`,
 
   # three instances, and a store outage of ten seconds
   weir simulate --limit 50/s --rate 80 --instances 3 --fault 'outage 30s+10s local'`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: scenarioNames(),
+		RunE:      func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", `the limit, such as "100/min burst 20"`)
@@ -71,6 +73,14 @@ Retries: ` + sim.RetryNames() + `.`,
 	flags.StringArrayVar(&f.faults, "fault", nil, `fault of the store: "outage 30s+10s allow" (or deny, local), "failover 60s-5s"`)
 	f.output.define(flags)
 	return cmd
+}
+
+func scenarioNames() []string {
+	names := []string{sim.Sharing}
+	for _, s := range sim.Builtin() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 func scenarioList() string {
@@ -146,6 +156,9 @@ func (f *simulateFlags) scenario(cmd *cobra.Command, args []string) (sim.Scenari
 	var err error
 	if len(args) > 0 {
 		if s, err = sim.Find(args[0]); err != nil {
+			if meant := config.Nearest(args[0], scenarioNames()); meant != "" {
+				err = fmt.Errorf("%w; did you mean %q?", err, meant)
+			}
 			return s, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/problem"
@@ -166,6 +167,9 @@ func (a *api) refusal(v *verdict, status int) *problem.Document {
 // explain says which limit refused, and until when.
 func (r *ruling) explain() string {
 	b := strconv.AppendQuote(append(make([]byte, 0, 96), "limit "...), r.applied.Limit.Name)
+	if r.blocked() {
+		return string(b) + " is blocked until " + time.Now().Add(r.decision.RetryAfter).UTC().Format(time.RFC3339)
+	}
 	b = append(append(append(b, " ("...), r.applied.Limit.String()...), ')')
 	keep := r.applied.Act.Charges[r.applied.Charge].Keep
 	switch {
@@ -184,6 +188,12 @@ func (r *ruling) explain() string {
 		b = append(strconv.AppendInt(append(b, "; retry in "...), seconds, 10), " s"...)
 	}
 	return string(b)
+}
+
+// blocked reports whether an administrator blocks the key for a while: a limit of nothing
+// refuses for ever.
+func (r *ruling) blocked() bool {
+	return r.decision.Source == weir.SourceLimit && r.decision.RetryAfter != weir.Never
 }
 
 // violated returns the names, as in the headers, of the limits that refused.
