@@ -34,13 +34,13 @@ func main() {
 type export func(ctx context.Context, w io.Writer, customer string) error
 
 func newRouter(store weir.Taker, run export) (http.Handler, error) {
-	requests, err := weir.NewLimiter(store, "requests", weir.PerMinute(100))
+	requests, err := weir.NewLimiter(store, "requests", weir.Limit{Name: "requests", Count: 100, Period: time.Minute})
 	if err != nil {
 		return nil, err
 	}
 	// A place is renewed as long as its export runs. Those of a host that died
 	// are free after half a minute.
-	exports, err := weir.NewLimiter(store, "exports", weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
+	exports, err := weir.NewLimiter(store, "exports", weir.Limit{Name: "exports", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func main() {
 }
 
 func newEcho(store weir.Taker) (*echo.Echo, error) {
-	traffic, err := weir.NewLimiter(store, "bytes", weir.Limit{Count: 10 * megabyte, Period: time.Minute, Burst: 30 * megabyte})
+	traffic, err := weir.NewLimiter(store, "bytes", weir.Limit{Name: "bytes", Count: 10 * megabyte, Period: time.Minute, Burst: 30 * megabyte})
 	if err != nil {
 		return nil, err
 	}

@@ -36,13 +36,13 @@ func main() {
 }
 
 func newServer(store weir.Taker, c clock) (*grpc.Server, error) {
-	calls, err := weir.NewLimiter(store, "calls", weir.Limit{Count: 60, Period: time.Minute, Burst: 10})
+	calls, err := weir.NewLimiter(store, "calls", weir.Limit{Name: "calls", Count: 60, Period: time.Minute, Burst: 10})
 	if err != nil {
 		return nil, err
 	}
 	// A place is renewed as long as its stream is open. Those of a host that died
 	// are free after half a minute.
-	streams, err := weir.NewLimiter(store, "streams", weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
+	streams, err := weir.NewLimiter(store, "streams", weir.Limit{Name: "streams", Algorithm: weir.Concurrency, Count: 2, Period: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}
