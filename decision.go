@@ -16,8 +16,8 @@ type Outcome uint8
 
 const (
 	// NotEvaluated: the charge was not evaluated, because another charge of its act
-	// had already decided the act, or another alternative of its Group was granted. The
-	// zero value.
+	// had already decided the act, another alternative of its Group was granted, or the act
+	// is about a take that did not have the charge, see [Scope]. The zero value.
 	NotEvaluated Outcome = iota
 	// Granted: the charge was made.
 	Granted
@@ -138,6 +138,8 @@ func (d Decision) String() string {
 	return text
 }
 
-// Allowed reports whether this charge lets the caller continue: it was granted, or it
-// was a peek.
-func (d Decision) Allowed() bool { return d.Outcome == Granted }
+// Allowed reports whether this charge lets the caller continue: it was granted, it was a
+// peek, or it is no part of the granted take that the act is about.
+func (d Decision) Allowed() bool {
+	return d.Outcome == Granted || d.Outcome == NotEvaluated && d.Source == SourceStore
+}

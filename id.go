@@ -3,6 +3,7 @@ package weir
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type IDError uint8
 const (
 	// ErrUnknownID: no granted take with this ID is remembered.
 	ErrUnknownID IDError = iota + 1
-	// ErrIDReused: the ID belongs to an act with the same keys and other content.
+	// ErrIDReused: the ID belongs to an act of the same caller with other content.
 	ErrIDReused
 	// ErrSettled: the take was settled already, at another cost, or refunded.
 	ErrSettled
@@ -42,10 +43,15 @@ func (e IDError) Error() string {
 // Unwrap returns [ErrInvalid].
 func (e IDError) Unwrap() error { return ErrInvalid }
 
-// AppendKeys appends the text that an ID belongs to: the keys of the act, with
-// their algorithms. The same ID under other keys is another ID. For stores, which
-// hash the text under a secret.
-func (a *Act) AppendKeys(p []byte) []byte {
+// AppendOwner appends the text that an ID belongs to: the owner of the act's [Scope] or,
+// without one, the keys of the act with their algorithms. The same ID under another text is
+// another ID. For stores, which hash the text under a secret.
+func (a *Act) AppendOwner(p []byte) []byte {
+	if owner := a.Scope.Owner; owner != "" {
+		// No key is as long.
+		p = binary.BigEndian.AppendUint64(p, math.MaxUint64)
+		return append(binary.BigEndian.AppendUint64(p, uint64(len(owner))), owner...)
+	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		p = binary.BigEndian.AppendUint64(p, uint64(len(c.Key)))
@@ -56,7 +62,8 @@ func (a *Act) AppendKeys(p []byte) []byte {
 
 // Content returns a fingerprint of everything that the act asks of its keys. Two acts with
 // the same ID and content are repeats. Limits are not part of it, because they may change
-// between the two. A [KindAmend] has the content of its take. For stores.
+// between the two; with a [Scope], neither are the charges. A [KindAmend] has the content of
+// its take. For stores.
 func (a *Act) Content() uint64 {
 	kind := a.Kind
 	if kind == KindAmend {
@@ -66,6 +73,10 @@ func (a *Act) Content() uint64 {
 	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
 	numbers := binary.BigEndian.AppendUint64(nil, uint64(a.Hold))
 	numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.MaxWait))
+	if a.Scope.Owner != "" {
+		_, _ = h.Write(append(numbers, a.Scope.Asks...))
+		return h.Sum64()
+	}
 	for i := range a.Charges {
 		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].Cost))
 		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].UpTo))

@@ -152,11 +152,13 @@ type Act struct {
 	Kind Kind
 	// ID makes a take happen once: a repeat with the same content gets the first
 	// answer and charges nothing. The same applies to an act that refunds, settles or
-	// releases it. An ID belongs to the keys of its act: under other keys it is
-	// another ID. It names the holder of a concurrency limit. It has at most
+	// releases it. An ID belongs to the Scope of its act or, without one, to its keys: under
+	// others it is another ID. It names the holder of a concurrency limit. It has at most
 	// [MaxIDBytes] bytes and is remembered for [IDLife], or as long as the hold or lease
 	// if that is longer, or for [RefusedIDLife] if the take is refused. Empty: none.
 	ID string
+	// Scope says to whom the ID belongs. Zero: to the keys of the act.
+	Scope Scope
 	// NewID says that the ID was made for this one act, so that no caller repeats
 	// the take: the store does not remember the ID if it refuses the take. If such a
 	// take is amended, units that a limit charged for refusing it count in addition.

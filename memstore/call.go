@@ -11,6 +11,7 @@ import (
 type call struct {
 	slots      []slot
 	slotOf     [weir.MaxCharges]int32 // the slot of each charge
+	names      [weir.MaxCharges]name  // the name of each charge's key
 	wants      [weir.MaxCharges]want
 	charged    []algo.Grant    // of each charge, where the decisions do not say it
 	answered   []weir.Decision // what the take of an amended act was answered
@@ -20,6 +21,12 @@ type call struct {
 	filled     *weir.Limit // the first limit whose keys have to share, if the act found it
 	record     recordName  // of the act's id
 	recordAt   uint32      // the shard of the record
+	// taken are the charges of the take that the act is about, if they are not its own.
+	taken *taken
+	// moved is set if the act is to be decided about other charges, those of the record of
+	// its ID, if there is one.
+	moved  bool
+	others *taken
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -42,6 +49,10 @@ func (c *call) gather(s *Store, a *weir.Act) {
 		limit := a.Charges[i].Limit
 		rule := limit.Rule()
 		named := s.name(rule.ID, a.Charges[i].Key)
+		if c.taken != nil {
+			named = c.taken.charges[i].name
+		}
+		c.names[i] = named
 		j := c.find(named)
 		if j < 0 {
 			j = len(c.slots)
@@ -127,5 +138,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.filled, c.record = c.slots[:0], c.shards[:0], false, nil, recordName{}
-	c.charged, c.answered = nil, nil
+	c.charged, c.answered, c.taken, c.others, c.moved = nil, nil, nil, nil, false
 }

@@ -112,20 +112,38 @@ func (s *Store) Take(_ context.Context, acts []*weir.Act) {
 	}
 }
 
-// take decides any act that is prepared. A call that panics is not used again, and its locks
-// are free.
+// take decides any act that is prepared. An act about a take that has other charges is
+// decided about those, unless the ID's record has changed until they were locked.
 func (s *Store) take(a *weir.Act) {
+	for {
+		taken, moved := s.takeAbout(a, nil)
+		if !moved {
+			return
+		}
+		if s.follow(a, taken) {
+			return
+		}
+	}
+}
+
+// takeAbout decides an act, about the charges of a take or, if taken is nil, its own. If the
+// ID's record has others, nothing is decided: it returns those and true.
+func (s *Store) takeAbout(a *weir.Act, taken *taken) (others *taken, moved bool) {
 	c := s.calls.Get().(*call)
+	c.taken = taken
 	c.gather(s, a)
 	s.decideLocked(c, a)
 	if c.filled != nil {
 		s.overflow.warn(c.filled.Name)
 	}
+	others, moved = c.others, c.moved
 	c.reset()
 	s.calls.Put(c)
+	return others, moved
 }
 
-// decideLocked locks the act's shards and does it.
+// decideLocked locks the act's shards and does it. If that panics, the shards are unlocked,
+// and the call is not used again.
 func (s *Store) decideLocked(c *call, a *weir.Act) {
 	now := s.read()
 	c.lock(s)

@@ -14,7 +14,7 @@ import (
 type recordName = algo.Holding
 
 func (s *Store) nameRecord(c *call, a *weir.Act) recordName {
-	c.text = append(a.AppendKeys(c.text[:0]), a.ID...)
+	c.text = append(a.AppendOwner(c.text[:0]), a.ID...)
 	return recordName{maphash.Bytes(s.seeds[0], c.text), maphash.Bytes(s.seeds[1], c.text)}
 }
 
@@ -25,6 +25,9 @@ type record struct {
 	// charged has the units charged, one number for each charge, if they differ from the
 	// answer: the take was amended, or charged although it was refused. Else nil.
 	charged []algo.Grant
+	// taken are the charges of the take, if the ID belongs to a scope: the next act about it
+	// may have others. Else nil.
+	taken   *taken
 	closed  bool
 	kind    weir.Kind
 	closing answer
@@ -39,10 +42,14 @@ type answer struct {
 }
 
 // recordBytes is the memory of a record without its decisions and grants.
-const recordBytes, decisionBytes, grantBytes = 240, 72, 32
+const recordBytes, decisionBytes, grantBytes, takenBytes = 248, 72, 32, 40
 
 func (r *record) bytes() int64 {
-	return recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
+	bytes := recordBytes + grantBytes*int64(len(r.charged)) + decisionBytes*int64(len(r.answer.decisions)+len(r.closing.decisions))
+	if r.taken != nil {
+		bytes += takenBytes * int64(len(r.taken.charges))
+	}
+	return bytes
 }
 
 // recall looks up the act's ID, if it has one. It reports whether that answers the act,
@@ -54,6 +61,9 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	known := s.shards[c.recordAt].ids.find(s, c.record, now)
 	what := a.Content()
 	switch {
+	case c.otherCharges(a, known, what):
+		c.moved = true
+		return nil, true
 	case known == nil && (a.Kind == weir.KindTake || a.Kind == weir.KindAmend):
 		return nil, false
 	case known == nil:
@@ -121,13 +131,19 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	if sh.ids == nil {
 		sh.ids = new(ids)
 	}
+	var taken *taken
+	if known != nil {
+		taken = known.taken
+	} else if a.Scope.Owner != "" {
+		taken = c.takenBy(a)
+	}
 	got := answer{a.Content(), now, c.answered}
 	if got.decisions == nil {
 		got.decisions = slices.Clone(a.Decisions)
 	}
 	switch {
 	case a.Kind == weir.KindTake:
-		known = &record{granted: a.Allowed(), answer: got, charged: c.charged}
+		known = &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
 		if !known.granted {
 			sh.ids.refuse(s, c.record, known, now)
 			return
@@ -135,7 +151,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		known.until = seconds(now + granted.Microseconds())
 		sh.ids.add(s, c.record, known, now)
 	case a.Kind == weir.KindAmend:
-		r := &record{granted: a.Allowed(), answer: got, charged: c.charged}
+		r := &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
 		if known != nil {
 			r.answer.at = known.answer.at
 		}

@@ -130,7 +130,7 @@ func (p *patience) lifetimes() error {
 	ctx := context.Background()
 	for _, key := range p.clock.client.Keys(ctx, "*").Val() {
 		most := p.debt + time.Duration(p.limit.Rule().Drain)*time.Microsecond + 5*time.Second
-		if strings.Contains(key, "}i2:") {
+		if strings.Contains(key, "}i3:") {
 			most = weir.IDLife + time.Hour + time.Minute
 		}
 		left := p.clock.client.PTTL(ctx, key).Val()

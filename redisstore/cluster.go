@@ -35,11 +35,16 @@ func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 		wait = s.exchange(ctx, loads)
 		for _, j := range jobs {
 			j.advance()
+			if j.moved != nil && j.next == len(j.parts) {
+				s.follow(j)
+			}
 		}
 	}
 	var left []*part
 	for _, j := range jobs {
-		left = append(left, j.failed...)
+		if left = append(left, j.failed...); j.asked != nil {
+			j.asked.AnswerFrom(j.Act, j.same)
+		}
 	}
 	if len(left) > 0 {
 		// The goroutine ends within the store's timeout.
@@ -57,7 +62,8 @@ func (s *Store) round(jobs []*job) []*load {
 				continue
 			}
 			l := open[p.slot]
-			if fresh := l == nil || p.tries > 0 || !l.fits(p.Act); fresh && l != nil && l.calendars() {
+			apart := p.tries > 0 || j.taken != nil
+			if fresh := l == nil || apart || !l.fits(p.Act); fresh && l != nil && l.calendars() {
 				// That load may have to be sent again, before this part.
 				held[p.slot] = true
 				continue
@@ -70,7 +76,7 @@ func (s *Store) round(jobs []*job) []*load {
 				}
 			}
 			l.add(p)
-			if p.tries > 0 {
+			if apart {
 				delete(open, p.slot)
 			}
 		}

@@ -13,7 +13,7 @@ const (
 	maxPlainKey = 200
 	// recordLetter and recordFormat are in the names of records, as the letter and format
 	// of a step are in those of states.
-	recordLetter, recordFormat = 'i', '2'
+	recordLetter, recordFormat = 'i', '3'
 	// tagLength is how many letters a hash tag has, hashLength how many stand for
 	// half the hash of a long key.
 	tagLength, hashLength = 4, 11
@@ -24,11 +24,13 @@ const (
 // keyer names the Redis keys of charges: PREFIX{tag}LETTER FORMAT:key. The hash tag is a
 // keyed hash of the charge's HashTag or key; the letter and the format belong to the
 // algorithm, so that no state is read by another. A long key is replaced by a 128-bit
-// keyed hash, and so is an id, together with the keys that it belongs to.
+// keyed hash, and so is an id, together with what it belongs to.
 type keyer struct {
 	prefix string
 	k0, k1 uint64
 	tag    string // if set, the hash tag of every key
+	// apart is set if keys lie in hash slots, so that a record has to be beside the charges.
+	apart bool
 }
 
 // newKeyer derives the hash keys from the prefix and the secret, which instances that
@@ -48,11 +50,20 @@ func (n keyer) under(extension, tag string) keyer {
 
 func (n keyer) name(c *weir.Charge) string { return n.join(tagSource(c), stateKey(c)) }
 
-// record names the record of an act's id, which has the hash tag of the act's first
-// charge.
+// record names the record of an act's id.
 func (n keyer) record(a *weir.Act) string {
 	i := n.identify(a, a.ID)
-	return n.join(tagSource(&a.Charges[0]), i.record())
+	return n.join(n.recordSource(a), i.record())
+}
+
+// recordSource returns the text whose hash is the hash tag of an act's record: that of its
+// first charge or, where keys need not lie together, the owner of its scope, because the
+// first charge may be another one when the record is looked up.
+func (n keyer) recordSource(a *weir.Act) string {
+	if a.Scope.Owner != "" && !n.apart {
+		return a.Scope.Owner
+	}
+	return tagSource(&a.Charges[0])
 }
 
 // tagSource returns the text whose hash is the hash tag of a charge's key.
@@ -78,7 +89,11 @@ func (n keyer) tagOf(source string) uint32 {
 
 // append adds the name of a key.
 func (n keyer) append(p []byte, k *key) []byte {
-	p = append(append(p, n.prefix...), '{')
+	p = append(p, n.prefix...)
+	if k.named {
+		return append(p, k.text...)
+	}
+	p = append(p, '{')
 	if n.tag != "" {
 		p = append(p, n.tag...)
 	} else {

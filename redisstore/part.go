@@ -27,6 +27,13 @@ type job struct {
 	refused bool
 	undoing bool
 	failed  []*part // what could not be undone
+	// moved are the charges of the take if they are others, which the job then goes on with.
+	moved *taken
+	// asked is the act that the caller asked for, if the job is about other charges: taken.
+	// same tells which of those are its own.
+	asked *weir.Act
+	taken *taken
+	same  func(own, taken int) bool
 }
 
 // A part is the charges of an act in one hash slot.
@@ -47,14 +54,14 @@ type part struct {
 	amended     bool // it was decided as a caller amended it
 	tries       int
 	outside     bool // it was sent again for its calendar windows
+	moved       *taken
 }
 
 // newJob sorts the charges of an act by their hash slots.
 func (s *Store) newJob(a *weir.Act) *job {
 	j := &job{Act: a}
 	for i := range a.Charges {
-		p := j.at(s.slot(&a.Charges[i]))
-		p.from = append(p.from, i)
+		j.place(s.slot(&a.Charges[i]), i)
 	}
 	if len(j.parts) < 2 {
 		j.parts[0].Act = a
@@ -93,22 +100,43 @@ func (p *part) identity() identity {
 	return i
 }
 
-// at returns the part for a slot, which it adds if need be.
-func (j *job) at(slot uint32) *part {
+// place adds a charge to the part for a slot, which it adds if need be.
+func (j *job) place(slot uint32, charge int) {
 	for _, p := range j.parts {
 		if p.slot == slot {
-			return p
+			p.from = append(p.from, charge)
+			return
 		}
 	}
-	p := &part{slot: slot}
-	j.parts = append(j.parts, p)
-	return p
+	j.parts = append(j.parts, &part{slot: slot, from: []int{charge}})
+}
+
+// follow goes on with the charges of the take that the act is about.
+func (s *Store) follow(j *job) {
+	t := j.moved
+	if j.moved = nil; j.asked != nil {
+		j.Err, j.parts, j.next = errVanished(j.Act), nil, 0
+		return
+	}
+	j.asked, j.taken = j.Act, t
+	j.Act, j.same = t.about(s.keys, j.asked)
+	j.parts, j.next, j.refused, j.undoing = nil, 0, false, false
+	j.identity = s.keys.identify(j.Act, j.ID)
+	j.layout, j.refusedLife = t.layout, 0
+	for i := range j.Charges {
+		tag, _ := tagOfName(j.Charges[i].Key)
+		j.place(s.slotOfTag(tag), i)
+	}
+	for _, p := range j.parts {
+		p.whole, p.Act = j, p.cut(j.Act)
+		p.ID = j.ID
+	}
 }
 
 // cut returns an act with the part's charges.
 func (p *part) cut(a *weir.Act) *weir.Act {
 	act := &weir.Act{
-		Kind: a.Kind, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate,
+		Kind: a.Kind, Scope: a.Scope, Hold: a.Hold, MaxWait: a.MaxWait, Immediate: a.Immediate,
 		Charges: make([]weir.Charge, len(p.from)), Decisions: make([]weir.Decision, len(p.from)),
 	}
 	for i, n := range p.from {
@@ -144,6 +172,10 @@ func (j *job) advance() {
 	if len(due) == 0 || slices.ContainsFunc(due, func(p *part) bool { return !p.answered }) {
 		return
 	}
+	if i := slices.IndexFunc(due, func(p *part) bool { return p.moved != nil }); i >= 0 {
+		j.move(due[i])
+		return
+	}
 	switch p := j.parts[j.next]; {
 	case p.whole == nil:
 		j.next++
@@ -151,11 +183,34 @@ func (j *job) advance() {
 		j.finishUndo()
 	case j.Kind == weir.KindAmend:
 		j.finishAmend()
-	case p.Err != nil && (j.Kind != weir.KindRelease || j.next == len(j.parts)-1):
+	case p.Err != nil && (!j.mayGoOn(p) || j.next == len(j.parts)-1):
 		j.abort(p)
 	default:
 		j.collect(p)
 	}
+}
+
+// move has the job go on with the charges that a record names, once the parts that were
+// granted are undone: they were a take of their own.
+func (j *job) move(p *part) {
+	j.moved, p.Err, j.Err = p.moved, nil, nil
+	var back []*part
+	for _, q := range j.parts[:j.next] {
+		if q.granted && j.Kind == weir.KindTake {
+			back = append(back, q)
+		}
+	}
+	j.undo(back, 0)
+}
+
+// mayGoOn reports whether the job asks the next slots although a part failed. An ID of a
+// scope may be known in one of them.
+func (j *job) mayGoOn(p *part) bool {
+	if j.Kind == weir.KindRelease {
+		return true
+	}
+	return j.Scope.Owner != "" && errors.Is(p.Err, weir.ErrUnknownID) &&
+		!slices.ContainsFunc(j.parts[:j.next], func(q *part) bool { return q.granted })
 }
 
 // collect takes the answer to a part and makes the next part ready.
@@ -171,7 +226,7 @@ func (j *job) collect(p *part) {
 		return
 	}
 	next := j.parts[j.next]
-	next.elsewhere = j.refused
+	next.elsewhere = j.refused && j.taken == nil
 	for i := range next.Charges {
 		if c := &next.Charges[i]; c.UpTo > 0 && p.granted {
 			c.UpTo = units(p.Decisions)
@@ -202,7 +257,7 @@ func (j *job) settle() {
 			more = append(more, p)
 		}
 	}
-	if j.Kind == weir.KindTake {
+	if j.Kind == weir.KindTake && j.taken == nil {
 		j.undo(more, keep)
 	}
 }

@@ -78,9 +78,11 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	keys, slotOfTag := newKeyer(o.Prefix, o.Secret), slotsOf(client)
+	keys.apart = slotOfTag != nil
 	return &Store{
-		client: client, keys: newKeyer(o.Prefix, o.Secret), timeout: o.Timeout,
-		punctual: punctual(client), slotOfTag: slotsOf(client), scripts: shipped, logger: o.Logger,
+		client: client, keys: keys, timeout: o.Timeout,
+		punctual: punctual(client), slotOfTag: slotOfTag, scripts: shipped, logger: o.Logger,
 		keeper: o.Keeper,
 	}, nil
 }
@@ -146,9 +148,15 @@ func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load
 func (s *Store) run(ctx context.Context, b *batch) bool {
 	s.pack(b)
 	got, err := s.send(ctx, b)
+	if err == nil {
+		s.followAll(ctx, b)
+	}
 	if err == nil && got.outside > 0 {
 		s.offset.Store(got.outside - time.Now().UnixMicro())
 		again := newBatch(s.keys, got.outside)
+		if b.taken != nil {
+			again.about(b.taken)
+		}
 		for _, a := range b.acts {
 			if a.Err == errOutside {
 				a.Err = nil
@@ -157,12 +165,37 @@ func (s *Store) run(ctx context.Context, b *batch) bool {
 		}
 		b = again
 		s.pack(b)
-		_, err = s.send(ctx, b)
+		if _, err = s.send(ctx, b); err == nil {
+			s.followAll(ctx, b)
+		}
 	}
 	if err != nil {
 		s.fail(b, err)
 	}
 	return err == nil
+}
+
+// followAll decides the acts of a batch whose takes have other charges about those, each in
+// a call of its own.
+func (s *Store) followAll(ctx context.Context, b *batch) {
+	for i, a := range b.acts {
+		if a.Err != errMoved {
+			continue
+		}
+		if b.taken != nil {
+			a.Err = errVanished(a)
+			continue
+		}
+		t := b.items[b.itemOf[i]].moved
+		about, same := t.about(s.keys, a)
+		own := newBatch(s.keys, s.estimate())
+		own.about(t)
+		own.add(about)
+		if s.run(ctx, own) {
+			own.free()
+		}
+		a.AnswerFrom(about, same)
+	}
 }
 
 // pack writes the request of a batch and chooses the script for it.

@@ -39,6 +39,7 @@ type answer struct {
 const (
 	codeOutside = 6
 	codeAmended = 7
+	codeMoved   = 8
 )
 
 // decode answers the acts.
@@ -87,6 +88,12 @@ func (b *batch) decodeWhole(r *reader, got *answer) error {
 			if err := r.decisions(it.act, at); err != nil {
 				return err
 			}
+		case code == codeMoved:
+			var err error
+			if it.moved, err = r.taken(); err != nil {
+				return err
+			}
+			it.act.Err = errMoved
 		case code < codeOutside:
 			it.act.Err = fmt.Errorf("weir: %v: %w", it.act.Kind, weir.IDError(code))
 		default:

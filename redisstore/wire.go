@@ -201,18 +201,25 @@ func remembered(a *weir.Act) bool {
 
 // An identity is an id in the store.
 type identity struct {
-	// high and low are a keyed hash of the id and the keys that it belongs to. They
+	// high and low are a keyed hash of the id and of what it belongs to. They
 	// name its record and its holder.
 	high, low uint64
 	// content is a fingerprint of the act's content.
 	content uint64
+	// layout and charges say which charges the act has, if its ID belongs to a scope. Only
+	// acts that may begin a record have charges.
+	layout  uint64
+	charges []byte
 	// life is how long it is remembered, refusedLife how long if the act is refused.
 	life, refusedLife time.Duration
 }
 
 func (n keyer) identify(a *weir.Act, id string) identity {
 	i := identity{content: a.Content()}
-	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendKeys(make([]byte, 0, 128)), id...))
+	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendOwner(make([]byte, 0, 128)), id...))
+	if a.Scope.Owner != "" {
+		i.list(n, a)
+	}
 	i.life, i.refusedLife = a.Lives()
 	return i
 }
@@ -234,7 +241,7 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == weir.KindTake) {
+	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == weir.KindTake) || it.repeats {
 		flags |= flagElsewhere
 	}
 	if keeps(a) {
@@ -254,7 +261,9 @@ func (it *item) appendAct(p []byte) []byte {
 	p = append56(p, a.Hold.Microseconds())
 	p = binary.BigEndian.AppendUint64(p, it.content)
 	p = binary.BigEndian.AppendUint64(p, it.high)
-	return binary.BigEndian.AppendUint64(p, it.low)
+	p = binary.BigEndian.AppendUint64(p, it.low)
+	p = binary.BigEndian.AppendUint64(p, it.layout)
+	return append(append16(p, len(it.charges)), it.charges...)
 }
 
 func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {

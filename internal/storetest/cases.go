@@ -20,7 +20,7 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(chargeCases, holderCases, anonymousCases, idCases, refundCases, changeCases, amendCases, altCases, guaranteeCases)
+var cases = slices.Concat(chargeCases, holderCases, anonymousCases, idCases, reloadCases, refundCases, changeCases, amendCases, altCases, guaranteeCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits at one frozen instant", frozen},

@@ -81,7 +81,7 @@ func (h *history) newID() string {
 
 // life is that of an act's id, which begins now if it was not heard of.
 func (h *history) life(a *weir.Act) *life {
-	name := a.ID + string(a.AppendKeys(nil))
+	name := a.ID + string(a.AppendOwner(nil))
 	if h.lives[name] == nil {
 		h.lives[name] = &life{born: h.Clock.Micros(), span: weir.IDLife.Microseconds()}
 	}
@@ -332,6 +332,9 @@ func (h *history) take() *weir.Act {
 	}
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
+		if h.rng.IntN(3) == 0 {
+			a.Scope = weir.Scope{Owner: "owner", Asks: "a take"}
+		}
 	}
 	a.Immediate = h.rng.IntN(5) == 0
 	if bursts && a.Charges[0].UpTo == 0 && !a.Alternatives() && h.rng.IntN(2) == 0 {
@@ -415,14 +418,36 @@ func (h *history) repeat() *weir.Act {
 		if last.Key = "key 0"; last.HashTag != "" {
 			last.Key = "alt 0"
 		}
-		if h.life(a).over {
+		if h.life(a).over || h.Listed && a.Scope.Owner != "" {
 			// Under these keys it is another id, which one of the two has forgotten.
 			last.Key = key
 		}
 	case 2:
 		a.Immediate = !a.Immediate
+	case 3:
+		if a.Scope.Owner != "" {
+			a.Scope.Asks += "!"
+		}
+	default:
+		h.reload(a)
 	}
 	return a
+}
+
+// reload changes the list of limits of an act whose ID has a scope, now and then.
+func (h *history) reload(a *weir.Act) {
+	if h.Listed || a.Scope.Owner == "" || a.Kind == weir.KindAmend || h.rng.IntN(2) == 0 {
+		return
+	}
+	i := h.rng.IntN(len(a.Charges))
+	switch c := a.Charges[i]; {
+	case len(a.Charges) > 1 && h.rng.IntN(2) == 0:
+		a.Charges = slices.Delete(a.Charges, i, i+1)
+	case !a.Alternatives() && !c.Limit.Algorithm.Traits().HoldsSlots && len(a.Charges) < 8:
+		c.Key = fmt.Sprint("key ", h.rng.IntN(twinKeys))
+		a.Charges = slices.Insert(a.Charges, i, c)
+	}
+	a.Decisions = make([]weir.Decision, len(a.Charges))
 }
 
 // amend amends a take: one that was decided, one that was already amended, or one that
@@ -499,7 +524,11 @@ func (h *history) closing() *weir.Act {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}
-	if h.rng.IntN(20) == 0 {
+	if a.Scope.Owner != "" {
+		a.Scope.Asks = fmt.Sprint(a.Kind, h.rng.IntN(20))
+		a.Scope.Cost = h.rng.Int64N(4)
+	}
+	if h.reload(a); h.rng.IntN(20) == 0 {
 		a.ID = "nobody's"
 	}
 	n.last = a

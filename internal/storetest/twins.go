@@ -22,6 +22,9 @@ type Twins struct {
 	Forward bool
 	// Lasting: the limits never change.
 	Lasting bool
+	// Listed: acts about a take list its own limits. Otherwise those that have a scope may
+	// list others, and a Taker must then decide the acts of a call strictly in order.
+	Listed bool
 }
 
 const (
@@ -88,7 +91,7 @@ func compare(a, b *weir.Act) error {
 		return compareErrors(a, b)
 	}
 	for i := range a.Charges {
-		if diff := cmp.Diff(a.Decisions[i], b.Decisions[i]); diff != "" {
+		if diff := cmp.Diff(a.Decisions[i], b.Decisions[i], alike); diff != "" {
 			c := a.Charges[i]
 			for j := range a.Charges {
 				diff += fmt.Sprintf("\ncharge %d: %v, group %d, alternative %d, (a) %v, (b) %v", j, a.Charges[j], a.Charges[j].Group, a.Charges[j].Alt, a.Decisions[j], b.Decisions[j])
@@ -99,6 +102,10 @@ func compare(a, b *weir.Act) error {
 	}
 	return nil
 }
+
+// alike compares limits by what they decide. A store may know the limit of a decision by its
+// text only.
+var alike = cmp.Comparer(func(a, b *weir.Limit) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
 
 // compareErrors demands the same class, and the same error of an id.
 func compareErrors(a, b *weir.Act) error {

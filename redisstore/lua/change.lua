@@ -198,5 +198,5 @@ if known and code == 0 then
   else
     life = refused_life
   end
-  EXT[record], DIRTY[record], USED[record] = known, life > 0 or 'reset', life
+  EXT[record], DIRTY[record], USED[record] = head .. known, life > 0 or 'reset', life
 end

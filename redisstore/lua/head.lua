@@ -20,8 +20,9 @@
 --                                                            B B B
 --                with flag 1: key of the record or 0, its life in ms if the act is
 --                granted and if not (0: no record), longest wait, lease of a
---                renewal, fingerprint of the content, name of the holder
---                                              I2 I7 I7 I7 I7 c8 c16
+--                renewal, fingerprint of the content, name of the holder, hash of
+--                the charges, list of the charges (kinds 0 and 7)
+--                                      I2 I7 I7 I7 I7 c8 c16 c8 I2 c0
 --                a charge: key, from 1, cost, up to (0: all or nothing)
 --                                                            I2 I7 I7
 --                  for a refund also: at, delay              I7 I7
@@ -36,8 +37,10 @@
 --                  cost, up to, keep                 I2, B I2 I7 (I7) (I7)
 -- ARGV[1+r]  time to live of a key under rule r without debt, in ms, decimal
 --
--- A record is named by a hash of the id and of the keys that it belongs to, and so is
--- a holder. An act over several slots of a cluster comes in parts, one a slot, each with
+-- A record is named by a hash of the id and of the scope or the keys that it belongs to, and
+-- so is a holder. An act about a take that has other charges than the act is answered with
+-- the list of the take's charges, which only the caller reads. Without a scope the list is
+-- empty and its hash 0. An act over several slots of a cluster comes in parts, one a slot, each with
 -- the names of the whole. Once a part is refused, later ones come with flag 8 and are
 -- charged nothing; earlier ones are amended.
 --
@@ -58,8 +61,9 @@
 -- Reply: one string, packed big-endian:
 --              keys that held values of others               I2
 --              an act: code (0 decided, 1 … 5 an error of its id, 6 outside the
---                calendar windows in the request, 7 decided as a caller amended it),
---                at                                          B I7
+--                calendar windows in the request, 7 decided as a caller amended it,
+--                8 the take has other charges), at           B I7
+--              with code 8: the list of these charges and its hash   I2 c0 c8
 --              if decided, a charge: outcome (0 not evaluated, 1 granted, 2 refused,
 --                3 not charged, 4 refused for ever), granted, remaining, retry after, reset
 --                after, delay                                B I7 I7 I7 I7 I7
@@ -74,11 +78,11 @@
 -- are refused. What remains after each of them, and how long to wait, follows from the
 -- state before.
 --
--- A record: status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
+-- A record: the list of the charges, its hash; status (1 granted, 2 refused; 4 more: what is charged follows; 8 more: a
 -- caller amended it),
 -- fingerprint of the content, at, the decisions as above; with 4, for each of them what
 -- is charged for it: units, at, delay; once closed also: kind, fingerprint of the
--- content, at, the decisions                     B c8 I7 …, I7 I7 I7, B c8 I7 …
+-- content, at, the decisions         I2 c0 c8, B c8 I7 …, I7 I7 I7, B c8 I7 …
 --
 -- All instants and durations are in microseconds; all numbers are integers
 -- below 2^53. All reads come first and all writes last, so that a script that

@@ -31,7 +31,8 @@ for k = 1, #KEYS do
   if r == 0 then
     -- The record of an id: its text, if its length and its status make sense.
     rule, ext = false, values[k]
-    local n, status = ext and #ext - 16 or 36, ext and string.byte(ext) or 1
+    local list = ext and #ext > 10 and 10 + unpack('>I2', ext) or 0
+    local n, status = ext and #ext - 16 - list or 36, ext and (string.byte(ext, list + 1) or 15) or 1
     local whole = status % 8 > 4 and 57 or 36
     if not ext then
       missing[#missing + 1] = key

@@ -97,5 +97,5 @@ if record > 0 and (fits or refused_life > 0) then
   if charged then
     known = known .. charges(charged, {}, {}, n)
   end
-  EXT[record], DIRTY[record], USED[record] = known, true, fits and life or refused_life
+  EXT[record], DIRTY[record], USED[record] = head .. known, true, fits and life or refused_life
 end

@@ -25,8 +25,12 @@ type ids struct {
 	byKey map[string]map[*localTake]struct{} // the takes to amend
 }
 
-// An idName is an ID and the key that it was first taken with, as stores keep them.
-type idName struct{ key, id string }
+// An idName is an ID and the owner of its scope or, without one, the key that it was first
+// taken with.
+type idName struct {
+	scoped    bool
+	owner, id string
+}
 
 // A localTake is a take with an ID that was not decided by the store alone.
 type localTake struct {
@@ -52,7 +56,10 @@ func idOf(a *weir.Act) idName {
 	if a.ID == "" || len(a.Charges) == 0 {
 		return idName{}
 	}
-	return idName{a.Charges[0].Key, a.ID}
+	if owner := a.Scope.Owner; owner != "" {
+		return idName{true, owner, a.ID}
+	}
+	return idName{false, a.Charges[0].Key, a.ID}
 }
 
 // find returns the take with an act's ID, nil if it is not here.
@@ -308,7 +315,7 @@ func (l *Layer) answerKnownIDs(ctx context.Context, acts []*weir.Act) []*weir.Ac
 			if rest == nil {
 				rest = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
 			}
-			if !a.Prepare() && !l.decideAboutTake(a, take) {
+			if !a.Prepare() && !l.decideAbout(a, take) {
 				rest = append(rest, a)
 			}
 		case rest != nil:
@@ -332,6 +339,31 @@ func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
 	case <-reply:
 	case <-ctx.Done():
 	}
+}
+
+// decideAbout is decideAboutTake for an act that may list other charges than the take.
+func (l *Layer) decideAbout(a *weir.Act, take *localTake) bool {
+	l.ids.mu.Lock()
+	charges := slices.Clone(take.act.Charges)
+	l.ids.mu.Unlock()
+	if a.Scope.Owner == "" || slices.EqualFunc(a.Charges, charges, sameCharge) {
+		return l.decideAboutTake(a, take)
+	}
+	same := func(own, taken int) bool {
+		c, t := &a.Charges[own], &take.act.Charges[taken]
+		return c.Key == t.Key && c.Limit.Algorithm == t.Limit.Algorithm
+	}
+	b := a.Follow(charges, same)
+	if !l.decideAboutTake(b, take) {
+		return false
+	}
+	a.AnswerFrom(b, same)
+	return true
+}
+
+// sameCharge reports whether two charges are the same part of their acts.
+func sameCharge(a, b weir.Charge) bool {
+	return a.Key == b.Key && a.Limit.Algorithm == b.Limit.Algorithm && a.Group == b.Group && a.Alt == b.Alt
 }
 
 // decideAboutTake decides an act about a take that was decided here, and has the store

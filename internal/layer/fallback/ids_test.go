@@ -81,6 +81,47 @@ func TestIDsInAnOutage(t *testing.T) {
 	}
 }
 
+// TestReloadInAnOutage: a take that was decided here is settled here as it was taken, after
+// its limits have changed, and the store charges what remains.
+func TestReloadInAnOutage(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := newFlaky(clock)
+	taker := wrap(t, store, fallback.Options{Now: clock.Now})
+	limit := weir.PerDay(100).MustCompile()
+	act := func(kind weir.Kind, cost int64, keys ...string) *weir.Act {
+		a := storetest.NewAct()
+		for _, key := range keys {
+			a.Charges = append(a.Charges, weir.Charge{Key: key, HashTag: "tag", Limit: limit, Cost: cost})
+		}
+		a.Kind, a.ID, a.Decisions = kind, "id", make([]weir.Decision, len(keys))
+		a.Scope = weir.Scope{Owner: "caller", Asks: fmt.Sprint(cost), Cost: cost}
+		taker.Take(context.Background(), []*weir.Act{a})
+		return a
+	}
+	openUp(t, taker, store, weir.ErrNotApplied)
+	if a := act(weir.KindTake, 20, "old", "kept"); !a.Allowed() {
+		t.Fatalf("%+v, %v", a.Decisions, a.Err)
+	}
+	if a := act(weir.KindTake, 20, "new", "kept"); !a.Allowed() || a.Decisions[1].Granted != 20 || a.Decisions[0].Outcome != weir.NotEvaluated {
+		t.Errorf("repeated: %+v, %v", a.Decisions, a.Err)
+	}
+	if a := act(weir.KindSettle, 5, "new", "kept"); a.Err != nil || a.Decisions[1].Granted != 5 {
+		t.Errorf("settled: %+v, %v", a.Decisions, a.Err)
+	}
+	store.fail(nil)
+	eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+	for key, want := range map[string]int64{"old": 5, "kept": 5, "new": 0} {
+		a := take(store, weir.Charge{Key: key, HashTag: "tag", Limit: limit})
+		if n := limit.Capacity() - a.Decisions[0].Remaining; n != want {
+			t.Errorf("%d of %s are charged, want %d", n, key, want)
+		}
+	}
+	if a := act(weir.KindRelease, 0, "new"); a.Err != nil {
+		t.Errorf("released: %v", a.Err)
+	}
+}
+
 // TestSlots: holders that came in during an outage have their slots in the store
 // afterwards, above the limit if need be, at every instance.
 func TestSlots(t *testing.T) {

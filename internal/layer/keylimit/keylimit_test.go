@@ -364,6 +364,34 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// TestReloadBeyondTheBudget: a hold under an overflow key is released after its limit has given
+// way to another.
+func TestReloadBeyondTheBudget(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
+	limit := weir.PerHour(10).MustCompile()
+	charge(t, taker, "first", limit, 1)
+	act := func(kind weir.Kind, key string) *weir.Act {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
+		a.Kind, a.ID, a.Scope = kind, "id", weir.Scope{Owner: "caller", Asks: "one", Cost: 1}
+		return take(t, taker, a)
+	}
+	if a := act(weir.KindTake, "old"); !a.Allowed() || a.Decisions[0].Remaining != 9 {
+		t.Fatalf("%+v, %v", a.Decisions, a.Err)
+	}
+	if a := act(weir.KindTake, "first"); !a.Allowed() {
+		t.Errorf("repeated: %+v, %v", a.Decisions, a.Err)
+	}
+	if a := act(weir.KindRelease, "first"); a.Err != nil {
+		t.Errorf("released: %v", a.Err)
+	}
+	if own, shared := charge(t, taker, "first", limit, 0).Remaining, charge(t, taker, "another", limit, 0).Remaining; own != 9 || shared != 10 {
+		t.Errorf("then %d and %d remain, want 9 and 10", own, shared)
+	}
+}
+
 // TestActsOfSeveralLimits: one charge moves and the other stays.
 func TestActsOfSeveralLimits(t *testing.T) {
 	t.Parallel()

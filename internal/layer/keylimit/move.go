@@ -69,10 +69,14 @@ func (m *move) gather(from, end int) {
 }
 
 // rename gives an act an ID made of its own and the keys that were moved: under the
-// overflow key, one ID used with two keys must stay two takes. A refusal of the act leaves
-// no ID in the store: there may be any number of them.
+// overflow key, one ID used with two keys must stay two takes, as it does by itself if it
+// belongs to a scope. A refusal of the act leaves no ID in the store: there may be any number
+// of them.
 func (m *move) rename() {
 	if m.act.ID == "" || len(m.act.ID) > weir.MaxIDBytes {
+		return
+	}
+	if m.act.ForgetRefused = true; m.act.Scope.Owner != "" {
 		return
 	}
 	hash := sha256.New()
@@ -81,7 +85,6 @@ func (m *move) rename() {
 		_ = binary.Write(hash, binary.BigEndian, uint64(len(text)))
 		_, _ = hash.Write([]byte(text))
 	}
-	m.act.ForgetRefused = true
 	m.act.ID = "overflow:" + hex.EncodeToString(hash.Sum(nil))
 }
 

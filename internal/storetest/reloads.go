@@ -1,0 +1,236 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// reloadCases have the contract's sentences about IDs whose acts have a scope: the limits may
+// change between a take and the acts about it.
+var reloadCases = []testCase{
+	{"what was taken before a reload is settled, refunded, released and renewed after it", reloaded},
+	{"a repeat after a reload gets the first answer", repeatedAfterReload},
+	{"what is closed before a reload stays closed after it", closedBeforeReload},
+	{"a holder leaves after a reload", leavesAfterReload},
+	{"an id with a scope belongs to that, and to one content", scoped},
+}
+
+// A reload is a change of the limits of one caller.
+type reload struct {
+	name          string
+	full          bool // the first limit has no room for the take
+	before, after []weir.Charge
+}
+
+// reloads are changes of limits under keys that begin with a text. The charges of the acts
+// have the cost 6.
+func reloads(l *weir.Limit, prefix string) []reload {
+	with := func(l *weir.Limit, key string, alt uint8) weir.Charge {
+		return weir.Charge{Key: prefix + key, HashTag: prefix, Limit: l, Cost: 6, Alt: alt}
+	}
+	twice := *l
+	twice.Count, twice.Burst = 2*l.Count, 0
+	other := weir.GCRA
+	if l.Algorithm == other {
+		other = weir.FixedWindow
+	}
+	a, b, second := with(l, "a", 0), with(l, "b", 0), with(l, "b", 1)
+	all := []reload{
+		{"a limit added", false, []weir.Charge{a}, []weir.Charge{a, b}},
+		{"a limit added before it", false, []weir.Charge{a}, []weir.Charge{b, a}},
+		{"a limit removed", false, []weir.Charge{a, b}, []weir.Charge{a}},
+		{"the first limit removed", false, []weir.Charge{a, b}, []weir.Charge{b}},
+		{"another limit", false, []weir.Charge{a}, []weir.Charge{b}},
+		{"otherwise added", false, []weir.Charge{a}, []weir.Charge{a, second}},
+		{"otherwise removed", false, []weir.Charge{a, second}, []weir.Charge{a}},
+		{"otherwise removed that was granted", true, []weir.Charge{a, second}, []weir.Charge{a}},
+		{"the algorithm changed", false, []weir.Charge{a}, []weir.Charge{with(of(other, weir.Per(10, l.Period)), "a", 0)}},
+		{"the count changed", false, []weir.Charge{a}, []weir.Charge{with(twice.MustCompile(), "a", 0)}},
+	}
+	if l.Algorithm != weir.GCRA {
+		return all
+	}
+	shares, err := weir.Shares{Limit: weir.Per(20, l.Period), Guarantees: map[string]int64{"class": 10}, Headroom: 12}.Compile()
+	if err != nil {
+		panic(err)
+	}
+	pool := with(shares.Pool(), "pool", 0)
+	class, both, rest := with(shares.Class("class"), "class", 0), pool, pool
+	both.Guaranteed, rest.Alt, rest.Keep = true, 1, shares.Keep()
+	return append(all,
+		reload{"a guarantee added", false, []weir.Charge{pool}, []weir.Charge{class, both, rest}},
+		reload{"a guarantee removed", false, []weir.Charge{class, both, rest}, []weir.Charge{pool}},
+	)
+}
+
+// scopedAct is an act of the caller that a text names.
+func scopedAct(kind weir.Kind, owner string, cost int64, charges []weir.Charge) *weir.Act {
+	a := about(kind, "id", slices.Clone(charges)...)
+	a.Scope = weir.Scope{Owner: owner, Asks: fmt.Sprint(cost), Cost: cost}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if c.Cost = cost; kind != weir.KindTake {
+			c.Keep = 0
+		}
+		if c.Limit.Algorithm.Traits().HoldsSlots {
+			if c.Cost = min(1, cost); kind == weir.KindSettle {
+				c.Cost = 0
+			}
+		}
+	}
+	return a
+}
+
+// eachReload takes 6 units before each reload, and hands over the take.
+func eachReload(b *bench, about string, f func(r *reload, owner string, take *weir.Act)) {
+	for _, l := range limits() {
+		prefix := fmt.Sprint(about, l.Algorithm)
+		for i := range reloads(l, "") {
+			owner := fmt.Sprint(prefix, i)
+			r := &reloads(l, owner)[i]
+			if r.full {
+				b.use(r.before[0], 8)
+			}
+			take := scopedAct(weir.KindTake, owner, 6, r.before)
+			if b.take(take); !take.Allowed() {
+				b.Fatalf("%v, %s: %+v", l, r.name, take.Decisions)
+			}
+			f(r, owner, take)
+		}
+	}
+}
+
+// use charges units to the key of a charge.
+func (b *bench) use(c weir.Charge, units int64) {
+	c.Cost = units
+	b.take(NewAct(c))
+}
+
+// leaves requires that the keys of a reload are charged what the take was granted, less so many
+// units that were returned of each charge.
+func (b *bench) leaves(r *reload, after string, take *weir.Act, returned int64) {
+	b.Helper()
+	type budget struct {
+		key       string
+		algorithm weir.Algorithm
+	}
+	charged := map[budget]int64{}
+	if r.full {
+		charged[budget{r.before[0].Key, r.before[0].Limit.Algorithm}] = 8
+	}
+	for i, c := range take.Charges {
+		if granted := take.Decisions[i].Granted; granted > 0 {
+			charged[budget{c.Key, c.Limit.Algorithm}] += granted - returned
+		}
+	}
+	for _, c := range slices.Concat(r.before, r.after) {
+		c.Cost, c.Keep, c.Alt, c.Guaranteed = 0, 0, 0, false
+		peek := NewAct(c)
+		b.take(peek)
+		if got, want := peek.Decisions[0].Remaining, c.Limit.Capacity()-charged[budget{c.Key, c.Limit.Algorithm}]; got != want {
+			b.Errorf("%s, %s: %d remain of %q under %v, want %d", r.name, after, got, c.Key, c.Limit, want)
+		}
+	}
+}
+
+func reloaded(b *bench) {
+	for kind, cost := range map[weir.Kind]int64{weir.KindSettle: 2, weir.KindRelease: 0, weir.KindRefund: 4, weir.KindRenew: 0} {
+		returned := map[weir.Kind]int64{weir.KindSettle: 4, weir.KindRelease: 6, weir.KindRefund: 4}[kind]
+		eachReload(b, "reloaded "+kind.String(), func(r *reload, owner string, take *weir.Act) {
+			for range 2 {
+				a := scopedAct(kind, owner, cost, r.after)
+				b.take(a)
+				for i, d := range a.Decisions {
+					if d.Outcome != weir.Granted && d.Outcome != weir.NotEvaluated {
+						b.Errorf("%s, %v, charge %d: %+v", r.name, kind, i, d)
+					}
+				}
+				b.leaves(r, kind.String(), take, returned)
+			}
+		})
+	}
+}
+
+func repeatedAfterReload(b *bench) {
+	eachReload(b, "repeated", func(r *reload, owner string, take *weir.Act) {
+		for _, charges := range [][]weir.Charge{r.after, r.before, r.after} {
+			a := scopedAct(weir.KindTake, owner, 6, charges)
+			if b.take(a); !a.Allowed() {
+				b.Errorf("%s: %+v", r.name, a.Decisions)
+			}
+			for i, d := range a.Decisions {
+				if d.Outcome == weir.Granted && (d.Granted != 6 || d.At != b.clock.Micros()) {
+					b.Errorf("%s, charge %d: %+v", r.name, i, d)
+				}
+			}
+		}
+		b.leaves(r, "repeated", take, 0)
+		b.fails(scopedAct(weir.KindTake, owner, 5, r.after), weir.ErrIDReused)
+		b.leaves(r, "repeated at another cost", take, 0)
+	})
+	l := limits()[0]
+	r := reloads(l, "refused")[2]
+	b.use(r.before[1], 5)
+	for _, charges := range [][]weir.Charge{r.before, r.after} {
+		a := scopedAct(weir.KindTake, "refused", 6, charges)
+		b.take(a)
+		if d := a.Decisions[weir.Strictest(a.Charges, a.Decisions)]; a.Allowed() || d.Outcome != weir.Refused || d.RetryAfter <= 0 {
+			b.Errorf("a refusal after %s: %+v", r.name, a.Decisions)
+		}
+	}
+}
+
+func closedBeforeReload(b *bench) {
+	eachReload(b, "closed", func(r *reload, owner string, take *weir.Act) {
+		b.take(scopedAct(weir.KindSettle, owner, 2, r.before))
+		again := scopedAct(weir.KindSettle, owner, 2, r.after)
+		b.take(again)
+		for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+			b.fails(scopedAct(kind, owner, 3, r.after), weir.ErrSettled)
+		}
+		b.leaves(r, "settled before it", take, 4)
+	})
+}
+
+func leavesAfterReload(b *bench) {
+	room, units := rooms(2), limits()[0]
+	in := func(owner, key string, l *weir.Limit) weir.Charge {
+		return weir.Charge{Key: owner + key, HashTag: owner, Limit: l}
+	}
+	for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease} {
+		for _, both := range []bool{false, true} {
+			owner := fmt.Sprint("room ", kind, both)
+			slot, count := in(owner, "room", room), in(owner, "units", units)
+			before, after := []weir.Charge{count, slot}, []weir.Charge{count}
+			if both {
+				before, after = []weir.Charge{slot}, []weir.Charge{count, slot}
+			}
+			b.take(scopedAct(weir.KindTake, owner, 1, before))
+			peek := NewAct(slot)
+			if b.take(peek); peek.Decisions[0].Remaining != 1 {
+				b.Errorf("taken: %+v", peek.Decisions)
+			}
+			b.take(scopedAct(weir.KindRenew, owner, 0, after))
+			b.take(scopedAct(kind, owner, 1, after))
+			if b.take(peek); peek.Decisions[0].Remaining != 2 {
+				b.Errorf("%s after a reload: %+v", owner, peek.Decisions)
+			}
+		}
+	}
+}
+
+func scoped(b *bench) {
+	l := limits()[0]
+	charges := []weir.Charge{{Key: "scoped", Limit: l}}
+	b.take(scopedAct(weir.KindTake, "one", 3, charges))
+	b.fails(scopedAct(weir.KindRelease, "two", 0, charges), weir.ErrUnknownID)
+	b.fails(about(weir.KindRelease, "id", charges...), weir.ErrUnknownID)
+	b.take(scopedAct(weir.KindTake, "two", 3, charges))
+	b.remains("two owners of one id", "scoped", l, 4)
+	b.fails(scopedAct(weir.KindTake, "one", 4, charges), weir.ErrIDReused)
+	b.take(scopedAct(weir.KindRelease, "one", 0, charges))
+	b.remains("one released", "scoped", l, 7)
+	b.fails(scopedAct(weir.KindTake, "one", 3, charges), weir.ErrReleased)
+}
