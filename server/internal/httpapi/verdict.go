@@ -104,7 +104,7 @@ func (v *verdict) least() int64 {
 	units, slots := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
-		case r.applied.Act.Err != nil || r.decision.Outcome == weir.NotEvaluated && r.applied.Alternative > 0:
+		case r.applied.Act.Err != nil || r.decision.Outcome == weir.NotEvaluated:
 		case r.applied.Limit.Algorithm.Traits().HoldsSlots:
 			slots = min(slots, r.decision.Granted)
 		default:

@@ -24,9 +24,8 @@ type builder struct {
 	grouped   int // how many charges are one act
 	// algorithmic is how many charges are of rules with an algorithm, grouped or not.
 	algorithmic int
-	concurrent  bool // some limit counts holders, which need an ID
-	alone       int  // how many acts of one charge there are so far, trials aside
-	trials      int  // how many of those on trial
+	concurrent  bool   // some limit counts holders, which need an ID
+	owner, asks string // of the scope; empty until it is needed
 	// group is the group of the shared act's next charges, alternatives whether the last
 	// rule in it had alternatives.
 	group        uint8
@@ -227,6 +226,9 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
 	act := &b.acts[len(b.acts)-1]
+	if act.ID != "" && (!alone || m.rule.Alternatives != nil) {
+		act.Scope = b.scope()
+	}
 	b.plan.Acts = append(b.plan.Acts, act)
 	switch {
 	case !alone:
@@ -243,9 +245,9 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 
 // actID is the id of the next act: the plan's and a number behind a slash, or a
 // digest, which has no slash, where that is too long. The act of the grouped
-// rules is number 0 wherever it stands, so that a rule that comes or goes beside
-// them leaves its id alone; those on trial are numbered by themselves, for the same
-// reason.
+// rules is number 0. An act of one limit has the number of its descriptor, from 1 on, and so
+// has one on trial, apart: its id belongs to its key. A rule that comes or goes changes no
+// other act's id.
 func (b *builder) actID(m *matched, alone bool) string {
 	if b.plan.ID == "" {
 		return ""
@@ -253,11 +255,9 @@ func (b *builder) actID(m *matched, alone bool) string {
 	suffix := "/0"
 	switch {
 	case m.rule.OnTrial:
-		b.trials++
-		suffix = "/trial" + strconv.Itoa(b.trials)
+		suffix = "/trial" + strconv.Itoa(m.descriptor+1)
 	case alone:
-		b.alone++
-		suffix = "/" + strconv.Itoa(b.alone)
+		suffix = "/" + strconv.Itoa(m.descriptor+1)
 	}
 	return bounded(b.plan.ID, suffix, weir.MaxIDBytes)
 }

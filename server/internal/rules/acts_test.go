@@ -51,7 +51,7 @@ func TestIDs(t *testing.T) {
 		{"", []string{"user=1", "plain=1"}, []string{"", ""}},
 		{"a", []string{"user=1"}, []string{"a/0"}},
 		{"a", []string{"user=1", "both=1"}, []string{"a/0"}},
-		{"a", []string{"plain=1", "user=1", "watched=1", "plain=1"}, []string{"a/1", "a/0", "a/2", "a/3"}},
+		{"a", []string{"plain=1", "user=1", "watched=1", "plain=1"}, []string{"a/1", "a/0", "a/3", "a/4"}},
 		{"a/0", []string{"user=1"}, []string{"a/0/0"}},
 		{long[3:], []string{"user=1"}, []string{long[3:] + "/0"}},
 	} {

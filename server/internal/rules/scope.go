@@ -1,0 +1,50 @@
+package rules
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// scope returns what the request's ID belongs to: the domain and the entries, whichever
+// limits the rules have for them, and for each act of one kind what it asks for.
+func (b *builder) scope() weir.Scope {
+	if b.owner == "" {
+		b.owner, b.asks = b.req.owner(), b.req.asks()
+	}
+	return weir.Scope{Owner: b.owner, Asks: b.asks, Cost: b.req.Cost, Costs: b.req.Costs}
+}
+
+// owner names the domain and the entries of a request. The lengths keep the texts apart.
+func (r *Request) owner() string {
+	text := appendText(make([]byte, 0, 256), r.Domain)
+	for _, entries := range r.Descriptors {
+		text = binary.AppendUvarint(text, uint64(len(entries)))
+		for _, e := range entries {
+			text = appendText(appendText(text, e.Key), e.Value)
+		}
+	}
+	if len(text) > maxPlainBytes {
+		text = appendDigest(nil, text)
+	}
+	return string(text)
+}
+
+func appendText(to []byte, text string) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+}
+
+// asks says what a request asks for, besides what its acts say themselves.
+func (r *Request) asks() string {
+	text := fmt.Appendf(nil, "%d %d %q", r.Cost, r.UpTo, r.Budget)
+	for _, meter := range slices.Sorted(maps.Keys(r.Costs)) {
+		text = fmt.Appendf(text, " %q %d", meter, r.Costs[meter])
+	}
+	for i := range r.Each {
+		text = fmt.Appendf(text, " each %d", r.Each[i].Cost)
+	}
+	return string(text)
+}
