@@ -19,6 +19,8 @@ type Limiter struct {
 	limits []*Limit
 	// prefixes begin the keys of each limit: the names of the limiter and of the limit.
 	prefixes []string
+	// class is the class of shares that the limiter is for; empty for none.
+	class string
 	// prefixBytes is how many bytes those have together.
 	prefixBytes int
 	// options are those of the limits' charges; nil if none has any.
@@ -140,7 +142,7 @@ func (l *Limiter) Otherwise(other *Limiter) (*Limiter, error) {
 
 // with returns a Limiter of limits with options that uses the same taker.
 func (l *Limiter) with(limits []*Limit, prefixes []string, options []chargeOptions) *Limiter {
-	n := &Limiter{taker: l.taker, limits: limits, prefixes: prefixes, options: options, maxCost: -1}
+	n := &Limiter{taker: l.taker, limits: limits, prefixes: prefixes, class: l.class, options: options, maxCost: -1}
 	for i, p := range prefixes {
 		n.prefixBytes += len(p)
 		n.slots = n.slots || limits[i].Algorithm.Traits().HoldsSlots
@@ -189,6 +191,7 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 
 func (l *Limiter) end(c *call) {
 	a := &c.act
+	a.Scope = Scope{}
 	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
 	for i := range a.Charges {
 		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
@@ -310,9 +313,10 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision,
 	return l.takeUpTo(ctx, key, 1, n)
 }
 
-// AllowOnce is like AllowN, but happens once for each id. It is for callers that may have
-// to repeat the call, for example after an [ErrAmbiguous]. A repeat gets the first answer,
-// granted or refused, and charges nothing. The id, 1 … [MaxIDBytes] bytes, is
+// AllowOnce is like AllowN, but happens once for each id of the key, even if the limits of
+// the limiter change in between. It is for callers that may have to repeat the call, for
+// example after an [ErrAmbiguous]. A repeat gets the first answer, granted or refused, and
+// charges nothing. The id, 1 … [MaxIDBytes] bytes, is
 // remembered for [IDLife]. A repeat with another n is an [ErrIDReused].
 func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (d Decision, err error) {
 	if id == "" {
@@ -320,9 +324,19 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 	}
 	c := l.begin(KindTake, key, n)
 	defer l.end(c)
-	c.act.ID = id
+	c.act.ID, c.act.Scope = id, Scope{Owner: l.owner(key), Asks: strconv.FormatInt(n, 10)}
 	err = l.ask(ctx, c, &d)
 	return d, err
+}
+
+// owner returns the limiter's name and class with a key, to which IDs belong.
+func (l *Limiter) owner(key string) string {
+	name, _, _ := strings.Cut(l.prefixes[0], ":")
+	name, _, _ = strings.Cut(name, "#")
+	if l.class != "" {
+		name += "#" + l.class + "#"
+	}
+	return name + ":" + key
 }
 
 // Peek returns a decision that says how many units remain. It charges nothing.

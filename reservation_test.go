@@ -231,6 +231,46 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestAllowOnceBelongsToTheKey: a repeat after a change of the limits gets the first answer;
+// another limiter, key or class has the ID to itself.
+func TestAllowOnceBelongsToTheKey(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	shares, err := weir.Shares{Limit: weir.PerDay(100), Guarantees: map[string]int64{"a": 20}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	day, hour := weir.Limit{Name: "day", Count: 10, Period: 24 * time.Hour}, weir.Limit{Name: "hour", Count: 10, Period: time.Hour}
+	of := func(name string, limits ...weir.Limit) *weir.Limiter {
+		l, err := weir.NewLimiter(store, name, limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	once := func(l *weir.Limiter, key string, n int64) {
+		t.Helper()
+		if d, err := l.AllowOnce(context.Background(), key, n, "order"); err != nil || !d.Allowed() {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	before, after := of("api", day), of("api", hour, day)
+	once(before, "k", 6)
+	once(after, "k", 6)
+	if _, err := after.AllowOnce(context.Background(), "k", 5, "order"); !errors.Is(err, weir.ErrIDReused) {
+		t.Error(err)
+	}
+	once(after, "other", 1)
+	once(of("other", day), "k", 5)
+	once(shares.Limiter(store, "api", "a"), "k", 3)
+	once(shares.Limiter(store, "api", "b"), "k", 4)
+	for l, want := range map[*weir.Limiter]int64{before: 4, of("api", hour): 10, shares.Limiter(store, "api", "b"): 100 - 7 - shares.Keep()} {
+		if n := remaining(t, l, "k"); n != want {
+			t.Errorf("%d remain, want %d", n, want)
+		}
+	}
+}
+
 func TestAllowOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -171,9 +171,12 @@ func (s *Shares) Limiter(store Taker, name, class string) *Limiter {
 	}
 	pool := name + "##pool:" // no class has an empty name
 	if own := s.classes[class]; own != nil {
-		return l.with([]*Limit{own, s.pool, s.pool}, []string{name + "#" + class + "#share:", pool, pool}, []chargeOptions{{}, {guaranteed: true}, {keep: s.keep, alt: 1}})
+		l = l.with([]*Limit{own, s.pool, s.pool}, []string{name + "#" + class + "#share:", pool, pool}, []chargeOptions{{}, {guaranteed: true}, {keep: s.keep, alt: 1}})
+	} else {
+		l = l.with([]*Limit{s.pool}, []string{pool}, []chargeOptions{{keep: s.keep}})
 	}
-	return l.with([]*Limit{s.pool}, []string{pool}, []chargeOptions{{keep: s.keep}})
+	l.class = class
+	return l
 }
 
 // failing is the Taker of a limiter that cannot work.

@@ -161,7 +161,7 @@ func repeatedAfterReload(b *bench) {
 				b.Errorf("%s: %+v", r.name, a.Decisions)
 			}
 			for i, d := range a.Decisions {
-				if d.Outcome == weir.Granted && (d.Granted != 6 || d.At != b.clock.Micros()) {
+				if d.Outcome == weir.Granted && (d.Granted != 6 || d.At.UnixMicro() != b.clock.Micros()) {
 					b.Errorf("%s, charge %d: %+v", r.name, i, d)
 				}
 			}
