@@ -78,15 +78,15 @@ func (a *Act) AnswerFrom(b *Act, same func(own, taken int) bool) {
 		}
 	}
 	if b.Allowed() {
-		a.allowOthers()
+		a.allowRest()
 	} else {
 		a.refuseAs(b)
 	}
 }
 
-// allowOthers marks the charges that were no part of a granted take, in the alternative of
+// allowRest marks the charges that were no part of a granted take, in the alternative of
 // each group that was a part of it, or else in the first one.
-func (a *Act) allowOthers() {
+func (a *Act) allowRest() {
 	for i := 0; i < len(a.Charges); {
 		chosen, end := i, a.GroupEnd(i)
 		for ; i < end; i = a.AltEnd(i) {

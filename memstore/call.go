@@ -26,7 +26,7 @@ type call struct {
 	// moved is set if the act is to be decided about other charges, those of the record of
 	// its ID, if there is one.
 	moved  bool
-	others *taken
+	listed *taken
 }
 
 // A slot is one key of an act: the scratch copy of its state.
@@ -138,5 +138,5 @@ func (c *call) unlock(s *Store) {
 func (c *call) reset() {
 	clear(c.slots)
 	c.slots, c.shards, c.overflowed, c.filled, c.record = c.slots[:0], c.shards[:0], false, nil, recordName{}
-	c.charged, c.answered, c.taken, c.others, c.moved = nil, nil, nil, nil, false
+	c.charged, c.answered, c.taken, c.listed, c.moved = nil, nil, nil, nil, false
 }

@@ -127,8 +127,8 @@ func (s *Store) take(a *weir.Act) {
 }
 
 // takeAbout decides an act, about the charges of a take or, if taken is nil, its own. If the
-// ID's record has others, nothing is decided: it returns those and true.
-func (s *Store) takeAbout(a *weir.Act, taken *taken) (others *taken, moved bool) {
+// ID's record has other ones, nothing is decided: it returns the ones of the record and true.
+func (s *Store) takeAbout(a *weir.Act, taken *taken) (listed *taken, moved bool) {
 	c := s.calls.Get().(*call)
 	c.taken = taken
 	c.gather(s, a)
@@ -136,10 +136,10 @@ func (s *Store) takeAbout(a *weir.Act, taken *taken) (others *taken, moved bool)
 	if c.filled != nil {
 		s.overflow.warn(c.filled.Name)
 	}
-	others, moved = c.others, c.moved
+	listed, moved = c.listed, c.moved
 	c.reset()
 	s.calls.Put(c)
-	return others, moved
+	return listed, moved
 }
 
 // decideLocked locks the act's shards and does it. If that panics, the shards are unlocked,

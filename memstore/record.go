@@ -26,7 +26,7 @@ type record struct {
 	// answer: the take was amended, or charged although it was refused. Else nil.
 	charged []algo.Grant
 	// taken are the charges of the take, if the ID belongs to a scope: the next act about it
-	// may have others. Else nil.
+	// may list other ones. Else nil.
 	taken   *taken
 	closed  bool
 	kind    weir.Kind
@@ -61,7 +61,7 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	known := s.shards[c.recordAt].ids.find(s, c.record, now)
 	what := a.Content()
 	switch {
-	case c.otherCharges(a, known, what):
+	case c.hasOtherCharges(a, known, what):
 		c.moved = true
 		return nil, true
 	case known == nil && (a.Kind == weir.KindTake || a.Kind == weir.KindAmend):

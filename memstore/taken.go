@@ -23,20 +23,20 @@ func (c *call) takenBy(a *weir.Act) *taken {
 	return t
 }
 
-// otherCharges reports whether the act is to be decided about other charges than the call
-// has gathered: those of the record, or the act's own if the record that had others is gone.
+// hasOtherCharges reports whether the act is to be decided about other charges than the call
+// has gathered: those of the record, or the act's own if the record that had other ones is gone.
 // A take with other content is an error whatever its charges are.
-func (c *call) otherCharges(a *weir.Act, known *record, what uint64) bool {
+func (c *call) hasOtherCharges(a *weir.Act, known *record, what uint64) bool {
 	switch {
 	case known == nil || known.taken == nil:
 		return c.taken != nil
 	case c.taken != nil:
-		c.others = known.taken
+		c.listed = known.taken
 		return c.taken != known.taken
 	case (a.Kind == weir.KindTake || a.Kind == weir.KindAmend) && known.answer.what != what:
 		return false
 	}
-	c.others = known.taken
+	c.listed = known.taken
 	return !c.has(a, known.taken)
 }
 

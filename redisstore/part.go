@@ -61,7 +61,7 @@ type part struct {
 func (s *Store) newJob(a *weir.Act) *job {
 	j := &job{Act: a}
 	for i := range a.Charges {
-		j.place(s.slot(&a.Charges[i]), i)
+		j.assign(s.slot(&a.Charges[i]), i)
 	}
 	if len(j.parts) < 2 {
 		j.parts[0].Act = a
@@ -100,8 +100,8 @@ func (p *part) identity() identity {
 	return i
 }
 
-// place adds a charge to the part for a slot, which it adds if need be.
-func (j *job) place(slot uint32, charge int) {
+// assign adds a charge to the part for a slot, which it adds if need be.
+func (j *job) assign(slot uint32, charge int) {
 	for _, p := range j.parts {
 		if p.slot == slot {
 			p.from = append(p.from, charge)
@@ -125,7 +125,7 @@ func (s *Store) follow(j *job) {
 	j.layout, j.refusedLife = t.layout, 0
 	for i := range j.Charges {
 		tag, _ := tagOfName(j.Charges[i].Key)
-		j.place(s.slotOfTag(tag), i)
+		j.assign(s.slotOfTag(tag), i)
 	}
 	for _, p := range j.parts {
 		p.whole, p.Act = j, p.cut(j.Act)

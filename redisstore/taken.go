@@ -76,7 +76,7 @@ func (r *reader) taken() (*taken, error) {
 		}
 		limit.Meter = b.text(int(b.number(2)))
 		t.charges[i].limit = limit.MustCompile()
-		if _, placed := tagOfName(t.charges[i].name); !placed {
+		if _, tagged := tagOfName(t.charges[i].name); !tagged {
 			b.short = true
 		}
 	}
@@ -100,7 +100,7 @@ func (r *reader) text(bytes int) string {
 }
 
 // tagOfName returns the hash tag of a key's name without the prefix.
-func tagOfName(name string) (tag uint32, placed bool) {
+func tagOfName(name string) (tag uint32, tagged bool) {
 	if len(name) < tagLength+2 || name[0] != '{' || name[tagLength+1] != '}' {
 		return 0, false
 	}

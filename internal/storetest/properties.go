@@ -105,7 +105,7 @@ type wish struct {
 // ask takes one charge and judges the answer.
 func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	t.Helper()
-	a := NewAct(weir.Charge{Key: "test:" + p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
+	a := NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
 	a.MaxWait, a.Immediate = w.maxWait, w.immediate
 	p.taker.Take(context.Background(), []*weir.Act{a})
 	if a.Err != nil {
@@ -272,7 +272,7 @@ func (p *property) reset(t *rapid.T) {
 }
 
 func (p *property) change(t *rapid.T, kind weir.Kind, cost int64) weir.Decision {
-	a := NewAct(weir.Charge{Key: "test:" + p.key, Limit: p.limit, Cost: cost})
+	a := NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: cost})
 	a.Kind = kind
 	if p.taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatalf("limit %v, %v: %v", p.limit, kind, a.Err)
