@@ -88,14 +88,14 @@ func (a *Act) AnswerFrom(b *Act, same func(own, taken int) bool) {
 // each group that was a part of it, or else in the first one.
 func (a *Act) allowRest() {
 	for i := 0; i < len(a.Charges); {
-		chosen, end := i, a.GroupEnd(i)
-		for ; i < end; i = a.AltEnd(i) {
-			if slices.ContainsFunc(a.Decisions[i:a.AltEnd(i)], Decision.Allowed) {
+		chosen, end := i, groupEnd(a.Charges, i)
+		for ; i < end; i = altEnd(a.Charges, i) {
+			if slices.ContainsFunc(a.Decisions[i:altEnd(a.Charges, i)], Decision.Allowed) {
 				chosen = i
 				break
 			}
 		}
-		for j := chosen; j < a.AltEnd(chosen); j++ {
+		for j := chosen; j < altEnd(a.Charges, chosen); j++ {
 			if a.Decisions[j].Outcome == NotEvaluated {
 				a.Decisions[j] = Decision{Source: SourceStore}
 			}

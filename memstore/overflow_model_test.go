@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/storetest"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
 // TestFullStoreAgainstModel drives a store of 100 KiB through all kinds of acts, under all
@@ -18,19 +19,19 @@ import (
 // budget.
 func TestFullStoreAgainstModel(t *testing.T) {
 	t.Parallel()
-	acts := 20_000
+	steps := 20_000
 	if testing.Short() {
-		acts = 4000
+		steps = 4000
 	}
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed)
-			for n := range acts {
+			for n := range steps {
 				w.tick()
 				w.do(n)
 			}
-			if stats := w.store.Stats(); stats.Overflowed < int64(acts/20) || w.merged < acts/200 || stats.Bytes > 128<<10 {
+			if stats := w.store.Stats(); stats.Overflowed < int64(steps/20) || w.merged < steps/200 || stats.Bytes > 128<<10 {
 				t.Errorf("%d acts over keys that share a budget; %+v", w.merged, stats)
 			}
 		})
@@ -362,9 +363,9 @@ func (m *modelAct) take(a *weir.Act) {
 	chosen, refused := make([]bool, len(a.Charges)), make([]bool, len(a.Charges))
 	all := true
 	for from := 0; from < len(a.Charges); {
-		end, done := a.GroupEnd(from), false
+		end, done := acts.GroupEnd(a, from), false
 		for i := from; i < end && !done; {
-			next := a.AltEnd(i)
+			next := acts.AltEnd(a, i)
 			fits := true
 			for j := i; j < next; j++ {
 				b := m.budgets[j]
