@@ -160,6 +160,10 @@ func (p *patience) through(indebted bool, steps ...time.Duration) error {
 	}
 	for i, d := range steps {
 		p.clock.step(d)
+		if p.limit.Algorithm == weir.FixedWindow && d < 0 {
+			// The time that the clock repeats is in an earlier window, and counts in addition.
+			longest += min(-d, p.limit.Period)
+		}
 		n, err := p.drink()
 		if err != nil || n > p.limit.Capacity() || d < 0 && n > 0 {
 			return fmt.Errorf("step %d of %v: granted %d, %v", i, steps, n, err)
@@ -377,7 +381,8 @@ var clockMutants = []struct {
 		"not noticed", "clamped = at > ", "clamped = false and at > ",
 		[]weir.Algorithm{weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.SlidingLog, weir.Concurrency},
 	},
-	{"windows not noticed", "clamped = at >= ", "clamped = false and at >= ", []weir.Algorithm{weir.FixedWindow, weir.SlidingCounter}},
+	{"windows not noticed", "clamped = at >= ", "clamped = false and at >= ", []weir.Algorithm{weir.SlidingCounter}},
+	{"a far window not noticed", "clamped, at = at ~= window_end, window_end", "clamped = false", []weir.Algorithm{weir.FixedWindow}},
 	{"counters not noticed", "clamped, used = at > now, total", "clamped, used = false, total", []weir.Algorithm{weir.RollingWindow}},
 	{"not written back", "local dirty, aged = clamped, used", "local dirty, aged = false, used", []weir.Algorithm{
 		weir.GCRA, weir.LeakyBucket, weir.TokenBucket, weir.FixedWindow, weir.SlidingLog, weir.SlidingCounter,

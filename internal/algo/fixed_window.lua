@@ -1,5 +1,5 @@
 -- fixed_window: see fixed_window.go. q = period; with the flag calendar, p, q, x
--- and y are four instants at which windows start.
+-- and y are four instants at which windows start, of which now is before x.
 
 -- @age
 -- @include words load
@@ -14,11 +14,10 @@ if flags % 4 >= 2 then -- anchor: first
 else
   window_end = start + q
   if flags % 8 >= 4 then -- calendar
-    start = now >= x and x or now >= q and q or p
-    window_end = now >= x and y or now >= q and x or q
+    start, window_end = now >= q and q or p, now >= q and x or q
   end
   -- Other windows than those of now know nothing of the state.
-  if used > 0 and at >= window_end and (flags % 8 < 4 or now >= p and now < y) then
+  if used > 0 and at >= window_end and (flags % 8 < 4 or now >= p and now < x) then
     clamped, at = at ~= window_end, window_end
   else
     if at < start then

@@ -21,7 +21,7 @@ do -- names that extensions do not see
       local key, rule, at, used, rem, aged, ext = KEYS[k], RULE[k], AT[k], USED[k], REM[k], AGED[k], EXT[k]
       local id, flags, burst, debt, p, q, x, y = rule[1], rule[2], rule[3], rule[5], rule[6], rule[7], rule[8], rule[9]
       -- @section run
-      outside = outside or flags % 8 >= 4 and (now < p or now >= y)
+      outside = outside or flags % 8 >= 4 and (now < p or now >= x)
       if outside then
         reply[answers] = pack('>BI7', OUTSIDE, now)
       else
@@ -63,7 +63,7 @@ do -- names that extensions do not see
       -- @section record
       for i = 1, n do
         local rule = RULE[KEY[i]]
-        outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[9])
+        outside = outside or rule[2] % 8 >= 4 and (now < rule[6] or now >= rule[8])
       end
       if outside then
         -- Later acts wait for this one.
