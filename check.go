@@ -186,6 +186,8 @@ func (a *Act) checkGuaranteed(i int) error {
 		want = "false: only gcra without charge_refused is charged beyond its burst"
 	case a.takes() && (i == 0 || a.Charges[i-1].Group != c.Group || a.Charges[i-1].Alt != c.Alt):
 		want = "false: no charge before it decides the alternative"
+	case a.takes() && a.Charges[i-1].tag() != c.tag():
+		want = "false: the charge before it may be in another hash slot"
 	default:
 		return nil
 	}

@@ -233,8 +233,8 @@ type Charge struct {
 	Keep int64
 	// Guaranteed leaves the decision to the charges before it in the same alternative: if
 	// they fit, it is made even if it does not, up to one full drain beyond the limit. It is
-	// for the budget of [Shares], beside the limit of a class, and for gcra limits without
-	// ChargeRefused. Its Decision is never a refusal, and its Remaining no less than that of
+	// for the budget of [Shares], beside the limit of a class with the same HashTag or Key, and
+	// for gcra limits without ChargeRefused. Its Decision is never a refusal, and its Remaining no less than that of
 	// the charge before it.
 	Guaranteed bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are

@@ -353,7 +353,10 @@ func (h *history) guarantee(a *weir.Act) {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if i > 0 && acts.AltEnd(a, i-1) > i && c.Limit.Algorithm == weir.GCRA && !c.Limit.ChargeRefused && h.rng.IntN(2) == 0 {
+		if i == 0 || c.HashTag != a.Charges[i-1].HashTag || c.HashTag == "" && c.Key != a.Charges[i-1].Key {
+			continue
+		}
+		if acts.AltEnd(a, i-1) > i && c.Limit.Algorithm == weir.GCRA && !c.Limit.ChargeRefused && h.rng.IntN(2) == 0 {
 			c.Keep, c.Guaranteed = 0, true
 		}
 	}
