@@ -138,7 +138,8 @@ func All(t testing.TB) []string {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") {
+		// Packages that tests install have pages of their own.
+		if entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) == ".md" {
