@@ -110,15 +110,21 @@ func (o *Options) warnOfOpenListeners(ctx context.Context) {
 // worldPermissions are the permissions that every user of a host has.
 const worldPermissions = 0o007
 
+// secretFiles returns the settings that name a file with a secret.
+func (o *Options) secretFiles() []Setting {
+	all := append(o.Settings(), o.modelSettings()...)
+	return slices.DeleteFunc(all, func(s Setting) bool { return !s.Secret })
+}
+
 // warnOfOpenFiles logs which files with secrets every user of the host can use. That is
 // no error: Kubernetes mounts files so by default.
 func (o *Options) warnOfOpenFiles(ctx context.Context) {
 	if runtime.GOOS == "windows" {
 		return // it has no such permissions
 	}
-	for _, s := range o.Settings() {
-		file, _ := s.Field.(*string)
-		if !s.Secret || *file == "" {
+	for _, s := range o.secretFiles() {
+		file := s.Field.(*string)
+		if *file == "" {
 			continue
 		}
 		info, err := os.Stat(*file)
