@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,6 +114,9 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	for _, d := range domains {
 		printGuarantees(out, d.Descriptors)
 		printExempt(out, d.Descriptors)
+		if len(requests) == 0 {
+			printHeld(out, d.Descriptors)
+		}
 	}
 	for _, req := range requests {
 		fmt.Fprintln(out)
@@ -134,6 +138,17 @@ func printExempt(w io.Writer, list []*config.Descriptor) {
 			fmt.Fprintf(w, "note: %s:%d: key %q: no limit, exempt\n", d.At.File, d.At.Line, d.Key)
 		}
 		printExempt(w, d.Descriptors)
+	}
+}
+
+// printHeld prints a note for each rule with a concurrency limit: not every way to ask can
+// return its slots.
+func printHeld(w io.Writer, list []*config.Descriptor) {
+	for _, d := range list {
+		if slices.ContainsFunc(d.Limits, func(l config.RateLimit) bool { return l.Limit.Algorithm.Traits().HoldsSlots }) {
+			fmt.Fprintf(w, "note: %s:%d: key %q: concurrency: GET /v1/auth takes a slot that a proxy cannot return; use POST /v1/take with an id\n", d.At.File, d.At.Line, d.Key)
+		}
+		printHeld(w, d.Descriptors)
 	}
 }
 
