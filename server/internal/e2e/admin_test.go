@@ -29,7 +29,7 @@ func TestAdminDocs(t *testing.T) {
 	if err := os.Mkdir(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.run("cd /tmp/weir; export WEIR_STORE_TIMEOUT=5s WEIR_CONFIG=rules.yaml")
+	w.run("cd /tmp/weir-quickstart; export WEIR_STORE_TIMEOUT=5s WEIR_CONFIG=rules.yaml")
 	w.run("export WEIR_STORE='" + testserver.StartRedis(t).URL() + "'")
 	var logged, addresses string
 	pages.Hold(t, "docs/admin.md", aged, func(b pages.Block) string {

@@ -196,7 +196,7 @@ func TestBenchDocs(t *testing.T) {
 			case "h2load":
 				want = " 10000 succeeded, 0 failed, 0 errored"
 				// It does not look at the status of a call.
-				request, body := new(rlsv3.RateLimitRequest), s.run("cat body.bin")
+				request, body := new(rlsv3.RateLimitRequest), strings.TrimSuffix(s.run("cat body.bin"), "\n")
 				if err := proto.Unmarshal([]byte(body[5:]), request); err != nil || int(body[4]) != len(body)-5 || request.GetDomain() != "demo" ||
 					request.GetDescriptors()[0].GetEntries()[0].GetValue() != "u1" {
 					t.Errorf("body.bin holds %v, %v", request, err)

@@ -165,7 +165,7 @@ func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
 		if act.Err != nil || !act.Allowed() {
 			continue
 		}
-		own.acts = append(own.acts, weir.Act{ID: act.ID, Charges: slices.Clone(act.Charges), Decisions: make([]weir.Decision, len(act.Charges))})
+		own.acts = append(own.acts, weir.Act{ID: act.ID, Scope: act.Scope, Charges: slices.Clone(act.Charges), Decisions: make([]weir.Decision, len(act.Charges))})
 	}
 	for i := range plan.Applied {
 		if a := &plan.Applied[i]; a.Act != nil && !a.Rule.Shadow {
