@@ -37,7 +37,7 @@ func TestOverridden(t *testing.T) {
 			m=1 +0 => OK | OK 18/SECOND 3 1s`},
 		{&weir.Limit{Period: time.Second}, `
 			m=1 +0 => OVER_LIMIT | OVER_LIMIT 0/MINUTE 0 56s
-			m=1 => OVER_LIMIT | OVER_LIMIT 0/MINUTE 0 0s`},
+			m=1 => OVER_LIMIT | OVER_LIMIT 0/MINUTE 0 1h0m0s`},
 		{nil, `
 			m=1 +0 => OK | OK 4294967295/MINUTE 4294967289 56s
 			m=1 +900000 => OK | OK 1000000000/MINUTE 1000000000 0s`},
