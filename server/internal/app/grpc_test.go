@@ -21,7 +21,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -288,15 +287,18 @@ func TestGRPCReflection(t *testing.T) {
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("ended with %v", err)
 	}
-	older, err := reflectionv1alpha.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	// The older version has other names for the same messages.
+	older, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := older.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}}); err != nil {
+	if err := older.SendMsg(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := older.Recv(); err != nil || len(m.GetListServicesResponse().GetService()) != len(names) {
-		t.Errorf("the older version: %v, %v", m, err)
+	var answer reflectionv1.ServerReflectionResponse
+	if err := older.RecvMsg(&answer); err != nil || len(answer.GetListServicesResponse().GetService()) != len(names) {
+		t.Errorf("the older version: %v, %v", &answer, err)
 	}
 }
 

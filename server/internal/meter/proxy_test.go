@@ -66,13 +66,12 @@ descriptors:
 
 // A bench is a proxy before an upstream.
 type bench struct {
-	t       *testing.T
-	proxy   *Proxy
-	url     string
-	set     *rules.Set
-	taker   weir.Taker
-	seen    *counted
-	options Options
+	t     *testing.T
+	proxy *Proxy
+	url   string
+	set   *rules.Set
+	taker weir.Taker
+	seen  *counted
 }
 
 func newBench(t *testing.T, text string, upstream http.Handler, change ...func(*Options)) *bench {
