@@ -106,7 +106,7 @@ type actBody struct {
 	HoldMS      *int64            `json:"hold_ms"`
 }
 
-const actFields = "domain, descriptors, entries, key, value, cost, costs, record, mode, max_wait_ms, id or hold_ms"
+const actFields = "domain, descriptors, cost, costs, record, mode, max_wait_ms, id or hold_ms; in descriptors: entries; in entries: key and value"
 
 type descriptorBody struct {
 	Entries []entryBody `json:"entries"`
