@@ -95,7 +95,7 @@ func NewLimiter(store Taker, name string, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// checkName refuses the name of a limiter or limit that could not be told from the rest
+// checkName refuses the name of a limiter or limit that could be confused with the rest
 // of a key.
 func checkName(name, without string) error {
 	if name == "" || strings.ContainsAny(name, without) {

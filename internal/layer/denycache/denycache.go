@@ -226,8 +226,8 @@ func (l *Layer) answer(a *weir.Act, act uint64, now int64) bool {
 	return known == refusals
 }
 
-// longest reports whether no charge without a decision could have to wait longer than the act
-// is told.
+// longest reports whether the act has the longest wait: no charge without a decision could
+// have to wait longer.
 func longest(a *weir.Act) bool {
 	wait := a.Decisions[weir.Strictest(a.Charges, a.Decisions)].RetryAfter
 	for i := range a.Charges {

@@ -842,7 +842,7 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// overrider overrides limits of keys until it is told otherwise.
+// overrider overrides limits of keys until a test ends it.
 func overrider(t testing.TB, layer *override.Layer, clock *storetest.Clock) func(string, *weir.Limit) {
 	return func(key string, l *weir.Limit) {
 		if l == nil {
