@@ -46,11 +46,11 @@ func (c *conn) open(st *stream) error {
 	all, most := s.opened.Add(1), int64(s.options.MaxOpen)
 	// A connection may have as many as are left for all others, as it may of the memory.
 	full := all > most || c.opened >= guaranteedOpen && c.opened >= most-all
-	if full {
-		s.count(ReasonWatches, c.nc)
-	}
 	if full || !c.reserve(bytes) {
 		s.opened.Add(-1)
+		if full {
+			s.count(ReasonWatches, c.nc)
+		}
 		return c.refuseCall(st, codeResourceExhausted, "the server has too many streams, or too little memory for one more")
 	}
 	c.opened++
