@@ -11,8 +11,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/meter"
+	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 	"github.com/weirlimit/weir/server/internal/settingfile"
+	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
 // DefaultModels is the address of the proxy for language models.
@@ -101,7 +103,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	options := meter.Options{
 		Rules: a.rules.Load, Domain: m.Domain, Taker: t.frontEnd("models", a.engine), Timeout: o.Timeout, UpstreamTimeout: m.UpstreamTimeout,
 		MaxBody: int64(m.MaxBody) << 20, Bounds: o.Limits.Bounds, Budget: a.budget, Rejected: t.rejections("models"), Unmatched: t.unmatched,
-		Observer: t.metrics.Models(), Logger: o.Logger,
+		Observer: modelObserver{t.metrics.Models(), &t.traffic.Models}, Logger: o.Logger,
 	}
 	if domains := a.rules.Load().Domains(); m.Domain == "" {
 		if len(domains) != 1 {
@@ -143,6 +145,22 @@ func (a *App) newModels() (*listener, *listener, error) {
 		return drain(ctx)
 	}
 	return l, mock, nil
+}
+
+// A modelObserver has requests to language models counted for metrics and for the dashboard.
+type modelObserver struct {
+	*metrics.Models
+	uses *traffic.ModelUses
+}
+
+func (o modelObserver) Stream(key, model string, change int) {
+	o.Models.Stream(key, model, change)
+	o.uses.Stream(key, model, change)
+}
+
+func (o modelObserver) Settled(key, model string, used weir.Costs) {
+	o.Models.Settled(key, model, used)
+	o.uses.Settled(key, model, used)
 }
 
 // cutTime is how long before the end of a stop the streams that are still open are cut, so

@@ -44,9 +44,9 @@ descriptors:
 // A shopServer is a server with rules of its own, on free ports.
 type shopServer struct {
 	*testing.T
-	http, admin string // URLs
-	config      string
-	stop        func()
+	http, admin, models string // URLs
+	config              string
+	stop                func()
 }
 
 func serve(t *testing.T, token string) *shopServer {
@@ -100,6 +100,8 @@ func serveIn(t *testing.T, folder, token string, change ...func(*app.Options)) *
 			s.http = "http://" + a.Address
 		case "admin":
 			s.admin = "http://" + a.Address
+		case "models":
+			s.models = "http://" + a.Address
 		}
 	}
 	return s

@@ -16,6 +16,7 @@ import (
 
 const (
 	maxTop       = 10
+	maxModels    = 50
 	maxOverrides = 50
 	// patience is how long a page waits for the store.
 	patience = 500 * time.Millisecond
@@ -45,6 +46,9 @@ type state struct {
 	// Budgets are those that rules share, BudgetsLeft how many are not shown.
 	Budgets     []budgetState `json:"budgets"`
 	BudgetsLeft int           `json:"budgets_left,omitempty"`
+	// Models is what callers use of language models, ModelsLeft how many are not shown.
+	Models     []traffic.ModelUse `json:"models"`
+	ModelsLeft int                `json:"models_left,omitempty"`
 	// Minute is when the last minute of the limits and budgets begins, in Unix seconds.
 	Minute int64 `json:"minute"`
 	// Instances is the number of instances on the store; 0 if nobody else can be.
@@ -122,6 +126,7 @@ func (d *Dashboard) now(ctx context.Context) *state {
 	s.Minute = lately.Start.Unix()
 	s.Limits, s.LimitsLeft = d.limits(lately)
 	s.Budgets, s.BudgetsLeft = budgets(lately.Classes, d.Rules())
+	s.Models, s.ModelsLeft = d.Traffic.Models.Top(maxModels)
 	s.Overrides, s.OverridesLeft = d.overrides(d.Overrides())
 	return s
 }

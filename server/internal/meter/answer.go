@@ -32,7 +32,7 @@ func (p *Proxy) answered(answer *http.Response) error {
 		r.reason = UsageEncoded
 		r.meter = &opaque{}
 	case kind == "text/event-stream":
-		p.Observer.Stream(1)
+		p.Observer.Stream(x.own.key, x.own.model, 1)
 		r.stream = true
 		s := &stream{form: x.form, endpoint: x.endpoint, removes: x.removes}
 		r.meter = s
@@ -132,7 +132,7 @@ func (r *reading) settle(why string) {
 	}
 	r.closed = true
 	if r.stream {
-		r.p.Observer.Stream(-1)
+		r.p.Observer.Stream(r.x.own.key, r.x.own.model, -1)
 	}
 	u, reason := r.meter.end()
 	if r.x.endpoint == countTokens {

@@ -36,6 +36,8 @@ type holder struct {
 type held struct {
 	h     *holder
 	id    string
+	key   string // of the caller
+	model string
 	acts  []weir.Act // granted, as they were taken
 	rules map[*weir.Limit]bool
 	e     *estimate
@@ -102,6 +104,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			return nil, h.unplanned(err)
 		}
 		own := h.granted(plan, e)
+		own.key, own.model = key, r.model
 		refused := refusing(plan)
 		if refused == nil {
 			describe(plan)
@@ -263,9 +266,7 @@ func (own *held) settle(u usage, free bool) {
 	own.once.Do(func() {
 		own.end()
 		own.charge(u)
-		if !free {
-			own.count(u)
-		}
+		own.count(u, free)
 		if err := own.do(weir.KindSettle); err != nil {
 			own.again(err)
 			return
@@ -309,11 +310,15 @@ func (own *held) of(meter string, u usage, hold int64) int64 {
 	return actual(meter, own.e.complete(u), own.e.price).n
 }
 
-// count counts the tokens that are settled.
-func (own *held) count(u usage) {
-	for _, meter := range []string{config.MeterInput, config.MeterCached, config.MeterOutput} {
-		own.h.Observer.Tokens(meter, own.of(meter, u, own.e.costs[meter]))
+// count counts what the request has used.
+func (own *held) count(u usage, free bool) {
+	used := weir.Costs{}
+	for meter, hold := range own.e.costs {
+		if used[meter] = own.of(meter, u, hold); free && meter != config.MeterRequests {
+			used[meter] = 0
+		}
 	}
+	own.h.Observer.Settled(own.key, own.model, used)
 }
 
 // settled counts what a settlement could not charge, because a limit records at most one

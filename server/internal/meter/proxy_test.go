@@ -21,7 +21,8 @@ import (
 // A counted is an Observer that keeps what it is told.
 type counted struct {
 	mu                  sync.Mutex
-	tokens              map[string]int64
+	settled             map[string]weir.Costs // by model, summed up
+	open                map[string]int        // streams, by key and model
 	missing             map[string]int
 	under, unrecorded   map[string]int64
 	streams, unsettled  int
@@ -29,7 +30,7 @@ type counted struct {
 }
 
 func newCounted() *counted {
-	return &counted{tokens: map[string]int64{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
+	return &counted{settled: map[string]weir.Costs{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
 }
 
 func (c *counted) do(f func()) {
@@ -40,12 +41,27 @@ func (c *counted) do(f func()) {
 
 func (c *counted) Answered(string, int)             { c.do(func() { c.answers++ }) }
 func (c *counted) FirstByte(time.Duration)          { c.do(func() { c.firstBytes++ }) }
-func (c *counted) Stream(n int)                     { c.do(func() { c.streams += n }) }
-func (c *counted) Tokens(k string, n int64)         { c.do(func() { c.tokens[k] += n }) }
 func (c *counted) UsageMissing(why string)          { c.do(func() { c.missing[why]++ }) }
 func (c *counted) Underestimated(r string, n int64) { c.do(func() { c.under[r] += n }) }
 func (c *counted) Unrecorded(r string, n int64)     { c.do(func() { c.unrecorded[r] += n }) }
 func (c *counted) SettleFailed()                    { c.do(func() { c.unsettled++ }) }
+
+func (c *counted) Stream(key, model string, n int) {
+	c.do(func() { c.streams, c.open[key+" "+model] = c.streams+n, c.open[key+" "+model]+n })
+}
+
+func (c *counted) Settled(key, model string, used weir.Costs) {
+	c.do(func() {
+		sum := c.settled[key+" "+model]
+		if sum == nil {
+			sum = weir.Costs{}
+			c.settled[key+" "+model] = sum
+		}
+		for meter, n := range used {
+			sum[meter] += n
+		}
+	})
+}
 
 const testRules = `
 domain: llm

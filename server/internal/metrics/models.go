@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/config"
 )
 
 // Models counts the requests to language models.
@@ -40,10 +43,14 @@ func (o *Models) Answered(form string, status int) {
 func (o *Models) FirstByte(d time.Duration) { o.first.Observe(d.Seconds()) }
 
 // Stream counts streams that begin, 1, and end, -1.
-func (o *Models) Stream(change int) { o.streams.Add(float64(change)) }
+func (o *Models) Stream(_, _ string, change int) { o.streams.Add(float64(change)) }
 
-// Tokens counts tokens of a kind.
-func (o *Models) Tokens(kind string, n int64) { o.tokens.WithLabelValues(kind).Add(float64(n)) }
+// Settled counts the tokens of a request.
+func (o *Models) Settled(_, _ string, used weir.Costs) {
+	for _, kind := range [...]string{config.MeterInput, config.MeterCached, config.MeterOutput} {
+		o.tokens.WithLabelValues(kind).Add(float64(used[kind]))
+	}
+}
 
 // UsageMissing counts an answer without usage that counts.
 func (o *Models) UsageMissing(reason string) { o.missing.WithLabelValues(reason).Inc() }

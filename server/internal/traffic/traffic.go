@@ -43,6 +43,9 @@ type Options struct {
 // observing takes no lock that a reader holds. Create it with [New]. It counts from then
 // on, and keeps history and log from Start on.
 type Recorder struct {
+	// Models counts what callers use of language models.
+	Models ModelUses
+
 	ratio    float32
 	now      func() time.Time
 	logger   *slog.Logger

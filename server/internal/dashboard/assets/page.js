@@ -72,6 +72,7 @@
     tables.top("top-refused", state.refused, "times refused");
     tables.top("top-used", state.used, "units granted");
     tables.overrides(state);
+    tables.models(state);
     unmatched(state);
     tables.health(state);
     if (!hold) tables.tail(state.refusals);

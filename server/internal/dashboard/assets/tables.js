@@ -136,6 +136,15 @@ const tables = (() => {
     });
   };
 
+  const dollars = (micro) => "$" + (micro / 1e6).toFixed(micro && micro < 1e6 ? 6 : 2);
+  const models = (state) => {
+    byId("models-card").hidden = state.models.length === 0;
+    keyed(byId("models"), state.models, (m) => m.key + "\n" + m.model, (m) => make("tr", {}, make("th", { scope: "row" }, m.key), make("td", {}, m.model), ...Array.from({ length: 6 }, () => make("td", { class: "n" }))), (row, m) => {
+      [whole(m.requests), whole(m.input), whole(m.cached), whole(m.output), m.priced ? dollars(m.usd) : "–", whole(m.streams)].forEach((words, i) => put(row.children[2 + i], words));
+    });
+    text("models-left", state.models_left ? `${whole(state.models_left)} more with fewer requests are not shown. ` : "");
+  };
+
   const nodes = (all) => {
     byId("nodes-card").hidden = all.length === 0;
     const bad = all.filter((n) => n.bad).length;
@@ -157,5 +166,5 @@ const tables = (() => {
     nodes(state.nodes || []);
   };
 
-  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, health };
+  return { byId, make, put, text, whole, keyed, mean, duration, limits, top, tail, sources, overrides, unmatched, models, health };
 })();
