@@ -1,8 +1,6 @@
 package meter
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -205,38 +203,4 @@ func TestTwoProxies(t *testing.T) {
 			t.Errorf("used %v, want %+v", used, truth)
 		}
 	}
-}
-
-// TestSettlementIsRepeated wants a settlement that found no store to be repeated with the
-// same ID and numbers.
-func TestSettlementIsRepeated(t *testing.T) {
-	t.Parallel()
-	store := &interrupted{Taker: memstore.New(memstore.Options{})}
-	store.failing.Store(2)
-	b := newBench(t, testRules, new(mockmodel.Server), func(o *Options) { o.Taker = store })
-	if a := b.post(chatPath, bodies[chatPath]); a.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s", a.StatusCode, a.text)
-	}
-	b.eventually("the settlement", func() bool { return b.used(secretKey, "mock-7")["output"] == 7 })
-	b.seen.do(func() {
-		if b.seen.unsettled != 0 {
-			t.Errorf("%d were not settled", b.seen.unsettled)
-		}
-	})
-}
-
-// interrupted is a store that does not reach so many settlements.
-type interrupted struct {
-	weir.Taker
-	failing atomic.Int64
-}
-
-func (i *interrupted) Take(ctx context.Context, acts []*weir.Act) {
-	if acts[0].Kind == weir.KindSettle && i.failing.Add(-1) >= 0 {
-		for _, a := range acts {
-			a.Err = fmt.Errorf("settle: %w", weir.ErrAmbiguous)
-		}
-		return
-	}
-	i.Taker.Take(ctx, acts)
 }

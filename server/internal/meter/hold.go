@@ -35,6 +35,7 @@ type holder struct {
 // held is what one request holds.
 type held struct {
 	h     *holder
+	ctx   context.Context // of the request, without its end
 	id    string
 	key   string // of the caller
 	model string
@@ -60,9 +61,11 @@ var meters = func() weir.Costs {
 // ask returns the request to the rules about a caller and a model.
 func (h *holder) ask(key, model string) *rules.Request {
 	entries := [2]rules.Entry{{Key: "key", Value: key}, {Key: "model", Value: model}}
+	// A request may last for the whole timeout, and its settlement be repeated after that.
+	life := min(h.UpstreamTimeout+settleFor, weir.MaxWait)
 	return &rules.Request{
 		Domain: h.Domain, Descriptors: [][]rules.Entry{entries[:1:1], entries[1:2], entries[:2]},
-		Hold: h.UpstreamTimeout.Truncate(time.Millisecond), Immediate: true, Bounds: h.Bounds,
+		Hold: life.Truncate(time.Millisecond), Immediate: true, Bounds: h.Bounds,
 	}
 }
 
@@ -104,7 +107,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 			return nil, h.unplanned(err)
 		}
 		own := h.granted(plan, e)
-		own.key, own.model = key, r.model
+		own.ctx, own.key, own.model = context.WithoutCancel(ctx), key, r.model
 		refused := refusing(plan)
 		if refused == nil {
 			describe(plan)
@@ -178,12 +181,17 @@ func (h *holder) granted(plan *rules.Plan, e *estimate) *held {
 	return own
 }
 
+// with returns a part of what is held, or another one.
+func (own *held) with(acts []weir.Act) *held {
+	return &held{h: own.h, ctx: own.ctx, rules: own.rules, acts: acts}
+}
+
 // release refunds everything, for a request that was refused.
 func (own *held) release() { _ = own.do(weir.KindRelease) }
 
 // do has all acts decided as another kind, and returns the first error.
 func (own *held) do(kind weir.Kind) error {
-	ctx, cancel := context.WithTimeout(context.Background(), own.h.Timeout)
+	ctx, cancel := context.WithTimeout(own.ctx, own.h.Timeout)
 	defer cancel()
 	acts := make([]*weir.Act, len(own.acts))
 	for i := range own.acts {
@@ -229,7 +237,7 @@ func (own *held) renewSlots() {
 	if lease == 0 {
 		return
 	}
-	own.renewAfter(lease/2, &held{h: own.h, acts: slots})
+	own.renewAfter(lease/2, own.with(slots))
 }
 
 // renewAfter renews slots after a pause, and again and again, unless the request is settled.
@@ -267,12 +275,67 @@ func (own *held) settle(u usage, free bool) {
 		own.end()
 		own.charge(u)
 		own.count(u, free)
-		if err := own.do(weir.KindSettle); err != nil {
+		if err := own.attempt(); err != nil {
 			own.again(err)
-			return
 		}
-		own.settled()
 	})
+}
+
+// attempt settles the acts that are not settled yet.
+func (own *held) attempt() error {
+	if own.do(weir.KindSettle) == nil {
+		own.settled()
+		return nil
+	}
+	var settled, lost, left []weir.Act
+	for _, a := range own.acts {
+		switch {
+		case a.Err == nil:
+			settled = append(settled, a)
+		case errors.Is(a.Err, weir.ErrUnknownID) && !a.Alternatives():
+			lost = append(lost, recorded(a)...)
+		default:
+			left = append(left, a)
+		}
+	}
+	own.with(settled).settled()
+	own.with(lost).record()
+	if own.acts = left; len(left) == 0 {
+		return nil
+	}
+	return left[0].Err
+}
+
+// recorded returns the act that charges what was used without a hold; none if it is about
+// slots only.
+func recorded(a weir.Act) []weir.Act {
+	a.ID, a.Scope = "", weir.Scope{}
+	a.Charges = slices.DeleteFunc(a.Charges, func(c weir.Charge) bool { return c.Limit.Algorithm.Traits().HoldsSlots })
+	if a.Decisions = a.Decisions[:len(a.Charges)]; len(a.Charges) == 0 {
+		return nil
+	}
+	for i := range a.Charges {
+		a.Charges[i].Keep = 0
+	}
+	return []weir.Act{a}
+}
+
+// record charges acts whose hold the store has lost. It does so once, because a store does
+// not know a repeat.
+func (own *held) record() {
+	switch err := own.do(weir.KindRecord); {
+	case err != nil:
+		own.failed(err)
+	case len(own.acts) > 0:
+		own.settled()
+		own.h.seldom("the store has lost the hold of a request: its use is charged without it")
+	}
+}
+
+// failed counts a request that could not be settled.
+func (own *held) failed(err error) {
+	own.h.Observer.SettleFailed()
+	own.h.seldom("a request was not settled: its hold stays charged", "error", err)
 }
 
 // charge sets the costs of the charges, and counts what goes beyond the hold.
@@ -353,8 +416,7 @@ func (own *held) again(err error) {
 				pause = 0
 			}
 			last := pause == 0
-			if err = own.do(weir.KindSettle); err == nil {
-				own.settled()
+			if err = own.attempt(); err == nil {
 				return
 			}
 			if last {
@@ -362,8 +424,7 @@ func (own *held) again(err error) {
 			}
 			pause = min(2*pause, mostPause)
 		}
-		h.Observer.SettleFailed()
-		h.seldom("a request was not settled: its hold stays charged", "error", err)
+		own.failed(err)
 	})
 }
 

@@ -1,0 +1,432 @@
+package meter
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/mockmodel"
+	"github.com/weirlimit/weir/server/internal/rules"
+)
+
+// stores are memory and Redis. Each bench that opens one has limits of its own.
+func stores(t *testing.T) map[string]func(*Options) {
+	t.Helper()
+	addr := testserver.StartRedis(t).Addr()
+	var opened atomic.Int64
+	return map[string]func(*Options){
+		"memory": func(o *Options) { o.Taker = memstore.New(memstore.Options{}) },
+		"redis": func(o *Options) {
+			o.Taker = redisAt(t, addr, fmt.Sprint(opened.Add(1), ":"))
+		},
+	}
+}
+
+// redisAt returns a store whose client ends with the test.
+func redisAt(t *testing.T, addr, prefix string) *redisstore.Store {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{Prefix: prefix, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// wantUsed waits until the key has used so much, and holds no slot.
+func (b *bench) wantUsed(requests, input, output int64) {
+	b.t.Helper()
+	want := [4]int64{requests, input, output, 0}
+	var got [4]int64
+	for deadline := time.Now().Add(20 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		used := b.used(secretKey, "mock")
+		got = [4]int64{used["rpm"], used["input"], used["output"], used["open"]}
+	}
+	if got != want {
+		b.t.Errorf("requests, input, output and slots used are %v, want %v", got, want)
+	}
+}
+
+// reporting is an upstream that reports usage.
+func reporting(input, output int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, `{"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`, input, output)
+	})
+}
+
+// TestDebt wants a request to be charged beyond its hold, even beyond the limit, and nobody
+// to be admitted until that has drained. A limit records one full drain beyond its count.
+func TestDebt(t *testing.T) {
+	t.Parallel()
+	for store, open := range stores(t) {
+		for _, c := range []struct {
+			limit                       string
+			output                      int64
+			under, unrecorded           int64
+			leastRetry, mostRetry, used int64
+		}{
+			{"requests_per_unit: 100, unit: minute, algorithm: gcra", 150, 70, 0, 60, 79, 100},
+			{"requests_per_unit: 100, unit: minute, algorithm: gcra", 900, 820, 700, 60, 108, 100},
+			{"requests_per_unit: 100, unit: hour, algorithm: fixed_window, anchor: first", 150, 70, 0, 3500, 3600, 100},
+		} {
+			t.Run(fmt.Sprintf("%s %s %d", store, c.limit, c.output), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, limited("count: output, "+c.limit), reporting(1, c.output), open)
+				if a := b.post(chatPath, chatBody); a.StatusCode != http.StatusOK {
+					t.Fatalf("%d %s", a.StatusCode, a.text)
+				}
+				a := b.post(chatPath, chatBody)
+				retry, _ := strconv.ParseInt(a.Header.Get("Retry-After"), 10, 64)
+				if a.StatusCode != http.StatusTooManyRequests || retry < c.leastRetry || retry > c.mostRetry {
+					t.Errorf("%d after %d s, want one of %d to %d s: %s", a.StatusCode, retry, c.leastRetry, c.mostRetry, a.text)
+				}
+				if used := b.used(secretKey, "mock")["it"]; used != c.used {
+					t.Errorf("%d are used", used)
+				}
+				b.seen.do(func() {
+					if b.seen.under["it"] != c.under || b.seen.unrecorded["it"] != c.unrecorded {
+						t.Errorf("underestimated %v, not recorded %v", b.seen.under, b.seen.unrecorded)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestEachTry wants each try of a client to be a request, with the client's key for
+// repeats passed on, and an ID of its own.
+func TestEachTry(t *testing.T) {
+	t.Parallel()
+	for store, open := range stores(t) {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int64
+			b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if key := r.Header["Idempotency-Key"]; len(key) != 1 || key[0] != "theirs" || r.Header.Get("Weir-Id") != "" {
+					t.Errorf("the upstream got %v", r.Header)
+				}
+				if calls.Add(1) < 3 {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				reporting(9, 4).ServeHTTP(w, r)
+			}), open)
+			ids := map[string]bool{}
+			for try := range 3 {
+				r := b.request(http.MethodPost, chatPath, chatBody)
+				r.Header.Set("Idempotency-Key", "theirs")
+				r.Header.Set("X-Stainless-Retry-Count", fmt.Sprint(try))
+				ids[b.send(r).Header.Get("Weir-Id")] = true
+			}
+			if len(ids) != 3 || ids["theirs"] || ids[""] {
+				t.Errorf("IDs %v", ids)
+			}
+			b.wantUsed(3, 9, 4)
+		})
+	}
+}
+
+// leaving is a store whose caller leaves while it decides.
+type leaving struct {
+	weir.Taker
+	leave context.CancelFunc
+}
+
+func (l leaving) Take(ctx context.Context, acts []*weir.Act) {
+	l.Taker.Take(ctx, acts)
+	l.leave()
+}
+
+// TestLeftBefore wants a client that left before its request was forwarded to pay for the
+// request only.
+func TestLeftBefore(t *testing.T) {
+	t.Parallel()
+	for store, open := range stores(t) {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			ctx, leave := context.WithCancel(t.Context())
+			b := newBench(t, testRules, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				t.Error("it was forwarded")
+			}), open, func(o *Options) { o.Taker = leaving{o.Taker, leave} })
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(chatBody))
+			r.Header.Set("Authorization", "Bearer secret")
+			b.proxy.ServeHTTP(httptest.NewRecorder(), r)
+			b.wantUsed(1, 0, 0)
+		})
+	}
+}
+
+// TestUsageIsLoggedOnce wants answers without usage counted each, and logged once a minute.
+func TestUsageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{}")
+	}), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 5 {
+		b.post(chatPath, chatBody)
+	}
+	b.wantUsed(5, 5*guessed(chatBody), 400)
+	b.seen.do(func() {
+		if b.seen.missing[UsageAbsent] != 5 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "reason=absent") {
+			t.Errorf("%v, %s", b.seen.missing, &log)
+		}
+	})
+}
+
+// interrupted is a store that does not reach so many settlements, and keeps what they were.
+type interrupted struct {
+	weir.Taker
+	failing atomic.Int64
+	mu      sync.Mutex
+	tried   []string
+}
+
+func (i *interrupted) Take(ctx context.Context, acts []*weir.Act) {
+	if acts[0].Kind != weir.KindSettle {
+		i.Taker.Take(ctx, acts)
+		return
+	}
+	i.mu.Lock()
+	text := acts[0].ID
+	for _, c := range acts[0].Charges {
+		text += fmt.Sprint(" ", c.Cost)
+	}
+	i.tried = append(i.tried, text)
+	i.mu.Unlock()
+	if i.failing.Add(-1) < 0 {
+		i.Taker.Take(ctx, acts)
+		return
+	}
+	for _, a := range acts {
+		a.Err = fmt.Errorf("settle: %w", weir.ErrAmbiguous)
+	}
+}
+
+// TestSettlementIsRepeated wants a settlement that found no store to be repeated with the
+// same ID and numbers.
+func TestSettlementIsRepeated(t *testing.T) {
+	t.Parallel()
+	for name, open := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := new(interrupted)
+			store.failing.Store(2)
+			b := newBench(t, testRules, reporting(9, 4), open, func(o *Options) { store.Taker, o.Taker = o.Taker, store })
+			if a := b.post(chatPath, chatBody); a.StatusCode != http.StatusOK {
+				t.Fatalf("%d %s", a.StatusCode, a.text)
+			}
+			b.wantUsed(1, 9, 4)
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if tried := store.tried; len(tried) != 3 || tried[0] != tried[1] || tried[1] != tried[2] || len(tried[0]) < weir.MaxCharges/4 {
+				t.Errorf("tried %q", tried)
+			}
+			b.seen.do(func() {
+				if b.seen.unsettled != 0 {
+					t.Errorf("%d were not settled", b.seen.unsettled)
+				}
+			})
+		})
+	}
+}
+
+// TestSettlementReplies breaks the connection to Redis at the settlement, in every way. It is
+// charged once.
+func TestSettlementReplies(t *testing.T) {
+	t.Parallel()
+	redis := testserver.StartRedis(t)
+	for fault, name := range []string{
+		testserver.Refuse: "refused", testserver.Drop: "dropped", testserver.Reset: "reset", testserver.Cut: "cut",
+		testserver.Delay: "delayed", testserver.Late: "late",
+	} {
+		if name == "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var faults atomic.Int64
+			between := testserver.StartProxy(t, redis.Addr(), func([]byte) testserver.Fault {
+				if faults.Add(-1) >= 0 {
+					return testserver.Fault(fault)
+				}
+				return testserver.Pass
+			})
+			store := redisAt(t, between.Addr(), name+":")
+			b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				faults.Store(3)
+				reporting(9, 4).ServeHTTP(w, r)
+			}), func(o *Options) { o.Taker, o.Timeout = store, 2*time.Second })
+			if a := b.post(chatPath, chatBody); a.StatusCode != http.StatusOK {
+				t.Fatalf("%d %s", a.StatusCode, a.text)
+			}
+			b.eventually("the last fault", func() bool { return faults.Load() < 0 })
+			b.wantUsed(1, 9, 4)
+			if n := between.Done(testserver.Fault(fault)); n != 3 {
+				t.Errorf("%d faults", n)
+			}
+		})
+	}
+}
+
+// held returns what a request of a holder holds.
+func heldBy(t *testing.T, h *holder) *held {
+	t.Helper()
+	r, err := readRequest(chat, []byte(chatBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := h.hold(t.Context(), r, "me", func(*rules.Plan) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// holderOf returns a holder of requests that may last half an hour.
+func holderOf(t *testing.T, taker weir.Taker, seen *counted) *holder {
+	t.Helper()
+	set, err := rules.Parse("llm.yaml", []byte(testRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &holder{stopping: make(chan struct{}), Options: &Options{
+		Rules: func() *rules.Set { return set }, Domain: "llm", Taker: taker, Timeout: time.Second, UpstreamTimeout: 30 * time.Minute,
+		Observer: seen, Logger: slog.New(slog.DiscardHandler),
+	}}
+}
+
+// usedBy returns the output that a holder's key has used.
+func usedBy(t *testing.T, h *holder) int64 {
+	t.Helper()
+	b := &bench{t: t, set: h.Rules(), taker: h.Taker, proxy: &Proxy{holder: holder{Options: h.Options}}}
+	return b.used("me", "mock")["output"]
+}
+
+// TestTenMinutes wants a settlement that finds no store repeated for ten minutes, also that
+// of a request which has lasted for as long as it may. Then the hold stays charged.
+func TestTenMinutes(t *testing.T) {
+	t.Parallel()
+	for outage, want := range map[time.Duration]int64{9 * time.Minute: 4, 15 * time.Minute: 80} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &interrupted{Taker: memstore.New(memstore.Options{})}
+			store.failing.Store(1 << 30)
+			seen := newCounted()
+			h := holderOf(t, store, seen)
+			own := heldBy(t, h)
+			time.Sleep(h.UpstreamTimeout)
+			own.settle(usage{input: 9, output: 4, hasInput: true, hasOutput: true}, false)
+			time.Sleep(outage)
+			store.failing.Store(0)
+			h.settling.Wait()
+			if used := usedBy(t, h); used != want {
+				t.Errorf("after %v: %d used, want %d", outage, used, want)
+			}
+			if lost := seen.unsettled; (lost == 1) != (want == 80) {
+				t.Errorf("after %v: %d were not settled", outage, lost)
+			}
+			if n := len(store.tried); n < 100 || cmp.Diff(store.tried[0], store.tried[n-1]) != "" {
+				t.Errorf("tried %d times, last %q", n, store.tried[n-1])
+			}
+		})
+	}
+}
+
+// TestStopSettles wants each settlement tried once more when the server stops, and the hold
+// to stay charged if that fails.
+func TestStopSettles(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int64{0, 1} {
+		store := &interrupted{Taker: memstore.New(memstore.Options{})}
+		store.failing.Store(1)
+		seen := newCounted()
+		h := holderOf(t, store, seen)
+		own := heldBy(t, h)
+		if h.stop(t.Context()) != nil {
+			t.Fatal("nothing was to be waited for")
+		}
+		store.failing.Store(1 + more)
+		own.settle(usage{input: 9, output: 4, hasInput: true, hasOutput: true}, false)
+		h.settling.Wait()
+		if used := usedBy(t, h); used != 4+more*76 || int64(seen.unsettled) != more {
+			t.Errorf("%d used, %d not settled", used, seen.unsettled)
+		}
+	}
+}
+
+// forgetful is a store that loses everything when it is told to.
+type forgetful struct{ atomic.Pointer[memstore.Store] }
+
+func (f *forgetful) Take(ctx context.Context, acts []*weir.Act) { f.Load().Take(ctx, acts) }
+
+// TestLostHold wants what a request has used charged, although the store has lost its hold.
+func TestLostHold(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	memory := new(forgetful)
+	memory.Store(memstore.New(memstore.Options{}))
+	for name, c := range map[string]struct {
+		store weir.Taker
+		lose  func() error
+	}{
+		"memory": {memory, func() error {
+			memory.Store(memstore.New(memstore.Options{}))
+			return nil
+		}},
+		"redis": {redisAt(t, server.Addr(), ""), func() error { return client.FlushAll(context.Background()).Err() }},
+	} {
+		b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := c.lose(); err != nil {
+				t.Error(err)
+			}
+			reporting(9, 4).ServeHTTP(w, r)
+		}), func(o *Options) { o.Taker = c.store })
+		if a := b.post(chatPath, chatBody); a.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", a.StatusCode, a.text)
+		}
+		b.wantUsed(1, 9, 4)
+		if b.seen.unsettled != 0 {
+			t.Errorf("%s: %d were not settled", name, b.seen.unsettled)
+		}
+	}
+}
+
+// TestWhatIsUsedIsSeen wants the observer to learn what each caller used of each model.
+func TestWhatIsUsedIsSeen(t *testing.T) {
+	t.Parallel()
+	mock := new(mockmodel.Server)
+	b := newBench(t, testRules, mock)
+	b.post(chatPath, bodies[chatPath])
+	b.post(messagePath, bodies[messagePath])
+	b.post(messagePath+"/count_tokens", bodies[messagePath+"/count_tokens"])
+	truth := mock.Used()
+	want := map[string]weir.Costs{secretKey + " mock-7": {
+		"requests": 3, "input": truth.Input, "cached": 0, "output": 14, "tokens": truth.Input + 14,
+		// A millionth of a dollar for each token of the input, and two for one of the output.
+		"usd": truth.Input + 28,
+	}}
+	if diff := cmp.Diff(want, b.seen.settled); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
