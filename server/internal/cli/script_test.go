@@ -70,7 +70,7 @@ func setUp(env *testscript.Env) error {
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	cmds := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, run := range map[string]func(*session, *testscript.TestScript, []string){
-		"serve": (*session).serve, "signal": (*session).signal, "exited": (*session).exited,
+		"serve": (*session).serve, "models": (*session).models, "signal": (*session).signal, "exited": (*session).exited,
 		"http": (*session).http, "begin": (*session).begin, "refusing": (*session).refusing,
 		"finish": (*session).finish, "resp": (*session).resp, "rls": (*session).rls, "curls": (*session).curls, "logged": (*session).logged,
 		"admin": (*session).admin, "grpc": (*session).grpc,
@@ -88,13 +88,27 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return cmds
 }
 
-var addressLine = regexp.MustCompile(`(?m)^http (\S+)\n`)
+var (
+	addressLine = regexp.MustCompile(`(?m)^http (\S+)\n`)
+	modelsLine  = regexp.MustCompile(`(?m)^models (\S+)\n`)
+)
 
 func (s *session) serve(ts *testscript.TestScript, args []string) {
+	s.start(ts, append([]string{"serve"}, args...))
+	ts.Setenv("HTTP", s.await(ts, &s.stdout, addressLine)[1])
+}
+
+func (s *session) models(ts *testscript.TestScript, args []string) {
+	s.start(ts, append([]string{"models", "--listen", "127.0.0.1:0"}, args...))
+	ts.Setenv("HTTP", s.await(ts, &s.stdout, modelsLine)[1])
+}
+
+// start starts the command, which ends with the script.
+func (s *session) start(ts *testscript.TestScript, args []string) {
 	binary, err := findBinary(ts)
 	ts.Check(err)
 	*s = session{heard: s.heard, ended: make(chan struct{}), stdout: output{written: make(chan struct{}, 1)}, stderr: output{written: make(chan struct{}, 1)}}
-	s.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
+	s.cmd = exec.Command(binary, args...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = ts.MkAbs("."), &s.stdout, &s.stderr
 	s.cmd.Env = []string{"PATH=" + ts.Getenv("PATH")}
 	names := []string{"WEIR_HTTP", "WEIR_CONFIG", "WEIR_STORE", "WEIR_HEADERS", "WEIR_RESP", "WEIR_LOG_LEVEL", "WEIR_LOG_FORMAT", "NOTIFY_SOCKET"}
@@ -115,7 +129,6 @@ func (s *session) serve(ts *testscript.TestScript, args []string) {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	ts.Setenv("HTTP", s.await(ts, &s.stdout, addressLine)[1])
 }
 
 // findBinary finds the command where testscript has put it.

@@ -1,0 +1,195 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/tracing"
+)
+
+const (
+	modelRules = `domain: llm
+descriptors:
+  - key: key
+    rate_limits:
+      - {name: requests, requests_per_unit: 1000, unit: day, algorithm: fixed_window}
+      - {name: output, count: output, requests_per_unit: 100000, unit: day, algorithm: fixed_window}
+      - {name: open, requests_per_unit: 20, period: 15m, algorithm: concurrency}
+`
+	promptBody  = `{"model":"m","max_tokens":80,"messages":[{"role":"user","content":"a-prompt"}]}`
+	providerKey = "the-key-of-the-provider"
+)
+
+// A provider is an upstream that keeps the headers of the requests that it gets.
+type provider struct {
+	*httptest.Server
+	got chan http.Header
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{got: make(chan http.Header, 10)}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		p.got <- r.Header
+		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":9,"completion_tokens":4,"input_tokens":9,"output_tokens":4}}`)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// askModel makes a call with headers, each as "name: value".
+func askModel(t *testing.T, app *App, path string, headers ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addrOf(app, "models")+path, strings.NewReader(promptBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	return send(t, plain(), r)
+}
+
+// TestModelCallers wants callers known by their tokens, which go no further, charged by their
+// names, and the key of the provider sent in place of the tokens.
+func TestModelCallers(t *testing.T) {
+	t.Parallel()
+	token := "Bearer " + tokenOf("edge")
+	for _, keyFile := range []string{passwordFile(t, providerKey), ""} {
+		upstream := newProvider(t)
+		var log lines
+		app := start(t, Options{
+			Config: rulesFor(t, modelRules), Callers: callersFile(t, "take", "llm"), Admin: AdminOptions{Address: "127.0.0.1:0"},
+			Models: ModelOptions{Address: "127.0.0.1:0", Upstream: upstream.URL, UpstreamKeyFile: keyFile},
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
+		for _, c := range []struct {
+			path, header string
+			status       int
+			text         string
+			want         http.Header // of the credentials that the provider gets
+		}{
+			{"/v1/chat/completions", "Authorization: " + token, 200, "usage", http.Header{"Authorization": {"Bearer " + providerKey}}},
+			{"/v1/messages", "X-Api-Key: " + tokenOf("edge"), 200, "usage", http.Header{"X-Api-Key": {providerKey}}},
+			{"/v1/messages", "Authorization: " + token, 200, "usage", http.Header{"X-Api-Key": {providerKey}}},
+			{"/v1/chat/completions", "Authorization: Bearer " + providerKey, 401, `"code":"invalid_api_key"`, nil},
+			{"/v1/messages", "X-Api-Key: nobody", 401, `"type":"authentication_error"`, nil},
+			{"/v1/chat/completions", "X-Api-Key: " + tokenOf("edge"), 401, `"code":"invalid_api_key"`, nil},
+			{"/v1/chat/completions", "Authorization: Bearer " + tokenOf("watch"), 403, `"code":"forbidden"`, nil},
+		} {
+			status, text := askModel(t, app, c.path, c.header)
+			if status != c.status || !strings.Contains(text, c.text) {
+				t.Errorf("%s, %s: %d %s", c.path, c.header, status, text)
+			}
+			if status != http.StatusOK {
+				continue
+			}
+			got := <-upstream.got
+			credentials := http.Header{}
+			for _, name := range []string{"Authorization", "X-Api-Key"} {
+				if values := got[name]; len(values) > 0 {
+					credentials[name] = values
+				}
+			}
+			if keyFile == "" {
+				c.want = http.Header{}
+			}
+			if diff := cmp.Diff(c.want, credentials); diff != "" || strings.Contains(fmt.Sprint(got), tokenOf("edge")) {
+				t.Errorf("%s, %s: the provider got (-want +got):\n%s\nof %v", c.path, c.header, diff, got)
+			}
+		}
+		if n := len(upstream.got); n > 0 {
+			t.Errorf("%d more were forwarded", n)
+		}
+		for name, want := range map[string]int64{"edge": 3, "watch": 0} {
+			used := modelUse(t, app, name)
+			if used["requests"] != want || used["output"] != 4*want || used["open"] != 0 {
+				t.Errorf("%s used %v", name, used)
+			}
+		}
+		if said := log.String(); said == "" || strings.Contains(said, tokenOf("edge")) || strings.Contains(said, providerKey) || strings.Contains(said, "a-prompt") {
+			t.Errorf("logged: %s", said)
+		}
+	}
+	_, err := New(Options{Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, UpstreamKeyFile: passwordFile(t, providerKey)}})
+	if invalid := new(weir.InvalidError); !errors.As(err, &invalid) || invalid.Field != "upstream key file" {
+		t.Errorf("a key of the provider for everybody: %v", err)
+	}
+}
+
+// modelUse returns what a caller has used, by the names of the limits.
+func modelUse(t *testing.T, app *App, name string) map[string]int64 {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/v1/key?domain=llm&entry=key%3D"+name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+tokenOf("watch"))
+	status, text := send(t, plain(), r)
+	var state struct {
+		Limits []struct {
+			Name  string
+			State struct{ Used int64 }
+		}
+	}
+	if err := json.NewDecoder(bytes.NewReader([]byte(text))).Decode(&state); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s, %v", status, text, err)
+	}
+	used := map[string]int64{}
+	for _, l := range state.Limits {
+		used[l.Name] = l.State.Used
+	}
+	return used
+}
+
+// TestModelSpans wants a span of each request, with those of its hold and its settlement below,
+// and neither prompts nor credentials in any.
+func TestModelSpans(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	traced := tracing.With(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	app := start(t, Options{
+		Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Upstream: newProvider(t).URL},
+		Telemetry: TelemetryOptions{Tracing: traced},
+	})
+	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for path, header := range map[string]string{"/v1/chat/completions": "Authorization: Bearer a-secret", "/v1/messages": "X-Api-Key: a-secret"} {
+		if status, text := askModel(t, app, path, header, "Traceparent: 00-"+parent+"-00f067aa0ba902b7-01"); status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	want := []string{"POST /v1/chat/completions", "POST /v1/messages", "weir.take", "weir.take", "weir.take", "weir.take"}
+	eventually(t, func() error {
+		var got []string
+		for _, span := range recorder.Ended() {
+			got = append(got, span.Name())
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+	for _, span := range recorder.Ended() {
+		text := fmt.Sprint(span.Attributes(), span.Events(), span.Status())
+		if strings.Contains(text, "a-prompt") || strings.Contains(text, "a-secret") || span.SpanContext().TraceID().String() != parent {
+			t.Errorf("%s of %v has %s", span.Name(), span.SpanContext().TraceID(), text)
+		}
+	}
+}
