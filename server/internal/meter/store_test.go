@@ -288,7 +288,7 @@ func TestSettlementReplies(t *testing.T) {
 	}
 }
 
-// held returns what a request of a holder holds.
+// heldBy returns what a request of a holder holds.
 func heldBy(t *testing.T, h *holder) *held {
 	t.Helper()
 	r, err := readRequest(chat, []byte(chatBody))
@@ -328,7 +328,7 @@ func TestTenMinutes(t *testing.T) {
 	t.Parallel()
 	for outage, want := range map[time.Duration]int64{9 * time.Minute: 4, 15 * time.Minute: 80} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &interrupted{Taker: memstore.New(memstore.Options{})}
+			store := &interrupted{Taker: memstore.New(memstore.Options{Now: time.Now})}
 			store.failing.Store(1 << 30)
 			seen := newCounted()
 			h := holderOf(t, store, seen)
@@ -344,7 +344,7 @@ func TestTenMinutes(t *testing.T) {
 			if lost := seen.unsettled; (lost == 1) != (want == 80) {
 				t.Errorf("after %v: %d were not settled", outage, lost)
 			}
-			if n := len(store.tried); n < 100 || cmp.Diff(store.tried[0], store.tried[n-1]) != "" {
+			if n := len(store.tried); n < 100 || store.tried[0] != store.tried[n-1] {
 				t.Errorf("tried %d times, last %q", n, store.tried[n-1])
 			}
 		})
