@@ -61,6 +61,7 @@ test: setup ## install what tests need, then run them all under the race detecto
 	cd server/tools/h2spec && GOWORK=off $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) ./...
 	cd server/tools/grpcurl && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 	cd server/tools/sigv4 && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
+	cd server/tools/sdks && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 
 .PHONY: test-short
 test-short: ## run the tests that take a moment, more of them at once because they wait more than they work
@@ -69,7 +70,7 @@ test-short: ## run the tests that take a moment, more of them at once because th
 	cd deploy/check && GOWORK=off $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
-setup: ## install redis-server, nginx, haproxy, caddy, chromium and a C compiler where they are missing
+setup: ## install redis-server, nginx, haproxy, caddy, chromium, SDKs for node and a C compiler where they are missing
 	@scripts/setup.sh
 
 .PHONY: lint

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests start: redis-server, nginx, haproxy,
-# caddy, curl, those of nghttp2, chromium, node with grpc-js, and a C compiler for the race detector. It
+# caddy, curl, those of nghttp2, chromium, node with the packages that tests call with, and a C compiler for the race detector. It
 # leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
@@ -21,17 +21,19 @@ have "${CC:-gcc}" || have clang || missing+=(gcc)
 have chromium || missing+=(chromium)
 have node && have npm || missing+=(node)
 
-# A test calls with grpc-js, which belongs to it alone.
-grpc_js() {
+# Tests call with packages for node, which belong to them alone.
+node_packages() {
   local folder
-  folder=$(dirname "$0")/../server/internal/app/testdata/grpcjs
-  [ -d "$folder/node_modules/@grpc/grpc-js" ] || (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund) ||
-    say "cannot install grpc-js: run npm ci in $folder"
+  for folder in internal/app/testdata/grpcjs tools/sdks; do
+    folder=$(dirname "$0")/../server/$folder
+    [ "$folder/node_modules" -nt "$folder/package-lock.json" ] || (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules) ||
+      say "cannot install packages for node: run npm ci in $folder"
+  done
 }
 
 if [ ${#missing[@]} -eq 0 ]; then
   say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node and a C compiler are there'
-  grpc_js
+  node_packages
   exit 0
 fi
 
@@ -111,4 +113,4 @@ elif have brew; then
 else
   by_hand 'there is neither apt-get nor brew'
 fi
-grpc_js
+node_packages

@@ -57,10 +57,15 @@ func start(t *testing.T, program string, args ...string) *process {
 // startWith starts a process that finds more variables, each as NAME=value.
 func startWith(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
+	return startCommand(t, commandWith(env, program, args...))
+}
+
+// commandWith is a command that finds more variables, each as NAME=value.
+func commandWith(env []string, program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	// Servers of several tests run at once.
 	cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
-	return startCommand(t, cmd)
+	return cmd
 }
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
