@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/observe"
@@ -27,7 +26,7 @@ import (
 	"github.com/weirlimit/weir/stack"
 )
 
-// An engine decides: it is the store with its layers, and the channels to other
+// An engine decides: it is the store with its layers, and what it shares with other
 // instances on the same store.
 type engine struct {
 	*stack.Stack
@@ -53,26 +52,22 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		Logger:           o.Logger,
 	}
 	if s.Client != nil {
-		var err error
-		e.peers, err = peers.New(peers.Options{
-			Client: s.Client, Prefix: o.StorePrefix, Secret: s.Secret, Timeout: o.Timeout,
-			Logger: duringOutages(t.seldom, func() bool { return e.outage() != nil }),
-		})
-		if err != nil {
-			return nil, err
-		}
-		layers.Returned, layers.OnOutage = e.peers.Forget, e.policy()
+		layers.OnOutage = e.policy()
 	}
 	taker := s.Taker
 	if o.wrapStore != nil {
 		taker = o.wrapStore(taker)
 	}
 	e.Stack = stack.New(observe.Wrap(taker, observe.Options{Observer: t.metrics.Store()}), layers)
-	if e.peers != nil {
-		cache, _ := weir.As[*denycache.Layer](e.Stack)
-		e.peers.Follow(e.overrides(), cache)
+	if s.Client == nil {
+		return e, nil
 	}
-	return e, nil
+	var err error
+	e.peers, err = peers.New(peers.Options{
+		Client: s.Client, Overrides: e.overrides(), Prefix: o.StorePrefix, Timeout: o.Timeout,
+		Logger: duringOutages(t.seldom, func() bool { return e.outage() != nil }),
+	})
+	return e, err
 }
 
 // overrides returns the layer that gives single keys other limits.
@@ -120,7 +115,7 @@ func (e *engine) instances() int {
 	return e.peers.Count()
 }
 
-// start starts the background work of the layers and the channels to other instances.
+// start starts the background work of the layers and the polls of other instances.
 func (e *engine) start() {
 	e.Start()
 	if e.peers != nil {
@@ -129,7 +124,7 @@ func (e *engine) start() {
 }
 
 // stop ends it. Leased units return, and grants of an outage are recorded in the store,
-// while other instances can still be notified.
+// while this instance still counts as one.
 func (e *engine) stop(ctx context.Context) error {
 	if err := e.Stop(ctx); err != nil {
 		e.logger.Warn("not all grants and refunds of this instance are recorded in the store", "error", err)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -143,59 +142,4 @@ func TestPolicyOfOverriddenKeys(t *testing.T) {
 	if got := fmt.Sprint(policy(&weir.Charge{Key: "cl.throttle;k", Limit: new(weir.Limit)})); got != "0" {
 		t.Errorf("CL.THROTTLE: %s", got)
 	}
-}
-
-// TestForgedInstances: with a store secret nobody who may publish changes the number of
-// instances, and so every share, by words of his own or by repeating theirs.
-func TestForgedInstances(t *testing.T) {
-	t.Parallel()
-	redisServer := testserver.StartRedis(t)
-	secret := passwordFile(t, "a secret of the store")
-	one := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
-	two := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
-	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
-	defer client.Close()
-	listening := client.Subscribe(t.Context(), "weir:peers")
-	defer listening.Close()
-	known := func(n int) func() error {
-		return func() error {
-			if one.engine.instances() != n || two.engine.instances() != n {
-				return fmt.Errorf("%d and %d instances, want %d", one.engine.instances(), two.engine.instances(), n)
-			}
-			return nil
-		}
-	}
-	eventually(t, known(2))
-	for i := range 20 {
-		forged := []string{fmt.Sprintf("aforged-%d", i)}
-		if i%10 == 0 {
-			overheard, err := listening.ReceiveMessage(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			forged = append(forged, overheard.Payload)
-		}
-		for _, message := range forged {
-			if err := client.Publish(t.Context(), "weir:peers", message).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	// A message of an instance arrives after those that were forged before it.
-	three := start(t, Options{Store: redisServer.URL(), StoreSecretFile: secret})
-	eventually(t, known(3))
-	if n := three.engine.instances(); n > 3 {
-		t.Errorf("%d instances", n)
-	}
-	// Without the secret they are believed, up to a bound.
-	trusting := start(t, Options{Store: redisServer.URL()})
-	eventually(t, func() error {
-		if err := client.Publish(t.Context(), "weir:peers", "aforged").Err(); err != nil {
-			return err
-		}
-		if n := trusting.engine.instances(); n != 2 {
-			return fmt.Errorf("%d instances without a secret, want 2", n)
-		}
-		return nil
-	})
 }

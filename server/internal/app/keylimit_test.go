@@ -54,8 +54,8 @@ func TestKeysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if held, err := redis.Do("DBSIZE"); err != nil || held != "11" {
-		t.Errorf("Redis holds %s keys, %v: want 5 and 1, and 4 and 1", held, err)
+	if held, err := redis.Do("DBSIZE"); err != nil || held != "12" {
+		t.Errorf("Redis holds %s keys, %v: want 5 and 1, 4 and 1, and that of the instances", held, err)
 	}
 	ask("path=/honest", http.StatusNoContent)
 	ask("path=new", http.StatusTooManyRequests)

@@ -184,7 +184,7 @@ func (o *Options) Settings() []Setting {
 				"Read the password of the sentinels from this file, once, at the start."),
 			secretFile("store-secret-file", &o.StoreSecretFile,
 				"Read from this file the secret that all instances share. It makes hash slots\n"+
-					"unpredictable and authenticates messages between instances."),
+					"unpredictable."),
 			setting("store-tls-ca", &o.StoreTLS.CA, "",
 				"Trust the certificate authorities in this file, too, for rediss://…."),
 			setting("store-tls-cert", &o.StoreTLS.Cert, "",

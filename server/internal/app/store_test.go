@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,7 @@ func TestStorePrefixAndSecret(t *testing.T) {
 		o.Store = server.URL()
 		wantCodes(t, dialGRPC(t, start(t, o)), ok)
 		keys, err := client.Keys(t.Context(), "*").Result()
+		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasSuffix(key, "override:{override}:instances") })
 		if err != nil || len(keys) != 1 {
 			t.Fatalf("keys %q, %v", keys, err)
 		}

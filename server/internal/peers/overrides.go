@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,284 +17,192 @@ import (
 	"github.com/weirlimit/weir/internal/layer/override"
 )
 
-const (
-	// keep is how much longer the keys in Redis live than the overrides in them.
-	keep = 24 * time.Hour
-	// readPause is the least time between two reads of Redis: messages must not be able to
-	// make every instance read without end.
-	readPause = 50 * time.Millisecond
-)
+// keep is how much longer the keys in Redis live than the overrides in them.
+const keep = 24 * time.Hour
 
 //go:embed override.lua
 var overrideText string
 
 var overrideScript = redis.NewScript(overrideText)
 
-// overrides keeps the overrides of all instances alike. Redis holds those in force. An
-// instance that starts later, or missed a message, reads them there; a change made while
-// Redis is unreachable is written once it answers. Where two instances change the same
-// key, the last one to reach Redis wins.
-type overrides struct {
-	Options
-	layer        *override.Layer
-	keys         []string
-	maxOverrides int
-	poll         time.Duration
-	wake         chan struct{} // asks follow to read Redis
-	changed      chan struct{} // asks the group to notify the others
-
-	mu      sync.Mutex // guards what follows; never held while waiting
-	pending map[string]override.Change
-	pushing map[string]chan struct{} // changes on their way to Redis, by key; each is closed at its end
-	made    int64                    // how many changes were announced here
-	// generation is that of the Redis data that this instance agrees with; empty if there
-	// is none.
-	generation string
-
-	known string // the version last adopted; the follower's own
-	quiet bool   // a failure was logged; the follower's own
+// A change waits to be written to Redis.
+type change struct {
+	override.Change
+	done chan error // the first result; it has room for one
 }
 
-func newOverrides(o Options, layer *override.Layer) *overrides {
-	return &overrides{
-		Options: o, layer: layer, maxOverrides: override.DefaultMax, poll: poll,
-		// Both keys are in one hash slot, which no limit's key has by its own choice.
-		keys:    []string{o.Prefix + "override:{override}:limits", o.Prefix + "override:{override}:ends"},
-		wake:    make(chan struct{}, 1),
-		changed: make(chan struct{}, 1),
-		pending: map[string]override.Change{},
-		pushing: map[string]chan struct{}{},
-	}
-}
-
-// readSoon makes the follower read Redis. It does nothing on a nil receiver.
-func (s *overrides) readSoon() {
-	if s != nil {
-		signal(s.wake)
-	}
-}
-
-// signal sends on a channel with a buffer of one unless it is full.
-func signal(c chan struct{}) {
+// answer gives the caller of Announce a result, if it has none yet.
+func (c *change) answer(err error) {
 	select {
-	case c <- struct{}{}:
+	case c.done <- err:
 	default:
 	}
 }
 
-func (s *overrides) announce(ctx context.Context, c override.Change) error {
-	s.mu.Lock()
-	s.pending[c.Key] = c
-	s.made++
-	// The caller has made the change already, but the follower may have undone it since.
-	if c.Ended {
-		s.layer.Delete(c.Key)
-	} else {
-		_ = s.layer.Set(c.Override) // the caller knows its error
-	}
-	s.mu.Unlock()
-	if err := s.push(ctx, c); err != nil {
+// Announce shares a change of this instance's overrides with the others, which adopt it
+// within a second. On an error it is tried again until it succeeds or the override expires.
+// On [override.ErrFull] it is not: the override lasts until the next change by another
+// instance. Where two instances change the same key, the last one to reach Redis wins.
+func (g *Group) Announce(ctx context.Context, c override.Change) error {
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	waiting := g.enqueue(c)
+	select {
+	case err := <-waiting.done:
 		return err
+	case <-ctx.Done():
+		return fmt.Errorf("announce override: %w", ctx.Err())
 	}
-	signal(s.changed)
+}
+
+// enqueue makes a change wait, in the place of an earlier one of its key.
+func (g *Group) enqueue(c override.Change) *change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if earlier := g.pending[c.Key]; earlier != nil {
+		earlier.answer(nil)
+	}
+	// The caller has made the change already, but it may have been undone since.
+	if c.Ended {
+		g.Overrides.Delete(c.Key)
+	} else {
+		_ = g.Overrides.Set(c.Override) // the caller knows its error
+	}
+	return g.wait(c)
+}
+
+// wait makes a change wait and wakes the goroutine that runs. The caller holds g.mu.
+func (g *Group) wait(c override.Change) *change {
+	waiting := &change{c, make(chan error, 1)}
+	g.pending[c.Key] = waiting
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+	return waiting
+}
+
+// push writes the changes that wait.
+func (g *Group) push(ctx context.Context) error {
+	waiting := g.waiting()
+	for i, c := range waiting {
+		err := g.write(ctx, c)
+		if err != nil && !errors.Is(err, override.ErrFull) {
+			for _, c := range waiting[i:] {
+				c.answer(err)
+			}
+			return err
+		}
+		g.mu.Lock()
+		if g.pending[c.Key] == c {
+			delete(g.pending, c.Key)
+		}
+		g.mu.Unlock()
+		c.answer(err)
+	}
 	return nil
 }
 
-// push writes a change to Redis and removes it from pending, unless a later one took its
-// place there. Changes of a key go one after another, so that none overtakes a later one.
-func (s *overrides) push(ctx context.Context, c override.Change) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	due, err := s.begin(ctx, c)
-	if !due {
-		return err
-	}
-	defer s.end(c.Key)
-	text := ""
-	if !c.Ended {
-		text = encodeOverride(c.Override)
-	}
-	version, err := overrideScript.Run(ctx, s.Client, s.keys, c.Key, text, c.Until.UnixMilli(), s.maxOverrides, rand.Text(), keep.Milliseconds()).Text()
-	if errors.Is(err, redis.Nil) {
-		err = override.ErrFull
-	} else if err != nil {
-		return fmt.Errorf("announce override: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.generation == "" {
-		s.generation = generationOf(version)
-	}
-	if s.pending[c.Key] == c {
-		delete(s.pending, c.Key)
-	}
-	return err
-}
-
-// begin waits until no other change of the key is being sent to Redis, and reports
-// whether this one still has to be sent. The caller calls end then.
-func (s *overrides) begin(ctx context.Context, c override.Change) (due bool, err error) {
-	for {
-		s.mu.Lock()
-		before, due := s.pushing[c.Key], s.pending[c.Key] == c
-		if before == nil && due {
-			s.pushing[c.Key] = make(chan struct{})
-		}
-		s.mu.Unlock()
-		if before == nil || !due {
-			return due, nil
-		}
-		select {
-		case <-before:
-		case <-ctx.Done():
-			return false, fmt.Errorf("announce override: %w", ctx.Err())
-		}
-	}
-}
-
-func (s *overrides) end(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.pushing[key])
-	delete(s.pushing, key)
-}
-
-// follow synchronizes with Redis at once, whenever woken, and every poll interval, until
-// ctx ends.
-func (s *overrides) follow(ctx context.Context) {
-	ticker := time.NewTicker(s.poll)
-	defer ticker.Stop()
-	for {
-		s.synchronize(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(readPause):
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		case <-ticker.C:
-		}
-	}
-}
-
-// synchronize writes the changes that Redis lacks and adopts those of other instances.
-func (s *overrides) synchronize(ctx context.Context) {
-	err := s.pushPending(ctx)
-	if err == nil {
-		err = s.adopt(ctx)
-	}
-	if cluster, ok := s.Client.(*redis.ClusterClient); ok && err != nil {
-		// Another node may have the keys now.
-		cluster.ReloadState(ctx)
-	}
-	if err != nil && ctx.Err() == nil && !s.quiet {
-		s.Logger.Warn("cannot read the overrides of other instances; those of this one hold", "error", err)
-	}
-	s.quiet = err != nil
-}
-
-func (s *overrides) pushPending(ctx context.Context) error {
-	s.mu.Lock()
-	waiting := make([]override.Change, 0, len(s.pending))
-	for key, c := range s.pending {
+// waiting returns the changes that wait, and drops the overrides that have expired.
+func (g *Group) waiting() []*change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	waiting := make([]*change, 0, len(g.pending))
+	for key, c := range g.pending {
 		if !c.Ended && !time.Now().Before(c.Until) {
-			delete(s.pending, key)
+			delete(g.pending, key)
+			c.answer(nil)
 			continue
 		}
 		waiting = append(waiting, c)
 	}
-	s.mu.Unlock()
-	for _, c := range waiting {
-		if err := s.push(ctx, c); err != nil && !errors.Is(err, override.ErrFull) {
-			return err
-		}
+	return waiting
+}
+
+// write writes one change to Redis.
+func (g *Group) write(ctx context.Context, c *change) error {
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	keys, text := []string{g.key("limits"), g.key("ends")}, ""
+	if !c.Ended {
+		text = encodeOverride(c.Override)
 	}
-	if len(waiting) > 0 {
-		signal(s.changed)
+	version, err := overrideScript.Run(ctx, g.Client, keys, c.Key, text, c.Until.UnixMilli(), g.maxOverrides, rand.Text(), keep.Milliseconds()).Text()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return override.ErrFull
+	case err != nil:
+		return fmt.Errorf("announce override: %w", err)
+	case g.known == "":
+		// Nothing is adopted yet, but this change is there: if it is lost, that is noticed.
+		g.known = generationOf(version) + ":0:"
 	}
 	return nil
 }
 
-// adopt puts the overrides in Redis in force if they have changed.
-func (s *overrides) adopt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	version, err := s.Client.HGet(ctx, s.keys[0], "version").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("read the version of the overrides: %w", err)
-	}
-	s.mu.Lock()
-	// The result may lack a change in flight.
-	before, sent := s.made, len(s.pending) == 0
-	s.mu.Unlock()
-	if version == s.known && !s.lost(version) {
+// adopt puts the overrides in Redis in force if their version is another one.
+func (g *Group) adopt(ctx context.Context, version string) error {
+	if version == g.known {
 		return nil
 	}
-	fields, err := s.Client.HGetAll(ctx, s.keys[0]).Result()
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	fields, err := g.Client.HGetAll(ctx, g.key("limits")).Result()
 	switch {
 	case err != nil:
 		return fmt.Errorf("read overrides: %w", err)
-	case s.lost(version) || s.lost(fields["version"]):
-		s.restore(fields)
-	case sent && s.replace(fields, before):
-		s.known = fields["version"]
+	case g.lost(version) || g.lost(fields["version"]):
+		g.restore(fields)
 	default:
-		s.readSoon()
+		g.replace(fields)
 	}
 	return nil
 }
 
-// replace puts the overrides in fields in force. It returns false if a change was
-// announced here since before, which they may lack.
-func (s *overrides) replace(fields map[string]string, before int64) bool {
+// replace puts the overrides in fields in force, but where a change waits.
+func (g *Group) replace(fields map[string]string) {
+	g.known = fields["version"]
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	list := make([]override.Override, 0, len(fields))
 	for field, text := range fields {
 		key, found := strings.CutPrefix(field, "=")
-		if !found {
+		if !found || g.pending[key] != nil {
 			continue
 		}
 		o, err := decodeOverride(key, text)
 		if err != nil {
 			// A newer version may have written it.
-			s.Logger.Warn("skipped an override of another instance", "error", err)
+			g.Logger.Warn("skipped an override of another instance", "error", err)
 			continue
 		}
 		list = append(list, o)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.made != before {
-		return false
+	for _, c := range g.pending {
+		if !c.Ended {
+			list = append(list, c.Override)
+		}
 	}
-	s.layer.Replace(list)
-	s.generation = generationOf(fields["version"])
-	return true
+	g.Overrides.Replace(list)
 }
 
 // lost reports whether Redis has forgotten changes that this instance adopted: all of
 // them, or the last ones, as a replica that takes over before it received them.
-func (s *overrides) lost(version string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.generation != "" && s.generation != generationOf(version) || changesOf(version) < changesOf(s.known)
+func (g *Group) lost(version string) bool {
+	return g.known != "" && generationOf(g.known) != generationOf(version) || changesOf(version) < changesOf(g.known)
 }
 
-// restore schedules this instance's overrides that Redis has forgotten to be written
+// restore makes this instance's overrides that Redis has forgotten wait to be written
 // there. Those that are in fields come from an instance that was faster, and stay.
-func (s *overrides) restore(fields map[string]string) {
-	s.mu.Lock()
-	for _, o := range s.layer.List() {
-		if _, held := fields["="+o.Key]; !held {
-			s.pending[o.Key] = override.Change{Override: o}
+func (g *Group) restore(fields map[string]string) {
+	g.known = ""
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.Overrides.List() {
+		if _, held := fields["="+o.Key]; !held && g.pending[o.Key] == nil {
+			g.wait(override.Change{Override: o})
 		}
 	}
-	s.generation = ""
-	s.mu.Unlock()
-	s.known = ""
-	s.readSoon()
 }
 
 // generationOf returns the part of a version that stays the same until Redis loses all

@@ -1,77 +1,83 @@
-// Package peers connects the instances of a service that share one Redis: it counts them,
-// notifies their deny caches of refusals to drop, and keeps their overrides equal.
+// Package peers connects the instances of a service that share one Redis: it counts them
+// and keeps their overrides equal.
 //
-// Every message only makes something happen sooner, so a lost message costs a delay:
-// instances no longer count after three missed heartbeats, deny caches use a refusal for
-// a second at most, and overrides are polled.
+// Instances send each other nothing. Once a second each of them records in Redis that it
+// is alive, and reads how many are and whether the overrides have changed.
 package peers
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/override"
 )
 
-// DefaultPrefix begins the names of the channel and the keys unless Options.Prefix is set.
+// DefaultPrefix begins the names of the keys unless Options.Prefix is set.
 const DefaultPrefix = "weir:"
 
 const (
-	defaultTimeout = time.Second
-	heartbeat      = 2 * time.Second // between two messages that say that this instance is alive
-	poll           = 5 * time.Second // between two reads of the overrides in Redis
+	defaultTimeout  = time.Second
+	defaultInterval = time.Second // between two polls
+	// maxMissed is how many polls in a row an instance may miss before it no longer counts.
+	maxMissed = 3
+	// maxInstances bounds the count if somebody else writes to the set of instances.
+	maxInstances = 10_000
 )
 
-// The first byte of a message is its kind; the payload follows.
-const (
-	kindAlive     = 'a' // the sender's ID
-	kindStopped   = 's' // the sender's ID
-	kindForget    = 'f' // keys for deny caches to forget, each after its length
-	kindOverrides = 'o' // nothing: the overrides in Redis have changed
-)
+//go:embed poll.lua
+var pollText string
 
-// Options configure a [Group]. Client is required.
+var pollScript = redis.NewScript(pollText)
+
+// Options configure a [Group]. Client and Overrides are required.
 type Options struct {
 	// Client reaches the Redis that the instances share. The caller configures it and
 	// closes it after Stop.
 	Client redis.UniversalClient
-	// Prefix begins the names of the channel and the keys. It must not contain braces.
-	// Empty: [DefaultPrefix].
+	// Overrides are kept equal to those of the other instances.
+	Overrides *override.Layer
+	// Prefix begins the names of the keys. It must not contain braces. Empty:
+	// [DefaultPrefix].
 	Prefix string
-	// Secret, the same for all instances, authenticates their messages with a MAC.
-	// Messages without it, with another secret, repeated, or more than five minutes from
-	// this host's time are ignored. Empty: every message is believed.
-	Secret string
 	// Timeout bounds one call of Redis. Zero: one second.
 	Timeout time.Duration
-	// Logger receives a line when messages or overrides stop arriving. Nil: none.
+	// Logger receives a line when Redis cannot be reached. Nil: none.
 	Logger *slog.Logger
 }
 
 // A Group is the set of instances that share a Redis, seen from one of them. It is safe
-// for concurrent use. Create it with New, call Follow, then Start.
+// for concurrent use. Create it with New, then call Start.
 type Group struct {
-	bus
-	instances instances
-	denials   denials
-	overrides *overrides // nil unless Follow was given some
-
-	heartbeat time.Duration
+	Options
+	id           string
+	interval     time.Duration
+	maxOverrides int
+	count        atomic.Int64
+	wake         chan struct{} // a change waits to be written
 
 	mu      sync.Mutex // guards what follows; never held while waiting
+	pending map[string]*change
 	cancel  context.CancelFunc
 	stopped bool
 	running sync.WaitGroup
+
+	// The rest belongs to the goroutine that runs.
+	counts [maxMissed]int // of the last polls
+	polls  int
+	known  string // the version of the overrides that was adopted last
+	quiet  bool   // a failure was logged
 }
 
 // New returns a group that starts nothing. The error is a [*weir.InvalidError].
@@ -79,29 +85,28 @@ func New(o Options) (*Group, error) {
 	if o.Client == nil {
 		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
 	}
+	if o.Overrides == nil {
+		return nil, &weir.InvalidError{Field: "overrides", Value: "nil", Want: "a layer of overrides"}
+	}
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	g := &Group{
-		instances: instances{id: rand.Text(), seen: map[string]int64{}},
-		denials:   denials{queue: make(chan []string, maxQueued)},
-		heartbeat: heartbeat,
-	}
-	g.bus = newBus(o, g.receive, g.joined)
-	return g, nil
+	return &Group{
+		Options: o, id: rand.Text(), interval: defaultInterval, maxOverrides: override.DefaultMax,
+		wake: make(chan struct{}, 1), pending: map[string]*change{},
+	}, nil
 }
 
-// Follow makes the other instances' messages act on this one's overrides and deny cache;
-// either may be nil. Call it before Start.
-func (g *Group) Follow(layer *override.Layer, cache *denycache.Layer) {
-	g.denials.cache = cache
-	if layer != nil {
-		g.overrides = newOverrides(g.Options, layer)
-	}
-}
+// key returns the name of a key. All are in one hash slot, which no limit's key has by its
+// own choice.
+func (g *Group) key(name string) string { return g.Prefix + "override:{override}:" + name }
 
-// Start begins to send and receive in the background and returns at once; an unreachable
-// Redis is tried again until Stop. Further calls do nothing.
+// Count returns the number of instances that are alive, at least 1. While Redis is
+// unreachable it stays as it was.
+func (g *Group) Count() int { return max(1, int(g.count.Load())) }
+
+// Start begins to poll in the background and returns at once; an unreachable Redis is
+// tried again until Stop. Further calls do nothing.
 func (g *Group) Start() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,15 +115,11 @@ func (g *Group) Start() {
 	}
 	var ctx context.Context
 	ctx, g.cancel = context.WithCancel(context.Background())
-	g.running.Go(func() { g.bus.run(ctx) })
-	g.running.Go(func() { g.send(ctx) })
-	if g.overrides != nil {
-		g.running.Go(func() { g.overrides.follow(ctx) })
-	}
+	g.running.Go(func() { g.run(ctx) })
 }
 
-// Stop ends the background work, waits for it, and notifies the other instances that this
-// one has stopped. An error means that ctx ended first. Stop may be called again.
+// Stop ends the background work, waits for it, and makes this instance count no more. An
+// error means that ctx ended first. Stop may be called again.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	cancel, first := g.cancel, !g.stopped
@@ -139,82 +140,79 @@ func (g *Group) Stop(ctx context.Context) error {
 		return fmt.Errorf("weir: stop the exchange with other instances: %w", ctx.Err())
 	}
 	if first {
-		// If it is lost, the others miss the heartbeats instead.
-		_ = g.publish(ctx, message(kindStopped, g.instances.id))
+		ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+		defer cancel()
+		// If it fails, the others miss the polls instead.
+		_ = g.Client.ZRem(ctx, g.key("instances"), g.id).Err()
 	}
 	return nil
 }
 
-// send publishes this instance's messages until ctx ends. One goroutine publishes all of
-// them, because receivers drop a message that arrives after a later one.
-func (g *Group) send(ctx context.Context) {
-	var changed chan struct{}
-	if g.overrides != nil {
-		changed = g.overrides.changed
-	}
-	ticker := time.NewTicker(g.heartbeat)
+// run synchronizes with Redis at each interval, and at once when a change waits, until ctx
+// ends. No other goroutine of the group calls Redis, so changes reach it in order.
+func (g *Group) run(ctx context.Context) {
+	ticker := time.NewTicker(g.interval)
 	defer ticker.Stop()
-	failing := false
-	for next := message(kindAlive, g.instances.id); ; {
-		err := g.publish(ctx, next)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing {
-			g.Logger.Warn("other instances are not notified: they learn of returned units and overrides later", "error", err)
-		}
-		failing = err != nil
+	for due := true; ; {
+		g.synchronize(ctx, due)
 		select {
 		case <-ctx.Done():
 			return
+		case <-g.wake:
+			due = false
 		case <-ticker.C:
-			next = message(kindAlive, g.instances.id)
-		case keys := <-g.denials.queue:
-			next = g.denials.gather(keys)
-		case <-changed:
-			next = message(kindOverrides, "")
+			due = true
 		}
 	}
 }
 
-func message(kind byte, payload string) []byte {
-	return append([]byte{kind}, payload...)
+// synchronize writes the changes that Redis lacks, polls, and adopts the changes of other
+// instances. The number of instances is noted if the poll was due.
+func (g *Group) synchronize(ctx context.Context, due bool) {
+	err := g.push(ctx)
+	count, version, failed := g.poll(ctx)
+	if failed == nil {
+		if due {
+			g.note(count)
+		}
+		failed = g.adopt(ctx, version)
+	}
+	err = cmp.Or(err, failed)
+	if cluster, ok := g.Client.(*redis.ClusterClient); ok && err != nil {
+		// Another node may have the keys now.
+		cluster.ReloadState(ctx)
+	}
+	if err != nil && ctx.Err() == nil && !g.quiet {
+		g.Logger.Warn("cannot count other instances or read their overrides; what is known holds", "error", err)
+	}
+	g.quiet = err != nil
 }
 
-// receive acts on a message. It is called by one goroutine at a time.
-func (g *Group) receive(message []byte) {
-	if len(message) == 0 {
-		g.denials.flushSeldom()
-		return
+// poll records that this instance is alive, and returns how many are and the version of
+// the overrides.
+func (g *Group) poll(ctx context.Context) (count int, version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.Timeout)
+	defer cancel()
+	keys := []string{g.key("instances"), g.key("limits")}
+	life := (maxMissed * g.interval).Milliseconds()
+	reply, err := pollScript.Run(ctx, g.Client, keys, g.id, life).Slice()
+	if err != nil {
+		return 0, "", fmt.Errorf("poll other instances: %w", err)
 	}
-	switch payload := message[1:]; message[0] {
-	case kindAlive:
-		g.instances.alive(string(payload))
-	case kindStopped:
-		g.instances.stopped(string(payload))
-	case kindForget:
-		g.denials.forget(payload)
-	case kindOverrides:
-		g.overrides.readSoon()
-	default:
-		// A newer version may have meant any of them.
-		g.denials.flushSeldom()
-		g.overrides.readSoon()
+	if len(reply) == 2 {
+		n, isInt := reply[0].(int64)
+		version, isText := reply[1].(string)
+		if isInt && isText {
+			return int(min(n, maxInstances)), version, nil
+		}
 	}
+	return 0, "", errors.New("poll other instances: a reply of another kind")
 }
 
-// joined is called when messages begin to arrive: earlier ones may have been missed.
-func (g *Group) joined() {
-	g.denials.flush()
-	g.overrides.readSoon()
-}
-
-// Announce shares a change of this instance's overrides with the others. On an error it is
-// tried again until it succeeds or the override expires. On [override.ErrFull] it is not:
-// the override lasts until the next change by another instance.
-func (g *Group) Announce(ctx context.Context, c override.Change) error {
-	if g.overrides == nil {
-		return errors.New("weir: announce override: the group follows no overrides")
-	}
-	return g.overrides.announce(ctx, c)
+// note keeps the highest count of the last polls: when Redis is reachable again, the other
+// instances may not have polled yet.
+func (g *Group) note(count int) {
+	g.counts[g.polls%maxMissed] = count
+	g.polls++
+	g.count.Store(int64(slices.Max(g.counts[:])))
 }

@@ -39,8 +39,7 @@ type Options struct {
 	// Prefix begins every key in Redis; no braces. Empty: "weir:".
 	Prefix string
 	// SecretFile holds, on its only line, the secret that all instances share. It
-	// makes hash slots unpredictable and authenticates messages between instances.
-	// Empty: anybody can compute hash slots, and every message is believed.
+	// makes hash slots unpredictable. Empty: anybody can compute them.
 	SecretFile string
 	// Passwords are files with the passwords that the URL lacks.
 	Passwords Passwords
@@ -71,8 +70,6 @@ type Store struct {
 	weir.Taker
 	// Client is the connection to Redis; nil for a store in memory.
 	Client redis.UniversalClient
-	// Secret is the content of [Options.SecretFile].
-	Secret string
 
 	url      string
 	topology *topology // nil for a store in memory
@@ -92,13 +89,13 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Secret: secret, url: cmp.Or(o.URL, "memory")}
+	s := &Store{url: cmp.Or(o.URL, "memory")}
 	scheme, _, _ := strings.Cut(s.url, ":")
 	switch scheme {
 	case "memory":
 		err = s.openMemory(&o)
 	case "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel":
-		err = s.openRedis(&o)
+		err = s.openRedis(&o, secret)
 	default:
 		err = invalidURL("of an unknown scheme", "memory, redis://…, rediss://…, unix://…, redis+cluster://… or redis+sentinel://…")
 	}
@@ -123,7 +120,7 @@ func (s *Store) openMemory(o *Options) error {
 	return o.TLS.apply(nil)
 }
 
-func (s *Store) openRedis(o *Options) error {
+func (s *Store) openRedis(o *Options, secret string) error {
 	to, err := parseTarget(s.url)
 	if err != nil {
 		return err
@@ -140,7 +137,7 @@ func (s *Store) openRedis(o *Options) error {
 		to.Dialer = s.credential.dial(redis.NewDialer(to.Options))
 		s.closers = append(s.closers, s.credential.close)
 	}
-	options := redisstore.Options{Prefix: o.Prefix, Secret: s.Secret, Logger: o.Logger}
+	options := redisstore.Options{Prefix: o.Prefix, Secret: secret, Logger: o.Logger}
 	if to.kind != "cluster" && to.kind != "sentinel" {
 		options.Keeper = redisstore.NewKeeper()
 		if to.Dialer == nil {

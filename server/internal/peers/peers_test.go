@@ -1,0 +1,189 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/memstore"
+)
+
+// A pool of go-redis whose server is away looks once a second whether it was closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+func connect(t *testing.T, server *testserver.Redis) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, DialTimeout: patience, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// An instance is one of several that share a Redis.
+type instance struct {
+	*override.Layer
+	group *Group
+}
+
+// open returns an instance that was not started: it synchronizes when the test says so.
+// Redis counts it until the test ends.
+func open(t testing.TB, client redis.UniversalClient, o Options) *instance {
+	t.Helper()
+	i := &instance{Layer: override.Wrap(memstore.New(memstore.Options{}), override.Options{})}
+	o.Client, o.Overrides = client, i.Layer
+	var err error
+	if i.group, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	i.group.interval = time.Hour
+	return i
+}
+
+// start returns an instance that polls often.
+func start(t *testing.T, client redis.UniversalClient) *instance {
+	t.Helper()
+	i := open(t, client, Options{Timeout: patience})
+	i.group.interval = 20 * time.Millisecond
+	i.group.Start()
+	i.group.Start()
+	t.Cleanup(func() { i.stop(t) })
+	return i
+}
+
+// stop stops an instance, twice.
+func (i *instance) stop(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for range 2 {
+		if err := i.group.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// synchronize synchronizes instances that were not started, each in turn.
+func synchronize(t *testing.T, all ...*instance) {
+	for _, i := range all {
+		i.group.synchronize(t.Context(), true)
+	}
+}
+
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); {
+		if time.Now().After(deadline) {
+			t.Fatal("never: " + what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// TestCount: instances come, crash and stop, and stay counted while Redis is unreachable
+// and after it has lost them.
+func TestCount(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := connect(t, server)
+	one, other, stranger := open(t, client, Options{Timeout: patience}), open(t, client, Options{Timeout: patience}), open(t, client, Options{Prefix: "other:", Timeout: patience})
+	counts := func(want int, when string) {
+		t.Helper()
+		if n := one.group.Count(); n != want {
+			t.Errorf("%s: %d instances, want %d", when, n, want)
+		}
+	}
+	counts(1, "before the first poll")
+	synchronize(t, stranger, other, one)
+	counts(2, "after it")
+
+	crashed := open(t, client, Options{Timeout: patience})
+	crashed.group.interval = time.Millisecond
+	synchronize(t, crashed)
+	if n := crashed.group.Count(); n != 3 {
+		t.Errorf("the third one knows %d", n)
+	}
+	eventually(t, "the third is missed", func() bool { synchronize(t, one); return one.group.Count() == 2 })
+
+	server.Pause()
+	one.group.Timeout = 50 * time.Millisecond
+	for range 2 * maxMissed {
+		synchronize(t, one)
+	}
+	counts(2, "while Redis does not answer")
+	one.group.Timeout = patience
+	server.Resume()
+
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	synchronize(t, one)
+	counts(2, "before the other one has polled Redis, which forgot it")
+	one.group.synchronize(t.Context(), false)
+	one.group.synchronize(t.Context(), false)
+	counts(2, "after changes of overrides")
+	synchronize(t, other, one)
+	counts(2, "after it has")
+	// Stop tells it to others once it was started.
+	_, other.group.cancel = context.WithCancel(t.Context())
+	other.stop(t)
+	for range maxMissed {
+		synchronize(t, one)
+	}
+	counts(1, "after the other has stopped")
+}
+
+// TestForgedCount: whoever writes to the set of instances makes no more than the bound.
+func TestForgedCount(t *testing.T) {
+	t.Parallel()
+	client := connect(t, testserver.StartRedis(t))
+	i := open(t, client, Options{Timeout: patience})
+	forged := make([]redis.Z, maxInstances+1)
+	for n := range forged {
+		forged[n] = redis.Z{Score: 1e15, Member: n}
+	}
+	if err := client.ZAdd(t.Context(), i.group.key("instances"), forged...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if synchronize(t, i); i.group.Count() != maxInstances {
+		t.Errorf("%d instances", i.group.Count())
+	}
+}
+
+// TestStop stops groups that run, that cannot reach Redis, and that were never started.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := connect(t, server)
+	running := open(t, client, Options{Timeout: 100 * time.Millisecond})
+	running.group.Start()
+	eventually(t, "one", func() bool { return running.group.count.Load() == 1 })
+	server.Pause()
+	running.stop(t)
+	server.Resume()
+	never := open(t, client, Options{})
+	never.stop(t)
+	never.group.Start()
+	never.stop(t)
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	for field, o := range map[string]Options{"client": {}, "overrides": {Client: client}} {
+		var invalid *weir.InvalidError
+		if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
