@@ -60,10 +60,6 @@ type Options struct {
 	// reset by another process may go unnoticed for that long, unless you call
 	// [Stack.Forget]. Zero: one second.
 	DenyCacheMaxAge time.Duration
-	// Returned is called with the keys to which a refund, settle, release or reset in
-	// this process returned units, so that other processes can call Forget for them. It
-	// must not block. Nil: not called.
-	Returned func(keys []string)
 
 	// Timeout is the longest time for which a call waits for the store if its context
 	// does not end sooner. Zero: 250 ms.
@@ -159,7 +155,7 @@ func New(store weir.Taker, o Options) *Stack {
 	}
 	if remote && o.DenyCacheEntries >= 0 {
 		s.denyCache = wrap(s, denycache.Wrap, denycache.Options{
-			Entries: o.DenyCacheEntries, MaxAge: o.DenyCacheMaxAge, Returned: o.Returned, Now: o.Now,
+			Entries: o.DenyCacheEntries, MaxAge: o.DenyCacheMaxAge, Now: o.Now,
 		})
 	}
 	if o.Leased != nil {
@@ -253,7 +249,7 @@ func (s *Stack) Overrides() []Override {
 }
 
 // Forget drops the remembered refusals of keys. Call it when another process has returned
-// units to them, see Options.Returned.
+// units to them.
 func (s *Stack) Forget(keys ...string) {
 	if s.denyCache != nil {
 		s.denyCache.Forget(keys...)

@@ -34,10 +34,6 @@ type Options struct {
 	// long another process's refund or reset may go unnoticed unless Forget is called.
 	// Zero: [DefaultMaxAge].
 	MaxAge time.Duration
-	// Returned is called with the keys that a refund, settle, release or reset has returned
-	// units to, so that the caches of other processes can Forget them. The goroutine that
-	// called Take calls it, after the store has answered; it must not wait. Nil: not called.
-	Returned func(keys []string)
 	// Now is the clock by which refusals end. Nil: the monotonic clock.
 	Now func() time.Time
 }
@@ -63,8 +59,7 @@ type Options struct {
 type Layer struct {
 	next     weir.Taker
 	table    table
-	maxAge   int64 // ns
-	returned func([]string)
+	maxAge   int64        // ns
 	now      func() int64 // ns
 	counters counters
 }
@@ -73,7 +68,7 @@ type Layer struct {
 func Wrap(next weir.Taker, o Options) *Layer {
 	o.Entries = cmp.Or(max(o.Entries, 0), DefaultEntries)
 	o.MaxAge = cmp.Or(max(o.MaxAge, 0), DefaultMaxAge)
-	l := &Layer{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), returned: o.Returned, now: monotonic()}
+	l := &Layer{next: next, table: newTable(min(o.Entries, maxEntries)), maxAge: o.MaxAge.Nanoseconds(), now: monotonic()}
 	if o.Now != nil {
 		l.now = func() int64 { return o.Now().UnixNano() }
 	}
@@ -294,10 +289,8 @@ func repeated(charges []weir.Charge, i int) bool {
 	return false
 }
 
-// forgetChanged drops the refusals of all keys whose state acts may have changed, and calls
-// Returned with those that they may have returned units to.
+// forgetChanged drops the refusals of all keys whose state acts may have changed.
 func (l *Layer) forgetChanged(acts []*weir.Act) {
-	var returned []string
 	for _, a := range acts {
 		if a.Kind == weir.KindTake && a.Allowed() {
 			l.noteGranted(a)
@@ -308,25 +301,18 @@ func (l *Layer) forgetChanged(acts []*weir.Act) {
 			switch a.Kind {
 			case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindReset, weir.KindAmend:
 				l.table.forget(key, l.now())
-				returned = append(returned, key)
 			default:
 				l.table.drop(key)
 			}
 		}
 	}
-	if len(returned) > 0 && l.returned != nil {
-		l.returned(returned)
-	}
 }
 
-// Forget drops the refusals of keys under all limits. Call it when another process has
-// returned units to them.
+// Forget drops the refusals of keys under all limits. Call it when units were returned to
+// them in another way than by an act.
 func (l *Layer) Forget(keys ...string) {
 	for _, key := range keys {
 		l.table.forget(key, l.now())
 	}
 	l.counters.forgotten.Add(uint64(len(keys)))
 }
-
-// Flush drops all refusals. Call it when calls of Forget may have been missed.
-func (l *Layer) Flush() { l.table.flush(l.now()) }

@@ -150,14 +150,3 @@ func (t *table) replace(key string, f func(*entry) *entry) {
 		}
 	}
 }
-
-// flush drops all entries.
-func (t *table) flush(now int64) {
-	for i := range t.sets {
-		s := &t.sets[i]
-		s.forgotten.Store(now)
-		for j := range s.cells {
-			s.cells[j].Store(nil)
-		}
-	}
-}
