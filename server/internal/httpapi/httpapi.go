@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -68,16 +67,14 @@ type Options struct {
 	// Unmatched, if not nil, is called for each request that no rule applies to, and
 	// reports whether to refuse it. Nil: it is allowed.
 	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
-	// Logger gets a line, at most once a second, when the store fails. Nil:
-	// nothing is logged.
+	// Logger gets a line each time that the store fails. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
 // api is the state that the handlers share.
 type api struct {
 	Options
-	ends       *deadline.Group
-	lastLogged atomic.Int64 // unix seconds
+	ends *deadline.Group
 }
 
 // New returns the handler of the whole interface. It starts nothing and is safe
@@ -188,20 +185,12 @@ func rename(err error, req *rules.Request) error {
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problem.Of(err)
 	if p == nil {
-		a.report(r, err)
+		a.Logger.WarnContext(r.Context(), "the store reached no decision", "path", r.URL.Path, "error", err)
 		p = &problem.Document{Status: http.StatusServiceUnavailable, Detail: "the store reached no decision"}
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header()["Cache-Control"] = noStore
 	p.Write(w, r)
-}
-
-// report logs a failure of the store, unless one was logged this second.
-func (a *api) report(r *http.Request, err error) {
-	now := time.Now().Unix()
-	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
-		a.Logger.WarnContext(r.Context(), "the store reached no decision", "path", r.URL.Path, "error", err)
-	}
 }
 
 // Paths of the OpenAPI document of everything that the server answers over HTTP.

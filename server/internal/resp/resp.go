@@ -52,8 +52,8 @@ type Options struct {
 	MaxConnections int
 	// Panics reports commands that panic; their connections end. Nil: they are logged.
 	Panics *panics.Reporter
-	// Logger gets a line, at most once a second, when the store fails or too many clients
-	// connect. Nil: nothing is logged.
+	// Logger gets a line each time that the store fails or too many clients connect. Nil:
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -69,11 +69,10 @@ type Server struct {
 	panics         *panics.Reporter
 	logger         *slog.Logger
 
-	commands   map[string]command
-	limits     limits
-	batches    sync.Pool
-	lastID     atomic.Int64
-	lastLogged atomic.Int64 // unix seconds
+	commands map[string]command
+	limits   limits
+	batches  sync.Pool
+	lastID   atomic.Int64
 
 	base     context.Context // of all decisions; ends when calls are cut off
 	cut      context.CancelFunc
@@ -116,14 +115,6 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// warn logs, unless something was logged this second.
-func (s *Server) warn(what string, args ...any) {
-	now := time.Now().Unix()
-	if last := s.lastLogged.Load(); last != now && s.lastLogged.CompareAndSwap(last, now) {
-		s.logger.Warn(what, args...)
-	}
-}
-
 const (
 	// refuseTimeout bounds how long one client too many delays accepting others.
 	refuseTimeout = 100 * time.Millisecond
@@ -152,7 +143,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case !exhausted(err):
 			return fmt.Errorf("resp: accept: %w", err)
 		default:
-			s.warn("clients wait to be accepted", "error", err)
+			s.logger.Warn("clients wait to be accepted", "error", err)
 			s.pause(pause)
 			pause = min(2*pause, lastPause)
 		}
@@ -209,7 +200,7 @@ func (s *Server) accept(conn net.Conn) {
 	s.running.Go(c.run)
 }
 
-func (s *Server) full() { s.warn("too many clients", "most", s.maxConnections) }
+func (s *Server) full() { s.logger.Warn("too many clients", "most", s.maxConnections) }
 
 func (s *Server) refuse(conn net.Conn) {
 	defer conn.Close()

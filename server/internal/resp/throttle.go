@@ -153,7 +153,7 @@ func (c *session) settle() {
 func (c *session) decided(a *weir.Act) {
 	if a.Err != nil {
 		if !errors.Is(a.Err, weir.ErrInvalid) {
-			c.server.warn("the store reached no decision", "error", a.Err)
+			c.server.logger.Warn("the store reached no decision", "error", a.Err)
 		}
 		c.fail("ERR " + inWords(a.Err))
 		return

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -74,18 +73,16 @@ type Options struct {
 	// Unmatched, if not nil, is called for each request that no rule applies to, and
 	// reports whether to refuse it. Nil: it is allowed.
 	Unmatched func(*rules.Request, rules.Unmatched) (refuse bool)
-	// Logger gets a line, at most once a second, when the store fails. Nil: nothing is
-	// logged.
+	// Logger gets a line each time that the store fails. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
 // A Service answers requests. It is safe for concurrent use and starts nothing.
 type Service struct {
-	options    Options
-	ends       *deadline.Group
-	clock      deadline.Clock
-	overrides  overrides
-	lastLogged atomic.Int64 // unix seconds
+	options   Options
+	ends      *deadline.Group
+	clock     deadline.Clock
+	overrides overrides
 }
 
 // New returns a service. The error is a [*weir.InvalidError].
@@ -176,11 +173,9 @@ func (s *Service) conclude(req *Request, c *call, use func(*Answer)) {
 	use(&c.answer)
 }
 
-// report logs a failure of the store, unless one was logged this second, and
-// returns it.
+// report logs a failure of the store and returns it.
 func (s *Service) report(ctx context.Context, err error) error {
-	now := time.Now().Unix()
-	if last := s.lastLogged.Load(); !isInvalid(err) && last != now && s.lastLogged.CompareAndSwap(last, now) {
+	if !isInvalid(err) {
 		s.options.Logger.WarnContext(ctx, "the store reached no decision", "protocol", "rls", "error", err)
 	}
 	return err
