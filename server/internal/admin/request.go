@@ -229,12 +229,12 @@ func targetsOf(plan *rules.Plan) []target {
 	var all []target
 	for i := range plan.Applied {
 		applied := &plan.Applied[i]
-		t := target{rule: applied.Rule, limit: applied.Limit, budget: applied.Budget}
+		t := target{rule: applied.Rule, limit: applied.Limit, budget: applied.Of.Budget}
 		if applied.Act != nil {
 			charge := &applied.Act.Charges[applied.Charge]
-			t.key, t.slot, t.keep, t.owner, t.alternative = charge.Key, charge.HashTag, charge.Keep, charge.Owner, applied.Alternative
+			t.key, t.slot, t.keep, t.owner, t.alternative = charge.Key, charge.HashTag, charge.Keep, charge.Owner, applied.Of.Alternative
 			t.guaranteed = charge.Guaranteed
-			t.failure = applied.Rule.OnStoreFailure[slices.Index(applied.Rule.Limits, applied.Limit)]
+			t.failure = applied.Of.OnStoreFailure
 		}
 		all = append(all, t)
 	}

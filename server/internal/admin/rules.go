@@ -69,13 +69,13 @@ func ruleOf(r *rules.Rule) ruleAnswer {
 		Path: r.Path, At: r.At.String(), Name: r.Name, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
 		Grouped: r.Grouped, Replaces: r.Replaces, Limits: []namedLimit{}, Enforce: r.Enforce(),
 	}
-	for i, l := range r.Limits {
-		named := namedOf(l, r.OnStoreFailure[i].String())
-		named.Budget, named.Keep = r.Budgets[i].String(), r.Keep[i]
+	for _, l := range r.Limits {
+		named := namedOf(l.Limit, l.OnStoreFailure.String())
+		named.Budget, named.Keep = l.Budget.String(), l.Keep
 		answer.Limits = append(answer.Limits, named)
 	}
 	if r.Trial != nil {
-		trial := namedOf(r.Trial.Limits[0], "")
+		trial := namedOf(r.Trial.Limits[0].Limit, "")
 		answer.Trial = &trial
 	}
 	return answer

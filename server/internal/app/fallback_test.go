@@ -131,7 +131,7 @@ func TestPolicyOfOverriddenKeys(t *testing.T) {
 	defer app.Stop(t.Context())
 	policy := app.engine.policy()
 	for _, r := range app.rules.Load().Rules() {
-		own := r.Limits[0]
+		own := r.Limits[0].Limit
 		other := *own
 		c := weir.Charge{Key: "shop/" + r.Entries[0].Key + "=a;x", Limit: own}
 		want := policy(&c)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -143,18 +142,17 @@ func (p *explainer) limit(a *rules.Applied) {
 		p.printf("    overlay  %s changes it; the rule says %s\n", a.Rule.Overlay, a.Rule.Sent)
 	}
 	p.printf("    kind     %s\n", p.kind(a))
-	if b := a.Budget; b != nil {
+	if b := a.Of.Budget; b != nil {
 		p.printf("    budget   %s of %s, shared by all rules that charge it\n", plainly(b.Name), b.At)
 	}
 	if keep := a.Act.Charges[a.Charge].Keep; keep > 0 {
 		p.printf("    keep     %d: granted only if that many units stay free\n", keep)
 	}
-	index := slices.Index(a.Rule.Limits, a.Limit)
 	if !a.Rule.OnTrial {
-		p.printf("    failure  on_store_failure: %s\n", a.Rule.OnStoreFailure[index])
+		p.printf("    failure  on_store_failure: %s\n", a.Of.OnStoreFailure)
 	}
 	p.printf("    key      %s\n", a.Act.Charges[a.Charge].Key)
-	if most := a.Rule.MaxKeys[index]; most > 0 {
+	if most := a.Of.MaxKeys; most > 0 {
 		p.printf("    keys     max_keys: %d for each instance; further keys share one budget\n", most)
 	}
 	p.printf("    new key  %s\n", decisionText(a))
@@ -166,8 +164,8 @@ func (p *explainer) limit(a *rules.Applied) {
 // kind says which limits are charged together with the limit.
 func (p *explainer) kind(a *rules.Applied) string {
 	switch together := len(a.Act.Charges); {
-	case a.Alternative > 0:
-		return fmt.Sprintf("alternative %d of %d: the first one with room is charged", a.Alternative, 1+int(slices.Max(a.Rule.Alternatives)))
+	case a.Of.Alternative > 0:
+		return fmt.Sprintf("alternative %d of %d: the first one with room is charged", a.Of.Alternative, a.Rule.Alternatives)
 	case !a.Rule.Grouped:
 		return "as envoyproxy/ratelimit: decided separately, counts refused requests"
 	case a.Rule.OnTrial:

@@ -46,7 +46,7 @@ func windowText(l *weir.Limit) string {
 // decisionText returns the limit's decision for a request whose key is new.
 func decisionText(a *rules.Applied) string {
 	d := a.Decision()
-	if d.Outcome == weir.NotEvaluated && a.Alternative > 0 && a.Act.Allowed() {
+	if d.Outcome == weir.NotEvaluated && a.Of.Alternative > 0 && a.Act.Allowed() {
 		return "not evaluated: an earlier alternative has room"
 	}
 	if d.Outcome == weir.NotEvaluated {

@@ -80,14 +80,14 @@ func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
 
 // number numbers the limits of a rule.
 func (q *questioner) number(r *rules.Rule) {
-	for i, l := range r.Limits {
+	for _, l := range r.Limits {
 		if l.Algorithm.Traits().HoldsSlots {
 			continue
 		}
-		q.index[l] = len(q.limits)
-		limit := replay.Limit{Name: name(r, l), Limit: l, Shadow: r.Shadow, Alternative: r.Alternatives != nil}
-		if i < len(r.Budgets) && r.Budgets[i] != nil {
-			limit.Budget, limit.Keep = r.Domain+"/"+r.Budgets[i].Label, r.Keep[i]
+		q.index[l.Limit] = len(q.limits)
+		limit := replay.Limit{Name: name(r, l.Limit), Limit: l.Limit, Shadow: r.Shadow, Alternative: l.Alternative > 0}
+		if l.Budget != nil {
+			limit.Budget, limit.Keep = r.Domain+"/"+l.Budget.Label, l.Keep
 		}
 		q.limits = append(q.limits, limit)
 	}

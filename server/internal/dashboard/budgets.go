@@ -102,14 +102,14 @@ func describe(all []budgetState, set *rules.Set) {
 		at[[2]string{all[i].Domain, all[i].Budget}] = &all[i]
 	}
 	for _, r := range set.Rules() {
-		for i, charged := range r.Budgets {
-			b := at[[2]string{r.Domain, charged.String()}]
-			if charged == nil || b == nil {
+		for _, l := range r.Limits {
+			b := at[[2]string{r.Domain, l.Budget.String()}]
+			if l.Budget == nil || b == nil {
 				continue
 			}
-			b.Limit, b.Rate, b.PerKey = r.Limits[i].String(), rate(r.Limits[i]), r.PerKey(i)
+			b.Limit, b.Rate, b.PerKey = l.String(), rate(l.Limit), r.PerKey(l.Budget)
 			guarantee := r.Guarantee()
-			if j := slices.IndexFunc(b.Classes, func(c classState) bool { return c.Rule == r.Limits[i].Name }); j >= 0 && guarantee != nil {
+			if j := slices.IndexFunc(b.Classes, func(c classState) bool { return c.Rule == l.Name }); j >= 0 && guarantee != nil {
 				b.Classes[j].Guarantee = (weir.Limit{Algorithm: guarantee.Algorithm, Count: guarantee.Count, Period: guarantee.Period}).String()
 			}
 		}

@@ -95,12 +95,12 @@ func limitsShown(r *rules.Rule) []limitShown {
 	all := []limitShown{rule}
 	if !r.Unlimited {
 		all = nil
-		for i, l := range r.Limits {
+		for _, l := range r.Limits {
 			shown := rule
 			shown.Name, shown.Limit, shown.Algorithm = l.Name, l.String(), l.Algorithm.String()
-			shown.Budget, shown.Keep = r.Budgets[i].String(), r.Keep[i]
-			if shown.Lease = r.Lease[i]; !r.OnTrial {
-				shown.OnStoreFailure = r.OnStoreFailure[i].String()
+			shown.Budget, shown.Keep = l.Budget.String(), l.Keep
+			if shown.Lease = l.Lease; !r.OnTrial {
+				shown.OnStoreFailure = l.OnStoreFailure.String()
 			}
 			all = append(all, shown)
 		}

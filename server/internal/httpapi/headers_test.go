@@ -20,7 +20,7 @@ func verdictOn(d weir.Decision) *verdict {
 	v := new(verdict)
 	v.read(&rules.Request{Cost: 1}, &rules.Plan{
 		Acts:    []*weir.Act{act},
-		Applied: []rules.Applied{{Rule: &rules.Rule{}, Limit: limit, Act: act}},
+		Applied: []rules.Applied{{Rule: &rules.Rule{}, Of: &rules.Limit{}, Limit: limit, Act: act}},
 	})
 	return v
 }

@@ -78,10 +78,10 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 		charge.Group, last = group, a
 		charges, decisions = append(charges, charge), append(decisions, d)
 		if req.Kind == weir.KindTake {
-			v.allowed = v.allowed && (d.Allowed() || a.Alternative > 0 && a.Act.Allowed())
+			v.allowed = v.allowed && (d.Allowed() || a.Of.Alternative > 0 && a.Act.Allowed())
 		}
-		if a.Alternative > 0 && a.Chosen() && (len(v.alternatives) == 0 || v.alternatives[len(v.alternatives)-1].descriptor != a.Descriptor) {
-			v.alternatives = append(v.alternatives, alternative{a.Descriptor, a.Alternative})
+		if a.Of.Alternative > 0 && a.Chosen() && (len(v.alternatives) == 0 || v.alternatives[len(v.alternatives)-1].descriptor != a.Descriptor) {
+			v.alternatives = append(v.alternatives, alternative{a.Descriptor, a.Of.Alternative})
 		}
 	}
 	if v.allowed {
@@ -263,10 +263,10 @@ func (v *verdict) answer() *actAnswer {
 			AtUS:         jsonbody.Micros(d.At),
 			Source:       d.Source.String(),
 			Count:        a.Limit.Meter,
-			Budget:       a.Budget.String(),
+			Budget:       a.Of.Budget.String(),
 			Keep:         a.Act.Charges[a.Charge].Keep,
-			Alternative:  a.Alternative,
-			Chosen:       a.Alternative > 0 && a.Chosen(),
+			Alternative:  a.Of.Alternative,
+			Chosen:       a.Of.Alternative > 0 && a.Chosen(),
 			Shadow:       a.Rule.Shadow,
 			Trial:        a.Rule.OnTrial,
 		}

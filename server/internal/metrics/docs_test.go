@@ -29,7 +29,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f := newFixture(t, "domain: d\nbudgets: {m: {algorithm: gcra, requests_per_unit: 1, unit: minute}}\ndescriptors:\n  - {key: b, rate_limit: {budget: m}}\n  - key: a\n"+rule+"    trial: {algorithm: gcra, requests_per_unit: 1, unit: minute}\n")
 	f.Watch(watched())
 	f.ask(t, "d", "a=1", 1)
-	limit := f.set.Rules()[0].Limits[0]
+	limit := f.set.Rules()[0].Limits[0].Limit
 	f.FrontEnd("http").Observe(&observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit, Cost: 1}}, Err: weir.ErrAmbiguous}}, Limits: []*weir.Limit{limit}})
 	f.HTTP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	called := f.Method("/s/ShouldRateLimit")

@@ -251,7 +251,7 @@ func TestSeriesVanishWithTheirRules(t *testing.T) {
 func TestErrorsAndCalls(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "domain: d\ndescriptors:\n  - key: a\n"+rule)
-	limit := f.set.Rules()[0].Limits[0]
+	limit := f.set.Rules()[0].Limits[0].Limit
 	for _, err := range []error{weir.ErrAmbiguous, &weir.InvalidError{}, fmt.Errorf("x")} {
 		call := &observe.Call{Acts: []*weir.Act{{Charges: []weir.Charge{{Limit: limit}}, Err: err}}, Limits: []*weir.Limit{limit}}
 		f.FrontEnd("http").Observe(call)
@@ -326,7 +326,7 @@ func TestSources(t *testing.T) {
 // BenchmarkFrontEnd is what a call costs the one who waits for it.
 func BenchmarkFrontEnd(b *testing.B) {
 	f := newFixture(b, "domain: d\ndescriptors:\n  - key: a\n"+rule)
-	limit := f.set.Rules()[0].Limits[0]
+	limit := f.set.Rules()[0].Limits[0].Limit
 	act := &weir.Act{Charges: []weir.Charge{{Key: "d/a=1", Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: weir.SourceStore}}}
 	call := &observe.Call{Acts: []*weir.Act{act}, Limits: []*weir.Limit{limit}, Took: time.Microsecond}
 	for name, observer := range map[string]observe.Observer{"front-end": f.FrontEnd("http"), "store": f.Store(), "traffic alone": f.recorder} {

@@ -85,7 +85,7 @@ func (s *Service) judge(req *Request, plan *rules.Plan, c *call) {
 			continue
 		}
 		d := a.Descriptor
-		if a.Alternative > 0 && !a.Rule.Shadow {
+		if a.Of.Alternative > 0 && !a.Rule.Shadow {
 			j.chosen = append(j.chosen, a)
 		}
 		r := s.rule(a, c.asked.Each[d].Cost)
@@ -163,7 +163,7 @@ func (s *Service) rule(a *rules.Applied, cost int64) ruling {
 	}
 	d := &a.Act.Decisions[a.Charge]
 	r := ruling{remaining: room(a, d), wait: d.ResetAfter, count: a.Limit.Count, over: d.Outcome == weir.Refused}
-	if a.Alternative > 0 {
+	if a.Of.Alternative > 0 {
 		r.count = 1 // what remains is what one charge could take
 	}
 	if r.over && d.RetryAfter > 0 && d.RetryAfter != weir.Never {
@@ -318,7 +318,7 @@ func (j *judgement) alternatives() string {
 	var numbers []string
 	for i, a := range j.chosen {
 		if i == 0 || j.chosen[i-1].Descriptor != a.Descriptor {
-			numbers = append(numbers, strconv.Itoa(a.Alternative))
+			numbers = append(numbers, strconv.Itoa(a.Of.Alternative))
 		}
 	}
 	return strings.Join(numbers, ", ")
@@ -337,7 +337,7 @@ func (j *judgement) metadata(req *Request) map[string]any {
 	if len(j.chosen) > 0 {
 		chosen := make([]any, len(j.chosen))
 		for i, a := range j.chosen {
-			chosen[i] = map[string]any{"descriptor": int64(a.Descriptor), "alternative": int64(a.Alternative), "limit": a.Limit.Name}
+			chosen[i] = map[string]any{"descriptor": int64(a.Descriptor), "alternative": int64(a.Of.Alternative), "limit": a.Limit.Name}
 		}
 		m["alternatives"] = chosen
 	}

@@ -29,7 +29,7 @@ func writeRule(text *strings.Builder, r *rules.Rule) {
 		text.WriteByte('\n')
 	}
 	for _, l := range r.Limits {
-		current := currentLimit(&rules.Applied{Rule: r, Limit: l})
+		current := currentLimit(&rules.Applied{Rule: r, Of: l, Limit: l.Limit})
 		writeLimit(text, r, &current)
 		if r.Grouped {
 			fmt.Fprintf(text, ", algorithm: %s", l.Algorithm)

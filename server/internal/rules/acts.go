@@ -55,14 +55,14 @@ func (b *builder) build() error {
 func (b *builder) count() (applied, solo, trials int) {
 	for j := range b.found {
 		m := &b.found[j]
-		for i := range m.rule.names {
+		for _, l := range m.rule.all {
 			switch {
-			case b.dropped(m.rule, i):
+			case b.dropped(m.rule, l):
 				continue
 			case m.rule.Unlimited:
 			case m.rule.OnTrial:
 				trials++
-			case m.isAlone(m.rule.Limits[i]):
+			case m.isAlone(l.Limit):
 				solo++
 			default:
 				b.grouped++
@@ -71,7 +71,7 @@ func (b *builder) count() (applied, solo, trials int) {
 				b.algorithmic++
 			}
 			applied++
-			b.concurrent = b.concurrent || !m.rule.Unlimited && !m.rule.OnTrial && m.rule.Limits[i].Algorithm.Traits().HoldsSlots
+			b.concurrent = b.concurrent || !m.rule.Unlimited && !m.rule.OnTrial && l.Algorithm.Traits().HoldsSlots
 		}
 	}
 	return applied, solo, trials
@@ -80,15 +80,15 @@ func (b *builder) count() (applied, solo, trials int) {
 // dropped reports whether the request does not charge a limit of the rule: another
 // descriptor's limit replaces it, and with it the whole alternative, or it has slots and
 // the request only records units.
-func (b *builder) dropped(r *Rule, i int) bool {
-	if b.req.Kind == weir.KindRecord && b.req.Costs != nil && !r.Unlimited && r.Limits[i].Algorithm.Traits().HoldsSlots {
+func (b *builder) dropped(r *Rule, l *Limit) bool {
+	if b.req.Kind == weir.KindRecord && b.req.Costs != nil && !r.Unlimited && l.Algorithm.Traits().HoldsSlots {
 		return true // work that is over holds no slot
 	}
 	if len(b.replaced) == 0 {
 		return false
 	}
-	for j, name := range r.names {
-		if (j == i || r.Alternatives != nil && r.Alternatives[j] == r.Alternatives[i]) && name != "" && b.replaced[name] {
+	for _, other := range r.all {
+		if (other == l || l.Alternative > 0 && other.Alternative == l.Alternative) && other.name != "" && b.replaced[other.name] {
 			return true
 		}
 	}
@@ -97,8 +97,8 @@ func (b *builder) dropped(r *Rule, i int) bool {
 
 // kept returns how many of the rule's limits apply.
 func (b *builder) kept(r *Rule) (n int) {
-	for i := range r.names {
-		if !b.dropped(r, i) {
+	for _, l := range r.all {
+		if !b.dropped(r, l) {
 			n++
 		}
 	}
@@ -107,46 +107,45 @@ func (b *builder) kept(r *Rule) (n int) {
 
 func (b *builder) apply(m *matched) error {
 	budgets := b.budgets[m.budgets:]
-	if m.rule.Alternatives != nil {
+	if m.rule.Alternatives > 0 {
 		if err := m.checkAlternatives(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(m.rule.Budgets, func(b *Budget) bool { return b != nil }) {
+		if slices.ContainsFunc(m.rule.Limits, func(l *Limit) bool { return l.Budget != nil }) {
 			// One script decides all alternatives, in the hash slot of the budget.
 			m.tag = budgets[0].tag
 		}
 	}
-	if !m.alone && b.plan.Shared != nil && (m.rule.Alternatives != nil || b.alternatives) {
+	if !m.alone && b.plan.Shared != nil && (m.rule.Alternatives > 0 || b.alternatives) {
 		b.group++
 	}
-	b.alternatives = m.rule.Alternatives != nil || m.alone && b.alternatives
+	b.alternatives = m.rule.Alternatives > 0 || m.alone && b.alternatives
 	var owner span
 	if m.rule.owned {
 		owner = b.key(m.base, ownerSuffix)
 	}
-	for i := range m.rule.names {
-		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Budget: m.rule.budget(i)}
+	for _, l := range m.rule.all {
+		a := Applied{Descriptor: m.descriptor, Rule: m.rule, Of: l, Limit: l.Limit}
 		base, tag := m.base, m.tag
-		if a.Budget != nil {
+		if l.Budget != nil {
 			// A key is always in one hash slot, whichever rule charges it.
 			base, tag, budgets = budgets[0].key, budgets[0].tag, budgets[1:]
 		}
-		if b.dropped(m.rule, i) {
+		if b.dropped(m.rule, l) {
 			continue
 		}
 		if !m.rule.Unlimited {
-			a.Limit = m.rule.Limits[i]
-			charge, err := b.charge(m, i)
+			charge, err := b.charge(m, l)
 			if err != nil {
 				return err
 			}
 			if !m.alone {
 				charge.Group = b.group
 			}
-			if m.rule.Alternatives != nil {
-				charge.Alt, a.Alternative = m.rule.Alternatives[i], 1+int(m.rule.Alternatives[i])
+			if l.Alternative > 0 {
+				charge.Alt = uint8(l.Alternative - 1)
 			}
-			b.keys = append(b.keys, placed{b.key(base, m.rule.suffixes[i]), tag, owner})
+			b.keys = append(b.keys, placed{b.key(base, l.suffix), tag, owner})
 			a.Act = b.act(m, &charge)
 			a.Charge = len(a.Act.Charges)
 			a.Act.Charges = append(a.Act.Charges, charge)
@@ -176,16 +175,15 @@ func (m *matched) isAlone(l *weir.Limit) bool {
 	return m.alone || m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots
 }
 
-// charge returns the charge of the i-th limit of a matched rule.
-func (b *builder) charge(m *matched, i int) (weir.Charge, error) {
-	l := m.rule.Limits[i]
-	c := weir.Charge{Limit: l, Cost: m.ask.Cost, UpTo: b.req.UpTo}
-	if kind := m.ask.kind(b.req.Kind); kind != weir.KindRecord && kind != weir.KindReset && len(m.rule.Keep) > 0 {
-		c.Keep, c.Guaranteed = m.rule.Keep[i], m.rule.guaranteed(i)
+// charge returns the charge of one limit of a matched rule.
+func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
+	c := weir.Charge{Limit: l.Limit, Cost: m.ask.Cost, UpTo: b.req.UpTo}
+	if kind := m.ask.kind(b.req.Kind); kind != weir.KindRecord && kind != weir.KindReset {
+		c.Keep, c.Guaranteed = l.Keep, l.guaranteed()
 	}
 	if b.req.Costs != nil {
 		var err error
-		if c.Cost, err = b.req.costOf(l, c.Keep); err != nil && !m.rule.OnTrial {
+		if c.Cost, err = b.req.costOf(l.Limit, c.Keep); err != nil && !m.rule.OnTrial {
 			return c, err
 		}
 	}
@@ -215,7 +213,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	switch {
 	case !alone:
 		size = b.grouped
-	case m.rule.Alternatives != nil:
+	case m.rule.Alternatives > 0:
 		size = b.kept(m.rule)
 	}
 	from := len(b.charges)
@@ -226,17 +224,17 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
 	act := &b.acts[len(b.acts)-1]
-	if act.ID != "" && (!alone || m.rule.Alternatives != nil) {
+	if act.ID != "" && (!alone || m.rule.Alternatives > 0) {
 		act.Scope = b.scope()
 	}
 	b.plan.Acts = append(b.plan.Acts, act)
 	switch {
 	case !alone:
 		b.plan.Shared = act
-	case m.rule.Alternatives != nil:
+	case m.rule.Alternatives > 0:
 		m.own = act
 	}
-	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives != nil || !c.Limit.Algorithm.Traits().Books) {
+	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives > 0 || !c.Limit.Algorithm.Traits().Books) {
 		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}

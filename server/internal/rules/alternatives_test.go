@@ -99,7 +99,7 @@ func TestWaterfall(t *testing.T) {
 		for i := range plan.Applied {
 			a := &plan.Applied[i]
 			if d := a.Decision(); a.Chosen() {
-				text += fmt.Sprintf(" %d %s %v by %v", a.Alternative, a.Limit.Name, d.Outcome, d.Source)
+				text += fmt.Sprintf(" %d %s %v by %v", a.Of.Alternative, a.Limit.Name, d.Outcome, d.Source)
 			}
 		}
 		got = append(got, text)

@@ -38,15 +38,11 @@ func Override(count int64, unit string, multiplier uint32) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rule{
-		Limits: []*weir.Limit{compiled}, OnStoreFailure: []config.StoreFailure{config.FailError}, Lease: []bool{false},
-		Unit: unit, names: []string{""}, suffixes: []string{";" + unit},
-	}
+	l := &Limit{Limit: compiled, OnStoreFailure: config.FailError, suffix: ";" + unit}
 	if multiplier != 1 {
-		r.suffixes[0] += "*" + strconv.FormatUint(uint64(multiplier), 10)
+		l.suffix += "*" + strconv.FormatUint(uint64(multiplier), 10)
 	}
-	r.counter = widest(compiled)
-	return r, nil
+	return &Rule{Limits: []*Limit{l}, all: []*Limit{l}, Unit: unit, counter: widest(compiled)}, nil
 }
 
 // Counter returns the rule's limit with the largest count there is; nil for rules that

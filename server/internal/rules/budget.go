@@ -74,7 +74,7 @@ func (c *compiler) budgets(list []*config.Budget, entries []Entry) ([]*Rule, err
 		r := &Rule{At: b.At, Domain: c.domain, Path: c.prefix + pathOf(entries), Entries: entries, Grouped: true, Unit: b.Limit.Unit}
 		limit := b.Limit
 		limit.Budget, limit.Name = b, newBudget(c.prefix, entries, b).Label
-		if err := r.add(&limit, 1, pathOf(entries), 1); err != nil {
+		if err := r.compile([]config.RateLimit{limit}, pathOf(entries)); err != nil {
 			return nil, err
 		}
 		// The entries are on the way to the budget: it is not theirs alone.
@@ -98,19 +98,11 @@ func (d *domain) budget(entries []Entry, found *path, name string) *Rule {
 		}
 	}
 	for _, r := range declared {
-		if r.Budgets[0].Name == name {
+		if r.Limits[0].Budget.Name == name {
 			return r
 		}
 	}
 	return nil
-}
-
-// budget returns the budget that the i-th limit charges; nil for one of its own.
-func (r *Rule) budget(i int) *Budget {
-	if i >= len(r.Budgets) {
-		return nil
-	}
-	return r.Budgets[i]
 }
 
 // Names of the alternatives on a budget with shares.
@@ -119,26 +111,24 @@ const (
 	Borrowed   = "borrowed"
 )
 
-// AlternativeName names the alternative that the i-th limit belongs to: on a budget with
-// shares it is [Guaranteed] or [Borrowed], on others its place from 1 on. It is empty for a
-// rule without alternatives.
-func (r *Rule) AlternativeName(i int) string {
-	first := r.Alternatives != nil && r.Alternatives[i] == 0
-	switch b := r.budget(i); {
-	case b != nil && b.Shares && first:
+// AlternativeName names the limit's alternative: on a budget with shares it is [Guaranteed]
+// or [Borrowed], on others its place from 1 on. It is empty for a rule without
+// alternatives.
+func (l *Limit) AlternativeName() string {
+	switch {
+	case l.guaranteed():
 		return Guaranteed
-	case b != nil && b.Shares:
+	case l.Budget != nil && l.Budget.Shares:
 		return Borrowed
-	case r.Alternatives == nil:
+	case l.Alternative == 0:
 		return ""
 	}
-	return strconv.Itoa(1 + int(r.Alternatives[i]))
+	return strconv.Itoa(l.Alternative)
 }
 
-// guaranteed reports whether the i-th limit is the budget of a guarantee, which decides.
-func (r *Rule) guaranteed(i int) bool {
-	b := r.budget(i)
-	return b != nil && b.Shares && r.Alternatives != nil && r.Alternatives[i] == 0
+// guaranteed reports whether the limit is the budget of a guarantee, which decides.
+func (l *Limit) guaranteed() bool {
+	return l.Budget != nil && l.Budget.Shares && l.Alternative == 1
 }
 
 // Guarantee returns the limit of what shares guarantee to the requests of the rule; nil if
@@ -146,16 +136,16 @@ func (r *Rule) guaranteed(i int) bool {
 func (r *Rule) Guarantee() *weir.Limit {
 	for _, l := range r.Limits {
 		if shares, class := l.Shares(); shares != nil && class != "" {
-			return l
+			return l.Limit
 		}
 	}
 	return nil
 }
 
-// PerKey reports whether the i-th limit charges one of several budgets, which requested
-// values tell apart.
-func (r *Rule) PerKey(i int) bool {
-	for level, e := range r.Entries[:r.Budgets[i].depth] {
+// PerKey reports whether a budget of the rule is one of several, which requested values
+// tell apart.
+func (r *Rule) PerKey(b *Budget) bool {
+	for level, e := range r.Entries[:b.depth] {
 		fixed := e.Value != "" && !config.NewGlob(e.Key).Wild() && !config.NewGlob(e.Value).Wild()
 		if !fixed && !r.Levels[level].ShareThreshold {
 			return true

@@ -49,8 +49,8 @@ func charges(t *testing.T, set *rules.Set, req *rules.Request) []string {
 	for _, a := range plan.Applied {
 		c := a.Act.Charges[a.Charge]
 		text := fmt.Sprintf("%s: %s {%s} %d keep %d", a.Limit.Name, c.Key, c.HashTag, c.Cost, c.Keep)
-		if a.Budget != nil {
-			text += " of " + a.Budget.Label
+		if a.Of.Budget != nil {
+			text += " of " + a.Of.Budget.Label
 		}
 		all = append(all, text)
 	}

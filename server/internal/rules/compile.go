@@ -146,35 +146,35 @@ func NotLoaded() *Set { return &Set{missing: true} }
 // rule's path where others have entries: some level of a path lacks its value, unless
 // the rule has only one key.
 func (s *Set) note(r *Rule) {
-	for i, l := range r.Limits {
-		suffix := r.suffixes[i]
+	for _, l := range r.Limits {
+		suffix := l.suffix
 		if r.Shadow && r.Unenforced > 0 {
 			// Keys that are only watched must not use up the budget that other keys
 			// share.
 			suffix += "#outside"
 		}
 		path := r.Path
-		if b := r.Budgets[i]; b != nil {
+		if b := l.Budget; b != nil {
 			path, suffix = b.path, b.suffix
 		}
-		f := facts{maxKeys: r.MaxKeys[i], overflow: bounded(path, suffix, weir.MaxKeyBytes)}
+		f := facts{maxKeys: l.MaxKeys, overflow: bounded(path, suffix, weir.MaxKeyBytes)}
 		s.bounded = s.bounded || f.maxKeys > 0
 		if r.counter != nil {
 			s.limits[r.counter] = f
 		}
-		if f.leased = r.Lease[i]; r.Shadow {
+		if f.leased = l.Lease; r.Shadow {
 			f.watched = r
 		}
-		s.limits[l] = f
+		s.limits[l.Limit] = f
 	}
 }
 
 // noteFailures records the policies of a rule that names an algorithm.
 func (s *Set) noteFailures(r *Rule) {
-	for i, l := range r.Limits {
-		f := s.limits[l]
-		f.grouped, f.failure = true, r.OnStoreFailure[i]
-		s.limits[l] = f
+	for _, l := range r.Limits {
+		f := s.limits[l.Limit]
+		f.grouped, f.failure = true, l.OnStoreFailure
+		s.limits[l.Limit] = f
 		s.failures[limitName{s.domains[r.Domain].prefix, l.Name}] = f.failure
 	}
 }
@@ -308,55 +308,51 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 		r.Name = d.Limits[0].Name
 		r.Overlay, r.Sent = d.Limits[0].Overlay, d.Limits[0].Sent
 	}
-	for i := range d.Limits {
-		if err := r.add(&d.Limits[i], i+1, path, len(d.Limits)); err != nil {
-			return nil, err
-		}
+	if err := r.compile(d.Limits, path); err != nil {
+		return nil, err
 	}
 	return r, r.rollOut(d, path)
 }
 
-// add compiles one limit of the rule, the place-th of several, and settles what
-// its keys end in.
-func (r *Rule) add(l *config.RateLimit, place int, path string, several int) error {
-	r.names = append(r.names, l.Name)
-	r.Replaces = append(r.Replaces, l.Replaces...)
-	if l.Unlimited {
-		return nil
+// compile compiles the limits of the rule, and settles what their keys end in.
+func (r *Rule) compile(limits []config.RateLimit, path string) error {
+	if last := limits[len(limits)-1].Alternative; last > 0 {
+		r.Alternatives = 1 + last
 	}
-	limit := l.Limit
-	limit.Name = path
-	if several > 1 {
-		limit.Name = fmt.Sprintf("%s#%d", path, place)
+	for i := range limits {
+		l := &limits[i]
+		r.Replaces = append(r.Replaces, l.Replaces...)
+		own := &Limit{name: l.Name, OnStoreFailure: l.OnStoreFailure, Lease: l.Lease, MaxKeys: l.MaxKeys, Keep: l.Keep}
+		r.all = append(r.all, own)
+		if l.Unlimited {
+			continue
+		}
+		limit := l.Limit
+		switch {
+		case l.Name != "":
+			limit.Name = l.Name
+		case len(limits) > 1:
+			limit.Name = fmt.Sprintf("%s#%d", path, i+1)
+		default:
+			limit.Name = path
+		}
+		var err error
+		if own.Limit, err = limit.Compile(); err != nil {
+			return fmt.Errorf("%s: %w", r.Path, err)
+		}
+		if !l.Grouped {
+			r.counter = widest(own.Limit)
+		}
+		if r.Alternatives > 0 {
+			own.Alternative = 1 + l.Alternative
+		}
+		r.owned = r.owned || l.Budget != nil || l.Alternative > 0
+		if own.suffix = suffix(l, i+1, path); l.Budget != nil {
+			own.Budget = newBudget(strings.TrimSuffix(r.Path, path), r.Entries, l.Budget)
+			own.suffix = own.Budget.suffix
+		}
+		r.Limits = append(r.Limits, own)
 	}
-	if l.Name != "" {
-		limit.Name = l.Name
-	}
-	compiled, err := limit.Compile()
-	if err != nil {
-		return fmt.Errorf("%s: %w", r.Path, err)
-	}
-	r.Limits = append(r.Limits, compiled)
-	if !l.Grouped {
-		r.counter = widest(compiled)
-	}
-	r.OnStoreFailure = append(r.OnStoreFailure, l.OnStoreFailure)
-	r.Lease = append(r.Lease, l.Lease)
-	r.MaxKeys = append(r.MaxKeys, l.MaxKeys)
-	r.Keep = append(r.Keep, l.Keep)
-	if l.Alternative > 0 && r.Alternatives == nil {
-		r.Alternatives = make([]uint8, len(r.Limits)-1, several)
-	}
-	if r.Alternatives != nil {
-		r.Alternatives = append(r.Alternatives, uint8(l.Alternative))
-	}
-	r.owned = r.owned || l.Budget != nil || l.Alternative > 0
-	if l.Budget == nil {
-		r.Budgets, r.suffixes = append(r.Budgets, nil), append(r.suffixes, suffix(l, place, path))
-		return nil
-	}
-	b := newBudget(strings.TrimSuffix(r.Path, path), r.Entries, l.Budget)
-	r.Budgets, r.suffixes = append(r.Budgets, b), append(r.suffixes, b.suffix)
 	return nil
 }
 

@@ -39,7 +39,7 @@ func TestMaxKeys(t *testing.T) {
 		for _, r := range set.Rules() {
 			for _, form := range r.Forms() {
 				for _, l := range form.Limits {
-					n, overflow := set.MaxKeys(l, c.otherwise)
+					n, overflow := set.MaxKeys(l.Limit, c.otherwise)
 					got = append(got, fmt.Sprint(n, " ", overflow))
 				}
 			}
@@ -55,7 +55,7 @@ func TestMaxKeys(t *testing.T) {
 	if n, overflow := set.MaxKeys(weir.PerDay(1).MustCompile(), 9); n != 0 || overflow != "" {
 		t.Errorf("a limit that is not the set's: %d %q", n, overflow)
 	}
-	if n, overflow := parse(t, rollout).MaxKeys(legacy.Limits[0], 0); n != 0 || overflow != "" {
+	if n, overflow := parse(t, rollout).MaxKeys(legacy.Limits[0].Limit, 0); n != 0 || overflow != "" {
 		t.Errorf("a set without bounds: %d %q", n, overflow)
 	}
 }
@@ -68,7 +68,7 @@ func TestNoKeyIsShared(t *testing.T) {
 	for _, r := range set.Rules() {
 		for _, form := range r.Forms() {
 			for _, l := range form.Limits {
-				_, overflow := set.MaxKeys(l, 1)
+				_, overflow := set.MaxKeys(l.Limit, 1)
 				shared[overflow] = true
 			}
 		}

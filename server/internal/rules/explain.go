@@ -167,12 +167,11 @@ func (p *Plan) without(descriptor int, r *Rule) []string {
 		return nil
 	}
 	var names []string
-	for i, name := range r.names {
+	for i, l := range r.all {
 		if !slices.ContainsFunc(p.Applied, func(a Applied) bool {
-			return a.Descriptor == descriptor && !a.Rule.OnTrial &&
-				(r.Unlimited || a.Limit == r.Limits[i] || r.Outside != nil && a.Limit == r.Outside.Limits[i])
+			return a.Descriptor == descriptor && (a.Of == l || r.Outside != nil && a.Of == r.Outside.all[i])
 		}) {
-			names = append(names, name)
+			names = append(names, l.name)
 		}
 	}
 	return names

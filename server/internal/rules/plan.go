@@ -67,8 +67,8 @@ func (b *builder) find(d *domain) {
 				m.tag = b.write(d, entries, &p, rule.hashTag)
 			}
 			m.rule = rule.settle(b.text[m.base.from:m.base.to])
-			for _, budget := range rule.Budgets {
-				if budget != nil {
+			for _, l := range rule.Limits {
+				if budget := l.Budget; budget != nil {
 					own := placed{key: b.write(d, entries[:budget.depth], &p, nil)}
 					if own.tag = own.key; budget.tag < budget.depth {
 						own.tag = b.write(d, entries[:budget.tag], &p, nil)

@@ -45,7 +45,7 @@ func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 	}
 	trial.OnTrial, trial.Grouped, trial.Unlimited, trial.Unit, trial.Name = true, true, false, d.Trial.Unit, d.Trial.Name
 	trial.Unenforced, trial.Quota = 0, false
-	trial.suffixes = []string{trialSuffix(d.Trial, path)}
+	trial.Limits[0].suffix = trialSuffix(d.Trial, path)
 	r.Trial = trial
 	return nil
 }
@@ -54,12 +54,9 @@ func (r *Rule) rollOut(d *config.Descriptor, path string) error {
 func (r *Rule) form(limits []config.RateLimit, path string) (*Rule, error) {
 	form := *r
 	form.Shadow, form.Outside, form.Trial, form.counter = true, nil, nil, nil
-	form.Limits, form.OnStoreFailure, form.Lease, form.MaxKeys, form.Replaces, form.names, form.suffixes = nil, nil, nil, nil, nil, nil, nil
-	form.Keep, form.Budgets, form.Alternatives, form.owned = nil, nil, nil, false
-	for i := range limits {
-		if err := form.add(&limits[i], i+1, path, len(limits)); err != nil {
-			return nil, err
-		}
+	form.Limits, form.all, form.Alternatives, form.Replaces, form.owned = nil, nil, 0, nil, false
+	if err := form.compile(limits, path); err != nil {
+		return nil, err
 	}
 	return &form, nil
 }

@@ -67,26 +67,10 @@ type Rule struct {
 	// Name is the rule's name in the file; empty if it has none or several
 	// limits.
 	Name string
-	// Limits are the rule's limits, compiled; each has a Name of its own: the
-	// file's, which is any printable text, not only ASCII, or the path without
-	// its domain and, where there are several, "#" and its place from 1 on.
-	Limits []*weir.Limit
-	// OnStoreFailure has, for each of the Limits, its policy during a store outage.
-	OnStoreFailure []config.StoreFailure
-	// Lease says, for each of the Limits, whether instances may spend leased units of
-	// it from memory.
-	Lease []bool
-	// MaxKeys has, for each of the Limits, the number of keys that an instance tracks;
-	// 0: any number.
-	MaxKeys []int
-	// Keep has, for each of the Limits, how many units a take leaves to others.
-	Keep []int64
-	// Alternatives has, for each of the Limits, 0 or the place in otherwise, from 1 on; nil
-	// for a rule without alternatives.
-	Alternatives []uint8
-	// Budgets has, for each of the Limits, the budget that it charges; nil for one that
-	// charges a budget of its own.
-	Budgets []*Budget
+	// Limits are the rule's limits; none for an unlimited rule.
+	Limits []*Limit
+	// Alternatives is how many alternatives the limits belong to; 0 for a rule without.
+	Alternatives int
 	// Unit is the unit of a rule that names no algorithm, in lower case. For
 	// others it is the first limit's, or empty where that has a period.
 	Unit string
@@ -131,13 +115,34 @@ type Rule struct {
 	// Metadata is the rule's metadata in the file; not to be changed.
 	Metadata map[string]any
 
-	// names has an element for each limit, also for that of an unlimited rule:
-	// its name in the file.
-	names    []string
-	suffixes []string // what the keys of each limit end in
-	owned    bool     // the charges have an owner
-	hashTag  []bool   // the levels that choose the hash slot; nil for all
-	counter  *weir.Limit
+	all     []*Limit // the Limits, or the one without numbers of an unlimited rule
+	owned   bool     // the charges have an owner
+	hashTag []bool   // the levels that choose the hash slot; nil for all
+	counter *weir.Limit
+}
+
+// A Limit is one limit of a rule.
+type Limit struct {
+	// Limit is compiled; it has a Name of its own: the file's, which is any printable text,
+	// not only ASCII, or the rule's path without its domain and, where the rule has several
+	// limits, "#" and its place from 1 on.
+	*weir.Limit
+	// OnStoreFailure is the policy during a store outage.
+	OnStoreFailure config.StoreFailure
+	// Lease says whether instances may spend leased units from memory.
+	Lease bool
+	// MaxKeys is the number of keys that an instance tracks; 0: any number.
+	MaxKeys int
+	// Keep is how many units a take leaves to others.
+	Keep int64
+	// Alternative is the place of the limit's alternative, from 1 on; 0 if the rule has no
+	// alternatives.
+	Alternative int
+	// Budget is the budget that the limit charges; nil for one of its own.
+	Budget *Budget
+
+	name   string // in the file
+	suffix string // what its keys end in
 }
 
 // A Level has the settings of one descriptor on the path to a rule.
@@ -150,18 +155,15 @@ func (r *Rule) alone() bool { return !r.Grouped || r.Shadow || r.Outside != nil 
 type Applied struct {
 	Descriptor int // index into Request.Descriptors
 	Rule       *Rule
-	// Budget is the one that the limit charges; nil for a limit of its own.
-	Budget *Budget
-	// Limit is the rule's limit or, after the plan was taken, the key's override; nil if
-	// the rule is unlimited.
+	// Of is the rule's limit; it has no numbers if the rule is unlimited.
+	Of *Limit
+	// Limit is that of Of or, after the plan was taken, the key's override; nil if the rule
+	// is unlimited.
 	Limit *weir.Limit
 	// Overridden says that the key had another limit than its rule's.
 	Overridden bool
-	// Alternative is the place of the limit's alternative, from 1 on; 0 if the rule has no
-	// alternatives.
-	Alternative int
-	Act         *weir.Act // nil where the rule is unlimited
-	Charge      int       // index into Act.Charges and Act.Decisions
+	Act        *weir.Act // nil where the rule is unlimited
+	Charge     int       // index into Act.Charges and Act.Decisions
 }
 
 // Decision returns the answer, once the acts of the plan were taken: a refusal
@@ -179,7 +181,7 @@ func (a *Applied) Decision() weir.Decision {
 	case a.Act.Err != nil:
 		d = weir.Decision{}
 	}
-	if a.Rule.Shadow && d.Outcome != weir.Granted && (a.Alternative == 0 || d.Outcome != weir.NotEvaluated) {
+	if a.Rule.Shadow && d.Outcome != weir.Granted && (a.Of.Alternative == 0 || d.Outcome != weir.NotEvaluated) {
 		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0
 	}
 	return d
@@ -189,7 +191,7 @@ func (a *Applied) Decision() weir.Decision {
 // rule: of a rule with alternatives those of the alternative that was granted do, or else
 // of the one that would be granted soonest.
 func (a *Applied) Chosen() bool {
-	if a.Alternative == 0 || a.Act == nil || a.Act.Err != nil {
+	if a.Of.Alternative == 0 || a.Act == nil || a.Act.Err != nil {
 		return true
 	}
 	group := a.Act.Charges[a.Charge].Group

@@ -130,10 +130,10 @@ func TestDescribesBudgets(t *testing.T) {
 `)
 	var got []string
 	for _, r := range set.Rules() {
-		for i, b := range r.Budgets {
-			line := r.Limits[i].Name + " " + r.AlternativeName(i)
-			if b != nil {
-				line += fmt.Sprintf(" of %v, per key %v", b, r.PerKey(i))
+		for _, l := range r.Limits {
+			line := l.Name + " " + l.AlternativeName()
+			if l.Budget != nil {
+				line += fmt.Sprintf(" of %v, per key %v", l.Budget, r.PerKey(l.Budget))
 			}
 			if g := r.Guarantee(); g != nil {
 				line += fmt.Sprintf(", guaranteed %v", g)

@@ -186,7 +186,7 @@ type Series struct {
 type Class struct {
 	Domain, Budget, Rule string
 	// Alternative names the one of the rule's that was charged, see
-	// [rules.Rule.AlternativeName].
+	// [rules.Limit.AlternativeName].
 	Alternative string
 	Units       []uint32 // one for each point of the [Window]
 }

@@ -15,11 +15,13 @@ import (
 // call observes n takes of one unit that took so long, by the limits of the rules'
 // n-th.
 func (f *fixture) call(n, rule int, took time.Duration, err error) {
-	limits := f.set.Rules()[rule].Limits
-	act := &weir.Act{Charges: make([]weir.Charge, len(limits)), Decisions: make([]weir.Decision, len(limits)), Err: err}
-	for i, l := range limits {
-		act.Charges[i] = weir.Charge{Limit: l, Cost: 1}
+	var limits []*weir.Limit
+	act := &weir.Act{Err: err}
+	for _, l := range f.set.Rules()[rule].Limits {
+		limits = append(limits, l.Limit)
+		act.Charges = append(act.Charges, weir.Charge{Limit: l.Limit, Cost: 1})
 	}
+	act.Decisions = make([]weir.Decision, len(limits))
 	for range n {
 		f.Observe(&observe.Call{Acts: []*weir.Act{act}, Limits: limits, Took: took})
 	}
@@ -100,7 +102,7 @@ func TestTimings(t *testing.T) {
 func TestTimingAllocates(t *testing.T) {
 	f := newFixture(t, shop, traffic.Options{})
 	taker := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f})
-	limit := f.set.Rules()[0].Limits[0]
+	limit := f.set.Rules()[0].Limits[0].Limit
 	acts := []*weir.Act{{Charges: []weir.Charge{{Key: "shop/user=a", Limit: limit, Cost: 1}}, Decisions: make([]weir.Decision, 1)}}
 	if n := testing.AllocsPerRun(1000, func() { taker.Take(context.Background(), acts) }); n >= 1 {
 		t.Errorf("%v allocations a call", n)

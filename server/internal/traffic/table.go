@@ -58,7 +58,7 @@ type part struct {
 
 type partName struct {
 	name
-	alternative string // see [rules.Rule.AlternativeName]
+	alternative string // see [rules.Limit.AlternativeName]
 }
 
 // counted is what counting needs to know about a limit.
@@ -103,8 +103,8 @@ func (r *Recorder) Follow(set *rules.Set) {
 	}
 	for _, rule := range set.Rules() {
 		for _, form := range rule.Forms() {
-			for i := range form.Limits {
-				t.add(form, i, before, r.ratio)
+			for _, limit := range form.Limits {
+				t.add(form, limit, before, r.ratio)
 			}
 		}
 	}
@@ -113,10 +113,9 @@ func (r *Recorder) Follow(set *rules.Set) {
 	r.history.keepOnly(t)
 }
 
-// add finds a place for the i-th limit of a rule. Limits of one name share a tally.
-func (t *table) add(rule *rules.Rule, i int, before *table, ratio float32) {
-	limit := rule.Limits[i]
-	n := name{rule.Domain, limit.Name, rule.Budgets[i].String(), rule.OnTrial}
+// add finds a place for a limit of a rule. Limits of one name share a tally.
+func (t *table) add(rule *rules.Rule, limit *rules.Limit, before *table, ratio float32) {
+	n := name{rule.Domain, limit.Name, limit.Budget.String(), rule.OnTrial}
 	found := t.byName[n]
 	if found == nil {
 		if found = before.byName[n]; found == nil {
@@ -128,9 +127,9 @@ func (t *table) add(rule *rules.Rule, i int, before *table, ratio float32) {
 	most := limit.Capacity()
 	p := counted{tally: found, shadow: rule.Shadow, near: most - int64(float32(most)*ratio)}
 	if n.budget != "" && !n.trial {
-		p.part = t.partOf(partName{n, rule.AlternativeName(i)}, before)
+		p.part = t.partOf(partName{n, limit.AlternativeName()}, before)
 	}
-	t.limits[limit], t.current[limit] = p, p
+	t.limits[limit.Limit], t.current[limit.Limit] = p, p
 }
 
 // partOf finds the place for the units of a budget. Limits of one name and alternative share

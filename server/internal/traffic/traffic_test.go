@@ -115,7 +115,7 @@ shop/wide not_charged by store: 1
 func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, shop, traffic.Options{})
-	limit := f.set.Rules()[0].Limits[0]
+	limit := f.set.Rules()[0].Limits[0].Limit
 	for _, test := range []struct {
 		name  string
 		act   weir.Act
@@ -452,7 +452,7 @@ func TestConcurrentUse(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	for name, keys := range map[string]int{"one key": 1, "many keys": 100_000} {
 		f := newFixture(b, shop, traffic.Options{})
-		limit := f.set.Rules()[0].Limits[0]
+		limit := f.set.Rules()[0].Limits[0].Limit
 		calls := make([]observe.Call, keys)
 		for i := range calls {
 			act := &weir.Act{Charges: []weir.Charge{{Key: fmt.Sprintf("shop/user=%d", i), Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: weir.SourceStore}}}
