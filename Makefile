@@ -70,7 +70,7 @@ test-short: ## run the tests that take a moment, more of them at once because th
 	cd deploy/check && GOWORK=off $(GO) test -short -timeout 2m ./...
 
 .PHONY: setup
-setup: ## install redis-server, nginx, haproxy, caddy, chromium, SDKs for node and a C compiler where they are missing
+setup: ## install redis-server, nginx, haproxy, caddy, chromium, SDKs for node, grpcio and a C compiler where they are missing
 	@scripts/setup.sh
 
 .PHONY: lint

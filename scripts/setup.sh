@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests start: redis-server, nginx, haproxy,
-# caddy, curl, those of nghttp2, chromium, node with the packages that tests call with, and a C compiler for the race detector. It
-# leaves alone what is there. Where it cannot install, it says what to do by hand and
+# caddy, curl, those of nghttp2, chromium, node with the packages that tests call with, Python with grpcio,
+# and a C compiler for the race detector. It leaves alone what is there. Where it cannot install, it says what to do by hand and
 # succeeds: tests that miss a program are skipped, or fail if WEIR_REQUIRE names it.
 set -u
 
@@ -20,6 +20,7 @@ have h2load && have nghttp || missing+=(nghttp2)
 have "${CC:-gcc}" || have clang || missing+=(gcc)
 have chromium || missing+=(chromium)
 have node && have npm || missing+=(node)
+python3 -c 'import grpc' 2>/dev/null || /usr/bin/python3 -c 'import grpc' 2>/dev/null || missing+=(grpcio)
 
 # Tests call with packages for node, which belong to them alone.
 node_packages() {
@@ -32,7 +33,7 @@ node_packages() {
 }
 
 if [ ${#missing[@]} -eq 0 ]; then
-  say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node and a C compiler are there'
+  say 'redis-server, nginx, haproxy, caddy, curl, nghttp2, chromium, node, grpcio and a C compiler are there'
   node_packages
   exit 0
 fi
@@ -71,6 +72,7 @@ with_apt() {
       gcc) packages+=(gcc libc6-dev) ;;
       nghttp2) packages+=(nghttp2-client) ;;
       node) packages+=(nodejs npm) ;;
+      grpcio) packages+=(python3-grpcio) ;;
       *) packages+=("$program") ;;
     esac
   done
@@ -93,6 +95,7 @@ with_brew() {
       redis-server) formulas+=(redis) ;;
       gcc) say 'for a C compiler run: xcode-select --install' ;;
       chromium) casks+=(chromium) ;;
+      grpcio) say 'for grpcio run: pip3 install grpcio' ;;
       *) formulas+=("$program") ;;
     esac
   done

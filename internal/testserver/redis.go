@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,10 +20,6 @@ import (
 )
 
 const (
-	// These ports, and those of cluster buses, 10000 above, lie below the kernel's
-	// ephemeral ports, so that a stopped server finds its port free again.
-	firstPort, lastPort = 10_000, 21_999
-
 	startTries   = 5
 	startTimeout = time.Minute
 	stopTimeout  = 5 * time.Second
@@ -107,9 +102,9 @@ func startRedis(t testing.TB, s spec, args ...string) *Redis {
 	var err error
 	for range startTries {
 		// Another process may take the port first; then the next one is tried.
-		r.port = freePort(t)
+		r.port = freePort(t, firstPort, lastPort)
 		if r.tls != (TLS{}) {
-			r.tlsPort = freePort(t)
+			r.tlsPort = freePort(t, firstPort, lastPort)
 		}
 		if err = r.start(); err == nil {
 			return r
@@ -277,19 +272,4 @@ func (r *Redis) tail() []byte {
 		_, log, _ = bytes.Cut(log[len(log)-logTail:], []byte("\n"))
 	}
 	return log
-}
-
-// freePort returns a free port.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 100 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatalf("no free port in %d … %d", firstPort, lastPort)
-	return 0
 }

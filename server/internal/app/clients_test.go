@@ -2,12 +2,16 @@ package app
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,23 +24,133 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-// TestGRPCJS calls with grpc-js in every way, and while servers replace each other at one
-// address: no call fails.
-func TestGRPCJS(t *testing.T) {
+// proxies are programs before two servers, with what they are told. nginx asks the other server
+// where a connection broke: a kernel resets those that wait in the queue of a listener that closes.
+var proxies = map[string]struct {
+	conf string
+	args func(dir string) []string
+}{
+	"nginx": {`
+daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/errors info;
+events {}
+http {
+  access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
+  uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; client_max_body_size 10m; keepalive_requests 1000000;
+  upstream weir { server %[3]s max_fails=0; server %[4]s max_fails=0; keepalive 32; }
+  server { listen %[2]s http2; location / { grpc_pass grpc://weir; grpc_next_upstream error non_idempotent; } }
+}
+`, func(dir string) []string { return []string{"-p", dir, "-c", dir + "/conf"} }},
+	"haproxy": {`
+defaults
+  mode http
+  option redispatch 1
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s
+frontend front
+  bind %[2]s proto h2
+  default_backend weir
+backend weir
+  server one %[3]s proto h2
+  server two %[4]s proto h2
+# %[1]s
+`, func(dir string) []string { return []string{"-f", dir + "/conf", "-db"} }},
+}
+
+// TestClients calls with grpc-js and with grpcio in every way, straight and through proxies, and
+// while servers replace each other: no call fails.
+func TestClients(t *testing.T) {
 	t.Parallel()
+	for client, command := range map[string]func(*testing.T) []string{"grpc-js": grpcjs, "grpcio": grpcio} {
+		for _, way := range []string{"straight", "nginx", "haproxy"} {
+			t.Run(client+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				program := command(t)
+				addresses := []string{testserver.FreeAddr(t)}
+				target := addresses[0]
+				if way != "straight" {
+					addresses = append(addresses, testserver.FreeAddr(t))
+					target = proxy(t, way, addresses)
+				}
+				testClient(t, append(program, target), addresses)
+			})
+		}
+	}
+}
+
+func grpcjs(t *testing.T) []string {
 	const folder = "testdata/grpcjs"
 	node := testserver.Require(t, "node")
 	if _, err := os.Stat(folder + "/node_modules"); err != nil {
-		if strings.Contains(os.Getenv(testserver.RequireVariable), "node") {
-			t.Fatalf("grpc-js is not installed: run scripts/setup.sh: %v", err)
-		}
-		t.Skip("SKIPPED, NOTHING WAS TESTED: grpc-js is not installed: run scripts/setup.sh")
+		missing(t, "node", "grpc-js", err)
 	}
-	address := freeAddress(t)
-	app := startAt(t, address)
+	return []string{node, folder + "/matrix.js"}
+}
+
+func grpcio(t *testing.T) []string {
+	var err error
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if err = exec.CommandContext(t.Context(), python, "-c", "import grpc").Run(); err == nil {
+			return []string{python, "testdata/grpcio/matrix.py"}
+		}
+	}
+	missing(t, "grpcio", "grpcio", err)
+	return nil
+}
+
+// missing fails a test if what it needs is required, and skips it otherwise.
+func missing(t *testing.T, name, what string, err error) {
+	t.Helper()
+	if strings.Contains(os.Getenv(testserver.RequireVariable), name) {
+		t.Fatalf("%s is not installed: run scripts/setup.sh: %v", what, err)
+	}
+	t.Skipf("SKIPPED, NOTHING WAS TESTED: %s is not installed: run scripts/setup.sh", what)
+}
+
+// proxy starts a program before two servers and returns where it listens.
+func proxy(t *testing.T, name string, servers []string) string {
+	t.Helper()
+	program, address := testserver.Require(t, name), testserver.FreeAddr(t)
+	dir := t.TempDir()
+	conf := fmt.Appendf(nil, proxies[name].conf, dir, address, servers[0], servers[1])
+	if err := os.WriteFile(filepath.Join(dir, "conf"), conf, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := exec.Command(program, proxies[name].args(dir)...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			errors, _ := os.ReadFile(dir + "/errors")
+			t.Logf("%s said %s%s", name, said.String(), errors)
+		}
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		nc, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = nc.Close()
+			return address
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not listen: %v", name, err)
+		}
+	}
+}
+
+// testClient runs a client's matrix, and replaces servers while it calls.
+func testClient(t *testing.T, command, addresses []string) {
+	var apps []*App
+	for _, address := range addresses {
+		apps = append(apps, startAt(t, address))
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, folder+"/matrix.js", address)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -53,11 +167,12 @@ func TestGRPCJS(t *testing.T) {
 	for said.Scan() && said.Text() != "ready" {
 		t.Error(said.Text())
 	}
-	for range 5 {
-		if err := stopped(app); err != nil {
+	for n := range 6 {
+		i := n % len(apps)
+		if err := stopped(apps[i]); err != nil {
 			t.Error(err)
 		}
-		app = startAt(t, address)
+		apps[i] = startAt(t, addresses[i])
 		time.Sleep(200 * time.Millisecond) // of calls
 	}
 	_ = input.Close()
@@ -70,20 +185,11 @@ func TestGRPCJS(t *testing.T) {
 	if err := cmd.Wait(); err != nil || last != "all answered" {
 		t.Errorf("%q, %v", last, err)
 	}
-	if err := stopped(app); err != nil {
-		t.Error(err)
+	for _, app := range apps {
+		if err := stopped(app); err != nil {
+			t.Error(err)
+		}
 	}
-}
-
-// freeAddress is one that nobody listens at.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startAt starts a server whose gRPC listener has an address.

@@ -369,7 +369,7 @@ func slowRedis(t *testing.T, l layers) verdict {
 func overRESP(t *testing.T, l layers) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	addr := freeAddr(t)
+	addr := testserver.FreeAddr(t)
 	l.serve(t, r.Addr(), "--resp", addr)
 	clients := redis.NewClient(place{addrs: []string{addr}}.options(startTimeout).Simple())
 	defer clients.Close()

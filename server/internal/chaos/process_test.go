@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -120,7 +120,7 @@ func serve(t *testing.T, store string, more ...string) *instance {
 // serveProgram does so with a program that is built first.
 func serveProgram(t *testing.T, program func() (string, error), store string, more ...string) *instance {
 	t.Helper()
-	i := &instance{program: program, http: freeAddr(t), grpc: freeAddr(t), admin: freeAddr(t)}
+	i := &instance{program: program, http: testserver.FreeAddr(t), grpc: testserver.FreeAddr(t), admin: testserver.FreeAddr(t)}
 	i.args = append([]string{
 		"serve", "--config", filepath.Join("testdata", "rules.yaml"), "--store", store,
 		"--http", i.http, "--grpc", i.grpc, "--admin", i.admin,
@@ -180,19 +180,4 @@ func get(ctx context.Context, client *http.Client, url string) (int, []byte, err
 	var body bytes.Buffer
 	_, err = body.ReadFrom(resp.Body)
 	return resp.StatusCode, body.Bytes(), err
-}
-
-// freeAddr returns an address that nobody listens at, on a port below those that a
-// kernel hands to outgoing connections.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }

@@ -267,7 +267,7 @@ http {
 // startNginx runs nginx before two instances and returns it and its URL.
 func startNginx(t *testing.T, program, first, second string) (*process, string) {
 	t.Helper()
-	prefix, addr := t.TempDir(), freeAddr(t)
+	prefix, addr := t.TempDir(), testserver.FreeAddr(t)
 	path := filepath.Join(prefix, "nginx.conf")
 	if err := os.WriteFile(path, fmt.Appendf(nil, nginxConf, first, second, addr), 0o600); err != nil {
 		t.Fatal(err)

@@ -159,7 +159,7 @@ const around = `http { access_log off; client_body_temp_path body; proxy_temp_pa
 // startConfigured runs nginx with a configuration, and more directives in http, and returns its URL.
 func startConfigured(t *testing.T, program string, files map[string]string, app, more string) string {
 	t.Helper()
-	prefix, addr := t.TempDir(), freeAddr(t)
+	prefix, addr := t.TempDir(), testserver.FreeAddr(t)
 	for name, text := range files {
 		text = strings.ReplaceAll(text, "listen 8000;", "listen "+addr+";")
 		if name == "nginx.conf" {

@@ -242,7 +242,7 @@ func TestCaddy(t *testing.T) {
 	program := testserver.Require(t, "caddy")
 	f := caddy(t)
 	w := serve(t, "../../../examples/caddy/rules.yaml", "memory", "--client-ip", f.strategy(t), "--http-token-file", tokenFile(t))
-	app, addr := newApplication(t), freeAddr(t)
+	app, addr := newApplication(t), testserver.FreeAddr(t)
 	dir := configure(t, "caddy", []string{"Caddyfile"}, map[string]string{
 		"http://127.0.0.1:8000": "http://" + addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "timeout 1s": "timeout 5s",
 		"header_up -Authorization": "", "# header_up Authorization": "header_up Authorization",
@@ -258,7 +258,7 @@ func TestHAProxy(t *testing.T) {
 	program := testserver.Require(t, "haproxy")
 	strategy := match(t, text(t, "haproxy", "README.md"), `--client-ip (\S+)`)
 	w := serve(t, "../../../examples/haproxy/rules.yaml", "memory", "--client-ip", strategy, "--http-token-file", tokenFile(t))
-	app, addr := newApplication(t), freeAddr(t)
+	app, addr := newApplication(t), testserver.FreeAddr(t)
 	dir := configure(t, "haproxy", []string{"haproxy.cfg", "weir.lua"}, map[string]string{
 		"127.0.0.1:8000": addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "patience = 250": "patience = 3000",
 		"examples/haproxy/weir.lua": "weir.lua", "authorization = nil": `authorization = {"Bearer ` + token + `"}`,

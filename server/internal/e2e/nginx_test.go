@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -154,7 +152,7 @@ func startNginx(t *testing.T, program, weirAddr, appAddr string) string {
 // startNginxWith has more directives behind the server's listen.
 func startNginxWith(t *testing.T, program, weirAddr, appAddr, more string) string {
 	t.Helper()
-	prefix, addr := t.TempDir(), freeAddr(t)
+	prefix, addr := t.TempDir(), testserver.FreeAddr(t)
 	text, err := os.ReadFile(filepath.Join(example, "nginx.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +201,7 @@ func TestNginxLogin(t *testing.T) {
 	if err := os.WriteFile(rules, []byte(files["login.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, app, prefix, addr := serve(t, rules, "memory"), newApplication(t), t.TempDir(), freeAddr(t)
+	w, app, prefix, addr := serve(t, rules, "memory"), newApplication(t), t.TempDir(), testserver.FreeAddr(t)
 	server := strings.TrimSuffix(strings.TrimSpace(files["weir.conf"]), "}") + files["login.conf"] + "}\n"
 	conf := strings.Replace(files["nginx.conf"], "include weir.conf;", server, 1)
 	conf = strings.NewReplacer("127.0.0.1:8000", addr, "127.0.0.1:8080", w.addr, "127.0.0.1:3000", app.addr, "timeout 1s;", "timeout 10s;", "timeout    1s;", "timeout 10s;").Replace(conf)
@@ -260,25 +258,4 @@ func showLog(t *testing.T, path string) {
 	}
 	log, err := os.ReadFile(path)
 	t.Logf("%s: %v\n%s", path, err, log)
-}
-
-// given are the addresses of freeAddr, some of which are listened at only later.
-var given sync.Map
-
-// freeAddr returns an address that nobody listens at and no other test was given, on a
-// port below those that a kernel hands to outgoing connections.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 22_000+rand.IntN(10_000)))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		if _, taken := given.LoadOrStore(l.Addr().String(), t); !taken {
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }

@@ -28,7 +28,7 @@ func newTour(t *testing.T, more ...string) *tour {
 	replaced := []string{"/tmp/weir-quickstart", w.dir}
 	usual := []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:8000", "127.0.0.1:3000"}
 	for _, address := range append(usual, more...) {
-		free := freeAddr(t)
+		free := testserver.FreeAddr(t)
 		w.addrs[address] = free
 		replaced = append(replaced, address, free, strings.Replace(address, ":", " ", 1), strings.Replace(free, ":", " ", 1))
 	}

@@ -50,6 +50,62 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// lateListener hands over its connections when it is closed.
+type lateListener struct {
+	net.Listener
+	accepted, closed chan struct{}
+	once             sync.Once
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- struct{}{}
+		<-l.closed
+	}
+	return nc, err
+}
+
+func (l *lateListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// TestAcceptedAsItStops serves the call of a client whose connection was accepted in the moment
+// in which the listener is closed.
+func TestAcceptedAsItStops(t *testing.T) {
+	t.Parallel()
+	server, err := frames.New(frames.Options{Methods: methods()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lateListener{Listener: inner, accepted: make(chan struct{}, 1), closed: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	p := &peer{server, inner.Addr().String()}
+	w := p.bare(t)
+	w.must(io.WriteString(w.nc, http2.ClientPreface))
+	w.check(w.WriteSettings())
+	w.check(w.call(1, echo, 1))
+	<-l.accepted
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Stop(within(t, 10*time.Second)) }()
+	if got := w.statuses(); got[1] != "0" {
+		t.Errorf("statuses %v", got)
+	}
+	_ = w.nc.Close()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if err := <-served; !errors.Is(err, frames.ErrStopped) {
+		t.Error(err)
+	}
+}
+
 // statuses reads until the connection ends. It returns the grpc-status of every
 // stream that was answered.
 func (w *wire) statuses() map[uint32]string {

@@ -28,6 +28,7 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	stopping  bool
+	cutting   bool // Stop waits no longer
 	ticking   bool
 	left      *sync.Cond      // a connection has left
 	living    context.Context // of the ticker
@@ -121,8 +122,8 @@ func (s *Server) isStopping() bool {
 func (s *Server) accept(nc net.Conn) {
 	c := newConn(s, nc)
 	s.mu.Lock()
-	full := len(s.conns) >= s.options.MaxConnections
-	admitted := !full && !s.stopping
+	full, stopping := len(s.conns) >= s.options.MaxConnections, s.stopping
+	admitted := !full && !s.cutting
 	if admitted {
 		s.conns[c] = struct{}{}
 	}
@@ -135,6 +136,10 @@ func (s *Server) accept(nc net.Conn) {
 		return
 	}
 	s.counts.accepted.Add(1)
+	if stopping {
+		// Its client connected before the listener was closed, and may have sent a call.
+		c.drain(partingWords)
+	}
 	go func() {
 		if c.begin() {
 			// The handshake has grown the stack, which would stay as large.
@@ -156,6 +161,9 @@ func (s *Server) connections() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
+// partingWords tell a client why it has to go elsewhere.
+const partingWords = "the server stops"
+
 // Stop closes the listeners, asks every client to go elsewhere, and waits until the
 // calls in flight are answered. If ctx ends first it cuts them off and returns an
 // error. Calling it again waits again.
@@ -168,10 +176,13 @@ func (s *Server) Stop(ctx context.Context) error {
 	started := s.ticking
 	s.mu.Unlock()
 	for _, c := range s.connections() {
-		c.drain("the server stops")
+		c.drain(partingWords)
 	}
 	err := s.await(ctx)
 	if err != nil {
+		s.mu.Lock()
+		s.cutting = true
+		s.mu.Unlock()
 		for _, c := range s.connections() {
 			c.cut()
 		}
