@@ -193,3 +193,80 @@ func TestModelSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestModelOverrides wants each limit of a key shown and changed while the server runs: with a
+// smaller one of its own the key is refused by that limit, and without it served again.
+func TestModelOverrides(t *testing.T) {
+	t.Parallel()
+	app := start(t, Options{
+		Config: rulesFor(t, `domain: llm
+models: [{model: "*", input: 1, output: 2}]
+descriptors:
+  - key: key
+    rate_limits:
+      - {name: requests, requests_per_unit: 100, unit: day, algorithm: fixed_window}
+      - {name: input, count: input, requests_per_unit: 10000, unit: day, algorithm: fixed_window}
+      - {name: output, count: output, requests_per_unit: 10000, unit: day, algorithm: fixed_window}
+      - {name: tokens, count: tokens, requests_per_unit: 10000, unit: day, algorithm: fixed_window}
+      - {name: dollars, count: usd, dollars: 5, unit: day, algorithm: fixed_window}
+      - {name: open, requests_per_unit: 20, period: 15m, algorithm: concurrency}
+`),
+		Models: ModelOptions{Address: "127.0.0.1:0", Mock: true}, Admin: AdminOptions{Address: "127.0.0.1:0"},
+	})
+	const key = "sha256:2c70e12b7a0646f9" // of "key"
+	ask := func() (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addrOf(app, "models")+"/v1/chat/completions", strings.NewReader(promptBody))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer key")
+		answer, err := plain().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode, answer.Header.Get("Weir-Limit")
+	}
+	change := func(verb, name, limit string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"domain":"llm","entries":[{"key":"key","value":%q}],"name":%q%s}`, key, name, limit)
+		if status, text := post(t, app, "/v1/key/"+verb, body); status != http.StatusOK {
+			t.Fatalf("%s %s: %d %s", verb, name, status, text)
+		}
+	}
+	// A stream that stays open holds a slot.
+	stream, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addrOf(app, "models")+"/v1/chat/completions", strings.NewReader(`{"model":"mock-100000","stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Header.Set("Authorization", "Bearer key")
+	answer, err := plain().Transport.RoundTrip(stream)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	defer answer.Body.Close()
+	for name, limit := range map[string]string{
+		"requests": "1/day fixed_window", "input": "10/day fixed_window", "output": "20/day fixed_window",
+		"tokens": "20/day fixed_window", "dollars": "50/day fixed_window", "open": "1/15m0s concurrency",
+	} {
+		if status, by := ask(); status != http.StatusOK {
+			t.Errorf("before %s: %d by %s", name, status, by)
+		}
+		change("override", name, fmt.Sprintf(`,"limit":%q,"for":"1h"`, limit))
+		if status, by := ask(); status != http.StatusTooManyRequests && status != http.StatusRequestEntityTooLarge || by != name {
+			t.Errorf("%s %s: %d by %q", name, limit, status, by)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/v1/key?domain=llm&entry=key%3D"+key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, text := send(t, plain(), r); status != http.StatusOK || strings.Count(text, `"override": {`) != 1 {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+		change("clear", name, "")
+	}
+	if status, by := ask(); status != http.StatusOK {
+		t.Errorf("at last: %d by %s", status, by)
+	}
+}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,8 @@ func TestSettled(t *testing.T) {
 			{name: "failed", path: chatPath, body: chatBody, status: 500, answer: usage(`{"prompt_tokens":9,"completion_tokens":4}`)},
 			{name: "redirect", path: chatPath, body: chatBody, status: 307, answer: ``, in: guessed(chatBody), out: 80, missing: UsageAbsent},
 
+			{name: "cut", path: chatPath, body: chatBody, answer: `{"choices":[{"message":{"content":"01234567`, cut: true, in: guessed(chatBody), out: 80, missing: UsageCut},
+			{name: "cut after usage", path: chatPath, body: chatBody, answer: `{"usage":{"prompt_tokens":9,"completion_tokens":4},"choices":[`, cut: true, in: 9, out: 4},
 			{name: "stream", path: messagePath, body: streamBody, answer: start + word + fmt.Sprintf(end, 30), in: 8, hit: 7, out: 30},
 			{name: "stream cut", path: messagePath, body: streamBody, answer: start + word, cut: true, in: 8, hit: 7, out: 80, missing: UsageCut},
 			{name: "stream cut after more than the hold", path: messagePath, body: streamBody, answer: start + strings.Repeat(word, 90), cut: true, in: 8, hit: 7, out: 90, missing: UsageCut},
@@ -172,6 +176,61 @@ func TestUnreachable(t *testing.T) {
 				t.Errorf("%d %v %s", a.StatusCode, a.Header, a.text)
 			}
 			b.wantUsed(1, 0, 0)
+		})
+	}
+}
+
+// TestBrokenUpstream wants an answer that breaks before its head to be 502, and to cost the
+// hold because a model may have worked unseen. Nothing is sent twice.
+func TestBrokenUpstream(t *testing.T) {
+	t.Parallel()
+	for store, open := range stores(t) {
+		for name, said := range map[string]string{"closed": "", "not HTTP": "220 mail.example.com\r\n\r\n", "half a head": "HTTP/1.1 200 OK\r\nContent-"} {
+			t.Run(store+" "+name, func(t *testing.T) {
+				t.Parallel()
+				var calls atomic.Int64
+				b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					calls.Add(1)
+					_, _ = io.Copy(io.Discard, r.Body)
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.WriteString(conn, said)
+					_ = conn.Close()
+				}), open)
+				a := b.post(messagePath, chatBody)
+				if a.StatusCode != http.StatusBadGateway || errorOf(t, a.text)["type"] != "api_error" || calls.Load() != 1 {
+					t.Errorf("%d %s after %d calls", a.StatusCode, a.text, calls.Load())
+				}
+				b.wantUsed(1, guessed(chatBody), 80)
+			})
+		}
+	}
+}
+
+// TestBrokenClient wants a client that leaves while it sends its body to cost nothing, and
+// nothing to be forwarded.
+func TestBrokenClient(t *testing.T) {
+	t.Parallel()
+	for store, open := range stores(t) {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, testRules, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				t.Error("it was forwarded")
+			}), open)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(chatBody), chatBody[:20])
+			_ = conn.(*net.TCPConn).CloseWrite()
+			if answer, err := io.ReadAll(conn); err != nil || strings.Contains(string(answer), "200 OK") {
+				t.Errorf("%q, %v", answer, err)
+			}
+			_ = conn.Close()
+			b.wantUsed(0, 0, 0)
 		})
 	}
 }

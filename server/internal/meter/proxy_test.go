@@ -205,46 +205,44 @@ var bodies = map[string]string{
 // stream, and the client to get what the provider sent.
 func TestForms(t *testing.T) {
 	t.Parallel()
-	for path, body := range bodies {
-		for _, streams := range []bool{false, true} {
-			if streams && (path == "/v1/embeddings" || path == "/v1/messages/count_tokens") {
-				continue
+	for store, open := range stores(t) {
+		for path, body := range bodies {
+			name := store + " " + strings.TrimPrefix(path, "/v1/")
+			t.Run(name, func(t *testing.T) { wantMetered(t, path, body, open) })
+			if path != "/v1/embeddings" && path != "/v1/messages/count_tokens" {
+				t.Run(name+" stream", func(t *testing.T) { wantMetered(t, path, `{"stream":true,`+body[1:], open) })
 			}
-			name := strings.TrimPrefix(path, "/v1/")
-			if streams {
-				name += " stream"
-				body = `{"stream":true,` + body[1:]
-			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				mock := new(mockmodel.Server)
-				b := newBench(t, testRules, mock)
-				a := b.post(path, body)
-				if a.StatusCode != http.StatusOK || a.Header.Get("Weir-Id") == "" || a.Header.Get("Weir-Source") != "" {
-					t.Fatalf("%d %v %s", a.StatusCode, a.Header, a.text)
-				}
-				truth, used := mock.Used(), b.used(secretKey, "mock-7")
-				if used["rpm"] != 1 || used["input"] != truth.Input || used["output"] != truth.Output || used["tokens"] != truth.Input+truth.Output || used["open"] != 0 {
-					t.Errorf("used %v, the provider reported %+v", used, truth)
-				}
-				if streams && strings.Contains(a.text, `"prompt_tokens"`) {
-					t.Errorf("the client got a chunk that it did not ask for:\n%s", a.text)
-				}
-				direct, err := http.Post(b.proxy.Upstream.String()+path, "", strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer direct.Body.Close()
-				want, _ := io.ReadAll(direct.Body)
-				// The provider adds "usage":null once it is asked for usage.
-				if got := strings.ReplaceAll(a.text, `,"usage":null`, ""); got != string(want) && path != "/v1/chat/completions" {
-					t.Errorf("the client got\n%s\nwant\n%s", got, want)
-				}
-				if len(b.seen.missing) > 0 || b.seen.streams != 0 {
-					t.Errorf("%+v", b.seen)
-				}
-			})
 		}
+	}
+}
+
+func wantMetered(t *testing.T, path, body string, open func(*Options)) {
+	t.Parallel()
+	mock := new(mockmodel.Server)
+	b := newBench(t, testRules, mock, open)
+	a := b.post(path, body)
+	if a.StatusCode != http.StatusOK || a.Header.Get("Weir-Id") == "" || a.Header.Get("Weir-Source") != "" {
+		t.Fatalf("%d %v %s", a.StatusCode, a.Header, a.text)
+	}
+	truth, used := mock.Used(), b.used(secretKey, "mock-7")
+	if used["rpm"] != 1 || used["input"] != truth.Input || used["output"] != truth.Output || used["tokens"] != truth.Input+truth.Output || used["open"] != 0 {
+		t.Errorf("used %v, the provider reported %+v", used, truth)
+	}
+	if strings.Contains(body, `"stream":true`) && strings.Contains(a.text, `"prompt_tokens"`) {
+		t.Errorf("the client got a chunk that it did not ask for:\n%s", a.text)
+	}
+	direct, err := http.Post(b.proxy.Upstream.String()+path, "", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Body.Close()
+	want, _ := io.ReadAll(direct.Body)
+	// The provider adds "usage":null once it is asked for usage.
+	if got := strings.ReplaceAll(a.text, `,"usage":null`, ""); got != string(want) && path != "/v1/chat/completions" {
+		t.Errorf("the client got\n%s\nwant\n%s", got, want)
+	}
+	if len(b.seen.missing) > 0 || b.seen.streams != 0 {
+		t.Errorf("%+v", b.seen)
 	}
 }
 

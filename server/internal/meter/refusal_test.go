@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 )
 
@@ -54,6 +53,7 @@ func (b broken) Take(_ context.Context, acts []*weir.Act) {
 // and headers; and nothing forwarded.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
+	both := stores(t)
 	const image = `{"model":"mock-9","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"AAAA"}}]}]}`
 	for _, c := range []struct {
 		name        string
@@ -103,8 +103,9 @@ func TestRefusals(t *testing.T) {
 		if c.path != "" {
 			paths = []string{c.path}
 		}
-		for _, path := range paths {
-			t.Run(c.name+" "+path, func(t *testing.T) {
+		for i := range 2 * len(paths) {
+			path, store := paths[i/2], [...]string{"memory", "redis"}[i%2]
+			t.Run(store+" "+c.name+" "+path, func(t *testing.T) {
 				t.Parallel()
 				rules := c.rules
 				if rules == "" {
@@ -112,7 +113,7 @@ func TestRefusals(t *testing.T) {
 				}
 				var forwarded atomic.Int64
 				mock := new(mockmodel.Server)
-				change := []func(*Options){}
+				change := []func(*Options){both[store]}
 				if c.change != nil {
 					change = append(change, c.change)
 				}
@@ -186,8 +187,6 @@ func (b *bench) wantBody(a answered, path, kind, code, other string) {
 
 // occupy takes the only slot of the key.
 func occupy(o *Options) {
-	store := memstore.New(memstore.Options{})
-	o.Taker = store
 	h := &holder{Options: o}
 	ask := h.ask(secretKey, "mock")
 	ask.Costs, ask.Hold = meters, 1e12
@@ -195,7 +194,7 @@ func occupy(o *Options) {
 	if err != nil {
 		panic(err)
 	}
-	plan.Take(context.Background(), store)
+	plan.Take(context.Background(), o.Taker)
 }
 
 // TestCredentials wants one credential that counts, and no other forwarded.
