@@ -38,6 +38,14 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 		return nil, err
 	}
 	limit := gatherer{a.method(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName), service}
+	serve, direct := limit.serve, a.engine.yields()
+	if o.RLSCompare != "" {
+		compared, err := a.newCompared(limit)
+		if err != nil {
+			return nil, err
+		}
+		serve, direct = compared.serve, false // it waits for the other service
+	}
 	// The listener bounds the connections.
 	options := frames.Options{
 		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: math.MaxInt, MaxOpen: o.Limits.GRPCMaxWatches,
@@ -46,8 +54,8 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,
 		Hold:    func(evict func()) frames.Hold { return a.budget.Hold(evict) },
 		Limited: t.limitedFrames,
-		TLS:     secured, Direct: a.engine.yields(), YieldKey: deadline.YielderKey{},
-		Methods: map[string]frames.Handler{limit.name: limit.serve},
+		TLS:     secured, Direct: direct, YieldKey: deadline.YielderKey{},
+		Methods: map[string]frames.Handler{limit.name: serve},
 		Streams: map[string]frames.StreamHandler{},
 	}
 	if t.tracing == nil { // spans are of single calls

@@ -159,6 +159,10 @@ func (o *Options) Settings() []Setting {
 				"Answer with dynamic metadata."),
 			parsed("rls-headers", "string", &o.RLS.Headers, "", rlsHeaders,
 				"Answer with response headers: on, or three names: limit,remaining,reset."),
+			setting("rls-compare", &o.RLSCompare, "",
+				"Answer with what the envoyproxy/ratelimit at this host:port answers; decide too, and log\n"+
+					"where the decisions differ.",
+				orEmpty(address("host:port of another rate limit service"))),
 		),
 		group("Store",
 			setting("store", &o.Store, "memory",
@@ -413,6 +417,15 @@ func address(want string) func(string) string {
 			_, err = strconv.ParseUint(port, 10, 16)
 		}
 		return unless(err == nil, want)
+	}
+}
+
+func orEmpty(next func(string) string) func(string) string {
+	return func(text string) string {
+		if text == "" {
+			return ""
+		}
+		return next(text)
 	}
 }
 

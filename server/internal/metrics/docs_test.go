@@ -46,6 +46,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	models.Underestimated("output", 1)
 	models.Unrecorded("output", 1)
 	f.Unmatched("d", rules.UnmatchedRule)
+	f.Compared("same")
 	return f.scrape(t)
 }
 

@@ -57,6 +57,7 @@ type Metrics struct {
 	retired   *prometheus.CounterVec
 	panics    *prometheus.CounterVec
 	unmatched *prometheus.CounterVec
+	compared  *prometheus.CounterVec
 	domains   []string    // those that unmatched may have; only Follow reads and writes it
 	envoy     *envoyproxy // nil unless wanted
 }
@@ -85,13 +86,14 @@ func New(o Options) (*Metrics, error) {
 		callers:   counters("weir_caller_requests_total", "Requests by the caller's name in the file of callers, the listener, and whether the caller was admitted, forbidden or unauthenticated.", "caller", "listener", "outcome"),
 		rejected:  counters("weir_rejected_total", "Connections and calls that a listener rejected before it decoded them, by reason: too many connections, too much request memory, too many watches, a message that is too large or arrived too slowly, an answer that was not read, or a client that broke HTTP/2's rules or sent a flood of frames that are no calls.", "listener", "reason"),
 		retired:   counters("weir_grpc_connections_retired_total", "gRPC connections whose clients were asked to reconnect, because they were idle or old.", "reason"),
+		compared:  counters("weir_compared_total", "Calls of Envoy that were answered with another service's answer, by how Weir's differs.", "result"),
 		unmatched: counters("weir_unmatched_total", "Requests that no rule applied to: no rules file has the domain, or no rule of the domain matches the descriptors. Only domains of the rules are labels.", "domain", "domain_known"),
 		panics:    counters("weir_panics_total", "Calls of a listener, and background work, that panicked.", "listener"),
 		failures:  counters("weir_auth_failures_total", "Wrong tokens and passwords that callers sent, by the listener.", "listener"),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		ofTraffic(o.Traffic), m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.retired, m.panics, m.unmatched,
+		ofTraffic(o.Traffic), m.decisions, m.errors, m.stored, m.carried, m.failed, m.requests, m.calls, m.failures, m.callers, m.rejected, m.retired, m.panics, m.unmatched, m.compared,
 	)
 	if o.Envoyproxy {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
@@ -160,6 +162,9 @@ func (m *Metrics) Unmatched(domain string, why rules.Unmatched) {
 	}
 	m.unmatched.WithLabelValues(domain, "true").Inc()
 }
+
+// Compared counts a call that another service answered, by how Weir's answer differs.
+func (m *Metrics) Compared(result string) { m.compared.WithLabelValues(result).Inc() }
 
 // Panicked returns a function that counts the panics of a listener's calls.
 func (m *Metrics) Panicked(listener string) func() { return m.panics.WithLabelValues(listener).Inc }
