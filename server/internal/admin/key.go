@@ -308,7 +308,7 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 	if o != nil {
 		b.WriteString(o.explain(s.Limit) + ", instead of ")
 	}
-	b.WriteString(answer.Limit)
+	b.WriteString(LimitText(t.limit))
 	if o != nil && o.Blocked {
 		b.WriteString("; nothing passes until then")
 	} else {
@@ -320,6 +320,15 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 	}
 	b.WriteString(whyShadow(answer))
 	return b.String()
+}
+
+// LimitText describes a limit to people. Slots have no rate: their limit's period is that of
+// a lease.
+func LimitText(l *weir.Limit) string {
+	if l.Algorithm.Traits().HoldsSlots {
+		return fmt.Sprintf("%d at once", l.Count)
+	}
+	return l.String()
 }
 
 // explain describes an override, whose limit, if it has one, is in force as stated.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -107,7 +108,7 @@ func describe(all []budgetState, set *rules.Set) {
 			if l.Budget == nil || b == nil {
 				continue
 			}
-			b.Limit, b.Rate, b.PerKey = l.String(), rate(l.Limit), r.PerKey(l.Budget)
+			b.Limit, b.Rate, b.PerKey = admin.LimitText(l.Limit), rate(l.Limit), r.PerKey(l.Budget)
 			guarantee := r.Guarantee()
 			if j := slices.IndexFunc(b.Classes, func(c classState) bool { return c.Rule == l.Name }); j >= 0 && guarantee != nil {
 				b.Classes[j].Guarantee = (weir.Limit{Algorithm: guarantee.Algorithm, Count: guarantee.Count, Period: guarantee.Period}).String()

@@ -227,6 +227,56 @@ func TestActsOnKeys(t *testing.T) {
 	}
 }
 
+// TestKeysOfBudgets shows keys of budgets and slots in words, and opens them.
+func TestKeysOfBudgets(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serveRules(t, `domain: shop
+budgets:
+  gpu: {requests_per_unit: 2, unit: hour, algorithm: gcra}
+descriptors:
+  - {key: job, rate_limit: {budget: gpu}}
+  - {key: export, rate_limit: {requests_per_unit: 3, unit: minute, algorithm: concurrency}}
+  - key: plan
+    descriptors: [{key: tenant, rate_limit: {requests_per_unit: 5, unit: hour, algorithm: gcra}}]
+`)
+	if got := s.count("job", "1", 3); got != 2 {
+		t.Fatalf("%d granted, want 2", got)
+	}
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#top-refused button.key")))
+	b.until(`document.querySelector("#top-refused .key").textContent === "budget gpu"`)
+	b.lookUp()
+	b.until(`document.getElementById("budget").value === "gpu" && document.getElementById("answer").textContent.includes("2/h; 2 used, 0 remain")`)
+	b.until(`document.getElementById("rules-part").textContent.includes("3 at once")`)
+	set := func(id, value string) { b.text(fmt.Sprintf("document.getElementById(%q).value = %q", id, value)) }
+	set("budget", "")
+	for entries, want := range map[string]string{"export=a": "3 at once; 0 held, 3 remain", "plan=free,tenant=t1": "5/h; 0 used", `plan=a\,b, tenant=\\`: "5/h; 0 used"} {
+		set("entry", entries)
+		b.text(`document.getElementById("look").click()`)
+		b.until(`document.getElementById("answer").textContent.includes("` + want + `")`)
+		b.text(`document.getElementById("answer").replaceChildren()`)
+	}
+	if said := b.complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestOnePoint draws a single point.
+func TestOnePoint(t *testing.T) {
+	t.Parallel()
+	b, s := open(t), serve(t, "")
+	b.do(chromedp.Navigate(s.admin+"/"), chromedp.WaitVisible(chromedp.CSS("#chart-latency canvas")))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	s.count("user", "bob", 1)
+	b.until(`charts.past().p50.filter((ns) => ns > 0).length === 1`)
+	// The colour of p50's line.
+	b.until(`(() => {
+  const canvas = document.querySelector("#chart-latency canvas"), { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let n = 0;
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && data[i + 1] > data[i] + 60 && data[i + 1] > data[i + 2] + 30) n++;
+  return n > 5;
+})()`)
+}
+
 // TestKeyboardReachesEverything walks through the page with the tabulator.
 func TestKeyboardReachesEverything(t *testing.T) {
 	t.Parallel()
@@ -289,7 +339,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// pictures are how the docs show the page.
+// pictures are how the docs show the page; those without a name are only looked at.
 var pictures = []struct {
 	name, scheme, part string
 	width, height      int64
@@ -299,20 +349,22 @@ var pictures = []struct {
 	{"dashboard-keys", "light", "keys", 1200, 1000},
 	{"dashboard-key", "light", "one", 1200, 620},
 	{"dashboard-store", "light", "store", 1200, 900},
+	{"", "light", "rules", 1400, 900},
+	{"", "light", "keys", 375, 812},
 	{"dashboard-phone", "dark", "traffic", 320, 760},
 }
 
 // TestFits demands that no page is wider than what it is shown on, light and dark.
 func TestFits(t *testing.T) {
 	t.Parallel()
-	folder, rounds := t.TempDir(), 15
+	folder, rounds := filepath.Join(t.TempDir(), "rules-of-the-shop-and-of-everything-that-belongs-to-it-in-production"), 15
 	if *update {
 		// The docs show where rules stand.
 		folder, rounds = filepath.Join(os.TempDir(), "weir-rules"), 900
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	sentinel := testserver.StartSentinel(t, 1)
 	shared := func(o *app.Options) {
@@ -343,11 +395,14 @@ func TestFits(t *testing.T) {
 		b.do(chromedp.EmulateViewport(p.width, p.height))
 		b.until(fmt.Sprintf("innerWidth === %d && document.querySelector('#chart-decisions canvas').clientWidth < innerWidth", p.width))
 		b.until(`document.documentElement.scrollWidth <= innerWidth`)
+		if p.width >= 1200 {
+			b.until(`[...document.querySelectorAll(".scroll:not(.tail)")].every((e) => e.scrollWidth <= e.clientWidth)`)
+		}
 		want := map[string]string{"light": "rgb(246, 247, 249)", "dark": "rgb(14, 17, 22)"}[p.scheme]
 		if got := b.text("getComputedStyle(document.body).backgroundColor"); got != want {
 			t.Errorf("%s: the background is %q", p.scheme, got)
 		}
-		if *update {
+		if *update && p.name != "" {
 			b.text(`scrollTo(0, 0)`)
 			if p.part != "traffic" {
 				b.text(fmt.Sprintf("document.getElementById(%q).scrollIntoView({behavior: 'instant'})", p.part))

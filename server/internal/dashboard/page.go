@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -97,7 +98,7 @@ func limitsShown(r *rules.Rule) []limitShown {
 		all = nil
 		for _, l := range r.Limits {
 			shown := rule
-			shown.Name, shown.Limit, shown.Algorithm = l.Name, l.String(), l.Algorithm.String()
+			shown.Name, shown.Limit, shown.Algorithm = l.Name, admin.LimitText(l.Limit), l.Algorithm.String()
 			shown.Budget, shown.Keep = l.Budget.String(), l.Keep
 			if shown.Lease = l.Lease; !r.OnTrial {
 				shown.OnStoreFailure = l.OnStoreFailure.String()

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,11 +75,14 @@ type check struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// A key is a key, with the domain and entries by which the admin API knows it.
+// A key is a key, with the domain, entries and budget by which the admin API knows it, and
+// a label for people.
 type key struct {
 	Key     string   `json:"key"`
-	Domain  string   `json:"domain,omitempty"`
-	Entries []string `json:"entries,omitempty"` // KEY=VALUE; none if they are unknown
+	Label   string   `json:"label"`
+	Domain  string   `json:"domain,omitempty"`  // empty if the key is known by a digest only
+	Entries []string `json:"entries,omitempty"` // KEY=VALUE
+	Budget  string   `json:"budget,omitempty"`
 }
 
 type topState struct {
@@ -165,7 +169,7 @@ func (d *Dashboard) overrides(in []override.Override) (all []overrideState, left
 		case o.Limit != nil && o.Limit.Count == 0:
 			limit = "blocked"
 		case o.Limit != nil:
-			limit = o.Limit.String()
+			limit = admin.LimitText(o.Limit)
 		}
 		all = append(all, overrideState{d.key(o.Key), limit, o.Until.UnixMilli()})
 	}
@@ -180,10 +184,10 @@ func (d *Dashboard) refusal(r *traffic.Refusal) refusal {
 }
 
 func (d *Dashboard) key(name string) key {
-	k := key{Key: name}
+	k := key{Key: name, Label: name}
 	if d.ThrottleKey != nil {
 		if asked, found := strings.CutPrefix(name, d.ThrottleKey("")); found && len(name) < maxThrottled {
-			k.Domain, k.Entries = admin.ThrottleDomain, []string{"key=" + asked}
+			k.Domain, k.Entries, k.Label = admin.ThrottleDomain, []string{"key=" + asked}, "key="+asked
 			return k
 		}
 	}
@@ -191,9 +195,14 @@ func (d *Dashboard) key(name string) key {
 	if !ok {
 		return k
 	}
-	k.Domain = domain
+	k.Domain, k.Budget = domain, rules.BudgetOf(name)
 	for _, e := range entries {
 		k.Entries = append(k.Entries, e.Key+"="+e.Value)
 	}
+	label := k.Entries
+	if k.Budget != "" {
+		label = append(slices.Clip(label), "budget "+k.Budget)
+	}
+	k.Label = strings.Join(label, ", ")
 	return k
 }

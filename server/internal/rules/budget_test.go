@@ -106,12 +106,15 @@ func TestBudgetKeys(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{
-		"shop/;#budget;all":               "shop []",
-		"shop/model=gpt;model#budget;m":   "shop [{model gpt}]",
-		"shop/model=a,b=c;model,b#budget": "shop [{model a} {b c}]",
+		"shop/;#budget;all":                "shop [] all",
+		"shop/model=gpt;model#budget;m%2F": "shop [{model gpt}] m/",
+		"shop/tenant=a;tenant,team#shares": "shop [{tenant a}] team",
+		"shop/;team#shares":                "shop [] team",
+		"shop/model=a,b=c;model,b#budget":  "shop [{model a} {b c}] ",
+		"shop/user=42;user;daily":          "shop [{user 42}] ",
 	} {
-		if domain, entries, ok := rules.ParseKey(key); !ok || fmt.Sprint(domain, " ", entries) != want {
-			t.Errorf("%s: %s %v %v", key, domain, entries, ok)
+		if domain, entries, ok := rules.ParseKey(key); !ok || fmt.Sprint(domain, " ", entries, " ", rules.BudgetOf(key)) != want {
+			t.Errorf("%s: %s %v %s %v", key, domain, entries, rules.BudgetOf(key), ok)
 		}
 	}
 }

@@ -139,6 +139,20 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	return domain, entries, true
 }
 
+// BudgetOf returns the name of the budget that a key of [ParseKey] belongs to; empty for a
+// key of a single rule.
+func BudgetOf(key string) string {
+	_, charged, _ := strings.Cut(key, ";")
+	name := ""
+	if path, shares := strings.CutSuffix(charged, "#shares"); shares {
+		name = path[strings.LastIndexByte(path, ',')+1:]
+	} else {
+		_, name, _ = strings.Cut(charged, "#budget;")
+	}
+	name, _ = unescaped(name)
+	return name
+}
+
 // unescaped undoes appendEscaped.
 func unescaped(text string) (string, bool) {
 	plain, err := url.PathUnescape(text)

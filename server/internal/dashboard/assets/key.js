@@ -10,7 +10,11 @@ const keyForm = (() => {
     entries.append(input);
     return input;
   };
-  const named = () => [...entries.querySelectorAll(".entry")].map((e) => e.value).filter((v) => v !== "");
+  // Commas separate entries and a backslash escapes, as on command lines.
+  const parts = (words) => (words.match(/(?:\\[^]|[^,\\])+/g) || []).map((part) => part.trimStart().replace(/\\([^])/g, "$1"));
+  const written = (entry) => entry.replace(/[\\,]/g, "\\$&");
+  const named = () => [...entries.querySelectorAll(".entry")].flatMap((e) => parts(e.value));
+  const more = () => Object.fromEntries(["budget", "name"].map((id) => [id, byId(id).value]).filter(([, value]) => value));
 
   const call = async (path, init) => {
     const response = await fetch(path, { ...init, headers: { Accept: "application/json", ...(init && init.headers) } }).catch(() => { throw new Error("the server does not answer"); });
@@ -40,9 +44,8 @@ const keyForm = (() => {
   };
 
   const look = async () => {
-    const query = new URLSearchParams({ domain: byId("domain").value });
+    const query = new URLSearchParams({ domain: byId("domain").value, ...more() });
     for (const entry of named()) query.append("entry", entry);
-    if (byId("name").value) query.set("name", byId("name").value);
     show((await call("/v1/key?" + query)).limits);
   };
 
@@ -51,8 +54,7 @@ const keyForm = (() => {
       const at = e.indexOf("=");
       if (at < 0) throw new Error(`the entry "${e}" has no "="`);
       return { key: e.slice(0, at), value: e.slice(at + 1) };
-    }) };
-    if (byId("name").value) asked.name = byId("name").value;
+    }), ...more() };
     if (["block", "allow", "override"].includes(action) && byId("for").value) asked.for = byId("for").value;
     if (action === "override") asked.limit = byId("limit").value;
     return JSON.stringify(asked);
@@ -75,7 +77,8 @@ const keyForm = (() => {
     await look();
     const only = answer.keys.find((k) => k.alternative);
     const open = only ? ` This is alternative ${only.alternative}; the others are as they were.` : "";
-    return `${named().join(", ")} ${words[action]}, ${where[answer.spread] || answer.spread}.${open}`;
+    const budget = byId("budget").value;
+    return `${[...named(), ...(budget ? ["budget " + budget] : [])].join(", ")} ${words[action]}, ${where[answer.spread] || answer.spread}.${open}`;
   });
 
   form.addEventListener("submit", (event) => {
@@ -89,10 +92,11 @@ const keyForm = (() => {
   const pick = (k) => {
     byId("domain").value = k.domain;
     byId("name").value = "";
-    const first = byId("entry");
+    byId("budget").value = k.budget || "";
+    const first = byId("entry"), [entry, ...rest] = (k.entries || []).map(written);
     entries.replaceChildren(first);
-    first.value = k.entries[0];
-    k.entries.slice(1).forEach(addEntry);
+    first.value = entry || "";
+    rest.forEach(addEntry);
     byId("one").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     byId("look").focus({ preventScroll: true });
     attempt(look);

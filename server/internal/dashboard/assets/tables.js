@@ -37,11 +37,10 @@ const tables = (() => {
     wanted.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] || null); });
   };
 
-  const keyLabel = (k) => k.entries ? k.entries.join(", ") : k.key;
-  // keyButton is a key that shows its state when clicked, if its entries are known.
+  // keyButton is a key that shows its state when clicked, if the admin API knows it.
   const keyButton = (k) => {
-    if (!k.entries) return make("span", { class: "key", title: k.key }, keyLabel(k));
-    const button = make("button", { type: "button", class: "key", title: k.key, "aria-label": `Show ${keyLabel(k)} of ${k.domain}` }, keyLabel(k));
+    if (!k.entries && !k.budget) return make("span", { class: "key", title: k.key }, k.label);
+    const button = make("button", { type: "button", class: "key", title: k.key, "aria-label": `Show ${k.label} of ${k.domain}` }, k.label);
     button.addEventListener("click", () => keyForm.pick(k));
     return button;
   };
