@@ -38,7 +38,8 @@ func newKey() *cobra.Command {
 key, or blocks it, allows it or gives it another limit for a while. It calls the
 server's admin listener.
 
-Name the key as requests do: a domain, then its entries in their order. Keys charged
+Write the key like a request: the domain, a space, and its entries in their order,
+separated by commas, or by spaces. A backslash escapes a comma in a value. Keys charged
 by CL.THROTTLE are in the domain cl.throttle, as key=KEY.
 
 A change applies to all instances that share a Redis, or to the one instance with a
@@ -48,7 +49,7 @@ Exit codes: 0 done (get: the cost would be granted now), 1 get: the cost would b
 refused now; other commands: the change applies on this instance, but its peers may
 not have it yet, 2 the command failed.`,
 		Example: `  weir key get shop user=42
-  weir key get shop user=42 --cost 10
+  weir key get shop user=42,path=/login --cost 10
   weir key get llm model=large --budget tokens
   weir key block shop user=42 --for 2h
   weir key override shop user=42 --limit '100/min burst 20' --for 24h
@@ -82,11 +83,11 @@ var keyActions = []keyAction{
 func newKeyAction(action keyAction) *cobra.Command {
 	var f keyFlags
 	cmd := &cobra.Command{
-		Use:     action.name + " DOMAIN KEY=VALUE…",
+		Use:     action.name + " DOMAIN KEY=VALUE,…",
 		Short:   action.short,
 		Example: action.example,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) < 2 && f.budget == "" {
+			if len(args) < 1 || len(args) < 2 && f.budget == "" && !strings.Contains(args[0], " ") {
 				return fmt.Errorf("key %s needs a domain and at least one KEY=VALUE; see 'weir key %s --help'", action.name, action.name)
 			}
 			return nil
@@ -122,25 +123,16 @@ func newKeyAction(action keyAction) *cobra.Command {
 	return cmd
 }
 
-// entriesOf reads KEY=VALUE arguments.
-func entriesOf(args []string) ([]map[string]string, error) {
-	var entries []map[string]string
-	for _, arg := range args {
-		key, value, found := strings.Cut(arg, "=")
-		if !found {
-			return nil, &weir.InvalidError{Field: "entry", Value: strconv.Quote(arg), Want: "KEY=VALUE"}
-		}
-		entries = append(entries, map[string]string{"key": key, "value": value})
-	}
-	return entries, nil
-}
-
 // get prints the state of a key.
 func (f *keyFlags) get(cmd *cobra.Command, args []string) error {
-	if _, err := entriesOf(args[1:]); err != nil {
+	domain, entries, err := parseKey(args)
+	if err != nil {
 		return err
 	}
-	query := url.Values{"domain": args[:1], "entry": args[1:], "cost": {strconv.FormatInt(f.cost, 10)}}
+	query := url.Values{"domain": {domain}, "cost": {strconv.FormatInt(f.cost, 10)}}
+	for _, e := range entries {
+		query.Add("entry", e.Key+"="+e.Value)
+	}
 	if f.name != "" {
 		query.Set("name", f.name)
 	}
@@ -196,9 +188,13 @@ type changeAnswer struct {
 
 // change does something to a key.
 func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) error {
-	entries, err := entriesOf(args[1:])
+	domain, parsed, err := parseKey(args)
 	if err != nil {
 		return err
+	}
+	entries := []map[string]string{}
+	for _, e := range parsed {
+		entries = append(entries, map[string]string{"key": e.Key, "value": e.Value})
 	}
 	if action == "override" {
 		if f.limit == "" {
@@ -208,7 +204,7 @@ func (f *keyFlags) change(cmd *cobra.Command, action string, args []string) erro
 			return err
 		}
 	}
-	asked := map[string]any{"domain": args[0], "entries": entries}
+	asked := map[string]any{"domain": domain, "entries": entries}
 	for name, value := range map[string]string{"name": f.name, "budget": f.budget, "for": f.lasts, "until": f.til, "limit": f.limit} {
 		if value != "" {
 			asked[name] = value

@@ -29,17 +29,16 @@ const mappingForm = `"DOMAIN key=$field,key=constant", such as "shop remote_addr
 
 // parseMapping reads one --descriptor.
 func parseMapping(text string) (mapping, error) {
-	domain, rest, found := strings.Cut(strings.TrimSpace(text), " ")
 	wrong := &weir.InvalidError{Field: "descriptor", Value: fmt.Sprintf("%q", text), Want: mappingForm}
-	if !found || strings.TrimSpace(rest) == "" {
+	req, err := parseRequest(strings.TrimSpace(text))
+	if err != nil || len(req.Descriptors) != 1 {
 		return mapping{}, wrong
 	}
-	m := mapping{domain: domain}
-	for entry := range strings.SplitSeq(strings.TrimSpace(rest), ",") {
-		key, value, found := strings.Cut(strings.TrimSpace(entry), "=")
-		e := mapped{key: key, value: value}
-		e.value, e.field = strings.CutPrefix(value, "$")
-		if !found || key == "" || e.value == "" {
+	m := mapping{domain: req.Domain}
+	for _, entry := range req.Descriptors[0] {
+		e := mapped{key: entry.Key}
+		e.value, e.field = strings.CutPrefix(entry.Value, "$")
+		if e.value == "" {
 			return mapping{}, wrong
 		}
 		m.entries = append(m.entries, e)

@@ -16,7 +16,9 @@ func TestParseRequest(t *testing.T) {
 		`d a=b`:                 {{{Key: "a", Value: "b"}}},
 		`d a=b,c=d`:             {{{Key: "a", Value: "b"}, {Key: "c", Value: "d"}}},
 		`d a=b; c=d;e=`:         {{{Key: "a", Value: "b"}}, {{Key: "c", Value: "d"}}, {{Key: "e"}}},
-		`d   a=b c`:             {{{Key: "a", Value: "b c"}}},
+		`d   a=b\ c`:            {{{Key: "a", Value: "b c"}}},
+		`d a=b c=d , e=f;g=h `:  {{{Key: "a", Value: "b"}, {Key: "c", Value: "d"}, {Key: "e", Value: "f"}}, {{Key: "g", Value: "h"}}},
+		`d a= b=c ; d=e`:        {{{Key: "a"}, {Key: "b", Value: "c"}}, {{Key: "d", Value: "e"}}},
 		`d q=x=1,r==`:           {{{Key: "q", Value: "x=1"}, {Key: "r", Value: "="}}},
 		`d a\=b=c\,d\;e\\f\=\ `: {{{Key: "a=b", Value: `c,d;e\f= `}}},
 		`d \ a=b`:               {{{Key: " a", Value: "b"}}},
@@ -37,10 +39,32 @@ func TestParseRequest(t *testing.T) {
 	for text, want := range map[string]string{
 		``: "want key=value", `d`: "want key=value", `d a`: `is "a": want key=value`, `d a=b,`: "want key=value",
 		`d a=b;`: "want key=value", `d =b`: `is "=b"`, `d a=b,,c=d`: `is ",c=d"`, `d a=\n`: "behind a backslash", `d a=\`: "behind a backslash",
-		`d\n a=b`: "behind a backslash",
+		`d\n a=b`: "behind a backslash", `d a=b c`: `is "c": want key=value`,
 	} {
 		if _, err := parseRequest(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestParseKey: a key is written like a request, or with an argument for each entry.
+func TestParseKey(t *testing.T) {
+	t.Parallel()
+	want := []rules.Entry{{Key: "user", Value: "4 2"}, {Key: "path", Value: "/a,b"}}
+	for _, args := range [][]string{
+		{"shop", `user=4 2,path=/a\,b`}, {"shop", "user=4 2", `path=/a\,b`}, {`shop user=4\ 2,path=/a\,b`}, {`shop user=4\ 2 path=/a\,b`},
+	} {
+		domain, entries, err := parseKey(args)
+		if diff := cmp.Diff(want, entries); err != nil || domain != "shop" || diff != "" {
+			t.Errorf("%q: domain %q, %v, %s", args, domain, err, diff)
+		}
+	}
+	if domain, entries, err := parseKey([]string{"shop"}); err != nil || domain != "shop" || entries != nil {
+		t.Errorf("a domain alone: %q, %v, %v", domain, entries, err)
+	}
+	for _, args := range [][]string{{"shop", "user"}, {"shop", "path=/a,b"}, {"shop", "user=1;path=/"}, {"shop user=1;path=/"}, {"shop user"}} {
+		if _, _, err := parseKey(args); err == nil {
+			t.Errorf("%q is accepted", args)
 		}
 	}
 }
