@@ -18,7 +18,8 @@ import (
 func TestLibraryGuide(t *testing.T) {
 	t.Parallel()
 	const guide = "docs/library.md"
-	examples := examplesOf(t, "example_verbs_test.go")
+	examples := examplesOf(t, "example_test.go")
+	maps.Copy(examples, examplesOf(t, "example_verbs_test.go"))
 	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
 	maps.Copy(examples, examplesOf(t, "redisstore/example_test.go"))
 	text, err := os.ReadFile(guide)

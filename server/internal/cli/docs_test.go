@@ -72,28 +72,16 @@ func flagTables(flags, others *pflag.FlagSet) string {
 }
 
 // TestTryDocs runs what the pages say of weir simulate and weir replay, with a log and
-// rules beside them. The README has its own rules.
+// rules beside them.
 func TestTryDocs(t *testing.T) {
 	const replayed = "server/internal/cli/testdata/replay/"
 	t.Chdir(t.TempDir())
 	copyTo(t, pages.Path(replayed+"access.log"), "access.log")
 	copyTo(t, pages.Path(replayed+"rules.yaml"), "rules.yaml")
-	try(t, "docs/simulate.md")
-	copyTo(t, pages.Path("examples/quickstart/access.log"), "access.log")
-	for _, b := range pages.Blocks(t, "README.md") {
-		if b.Language == "yaml" {
-			writeFile(t, "rules.yaml", []byte(b.Text))
-		}
-	}
-	try(t, "README.md")
-}
-
-func try(t *testing.T, page string) {
-	t.Helper()
-	for _, b := range pages.Mine(t, page) {
+	for _, b := range pages.Mine(t, "docs/simulate.md") {
 		for _, line := range b.Commands() {
 			if code, printed := executed(t, line); code != ExitOK || printed == "" {
-				t.Errorf("%s:%d: %s: exit code %d\n%s", page, b.Line, line, code, printed)
+				t.Errorf("%s:%d: %s: exit code %d\n%s", b.Page, b.Line, line, code, printed)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // programs are those of others that the pages use.
 var programs = strings.Fields(`apt base64 caddy cd chmod complete cp curl docker echo exit for git go grep grpcurl haproxy head helm install jobs kill kubectl mkdir nginx npm
-python3 h2load redis-cli redis-server seq sha256sum sort source ssh-keygen systemctl tar traefik uniq wait done pidof printf`)
+export python3 h2load redis-cli redis-server sed seq sha256sum sleep sort source ssh-keygen systemctl tar traefik uniq wait done pidof printf`)
 
 // TestCommandsInPages reads every command of every page, also those that no test can
 // run: weir has its subcommand and flags, make its target, and what they name of the
@@ -42,7 +42,7 @@ func TestCommandsInPages(t *testing.T) {
 }
 
 // token is a word with its quotes, or what ends a command.
-var token = regexp.MustCompile(`(?:"[^"]*"|'[^']*'|[^\s|;&()<>"'])+|&&|\d?>&\d|\d?>+|[|;&()<]`)
+var token = regexp.MustCompile(`\d?>&\d|\d?>+|(?:"[^"]*"|'[^']*'|[^\s|;&()<>"'])+|&&|[|;&()<]`)
 
 // simple splits a line into commands of words, without redirections and what belongs
 // to the shell.
@@ -78,7 +78,7 @@ var assignment = regexp.MustCompile(`^\w+=`)
 
 // bare takes away what stands before a command.
 func bare(words []string) []string {
-	for len(words) > 0 && (slices.Contains([]string{"do", "sudo", "$"}, words[0]) || assignment.MatchString(words[0])) {
+	for len(words) > 0 && (slices.Contains([]string{"do", "sudo", "until", "{", "}", "$"}, words[0]) || assignment.MatchString(words[0])) {
 		words = words[1:]
 	}
 	if len(words) > 3 && words[0] == "go" && words[1] == "run" && words[2] == "./server/cmd/weir" {

@@ -25,16 +25,18 @@ type tour struct {
 func newTour(t *testing.T, more ...string) *tour {
 	t.Helper()
 	w := &tour{dir: filepath.Join(t.TempDir(), "weir"), addrs: map[string]string{}}
-	replaced := []string{"/tmp/weir-quickstart", w.dir}
+	replaced := []string{"/tmp/weir-quickstart", w.dir, "/tmp/weir-hour", w.dir}
 	usual := []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:8000", "127.0.0.1:3000"}
 	for _, address := range append(usual, more...) {
 		free := testserver.FreeAddr(t)
 		w.addrs[address] = free
-		replaced = append(replaced, address, free, strings.Replace(address, ":", " ", 1), strings.Replace(free, ":", " ", 1))
+		for _, between := range []string{":", " ", " --port "} {
+			replaced = append(replaced, strings.Replace(address, ":", between, 1), strings.Replace(free, ":", between, 1))
+		}
 	}
 	t.Cleanup(func() { w.logs() })
 	w.shell = newShell(t, replaced...)
-	w.ready = map[string]string{"nginx": "127.0.0.1:8000", "python3": "127.0.0.1:3000"}
+	w.ready = map[string]string{"nginx": "127.0.0.1:8000", "python3": "127.0.0.1:3000", "redis-server": "127.0.0.1:6379"}
 	w.run("export WEIR_HTTP=127.0.0.1:8080 WEIR_GRPC=127.0.0.1:8081 WEIR_ADMIN=127.0.0.1:6070")
 	return w
 }
@@ -87,13 +89,25 @@ func (w *tour) loads() int {
 // take its time, and a request that passes unlimited would spoil the count.
 func (w *tour) patient(file string) {
 	w.t.Helper()
+	w.change(file, func(conf string) string {
+		return regexp.MustCompile(`(_timeout +)1s;`).ReplaceAllString(w.to.Replace(conf), "${1}10s;")
+	})
+}
+
+// readdress replaces the addresses in a file that a command wrote.
+func (w *tour) readdress(file string) {
+	w.t.Helper()
+	w.change(file, w.to.Replace)
+}
+
+func (w *tour) change(file string, edit func(string) string) {
+	w.t.Helper()
 	path := filepath.Join(w.dir, file)
-	conf, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	text := regexp.MustCompile(`(_timeout +)1s;`).ReplaceAllString(w.to.Replace(string(conf)), "${1}10s;")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(edit(string(text))), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }

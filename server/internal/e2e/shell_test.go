@@ -54,6 +54,9 @@ func newShell(t *testing.T, replaced ...string) *shell {
 	return s
 }
 
+// commandTimeout is for a command that compiles the server on a busy machine.
+const commandTimeout = 5 * time.Minute
+
 // done is what the shell says after each command.
 const done = "--done--"
 
@@ -64,7 +67,7 @@ func (s *shell) run(command string) string {
 		s.t.Fatalf("%s: %v", command, err)
 	}
 	var printed strings.Builder
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(commandTimeout); ; {
 		select {
 		case line, open := <-s.lines:
 			rest, ended := strings.CutSuffix(line, done)
