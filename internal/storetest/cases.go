@@ -20,25 +20,13 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(chargeCases, holderCases, anonymousCases, idCases, reloadCases, refundCases, changeCases, amendCases, altCases, guaranteeCases)
+var cases = slices.Concat(textCases(), chargeCases, holderCases, idCases, reloadCases, changeCases, altCases, guaranteeCases)
 
 var chargeCases = []testCase{
-	{"grants exactly what fits at one frozen instant", frozen},
 	{"grants exactly what fits to many at once", stampede},
-	{"keys do not meet", separate},
-	{"a look changes nothing", peeks},
-	{"a refusal changes nothing", polling},
-	{"a cost above the limit can never pass", never},
 	{"a count of 0 refuses everything", zero},
 	{"all of an act is charged or nothing", allOrNothing},
-	{"later charges see earlier ones of their act", sameKeyTwice},
-	{"who queues behind itself is told how long, or never", queuedTwice},
 	{"several acts in one call are decided one by one", actByAct},
-	{"best effort grants what fits", bestEffort},
-	{"best effort over several limits grants what fits all", bestEffortTogether},
-	{"a charge leaves what it keeps free", keeps},
-	{"what keeps units free in vain is an error", badKeep},
-	{"refused charges count where the limit says so", chargeRefused},
 	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
@@ -73,57 +61,6 @@ func of(algorithm weir.Algorithm, l weir.Limit) *weir.Limit {
 	return l.MustCompile()
 }
 
-// queuedTwice puts one key twice into an act that cannot wait, or not for long.
-func queuedTwice(b *bench) {
-	l := of(weir.LeakyBucket, weir.Per(10, 10*time.Second))
-	for i, c := range []struct {
-		maxWait time.Duration
-		cost    int64
-		want    time.Duration
-	}{
-		{0, 1, weir.Never},
-		{time.Second, 2, weir.Never},
-		{2 * time.Second, 2, 6 * time.Second},
-		{3 * time.Second, 2, 5 * time.Second},
-	} {
-		key := fmt.Sprint("twice ", i)
-		b.charge(key, l, 6)
-		take := func() []weir.Decision {
-			a := NewAct(weir.Charge{Key: key, Limit: l, Cost: c.cost}, weir.Charge{Key: key, Limit: l, Cost: c.cost})
-			a.MaxWait, a.Immediate = c.maxWait, c.maxWait == 0
-			b.take(a)
-			return a.Decisions
-		}
-		d := take()[1]
-		if d.Allowed() || d.RetryAfter != c.want {
-			b.Errorf("max wait %v, cost %d twice: %+v, want retry after %v", c.maxWait, c.cost, d, c.want)
-		}
-		if c.want == weir.Never {
-			b.clock.Advance(time.Hour)
-			if d := take()[1]; d.RetryAfter != weir.Never {
-				b.Errorf("max wait %v, cost %d twice at a fresh key: %+v", c.maxWait, c.cost, d)
-			}
-			continue
-		}
-		b.clock.Advance(d.RetryAfter - time.Microsecond)
-		if early := take(); early[1].Allowed() {
-			b.Errorf("max wait %v, cost %d twice: granted early: %+v", c.maxWait, c.cost, early)
-		}
-		b.clock.Advance(time.Microsecond)
-		if late := take(); !late[1].Allowed() {
-			b.Errorf("max wait %v, cost %d twice: refused after that: %+v", c.maxWait, c.cost, late)
-		}
-	}
-}
-
-func frozen(b *bench) {
-	for _, l := range limits() {
-		if n := b.granted("frozen", l, 25); n != 10 {
-			b.Errorf("%v: %d of 10", l, n)
-		}
-	}
-}
-
 func stampede(b *bench) {
 	for _, l := range limits() {
 		var granted atomic.Int64
@@ -144,60 +81,6 @@ func stampede(b *bench) {
 		callers.Wait()
 		if granted.Load() != 10 {
 			b.Errorf("%v: %d of 10", l, granted.Load())
-		}
-	}
-}
-
-func separate(b *bench) {
-	for _, l := range limits() {
-		for k := range 3 {
-			if n := b.granted(fmt.Sprint("separate", k), l, 12); n != 10 {
-				b.Errorf("%v, key %d: %d of 10", l, k, n)
-			}
-		}
-	}
-}
-
-func peeks(b *bench) {
-	for _, l := range limits() {
-		for range 20 {
-			b.want(b.charge("looks", l, 0), weir.Decision{Outcome: weir.Granted, Remaining: 10})
-		}
-		b.granted("looks", l, 10)
-		if d := b.charge("looks", l, 0); !d.Allowed() || d.Remaining != 0 || d.RetryAfter != 0 {
-			b.Errorf("%v: look at an empty key: %+v", l, d)
-		}
-	}
-}
-
-// polling asks ten times as often as the limit allows, and is granted as much as a caller
-// that waits.
-func polling(b *bench) {
-	for _, l := range limits() {
-		b.granted("polling", l, 10)
-		passed := 0
-		for range 1000 {
-			b.clock.Advance(100 * time.Millisecond)
-			passed += b.granted("polling", l, 1)
-		}
-		least := 90
-		if l.Algorithm == weir.SlidingCounter {
-			// It rounds the share of the last window up.
-			least = 80
-		}
-		if passed < least {
-			b.Errorf("%v: %d in 100 s while polling, want about 100", l, passed)
-		}
-	}
-}
-
-func never(b *bench) {
-	for _, l := range limits() {
-		d := b.charge("never", l, 11)
-		b.want(d, weir.Decision{Outcome: weir.Refused, Remaining: 10, RetryAfter: weir.Never})
-		b.charge("never", l, 3)
-		if d := b.charge("never", l, 11); d.RetryAfter != weir.Never || d.Remaining != 7 {
-			b.Errorf("%v: %+v", l, d)
 		}
 	}
 }
@@ -249,27 +132,6 @@ func allOrNothing(b *bench) {
 	}
 }
 
-func sameKeyTwice(b *bench) {
-	for _, l := range limits() {
-		pair := func(x, y int64) []weir.Decision {
-			a := NewAct(weir.Charge{Key: "twice", Limit: l, Cost: x}, weir.Charge{Key: "twice", Limit: l, Cost: y})
-			b.take(a)
-			return a.Decisions
-		}
-		d := pair(6, 6)
-		if d[0].Outcome != weir.NotCharged || d[1].Outcome != weir.Refused || d[1].RetryAfter != weir.Never {
-			b.Errorf("%v: 6 + 6 of 10: %+v", l, d)
-		}
-		d = pair(4, 3)
-		if d[0].Outcome != weir.Granted || d[1].Outcome != weir.Granted || d[0].Remaining != 3 || d[1].Remaining != 3 {
-			b.Errorf("%v: 4 + 3 of 10: %+v", l, d)
-		}
-		if d = pair(2, 2); d[1].Outcome != weir.Refused || d[1].RetryAfter == weir.Never || d[0].Remaining != 3 {
-			b.Errorf("%v: 2 + 2 of 3: %+v", l, d)
-		}
-	}
-}
-
 func actByAct(b *bench) {
 	for _, l := range limits() {
 		var acts []*weir.Act
@@ -282,121 +144,6 @@ func actByAct(b *bench) {
 				b.Errorf("%v, act %d: %+v", l, i, acts[i].Decisions[0])
 			}
 		}
-	}
-}
-
-func bestEffort(b *bench) {
-	for _, l := range limits() {
-		for i, want := range []int64{7, 3, 0} {
-			a := NewAct(weir.Charge{Key: "effort", Limit: l, Cost: 1, UpTo: 7})
-			b.take(a)
-			if a.Decisions[0].Granted != want || a.Allowed() != (want > 0) {
-				b.Errorf("%v, ask %d: %+v", l, i, a.Decisions[0])
-			}
-		}
-	}
-}
-
-func bestEffortTogether(b *bench) {
-	all := limits()
-	b.charge("wide", all[0], 4)
-	b.charge("narrow", all[1], 7)
-	a := NewAct(weir.Charge{Key: "wide", Limit: all[0], Cost: 1, UpTo: 9}, weir.Charge{Key: "narrow", Limit: all[1], Cost: 1, UpTo: 9})
-	b.take(a)
-	if a.Decisions[0].Granted != 3 || a.Decisions[1].Granted != 3 || a.Decisions[0].Remaining != 3 || a.Decisions[1].Remaining != 0 {
-		b.Errorf("6 and 3 left: %+v", a.Decisions)
-	}
-	twice := weir.Charge{Key: "both", Limit: all[0], Cost: 1, UpTo: 9}
-	a = NewAct(twice, twice)
-	if b.take(a); a.Decisions[0].Granted != 5 || a.Decisions[1].Remaining != 0 {
-		b.Errorf("twice from 10: %+v", a.Decisions)
-	}
-	queue := of(weir.LeakyBucket, weir.Per(10, 10*time.Second))
-	queued := weir.Charge{Key: "queue", Limit: queue, Cost: 1, UpTo: 3}
-	a = NewAct(queued, queued)
-	if b.take(a); a.Decisions[0].Delay != 0 || a.Decisions[1].Delay != 3*time.Second {
-		b.Errorf("3 behind 3 in a queue: %+v", a.Decisions)
-	}
-}
-
-// keeps has two classes share a budget of 10, of which one leaves the last 4.
-func keeps(b *bench) {
-	for _, l := range limits() {
-		take := func(cost, upTo, keep int64) weir.Decision {
-			a := NewAct(weir.Charge{Key: "keep", Limit: l, Cost: cost, UpTo: upTo, Keep: keep})
-			b.take(a)
-			return a.Decisions[0]
-		}
-		if d := take(7, 0, 4); d.Outcome != weir.Refused || d.RetryAfter != weir.Never || d.Remaining != 6 {
-			b.Errorf("%v: 7 + 4 kept of 10: %+v", l, d)
-		}
-		if d := take(4, 0, 4); !d.Allowed() || d.Granted != 4 || d.Remaining != 2 {
-			b.Errorf("%v: 4 + 4 kept of 10: %+v", l, d)
-		}
-		if d := take(1, 9, 4); d.Granted != 2 || d.Remaining != 0 {
-			b.Errorf("%v: up to 9 + 4 kept of 6: %+v", l, d)
-		}
-		refused := take(1, 0, 4)
-		if refused.Outcome != weir.Refused || refused.RetryAfter <= 0 || refused.RetryAfter == weir.Never || refused.Remaining != 0 {
-			b.Errorf("%v: 1 + 4 kept of 4: %+v", l, refused)
-		}
-		if d := take(0, 0, 4); !d.Allowed() || d.Remaining != 0 {
-			b.Errorf("%v: peek + 4 kept of 4: %+v", l, d)
-		}
-		if d := take(4, 0, 0); !d.Allowed() {
-			b.Errorf("%v: the 4 that were kept: %+v", l, d)
-		}
-		again := NewAct(weir.Charge{Key: "keep both", Limit: l, Cost: 3, Keep: 4}, weir.Charge{Key: "keep both", Limit: l, Cost: 3, Keep: 4})
-		if b.take(again); !again.Allowed() || again.Decisions[1].Remaining != 0 {
-			b.Errorf("%v: 3 + 3 + 4 kept of 10: %+v", l, again.Decisions)
-		}
-		most := NewAct(weir.Charge{Key: "keep most", Limit: l, Cost: 1, UpTo: 9, Keep: 7}, weir.Charge{Key: "keep most", Limit: l, Cost: 1, UpTo: 9})
-		if b.take(most); !most.Allowed() || most.Decisions[0].Granted != 3 {
-			b.Errorf("%v: up to 9 twice, the first + 7 kept of 10: %+v", l, most.Decisions)
-		}
-	}
-}
-
-func badKeep(b *bench) {
-	l := weir.PerSecond(5).MustCompile()
-	refused := weir.Limit{Count: 5, Period: time.Second, ChargeRefused: true}.MustCompile()
-	for name, change := range map[string]func(*weir.Act){
-		"negative":       func(a *weir.Act) { a.Charges[0].Keep = -1 },
-		"too large":      func(a *weir.Act) { a.Charges[0].Keep = weir.MaxCost + 1 },
-		"booked ahead":   func(a *weir.Act) { a.MaxWait = time.Second },
-		"charge refused": func(a *weir.Act) { a.Charges[0].Limit = refused },
-		"record":         func(a *weir.Act) { a.Kind = weir.KindRecord },
-		"reset":          func(a *weir.Act) { a.Kind = weir.KindReset },
-	} {
-		a := NewAct(weir.Charge{Key: "bad keep", Limit: l, Cost: 1, Keep: 1})
-		change(a)
-		b.taker.Take(context.Background(), []*weir.Act{a})
-		var invalid *weir.InvalidError
-		if !errors.As(a.Err, &invalid) || invalid.Path() != "charges[0].keep" {
-			b.Errorf("%s: %v", name, a.Err)
-		}
-	}
-	if d := b.charge("bad keep", l, 0); d.Remaining != 5 {
-		b.Errorf("bad acts charged: %+v", d)
-	}
-}
-
-func chargeRefused(b *bench) {
-	limit := weir.Limit{Algorithm: weir.FixedWindow, Count: 8, Period: time.Minute, ChargeRefused: true}.MustCompile()
-	if d := b.charge("refused", limit, 9); d.Outcome != weir.Refused || d.Remaining != 0 {
-		b.Errorf("9 of 8: %+v", d)
-	}
-	if b.charge("refused", limit, 1).Allowed() {
-		b.Error("the refused 9 were not charged")
-	}
-	b.charge("refused", limit, weir.MaxCount)
-	b.charge("refused", limit, weir.MaxCount)
-	if b.charge("refused", limit, 1).Allowed() {
-		b.Error("the counter wrapped")
-	}
-	b.clock.Advance(time.Minute)
-	if d := b.charge("refused", limit, 8); !d.Allowed() || d.Remaining != 0 {
-		b.Errorf("next window: %+v", d)
 	}
 }
 
