@@ -120,7 +120,7 @@ func TestBudgetParts(t *testing.T) {
 		"slots": {
 			"domain: search\nbudgets: {m: {algorithm: concurrency, requests_per_unit: 36, period: 60s}}\ndescriptors:\n  - {key: user, rate_limit: {budget: m}}\n",
 			[]traffic.Class{part("m", "user", "", 1)},
-			`{"domain":"search","budget":"m","limit":"36/min concurrency","rate":0,"classes":[{"rule":"user","units":[1]}]}`,
+			`{"domain":"search","budget":"m","limit":"36 at once","rate":0,"classes":[{"rule":"user","units":[1]}]}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
