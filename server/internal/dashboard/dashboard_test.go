@@ -347,7 +347,7 @@ var pictures = []struct {
 	{"dashboard-light", "light", "traffic", 1200, 1000},
 	{"dashboard-dark", "dark", "traffic", 1200, 1000},
 	{"dashboard-keys", "light", "keys", 1200, 1000},
-	{"dashboard-key", "light", "one", 1200, 620},
+	{"dashboard-key", "light", "one", 1200, 720},
 	{"dashboard-store", "light", "store", 1200, 900},
 	{"", "light", "rules", 1400, 900},
 	{"", "light", "keys", 375, 812},
