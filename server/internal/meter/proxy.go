@@ -181,13 +181,20 @@ type exchange struct {
 	client   context.Context // ends when the client leaves
 	path     string          // as it was sent
 	query    string
-	body     []byte // to forward
-	original []byte // without stream_options that Weir added; nil if it added none
-	removes  bool   // the chunk of usage that the client did not ask for
-	own      *held  // nil if nothing is held
-	shown    string // the credential for the provider
+	memory   admission.Body // of the fields below
+	body     []byte         // to forward
+	original []byte         // without stream_options that Weir added; nil if it added none
+	removes  bool           // the chunk of usage that the client did not ask for
+	own      *held          // nil if nothing is held
+	shown    string         // the credential for the provider
 	headers  http.Header
 	sent     atomic.Bool // a connection was there: the provider may have worked
+}
+
+// forget lets go of the body, once nothing sends it any more.
+func (x *exchange) forget() {
+	x.body, x.original = nil, nil
+	x.memory.Close()
 }
 
 type exchangeKey struct{}
@@ -206,6 +213,7 @@ var (
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	x := &exchange{form: formOf(path), path: path, query: cleanQuery(query), id: newID(), began: time.Now(), client: r.Context()}
+	defer x.forget()
 	w = &observed{ResponseWriter: w, answered: func(status int) { p.Observer.Answered(x.form.String(), status) }}
 	if err := p.prepare(w, r, x); err != nil {
 		var refused *refusal
@@ -249,12 +257,10 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 	if coding := r.Header.Values("Content-Encoding"); len(coding) > 0 {
 		return misunderstood(http.StatusUnsupportedMediaType, "unsupported_encoding", invalidRequest, "the body is compressed: want it plain")
 	}
-	body, err := p.read(w, r)
-	if err != nil {
+	if x.memory, err = p.read(w, r); err != nil {
 		return err
 	}
-	defer body.Close()
-	req, err := readRequest(x.endpoint, body.Text)
+	req, err := readRequest(x.endpoint, x.memory.Text)
 	if err != nil {
 		return err
 	}
@@ -270,7 +276,7 @@ func (p *Proxy) prepare(w http.ResponseWriter, r *http.Request, x *exchange) err
 		}
 		return err
 	}
-	x.own, x.body = own, own.e.body
+	x.own, x.body, own.e.body = own, own.e.body, nil
 	if req.stream && req.endpoint.reportsOnDemand() && !req.asked {
 		x.removes = true
 		x.original = req.body
@@ -355,8 +361,33 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 func (x *exchange) setBody(r *http.Request, body []byte) {
 	r.Body, r.GetBody, r.ContentLength, r.TransferEncoding = http.NoBody, nil, int64(len(body)), nil
 	if len(body) > 0 {
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = &content{left: body}
 	}
+}
+
+// A content is the body of a request to the provider. A stream may last long after it was
+// sent, so that it lets go of its bytes when it is closed, which may be while it is read.
+type content struct {
+	mu   sync.Mutex
+	left []byte
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.left)
+	c.left = c.left[n:]
+	return n, nil
+}
+
+func (c *content) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = nil
+	return nil
 }
 
 // A roundTripper sends requests to the provider.
@@ -371,7 +402,7 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r)
 	answer, err := t.p.transport.RoundTrip(r)
 	if err != nil || answer.StatusCode != http.StatusBadRequest || x.original == nil {
-		x.body, x.original = nil, nil
+		x.forget()
 		return answer, err
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxComplaint))
@@ -384,13 +415,14 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body}
-		x.body, x.original = nil, nil
+		x.forget()
 		return answer, nil
 	}
 	_ = answer.Body.Close()
 	again := r.Clone(r.Context())
 	x.setBody(again, x.original)
-	x.removes, x.body, x.original = false, nil, nil
+	x.removes = false
+	defer x.forget()
 	return t.p.transport.RoundTrip(again)
 }
 

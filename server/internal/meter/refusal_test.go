@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // strictRules hold the most that a request can use.
@@ -90,6 +92,10 @@ func TestRefusals(t *testing.T) {
 		{name: "n is a text", body: `{"model":"mock","n":"2"}`, status: 400, kind: invalidRequest, code: "invalid_body", other: invalidRequest, final: true},
 		{name: "compressed", body: chatBody, header: [2]string{"Content-Encoding", "gzip"}, status: 415, kind: invalidRequest, code: "unsupported_encoding", other: invalidRequest, final: true},
 		{name: "too large", body: `{"model":"` + strings.Repeat("m", 2000) + `"}`, change: func(o *Options) { o.MaxBody = 1000 }, status: 413, kind: invalidRequest, code: "body_too_large", other: "request_too_large", final: true},
+		{name: "no memory", body: `{"model":"` + strings.Repeat("m", 200_000) + `"}`, change: func(o *Options) { o.Budget = admission.NewBudget(100_000) }, status: 503, kind: "server_error", code: "request_memory", other: "api_error", retry: true},
+		{name: "no rule", rules: strings.Replace(testRules, "- key: key", "- key: team", 1), body: chatBody, change: func(o *Options) {
+			o.Unmatched = func(*rules.Request, rules.Unmatched) bool { return true }
+		}, status: 403, kind: invalidRequest, code: "unmatched", other: "permission_error", final: true},
 		{name: "no price", rules: limited("count: usd, dollars: 1, unit: hour, algorithm: fixed_window"), body: `{"model":"other"}`, status: 400, kind: invalidRequest, code: "unknown_model", other: invalidRequest, final: true},
 		{name: "no bound", rules: strictRules, body: `{"model":"free"}`, status: 400, kind: invalidRequest, code: "unbounded", other: invalidRequest, final: true},
 		{name: "an image", rules: strictRules, body: image, status: 400, kind: invalidRequest, code: "unbounded", other: invalidRequest, final: true},
@@ -107,9 +113,9 @@ func TestRefusals(t *testing.T) {
 			path, store := paths[i/2], [...]string{"memory", "redis"}[i%2]
 			t.Run(store+" "+c.name+" "+path, func(t *testing.T) {
 				t.Parallel()
-				rules := c.rules
-				if rules == "" {
-					rules = testRules
+				text := c.rules
+				if text == "" {
+					text = testRules
 				}
 				var forwarded atomic.Int64
 				mock := new(mockmodel.Server)
@@ -117,7 +123,7 @@ func TestRefusals(t *testing.T) {
 				if c.change != nil {
 					change = append(change, c.change)
 				}
-				b := newBench(t, rules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b := newBench(t, text, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					forwarded.Add(1)
 					mock.ServeHTTP(w, r)
 				}), change...)

@@ -22,6 +22,7 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -109,6 +110,38 @@ func TestDebt(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestDescriptors wants the caller, the model and both together charged at once, or none.
+func TestDescriptors(t *testing.T) {
+	t.Parallel()
+	const text = "domain: llm\ndescriptors:\n" +
+		"  - {key: key, rate_limit: {name: key, count: output, requests_per_unit: 1000, unit: hour, algorithm: fixed_window}, descriptors: [\n" +
+		"      {key: model, rate_limit: {name: both, requests_per_unit: 2, unit: hour, algorithm: fixed_window}}]}\n" +
+		"  - {key: model, rate_limit: {name: model, count: input, requests_per_unit: 100000, unit: hour, algorithm: fixed_window}}\n"
+	for store, open := range stores(t) {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, text, reporting(9, 4), open)
+			for _, status := range []int{200, 200, 429} {
+				if a := b.post(chatPath, chatBody); a.StatusCode != status || status == 429 && a.Header.Get("Weir-Limit") != "both" {
+					t.Errorf("%d %v %s", a.StatusCode, a.Header, a.text)
+				}
+			}
+			for _, c := range []struct {
+				key, model string
+				want       map[string]int64
+			}{
+				{secretKey, "mock", map[string]int64{"key": 8, "both": 2, "model": 18}},
+				{secretKey, "other", map[string]int64{"key": 8, "both": 0, "model": 0}},
+				{"other", "mock", map[string]int64{"key": 0, "both": 0, "model": 18}},
+			} {
+				if diff := cmp.Diff(c.want, b.used(c.key, c.model)); diff != "" {
+					t.Errorf("%s, %s (-want +got):\n%s", c.key, c.model, diff)
+				}
+			}
+		})
 	}
 }
 
@@ -410,6 +443,56 @@ func TestLostHold(t *testing.T) {
 		b.wantUsed(1, 9, 4)
 		if b.seen.unsettled != 0 {
 			t.Errorf("%s: %d were not settled", name, b.seen.unsettled)
+		}
+	}
+}
+
+// TestMemoryOfBodies wants a body held against the budget until it is sent, and no longer.
+func TestMemoryOfBodies(t *testing.T) {
+	t.Parallel()
+	body := `{"model":"mock","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("a", 150_000) + `"}]}`
+	arrived, answer := make(chan struct{}, 9), make(chan struct{}, 9)
+	budget := admission.NewBudget(325_000) // room for one of them
+	b := newBench(t, testRules, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}), func(o *Options) { o.Budget = budget })
+	open := func(heads chan<- *http.Response) {
+		head, err := http.DefaultClient.Do(b.request(http.MethodPost, chatPath, body))
+		if err != nil {
+			t.Error(err)
+			head = nil
+		}
+		heads <- head
+	}
+	heads := make(chan *http.Response, 9)
+	for range 2 { // the second one finds the memory of the first one free
+		go open(heads)
+		select {
+		case <-arrived:
+		case head := <-heads:
+			t.Fatalf("%+v", head)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if a := b.send(b.request(http.MethodPost, chatPath, body).WithContext(ctx)); a.StatusCode != http.StatusServiceUnavailable || errorOf(t, a.text)["code"] != "request_memory" {
+			t.Errorf("%d %s", a.StatusCode, a.text)
+		}
+		answer <- struct{}{}
+		if head := <-heads; head != nil {
+			defer head.Body.Close()
+		}
+		if n := budget.Held(); n != 0 {
+			t.Errorf("%d bytes are held by a stream", n)
 		}
 	}
 }
