@@ -194,6 +194,65 @@ func TestModelSpans(t *testing.T) {
 	}
 }
 
+// TestModelMetrics wants the metrics to count what happened.
+func TestModelMetrics(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/v1/messages" {
+			_, _ = io.WriteString(w, "{}")
+			return
+		}
+		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":9,"completion_tokens":900,"prompt_tokens_details":{"cached_tokens":2}}}`)
+	}))
+	t.Cleanup(upstream.Close)
+	app := start(t, Options{
+		Config: rulesFor(t, `domain: llm
+descriptors:
+  - {key: key, rate_limit: {name: output, count: output, requests_per_unit: 100, unit: hour, algorithm: gcra}}
+`),
+		Models: ModelOptions{Address: "127.0.0.1:0", Upstream: upstream.URL}, Admin: AdminOptions{Address: "127.0.0.1:0"},
+	})
+	for _, call := range []struct {
+		path, header string
+		status       int
+	}{
+		{"/v1/chat/completions", "Authorization: Bearer one", 200},
+		{"/v1/chat/completions", "Authorization: Bearer one", 429},
+		{"/v1/messages", "X-Api-Key: two", 200},
+	} {
+		if status, text := askModel(t, app, call.path, call.header); status != call.status {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text := send(t, plain(), r)
+	for _, want := range []string{
+		`weir_models_requests_total{code="200",form="openai"} 1`, `weir_models_requests_total{code="429",form="openai"} 1`,
+		`weir_models_requests_total{code="200",form="anthropic"} 1`,
+		`weir_models_tokens_total{kind="input"} ` + fmt.Sprint(7+(len(promptBody)+3)/4), `weir_models_tokens_total{kind="cached"} 2`,
+		`weir_models_tokens_total{kind="output"} 980`,
+		`weir_models_usage_missing_total{reason="absent"} 1`,
+		// 80 were held, and the limit records 200.
+		`weir_models_underestimated_units_total{rule="output"} 820`, `weir_models_forgiven_units_total{rule="output"} 700`,
+		`weir_models_settle_failures_total 0`, `weir_models_first_byte_seconds_count 2`, `weir_models_streams 0`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if t.Failed() {
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "weir_models") && !strings.Contains(line, "_bucket") {
+				t.Log(line)
+			}
+		}
+	}
+}
+
 // TestModelOverrides wants each limit of a key shown and changed while the server runs: with a
 // smaller one of its own the key is refused by that limit, and without it served again.
 func TestModelOverrides(t *testing.T) {
