@@ -63,7 +63,7 @@ func TestConfined(t *testing.T) {
 // confined demands of the process what the test claims.
 func (s *server) confined() {
 	s.t.Helper()
-	proc := fmt.Sprintf("/proc/%d/", s.cmd.Process.Pid)
+	proc := fmt.Sprintf("/proc/%d/", s.Cmd.Process.Pid)
 	status := string(read(s.t, proc+"status"))
 	for _, want := range []string{
 		"Uid:\t" + strings.Join([]string{nobody, nobody, nobody, nobody}, "\t") + "\n",

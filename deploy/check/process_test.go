@@ -1,8 +1,6 @@
 package check
 
 import (
-	"bufio"
-	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -11,10 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 // patience is how long a process may take to do what it has to.
@@ -30,83 +29,34 @@ type served struct {
 
 // A server is a process that serves.
 type server struct {
+	*testserver.Process
 	t          *testing.T
-	cmd        *exec.Cmd
-	ended      chan struct{}
 	http, grpc string // where it listens
 	words      chan string
 	answers    map[int]int // statuses of what was posted
-	log        *log
-}
-
-// A log is what a process writes to stderr.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // serve starts a server and waits until it serves.
 func serve(t *testing.T, how served) *server {
 	t.Helper()
-	s := &server{t: t, ended: make(chan struct{}), words: make(chan string, 64), log: new(log)}
+	s := &server{t: t, words: make(chan string, 64)}
 	args := append(how.command[1:len(how.command):len(how.command)], "--http=127.0.0.1:0", "--grpc=127.0.0.1:0")
-	s.cmd = exec.Command(how.command[0], append(args, how.more...)...)
-	s.cmd.Env = append(slices.Clone(how.env), "PATH="+os.Getenv("PATH"), "NOTIFY_SOCKET="+s.listen(), "WEIR_ADMIN=127.0.0.1:0")
-	s.cmd.Stderr = s.log
-	dieWithParent(s.cmd)
-	stdout, err := s.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := make(chan string, 16)
-	go func() {
-		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
-			lines <- scanner.Text()
-		}
-		close(lines)
-		_ = s.cmd.Wait()
-		close(s.ended)
-	}()
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
-		<-s.ended
-		if t.Failed() {
-			t.Log(s.log)
-		}
-	})
+	cmd := exec.Command(how.command[0], append(args, how.more...)...)
+	cmd.Env = append(slices.Clone(how.env), "PATH="+os.Getenv("PATH"), "NOTIFY_SOCKET="+s.listen(), "WEIR_ADMIN=127.0.0.1:0")
+	s.Process = testserver.Start(t, cmd)
 	for s.http == "" || s.grpc == "" {
-		s.note(lines)
+		s.note()
 	}
-	// Whatever else it prints must not keep it from printing.
-	go func() {
-		for range lines {
-		}
-	}()
 	return s
 }
 
 // note takes one of the lines that tell the addresses.
-func (s *server) note(lines <-chan string) {
+func (s *server) note() {
 	s.t.Helper()
 	select {
-	case line, ok := <-lines:
+	case line, ok := <-s.Lines:
 		if !ok {
-			s.t.Fatalf("%s ended: %s", s.cmd, s.log)
+			s.t.Fatalf("%s ended: %s", s.Cmd, s.Stderr)
 		}
 		switch protocol, addr, _ := strings.Cut(line, " "); protocol {
 		case "http":
@@ -115,7 +65,7 @@ func (s *server) note(lines <-chan string) {
 			s.grpc = addr
 		}
 	case <-time.After(patience):
-		s.t.Fatalf("%s does not serve: %s", s.cmd, s.log)
+		s.t.Fatalf("%s does not serve: %s", s.Cmd, s.Stderr)
 	}
 }
 
@@ -158,7 +108,7 @@ func (s *server) told(words ...string) {
 				s.t.Fatalf("told %q, want %q", got, want)
 			}
 		case <-time.After(patience):
-			s.t.Fatalf("did not tell %q: %s", want, s.log)
+			s.t.Fatalf("did not tell %q: %s", want, s.Stderr)
 		}
 	}
 }
@@ -183,7 +133,7 @@ func get(t *testing.T, url string) int {
 
 func (s *server) hangup() {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := s.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -191,15 +141,15 @@ func (s *server) hangup() {
 // stop ends the server as service managers do, and demands that it ends well.
 func (s *server) stop() {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Fatal(err)
 	}
 	select {
-	case <-s.ended:
+	case <-s.Exited:
 	case <-time.After(patience):
-		s.t.Fatalf("still runs: %s", s.log)
+		s.t.Fatalf("still runs: %s", s.Stderr)
 	}
-	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		s.t.Fatalf("exit code %d: %s", code, s.log)
+	if code := s.Cmd.ProcessState.ExitCode(); code != 0 {
+		s.t.Fatalf("exit code %d: %s", code, s.Stderr)
 	}
 }

@@ -323,15 +323,7 @@ func TestNginxConfiguration(t *testing.T) {
 
 func startNginx(t *testing.T, address, program string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(program, args...)
-	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	testserver.Start(t, exec.Command(program, args...))
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {

@@ -4,5 +4,5 @@ package testserver
 
 import "os/exec"
 
-// dieWithParent does nothing: only Linux has a signal for it.
-func dieWithParent(*exec.Cmd) {}
+// DieWithParent does nothing: only Linux has a signal for it.
+func DieWithParent(*exec.Cmd) {}

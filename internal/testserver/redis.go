@@ -168,7 +168,7 @@ func (r *Redis) start() error {
 	r.cmd = exec.Command(r.path, append(args, r.args...)...)
 	r.cmd.Env = append(os.Environ(), r.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
-	dieWithParent(r.cmd)
+	DieWithParent(r.cmd)
 	if err := r.cmd.Start(); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -116,20 +114,7 @@ func proxy(t *testing.T, name string, servers []string) string {
 	if err := os.WriteFile(filepath.Join(dir, "conf"), conf, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	cmd := exec.Command(program, proxies[name].args(dir)...)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			errors, _ := os.ReadFile(dir + "/errors")
-			t.Logf("%s said %s%s", name, said.String(), errors)
-		}
-	})
+	testserver.Start(t, exec.Command(program, proxies[name].args(dir)...))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		nc, err := net.Dial("tcp", address)
 		if err == nil {

@@ -65,7 +65,7 @@ func TestKilledWithAShare(t *testing.T) {
 			leased++
 		}
 	}
-	dies.stop(syscall.SIGKILL)
+	dies.Stop(syscall.SIGKILL)
 	a := stays.take(t, client, "leased", 0)
 	left := a.Limits[0].Remaining
 	for rest := left; rest > 0; {
@@ -98,7 +98,7 @@ func TestKilledInItsPlace(t *testing.T) {
 			t.Fatalf("a free place: %+v", a)
 		}
 	}
-	dies.stop(syscall.SIGKILL)
+	dies.Stop(syscall.SIGKILL)
 	refusals := 0
 	a := stays.take(t, client, "place", 1)
 	for ; a.Granted == 0 && refusals < 100; refusals++ {

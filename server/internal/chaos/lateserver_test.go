@@ -273,9 +273,9 @@ func (i *instance) freeze() (enough func() int) {
 	freezing.Go(func() {
 		for ; ctx.Err() == nil; times++ {
 			pause(ctx, 10*time.Millisecond+rand.N(150*time.Millisecond))
-			_ = i.cmd.Process.Signal(syscall.SIGSTOP)
+			_ = i.Cmd.Process.Signal(syscall.SIGSTOP)
 			time.Sleep(90 * time.Millisecond)
-			_ = i.cmd.Process.Signal(syscall.SIGCONT)
+			_ = i.Cmd.Process.Signal(syscall.SIGCONT)
 		}
 	})
 	return func() int {

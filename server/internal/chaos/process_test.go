@@ -10,62 +10,23 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-const (
-	startTimeout = 20 * time.Second
-	stopTimeout  = 20 * time.Second
-)
+const startTimeout = 20 * time.Second
 
 // A process belongs to one test and ends with it.
 type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	stderr *bytes.Buffer // to be read once exited is closed
-	exited chan struct{}
+	*testserver.Process
+	t *testing.T
 }
 
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(program, args...), stderr: new(bytes.Buffer), exited: make(chan struct{})}
-	p.cmd.Stderr = p.stderr
-	dieWithParent(p.cmd)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		// How it ended is judged by who ends it.
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		p.stop(syscall.SIGTERM)
-		if t.Failed() {
-			t.Logf("%s said:\n%s", p.cmd, p.stderr)
-		}
-	})
-	return p
-}
-
-// stop sends a signal and returns how long the process took to end, by force if it
-// takes too long.
-func (p *process) stop(s syscall.Signal) time.Duration {
-	p.t.Helper()
-	sent := time.Now()
-	_ = p.cmd.Process.Signal(s) // an error means that it is gone already
-	select {
-	case <-p.exited:
-	case <-time.After(stopTimeout):
-		p.t.Errorf("%s did not end within %v of %v", p.cmd.Path, stopTimeout, s)
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-	}
-	return time.Since(sent)
+	return &process{testserver.Start(t, exec.Command(program, args...)), t}
 }
 
 // until returns once something is so, and fails the test where it does not become so.
@@ -73,8 +34,8 @@ func (p *process) until(what string, so func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(startTimeout); !so(); {
 		select {
-		case <-p.exited:
-			p.t.Fatalf("%s: %s ended: %v\n%s", what, p.cmd.Path, p.cmd.ProcessState, p.stderr)
+		case <-p.Exited:
+			p.t.Fatalf("%s: %s ended: %v\n%s", what, p.Cmd.Path, p.Cmd.ProcessState, p.Stderr)
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -85,7 +46,7 @@ func (p *process) until(what string, so func() bool) {
 
 // files is how many descriptors the process has open.
 func (p *process) files() int {
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Cmd.Process.Pid))
 	if err != nil {
 		p.t.Skipf("descriptors are not to be counted here: %v", err)
 	}
@@ -134,7 +95,7 @@ func serveProgram(t *testing.T, program func() (string, error), store string, mo
 
 // resident is how much memory the process takes, in bytes.
 func (p *process) resident() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
 	if err != nil {
 		p.t.Skipf("memory is not to be measured here: %v", err)
 	}

@@ -94,7 +94,7 @@ func TestRollingRestart(t *testing.T) {
 	report(r)
 	_ = conn.Close()
 	client.CloseIdleConnections()
-	nginx.stop(syscall.SIGTERM) // it keeps connections
+	nginx.Stop(syscall.SIGTERM) // it keeps connections
 	fleet[0].restsAt(t, base, files)
 }
 
@@ -106,9 +106,9 @@ func restart(t *testing.T, fleet []*instance, heard *answered, times int) time.D
 	for n := range times {
 		i := fleet[n%len(fleet)]
 		time.Sleep(lead)
-		slowest = max(slowest, i.stop(syscall.SIGTERM))
-		if code := i.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("exit code %d\n%s", code, i.stderr)
+		slowest = max(slowest, i.Stop(syscall.SIGTERM))
+		if code := i.Cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("exit code %d\n%s", code, i.Stderr)
 		}
 		i.start(t)
 		before := heard.from(i.grpc)

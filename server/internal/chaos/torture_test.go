@@ -52,7 +52,7 @@ func TestTorture(t *testing.T) {
 		text, revision := f.next()
 		f.change(text)
 		began := time.Now()
-		if err := i.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		if err := i.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
 		if revision == 0 {

@@ -111,7 +111,7 @@ func TestConvert(t *testing.T) {
 			if diff := cmp.Diff(want, c.answers(t, asking, seen)); diff != "" {
 				t.Errorf("limit_req (-) and Weir (+) answer:\n%s", diff)
 			}
-			w.stop(syscall.SIGTERM)
+			w.Stop(syscall.SIGTERM)
 			unhelpful := newUnhelpful(t)
 			for name, url := range map[string]string{
 				"without Weir":                       asking,

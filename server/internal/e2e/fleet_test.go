@@ -98,7 +98,7 @@ func (f *fleet) work(ctx context.Context, target *weir) {
 			continue
 		}
 		if err != nil {
-			f.t.Errorf("process %d: %v", target.cmd.Process.Pid, err)
+			f.t.Errorf("process %d: %v", target.Cmd.Process.Pid, err)
 			return
 		}
 		if over := f.record(a); over {
@@ -138,7 +138,7 @@ func (f *fleet) record(a *answer) bool {
 	if f.killedIn == 0 && f.last-f.first >= killAfter {
 		f.killedIn = f.last
 		close(f.killed)
-		f.dies.stop(syscall.SIGKILL)
+		f.dies.Stop(syscall.SIGKILL)
 	}
 	return f.last-f.first >= fleetLasts
 }

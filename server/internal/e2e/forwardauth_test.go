@@ -220,18 +220,18 @@ func judge(t *testing.T, addr string, w *weir, app *application) {
 			t.Errorf("%s: %d, RateLimit %q; want 200 and none", how, r.status, r.header.Get("RateLimit"))
 		}
 	}
-	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := w.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	var stopped syscall.WaitStatus
-	if _, err := syscall.Wait4(w.cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil); err != nil || !stopped.Stopped() {
+	if _, err := syscall.Wait4(w.Cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil); err != nil || !stopped.Stopped() {
 		t.Fatalf("it did not stop: %v, %v", stopped, err)
 	}
 	without("a Weir that hangs")
-	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := w.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	w.stop(syscall.SIGTERM)
+	w.Stop(syscall.SIGTERM)
 	without("no Weir")
 }
 

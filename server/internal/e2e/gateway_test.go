@@ -138,7 +138,7 @@ func TestGatewayProgram(t *testing.T) {
 	g.enforces(-1)
 	g.apply(2)
 	g.enforces(2)
-	g.process.stop(syscall.SIGTERM)
+	g.process.Stop(syscall.SIGTERM)
 	g.enforces(2)
 	g.start()
 	g.apply(4)

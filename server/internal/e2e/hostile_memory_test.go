@@ -81,7 +81,7 @@ func (s *siege) withstand(attack func()) {
 		s.t.Errorf("the process used %d MiB", after>>20)
 	}
 	select {
-	case <-s.exited:
+	case <-s.Exited:
 		s.t.Error("the process ended")
 	default:
 	}

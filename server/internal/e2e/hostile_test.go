@@ -65,7 +65,7 @@ func (s *siege) during(attack func()) {
 		s.t.Errorf("the process grew from %d to %d MiB", before>>20, after>>20)
 	}
 	select {
-	case <-s.exited:
+	case <-s.Exited:
 		s.t.Error("the process ended")
 	default:
 	}
@@ -87,7 +87,7 @@ func (s *siege) bystander() {
 // memory is the most that the process has had in memory at once; 0 where the
 // system does not say.
 func (s *siege) memory() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}

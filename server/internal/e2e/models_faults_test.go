@@ -61,7 +61,7 @@ func proxy(t *testing.T, store string, more ...string) *modelProxy {
 	args := append([]string{"--mock", "--config", rules, "--store", store, "--log-level", "debug", "--timeout", "4s", "--drain-delay", "0s"}, more...)
 	p, addrs := models(t, args...)
 	t.Cleanup(func() {
-		if said := p.stderr.String(); strings.Contains(said, prompt) || strings.Contains(said, modelKey) || !strings.Contains(said, `"msg":`) {
+		if said := p.Stderr.String(); strings.Contains(said, prompt) || strings.Contains(said, modelKey) || !strings.Contains(said, `"msg":`) {
 			t.Errorf("the log has a prompt or a credential, or nothing:\n%s", said)
 		}
 	})
@@ -159,7 +159,7 @@ func TestModelsDrain(t *testing.T) {
 	p, other := proxy(t, store, "--drain-timeout", "12s"), proxy(t, store)
 	short, long := p.stream("mock-50"), p.stream("mock-100000")
 	begun := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if n, end, err := words(short); n != 50 || end != "data: [DONE]" || err != nil {
@@ -169,8 +169,8 @@ func TestModelsDrain(t *testing.T) {
 	if took := time.Since(begun); !strings.HasPrefix(end, `data: {"error":{"message":"the server stops"`) || err != nil || took < 9*time.Second {
 		t.Errorf("%d words, then %q, %v after %v", n, end, err, took)
 	}
-	<-p.exited
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+	<-p.Exited
+	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	seen := (int64(n*len("word ")) + 3) / 4
@@ -185,8 +185,8 @@ func TestModelsKilled(t *testing.T) {
 	p, other := proxy(t, store), proxy(t, store)
 	p.stream("mock-100000")
 	other.eventuallyUses(map[string]int64{"requests": 1, "output": 500, "open": 1})
-	_ = p.cmd.Process.Kill()
-	<-p.exited
+	_ = p.Cmd.Process.Kill()
+	<-p.Exited
 	other.wants("mock-5", http.StatusOK)
 	other.eventuallyUses(map[string]int64{"requests": 2, "output": 505, "open": 0})
 }

@@ -23,7 +23,7 @@ func models(t *testing.T, args ...string) (*process, map[string]string) {
 	addrs := map[string]string{}
 	for deadline := time.After(startTimeout); addrs["admin"] == ""; {
 		select {
-		case line, open := <-p.lines:
+		case line, open := <-p.Lines:
 			if !open {
 				t.Fatal("weir models ended before it served")
 			}

@@ -56,7 +56,7 @@ func TestNginx(t *testing.T) {
 		t.Errorf("%d requests reached the application, want %d", n, ofExample)
 	}
 
-	w.stop(syscall.SIGTERM)
+	w.Stop(syscall.SIGTERM)
 	if r := s.get("/"); r.status != http.StatusOK || r.header.Get("RateLimit") != "" {
 		t.Errorf("without Weir: %d, RateLimit %q; want 200 and none", r.status, r.header.Get("RateLimit"))
 	}
@@ -226,7 +226,7 @@ func TestNginxLogin(t *testing.T) {
 	if left := get("/").Header.Get("RateLimit"); !strings.HasPrefix(left, `"remote_address";r=29;`) {
 		t.Errorf("the address has %s left: want 29", left)
 	}
-	w.stop(syscall.SIGTERM)
+	w.Stop(syscall.SIGTERM)
 	for i := range 5 {
 		if answer := get("/login"); answer.StatusCode != http.StatusOK || answer.Header.Get("RateLimit") != "" {
 			t.Errorf("login %d without Weir: %s", i, answer.Status)
@@ -244,12 +244,12 @@ func await(t *testing.T, p *process, addr string) {
 			return
 		}
 		select {
-		case <-p.exited:
-			t.Fatalf("%s ended: %v", p.cmd.Path, p.cmd.ProcessState)
+		case <-p.Exited:
+			t.Fatalf("%s ended: %v", p.Cmd.Path, p.Cmd.ProcessState)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	t.Fatalf("%s did not listen at %s within %v", p.cmd.Path, addr, startTimeout)
+	t.Fatalf("%s did not listen at %s within %v", p.Cmd.Path, addr, startTimeout)
 }
 
 func showLog(t *testing.T, path string) {

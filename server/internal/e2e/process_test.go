@@ -1,52 +1,29 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
 	startTimeout = 20 * time.Second
-	stopTimeout  = 20 * time.Second
+	stopTimeout  = testserver.Patience
 )
 
 // A process belongs to one test and ends with it.
 type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	lines  chan string // of stdout, closed with it
-	stderr *output
-	exited chan struct{}
-}
-
-// output is what a process has said, which may say more.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	*testserver.Process
+	t *testing.T
 }
 
 func start(t *testing.T, program string, args ...string) *process {
@@ -60,69 +37,17 @@ func startWith(t *testing.T, env []string, program string, args ...string) *proc
 	return startCommand(t, commandWith(env, program, args...))
 }
 
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	return &process{testserver.Start(t, cmd), t}
+}
+
 // commandWith is a command that finds more variables, each as NAME=value.
 func commandWith(env []string, program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	// Servers of several tests run at once.
 	cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
 	return cmd
-}
-
-func startCommand(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{
-		t:      t,
-		cmd:    cmd,
-		lines:  make(chan string, 100),
-		stderr: new(output),
-		exited: make(chan struct{}),
-	}
-	p.cmd.Stderr = p.stderr
-	dieWithParent(p.cmd)
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go p.follow(stdout)
-	t.Cleanup(p.end)
-	return p
-}
-
-// follow hands out what the process prints, until it ends.
-func (p *process) follow(stdout io.Reader) {
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		select {
-		case p.lines <- lines.Text():
-		default: // nobody reads any more
-		}
-	}
-	close(p.lines)
-	// How it ended is judged by what it did.
-	_ = p.cmd.Wait()
-	close(p.exited)
-}
-
-// stop sends a signal and returns when the process is gone, by force if it takes
-// too long.
-func (p *process) stop(s syscall.Signal) {
-	_ = p.cmd.Process.Signal(s) // an error means that it is gone already
-	select {
-	case <-p.exited:
-	case <-time.After(stopTimeout):
-		p.t.Errorf("%s did not end within %v of %v", p.cmd.Path, stopTimeout, s)
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-	}
-}
-
-func (p *process) end() {
-	p.stop(syscall.SIGTERM)
-	if p.t.Failed() {
-		p.t.Logf("%s said:\n%s", p.cmd, p.stderr)
-	}
 }
 
 // binary builds the command once for all tests.
@@ -196,7 +121,7 @@ func listening(t *testing.T, p *process, resp bool) *weir {
 	deadline := time.After(startTimeout)
 	for w.addr == "" || w.grpc == "" || w.resp == "" && resp {
 		select {
-		case line, ok := <-w.lines:
+		case line, ok := <-w.Lines:
 			if !ok {
 				t.Fatal("weir ended before it served")
 			}

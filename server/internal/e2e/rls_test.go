@@ -170,11 +170,11 @@ func TestEnvoyAtTheEnd(t *testing.T) {
 	if m, err := watch.Recv(); err != nil || m.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("at first: %v %v", m, err)
 	}
-	w.stop(syscall.SIGTERM)
+	w.Stop(syscall.SIGTERM)
 	if m, err := watch.Recv(); err == nil && m.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("at the end: %v", m)
 	}
-	if code := w.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, w.stderr)
+	if code := w.Cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, w.Stderr)
 	}
 }

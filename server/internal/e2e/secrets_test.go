@@ -136,9 +136,9 @@ func TestNoSecretIsTold(t *testing.T) {
 	g.askAll("while the store is away")
 	g.wrongFiles()
 	g.askAll("while the files are wrong")
-	g.stop(syscall.SIGTERM)
-	g.silent("the log", g.stderr.String())
-	for line := range g.lines {
+	g.Stop(syscall.SIGTERM)
+	g.silent("the log", g.Stderr.String())
+	for line := range g.Lines {
 		g.silent("stdout", line)
 	}
 	if g.spans.Load() == 0 {
@@ -201,9 +201,9 @@ func (g *guarded) await(protocols ...string) {
 	deadline := time.After(startTimeout)
 	for len(g.addrs) < len(protocols) {
 		select {
-		case line, ok := <-g.lines:
+		case line, ok := <-g.Lines:
 			if !ok {
-				g.vault.t.Fatalf("weir ended before it served: %s", g.stderr)
+				g.vault.t.Fatalf("weir ended before it served: %s", g.Stderr)
 			}
 			g.silent("stdout", line)
 			protocol, addr, _ := strings.Cut(line, " ")
@@ -224,9 +224,9 @@ func (g *guarded) askAll(when string) {
 		g.askRESP(said)
 		g.askAdmin(said)
 	}
-	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.cmd.Process.Pid))
+	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.Cmd.Process.Pid))
 	g.silent("the process list", string(cmdline))
-	g.silent("the log "+when, g.stderr.String())
+	g.silent("the log "+when, g.Stderr.String())
 	if g.heard < before+100 {
 		g.vault.t.Errorf("%s: only %d texts", when, g.heard-before)
 	}
@@ -371,9 +371,9 @@ func (g *guarded) wrongFiles() {
 	}
 	g.file("key.pem", "-----BEGIN PRIVATE KEY-----\n"+secret("no-key")+"\n-----END PRIVATE KEY-----\n")
 	g.file("rules.yaml", "domain: seeds\ndescriptors: 5\n")
-	_ = g.cmd.Process.Signal(syscall.SIGHUP)
+	_ = g.Cmd.Process.Signal(syscall.SIGHUP)
 	for _, noticed := range []string{"a file with secrets is wrong", "the files for TLS are wrong", "rules"} {
-		for deadline := time.Now().Add(patience); !strings.Contains(g.stderr.String(), noticed); {
+		for deadline := time.Now().Add(patience); !strings.Contains(g.Stderr.String(), noticed); {
 			if time.Now().After(deadline) {
 				g.vault.t.Fatalf("nobody noticed: %s", noticed)
 			}
@@ -436,7 +436,7 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 		}
 		p := startWith(t, start.env, path, args...)
 		served := false
-		for line := range p.lines {
+		for line := range p.Lines {
 			v.silent(name+", stdout", line)
 			if addr, found := strings.CutPrefix(line, "http "); found {
 				served = true
@@ -447,13 +447,13 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 					}
 					v.call(&http.Client{Timeout: patience}, r)
 				}
-				_ = p.cmd.Process.Signal(syscall.SIGTERM)
+				_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 			}
 		}
-		<-p.exited
-		v.silent(name+", stderr", p.stderr.String())
+		<-p.Exited
+		v.silent(name+", stderr", p.Stderr.String())
 		if served != start.serves {
-			t.Errorf("%s: served %v\n%s", name, served, p.stderr)
+			t.Errorf("%s: served %v\n%s", name, served, p.Stderr)
 		}
 	}
 }
@@ -483,7 +483,7 @@ func TestNoSecretIsToldByCommands(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), path, args...)
 		cmd.Env = append(os.Environ(), "WEIR_STORE="+target, "REDIS_AUTH="+secret("auth"))
-		dieWithParent(cmd)
+		testserver.DieWithParent(cmd)
 		out, err := cmd.CombinedOutput()
 		v.silent(strings.Join(args[:1], " "), string(out))
 		if err != nil && len(out) == 0 {

@@ -69,7 +69,7 @@ func (s *shell) run(command string) string {
 	var printed strings.Builder
 	for deadline := time.After(commandTimeout); ; {
 		select {
-		case line, open := <-s.lines:
+		case line, open := <-s.Lines:
 			rest, ended := strings.CutSuffix(line, done)
 			if ended || !open {
 				return s.clean(printed.String() + rest)
@@ -97,7 +97,7 @@ func (s *shell) background(command string) string {
 	printed := s.run(command)
 	for deadline := time.After(startTimeout); strings.Contains(command, "weir serve") && !strings.Contains(printed, "admin "); {
 		select {
-		case line, open := <-s.lines:
+		case line, open := <-s.Lines:
 			if !open {
 				s.t.Fatalf("%s ended: %s", command, printed)
 			}

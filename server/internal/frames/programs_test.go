@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,28 +76,10 @@ func TestProxies(t *testing.T) {
 			for i, arg := range tc.args {
 				args[i] = strings.ReplaceAll(arg, "%s", dir)
 			}
-			start(t, program, args)
+			testserver.Start(t, exec.Command(program, args...))
 			testProxy(t, filepath.Join(dir, "socket"))
 		})
 	}
-}
-
-// start runs a program until the test ends.
-func start(t *testing.T, program string, args []string) {
-	t.Helper()
-	var said bytes.Buffer
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s said %s", program, said.String())
-		}
-	})
 }
 
 func testProxy(t *testing.T, socket string) {

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package check
-
-import "os/exec"
-
-// dieWithParent does nothing: only Linux has a signal for it.
-func dieWithParent(*exec.Cmd) {}
