@@ -172,6 +172,11 @@ func refers(t *testing.T, m *manifests) {
 	if from.NamespaceSelector == nil || from.PodSelector.MatchLabels["app.kubernetes.io/name"] != "prometheus" {
 		t.Errorf("Prometheus is kept out: %v", m.network.Spec.Ingress)
 	}
+	for _, rule := range m.network.Spec.Egress {
+		if len(rule.To) == 0 || len(rule.Ports) == 0 {
+			t.Errorf("Weir may reach any host or port: %v", rule)
+		}
+	}
 	if pod.Spec.ServiceAccountName != m.account.Name {
 		t.Errorf("no account %q", pod.Spec.ServiceAccountName)
 	}
