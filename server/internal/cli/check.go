@@ -113,8 +113,8 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	}
 	for _, d := range domains {
 		printGuarantees(out, d.Descriptors)
-		printExempt(out, d.Descriptors)
 		if len(requests) == 0 {
+			printExempt(out, d.Descriptors)
 			printHeld(out, d.Descriptors)
 		}
 	}
@@ -130,12 +130,16 @@ func check(cmd *cobra.Command, paths []string, overlayFile string, texts []strin
 	return nil
 }
 
-// printExempt prints a note for each default rule of a key that limits nothing: that is an
-// exemption, or its rate_limit was forgotten.
+// printExempt prints a note for each rule that limits nothing: that is an exemption, or its
+// rate_limit was forgotten.
 func printExempt(w io.Writer, list []*config.Descriptor) {
 	for _, d := range list {
-		if d.Value == "" && d.Shares == nil && d.Trial == nil && len(d.Limits)+len(d.Descriptors) == 0 {
-			fmt.Fprintf(w, "note: %s:%d: key %q: no limit, exempt\n", d.At.File, d.At.Line, d.Key)
+		if d.Shares == nil && d.Trial == nil && len(d.Limits)+len(d.Descriptors) == 0 {
+			entry := fmt.Sprintf("key %q", d.Key)
+			if d.Value != "" {
+				entry += fmt.Sprintf(", value %q", d.Value)
+			}
+			fmt.Fprintf(w, "note: %s:%d: %s: no limit, exempt\n", d.At.File, d.At.Line, entry)
 		}
 		printExempt(w, d.Descriptors)
 	}
