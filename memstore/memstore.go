@@ -7,6 +7,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,8 @@ type Options struct {
 	// MaxBytes bounds the memory of all keys together, as the store estimates it. At the
 	// bound, keys that are as fresh as new ones are removed; no other key is evicted. If
 	// that makes no room, all new keys of a limit share one budget: some are refused too
-	// early, but none is granted too much. Zero: [DefaultMaxBytes].
+	// early, but none is granted too much. Zero: [DefaultMaxBytes], or a quarter of the
+	// process's memory limit if that is less, see [debug.SetMemoryLimit].
 	MaxBytes int64
 	// MaxIDBytes bounds the memory of all IDs together, in addition to that of the keys.
 	// At the bound, new IDs are not remembered, so their takes cannot be settled or
@@ -63,7 +65,7 @@ func New(o Options) *Store {
 	}
 	s.epoch = s.start.UnixMicro()
 	if s.maxBytes <= 0 {
-		s.maxBytes = DefaultMaxBytes
+		s.maxBytes = min(DefaultMaxBytes, debug.SetMemoryLimit(-1)/4)
 	}
 	if s.maxIDBytes = o.MaxIDBytes; s.maxIDBytes <= 0 {
 		s.maxIDBytes = s.maxBytes / 2
