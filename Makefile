@@ -9,6 +9,7 @@ BENCHTIME ?= 1s
 ROUNDS ?= 5
 FUZZTIME ?= 1000000x
 FUZZ ?= .
+EFFORT ?= 20
 DURATION ?= 10m
 SEED ?= 1
 ARGS ?=
@@ -118,6 +119,10 @@ axe: setup ## check the dashboard's accessibility with axe-core, fetched from np
 .PHONY: gateway
 gateway: setup ## build Envoy Gateway and let it send its rules to Weir; minutes the first time
 	@GO='$(GO)' scripts/gateway.sh
+
+.PHONY: histories
+histories: setup ## compare the stores with their models over random histories EFFORT times as long as in the tests
+	$(GO) test -count=1 -timeout 0 -run 'TestSharing$$|TestShares$$|TestFullStore|TestTwins$$|TestIDsHappenOnce$$|TestRuns' ./memstore ./redisstore -args -effort $(EFFORT)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a million executions and print a table; FUZZTIME=10s, FUZZ='server/internal/resp FuzzParse'

@@ -19,10 +19,7 @@ import (
 // budget.
 func TestFullStoreAgainstModel(t *testing.T) {
 	t.Parallel()
-	steps := 20_000
-	if testing.Short() {
-		steps = 4000
-	}
+	steps := storetest.Length(2000)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()

@@ -10,19 +10,15 @@ import (
 	"github.com/weirlimit/weir/memstore"
 )
 
-// TestShares makes a million takes of random classes: none that its class's own limit has
-// room for is refused.
+// TestShares makes takes of random classes: none that its class's own limit has room for is
+// refused.
 func TestShares(t *testing.T) {
 	t.Parallel()
-	takes := 1_000_000
-	if testing.Short() {
-		takes = 50_000
-	}
 	const parts = 4
 	for seed := range uint64(parts) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			if err := shared(seed).Check(takes / parts); err != nil {
+			if err := shared(seed).Check(storetest.Length(40_000) / parts); err != nil {
 				t.Error(err)
 			}
 		})
@@ -86,17 +82,13 @@ func TestLoneClass(t *testing.T) {
 // TestSharing compares random histories with what the documentation says about shares.
 func TestSharing(t *testing.T) {
 	t.Parallel()
-	steps := 200_000
-	if testing.Short() {
-		steps = 20_000
-	}
 	const parts = 4
 	for seed := range uint64(parts) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
 			store := memstore.New(memstore.Options{Now: clock.Now})
-			if err := (storetest.Sharing{Taker: store, Clock: clock, Seed: seed}).Check(steps / parts); err != nil {
+			if err := (storetest.Sharing{Taker: store, Clock: clock, Seed: seed}).Check(storetest.Length(10_000) / parts); err != nil {
 				t.Error(err)
 			}
 		})

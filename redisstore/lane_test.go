@@ -94,7 +94,7 @@ func TestCoalesced(t *testing.T) {
 		t.Parallel()
 		w := twins(t, client.Options().Addr, "twin:", same)
 		w.B = open(t, w.Clock)
-		if err := w.Compare(*twinSteps / 10); err != nil {
+		if err := w.Compare(storetest.Length(2000)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -357,10 +357,7 @@ func (s *siege) against(t *testing.T) (*redisstore.Store, error) {
 // before they ran, some after, some while their repeat runs.
 func TestIDsHappenOnce(t *testing.T) {
 	t.Parallel()
-	s := &siege{calls: 10_000, callers: 32, seed: 1, open: plain}
-	if testing.Short() {
-		s.calls = 1000
-	}
+	s := &siege{calls: storetest.Length(1000), callers: 32, seed: 1, open: plain}
 	store, err := s.against(t)
 	if err != nil {
 		t.Fatal(err)

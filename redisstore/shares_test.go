@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,8 +16,6 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 )
 
-var sharesTakes = flag.Int("shares.takes", 20_000, "takes of random classes that TestShares makes")
-
 // TestShares makes takes of random classes: none that its class's own limit has room for is
 // refused.
 func TestShares(t *testing.T) {
@@ -28,7 +25,7 @@ func TestShares(t *testing.T) {
 	for seed := range uint64(parts) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			if err := shared(t, address, fmt.Sprint(seed), seed, same).Check(*sharesTakes / parts); err != nil {
+			if err := shared(t, address, fmt.Sprint(seed), seed, same).Check(storetest.Length(4000) / parts); err != nil {
 				t.Error(err)
 			}
 		})
@@ -43,7 +40,7 @@ func TestSharing(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			if err := sharing(t, address, fmt.Sprint("sharing ", seed), seed, same).Check(*sharesTakes / 2); err != nil {
+			if err := sharing(t, address, fmt.Sprint("sharing ", seed), seed, same).Check(storetest.Length(2000) / 2); err != nil {
 				t.Error(err)
 			}
 		})

@@ -15,10 +15,7 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 )
 
-var (
-	twinSteps = flag.Int("twin.steps", 100_000, "acts that TestTwins compares")
-	twinSeed  = flag.Uint64("twin.seed", 1, "the first history of TestTwins")
-)
+var twinSeed = flag.Uint64("twin.seed", 1, "the history of TestTwins")
 
 // TestTwins demands that Go and Lua give equal answers to random histories: each
 // algorithm by itself, and all together.
@@ -33,11 +30,7 @@ func TestTwins(t *testing.T) {
 			}
 		})
 	}
-	steps := *twinSteps
-	if testing.Short() {
-		steps /= 10
-	}
-	share := steps / (len(algo.Steps) + 2)
+	share := storetest.Length(10_000) / (len(algo.Steps) + 2)
 	for id, step := range algo.Steps {
 		compare(step.Name, share, weir.Algorithm(id))
 	}
