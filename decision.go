@@ -96,7 +96,8 @@ type Decision struct {
 	Remaining int64
 	// RetryAfter is the shortest wait after which this limit would grant the same act
 	// if no other arrives. It is 0 unless the charge was refused, and [Never] if no wait
-	// is long enough.
+	// is long enough. Under a concurrency limit it is a second, or the Period if that is
+	// shorter: a slot may be released at any time.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the key is as fresh as one that was never used.
 	ResetAfter time.Duration

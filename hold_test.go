@@ -153,7 +153,7 @@ func TestHoldPlaces(t *testing.T) {
 			return h
 		}
 		first, second := enter(true), enter(true)
-		if d := enter(false).Decision(); d.RetryAfter != time.Minute {
+		if d := enter(false).Decision(); d.RetryAfter != time.Second {
 			t.Errorf("%+v", d)
 		}
 		if err := first.Release(ctx); err != nil {

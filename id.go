@@ -93,17 +93,18 @@ func (a *Act) Content() uint64 {
 // Lives returns for how long a store remembers the act's ID if it grants the act,
 // and if it refuses it. 0 means not at all. For stores.
 func (a *Act) Lives() (granted, refused time.Duration) {
-	granted = max(IDLife, a.Hold)
+	granted, refused = max(IDLife, a.Hold), RefusedIDLife
+	if a.NewID || a.ForgetRefused {
+		refused = 0
+	}
 	for i := range a.Charges {
 		if l := a.Charges[i].Limit; l.Algorithm.Traits().HoldsSlots {
-			granted = max(granted, l.Period)
+			// A slot may be released at any time: the repeat may be granted.
+			granted, refused = max(granted, l.Period), 0
 		}
 	}
-	switch {
-	case a.Kind == KindAmend:
+	if a.Kind == KindAmend {
 		refused = lateLife
-	case !a.NewID && !a.ForgetRefused:
-		refused = RefusedIDLife
 	}
 	return granted, refused
 }

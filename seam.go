@@ -155,7 +155,8 @@ type Act struct {
 	// releases it. An ID belongs to the Scope of its act or, without one, to its keys: under
 	// others it is another ID. It names the holder of a concurrency limit. It has at most
 	// [MaxIDBytes] bytes and is remembered for [IDLife], or as long as the hold or lease
-	// if that is longer, or for [RefusedIDLife] if the take is refused. Empty: none.
+	// if that is longer, or for [RefusedIDLife] if the take is refused. A refused take with a slot
+	// of a concurrency limit is not remembered: its repeat is decided again. Empty: none.
 	ID string
 	// Scope says to whom the ID belongs. Zero: to the keys of the act.
 	Scope Scope

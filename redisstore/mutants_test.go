@@ -53,7 +53,6 @@ var mutants = []mutation{
 	{"the dead are renewed", "return till and till > now", "return till and till > 0", weir.Concurrency},
 	{"a renewed lease is the limit's", "lease > 0 and lease or RULE[k][7]", "RULE[k][7]", weir.Concurrency},
 	{"a holder is not let go", "ext[holder], used, back = 0, used - 1, 1", "used, back = used - 1, 1", weir.Concurrency},
-	{"the holder before is named", "from, 2 * changed + 1)", "max(0, from - 1), 2 * changed + 1)", weir.Concurrency},
 	{"a refused take's refund frees a slot", "REM[k], DIRTY[k] = min(REM[k] + COST[i], 1000000000), true", "DIRTY[k] = true", weir.Concurrency},
 	{"refused takes are never forgotten", "if at + q <= now then\n    rem = 0", "if false then\n    rem = 0", weir.Concurrency},
 	{"an anonymous refund frees a named holder", "if #name > 16 and", "if", weir.Concurrency},

@@ -62,10 +62,11 @@ func until(holders []Holder, end int64) int {
 	return n
 }
 
-func holdersWait(s *State, r *Rule, now, cost int64) int64 {
-	leave := int(s.Used + cost - r.Burst)
-	return s.Ext.Holders[s.ended(now)+leave-1].End - now
-}
+// slotWait is the wait for a slot in µs. One may be released at any time, so the ends of the
+// leases say nothing about it.
+const slotWait = 1_000_000
+
+func holdersWait(_ *State, r *Rule, _, _ int64) int64 { return min(slotWait, r.Period) }
 
 func holdersFresh(s *State, r *Rule, now int64) int64 {
 	fresh := int64(0)

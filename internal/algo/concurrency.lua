@@ -37,29 +37,7 @@ else
 end
 
 -- @wait
--- Who has to leave is looked up by rank, with as many around it as the call has
--- changed: holders may be many. What the call has added was not there before, since
--- the record of its id outlives a holder.
-local leave, ends, changed, from = used + cost - burst, {}, 0, 0
-for id, till in pairs(ext) do
-  if id ~= 1 then
-    changed = changed + 1
-    if till > now then
-      ends[#ends + 1] = till
-    end
-  end
-end
-if aged > 0 then
-  from = max(0, leave - 1 - changed)
-  local found = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', from, 2 * changed + 1)
-  for i = 1, #found, 2 do
-    if not ext[found[i]] then
-      ends[#ends + 1] = tonumber(found[i + 1])
-    end
-  end
-end
-table.sort(ends)
-wait = ends[leave - from] - now
+wait = min(1000000, q)
 
 -- @fresh
 if used > 0 or rem > 0 then

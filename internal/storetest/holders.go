@@ -14,6 +14,7 @@ import (
 // holderCases have the contract's sentences about concurrency.
 var holderCases = []testCase{
 	{"as many holders as there are places", slots},
+	{"a refused holder is decided again", waiting},
 	{"a release frees the place at once, once", released},
 	{"a dead holder's place is free when its lease ends", dead},
 	{"a renewed lease lasts longer", renewed},
@@ -49,10 +50,38 @@ func slots(b *bench) {
 		b.clock.Advance(time.Second)
 	}
 	b.want(enter(b, l, "room", "late"), weir.Decision{
-		Outcome: weir.Refused, RetryAfter: 57 * time.Second, ResetAfter: 59 * time.Second,
+		Outcome: weir.Refused, RetryAfter: time.Second, ResetAfter: 59 * time.Second,
 	})
 	if d := enter(b, l, "room", "holder 0"); !d.Allowed() || d.Remaining != 2 {
 		b.Errorf("a repeat did not get its first answer: %+v", d)
+	}
+}
+
+// waiting has a holder poll for a slot under one ID: alone, and with units beside the slot.
+func waiting(b *bench) {
+	l, short, rate := rooms(1), of(weir.Concurrency, weir.Per(1, 100*time.Millisecond)), weir.PerHour(10).MustCompile()
+	inside := "first"
+	enter(b, l, "room", inside)
+	room := weir.Charge{Key: "room", Limit: l, Cost: 1}
+	for _, charges := range [][]weir.Charge{{room}, {room, {Key: "rate", Limit: rate, Cost: 4}}} {
+		id := fmt.Sprint("waits for ", len(charges))
+		for range 2 {
+			if d := b.withID(id, charges...).Decisions[0]; d.Allowed() || d.RetryAfter != time.Second {
+				b.Errorf("all slots are taken: %+v", d)
+			}
+		}
+		b.take(about(weir.KindRelease, inside, room))
+		if a := b.withID(id, charges...); !a.Allowed() {
+			b.Errorf("a slot was released: %+v", a.Decisions)
+		}
+		if a := b.withID(id, charges...); !a.Allowed() {
+			b.Errorf("a repeat of a granted take: %+v", a.Decisions)
+		}
+		inside = id
+	}
+	enter(b, short, "closet", "first")
+	if d := enter(b, short, "closet", "second"); d.RetryAfter != 100*time.Millisecond {
+		b.Errorf("a lease of 100 ms: %+v", d)
 	}
 }
 
@@ -67,12 +96,12 @@ func slotsKept(b *bench) {
 		b.clock.Advance(time.Second)
 	}
 	b.want(b.withID("third", kept).Decisions[0], weir.Decision{
-		Outcome: weir.Refused, RetryAfter: 58 * time.Second, ResetAfter: 59 * time.Second,
+		Outcome: weir.Refused, RetryAfter: time.Second, ResetAfter: 59 * time.Second,
 	})
 	if d := enter(b, l, "room", "another"); !d.Allowed() {
 		b.Errorf("the place that was kept: %+v", d)
 	}
-	if d := b.withID("third again", kept).Decisions[0]; d.RetryAfter != 59*time.Second {
+	if d := b.withID("third", kept).Decisions[0]; d.RetryAfter != time.Second {
 		b.Errorf("with 3 of 3 taken: %+v", d)
 	}
 	if d := b.withID("too many", weir.Charge{Key: "room", Limit: l, Cost: 1, Keep: 3}).Decisions[0]; d.RetryAfter != weir.Never {
@@ -103,7 +132,7 @@ func dead(b *bench) {
 	l := rooms(1)
 	enter(b, l, "room", "dead")
 	b.clock.Advance(time.Minute - time.Microsecond)
-	if d := enter(b, l, "room", "early"); d.Allowed() || d.RetryAfter != time.Microsecond {
+	if d := enter(b, l, "room", "early"); d.Allowed() {
 		b.Errorf("1 µs before the end: %+v", d)
 	}
 	b.clock.Advance(time.Microsecond)
@@ -132,7 +161,7 @@ func renewedFor(b *bench) {
 	a := about(weir.KindRenew, "holder", weir.Charge{Key: "room", Limit: l})
 	a.Hold = 2 * time.Hour
 	b.take(a)
-	if d := enter(b, l, "room", "other"); d.Allowed() || d.RetryAfter != 2*time.Hour {
+	if d := enter(b, l, "room", "other"); d.Allowed() || d.ResetAfter != 2*time.Hour {
 		b.Errorf("renewed for 2h: %+v", d)
 	}
 	b.clock.Advance(2*time.Hour - time.Second)
@@ -224,7 +253,7 @@ func shorterLease(b *bench) {
 		enter(b, rooms(5), "room", fmt.Sprint("old ", i))
 	}
 	cut := of(weir.Concurrency, weir.Per(2, 10*time.Second))
-	b.want(enter(b, cut, "room", "new"), weir.Decision{Outcome: weir.Refused, RetryAfter: time.Minute, ResetAfter: time.Minute})
+	b.want(enter(b, cut, "room", "new"), weir.Decision{Outcome: weir.Refused, RetryAfter: time.Second, ResetAfter: time.Minute})
 	b.clock.Advance(time.Minute)
 	b.want(enter(b, cut, "room", "newer"), weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 1, ResetAfter: 10 * time.Second})
 	if d := enter(b, rooms(1000), "room", "newest"); d.Remaining != 998 {

@@ -24,7 +24,7 @@ func holding(t *testing.T, open Open) {
 		clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
 		h := &holders{property: property{taker: taker, clock: clock, limit: drawSlots(t), key: fmt.Sprint("places ", runs)}}
 		t.Repeat(map[string]func(*rapid.T){
-			"advance": h.advance, "enter": h.enter, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.peek, "rest": h.rest, "reset": h.reset,
+			"advance": h.advance, "enter": func(t *rapid.T) { h.try(t) }, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.peek, "rest": h.rest, "reset": h.reset,
 		})
 	})
 }
@@ -82,33 +82,42 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 
 func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
 
-// enter takes a slot, or learns when the first one is free.
-func (h *holders) enter(t *rapid.T) { h.try(t) }
+// last is the ID of the newest take.
+func (h *holders) last() string { return fmt.Sprint(h.key, " holder ", h.seen) }
 
+// try takes a slot under a new ID.
 func (h *holders) try(t *rapid.T) weir.Decision {
-	live := h.live()
 	h.seen++
-	id := fmt.Sprint(h.key, " holder ", h.seen)
+	return h.enter(t, h.last())
+}
+
+// enter takes a slot, or is refused.
+func (h *holders) enter(t *rapid.T, id string) weir.Decision {
+	live := h.live()
 	d := h.ask(t, h.act(weir.KindTake, id, 1))
 	if fits := int64(len(live)) < h.limit.Count; fits != d.Allowed() {
 		t.Fatalf("%v with leases to %v: %+v", h.limit, live, d)
 	}
 	if d.Allowed() {
 		h.names, h.ends = append(h.names, id), append(h.ends, d.At.UnixMicro()+h.limit.Period.Microseconds())
-	} else if want := time.Duration(live[0]-d.At.UnixMicro()) * time.Microsecond; d.RetryAfter != want {
+	} else if want := min(time.Second, h.limit.Period); d.RetryAfter != want {
 		t.Fatalf("%v with leases to %v: retry after %v, not %v", h.limit, live, d.RetryAfter, want)
 	}
 	return d
 }
 
+// retry repeats a refused take under its ID until the first lease ends.
 func (h *holders) retry(t *rapid.T) {
-	if d := h.try(t); !d.Allowed() {
-		h.clock.Advance(d.RetryAfter - time.Microsecond)
-		h.try(t)
-		h.clock.Advance(time.Microsecond)
-		if !h.try(t).Allowed() {
-			t.Fatal("no place after retry after")
-		}
+	d := h.try(t)
+	if d.Allowed() {
+		return
+	}
+	wait := time.Duration(h.live()[0]-h.clock.Micros()) * time.Microsecond
+	h.clock.Advance(wait - time.Microsecond)
+	h.enter(t, h.last())
+	h.clock.Advance(time.Microsecond)
+	if !h.enter(t, h.last()).Allowed() {
+		t.Fatal("no slot when the first lease has ended")
 	}
 }
 

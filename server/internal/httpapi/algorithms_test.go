@@ -215,7 +215,7 @@ func TestHolders(t *testing.T) {
 		"release": {
 			{0, "take", takeOf(`,"id":"a"`, "places=1"), "200 1 | 1"},
 			{0, "take", takeOf(`,"id":"b"`, "places=1"), "200 1 | 0"},
-			{time.Second, "take", takeOf(`,"id":"c"`, "places=1"), "429 0 | 0 retry 29000"},
+			{time.Second, "take", takeOf(`,"id":"c"`, "places=1"), "429 0 | 0 retry 1000"},
 			{0, "release", takeOf(`,"id":"a"`, "places=1"), "200 1 | 1"},
 			{0, "take", takeOf(`,"id":"d"`, "places=1"), "200 1 | 0"},
 			{0, "take", takeOf(`,"id":"a"`, "places=1"), "409 released id"},

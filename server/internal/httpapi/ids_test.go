@@ -78,7 +78,7 @@ func TestAuthHolds(t *testing.T) {
 	})
 	wantAuth("domain=shop&places=1&id=b", 204, map[string]string{"Weir-Id": "b", "RateLimit": `"places";r=0`})
 	wantAuth("domain=shop&places=1&id=b", 204, map[string]string{"Weir-Id": "b"})
-	wantAuth("domain=shop&places=1&id=", 429, map[string]string{"RateLimit": `"places";r=0;t=30`, "Retry-After": "30"})
+	wantAuth("domain=shop&places=1&id=", 429, map[string]string{"RateLimit": `"places";r=0;t=1`, "Retry-After": "1"})
 	wantStatus(t, post(h, "release", takeOf(fmt.Sprintf(`,"id":%q`, made), "places=1")), http.StatusOK)
 	wantAuth("domain=shop&places=1&id=c", 204, map[string]string{"Weir-Id": "c"})
 	wantAuth("domain=shop&places=1&id=b&cost=2", http.StatusConflict, nil) // whatever the limits count

@@ -72,9 +72,6 @@ func undecided() *refusal {
 // others ignore the number and try at once.
 const longWait = 60
 
-// slotWait is the advice of a limit of slots: one may be free at any time.
-const slotWait = time.Second
-
 // refusedBy is the answer of a request that a limit refused.
 func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 	l, asked, meter := a.Limit, a.Act.Charges[a.Charge].Cost, meterOf(a)
@@ -93,11 +90,7 @@ func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 		r.message = fmt.Sprintf("%s: %s asked can never fit", subject, amount(meter, asked))
 		return r
 	}
-	wait := d.RetryAfter
-	if l.Algorithm.Traits().HoldsSlots {
-		wait = slotWait
-	}
-	r.retry = int(max(1, ratelimitheader.Seconds(wait)))
+	r.retry = int(max(1, ratelimitheader.Seconds(d.RetryAfter)))
 	r.final = r.retry > longWait
 	if meter == config.MeterUSD || l.Period >= 24*time.Hour {
 		r.kind, r.code, r.detail, r.final = "insufficient_quota", "insufficient_quota", "enforced_spend_limit_reached", true
