@@ -2,11 +2,9 @@ package redisstore_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +44,7 @@ func confine(t *testing.T, server *testserver.Redis, rules ...string) {
 	}
 }
 
-// TestLeastPrivileges runs the suite as a user who may do no more than the docs say.
+// TestLeastPrivileges has the checks name each privilege of the docs that is missing.
 func TestLeastPrivileges(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -65,20 +63,6 @@ func TestLeastPrivileges(t *testing.T) {
 	if found, err := store.Check(t.Context()); err != nil || len(found) != 0 {
 		t.Errorf("with +info: %v, %v", found, err)
 	}
-	var opened atomic.Int64
-	t.Run("suite", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("runs the suite, which TestStore does")
-		}
-		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-			prefix := fmt.Sprintf("weir:%d:", opened.Add(1))
-			store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return store
-		})
-	})
 	for _, rule := range leastPrivileges(t, "") {
 		if !strings.HasPrefix(rule, "+") || rule == "+ping" || rule == "+eval" || rule == "+lrange" {
 			continue

@@ -71,8 +71,13 @@ func (s *Store) newJob(a *weir.Act) *job {
 	if id == "" && a.Kind == weir.KindTake {
 		id = rand.Text()
 	}
-	if j.identity = s.keys.identify(a, id); a.ID == "" {
+	j.identity = s.keys.identify(a, id)
+	switch {
+	case a.ID == "":
 		j.life, j.refusedLife = undoable, 0
+	case a.Kind == weir.KindTake && !a.NewID && !a.ForgetRefused:
+		// A part that comes once it was undone charges nothing, not even a slot.
+		j.refusedLife = weir.RefusedIDLife
 	}
 	for n, p := range j.parts {
 		p.whole = j

@@ -230,7 +230,7 @@ func TestHolders(t *testing.T) {
 		},
 		"a request takes one place whatever it costs": {
 			{0, "take", takeOf(`,"cost":100,"id":"a","hold_ms":60000`, "model=1"), "200 100 | 900 | 0"},
-			{0, "take", takeOf(`,"cost":50,"id":"b","hold_ms":60000`, "model=1"), "429 0 | 900 | 0 retry 60000"},
+			{0, "take", takeOf(`,"cost":50,"id":"b","hold_ms":60000`, "model=1"), "429 0 | 900 | 0 retry 1000"},
 			{0, "settle", takeOf(`,"cost":40,"id":"a"`, "model=1"), "200 40 | 960 | 1"},
 			{0, "take", takeOf(`,"cost":50,"id":"c","hold_ms":60000`, "model=1"), "200 50 | 910 | 0"},
 			{0, "release", takeOf(`,"id":"c"`, "model=1"), "200 50 | 960 | 1"},
