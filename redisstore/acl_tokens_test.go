@@ -74,11 +74,11 @@ func everything(t *testing.T, client *redis.Client) error {
 	if err := twins.Compare(1500); err != nil {
 		return err
 	}
-	// A full house is rare among all others.
+	// A slot is returned without a name rarely among all others.
 	house := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile()
-	for _, id := range []string{"first", "second"} {
+	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund} {
 		a := storetest.NewAct(weir.Charge{Key: "house", Limit: house, Cost: 1})
-		a.ID = id
+		a.Kind, a.Anonymous = kind, true
 		if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
 			return a.Err
 		}
