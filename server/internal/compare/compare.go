@@ -95,7 +95,11 @@ func (c *Comparer) Answer(ctx context.Context, raw []byte, decide func(context.C
 	case failed != nil:
 		c.options.Compared(Absent)
 	case err != nil:
-		c.report(&difference{result: Failed, descriptor: -1, reason: err.Error()}, raw)
+		reason := err.Error()
+		if deciding.Err() != nil && ctx.Err() == nil {
+			reason = decidedLate
+		}
+		c.report(&difference{result: Failed, descriptor: -1, reason: reason}, raw)
 	default:
 		c.compare(raw, theirs, ours)
 	}

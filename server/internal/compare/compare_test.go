@@ -150,8 +150,8 @@ func TestGrace(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	if err != nil || s.result != compare.Failed {
-		t.Errorf("got %v, %s", err, s.result)
+	if err != nil || s.result != compare.Failed || !strings.Contains(s.log.String(), "Weir had not decided 20 ms after") {
+		t.Errorf("got %v, %s, %s", err, s.result, &s.log)
 	}
 }
 
