@@ -23,7 +23,7 @@ import (
 // An ACT is one of
 //
 //	KIND CHARGES [id ID] [hold D] [wait D] [now] [anonymous]
-//	KIND ID [COST]      an act about the take of an ID, which has its charges
+//	KIND ID [COST [hold D]]     an act about the take of an ID, which has its charges
 //	repeat ID           the take once more
 //	amend ID OUTCOME…   the take as its caller knows it, put twice: words or amounts; for one
 //	                    that was not made yet "amend take CHARGES id ID: OUTCOME…"
@@ -313,6 +313,9 @@ func (s *script) about(verb string, take *weir.Act, words []string) *weir.Act {
 		if c.Keep, c.UpTo = 0, 0; len(words) > 0 {
 			c.Cost = s.number(words[0])
 		}
+	}
+	if len(words) == 3 {
+		a.Hold = s.duration(words[2])
 	}
 	return a
 }
