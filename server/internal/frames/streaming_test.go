@@ -70,7 +70,7 @@ func (s *talk) ends(want codes.Code, text string) {
 
 // testStreams calls every kind of stream.
 func testStreams(t *testing.T, conn *grpc.ClientConn) {
-	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	ctx, cancel := context.WithCancel(within(t, time.Minute))
 	defer cancel()
 	for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(grpcgzip.Name)}} {
 		s := begin(t, ctx, conn, chat, options...)
@@ -127,12 +127,15 @@ func testStreams(t *testing.T, conn *grpc.ClientConn) {
 		s.wants(bytes.Repeat([]byte{9}, 60_000))
 	}
 	s.ends(codes.OK, "")
-	brief, end := context.WithTimeout(ctx, 50*time.Millisecond)
+	brief, end := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer end()
 	s = begin(t, brief, conn, once)
 	s.send(nil)
-	s.wants(nil)
-	s.ends(codes.DeadlineExceeded, "")
+	if _, err := s.recv(); err == nil { // a busy machine may be too late for it
+		s.ends(codes.DeadlineExceeded, "")
+	} else if status.Code(err) != codes.DeadlineExceeded {
+		t.Error(err)
+	}
 	s = begin(t, ctx, conn, once)
 	s.send(nil)
 	s.wants(nil)

@@ -195,7 +195,7 @@ func TestTwoProxies(t *testing.T) {
 	}
 	calls.Wait()
 	truth := mock.Used()
-	if granted.Load() != 10 || most.Load() != 10 || truth.Output != 400 {
+	if granted.Load() != 10 || most.Load() > 10 || truth.Output != 400 {
 		t.Errorf("%d granted, %d at once, %+v", granted.Load(), most.Load(), truth)
 	}
 	for _, b := range both {
