@@ -3,6 +3,8 @@ package weir
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 func (a *Act) check() error {
@@ -21,10 +23,12 @@ func (a *Act) check() error {
 	if err := a.checkOptions(); err != nil {
 		return err
 	}
+	buckets := 0
 	for i := range a.Charges {
 		if err := a.checkCharge(i); err != nil {
 			return err
 		}
+		buckets += int(a.Charges[i].Limit.rule.Buckets)
 	}
 	if len(a.Charges) == 1 {
 		return nil
@@ -32,8 +36,8 @@ func (a *Act) check() error {
 	if err := a.checkAlternatives(); err != nil {
 		return err
 	}
-	if n := a.Buckets(); n > MaxBuckets {
-		return invalid("charges", fmt.Sprintf("%d buckets of rolling windows", n), fmt.Sprintf("at most %d in all", MaxBuckets))
+	if buckets > algo.MaxBuckets {
+		return invalid("charges", fmt.Sprintf("%d buckets of rolling windows", buckets), fmt.Sprintf("at most %d in all", algo.MaxBuckets))
 	}
 	return nil
 }
@@ -129,8 +133,8 @@ func (a *Act) takes() bool { return a.Kind == KindTake || a.Kind == KindAmend }
 func (a *Act) checkHolder(i int) error {
 	c := &a.Charges[i]
 	switch {
-	case a.Anonymous && (c.Cost > MaxSlots || c.UpTo > 0):
-		return invalidIn("charges", i, "cost", max(c.Cost, c.UpTo), fmt.Sprintf("0 … %d slots, all or none", MaxSlots))
+	case a.Anonymous && (c.Cost > algo.MaxSlots || c.UpTo > 0):
+		return invalidIn("charges", i, "cost", max(c.Cost, c.UpTo), fmt.Sprintf("0 … %d slots, all or none", algo.MaxSlots))
 	case a.Anonymous:
 	case a.Kind == KindRecord || a.Kind == KindRefund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")

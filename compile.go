@@ -21,7 +21,7 @@ const (
 
 func (l *Limit) check() error {
 	if int(l.Algorithm) >= len(algo.Steps) {
-		return invalid("algorithm", l.Algorithm, "one of "+AlgorithmNames())
+		return invalid("algorithm", l.Algorithm, "one of "+algo.Names())
 	}
 	if err := l.checkCount(); err != nil {
 		return err

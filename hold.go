@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -26,7 +27,7 @@ type Hold struct {
 //
 // An estimate that is neither settled nor released stays charged and drains like any other
 // charge. A slot is free again when its lease, the limit's Period, ends. The estimate can
-// be settled for d, which is at most [MaxWait], and for at least [IDLife]. For slots alone,
+// be settled for d, which is at most [MaxWait], and for at least ten minutes. For slots alone,
 // use an estimate of 1 and a d of 0.
 //
 // An error means that no decision was reached. After an [ErrAmbiguous] the
@@ -34,7 +35,17 @@ type Hold struct {
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Hold, error) {
 	c := l.begin(KindTake, key, estimate)
 	defer l.end(c)
-	return l.hold(ctx, c, key, d)
+	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
+	for i := range c.act.Charges {
+		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
+			charge.Cost = min(charge.Cost, 1)
+		}
+	}
+	h := &Hold{limiter: l, key: key, id: c.act.ID}
+	if err := l.ask(ctx, c, &h.decision); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // OK reports whether the estimate was charged and the slots were taken.
@@ -71,8 +82,11 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
 		if len(actual) > 1 {
 			c.act.Charges[i].Cost = actual[h.limiter.parts[i].number]
 		}
+		if c.act.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
+			c.act.Charges[i].Cost = 0
+		}
 	}
-	return h.settle(ctx, c)
+	return h.ask(ctx, c)
 }
 
 // Release refunds the units that were charged, as far as they still count, and frees

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -36,32 +35,12 @@ const (
 	Concurrency = Algorithm(algo.Concurrency)
 )
 
-// Traits describe the abilities of an algorithm and its requirements for limits.
-type Traits = algo.Traits
-
 // Traits returns the traits of the algorithm, or none for an unknown number.
-func (a Algorithm) Traits() Traits {
+func (a Algorithm) Traits() algo.Traits {
 	if int(a) < len(algo.Steps) {
 		return algo.Steps[a].Traits
 	}
-	return Traits{}
-}
-
-// Doc returns one line that says what the algorithm grants.
-func (a Algorithm) Doc() string {
-	if int(a) < len(algo.Steps) {
-		return algo.Steps[a].Doc
-	}
-	return ""
-}
-
-// Algorithms returns all algorithms, in the order of their numbers.
-func Algorithms() []Algorithm {
-	all := make([]Algorithm, len(algo.Steps))
-	for i := range all {
-		all[i] = Algorithm(i)
-	}
-	return all
+	return algo.Traits{}
 }
 
 // String returns the algorithm's name in YAML, JSON, logs and metrics.
@@ -79,16 +58,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return Algorithm(i), nil
 		}
 	}
-	return 0, invalid("algorithm", fmt.Sprintf("%q", name), "one of "+AlgorithmNames())
-}
-
-// AlgorithmNames lists the names of all algorithms, for messages.
-func AlgorithmNames() string {
-	var names []string
-	for i := range algo.Steps {
-		names = append(names, algo.Steps[i].Name)
-	}
-	return strings.Join(names, ", ")
+	return 0, invalid("algorithm", fmt.Sprintf("%q", name), "one of "+algo.Names())
 }
 
 // Anchor is where the windows of [FixedWindow] begin.
@@ -133,10 +103,10 @@ type Limit struct {
 	// ChargeRefused counts refused charges, too, for costs that are only
 	// reported: up to one full drain beyond the limit, or without a bound for
 	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
-	// [MaxCount]. Not for concurrency.
+	// 2⁵³−1. Not for concurrency.
 	ChargeRefused bool
-	// Meter names the number of [Costs] that the limit is charged, such as "output". It
-	// does not change how the limit counts. Empty: "requests".
+	// Meter names what the units of the limit are, such as "output", see [Scope]. It does
+	// not change how the limit counts. Empty: "requests".
 	Meter string
 
 	shares   *Shares // the shares that the limit is a part of; nil for none
@@ -246,7 +216,7 @@ func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm.Traits().
 
 func (l *Limit) maxCost() int64 {
 	if l.reports() {
-		return MaxCount
+		return algo.MaxCount
 	}
 	return MaxCost
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/fuzztest"
 )
 
@@ -184,7 +185,7 @@ func TestResolutionIsTheFinestThatIsExact(t *testing.T) {
 
 func TestAlgorithmNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range strings.Split(weir.AlgorithmNames(), ", ") {
+	for _, name := range strings.Split(algo.Names(), ", ") {
 		if a, err := weir.ParseAlgorithm(name); err != nil || a.String() != name {
 			t.Errorf("%s: %v, %v", name, a, err)
 		}

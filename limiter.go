@@ -317,7 +317,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (Decision,
 // the limiter change in between. It is for callers that may have to repeat the call, for
 // example after an [ErrAmbiguous]. A repeat gets the first answer, granted or refused, and
 // charges nothing. The id, 1 … [MaxIDBytes] bytes, is
-// remembered for [IDLife]. A repeat with another n is an [ErrIDReused].
+// remembered for ten minutes. A repeat with another n is an [ErrIDReused].
 func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string) (d Decision, err error) {
 	if id == "" {
 		return Decision{}, invalid("id", "missing", "an id that a repeat has too")

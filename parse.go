@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A unit is a period that has a name.
@@ -112,7 +114,7 @@ func (l *Limit) parseOptions(words []string) error {
 		default:
 			algorithm, err := ParseAlgorithm(words[0])
 			if err != nil {
-				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, time_zone, anchor_day, charge_refused or an algorithm: "+AlgorithmNames())
+				return invalid("limit", quoted(words[0]), "burst, buckets, anchor, time_zone, anchor_day, charge_refused or an algorithm: "+algo.Names())
 			}
 			l.Algorithm = algorithm
 		}

@@ -11,29 +11,15 @@ import (
 const (
 	// MaxCharges is the largest number of charges of an act.
 	MaxCharges = 64
-	// MaxBuckets is the largest number of buckets that the rolling_window limits of one
-	// act may have together, counted for each charge. Redis is busy for a few
-	// milliseconds while it reads that many.
-	MaxBuckets = 8192
 	// MaxCost is the largest cost of a charge.
 	MaxCost = 1_000_000_000
 	// MaxKeyBytes is the greatest length of a key.
 	MaxKeyBytes = 64 << 10
-	// MaxSlots is the largest number of slots that an anonymous act takes or returns.
-	MaxSlots = 1000
 	// MaxIDBytes is the greatest length of an ID.
 	MaxIDBytes = 128
 	// MaxWait is the longest time by which a charge can be booked ahead, and the longest
 	// duration of a hold.
 	MaxWait = 24 * time.Hour
-	// MaxCount is the largest value of a counter. A limit that charges refused requests
-	// saturates there, and accepts costs up to it.
-	MaxCount = 1<<53 - 1
-	// IDLife is the shortest time for which the ID of a granted take is remembered.
-	IDLife = 10 * time.Minute
-	// RefusedIDLife is the shortest time for which the ID of a refused take is
-	// remembered. A later repeat is decided again.
-	RefusedIDLife = 10 * time.Second
 )
 
 // For stores and layers: programs that only limit requests need nothing of this file. A
@@ -154,9 +140,10 @@ type Act struct {
 	// answer and charges nothing. The same applies to an act that refunds, settles or
 	// releases it. An ID belongs to the Scope of its act or, without one, to its keys: under
 	// others it is another ID. It names the holder of a concurrency limit. It has at most
-	// [MaxIDBytes] bytes and is remembered for [IDLife], or as long as the hold or lease
-	// if that is longer, or for [RefusedIDLife] if the take is refused. A refused take with a slot
-	// of a concurrency limit is not remembered: its repeat is decided again. Empty: none.
+	// [MaxIDBytes] bytes and is remembered for ten minutes, or as long as the hold or lease
+	// if that is longer, or for ten seconds if the take is refused. A refused take with a
+	// slot of a concurrency limit is not remembered: its repeat is decided again. Empty:
+	// none.
 	ID string
 	// Scope says to whom the ID belongs. Zero: to the keys of the act.
 	Scope Scope
@@ -275,16 +262,6 @@ func (c Charge) String() string {
 		text += ", guaranteed"
 	}
 	return text
-}
-
-// Buckets returns the total number of buckets of the limits of the act's charges. For
-// stores.
-func (a *Act) Buckets() int {
-	buckets := 0
-	for i := range a.Charges {
-		buckets += int(a.Charges[i].Limit.rule.Buckets)
-	}
-	return buckets
 }
 
 // Prepare checks the act and answers it if no store is needed: an act outside

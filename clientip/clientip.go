@@ -27,7 +27,7 @@ type Strategy struct {
 	// claimed returns the address in the headers, or false for the peer's. Nil: always
 	// the peer's.
 	claimed func(h http.Header, peer netip.Addr) (netip.Addr, bool)
-	bits    int // of an IPv6 address that make its key; 0: DefaultIPv6Bits
+	bits    int // of an IPv6 address that make its key; 0: defaultIPv6Bits
 }
 
 // RemoteAddr trusts only the connection. It is for servers that clients reach directly.

@@ -8,23 +8,22 @@ import (
 
 // Lengths of the IPv6 network that shares a key.
 const (
-	// DefaultIPv6Bits is the network that a provider usually assigns to one subscriber.
-	DefaultIPv6Bits = 64
-	// MinIPv6Bits is the smallest number of bits that [Strategy.WithIPv6Bits] accepts.
-	MinIPv6Bits = 48
-	// MaxIPv6Bits gives each address its own key.
-	MaxIPv6Bits = 128
+	// defaultIPv6Bits is the network that a provider usually assigns to one subscriber.
+	defaultIPv6Bits = 64
+	minIPv6Bits     = 48
+	// maxIPv6Bits gives each address its own key.
+	maxIPv6Bits = 128
 )
 
 // Key returns the key of a client for limits: an IPv4 address, mapped or not, or the /64
 // of an IPv6 address, because clients choose the rest of the address themselves. The key
 // of an invalid address is "".
-func Key(addr netip.Addr) string { return key(addr, DefaultIPv6Bits) }
+func Key(addr netip.Addr) string { return key(addr, defaultIPv6Bits) }
 
 // WithIPv6Bits returns the strategy with another length of the IPv6 networks that
 // share a key, 48 … 128 bits. The error is a [*weir.InvalidError].
 func (s Strategy) WithIPv6Bits(bits int) (Strategy, error) {
-	if bits < MinIPv6Bits || bits > MaxIPv6Bits {
+	if bits < minIPv6Bits || bits > maxIPv6Bits {
 		return s, invalid("bits", strconv.Itoa(bits), "48 … 128")
 	}
 	s.bits = bits
@@ -39,14 +38,14 @@ func (s Strategy) Key(r *http.Request) (string, error) {
 	}
 	bits := s.bits
 	if bits == 0 {
-		bits = DefaultIPv6Bits
+		bits = defaultIPv6Bits
 	}
 	return key(addr, bits), nil
 }
 
 func key(addr netip.Addr, bits int) string {
 	addr = addr.Unmap().WithZone("")
-	if addr.Is4() || !addr.IsValid() || bits == MaxIPv6Bits {
+	if addr.Is4() || !addr.IsValid() || bits == maxIPv6Bits {
 		return text(addr)
 	}
 	network, err := addr.Prefix(bits)

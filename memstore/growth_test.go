@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
@@ -25,7 +26,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 		if stats := store.Stats(); ids != (stats.IDs > 3500) {
 			t.Errorf("ids of clients %v: %+v", ids, stats)
 		}
-		clock.Advance(2 * weir.RefusedIDLife)
+		clock.Advance(2 * acts.RefusedIDLife)
 		if stats := store.Stats(); stats.Keys != 8 || stats.IDs != 8 || stats.IDBytes > 8<<10 {
 			t.Errorf("ids of clients %v: eight grants left %+v", ids, stats)
 		}
@@ -38,7 +39,7 @@ func TestRefusalsPushNoGrantOut(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	store := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.Now})
-	limit := weir.Per(2, weir.IDLife).MustCompile()
+	limit := weir.Per(2, acts.IDLife).MustCompile()
 	act := func(kind weir.Kind, key, id string) *weir.Act {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
 		a.Kind, a.ID = kind, id

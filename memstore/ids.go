@@ -1,6 +1,6 @@
 package memstore
 
-import "github.com/weirlimit/weir"
+import "github.com/weirlimit/weir/internal/acts"
 
 // refusedPart is the part of the memory of IDs that is for refused takes. They have no
 // more, so a refused take never displaces a granted one, and no less.
@@ -44,7 +44,7 @@ func (i *ids) find(s *Store, name recordName, now int64) *record {
 
 // turn forgets the refusals whose time is over.
 func (i *ids) turn(s *Store, now int64) {
-	life := weir.RefusedIDLife.Microseconds()
+	life := acts.RefusedIDLife.Microseconds()
 	switch {
 	case i.refused[0].records == nil && i.refused[1].records == nil, now < i.since:
 		i.since = now

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/big"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -211,5 +212,21 @@ func TestRepeatedWindow(t *testing.T) {
 	clock := storetest.NewClock()
 	if err := storetest.RepeatedWindow(memstore.New(memstore.Options{Now: clock.Now}), clock); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBoundFollowsTheMemoryLimit: a store without a bound of its own leaves most of a small
+// container to the program.
+func TestBoundFollowsTheMemoryLimit(t *testing.T) {
+	const limit = 16 << 20
+	before := debug.SetMemoryLimit(limit)
+	store := memstore.New(memstore.Options{})
+	debug.SetMemoryLimit(before)
+	perDay := weir.PerDay(1).MustCompile()
+	for i := range 100_000 {
+		take(t, store, fmt.Sprint("user:", i), perDay, 1)
+	}
+	if stats := store.Stats(); stats.Bytes > limit/4 || stats.Overflowed == 0 {
+		t.Errorf("of %d bytes: %+v", limit, stats)
 	}
 }

@@ -143,7 +143,7 @@ func (w *world) do(n int) {
 		w.forget(take)
 	}
 	if granted {
-		w.open = append(w.open, &modelTake{act: a, holder: m.holder, grants: m.grants, none: m.none, until: m.now + weir.IDLife.Microseconds()})
+		w.open = append(w.open, &modelTake{act: a, holder: m.holder, grants: m.grants, none: m.none, until: m.now + acts.IDLife.Microseconds()})
 	}
 	if len(w.open) > 200 {
 		w.open = w.open[100:]

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -14,7 +15,7 @@ import (
 type recordName = algo.Holding
 
 func (s *Store) nameRecord(c *call, a *weir.Act) recordName {
-	c.text = append(a.AppendOwner(c.text[:0]), a.ID...)
+	c.text = append(acts.AppendOwner(c.text[:0], a), a.ID...)
 	return recordName{maphash.Bytes(s.seeds[0], c.text), maphash.Bytes(s.seeds[1], c.text)}
 }
 
@@ -59,7 +60,7 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 		return nil, false
 	}
 	known := s.shards[c.recordAt].ids.find(s, c.record, now)
-	what := a.Content()
+	what := acts.Content(a)
 	switch {
 	case c.hasOtherCharges(a, known, what):
 		c.moved = true
@@ -124,7 +125,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		return
 	}
 	sh := &s.shards[c.recordAt]
-	granted, refused := a.Lives()
+	granted, refused := acts.Lives(a)
 	if a.Kind == weir.KindTake && !a.Allowed() && refused == 0 {
 		return
 	}
@@ -137,7 +138,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	} else if a.Scope.Owner != "" {
 		taken = c.takenBy(a)
 	}
-	got := answer{a.Content(), now, c.answered}
+	got := answer{acts.Content(a), now, c.answered}
 	if got.decisions == nil {
 		got.decisions = slices.Clone(a.Decisions)
 	}

@@ -1,6 +1,10 @@
 package memstore
 
-import "github.com/weirlimit/weir"
+import (
+	"github.com/weirlimit/weir"
+
+	"github.com/weirlimit/weir/internal/acts"
+)
 
 // taken are the charges of a take whose ID belongs to a scope. They never change, so acts may
 // read them without a lock.
@@ -65,10 +69,10 @@ func (s *Store) follow(a *weir.Act, t *taken) bool {
 	for i, c := range t.charges {
 		charges[i] = weir.Charge{Limit: c.limit, Group: c.group, Alt: c.alt}
 	}
-	b := a.Follow(charges, same)
+	b := acts.Follow(a, charges, same)
 	if _, moved := s.takeAbout(b, t); moved {
 		return false
 	}
-	a.AnswerFrom(b, same)
+	acts.AnswerFrom(a, b, same)
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -17,7 +18,7 @@ const (
 	maxItems = 256
 	maxActs  = 4096
 	// maxBuckets bounds the buckets of rolling windows in one call.
-	maxBuckets = weir.MaxBuckets
+	maxBuckets = algo.MaxBuckets
 	// slack is how long a key outlives its meaning, in ms.
 	slack = 1000
 )
@@ -133,7 +134,7 @@ func (b *batch) fits(a *weir.Act) bool {
 
 // reads returns how many more buckets are read for the act: none if it joins a run.
 func (b *batch) reads(a *weir.Act) int {
-	n := a.Buckets()
+	n := acts.Buckets(a)
 	if n == 0 || !runs(a) || b.extended {
 		return n
 	}
@@ -185,7 +186,7 @@ func (b *batch) addRun(a *weir.Act) int32 {
 		b.items[last].times++
 		return last
 	}
-	b.buckets += a.Buckets()
+	b.buckets += acts.Buckets(a)
 	i := b.push(own, item{act: a, isRun: true, run: newRun(a, b.rules[own.rule-1].Rule)})
 	b.items[i].key = int32(k)
 	b.plain = b.plain && b.items[i].rule.Step().State != algo.Collection && !b.items[i].rule.Calendar
@@ -197,7 +198,7 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 		// A later take of the key begins a new run.
 		b.keys.all[b.key(&a.Charges[i])].last = -1
 	}
-	b.buckets += a.Buckets()
+	b.buckets += acts.Buckets(a)
 	it := item{act: a, part: p, next: -1}
 	switch {
 	case p != nil:

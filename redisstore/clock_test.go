@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -131,7 +132,7 @@ func (p *patience) lifetimes() error {
 	for _, key := range p.clock.client.Keys(ctx, "*").Val() {
 		most := p.debt + time.Duration(p.limit.Rule().Drain)*time.Microsecond + 5*time.Second
 		if strings.Contains(key, "}i3:") {
-			most = weir.IDLife + time.Hour + time.Minute
+			most = acts.IDLife + time.Hour + time.Minute
 		}
 		left := p.clock.client.PTTL(ctx, key).Val()
 		if left <= 0 && left != -2 || left > most {

@@ -43,7 +43,7 @@ func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 	var left []*part
 	for _, j := range jobs {
 		if left = append(left, j.failed...); j.asked != nil {
-			j.asked.AnswerFrom(j.Act, j.same)
+			j.answer()
 		}
 	}
 	if len(left) > 0 {

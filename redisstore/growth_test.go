@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -43,7 +43,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 		}
 		grants := 0
 		for _, key := range client.Keys(t.Context(), "*}i3:*").Val() {
-			if client.PTTL(t.Context(), key).Val() > weir.RefusedIDLife {
+			if client.PTTL(t.Context(), key).Val() > acts.RefusedIDLife {
 				grants++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // undoable is how long a part of an act without an id can be undone: much longer than any
@@ -77,7 +78,7 @@ func (s *Store) newJob(a *weir.Act) *job {
 		j.life, j.refusedLife = undoable, 0
 	case a.Kind == weir.KindTake && !a.NewID && !a.ForgetRefused:
 		// A part that comes once it was undone charges nothing, not even a slot.
-		j.refusedLife = weir.RefusedIDLife
+		j.refusedLife = acts.RefusedIDLife
 	}
 	for n, p := range j.parts {
 		p.whole = j
@@ -104,6 +105,9 @@ func (p *part) identity() identity {
 	}
 	return i
 }
+
+// answer answers the act that was asked by the one about the charges of its take.
+func (j *job) answer() { acts.AnswerFrom(j.asked, j.Act, j.same) }
 
 // assign adds a charge to the part for a slot, which it adds if need be.
 func (j *job) assign(slot uint32, charge int) {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Options are the settings of a [Store]. The zero value is ready for use.
@@ -194,7 +195,7 @@ func (s *Store) followAll(ctx context.Context, b *batch) {
 		if s.run(ctx, own) {
 			own.free()
 		}
-		a.AnswerFrom(about, same)
+		acts.AnswerFrom(a, about, same)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -288,7 +289,7 @@ func (s *siege) repeat(store weir.Taker) error {
 
 // forgotten reports whether a refused take may be decided anew.
 func forgotten(a *weir.Act) bool {
-	return time.Since(a.Decisions[0].At) > weir.RefusedIDLife/2
+	return time.Since(a.Decisions[0].At) > acts.RefusedIDLife/2
 }
 
 // A lottery draws the faults: none for what sets a connection up, and of script

@@ -8,6 +8,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // taken are the charges of a take whose ID belongs to a scope, as its record names them. An
@@ -126,7 +127,7 @@ func (t *taken) about(n keyer, a *weir.Act) (b *weir.Act, same func(own, taken i
 	for i, c := range t.charges {
 		charges[i] = weir.Charge{Key: c.name, Limit: c.limit, Group: c.group, Alt: c.alt}
 	}
-	return a.Follow(charges, same), same
+	return acts.Follow(a, charges, same), same
 }
 
 // errVanished is the error of an act whose take was replaced by another one while it was

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -61,7 +62,7 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 			l.Algorithm = weir.Algorithm(id)
 			limit := l.MustCompile()
 			charge := weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1}
-			longest := weir.IDLife
+			longest := acts.IDLife
 			for _, kind := range []weir.Kind{weir.KindTake, weir.KindRenew, weir.KindRelease} {
 				a := storetest.NewAct(charge)
 				a.Kind, a.ID = kind, fmt.Sprint("id ", i, " of ", id)

@@ -215,12 +215,12 @@ type identity struct {
 }
 
 func (n keyer) identify(a *weir.Act, id string) identity {
-	i := identity{content: a.Content()}
-	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(a.AppendOwner(make([]byte, 0, 128)), id...))
+	i := identity{content: acts.Content(a)}
+	i.high, i.low = siphash.Hash128(n.k0, n.k1, append(acts.AppendOwner(make([]byte, 0, 128), a), id...))
 	if a.Scope.Owner != "" {
 		i.list(n, a)
 	}
-	i.life, i.refusedLife = a.Lives()
+	i.life, i.refusedLife = acts.Lives(a)
 	return i
 }
 

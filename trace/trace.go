@@ -15,18 +15,18 @@ import (
 
 // The attributes of a span. None of them contains a key.
 const (
-	// Limits are the names of the limits that were charged, each once, at most 16.
-	Limits = "weir.limits"
-	// Outcome is granted, refused or error: the worst of the call's acts, without those
+	// limitNames are the names of the limits that were charged, each once, at most 16.
+	limitNames = "weir.limits"
+	// seenOutcome is granted, refused or error: the worst of the call's acts, without those
 	// whose outcome the caller does not see.
-	Outcome = "weir.outcome"
-	// ShadowOutcome is the worst outcome of acts whose limits are not enforced; absent if
+	seenOutcome = "weir.outcome"
+	// shadowOutcome is the worst outcome of acts whose limits are not enforced; absent if
 	// there are none.
-	ShadowOutcome = "weir.shadow_outcome"
-	// Sources are the sources of the decisions, each once.
-	Sources = "weir.sources"
-	// Acts is the number of acts that were decided together.
-	Acts = "weir.acts"
+	shadowOutcome = "weir.shadow_outcome"
+	// sourceNames are the sources of the decisions, each once.
+	sourceNames = "weir.sources"
+	// actCount is the number of acts that were decided together.
+	actCount = "weir.acts"
 )
 
 const (
@@ -35,69 +35,56 @@ const (
 	maxLimits = 16
 )
 
-// A Standing says which part of a limit's outcome its callers see.
-type Standing uint8
-
-// The standings.
-const (
-	// Enforced limits refuse. The zero value.
-	Enforced Standing = iota
-	// Shadow limits refuse nobody.
-	Shadow
-	// Trial limits refuse nobody, and hide their errors.
-	Trial
-)
-
-// Options are the settings of a [Layer]. The zero value is ready for use.
+// Options are the settings of [Wrap]. The zero value is ready for use.
 type Options struct {
 	// Name is the name of the spans. Empty: weir.take.
 	Name string
-	// Standing returns the standing of a limit that is charged. All limits of an act have
-	// the same. Nil: all are Enforced.
-	Standing func(*weir.Limit) Standing
+	// Seen reports whether callers see the refusals of a limit that is charged, and whether
+	// they see its errors. It is the same for all limits of an act. Nil: they see both.
+	Seen func(*weir.Limit) (refusals, errors bool)
 }
 
-// A Layer calls the next Taker and records the call as a span, with the tracer provider
-// of the span in the context. If there is no span, or it is not recorded, the Layer only
-// calls. It is safe for concurrent use. Create it with Wrap.
-type Layer struct {
+// A layer calls the next Taker and records the call.
+type layer struct {
 	next weir.Taker
 	Options
 }
 
-// Wrap returns a Layer that calls next.
-func Wrap(next weir.Taker, o Options) *Layer {
+// Wrap returns a Taker that calls next and records the call as a span, with the tracer
+// provider of the span in the context. If there is no span, or it is not recorded, the
+// Taker only calls. It is safe for concurrent use.
+func Wrap(next weir.Taker, o Options) weir.Taker {
 	if o.Name == "" {
 		o.Name = spanName
 	}
-	if o.Standing == nil {
-		o.Standing = func(*weir.Limit) Standing { return Enforced }
+	if o.Seen == nil {
+		o.Seen = func(*weir.Limit) (refusals, errors bool) { return true, true }
 	}
-	return &Layer{next, o}
+	return &layer{next, o}
 }
 
 // Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
+func (l *layer) Unwrap() weir.Taker { return l.next }
 
 // Take calls the next Taker.
-func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
+func (l *layer) Take(ctx context.Context, acts []*weir.Act) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		l.next.Take(ctx, acts)
 		return
 	}
 	// Afterwards, a charge may name another limit than it was asked for.
-	limits, standings := names(acts), l.standings(acts)
+	limits, visible := names(acts), l.visible(acts)
 	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, l.Name)
 	defer span.End()
 	l.next.Take(ctx, acts)
-	seen, shadow := outcomesOf(acts, standings)
+	seen, shadow := outcomesOf(acts, visible)
 	span.SetAttributes(
-		attribute.StringSlice(Limits, limits), attribute.String(Outcome, seen.String()),
-		attribute.StringSlice(Sources, sources(acts)), attribute.Int(Acts, len(acts)),
+		attribute.StringSlice(limitNames, limits), attribute.String(seenOutcome, seen.String()),
+		attribute.StringSlice(sourceNames, sources(acts)), attribute.Int(actCount, len(acts)),
 	)
 	if shadow != none {
-		span.SetAttributes(attribute.String(ShadowOutcome, shadow.String()))
+		span.SetAttributes(attribute.String(shadowOutcome, shadow.String()))
 	}
 	if seen == failed {
 		// The message of the error may contain addresses.
@@ -118,12 +105,16 @@ func names(acts []*weir.Act) []string {
 	return all
 }
 
-// standings returns the standings of the acts.
-func (l *Layer) standings(acts []*weir.Act) []Standing {
-	all := make([]Standing, len(acts))
+// A sight says what callers see of an act.
+type sight struct{ refusals, errors bool }
+
+// visible returns what callers see of the acts.
+func (l *layer) visible(acts []*weir.Act) []sight {
+	all := make([]sight, len(acts))
 	for i, a := range acts {
+		all[i] = sight{true, true}
 		if len(a.Charges) > 0 && a.Charges[0].Limit != nil {
-			all[i] = l.Standing(a.Charges[0].Limit)
+			all[i].refusals, all[i].errors = l.Seen(a.Charges[0].Limit)
 		}
 	}
 	return all
@@ -154,17 +145,15 @@ func outcomeOf(a *weir.Act) outcome {
 
 // outcomesOf returns the worst outcome that callers see, and the worst of acts whose limits
 // are not enforced.
-func outcomesOf(acts []*weir.Act, standings []Standing) (seen, shadow outcome) {
+func outcomesOf(acts []*weir.Act, visible []sight) (seen, shadow outcome) {
 	seen = granted
 	for i, a := range acts {
 		o := outcomeOf(a)
-		if standings[i] == Enforced {
-			seen = max(seen, o)
-			continue
+		if !visible[i].refusals {
+			shadow = max(shadow, o)
 		}
-		shadow = max(shadow, o)
-		if standings[i] == Shadow && o == failed {
-			seen = failed
+		if visible[i].refusals || visible[i].errors && o == failed {
+			seen = max(seen, o)
 		}
 	}
 	return seen, shadow

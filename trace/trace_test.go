@@ -67,8 +67,8 @@ func TestSpans(t *testing.T) {
 			}
 			got := attribute.NewSet(span.Attributes()...)
 			want := attribute.NewSet(
-				attribute.StringSlice(trace.Limits, []string{"logins"}), attribute.String(trace.Outcome, tc.outcome),
-				attribute.StringSlice(trace.Sources, tc.sources), attribute.Int(trace.Acts, 1),
+				attribute.StringSlice("weir.limits", []string{"logins"}), attribute.String("weir.outcome", tc.outcome),
+				attribute.StringSlice("weir.sources", tc.sources), attribute.Int("weir.acts", 1),
 			)
 			if !got.Equals(&want) {
 				t.Errorf("attributes %v, want %v", got.ToSlice(), want.ToSlice())
@@ -104,8 +104,8 @@ func TestWatchedLimits(t *testing.T) {
 	live, shadow, trial := weir.PerMinute(10), weir.PerMinute(1), weir.PerMinute(1)
 	live.Name, shadow.Name, trial.Name = "live", "shadow", "trial"
 	compiled := map[string]*weir.Limit{"live": live.MustCompile(), "shadow": shadow.MustCompile(), "trial": trial.MustCompile()}
-	standing := func(l *weir.Limit) trace.Standing {
-		return map[string]trace.Standing{"shadow": trace.Shadow, "trial": trace.Trial}[l.Name]
+	seen := func(l *weir.Limit) (refusals, errors bool) {
+		return l.Name != "shadow" && l.Name != "trial", l.Name != "trial"
 	}
 	type asked map[string]int64 // the cost under each limit
 	for name, tc := range map[string]struct {
@@ -130,11 +130,11 @@ func TestWatchedLimits(t *testing.T) {
 			for limit, cost := range tc.asked {
 				acts = append(acts, storetest.NewAct(weir.Charge{Key: limit, Limit: compiled[limit], Cost: cost}))
 			}
-			trace.Wrap(tc.next, trace.Options{Standing: standing}).Take(ctx, acts)
+			trace.Wrap(tc.next, trace.Options{Seen: seen}).Take(ctx, acts)
 			span := recorder.Ended()[0]
 			got := attribute.NewSet(span.Attributes()...)
-			told, _ := got.Value(trace.Outcome)
-			watched, found := got.Value(trace.ShadowOutcome)
+			told, _ := got.Value("weir.outcome")
+			watched, found := got.Value("weir.shadow_outcome")
 			if told.AsString() != tc.told || found != (tc.watched != "") || watched.AsString() != tc.watched || span.Status().Code != tc.status {
 				t.Errorf("told %q, watched %q, status %v; want %q, %q, %v", told.AsString(), watched.AsString(), span.Status(), tc.told, tc.watched, tc.status)
 			}

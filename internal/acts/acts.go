@@ -58,3 +58,12 @@ func ChooseFirst(a *weir.Act) {
 		}
 	}
 }
+
+// Buckets returns the total number of buckets of the limits of an act's charges.
+func Buckets(a *weir.Act) int {
+	buckets := 0
+	for i := range a.Charges {
+		buckets += int(a.Charges[i].Limit.Rule().Buckets)
+	}
+	return buckets
+}

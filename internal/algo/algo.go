@@ -11,6 +11,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,6 +30,19 @@ const (
 	Concurrency
 	// Count is how many there are.
 	Count
+)
+
+// Bounds of acts.
+const (
+	// MaxBuckets is the largest number of buckets that the rolling_window limits of one
+	// act may have together, counted for each charge. Redis is busy for a few
+	// milliseconds while it reads that many.
+	MaxBuckets = 8192
+	// MaxSlots is the largest number of slots that an anonymous act takes or returns.
+	MaxSlots = 1000
+	// MaxCount is the largest value of a counter. A limit that charges refused requests
+	// saturates there, and accepts costs up to it.
+	MaxCount = 1<<53 - 1
 )
 
 // A Rule is a limit ready to be applied: validated, defaults filled in, and
@@ -203,6 +217,15 @@ var Steps = [Count]Step{
 		Age:    holdersAge, Wait: holdersWait, Fresh: holdersFresh, Save: holdersSave,
 		Ext: holdersExt,
 	},
+}
+
+// Names lists the names of all algorithms, for messages.
+func Names() string {
+	var names []string
+	for i := range Steps {
+		names = append(names, Steps[i].Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // once and twice are how much a window of a Period grants.

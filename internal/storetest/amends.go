@@ -9,12 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // amends gives a Taker a take and the answer of its caller in every order, on equal keys:
 // they stay equal.
 func amends(t *testing.T, open Open) {
-	for _, algorithm := range weir.Algorithms() {
+	for id := range algo.Steps {
+		algorithm := weir.Algorithm(id)
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			clock := NewClock()

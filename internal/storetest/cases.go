@@ -47,7 +47,8 @@ func limits() []*weir.Limit {
 // counting is every algorithm that counts units.
 func counting() []weir.Algorithm {
 	var all []weir.Algorithm
-	for _, algorithm := range weir.Algorithms() {
+	for id := range algo.Steps {
+		algorithm := weir.Algorithm(id)
 		if !algorithm.Traits().HoldsSlots {
 			all = append(all, algorithm)
 		}
@@ -168,7 +169,7 @@ func anyBytes(b *bench) {
 // manyBuckets fills acts with buckets up to the bound and above.
 func manyBuckets(b *bench) {
 	var charges []weir.Charge
-	for i := range weir.MaxBuckets/2048 + 1 {
+	for i := range algo.MaxBuckets/2048 + 1 {
 		l := weir.Limit{Algorithm: weir.RollingWindow, Count: 10, Period: time.Hour, Buckets: 2048}
 		charges = append(charges, weir.Charge{Key: fmt.Sprint("many buckets ", i), HashTag: "many", Limit: l.MustCompile(), Cost: 1})
 	}

@@ -81,9 +81,9 @@ func (h *history) newID() string {
 
 // life is that of an act's id, which begins now if it was not heard of.
 func (h *history) life(a *weir.Act) *life {
-	name := a.ID + string(a.AppendOwner(nil))
+	name := a.ID + string(acts.AppendOwner(nil, a))
 	if h.lives[name] == nil {
-		h.lives[name] = &life{born: h.Clock.Micros(), span: weir.IDLife.Microseconds()}
+		h.lives[name] = &life{born: h.Clock.Micros(), span: acts.IDLife.Microseconds()}
 	}
 	return h.lives[name]
 }
@@ -125,7 +125,7 @@ func (h *history) tick() {
 	now := h.Clock.Micros()
 	h.named = slices.DeleteFunc(h.named, func(n named) bool {
 		l := h.life(n.take)
-		if l.span < weir.IDLife.Microseconds() {
+		if l.span < acts.IDLife.Microseconds() {
 			// It may end with the clock that went back.
 			l.born = min(l.born, now)
 		}
@@ -145,7 +145,7 @@ func (h *history) note(a *weir.Act) {
 		l := h.life(a)
 		// Its keys may have been heard of by a clock that went back since.
 		if l.born = min(l.born, h.Clock.Micros()); !a.Allowed() {
-			_, refused := a.Lives()
+			_, refused := acts.Lives(a)
 			l.span = min(l.span, refused.Microseconds())
 		}
 	}
@@ -279,7 +279,7 @@ func (h *history) cost(l *weir.Limit) int64 {
 	case n < 9:
 		return max(1, l.Capacity()/2)
 	case n == 9 && l.ChargeRefused && l.Algorithm.Traits().Reports:
-		return weir.MaxCount - h.rng.Int64N(2)
+		return algo.MaxCount - h.rng.Int64N(2)
 	}
 	return 1 + h.rng.Int64N(2)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // texts are the cases that are text. Each begins with "== " and its name. Its lines are
@@ -98,10 +99,10 @@ func runText(b *bench, lines []string) {
 func algorithmsOf(words string) (names []string) {
 	for _, word := range strings.Fields(words) {
 		found := false
-		for _, a := range weir.Algorithms() {
-			traits := a.Traits()
-			if word == a.String() || word == "units" && !traits.HoldsSlots || word == "bookable" && traits.Books {
-				names, found = append(names, a.String()), true
+		for i := range algo.Steps {
+			step := &algo.Steps[i]
+			if word == step.Name || word == "units" && !step.HoldsSlots || word == "bookable" && step.Books {
+				names, found = append(names, step.Name), true
 			}
 		}
 		if !found {
@@ -170,7 +171,7 @@ func (s *script) limit(words []string) {
 	if !strings.Contains(words[0], "/") {
 		name, words = words[0], words[1:]
 	}
-	named := slices.ContainsFunc(weir.Algorithms(), func(a weir.Algorithm) bool { return slices.Contains(words, a.String()) })
+	named := slices.ContainsFunc(algo.Steps[:], func(step algo.Step) bool { return slices.Contains(words, step.Name) })
 	if !named && s.algorithm != "" {
 		words = append(words, s.algorithm)
 	}

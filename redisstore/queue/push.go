@@ -23,7 +23,7 @@ type Entry struct {
 	Budget string
 	// Cost is the number of units to charge. Zero: 1. At most [weir.MaxCost].
 	Cost int64
-	// ID makes the push happen once: a repeat within [weir.IDLife] gets the
+	// ID makes the push happen once: a repeat within ten minutes gets the
 	// first answer and does nothing. At most [weir.MaxIDBytes]. Empty: none.
 	ID string
 }

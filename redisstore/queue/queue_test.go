@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -244,7 +245,7 @@ func TestPushWithAnIDHappensOnce(t *testing.T) {
 					}
 				}
 				for _, key := range p.client.Keys(context.Background(), "*p1:*"+o.Key+"!*").Val() {
-					if left := p.client.PTTL(context.Background(), key).Val(); left < weir.IDLife-time.Minute || left > weir.IDLife {
+					if left := p.client.PTTL(context.Background(), key).Val(); left < acts.IDLife-time.Minute || left > acts.IDLife {
 						t.Errorf("record %s lives %v", key, left)
 					}
 				}

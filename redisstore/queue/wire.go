@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/redisstore"
 )
 
@@ -51,7 +52,7 @@ func (r *request) args(o *Options) []any {
 	p = binary.BigEndian.AppendUint16(p, MaxDropped)
 	p = append56(p, r.lease.Microseconds())
 	p = binary.BigEndian.AppendUint32(p, uint32(r.attempt))
-	return []any{p, r.item, o.Field, r.fingerprint, strconv.FormatInt(weir.IDLife.Milliseconds(), 10)}
+	return []any{p, r.item, o.Field, r.fingerprint, strconv.FormatInt(acts.IDLife.Milliseconds(), 10)}
 }
 
 // append56 appends a number below 2⁵⁶ in seven bytes.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -163,7 +164,8 @@ func TestWhatIsAskedAndWhatIsKnown(t *testing.T) {
 // says nothing of the other, whose grants do not make the cache forget it.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	for _, algorithm := range weir.Algorithms() {
+	for id := range algo.Steps {
+		algorithm := weir.Algorithm(id)
 		traits := algorithm.Traits()
 		if traits.HoldsSlots {
 			continue

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // sweptIDs is how many IDs are checked for expiry when one is added.
@@ -296,7 +297,7 @@ func copyOf(a *weir.Act) *weir.Act {
 
 // life is how long an act's ID is remembered, in µs.
 func life(a *weir.Act) int64 {
-	granted, _ := a.Lives()
+	granted, _ := acts.Lives(a)
 	return granted.Microseconds()
 }
 
@@ -353,11 +354,11 @@ func (l *Layer) decideAbout(a *weir.Act, take *localTake) bool {
 		c, t := &a.Charges[own], &take.act.Charges[taken]
 		return c.Key == t.Key && c.Limit.Algorithm == t.Limit.Algorithm
 	}
-	b := a.Follow(charges, same)
+	b := acts.Follow(a, charges, same)
 	if !l.decideAboutTake(b, take) {
 		return false
 	}
-	a.AnswerFrom(b, same)
+	acts.AnswerFrom(a, b, same)
 	return true
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 const outstandingShards = 64
@@ -224,7 +225,7 @@ func (o *outstanding) forget(c *weir.Charge) {
 func (b *balance) record(key budget) *weir.Act {
 	units, anonymous := min(b.units, b.limit.Capacity()), b.limit.Algorithm.Traits().HoldsSlots
 	if anonymous {
-		units = min(units, weir.MaxSlots)
+		units = min(units, algo.MaxSlots)
 	}
 	return &weir.Act{
 		Kind: weir.KindRecord, Anonymous: anonymous,

@@ -158,7 +158,7 @@ func (o modelObserver) Stream(key, model string, change int) {
 	o.uses.Stream(key, model, change)
 }
 
-func (o modelObserver) Settled(key, model string, used weir.Costs) {
+func (o modelObserver) Settled(key, model string, used map[string]int64) {
 	o.Models.Settled(key, model, used)
 	o.uses.Settled(key, model, used)
 }

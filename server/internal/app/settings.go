@@ -142,9 +142,9 @@ func (o *Options) Settings() []Setting {
 				positive, atLeast(minMemory, strconv.Itoa(minMemory)+" MiB")),
 		),
 		group("Answers",
-			parsed("client-ip", "string", &o.ClientIP, "remote_addr", clientip.Parse,
-				"Read a client's address from "+strings.ReplaceAll(clientip.Spellings(), ", ", ",\n")+"."),
-			parsed("client-ip-v6-prefix", "int", &o.ClientIPBits, strconv.Itoa(clientip.DefaultIPv6Bits), ipv6Bits,
+			parsed("client-ip", "string", &o.ClientIP, "remote_addr", parseClientIP,
+				"Read a client's address from "+strings.ReplaceAll(clientIPSpellings(), ", ", ",\n")+"."),
+			parsed("client-ip-v6-prefix", "int", &o.ClientIPBits, "64", ipv6Bits,
 				"Count IPv6 addresses that share this many leading bits as one client, 48 … 128."),
 			parsed("headers", "string", &o.Headers, ratelimitheader.Draft11.String(), ratelimitheader.ParseStyle,
 				"Describe the limits in headers of this style: "+ratelimitheader.StyleNames()+".").

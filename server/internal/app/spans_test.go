@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/tracing"
-	"github.com/weirlimit/weir/trace"
 )
 
 const watchedRules = `
@@ -61,8 +60,8 @@ func TestSpansTellWhatCallersWereTold(t *testing.T) {
 			continue
 		}
 		attributes := attribute.NewSet(span.Attributes()...)
-		told, _ := attributes.Value(trace.Outcome)
-		watched, _ := attributes.Value(trace.ShadowOutcome)
+		told, _ := attributes.Value("weir.outcome")
+		watched, _ := attributes.Value("weir.shadow_outcome")
 		got = append(got, fmt.Sprintf("%s/%s", told.AsString(), watched.AsString()))
 	}
 	want := []string{"granted/granted", "granted/refused", "refused/refused", "granted/granted", "granted/refused", "granted/", "refused/", "granted/refused"}

@@ -86,22 +86,17 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
 	taker := weir.Taker(e)
 	if t.tracing != nil {
-		taker = trace.Wrap(taker, trace.Options{Standing: t.standing(name == "rls" && t.shadow)})
+		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(name == "rls" && t.shadow)})
 	}
 	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
 }
 
-// standing returns how far a limit is enforced, for spans; shadow is for a front end
-// that enforces none.
-func (t *telemetry) standing(shadow bool) func(*weir.Limit) trace.Standing {
-	return func(l *weir.Limit) trace.Standing {
-		switch r := t.rules().Watched(l); {
-		case r != nil && r.OnTrial:
-			return trace.Trial
-		case r != nil || shadow:
-			return trace.Shadow
-		}
-		return trace.Enforced
+// seen returns what callers see of a limit, for spans; shadow is for a front end that
+// enforces none.
+func (t *telemetry) seen(shadow bool) func(*weir.Limit) (refusals, errors bool) {
+	return func(l *weir.Limit) (refusals, errors bool) {
+		r := t.rules().Watched(l)
+		return r == nil && !shadow, r == nil || !r.OnTrial
 	}
 }
 

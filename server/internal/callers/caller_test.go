@@ -201,7 +201,7 @@ func TestVerbsOf(t *testing.T) {
 		{rules.Request{Each: []rules.Ask{{Cost: 1, Record: true}}}, Settle},
 		{rules.Request{Kind: weir.KindSettle}, Settle},
 		{rules.Request{Kind: weir.KindRecord, Cost: 1}, Settle},
-		{rules.Request{Costs: weir.Costs{"output": 1}}, Take},
+		{rules.Request{Costs: map[string]int64{"output": 1}}, Take},
 		{rules.Request{Kind: weir.KindRelease}, Release},
 		{rules.Request{Kind: weir.KindRenew}, Release},
 		{rules.Request{Each: []rules.Ask{{}}}, Peek},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 )
 
@@ -78,32 +79,32 @@ const (
 // algorithmDocs returns one sentence about each algorithm.
 func algorithmDocs() string {
 	var docs []string
-	for _, a := range weir.Algorithms() {
-		docs = append(docs, a.String()+" "+a.Doc())
+	for i := range algo.Steps {
+		docs = append(docs, algo.Steps[i].Name+" "+algo.Steps[i].Doc)
 	}
 	return strings.Join(docs, "; ")
 }
 
 // with returns the names of the algorithms whose traits satisfy f.
-func with(f func(weir.Traits) bool) []string {
+func with(f func(algo.Traits) bool) []string {
 	var names []string
-	for _, a := range weir.Algorithms() {
-		if f(a.Traits()) {
-			names = append(names, a.String())
+	for i := range algo.Steps {
+		if f(algo.Steps[i].Traits) {
+			names = append(names, algo.Steps[i].Name)
 		}
 	}
 	return names
 }
 
 var (
-	bursting  = with(func(t weir.Traits) bool { return t.Bursts })
-	bucketing = with(func(t weir.Traits) bool { return t.Buckets })
-	logging   = with(func(t weir.Traits) bool { return t.KeepsLog })
-	dated     = with(func(t weir.Traits) bool { return t.Calendars })
-	reporting = with(func(t weir.Traits) bool { return t.Reports })
-	counting  = with(func(t weir.Traits) bool { return !t.HoldsSlots })
+	bursting  = with(func(t algo.Traits) bool { return t.Bursts })
+	bucketing = with(func(t algo.Traits) bool { return t.Buckets })
+	logging   = with(func(t algo.Traits) bool { return t.KeepsLog })
+	dated     = with(func(t algo.Traits) bool { return t.Calendars })
+	reporting = with(func(t algo.Traits) bool { return t.Reports })
+	counting  = with(func(t algo.Traits) bool { return !t.HoldsSlots })
 	// leasable are the algorithms whose units can be spent later than charged.
-	leasable = with(func(t weir.Traits) bool { return !t.HoldsSlots && !t.Delays })
+	leasable = with(func(t algo.Traits) bool { return !t.HoldsSlots && !t.Delays })
 )
 
 var atTop = newScope("at the top level", "file",

@@ -14,6 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 )
 
@@ -158,7 +159,7 @@ func (p *parser) calendar(o object, l *weir.Limit) {
 	}
 }
 
-func algorithms() []string { return strings.Split(weir.AlgorithmNames(), ", ") }
+func algorithms() []string { return strings.Split(algo.Names(), ", ") }
 
 func (p *parser) algorithm(o object) (weir.Algorithm, bool) {
 	name := p.text(o, "algorithm")

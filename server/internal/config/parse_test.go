@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -248,8 +249,8 @@ func TestAlgorithms(t *testing.T) {
 			t.Errorf("%s: %+v", d.Key, l)
 		}
 	}
-	if got := strings.Join(names, ", "); got != weir.AlgorithmNames() {
-		t.Errorf("%s, want %s", got, weir.AlgorithmNames())
+	if got := strings.Join(names, ", "); got != algo.Names() {
+		t.Errorf("%s, want %s", got, algo.Names())
 	}
 }
 

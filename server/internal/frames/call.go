@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -118,6 +119,16 @@ func (c *Call) Headers() iter.Seq2[string, string] {
 // Message is the request, encoded. It must not be kept or changed. It is empty
 // while Options.Admit runs.
 func (c *Call) Message() []byte { return c.message }
+
+// Text is the request as a string, which may be kept. The string of a message of some
+// kilobytes is the memory of the message, which serves no other call and is charged until
+// this one ends; the string of a smaller one is a copy.
+func (c *Call) Text() string {
+	if cap(c.message) <= maxKept {
+		return string(c.message)
+	}
+	return unsafe.String(unsafe.SliceData(c.message), len(c.message))
+}
 
 // RemoteAddr is the address of the client.
 func (c *Call) RemoteAddr() net.Addr { return c.conn.nc.RemoteAddr() }

@@ -238,7 +238,7 @@ func (b *actBody) setCost(req *rules.Request) error {
 
 // setCosts sets the costs by meter. Null is no number: a default would be free.
 func (b *actBody) setCosts(req *rules.Request) error {
-	req.Costs = make(weir.Costs, len(b.Costs))
+	req.Costs = make(map[string]int64, len(b.Costs))
 	for meter, n := range b.Costs {
 		if n == nil {
 			return problem.Invalid("costs", strconv.Quote(meter)+": null", "a whole number")

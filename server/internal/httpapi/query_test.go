@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -174,15 +175,19 @@ func TestSeveralDescriptors(t *testing.T) {
 // whose budget is charged.
 func TestClientIPByStrategy(t *testing.T) {
 	t.Parallel()
-	for text, proxied := range map[string]http.Header{
-		"remote_addr":                                         {},
-		"single_header:X-Real-IP,192.0.2.0/24":                {"X-Real-Ip": {"198.51.100.7"}},
-		"trusted_ranges:192.0.2.0/24,203.0.113.0/24":          {"X-Forwarded-For": {"CLIENT, 198.51.100.7, 203.0.113.1"}},
-		"trusted_hops:2":                                      {"X-Forwarded-For": {"CLIENT, 198.51.100.7, 203.0.113.1"}},
-		"forwarded_hops:1":                                    {"Forwarded": {"CLIENT, for=198.51.100.7"}},
-		"forwarded_ranges:192.0.2.1, 203.0.113.0/24, ::1/128": {"Forwarded": {"CLIENT, for=198.51.100.7, for=203.0.113.1"}},
+	near, next := netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("203.0.113.0/24")
+	for text, c := range map[string]struct {
+		strategy clientip.Strategy
+		proxied  http.Header
+	}{
+		"remote address":   {clientip.RemoteAddr(), http.Header{}},
+		"single header":    {clientip.Must(clientip.SingleHeader("X-Real-IP", near)), http.Header{"X-Real-Ip": {"198.51.100.7"}}},
+		"trusted ranges":   {clientip.Must(clientip.TrustedRanges(near, next)), http.Header{"X-Forwarded-For": {"CLIENT, 198.51.100.7, 203.0.113.1"}}},
+		"trusted hops":     {clientip.Must(clientip.TrustedHops(2)), http.Header{"X-Forwarded-For": {"CLIENT, 198.51.100.7, 203.0.113.1"}}},
+		"forwarded hops":   {clientip.Must(clientip.ForwardedHops(1)), http.Header{"Forwarded": {"CLIENT, for=198.51.100.7"}}},
+		"forwarded ranges": {clientip.Must(clientip.ForwardedRanges(near, next)), http.Header{"Forwarded": {"CLIENT, for=198.51.100.7, for=203.0.113.1"}}},
 	} {
-		h := handler(t, Options{Taker: frozen(), ClientIP: clientip.Must(clientip.Parse(text))})
+		h, proxied := handler(t, Options{Taker: frozen(), ClientIP: c.strategy}), c.proxied
 		statuses := map[int]int{}
 		for _, invented := range []string{"", "10.1.1.1", "10.1.1.2", "for=10.1.1.3", `"`, "for=\"", "unknown", "198.51.100.9, 198.51.100.8"} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/auth?domain=shop&from=user=client_ip", nil)

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -68,9 +67,9 @@ func mannerOf(plan *rules.Plan) manner {
 // An estimate is what a request is held to cost.
 type estimate struct {
 	body  []byte // to forward
-	costs weir.Costs
+	costs map[string]int64
 	// least is the part of the costs that was stated; nil if nothing was guessed.
-	least weir.Costs
+	least map[string]int64
 	price *config.Model
 }
 
@@ -93,12 +92,12 @@ func estimateOf(r *request, m manner, table []config.Model) (*estimate, error) {
 	default:
 		input = min(maxTokens, ceil(int64(len(r.body)-r.parts.bytes), bytesPerToken)+mediaTokens*int64(r.parts.media))
 	}
-	e.costs = weir.Costs{
+	e.costs = map[string]int64{
 		config.MeterRequests: 1, config.MeterInput: input, config.MeterCached: 0,
 		config.MeterOutput: output, config.MeterTokens: plus(input, output),
 	}
 	if !m.strict {
-		e.least = weir.Costs{config.MeterRequests: 1, config.MeterInput: input, config.MeterCached: 0, config.MeterOutput: 0, config.MeterTokens: input}
+		e.least = map[string]int64{config.MeterRequests: 1, config.MeterInput: input, config.MeterCached: 0, config.MeterOutput: 0, config.MeterTokens: input}
 	}
 	if e.price != nil {
 		dearer := *e.price

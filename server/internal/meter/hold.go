@@ -50,8 +50,8 @@ type held struct {
 }
 
 // meters are all of them with a number each, to find the rules of a request.
-var meters = func() weir.Costs {
-	all := weir.Costs{}
+var meters = func() map[string]int64 {
+	all := map[string]int64{}
 	for _, name := range config.Meters() {
 		all[name] = 0
 	}
@@ -375,7 +375,7 @@ func (own *held) of(meter string, u usage, hold int64) int64 {
 
 // count counts what the request has used.
 func (own *held) count(u usage, free bool) {
-	used := weir.Costs{}
+	used := map[string]int64{}
 	for meter, hold := range own.e.costs {
 		if used[meter] = own.of(meter, u, hold); free && meter != config.MeterRequests {
 			used[meter] = 0

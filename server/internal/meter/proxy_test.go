@@ -21,8 +21,8 @@ import (
 // A counted is an Observer that keeps what it is told.
 type counted struct {
 	mu                  sync.Mutex
-	settled             map[string]weir.Costs // by model, summed up
-	open                map[string]int        // streams, by key and model
+	settled             map[string]map[string]int64 // by model, summed up
+	open                map[string]int              // streams, by key and model
 	missing             map[string]int
 	under, unrecorded   map[string]int64
 	streams, unsettled  int
@@ -30,7 +30,7 @@ type counted struct {
 }
 
 func newCounted() *counted {
-	return &counted{settled: map[string]weir.Costs{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
+	return &counted{settled: map[string]map[string]int64{}, open: map[string]int{}, missing: map[string]int{}, under: map[string]int64{}, unrecorded: map[string]int64{}}
 }
 
 func (c *counted) do(f func()) {
@@ -50,11 +50,11 @@ func (c *counted) Stream(key, model string, n int) {
 	c.do(func() { c.streams, c.open[key+" "+model] = c.streams+n, c.open[key+" "+model]+n })
 }
 
-func (c *counted) Settled(key, model string, used weir.Costs) {
+func (c *counted) Settled(key, model string, used map[string]int64) {
 	c.do(func() {
 		sum := c.settled[key+" "+model]
 		if sum == nil {
-			sum = weir.Costs{}
+			sum = map[string]int64{}
 			c.settled[key+" "+model] = sum
 		}
 		for meter, n := range used {

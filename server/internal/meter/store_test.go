@@ -506,7 +506,7 @@ func TestWhatIsUsedIsSeen(t *testing.T) {
 	b.post(messagePath, bodies[messagePath])
 	b.post(messagePath+"/count_tokens", bodies[messagePath+"/count_tokens"])
 	truth := mock.Used()
-	want := map[string]weir.Costs{secretKey + " mock-7": {
+	want := map[string]map[string]int64{secretKey + " mock-7": {
 		"requests": 3, "input": truth.Input, "cached": 0, "output": 14, "tokens": truth.Input + 14,
 		// A millionth of a dollar for each token of the input, and two for one of the output.
 		"usd": truth.Input + 28,

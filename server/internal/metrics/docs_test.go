@@ -41,7 +41,7 @@ func whole(t *testing.T) map[string]*dto.MetricFamily {
 	f.Panicked("grpc")()
 	models := f.Models()
 	models.Answered("openai", http.StatusOK)
-	models.Settled("k", "m", weir.Costs{"input": 1})
+	models.Settled("k", "m", map[string]int64{"input": 1})
 	models.UsageMissing("absent")
 	models.Underestimated("output", 1)
 	models.Unrecorded("output", 1)

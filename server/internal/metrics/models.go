@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -46,7 +45,7 @@ func (o *Models) FirstByte(d time.Duration) { o.first.Observe(d.Seconds()) }
 func (o *Models) Stream(_, _ string, change int) { o.streams.Add(float64(change)) }
 
 // Settled counts the tokens of a request.
-func (o *Models) Settled(_, _ string, used weir.Costs) {
+func (o *Models) Settled(_, _ string, used map[string]int64) {
 	for _, kind := range [...]string{config.MeterInput, config.MeterCached, config.MeterOutput} {
 		o.tokens.WithLabelValues(kind).Add(float64(used[kind]))
 	}

@@ -153,16 +153,17 @@ func TestLateCall(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, left: codes.Canceled} {
-		if _, err := s.Answer(ctx, free{}, raw, nil); status.Code(err) != want {
+		if _, err := s.Answer(ctx, free(raw), raw, nil); status.Code(err) != want {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
 }
 
-// free charges nothing for the memory of decoding.
-type free struct{}
+// free is a message that is charged nothing.
+type free []byte
 
 func (free) Take(int64) error { return nil }
+func (f free) Text() string   { return string(f) }
 
 // TestPanic: one call fails, with the reason in the log, and the next is served.
 func TestPanic(t *testing.T) {

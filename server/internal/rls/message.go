@@ -45,16 +45,21 @@ func (m *message) reset() {
 	*m = message{request: Request{Descriptors: m.request.Descriptors[:0]}, entries: m.entries[:0], own: m.own[:0]}
 }
 
-// A Charger is charged for the memory that decoding a message takes. The error says that
-// there is none.
-type Charger interface{ Take(bytes int64) error }
+// A Charger is charged for the memory of its request.
+type Charger interface {
+	// Take charges the memory that decoding takes. The error says that there is none.
+	Take(bytes int64) error
+	// Text is the message. Only that of a small message is a copy.
+	Text() string
+}
 
 var errMalformed = errors.New("rls: malformed RateLimitRequest")
 
-// Approximate memory of decoded parts, in addition to the text.
+// Approximate memory of decoded parts, and the most bytes of a text that is a copy.
 const (
 	descriptorBytes = 512
 	entryBytes      = 64
+	copiedBytes     = 4 << 10
 )
 
 // unmarshal counts the parts of a message, and decodes it if it is within the bounds and
@@ -65,13 +70,15 @@ func (m *message) unmarshal(raw []byte) error {
 	if err != nil || m.refused != nil {
 		return err
 	}
-	cost := 2*len(raw) + descriptors*descriptorBytes + entries*entryBytes
-	if m.call != nil {
+	if m.call == nil {
+		m.text = string(raw)
+	} else {
+		cost := min(len(raw), copiedBytes) + descriptors*descriptorBytes + entries*entryBytes
 		if err := m.call.Take(int64(cost)); err != nil {
 			return err
 		}
+		m.text = m.call.Text()
 	}
-	m.text = string(raw)
 	m.request.Descriptors = grown(m.request.Descriptors, descriptors)
 	m.own = grown(m.own, descriptors)
 	m.entries = grown(m.entries, entries)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -130,8 +131,8 @@ func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	case slots && ask.Record:
 		field, value = "entries", "weir=settle"
 		want = "another last entry: the limit " + strconv.Quote(a.Limit.Name) + " has slots, which are not settled"
-	case slots && ask.Cost > weir.MaxSlots:
-		want = fmt.Sprintf("at most %d slots", weir.MaxSlots)
+	case slots && ask.Cost > algo.MaxSlots:
+		want = fmt.Sprintf("at most %d slots", algo.MaxSlots)
 	case ask.Refund && ask.Cost > mostHits(a.Limit):
 		want = fmt.Sprintf("at most %d to refund", mostHits(a.Limit))
 	default:
@@ -143,7 +144,7 @@ func checkHits(a *rules.Applied, ask *rules.Ask) error {
 // mostHits is the largest cost that a limit takes.
 func mostHits(l *weir.Limit) int64 {
 	if l.ChargeRefused && l.Algorithm.Traits().Reports {
-		return weir.MaxCount
+		return algo.MaxCount
 	}
 	return weir.MaxCost
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 func (r *Request) check() error {
@@ -20,7 +21,7 @@ func (r *Request) check() error {
 	if r.Each != nil && len(r.Each) != len(r.Descriptors) {
 		return outside("each", len(r.Each), "one for each descriptor")
 	}
-	if r.Cost < 0 || r.Cost > weir.MaxCount {
+	if r.Cost < 0 || r.Cost > algo.MaxCount {
 		return outside("cost", r.Cost, fmt.Sprintf("0 … %d", weir.MaxCost))
 	}
 	if r.UpTo != 0 && (r.Cost == 0 || r.UpTo < r.Cost || r.UpTo > weir.MaxCost) {

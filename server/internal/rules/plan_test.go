@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -157,7 +158,7 @@ func TestPlanRefuses(t *testing.T) {
 		"descriptors[1].entries[0].value": with(func(r *rules.Request) { r.Bounds.ValueBytes = 1 }, "a=b", "a=bc"),
 		"cost":                            with(func(r *rules.Request) { r.Cost = -1 }, "a=b"),
 		"cost for ours":                   with(func(r *rules.Request) { r.Cost = weir.MaxCost + 1 }, "user=b"),
-		"cost for theirs":                 with(func(r *rules.Request) { r.Cost = weir.MaxCount + 1 }, "path=b"),
+		"cost for theirs":                 with(func(r *rules.Request) { r.Cost = algo.MaxCount + 1 }, "path=b"),
 		"up_to":                           with(func(r *rules.Request) { r.UpTo = -1 }, "a=b"),
 		"up_to of a look":                 with(func(r *rules.Request) { r.Cost, r.UpTo = 0, 1 }, "a=b"),
 		"up_to too large":                 with(func(r *rules.Request) { r.UpTo = weir.MaxCost + 1 }, "a=b"),
@@ -169,7 +170,7 @@ func TestPlanRefuses(t *testing.T) {
 			t.Errorf("%s: %v, %v", want, plan, err)
 		}
 	}
-	if _, err := set.Plan(with(func(r *rules.Request) { r.Cost = weir.MaxCount }, "path=b")); err != nil {
+	if _, err := set.Plan(with(func(r *rules.Request) { r.Cost = algo.MaxCount }, "path=b")); err != nil {
 		t.Error(err)
 	}
 	if plan, err := set.Plan(with(func(r *rules.Request) { r.Domain = "other" }, "user=b")); err != nil || len(plan.Applied) != 0 {

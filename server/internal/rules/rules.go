@@ -32,11 +32,11 @@ type Request struct {
 	// Costs, if not nil, are the units of several meters in place of Cost: each limit is
 	// charged the number that its Meter names. Requests are 1 unless the costs say
 	// otherwise. A number that a limit needs and the costs lack is an error.
-	Costs weir.Costs
+	Costs map[string]int64
 	// Least, if not nil, has for each meter the part of the Costs that was not guessed. A
 	// limit that has no room for all of its number, even if nothing is used, is charged what
 	// it has room for, and at least that part.
-	Least weir.Costs
+	Least map[string]int64
 	UpTo  int64 // best effort up to so many units; 0: all or nothing
 	// ID makes a take happen once. It names the take for refunds, settlements, releases
 	// and renewals, and it names a holder. At most [weir.MaxIDBytes]. Empty: none, or one

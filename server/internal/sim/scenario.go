@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Bounds of a scenario.
@@ -61,7 +62,7 @@ type Scenario struct {
 func (s *Scenario) check() error {
 	switch {
 	case len(s.Algorithms) == 0:
-		return invalid("algorithms", "empty", "at least one of "+weir.AlgorithmNames())
+		return invalid("algorithms", "empty", "at least one of "+algo.Names())
 	case s.Pattern >= patterns:
 		return invalid("pattern", s.Pattern, "one of "+PatternNames())
 	case s.Retry >= retries:
@@ -140,7 +141,13 @@ func (s *Scenario) limit(algorithm weir.Algorithm) (weir.Limit, error) {
 
 // Counting returns the algorithms that a scenario can have.
 func Counting() []weir.Algorithm {
-	return slices.DeleteFunc(weir.Algorithms(), func(a weir.Algorithm) bool { return a.Traits().HoldsSlots })
+	var all []weir.Algorithm
+	for i := range algo.Steps {
+		if !algo.Steps[i].HoldsSlots {
+			all = append(all, weir.Algorithm(i))
+		}
+	}
+	return all
 }
 
 func invalid(field string, value any, want string) error {

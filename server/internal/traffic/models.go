@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/topk"
 )
@@ -42,7 +41,7 @@ type ModelUses struct {
 func pairOf(key, model string) string { return key + "\x00" + model }
 
 // Settled counts what a request has used, by what limits count.
-func (u *ModelUses) Settled(key, model string, used weir.Costs) {
+func (u *ModelUses) Settled(key, model string, used map[string]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.kept == nil {

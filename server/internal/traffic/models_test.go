@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -16,12 +15,12 @@ func TestModelUses(t *testing.T) {
 	t.Parallel()
 	var u traffic.ModelUses
 	for range 300 {
-		u.Settled("a", "m", weir.Costs{"requests": 1, "input": 3, "cached": 1, "output": 2, "usd": 5})
+		u.Settled("a", "m", map[string]int64{"requests": 1, "input": 3, "cached": 1, "output": 2, "usd": 5})
 	}
 	for i := range 10_000 {
 		name := fmt.Sprint(i)
 		u.Stream(name, name, 1)
-		u.Settled(name, name, weir.Costs{"output": 1})
+		u.Settled(name, name, map[string]int64{"output": 1})
 		u.Stream(name, name, -1)
 	}
 	u.Stream("b", "m", 1)

@@ -1,4 +1,4 @@
-package clientip_test
+package app
 
 import (
 	"errors"
@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/internal/fuzztest"
 )
 
-// TestParse: each spelling believes what its constructor believes.
-func TestParse(t *testing.T) {
+// TestParseClientIP: each spelling believes what its constructor believes.
+func TestParseClientIP(t *testing.T) {
 	t.Parallel()
 	header := http.Header{
 		"X-Real-Ip":       {"192.0.2.1"},
@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 		"trusted_hops:4":                                "10.0.0.1",
 		"trusted_ranges:172.16.0.0/12,fd00::/8,fe80::1": "10.0.0.1",
 	} {
-		strategy, err := clientip.Parse(text)
+		strategy, err := parseClientIP(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -45,15 +45,38 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseClientIPRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "remote", "remote_addr:", "remote_addr:1", "single_header", "single_header:", "single_header:X-Forwarded-For",
 		"single_header:X-Real-IP,", "trusted_ranges", "trusted_ranges:", "trusted_ranges:10.0.0.0/33", "trusted_ranges:a", "trusted_ranges:fe80::1%eth0",
 		"trusted_hops", "trusted_hops:", "trusted_hops:0", "trusted_hops:-1", "trusted_hops:x", "forwarded", "forwarded_hops:1.5", "Remote_Addr",
 	} {
-		if _, err := clientip.Parse(text); !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), "want") {
+		if _, err := parseClientIP(text); !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), "want") {
 			t.Errorf("%q: got %v, want an error that says what was expected", text, err)
 		}
 	}
+}
+
+// FuzzClientIP holds that a strategy is understood, and names only who the peer or a
+// header names, or that the setting is told to be wrong, shortly.
+func FuzzClientIP(f *testing.F) {
+	for _, text := range []string{"remote_addr", "single_header:X-Real-IP,10.0.0.0/8", "trusted_ranges:10.0.0.0/8,::1", "trusted_hops:2", "forwarded_hops:99999999999999999999", "forwarded_ranges:1.2.3.4/33", ":"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fuzztest.Within(t, fuzztest.MostBytes, 4*len(text), func() {
+			s, err := parseClientIP(text)
+			if err != nil {
+				if !errors.Is(err, weir.ErrInvalid) || len(err.Error()) > 500+4*len(text) {
+					t.Fatalf("%q: %v", text, err)
+				}
+				return
+			}
+			addr, err := s.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"1.1.1.1, 2.2.2.2"}}})
+			if addr.IsValid() != (err == nil) {
+				t.Fatalf("%q: %v, %v", text, addr, err)
+			}
+		})
+	})
 }

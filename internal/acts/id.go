@@ -1,0 +1,93 @@
+package acts
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const (
+	// IDLife is the shortest time for which the ID of a granted take is remembered.
+	IDLife = 10 * time.Minute
+	// RefusedIDLife is the time for which the ID of a refused take is remembered. A later
+	// repeat is decided again.
+	RefusedIDLife = 10 * time.Second
+	// lateLife is longer than a take is on its way to a store.
+	lateLife = time.Minute
+)
+
+// AppendOwner appends the text that an act's ID belongs to: the owner of its Scope or,
+// without one, its keys with their algorithms. The same ID under another text is another
+// ID. Stores hash the text under a secret.
+func AppendOwner(p []byte, a *weir.Act) []byte {
+	if owner := a.Scope.Owner; owner != "" {
+		// No key is as long.
+		p = binary.BigEndian.AppendUint64(p, math.MaxUint64)
+		return append(binary.BigEndian.AppendUint64(p, uint64(len(owner))), owner...)
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		p = binary.BigEndian.AppendUint64(p, uint64(len(c.Key)))
+		p = append(append(p, c.Key...), byte(c.Limit.Algorithm))
+	}
+	return p
+}
+
+// Content returns a fingerprint of everything that an act asks of its keys. Two acts with
+// the same ID and content are repeats. Limits are not part of it, because they may change
+// between the two; with a Scope, neither are the charges. A [weir.KindAmend] has the content
+// of its take.
+func Content(a *weir.Act) uint64 {
+	kind := a.Kind
+	if kind == weir.KindAmend {
+		kind = weir.KindTake
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
+	numbers := binary.BigEndian.AppendUint64(nil, uint64(a.Hold))
+	numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.MaxWait))
+	if a.Scope.Owner != "" {
+		_, _ = h.Write(append(numbers, a.Scope.Asks...))
+		return h.Sum64()
+	}
+	for i := range a.Charges {
+		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].Cost))
+		numbers = binary.BigEndian.AppendUint64(numbers, uint64(a.Charges[i].UpTo))
+	}
+	_, _ = h.Write(numbers)
+	if a.Alternatives() {
+		for i := range a.Charges {
+			_, _ = h.Write([]byte{a.Charges[i].Group, a.Charges[i].Alt})
+		}
+	}
+	return h.Sum64()
+}
+
+// Lives returns for how long a store remembers an act's ID if it grants the act, and if it
+// refuses it. 0 means not at all.
+func Lives(a *weir.Act) (granted, refused time.Duration) {
+	granted, refused = max(IDLife, a.Hold), RefusedIDLife
+	if a.NewID || a.ForgetRefused {
+		refused = 0
+	}
+	for i := range a.Charges {
+		if l := a.Charges[i].Limit; l.Algorithm.Traits().HoldsSlots {
+			// A slot may be released at any time: the repeat may be granted.
+			granted, refused = max(granted, l.Period), 0
+		}
+	}
+	if a.Kind == weir.KindAmend {
+		refused = lateLife
+	}
+	return granted, refused
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
