@@ -42,7 +42,7 @@ func TestPairs(t *testing.T) {
 			seats=1 => OK | OK 2/MINUTE seats 1 1m0s
 			wait 1s
 			seats=1 => OK | OK 2/MINUTE seats 0 1m0s
-			seats=1 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 59s
+			seats=1 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 1s
 			seats=1 +0 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 1m0s
 			seats=1 -1 => OK | OK 2/MINUTE seats 0 1m0s
 			seats=1 -1 => OK | OK 2/MINUTE seats 1 1m0s
@@ -59,18 +59,18 @@ func TestPairs(t *testing.T) {
 		"a request that another limit refuses has a slot until its end": `
 			seats=1; one=1 => OK | OK 2/MINUTE seats 1 1m0s | OK 1/HOUR one 0 1h0m0s
 			seats=1; one=1 => OVER_LIMIT | OK 2/MINUTE seats 0 1m0s | OVER_LIMIT 1/HOUR one 0 1h0m0s
-			seats=1; one=2 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 1m0s | OK 1/HOUR one 1 0s
+			seats=1; one=2 => OVER_LIMIT | OVER_LIMIT 2/MINUTE seats 0 1s | OK 1/HOUR one 1 0s
 			seats=1 -1 => OK | OK 2/MINUTE seats 0 1m0s
 			seats=1 -1 => OK | OK 2/MINUTE seats 1 1m0s
 			seats=1; one=2 => OK | OK 2/MINUTE seats 0 1m0s | OK 1/HOUR one 0 1h0m0s`,
 		"slots and a rate of one rule": `
 			both=1 => OK | OK 1/MINUTE slots 0 1m0s
-			both=1 => OVER_LIMIT | OVER_LIMIT 1/MINUTE slots 0 1m0s
+			both=1 => OVER_LIMIT | OVER_LIMIT 1/MINUTE slots 0 1s
 			both=1 -1 => OK | OK 1/MINUTE slots 0 1m0s
 			both=1 -1 => OK | OK 1/MINUTE slots 1 0s`,
 		"watched slots": `
 			watched=1 => OK | OK 1/MINUTE watched 0 1m0s
-			watched=1 => OK | OK 1/MINUTE watched 0 1m0s
+			watched=1 => OK | OK 1/MINUTE watched 0 1s
 			watched=1 -1 => OK | OK 1/MINUTE watched 0 1m0s
 			watched=1 -1 => OK | OK 1/MINUTE watched 1 0s`,
 		"an estimate that was too high": `
