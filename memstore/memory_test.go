@@ -39,12 +39,13 @@ var holders atomic.Int64
 func TestFreshKeysMakeRoom(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.Now})
+	const bound = 1 << 20
+	store := memstore.New(memstore.Options{MaxBytes: bound, Now: clock.Now})
 	for id := range algo.Steps {
 		l := weir.PerSecond(3)
 		l.Algorithm = weir.Algorithm(id)
 		limit := l.MustCompile()
-		for i := range 30_000 {
+		for i := range 20_000 {
 			if d := take(t, store, fmt.Sprint("key", i), limit, 3); !d.Allowed() {
 				t.Fatalf("%v: key %d was refused its first charge: %+v, %+v", limit, i, d, store.Stats())
 			}
@@ -54,7 +55,7 @@ func TestFreshKeysMakeRoom(t *testing.T) {
 				clock.Advance(time.Second)
 			}
 		}
-		if stats := store.Stats(); stats.Bytes > 1<<20 || stats.Overflowed > 0 {
+		if stats := store.Stats(); stats.Bytes > bound || stats.Overflowed > 0 {
 			t.Errorf("%v: %+v", limit, stats)
 		}
 		clock.Advance(time.Hour)
@@ -70,18 +71,18 @@ func TestFullStoreNeverGrantsTooMuch(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			store := memstore.New(memstore.Options{MaxBytes: 256 << 10, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			l := weir.PerMinute(3)
 			l.Algorithm = weir.Algorithm(id)
 			limit := l.MustCompile()
 			granted := make(map[string]int)
-			least, bound := 1000, int64(1<<20)
+			least, bound := 250, int64(256<<10)
 			if limit.Algorithm == weir.Concurrency {
 				// Ids take room as well, and known keys may still gain holders.
-				least, bound = 500, 1<<20+1<<10
+				least, bound = 125, 256<<10+1<<10
 			}
 			for round := range 2 {
-				for i := range 20_000 {
+				for i := range 5000 {
 					key := fmt.Sprint("key", i)
 					for take(t, store, key, limit, 1).Allowed() {
 						granted[key]++
@@ -146,7 +147,7 @@ func TestOverflowInOneAct(t *testing.T) {
 // TestBoundHoldsInTheHeap compares the store's estimate with what the runtime
 // counts.
 func TestBoundHoldsInTheHeap(t *testing.T) {
-	const bound = 32 << 20
+	const bound = 16 << 20
 	before := heap()
 	clock := storetest.NewClock()
 	store := memstore.New(memstore.Options{MaxBytes: bound, Now: clock.Now})
@@ -218,12 +219,12 @@ func TestRepeatedWindow(t *testing.T) {
 // TestBoundFollowsTheMemoryLimit: a store without a bound of its own leaves most of a small
 // container to the program.
 func TestBoundFollowsTheMemoryLimit(t *testing.T) {
-	const limit = 16 << 20
+	const limit = 4 << 20
 	before := debug.SetMemoryLimit(limit)
 	store := memstore.New(memstore.Options{})
 	debug.SetMemoryLimit(before)
 	perDay := weir.PerDay(1).MustCompile()
-	for i := range 100_000 {
+	for i := range 25_000 {
 		take(t, store, fmt.Sprint("user:", i), perDay, 1)
 	}
 	if stats := store.Stats(); stats.Bytes > limit/4 || stats.Overflowed == 0 {

@@ -18,7 +18,7 @@ func TestShares(t *testing.T) {
 	for seed := range uint64(parts) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			if err := shared(seed).Check(storetest.Length(40_000) / parts); err != nil {
+			if err := shared(seed).Check(storetest.Length(20_000) / parts); err != nil {
 				t.Error(err)
 			}
 		})
@@ -62,7 +62,7 @@ func TestLoneClass(t *testing.T) {
 	for _, class := range []string{"search", "ads", "others"} {
 		clock := storetest.NewClock()
 		limiter, granted := shares.Limiter(memstore.New(memstore.Options{Now: clock.Now}), "budget", class), int64(0)
-		const minutes = 20
+		const minutes = 5
 		for end := clock.Now().Add(minutes * time.Minute); clock.Now().Before(end); {
 			d, err := limiter.Allow(t.Context(), "k")
 			if err != nil {

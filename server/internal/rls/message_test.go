@@ -259,3 +259,38 @@ func decodeLimit(m *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Override
 	}
 	return o
 }
+
+// charged is a message that notes what decoding it is charged.
+type charged struct {
+	text  string
+	bytes int64
+}
+
+func (c *charged) Take(bytes int64) error { c.bytes += bytes; return nil }
+func (c *charged) Text() string           { return c.text }
+
+// TestLargeMessageIsChargedOnce: the caller has reserved a message as a whole already, so
+// decoding is charged for the parts, and for the copy of a small one.
+func TestLargeMessageIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{100, 15_000} {
+		asked := &rlsv3.RateLimitRequest{Domain: "shop"}
+		for range 16 {
+			asked.Descriptors = append(asked.Descriptors, &ratelimitv3.RateLimitDescriptor{
+				Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "path", Value: strings.Repeat("x", size)}},
+			})
+		}
+		raw, err := proto.Marshal(asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &charged{text: string(raw)}
+		m := &message{call: c}
+		if err := m.unmarshal(raw); err != nil || len(m.request.Descriptors) != 16 {
+			t.Fatal(err, m.refused)
+		}
+		if least, most := int64(min(len(raw), copiedBytes)+16*descriptorBytes), int64(16<<10); c.bytes < least || c.bytes > most {
+			t.Errorf("%d bytes are charged %d, want %d to %d", len(raw), c.bytes, least, most)
+		}
+	}
+}
