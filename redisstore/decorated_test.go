@@ -84,27 +84,28 @@ func (d *doubted) Take(ctx context.Context, acts []*weir.Act) {
 	}
 }
 
-// TestDecorated runs the suite over a real Redis and a real cluster below a fallback,
-// and below all decorators.
+// TestDecorated runs the suite over a real Redis below all layers, and over a real cluster
+// below a fallback.
 func TestDecorated(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
 	t.Cleanup(func() { _ = one.Close() })
 	cluster := dialCluster(t, testserver.StartCluster(t, 2))
-	for name, client := range map[string]redis.UniversalClient{"one": one, "cluster": cluster} {
-		for with, wrap := range map[string]func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker{"fallback": underFallback, "all": underAll} {
-			t.Run(name+" "+with, func(t *testing.T) {
-				t.Parallel()
-				var opened atomic.Int64
-				storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-					prefix := fmt.Sprint(with, opened.Add(1), ":")
-					store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: unhurried}, clock.Micros)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return wrap(t, store, clock)
-				})
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		wrap   func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker
+	}{"one below all": {one, underAll}, "cluster below a fallback": {cluster, underFallback}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var opened atomic.Int64
+			storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+				prefix := fmt.Sprint("decorated ", opened.Add(1), ":")
+				store, err := redisstore.NewWithClock(c.client, redisstore.Options{Prefix: prefix, Timeout: unhurried}, clock.Micros)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c.wrap(t, store, clock)
 			})
-		}
+		})
 	}
 }
