@@ -88,7 +88,7 @@ func openStream(client *http.Client, url string) (io.ReadCloser, error) {
 // proxy than without it, call by call in turn, in microseconds.
 func BenchmarkModelsFirstByte(b *testing.B) {
 	upstream := httptest.NewServer(&mockmodel.Server{Pause: time.Millisecond})
-	defer upstream.Close()
+	b.Cleanup(upstream.Close) // after the proxy has ended
 	_, url := proxyBefore(b, upstream.URL)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	var took [2][]time.Duration
@@ -126,7 +126,7 @@ func BenchmarkModelsFirstByte(b *testing.B) {
 func BenchmarkModelsStreams(b *testing.B) {
 	const streams = 2000
 	upstream := httptest.NewServer(&mockmodel.Server{Pause: 100 * time.Millisecond})
-	defer upstream.Close()
+	b.Cleanup(upstream.Close) // after the proxy has ended
 	for range b.N {
 		pid, url := proxyBefore(b, upstream.URL)
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}
