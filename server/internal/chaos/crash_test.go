@@ -113,9 +113,9 @@ func TestKilledInItsPlace(t *testing.T) {
 		fault: "SIGKILL of an instance with places", promise: "its places are free when their leases end",
 		measured: fmt.Sprintf("free after %d refusals, each with its wait", refusals),
 	}
-	// Waits are told in whole milliseconds, rounded up; the first place that ends
-	// is the one that is waited for.
-	if a.Granted != 1 || refusals != 1 {
+	// A full limit says to ask again each second, as places may be returned before their
+	// leases of two seconds end.
+	if a.Granted != 1 || refusals > 3 {
 		r.fail(t, "granted %d after %d refusals", a.Granted, refusals)
 	}
 	report(r)

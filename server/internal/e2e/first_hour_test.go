@@ -46,6 +46,7 @@ func TestFirstHour(t *testing.T) {
 	// The clone is of this tree. What Go needs is in its caches.
 	w.run(fmt.Sprintf("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0='url.%s.insteadOf' GIT_CONFIG_VALUE_0=https://github.com/weirlimit/weir", committed(t)))
 	w.run("export GOWORK= GONOSUMDB='*' GOPROXY=off")
+	w.run("unset MAKEFLAGS MAKELEVEL MFLAGS") // of the make that runs this test
 	// Jobs are groups of processes, as in a shell that people use.
 	w.run(`set -m; trap 'for job in $(jobs -p); do kill -- -$job; done 2>&-; wait' EXIT`)
 	began := time.Now()
