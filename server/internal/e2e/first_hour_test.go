@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,9 +16,6 @@ import (
 
 // firstHour is the page that TestFirstHour types.
 const firstHour = "docs/contributing/first-hour.md"
-
-// varying is what differs from run to run of the first hour.
-var varying = regexp.MustCompile(`(all free in )[0-9][^,;]*()`)
 
 // TestFirstHour types what docs/contributing/first-hour.md has, with a clone of this tree, and
 // demands that it has all commands of the README's Go program.
