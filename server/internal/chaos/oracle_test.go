@@ -182,12 +182,12 @@ func (s *subject) level(ops []op, i int) int64 {
 }
 
 // retryAfter: nobody is granted as much within the time that a refused caller was
-// told to wait; that time is exact, so nobody can be.
+// told to wait; that time is exact, so nobody can be. A slot may be free at any moment.
 func retryAfter(h *history) error {
 	if h.clock || h.losses > 0 {
 		return nil
 	}
-	for _, ops := range h.byKey(func(o *op) bool { return o.stores() && o.subject.how <= holder }) {
+	for _, ops := range h.byKey(func(o *op) bool { return o.stores() && o.subject.how < holder }) {
 		for i := range ops {
 			told := ops[i]
 			if told.outcome != refused {
