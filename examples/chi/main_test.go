@@ -56,7 +56,7 @@ func TestExports(t *testing.T) {
 		t.Errorf("a third at a time: %d %q, %v", w.Code, w.Body, err)
 	}
 	limits := w.Header().Values("RateLimit-Policy")
-	if len(limits) != 2 || limits[1] != `"exports";q=2;qu="concurrent-requests"` || w.Header().Get("Retry-After") != "30" {
+	if len(limits) != 2 || limits[1] != `"exports";q=2;qu="concurrent-requests"` || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("a third at a time: %v", w.Header())
 	}
 	if w := get(h, "/", "7"); w.Code != 200 || w.Header().Get("X-RateLimit-Remaining") != "96" {

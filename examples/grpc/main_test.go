@@ -120,7 +120,7 @@ func TestStreams(t *testing.T) {
 			t.Fatalf("stream %d: %v", i, err)
 		}
 	}
-	if wait, limit := refused(t, open(as("a"), conn)); wait != 30*time.Second || limit != "streams" {
+	if wait, limit := refused(t, open(as("a"), conn)); wait != time.Second || limit != "streams" {
 		t.Errorf("wait %v for %q", wait, limit)
 	}
 	leave()
