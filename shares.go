@@ -182,6 +182,7 @@ func (s *Shares) Limiter(store Taker, name, class string) *Limiter {
 // failing is the Taker of a limiter that cannot work.
 type failing struct{ err error }
 
+// Take reports the error of the limiter for each act.
 func (f failing) Take(_ context.Context, acts []*Act) {
 	for _, a := range acts {
 		a.Err = f.err

@@ -36,8 +36,8 @@ func user(t *testing.T) []string {
 func TestRedisUser(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{"+evalsha": true, "+eval": true, "+ping": true}
-	// What is called outside scripts: overrides of other instances, and
-	// what is checked of the server.
+	// The commands that no script calls: they read the overrides of other instances, and
+	// check the server.
 	for _, name := range []string{"hget", "hgetall", "info"} {
 		want["+"+name] = true
 	}

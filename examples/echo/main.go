@@ -65,6 +65,7 @@ func file(c *echo.Context) error {
 // zeros is what the files are made of.
 type zeros struct{}
 
+// Read fills p with zeros.
 func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil

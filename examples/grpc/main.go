@@ -66,10 +66,12 @@ var byToken = weirgrpc.Options{
 // ticking is a clock that says every so often what time it is.
 type ticking struct{ every time.Duration }
 
+// Now returns the time.
 func (t ticking) Now(context.Context, *emptypb.Empty) (*timestamppb.Timestamp, error) {
 	return timestamppb.Now(), nil
 }
 
+// Watch sends the time, at once and then every so often, until the client leaves.
 func (t ticking) Watch(_ *emptypb.Empty, stream grpc.ServerStreamingServer[timestamppb.Timestamp]) error {
 	ticker := time.NewTicker(t.every)
 	defer ticker.Stop()

@@ -139,9 +139,9 @@ func (c *Comparer) young(l *rlsv3.RateLimitResponse_RateLimit) bool {
 const (
 	// logPause is how long a kind of difference is not logged again.
 	logPause = time.Minute
-	// maxKinds bounds the kinds that are told apart; the domains and the keys of the
-	// descriptors are the callers'.
-	maxKinds = 200
+	// maxKinds bounds the kinds that are told apart, and maxText the bytes of a domain or of
+	// descriptors in memory and in a line of the log: both are the callers'.
+	maxKinds, maxText = 200, 500
 )
 
 // A kind is what differences have in common that are logged together.
@@ -163,13 +163,14 @@ func (c *Comparer) report(d *difference, raw []byte) {
 	if proto.Unmarshal(raw, asked) != nil {
 		return // the other service has understood it
 	}
-	n, due := c.count(kind{d.result, asked.GetDomain(), keysOf(asked, d.descriptor), d.reason})
+	domain := clip(asked.GetDomain())
+	n, due := c.count(kind{d.result, domain, keysOf(asked, d.descriptor), d.reason})
 	level := slog.LevelDebug
 	if due {
 		level = slog.LevelWarn
 	}
 	c.options.Logger.Log(context.Background(), level, "Weir would have answered otherwise",
-		"result", string(d.result), "reason", d.reason, "domain", asked.GetDomain(), "descriptor", textOf(asked, d.descriptor),
+		"result", string(d.result), "reason", d.reason, "domain", domain, "descriptor", textOf(asked, d.descriptor),
 		"other", statusText(d.other), "weir", statusText(d.weir), "number", n)
 }
 
@@ -218,7 +219,12 @@ func joined(asked *rlsv3.RateLimitRequest, descriptor int, entry func(key, value
 		}
 		texts = append(texts, strings.Join(entries, ","))
 	}
-	return strings.Join(slices.Compact(texts), "; ")
+	return clip(strings.Join(slices.Compact(texts), "; "))
+}
+
+// clip returns a copy of a text that is no longer than maxText, and keeps none of its message.
+func clip(text string) string {
+	return strings.ToValidUTF8(strings.Clone(text[:min(len(text), maxText)]), "")
 }
 
 // encoded is the codec of messages that stay as they are. It copies them: what is sent may

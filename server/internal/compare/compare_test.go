@@ -194,3 +194,15 @@ func TestOneLineAMinute(t *testing.T) {
 		t.Errorf("%d lines for 1000 kinds", n)
 	}
 }
+
+// TestLongRequests: a caller does not choose how long a line of the log is.
+func TestLongRequests(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, slog.LevelInfo, func(context.Context) (*rlsv3.RateLimitResponse, error) { return answering(over, over, nil), nil })
+	if _, err := s.ask(t, strings.Repeat("k", 100_000)+"="+strings.Repeat("v", 100_000), answering(ok, ok, nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.log.Len(); n == 0 || n > 1500 {
+		t.Errorf("%d bytes were logged", n)
+	}
+}

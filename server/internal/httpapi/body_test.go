@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,15 @@ func TestParseTakeRefuses(t *testing.T) {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
 			}
 		})
+	}
+}
+
+// TestMisplacedEntries: the error for entries beside the descriptors says where they belong.
+func TestMisplacedEntries(t *testing.T) {
+	t.Parallel()
+	_, err := parseAct([]byte(`{"domain":"d","entries":[{"key":"user","value":"42"}]}`), weir.KindTake)
+	if err == nil || !strings.Contains(err.Error(), `entries`) || !strings.Contains(err.Error(), "in descriptors: entries") {
+		t.Error(err)
 	}
 }
 
