@@ -272,7 +272,7 @@ type Stats struct {
 	Local, Allowed, Denied, Errors int64
 	// Overgranted counts the units granted locally that the store refused.
 	Overgranted int64
-	// Doubtful counts the units that the store may have charged twice or not at all.
+	// Doubtful counts the units granted from local shares that the store may not have charged.
 	Doubtful int64
 	// Outstanding is the number of keys, IDs and refunds that the store has not recorded yet.
 	Outstanding int

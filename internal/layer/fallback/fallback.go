@@ -103,8 +103,8 @@ type Options struct {
 //
 // Once the store replies, the Layer reconciles the difference: it charges units that were
 // granted here and not there, even if they do not fit, and refunds units that were granted
-// there and not here. A charge without an ID whose reply is lost counts as not made, so
-// that it may be recorded twice; with an ID it never is.
+// there and not here. A charge is never made twice: without an ID, a charge whose reply is
+// lost counts as made.
 type Layer struct {
 	Options
 	next      weir.Taker
@@ -239,16 +239,18 @@ func (l *Layer) ask(ctx context.Context, acts []*weir.Act) (sent int64) {
 	}
 	returned := false
 	defer func() {
-		if !returned { // next panicked
-			l.unclaim(first)
+		if !returned {
+			for _, a := range first.and(nil) {
+				a.Err = errPanicked
+			}
+		}
+		// Run both, even if the first one fails: their claims end with it.
+		if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
+			l.wake()
 		}
 	}()
 	l.send(ctx, first.and(acts), keys)
 	returned = true
-	// Run both, even if the first one fails: their claims end with it.
-	if err := errors.Join(l.recorded(first.records), l.amended(first.amendments)); err != nil {
-		l.wake()
-	}
 	return sent
 }
 

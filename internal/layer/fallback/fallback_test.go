@@ -278,18 +278,26 @@ func TestChargesBack(t *testing.T) {
 	}
 }
 
-// TestSingleFailures are charged back without an absence.
+// TestSingleFailures are recorded without an outage, unless the store may have made the charge.
 func TestSingleFailures(t *testing.T) {
 	t.Parallel()
-	store := newFlaky(nil)
-	taker := wrap(t, store, fallback.Options{})
 	limit := weir.PerDay(100).MustCompile()
-	store.fail(weir.ErrAmbiguous)
-	if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 3}); !a.Allowed() {
-		t.Errorf("%+v, %v", a.Decisions, a.Err)
+	for class, want := range map[error]fallback.Stats{
+		weir.ErrNotApplied: {Recorded: 3}, weir.ErrMisconfigured: {Recorded: 3},
+		weir.ErrAmbiguous: {Doubtful: 3}, weir.ErrBackend: {Doubtful: 3},
+	} {
+		store := newFlaky(nil)
+		taker := wrap(t, store, fallback.Options{})
+		store.fail(class)
+		if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 3}); !a.Allowed() {
+			t.Errorf("%v: %+v, %v", class, a.Decisions, a.Err)
+		}
+		store.fail(nil)
+		eventually(t, "settled", func() bool { return taker.Stats().Outstanding == 0 })
+		if s := taker.Stats(); s.Recorded != want.Recorded || s.Doubtful != want.Doubtful {
+			t.Errorf("%v: %d recorded, %d doubtful", class, s.Recorded, s.Doubtful)
+		}
 	}
-	store.fail(nil)
-	eventually(t, "charged back", func() bool { s := taker.Stats(); return s.Outstanding == 0 && s.Recorded+s.Doubtful == 3 })
 }
 
 // TestShare: K instances grant no more than K shares, at least 1 each, whatever

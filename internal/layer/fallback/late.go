@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
-// note remembers the local grants of an act that was never sent.
-func (l *Layer) note(a *weir.Act) {
+// note remembers the local grants of an act to which no reply will come, for a reason.
+func (l *Layer) note(a *weir.Act, reason error) {
 	if a.ID != "" && a.Kind == weir.KindTake && l.anyLocalGrant(a) {
 		if take := l.remember(a, nil); take != nil {
 			l.ids.requireAmend(take)
@@ -21,7 +21,11 @@ func (l *Layer) note(a *weir.Act) {
 		if a.Kind == weir.KindRefund {
 			units = -units
 		}
-		l.addOutstanding(a, i, units)
+		if notApplied(reason) {
+			l.addOutstanding(a, i, units)
+		} else {
+			l.counts.doubtful.Add(max(0, units))
+		}
 	}
 }
 
@@ -170,17 +174,17 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 		return
 	}
 	here, there := localGrant(answer, i), int64(0)
+	if lost {
+		if answer.Kind != weir.KindRefund {
+			l.counts.doubtful.Add(here)
+		}
+		return
+	}
 	if reply.Err == nil {
 		there = reply.Decisions[i].Granted
 	}
-	if lost {
-		l.counts.doubtful.Add(here)
-	}
 	missing := here - there
 	if answer.Kind == weir.KindRefund {
-		if lost {
-			return
-		}
 		missing = -missing
 	}
 	switch {

@@ -314,7 +314,7 @@ func (l *Layer) claimOne(p *preceding, c *weir.Charge) (busy <-chan struct{}) {
 	return cmp.Or(busy, amending)
 }
 
-// unclaim returns claims that were not sent.
+// unclaim returns claims that are not sent.
 func (l *Layer) unclaim(p *preceding) {
 	for _, a := range p.records {
 		l.outstanding.restore(a, l.now())

@@ -43,7 +43,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 	if errors.As(reason, &late) {
 		l.await(a, late, reason)
 	} else if a.Err == nil {
-		l.note(a)
+		l.note(a, reason)
 	}
 }
 

@@ -120,13 +120,16 @@ func (l *Layer) reconcileSome() error {
 	return errors.Join(l.amendTakes(ctx), l.recordOutstanding(ctx), l.sendRefunds(ctx))
 }
 
+// errPanicked is the error of acts whose outcome a panic of the store left unknown.
+var errPanicked = fmt.Errorf("weir: %w: the store panicked", weir.ErrAmbiguous)
+
 // takeAndRecover asks the store in the background, where a panic would end the process.
 func (l *Layer) takeAndRecover(ctx context.Context, acts []*weir.Act) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			l.Logger.Error("the store panicked while units granted without it were recorded", "panic", cause)
 			for _, a := range acts {
-				a.Err = fmt.Errorf("weir: %v: %w: the store panicked", a.Kind, weir.ErrAmbiguous)
+				a.Err = errPanicked
 			}
 		}
 	}()

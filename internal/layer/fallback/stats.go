@@ -26,8 +26,8 @@ type Stats struct {
 	Overgranted int64
 	// Recorded counts units granted from local shares that the store has recorded.
 	Recorded int64
-	// Doubtful counts units that the store may have charged twice or not at all, because a
-	// reply was lost or MaxKeys reached.
+	// Doubtful counts units granted from local shares that the store may not have charged,
+	// because a reply was lost or MaxKeys reached.
 	Doubtful int64
 	// Outstanding is the number of keys, IDs and refunds that are to be reconciled now.
 	Outstanding int

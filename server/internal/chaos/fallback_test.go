@@ -297,12 +297,6 @@ func (o *outage) sources() (string, error) {
 func (o *outage) chargedBack() (string, error) {
 	s := failing[slices.IndexFunc(failing, func(s *subject) bool { return s.how == book })]
 	known, perhaps := o.history.charged(s.name)
-	for i := range o.history.ops {
-		// Those that were sent took long, or failed at once where nobody listens.
-		if op := &o.history.ops[i]; op.subject == s && op.Source == weir.SourceFallback && op.took > time.Millisecond {
-			perhaps += op.cost
-		}
-	}
 	doubtful := int64(0)
 	for _, f := range o.all {
 		doubtful += f.Stats().Doubtful

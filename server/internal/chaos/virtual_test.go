@@ -193,12 +193,6 @@ func (v *virtual) judge() error {
 		doubtful += f.Stats().Doubtful
 	}
 	known, perhaps := v.history.charged("book")
-	for i := range v.history.ops {
-		// What was sent and not answered in time may be charged, and is charged back.
-		if o := &v.history.ops[i]; o.key == "book" && o.Source == weir.SourceFallback && o.took > 0 {
-			perhaps += o.cost
-		}
-	}
 	if used := v.used; used > known+perhaps || used < known-doubtful && v.history.losses == 0 {
 		return fmt.Errorf("%d charged; %d granted, perhaps %d more, %d in doubt", used, known, perhaps, doubtful)
 	}

@@ -238,7 +238,7 @@ var fallbackFigures = []figure[Fallback]{
 	counter("weir_fallback_refunded_units_total", "Units refunded that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
 	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(f *Fallback) float64 { return float64(f.Overgranted) }),
 	counter("weir_fallback_recorded_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.Recorded) }),
-	counter("weir_fallback_doubtful_units_total", "Units that the store may have recorded twice or not at all.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
+	counter("weir_fallback_doubtful_units_total", "Units granted from local shares that the store may not have charged, because its reply was lost.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
 	gauge("weir_fallback_outstanding", "Keys, IDs and refunds that the store has not recorded yet.", func(f *Fallback) float64 { return float64(f.Outstanding) }),
 }
 
