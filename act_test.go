@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // TestInvalidErrorPath holds that errors about a charge or a decision carry the list, the
@@ -25,9 +26,9 @@ func TestInvalidErrorPath(t *testing.T) {
 		"charges[1].key":       {bad: weir.Charge{Key: strings.Repeat("k", weir.MaxKeyBytes+1), Limit: limit}, list: "charges"},
 		"charges[1].cost":      {bad: weir.Charge{Key: "k", Limit: limit, Cost: -1}, list: "charges"},
 		"charges[1].up_to":     {bad: weir.Charge{Key: "k", Limit: limit, Cost: 1, UpTo: 2}, list: "charges"},
-		"decisions[1].granted": {kind: weir.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: weir.Granted, Granted: -1}, list: "decisions"},
-		"decisions[1].outcome": {kind: weir.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: 99}, list: "decisions"},
-		"id":                   {kind: weir.KindSettle, bad: good},
+		"decisions[1].granted": {kind: acts.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: weir.Granted, Granted: -1}, list: "decisions"},
+		"decisions[1].outcome": {kind: acts.KindAmend, id: "a", bad: good, answer: weir.Decision{Outcome: 99}, list: "decisions"},
+		"id":                   {kind: acts.KindSettle, bad: good},
 	} {
 		a := &weir.Act{Kind: c.kind, ID: c.id, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.answer}}
 		a.Prepare()

@@ -14,7 +14,7 @@ func (a *Act) check() error {
 	if len(a.Charges) == 0 || len(a.Charges) > MaxCharges {
 		return invalid("charges", len(a.Charges), fmt.Sprintf("1 … %d charges", MaxCharges))
 	}
-	if a.Anonymous && (len(a.Charges) > 1 || a.ID != "" || a.Kind != KindTake && a.Kind != KindRefund && a.Kind != KindRecord) {
+	if a.Anonymous && (len(a.Charges) > 1 || a.ID != "" || a.Kind != kindTake && a.Kind != kindRefund && a.Kind != kindRecord) {
 		return invalid("anonymous", true, "an act without an id that takes, refunds or records one charge")
 	}
 	if len(a.Decisions) != len(a.Charges) {
@@ -46,13 +46,13 @@ func (a *Act) checkOptions() error {
 	switch {
 	case len(a.ID) > MaxIDBytes:
 		return invalid("id", fmt.Sprintf("%d bytes", len(a.ID)), fmt.Sprintf("at most %d bytes", MaxIDBytes))
-	case a.ID == "" && (a.Kind == KindSettle || a.Kind == KindRelease || a.Kind == KindRenew || a.Kind == KindAmend):
+	case a.ID == "" && (a.Kind == kindSettle || a.Kind == kindRelease || a.Kind == kindRenew || a.Kind == kindAmend):
 		return invalid("id", "missing", "the id of the take to "+a.Kind.String())
-	case a.ID != "" && (a.Kind == KindReset || a.Kind == KindRecord):
+	case a.ID != "" && (a.Kind == kindReset || a.Kind == kindRecord):
 		return invalid("id", quoted(a.ID), "none: "+a.Kind.String()+" has no id")
 	case a.Hold < 0 || a.Hold > MaxWait || a.Hold%time.Millisecond != 0:
 		return invalid("hold", a.Hold, "0 … 24h in whole milliseconds")
-	case a.Hold > 0 && !a.takes() && a.Kind != KindRenew:
+	case a.Hold > 0 && !a.takes() && a.Kind != kindRenew:
 		return invalid("hold", a.Hold, "none: only take and renew hold")
 	case a.Hold > 0 && a.ID == "":
 		return invalid("id", "missing", "an id by which to settle or release the hold")
@@ -75,7 +75,7 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
 	case a.MaxWait > 0 && !c.Limit.Algorithm.Traits().Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
-	case a.Kind == KindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:
+	case a.Kind == kindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:
 		return invalidIn("charges", i, "at", c.At, "the at of the decision to undo, or the id of its take")
 	case c.Limit.rule.HoldsSlots():
 		if err := a.checkHolder(i); err != nil {
@@ -97,7 +97,7 @@ func (a *Act) checkCharge(i int) error {
 			return err
 		}
 	}
-	if a.Kind == KindAmend {
+	if a.Kind == kindAmend {
 		if err := a.checkAnswer(i); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (a *Act) checkAnswer(i int) error {
 }
 
 // takes reports whether the act has the content of a take.
-func (a *Act) takes() bool { return a.Kind == KindTake || a.Kind == KindAmend }
+func (a *Act) takes() bool { return a.Kind == kindTake || a.Kind == kindAmend }
 
 // checkHolder checks a charge of a concurrency limit, which has holders and no
 // units.
@@ -136,13 +136,13 @@ func (a *Act) checkHolder(i int) error {
 	case a.Anonymous && (c.Cost > algo.MaxSlots || c.UpTo > 0):
 		return invalidIn("charges", i, "cost", max(c.Cost, c.UpTo), fmt.Sprintf("0 … %d slots, all or none", algo.MaxSlots))
 	case a.Anonymous:
-	case a.Kind == KindRecord || a.Kind == KindRefund && a.ID == "":
+	case a.Kind == kindRecord || a.Kind == kindRefund && a.ID == "":
 		return invalid("kind", a.Kind, "take, settle, release, renew or reset: concurrency has holders, not units")
-	case (a.takes() || a.Kind == KindSettle) && c.Cost > 1:
+	case (a.takes() || a.Kind == kindSettle) && c.Cost > 1:
 		return invalidIn("charges", i, "cost", c.Cost, "0 or 1: a holder takes one slot")
 	case c.UpTo > 1:
 		return invalidIn("charges", i, "up_to", c.UpTo, "0 or 1: a holder takes one slot")
-	case a.Kind == KindTake && c.Cost == 1 && a.ID == "":
+	case a.Kind == kindTake && c.Cost == 1 && a.ID == "":
 		return invalid("id", "missing", "an id that names the holder")
 	}
 	return nil
@@ -166,7 +166,7 @@ func (a *Act) checkKeep(i int) error {
 	switch {
 	case c.Keep < 0 || c.Keep > MaxCost:
 		want = fmt.Sprintf("0 … %d", MaxCost)
-	case a.Kind == KindRecord || a.Kind == KindReset:
+	case a.Kind == kindRecord || a.Kind == kindReset:
 		want = "none: " + a.Kind.String() + " charges what it says"
 	case a.MaxWait > 0:
 		want = "none: a charge that is booked ahead keeps nothing free until it is due"

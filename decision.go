@@ -38,36 +38,36 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// A Source is the part that made a decision.
+// A Source is the part that made a decision; its String is its name.
+//
+//   - none, the zero value: no decision was made.
+//   - limit: the limit itself. It has a count of 0 and refuses everything without a store.
+//   - store: the store that has the key's state.
+//   - shadow: the limit would refuse, but its rule only watches.
+//   - deny_cache: this process remembers a refusal of the store that has not ended.
+//   - lease: units that this process has leased from the store.
+//   - fallback: this process alone, during an outage of the store.
+//   - fail_open: the store is unreachable, and the limit's policy is to grant everything.
+//   - fail_closed: the store is unreachable, and the limit's policy is to refuse everything.
 type Source uint8
 
+// Package acts exports these to stores and layers.
 const (
-	// SourceNone: no decision was made. The zero value.
-	SourceNone Source = iota
-	// SourceLimit: the limit itself. It has a count of 0 and refuses everything
-	// without a store.
-	SourceLimit
-	// SourceStore: the store that has the key's state.
-	SourceStore
-	// SourceShadow: the limit would refuse, but its rule only watches.
-	SourceShadow
-	// SourceDenyCache: this process remembers a refusal of the store that has not
-	// ended.
-	SourceDenyCache
-	// SourceLease: units that this process has leased from the store.
-	SourceLease
-	// SourceFallback: this process alone, during an outage of the store.
-	SourceFallback
-	// SourceFailOpen: the store is unreachable, and the limit's policy is to grant
-	// everything.
-	SourceFailOpen
-	// SourceFailClosed: the store is unreachable, and the limit's policy is to refuse
-	// everything.
-	SourceFailClosed
+	sourceNone Source = iota
+	sourceLimit
+	sourceStore
+	sourceShadow
+	sourceDenyCache
+	sourceLease
+	sourceFallback
+	sourceFailOpen
+	sourceFailClosed
 )
 
 var sourceNames = [...]string{
-	"none", "limit", "store", "shadow", "deny_cache", "lease", "fallback", "fail_open", "fail_closed",
+	sourceNone: "none", sourceLimit: "limit", sourceStore: "store", sourceShadow: "shadow",
+	sourceDenyCache: "deny_cache", sourceLease: "lease", sourceFallback: "fallback",
+	sourceFailOpen: "fail_open", sourceFailClosed: "fail_closed",
 }
 
 // String returns the source's name in JSON, logs and metrics.
@@ -142,5 +142,5 @@ func (d Decision) String() string {
 // Allowed reports whether this charge lets the caller continue: it was granted, it was a
 // peek, or it is no part of the granted take that the act is about.
 func (d Decision) Allowed() bool {
-	return d.Outcome == Granted || d.Outcome == NotEvaluated && d.Source == SourceStore
+	return d.Outcome == Granted || d.Outcome == NotEvaluated && d.Source == sourceStore
 }

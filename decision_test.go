@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -109,10 +110,10 @@ func TestNamesInAnswers(t *testing.T) {
 	for got, want := range map[string]string{
 		weir.Granted.String(): "granted", weir.Refused.String(): "refused", weir.NotCharged.String(): "not_charged",
 		weir.NotEvaluated.String(): "not_evaluated", weir.Outcome(77).String(): "unknown",
-		weir.SourceStore.String(): "store", weir.SourceShadow.String(): "shadow", weir.SourceLimit.String(): "limit",
-		weir.SourceDenyCache.String(): "deny_cache", weir.SourceLease.String(): "lease", weir.SourceFallback.String(): "fallback",
-		weir.SourceFailOpen.String(): "fail_open", weir.SourceFailClosed.String(): "fail_closed",
-		weir.SourceNone.String(): "none", weir.Source(77).String(): "unknown",
+		acts.SourceStore.String(): "store", acts.SourceShadow.String(): "shadow", acts.SourceLimit.String(): "limit",
+		acts.SourceDenyCache.String(): "deny_cache", acts.SourceLease.String(): "lease", acts.SourceFallback.String(): "fallback",
+		acts.SourceFailOpen.String(): "fail_open", acts.SourceFailClosed.String(): "fail_closed",
+		acts.SourceNone.String(): "none", weir.Source(77).String(): "unknown",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -125,10 +126,10 @@ func TestStrings(t *testing.T) {
 	limit := weir.PerMinute(100)
 	for want, value := range map[string]any{
 		"not_evaluated": weir.Decision{},
-		"granted by store, 4 remaining, reset after 12s":                      weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, Granted: 1, Remaining: 4, ResetAfter: 12 * time.Second},
-		"granted by store, 3 units, 4 remaining, delay 2s":                    weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, Granted: 3, Remaining: 4, Delay: 2 * time.Second},
-		"refused by deny_cache, 0 remaining, retry after 3s, reset after 12s": weir.Decision{Outcome: weir.Refused, Source: weir.SourceDenyCache, RetryAfter: 3 * time.Second, ResetAfter: 12 * time.Second},
-		"refused by limit, 0 remaining, never granted":                        weir.Decision{Outcome: weir.Refused, Source: weir.SourceLimit, RetryAfter: weir.Never},
+		"granted by store, 4 remaining, reset after 12s":                      weir.Decision{Outcome: weir.Granted, Source: acts.SourceStore, Granted: 1, Remaining: 4, ResetAfter: 12 * time.Second},
+		"granted by store, 3 units, 4 remaining, delay 2s":                    weir.Decision{Outcome: weir.Granted, Source: acts.SourceStore, Granted: 3, Remaining: 4, Delay: 2 * time.Second},
+		"refused by deny_cache, 0 remaining, retry after 3s, reset after 12s": weir.Decision{Outcome: weir.Refused, Source: acts.SourceDenyCache, RetryAfter: 3 * time.Second, ResetAfter: 12 * time.Second},
+		"refused by limit, 0 remaining, never granted":                        weir.Decision{Outcome: weir.Refused, Source: acts.SourceLimit, RetryAfter: weir.Never},
 		`3 of "alice" under 100/min`:                                          weir.Charge{Key: "alice", Limit: limit.MustCompile(), Cost: 3},
 		`1 to 3 of "alice" under 100/min`:                                     weir.Charge{Key: "alice", Limit: limit.MustCompile(), Cost: 1, UpTo: 3},
 		`0 of "" under no limit`:                                              weir.Charge{},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -96,12 +97,12 @@ func TestHolderTable(t *testing.T) {
 		who    string
 		kind   weir.Kind
 	}{
-		{0, "a", weir.KindTake}, {1, "b", weir.KindTake}, {2, "c", weir.KindTake}, {3, "a", weir.KindRelease}, {3, "c", weir.KindTake}, {9, "c", weir.KindRenew}, {12, "d", weir.KindTake},
+		{0, "a", acts.KindTake}, {1, "b", acts.KindTake}, {2, "c", acts.KindTake}, {3, "a", acts.KindRelease}, {3, "c", acts.KindTake}, {9, "c", acts.KindRenew}, {12, "d", acts.KindTake},
 	} {
 		clock.Set(start.Add(time.Duration(m.second * float64(time.Second))))
 		a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
 		a.Kind, a.ID = m.kind, fmt.Sprint(m.who, m.second)
-		if m.kind != weir.KindTake {
+		if m.kind != acts.KindTake {
 			a.ID = map[string]string{"a": "a0", "c": "c3"}[m.who]
 		}
 		d := ask(t, store, a)

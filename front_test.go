@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -22,7 +23,7 @@ func TestLimiterActSharesTheBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		act := limiter.Act(weir.KindTake, "k", 3)
+		act := limiter.Act(acts.KindTake, "k", 3)
 		limiter.Take(context.Background(), []*weir.Act{act})
 		if !act.Allowed() || act.Decisions[0].Remaining != 2 || len(act.Decisions) != len(limits) {
 			t.Errorf("%s: %v, %+v", name, act.Err, act.Decisions)

@@ -33,7 +33,7 @@ type Hold struct {
 // An error means that no decision was reached. After an [ErrAmbiguous] the
 // estimate may have been charged.
 func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.Duration) (*Hold, error) {
-	c := l.begin(KindTake, key, estimate)
+	c := l.begin(kindTake, key, estimate)
 	defer l.end(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
@@ -75,7 +75,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
 	if len(actual) != 1 && len(actual) != costs {
 		return Decision{}, invalid("actual", fmt.Sprint(len(actual), " numbers"), fmt.Sprintf("one number, or one for each of %d costs", costs))
 	}
-	c := h.limiter.begin(KindSettle, h.key, 0)
+	c := h.limiter.begin(kindSettle, h.key, 0)
 	defer h.limiter.end(c)
 	for i := range c.act.Charges {
 		c.act.Charges[i].Cost = actual[0]
@@ -97,7 +97,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
 	}
-	c := h.limiter.begin(KindRelease, h.key, 0)
+	c := h.limiter.begin(kindRelease, h.key, 0)
 	defer h.limiter.end(c)
 	_, err := h.ask(ctx, c)
 	return err
@@ -107,7 +107,7 @@ func (h *Hold) Release(ctx context.Context) error {
 // It also extends the time in which the hold can be settled. The error is an
 // [ErrUnknownID] if a lease has ended.
 func (h *Hold) Renew(ctx context.Context, d time.Duration) error {
-	c := h.limiter.begin(KindRenew, h.key, 0)
+	c := h.limiter.begin(kindRenew, h.key, 0)
 	defer h.limiter.end(c)
 	c.act.Hold = d
 	_, err := h.ask(ctx, c)
@@ -123,7 +123,7 @@ func (h *Hold) ask(ctx context.Context, c *call) (d Decision, err error) {
 	ctx, done := outlive(ctx)
 	defer done()
 	err = h.limiter.ask(ctx, c, &d)
-	if c.act.Kind == KindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == KindRelease && err == nil {
+	if c.act.Kind == kindSettle && !errors.Is(err, ErrInvalid) || c.act.Kind == kindRelease && err == nil {
 		h.closed.Store(true)
 	}
 	return d, err

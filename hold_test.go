@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -248,8 +249,8 @@ func TestCallerLeaves(t *testing.T) {
 	for name, end := range ends {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New(memstore.Options{Now: time.Now})
-			l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
-				if store.Take(ctx, acts); acts[0].Kind == weir.KindTake {
+			l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+				if store.Take(ctx, all); all[0].Kind == acts.KindTake {
 					return
 				}
 				begun := time.Now()

@@ -209,9 +209,9 @@ func (l *Limiter) charge(kind Kind, charges []Charge, key string, cost int64) {
 		c := &charges[i]
 		c.Keep, c.Alt, c.Guaranteed = o.keep, o.alt, o.guaranteed
 		switch kind {
-		case KindReset:
+		case kindReset:
 			c.Keep, c.Alt = 0, 0 // all of them
-		case KindRecord:
+		case kindRecord:
 			c.Keep = 0
 		}
 	}
@@ -322,7 +322,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 	if id == "" {
 		return Decision{}, invalid("id", "missing", "an id that a repeat has too")
 	}
-	c := l.begin(KindTake, key, n)
+	c := l.begin(kindTake, key, n)
 	defer l.end(c)
 	c.act.ID, c.act.Scope = id, Scope{Owner: l.owner(key), Asks: strconv.FormatInt(n, 10)}
 	err = l.ask(ctx, c, &d)
@@ -348,7 +348,7 @@ func (l *Limiter) takeUpTo(ctx context.Context, key string, cost, upTo int64) (d
 	if err = l.checkUnits(cost); err != nil {
 		return Decision{}, err
 	}
-	c := l.begin(KindTake, key, cost)
+	c := l.begin(kindTake, key, cost)
 	if upTo != 0 {
 		for i := range c.act.Charges {
 			c.act.Charges[i].UpTo = upTo
@@ -374,7 +374,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 	if n < 0 || n > d.Granted {
 		return 0, invalid("n", n, "0 … "+strconv.FormatInt(d.Granted, 10)+", what the decision granted")
 	}
-	c := l.begin(KindRefund, key, n)
+	c := l.begin(kindRefund, key, n)
 	if l.alternatives() {
 		if c.choose(d.Alternative); len(c.act.Charges) == 0 {
 			return 0, invalid("alternative", d.Alternative, "that of a decision of this limiter")
@@ -410,7 +410,7 @@ func (c *call) choose(alternative uint8) {
 
 // Reset makes the key fresh, as if it had never been used, under every limit.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	c := l.begin(KindReset, key, 0)
+	c := l.begin(kindReset, key, 0)
 	defer l.end(c)
 	var d Decision
 	return l.ask(ctx, c, &d)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
@@ -172,7 +173,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key := l.Act(weir.KindTake, "alice", 1).Charges[0].Key; key != "test:alice" {
+	if key := l.Act(acts.KindTake, "alice", 1).Charges[0].Key; key != "test:alice" {
 		t.Errorf("without a name the key is %q", key)
 	}
 }

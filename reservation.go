@@ -32,7 +32,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 	if err := l.checkUnits(n); err != nil {
 		return nil, err
 	}
-	c := l.begin(KindTake, key, n)
+	c := l.begin(kindTake, key, n)
 	defer l.end(c)
 	c.act.MaxWait = maxWait
 	if maxWait >= 0 && maxWait < time.Microsecond {
@@ -104,7 +104,7 @@ func (r *Reservation) Cancel(ctx context.Context) (given int64, err error) {
 	}
 	ctx, done := outlive(ctx)
 	defer done()
-	c := r.limiter.begin(KindRefund, r.key, 0)
+	c := r.limiter.begin(kindRefund, r.key, 0)
 	for i := range c.act.Charges {
 		d, charge := r.decisions[i], &c.act.Charges[i]
 		charge.Cost, charge.At, charge.Delay = d.Granted, d.At.UnixMicro(), d.Delay

@@ -72,55 +72,57 @@ func As[T any](t Taker) (found T, ok bool) {
 	return found, false
 }
 
-// A Kind says what an act does.
+// A Kind says what an act does; its String is its name.
+//
+//   - take, the zero value, decides the charges and makes them if all of them fit.
+//   - refund refunds Cost units to each key: those of the take with the act's ID, or else
+//     of the decision that was made at the charge's At. It refunds only units that still
+//     count, and never more than a full budget; Granted is their number.
+//   - settle replaces the units that the take with the act's ID was granted by Cost. It
+//     refunds the difference, or charges it even if it does not fit.
+//   - release refunds all units that the take with the act's ID was granted.
+//   - renew extends the lease of a holder of a concurrency limit, and the life of the hold,
+//     to Hold from now.
+//   - reset makes the keys fresh.
+//   - record charges Cost units even if they do not fit, up to one full drain beyond the
+//     limit.
+//   - amend corrects a take to the answer that its caller got while the store was late or
+//     unreachable.
+//
+// An amend is the take itself, with its ID and another Kind. Before the call its Decisions
+// hold the caller's answer: the Outcome and Granted of each charge, and the RetryAfter and
+// Delay for a repeat of the take. The store charges missing units even if they do not fit,
+// up to one full drain beyond the limit, and refunds surplus units as far as they still
+// count. The holder of a concurrency limit gets a slot even above the Count, because it is
+// running already; a holder that was refused loses its slot. A limit with ChargeRefused
+// keeps the cost of a refusal.
+//
+// Afterwards the store gives the same answer to a repeat of the take, and to the take
+// itself if it arrives only then, and charges neither. An amend is idempotent: it may come
+// before or after the take, more than once, and from any server. The take is granted if
+// every charge was; otherwise only limits with ChargeRefused charge anything. A take that
+// was settled, released or refunded in between does not change, and the decisions then hold
+// the store's answer to it. Otherwise they hold the units that are charged now: Granted is 0
+// if the caller was refused. Front ends never accept an amend from a client.
 type Kind uint8
 
+// Package acts exports these to stores and layers.
 const (
-	// KindTake decides the charges and makes them if all of them fit. The zero
-	// value.
-	KindTake Kind = iota
-	// KindRefund refunds Cost units to each key: those of the take with the act's
-	// ID, or else of the decision that was made at the charge's At. It refunds only
-	// units that still count, and never more than a full budget; Granted is their
-	// number.
-	KindRefund
-	// KindSettle replaces the units that the take with the act's ID was granted by Cost.
-	// It refunds the difference, or charges it even if it does not fit.
-	KindSettle
-	// KindRelease refunds all units that the take with the act's ID was granted.
-	KindRelease
-	// KindRenew extends the lease of a holder of a concurrency limit, and the life
-	// of the hold, to Hold from now.
-	KindRenew
-	// KindReset makes the keys fresh.
-	KindReset
-	// KindRecord charges Cost units even if they do not fit, up to one full drain
-	// beyond the limit.
-	KindRecord
-	// KindAmend corrects a take to the answer that its caller got while the store was late
-	// or unreachable. The act is the take itself, with its ID, and KindAmend as its Kind.
-	// Before the call its Decisions hold that answer: the Outcome and Granted of each
-	// charge, and the RetryAfter and Delay for a repeat of the take. The store charges
-	// missing units even if they do not fit, up to one full drain beyond the limit, and
-	// refunds surplus units as far as they still count. The holder of a concurrency limit
-	// gets a slot even above the Count, because it is running already; a holder that
-	// was refused loses its slot. A limit with ChargeRefused keeps the cost of a
-	// refusal.
-	//
-	// Afterwards the store gives the same answer to a repeat of the take, and to the
-	// take itself if it arrives only then, and charges neither. KindAmend is idempotent: it
-	// may come before or after the take, more than once, and from any server. The take
-	// is granted if every charge was; otherwise only limits with ChargeRefused charge
-	// anything. A take that was settled, released or refunded in between does not
-	// change, and the decisions then hold the store's answer to it. Otherwise they hold
-	// the units that are charged now: Granted is 0 if the caller was refused.
-	//
-	// KindAmend is for stores and layers. Front ends never accept it from a client.
-	KindAmend
+	kindTake Kind = iota
+	kindRefund
+	kindSettle
+	kindRelease
+	kindRenew
+	kindReset
+	kindRecord
+	kindAmend
 	kinds
 )
 
-var kindNames = [kinds]string{"take", "refund", "settle", "release", "renew", "reset", "record", "amend"}
+var kindNames = [kinds]string{
+	kindTake: "take", kindRefund: "refund", kindSettle: "settle", kindRelease: "release",
+	kindRenew: "renew", kindReset: "reset", kindRecord: "record", kindAmend: "amend",
+}
 
 // String returns the kind's name in messages.
 func (k Kind) String() string {
@@ -167,7 +169,7 @@ type Act struct {
 	// anonymous record takes slots even above the Count.
 	Anonymous bool
 	// Hold is the time in which a take whose cost is an estimate can be settled
-	// or released; it needs an ID. For [KindRenew] it is the new lease; zero is the
+	// or released; it needs an ID. For a renewal it is the new lease; zero is the
 	// limit's Period. At most [MaxWait].
 	Hold time.Duration
 	// MaxWait, if set, books charges ahead that do not fit now but will within that
@@ -271,7 +273,7 @@ func (a *Act) Prepare() bool {
 	if a.Err = nil; !a.checked {
 		a.Err = a.check()
 	}
-	return a.Err != nil || a.Kind == KindTake && a.denied()
+	return a.Err != nil || a.Kind == kindTake && a.denied()
 }
 
 // TakeValid sets the Err of invalid acts and lets t decide the valid ones. Nothing
@@ -321,7 +323,7 @@ func (a *Act) deny() bool {
 	for i := range a.Charges {
 		a.Decisions[i] = Decision{}
 		if a.Charges[i].denied() {
-			a.Decisions[i] = Decision{Outcome: Refused, Source: SourceLimit, RetryAfter: Never}
+			a.Decisions[i] = Decision{Outcome: Refused, Source: sourceLimit, RetryAfter: Never}
 		}
 	}
 	return true

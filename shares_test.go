@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -88,7 +89,7 @@ func TestSharesKeys(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, class := range []string{"pool", "b", "c"} {
-		for _, c := range shares.Limiter(store, "budget", class).Act(weir.KindTake, "k", 1).Charges {
+		for _, c := range shares.Limiter(store, "budget", class).Act(acts.KindTake, "k", 1).Charges {
 			if c.HashTag != "k" {
 				t.Errorf("%v has the hash tag %q", c, c.HashTag)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/memstore"
 )
@@ -259,9 +260,9 @@ func TestWaitUndoesWithAContextOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{Now: time.Now})
 		refunds := 0
-		l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
-			if acts[0].Kind != weir.KindRefund {
-				store.Take(ctx, acts)
+		l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+			if all[0].Kind != acts.KindRefund {
+				store.Take(ctx, all)
 				return
 			}
 			refunds++
@@ -269,7 +270,7 @@ func TestWaitUndoesWithAContextOfItsOwn(t *testing.T) {
 			if <-ctx.Done(); time.Since(begun) != time.Second {
 				t.Errorf("a refund ends after %v, want a second", time.Since(begun))
 			}
-			acts[0].Err = down
+			all[0].Err = down
 		}), weir.PerMinute(1))
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(time.Second, cancel)

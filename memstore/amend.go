@@ -66,7 +66,7 @@ func (c *call) amendCharge(a *weir.Act, i int, known *record, at, now int64, gra
 
 // repeated returns the answer to a repeat of the take.
 func repeated(d *weir.Decision, at int64) weir.Decision {
-	t := weir.Decision{Outcome: d.Outcome, Source: weir.SourceStore, At: time.UnixMicro(at)}
+	t := weir.Decision{Outcome: d.Outcome, Source: acts.SourceStore, At: time.UnixMicro(at)}
 	switch t.Outcome {
 	case weir.Granted:
 		t.Granted, t.Delay = d.Granted, d.Delay.Truncate(time.Microsecond)

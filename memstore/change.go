@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -26,7 +27,7 @@ func (c *call) change(a *weir.Act, known *record, now int64) error {
 		t := &c.slots[c.slotOf[i]]
 		t.dirty, c.wants[i] = true, want{keep: a.Charges[i].Keep, immediate: a.Immediate}
 		a.Decisions[i] = weir.Decision{
-			Outcome: weir.Granted, Source: weir.SourceStore, At: time.UnixMicro(now),
+			Outcome: weir.Granted, Source: acts.SourceStore, At: time.UnixMicro(now),
 			Granted: c.apply(a, i, held(a, i, known, now), now),
 		}
 	}
@@ -38,9 +39,9 @@ func (c *call) check(a *weir.Act, i int, known *record, now int64) error {
 	t, grant := &c.slots[c.slotOf[i]], held(a, i, known, now)
 	switch {
 	case untouched(i, known):
-	case a.Kind == weir.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
+	case a.Kind == acts.KindRefund && known != nil && a.Charges[i].Cost > known.answer.decisions[i].Granted:
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrOverRefund)
-	case a.Kind == weir.KindRenew && t.rule.HoldsSlots() && grant.Units > 0 && !t.state.Holds(c.record, now):
+	case a.Kind == acts.KindRenew && t.rule.HoldsSlots() && grant.Units > 0 && !t.state.Holds(c.record, now):
 		return fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrUnknownID)
 	}
 	return nil
@@ -71,28 +72,28 @@ func held(a *weir.Act, i int, known *record, now int64) algo.Grant {
 func (c *call) apply(a *weir.Act, i int, grant algo.Grant, now int64) int64 {
 	t, cost := &c.slots[c.slotOf[i]], a.Charges[i].Cost
 	if a.Anonymous && t.rule.HoldsSlots() {
-		if a.Kind == weir.KindRefund {
+		if a.Kind == acts.KindRefund {
 			return t.vacate(cost, now)
 		}
 		return t.occupy(min(cost, max(0, t.rule.Debt-t.state.Used)), now)
 	}
 	switch a.Kind {
-	case weir.KindRefund:
+	case acts.KindRefund:
 		// Units beyond the bound were granted but not charged.
 		grant.Units = min(cost, grant.Units)
 		return t.undo(c.record, grant, now)
-	case weir.KindSettle:
+	case acts.KindSettle:
 		if cost >= grant.Units {
 			return grant.Units + t.overcharge(cost-grant.Units)
 		}
 		grant.Units -= cost
 		t.undo(c.record, grant, now)
 		return cost
-	case weir.KindRelease:
+	case acts.KindRelease:
 		return t.undo(c.record, grant, now)
-	case weir.KindRenew:
+	case acts.KindRenew:
 		return t.renew(c.record, a, grant, now)
-	case weir.KindRecord:
+	case acts.KindRecord:
 		return t.overcharge(cost)
 	default: // reset
 		t.state, t.aged = algo.State{At: now}, 0

@@ -52,7 +52,7 @@ func (c *call) weigh(a *weir.Act, i, end int, now int64) bool {
 		charge, t, w, d := &a.Charges[i], &c.slots[c.slotOf[i]], &c.wants[i], &a.Decisions[i]
 		t.asked += charge.Cost
 		*w = want{cost: charge.Cost, asked: t.asked, keep: charge.Keep, forced: charge.Guaranteed, longest: longest, immediate: a.Immediate}
-		*d = weir.Decision{Outcome: weir.NotCharged, Source: weir.SourceStore, At: time.UnixMicro(now)}
+		*d = weir.Decision{Outcome: weir.NotCharged, Source: acts.SourceStore, At: time.UnixMicro(now)}
 		if w.cost > 0 && !t.fits(w, now) {
 			d.Outcome, fits = weir.Refused, false
 		}
@@ -223,7 +223,7 @@ func (c *call) report(a *weir.Act, now int64) {
 		switch {
 		case d.Outcome != weir.NotEvaluated:
 			t.report(d, &c.wants[i], now)
-		case a.Kind == weir.KindAmend:
+		case a.Kind == acts.KindAmend:
 			continue
 		default:
 			d.Remaining = t.room(&want{keep: a.Charges[i].Keep, immediate: a.Immediate})

@@ -48,14 +48,14 @@ func TestRefusalsPushNoGrantOut(t *testing.T) {
 	}
 	take(t, store, "spent", limit, 2)
 	for i := range 30_000 {
-		if a := act(weir.KindTake, "spent", fmt.Sprint("refused ", i)); a.Err != nil || a.Allowed() {
+		if a := act(acts.KindTake, "spent", fmt.Sprint("refused ", i)); a.Err != nil || a.Allowed() {
 			t.Fatalf("%+v, %v", a.Decisions, a.Err)
 		}
 		if i%1000 != 0 {
 			continue
 		}
 		key, id := fmt.Sprint("key ", i), fmt.Sprint("granted ", i)
-		if granted, released := act(weir.KindTake, key, id), act(weir.KindRelease, key, id); !granted.Allowed() || released.Err != nil {
+		if granted, released := act(acts.KindTake, key, id), act(acts.KindRelease, key, id); !granted.Allowed() || released.Err != nil {
 			t.Fatalf("after %d refusals: %+v, released: %v; %+v", i, granted.Decisions, released.Err, store.Stats())
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // DefaultMaxBytes is the default bound on the memory of a store's keys.
@@ -171,9 +172,9 @@ func (s *Store) decide(c *call, a *weir.Act, now int64) {
 	known, done := c.recall(s, a, now)
 	switch {
 	case done:
-	case a.Kind == weir.KindTake:
+	case a.Kind == acts.KindTake:
 		c.decide(a, now)
-	case a.Kind == weir.KindAmend:
+	case a.Kind == acts.KindAmend:
 		c.amend(a, known, now)
 	default:
 		a.Err = c.change(a, known, now)

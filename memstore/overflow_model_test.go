@@ -98,16 +98,16 @@ func (w *world) do(n int) {
 	case r < 7 && len(w.open) > 0:
 		take = w.open[w.rng.IntN(len(w.open))]
 		*a = *take.act
-		a.Kind = []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew, weir.KindAmend}[w.rng.IntN(5)]
+		a.Kind = []weir.Kind{acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew, acts.KindAmend}[w.rng.IntN(5)]
 		a.Charges = append([]weir.Charge(nil), take.act.Charges...)
 		w.close(a)
 	case r == 7:
-		a.Kind, a.Charges = weir.KindReset, w.charges(false, 0)
+		a.Kind, a.Charges = acts.KindReset, w.charges(false, 0)
 	case r == 8:
-		a.Kind, a.Charges = weir.KindRecord, w.charges(false, 0)
+		a.Kind, a.Charges = acts.KindRecord, w.charges(false, 0)
 	case r == 9:
 		// The amendment comes before its take.
-		a.Kind, a.ID, a.Charges = weir.KindAmend, fmt.Sprint("id ", n), w.charges(true, 0)
+		a.Kind, a.ID, a.Charges = acts.KindAmend, fmt.Sprint("id ", n), w.charges(true, 0)
 	default:
 		a.Charges = w.charges(true, w.rng.IntN(3))
 		if w.rng.IntN(2) == 0 || holds(a) {
@@ -116,7 +116,7 @@ func (w *world) do(n int) {
 	}
 	a.Decisions = make([]weir.Decision, len(a.Charges))
 	told := w.rng.IntN(2) == 0
-	if a.Kind == weir.KindAmend {
+	if a.Kind == acts.KindAmend {
 		for i := range a.Decisions {
 			if take != nil && take.none[i] {
 				continue
@@ -128,9 +128,9 @@ func (w *world) do(n int) {
 	}
 	m := w.ask(a, take)
 	switch a.Kind {
-	case weir.KindTake:
+	case acts.KindTake:
 		m.take(a)
-	case weir.KindAmend:
+	case acts.KindAmend:
 		m.amend(a, told)
 	default:
 		m.change(a)
@@ -138,8 +138,8 @@ func (w *world) do(n int) {
 	if m.save(a); a.ID == "" {
 		return
 	}
-	granted := a.Kind == weir.KindTake && a.Allowed() || a.Kind == weir.KindAmend && told
-	if take != nil && a.Kind != weir.KindRenew {
+	granted := a.Kind == acts.KindTake && a.Allowed() || a.Kind == acts.KindAmend && told
+	if take != nil && a.Kind != acts.KindRenew {
 		w.forget(take)
 	}
 	if granted {
@@ -164,14 +164,14 @@ func (w *world) close(a *weir.Act) {
 	a.Hold, a.Err = 0, nil
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if a.Kind == weir.KindAmend {
+		if a.Kind == acts.KindAmend {
 			continue
 		}
 		if c.Keep = 0; c.Limit.Algorithm.Traits().HoldsSlots {
 			c.Cost = 0
-		} else if a.Kind == weir.KindSettle {
+		} else if a.Kind == acts.KindSettle {
 			c.Cost = w.rng.Int64N(8)
-		} else if a.Kind == weir.KindRefund {
+		} else if a.Kind == acts.KindRefund {
 			c.Cost = w.rng.Int64N(c.Cost + 1)
 		}
 	}
@@ -435,7 +435,7 @@ func (m *modelAct) back(i int, units int64) int64 {
 // change does an act that is no take, the last charge first.
 func (m *modelAct) change(a *weir.Act) {
 	for i, b := range m.budgets {
-		m.err = m.err || a.Kind == weir.KindRenew && b.rule.HoldsSlots() && m.grants[i].Units > 0 && !b.state.Holds(m.holder, m.now)
+		m.err = m.err || a.Kind == acts.KindRenew && b.rule.HoldsSlots() && m.grants[i].Units > 0 && !b.state.Holds(m.holder, m.now)
 	}
 	for i := len(a.Charges) - 1; i >= 0 && !m.err; i-- {
 		b, cost, was := m.budgets[i], a.Charges[i].Cost, m.grants[i].Units
@@ -444,22 +444,22 @@ func (m *modelAct) change(a *weir.Act) {
 		}
 		b.changed = true
 		switch a.Kind {
-		case weir.KindRelease:
+		case acts.KindRelease:
 			m.want[i] = m.back(i, was)
-		case weir.KindRefund:
+		case acts.KindRefund:
 			m.want[i] = m.back(i, min(cost, was))
-		case weir.KindSettle:
+		case acts.KindSettle:
 			if m.want[i] = cost; cost < was {
 				m.back(i, was-cost)
 			} else {
 				m.want[i] = was + b.force(cost-was)
 			}
-		case weir.KindRenew:
+		case acts.KindRenew:
 			if b.rule.HoldsSlots() && was > 0 {
 				b.state.Hold(m.holder, m.now, m.now+b.rule.Period)
 				m.want[i] = 1
 			}
-		case weir.KindRecord:
+		case acts.KindRecord:
 			m.want[i] = b.force(cost)
 		default:
 			b.state, b.aged = algo.State{At: m.now}, 0

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -18,7 +19,7 @@ import (
 func TestHoldsInAFullStore(t *testing.T) {
 	t.Parallel()
 	for id, step := range algo.Steps {
-		for _, kind := range []weir.Kind{weir.KindRelease, weir.KindSettle, weir.KindRefund} {
+		for _, kind := range []weir.Kind{acts.KindRelease, acts.KindSettle, acts.KindRefund} {
 			t.Run(fmt.Sprint(step.Name, " ", kind), func(t *testing.T) {
 				t.Parallel()
 				store := memstore.New(memstore.Options{MaxBytes: 1, MaxIDBytes: 1 << 20, Now: storetest.NewClock().Now})
@@ -37,10 +38,10 @@ func TestHoldsInAFullStore(t *testing.T) {
 					if left() > 3 {
 						t.Errorf("hold %d is not charged: %d remain", n, left())
 					}
-					for _, a.Kind = range []weir.Kind{weir.KindRenew, kind} {
+					for _, a.Kind = range []weir.Kind{acts.KindRenew, kind} {
 						for i := range a.Charges {
 							a.Charges[i].Cost = 0
-							if a.Kind == weir.KindRefund && !limit.Algorithm.Traits().HoldsSlots {
+							if a.Kind == acts.KindRefund && !limit.Algorithm.Traits().HoldsSlots {
 								a.Charges[i].Cost = 1
 							}
 						}
@@ -48,7 +49,7 @@ func TestHoldsInAFullStore(t *testing.T) {
 							t.Fatalf("hold %d: %v", n, a.Err)
 						}
 					}
-					if n := left(); n != 4 && (kind != weir.KindRefund || !limit.Algorithm.Traits().HoldsSlots) {
+					if n := left(); n != 4 && (kind != acts.KindRefund || !limit.Algorithm.Traits().HoldsSlots) {
 						t.Errorf("after %v: %d remain", kind, n)
 					}
 				}

@@ -65,13 +65,13 @@ func (c *call) recall(s *Store, a *weir.Act, now int64) (*record, bool) {
 	case c.hasOtherCharges(a, known, what):
 		c.moved = true
 		return nil, true
-	case known == nil && (a.Kind == weir.KindTake || a.Kind == weir.KindAmend):
+	case known == nil && (a.Kind == acts.KindTake || a.Kind == acts.KindAmend):
 		return nil, false
 	case known == nil:
 		return nil, refuse(a, weir.ErrUnknownID)
-	case a.Kind == weir.KindTake:
+	case a.Kind == acts.KindTake:
 		return nil, known.repeat(a, what)
-	case a.Kind == weir.KindAmend:
+	case a.Kind == acts.KindAmend:
 		return known, known.settled(a, what)
 	case !known.granted:
 		return nil, refuse(a, weir.ErrUnknownID)
@@ -85,7 +85,7 @@ func (r *record) repeat(a *weir.Act, what uint64) bool {
 	switch {
 	case r.answer.what != what:
 		return refuse(a, weir.ErrIDReused)
-	case r.closed && r.kind == weir.KindRelease:
+	case r.closed && r.kind == acts.KindRelease:
 		return refuse(a, weir.ErrReleased)
 	}
 	copy(a.Decisions, r.answer.decisions)
@@ -108,7 +108,7 @@ func (r *record) repeatClosing(a *weir.Act, what uint64) bool {
 	case r.kind == a.Kind && r.closing.what == what:
 		copy(a.Decisions, r.closing.decisions)
 		return true
-	case r.kind == weir.KindRelease:
+	case r.kind == acts.KindRelease:
 		return refuse(a, weir.ErrReleased)
 	}
 	return refuse(a, weir.ErrSettled)
@@ -126,7 +126,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 	}
 	sh := &s.shards[c.recordAt]
 	granted, refused := acts.Lives(a)
-	if a.Kind == weir.KindTake && !a.Allowed() && refused == 0 {
+	if a.Kind == acts.KindTake && !a.Allowed() && refused == 0 {
 		return
 	}
 	if sh.ids == nil {
@@ -143,7 +143,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		got.decisions = slices.Clone(a.Decisions)
 	}
 	switch {
-	case a.Kind == weir.KindTake:
+	case a.Kind == acts.KindTake:
 		known = &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
 		if !known.granted {
 			sh.ids.refuse(s, c.record, known, now)
@@ -151,7 +151,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		}
 		known.until = seconds(now + granted.Microseconds())
 		sh.ids.add(s, c.record, known, now)
-	case a.Kind == weir.KindAmend:
+	case a.Kind == acts.KindAmend:
 		r := &record{granted: a.Allowed(), answer: got, charged: c.charged, taken: taken}
 		if known != nil {
 			r.answer.at = known.answer.at
@@ -161,7 +161,7 @@ func (c *call) remember(s *Store, a *weir.Act, known *record, now int64) {
 		}
 		sh.ids.add(s, c.record, r, now)
 	default:
-		if a.Kind != weir.KindRenew {
+		if a.Kind != acts.KindRenew {
 			known.closed, known.kind, known.closing = true, a.Kind, got
 			s.ids.Add(decisionBytes * int64(len(got.decisions)))
 		}

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
 // plain reports whether TakeOne may decide the act.
 func plain(a *weir.Act) bool {
 	c := &a.Charges[0]
-	return a.Kind == weir.KindTake && len(a.Charges) == 1 && a.ID == "" && !a.Anonymous && !a.Immediate &&
+	return a.Kind == acts.KindTake && len(a.Charges) == 1 && a.ID == "" && !a.Anonymous && !a.Immediate &&
 		a.MaxWait == 0 && c.UpTo == 0 && c.Keep == 0
 }
 
@@ -56,7 +57,7 @@ func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d we
 		s.grew(e.page.set(i, &t.state, seconds(now+t.fresh)) + t.state.Ext.Bytes() - t.extBytes)
 	}
 	d = weir.Decision{
-		Outcome: weir.Refused, Source: weir.SourceStore, At: time.UnixMicro(now),
+		Outcome: weir.Refused, Source: acts.SourceStore, At: time.UnixMicro(now),
 		Remaining: max(0, t.rule.Burst-t.state.Used), ResetAfter: algo.Duration(t.fresh),
 	}
 	if granted {

@@ -37,7 +37,7 @@ func (c *call) hasOtherCharges(a *weir.Act, known *record, what uint64) bool {
 	case c.taken != nil:
 		c.listed = known.taken
 		return c.taken != known.taken
-	case (a.Kind == weir.KindTake || a.Kind == weir.KindAmend) && known.answer.what != what:
+	case (a.Kind == acts.KindTake || a.Kind == acts.KindAmend) && known.answer.what != what:
 		return false
 	}
 	c.listed = known.taken

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
@@ -76,7 +77,7 @@ func everything(t *testing.T, client *redis.Client) error {
 	}
 	// A slot is returned without a name rarely among all others.
 	house := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile()
-	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund} {
+	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund} {
 		a := storetest.NewAct(weir.Charge{Key: "house", Limit: house, Cost: 1})
 		a.Kind, a.Anonymous = kind, true
 		if store.Take(ctx, []*weir.Act{a}); a.Err != nil {

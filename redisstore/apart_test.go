@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -28,15 +29,15 @@ import (
 // slots is remembered.
 type one struct{ weir.Taker }
 
-func (o one) Take(ctx context.Context, acts []*weir.Act) {
-	for i, a := range acts {
-		if c := &a.Charges[0]; a.Anonymous && a.Kind == weir.KindTake && c.Limit.Algorithm.Traits().HoldsSlots {
+func (o one) Take(ctx context.Context, all []*weir.Act) {
+	for i, a := range all {
+		if c := &a.Charges[0]; a.Anonymous && a.Kind == acts.KindTake && c.Limit.Algorithm.Traits().HoldsSlots {
 			c.Cost = 0
 		}
-		if a.Kind == weir.KindRefund && a.ID != "" && len(a.Charges) > 1 {
-			a.Kind = weir.KindRelease
+		if a.Kind == acts.KindRefund && a.ID != "" && len(a.Charges) > 1 {
+			a.Kind = acts.KindRelease
 		}
-		o.Taker.Take(ctx, acts[i:i+1])
+		o.Taker.Take(ctx, all[i:i+1])
 	}
 }
 
@@ -110,7 +111,7 @@ func TestApartLikeMemory(t *testing.T) {
 		weir.Charge{Key: "one", HashTag: "alt", Limit: short, Cost: 1, Group: 1}, weir.Charge{Key: "two", HashTag: "alt", Limit: short, Cost: 1, Group: 1, Alt: 1})
 	mixed.ID = "id"
 	release := *mixed
-	release.Kind, release.Decisions = weir.KindRelease, make([]weir.Decision, len(mixed.Charges))
+	release.Kind, release.Decisions = acts.KindRelease, make([]weir.Decision, len(mixed.Charges))
 	guarantee.Cost = 0
 	for name, acts := range map[string][]*weir.Act{
 		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},

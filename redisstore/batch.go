@@ -114,7 +114,7 @@ func (b *batch) fill(acts []*weir.Act) int {
 // under another limit, because its state has to be written and read in between; and all
 // acts are takes, because any other act has a call of its own.
 func (b *batch) fits(a *weir.Act) bool {
-	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != weir.KindTake || b.acts[0].Kind != weir.KindTake {
+	if len(b.acts) == maxActs || len(b.items) == maxItems || b.buckets+b.reads(a) > maxBuckets || a.Kind != acts.KindTake || b.acts[0].Kind != acts.KindTake {
 		return false
 	}
 	added := 0
@@ -210,7 +210,7 @@ func (b *batch) addAct(a *weir.Act, p *part) {
 	}
 	if b.taken != nil {
 		it.layout, it.charges = b.taken.layout, nil
-		it.repeats = a.Kind == weir.KindTake
+		it.repeats = a.Kind == acts.KindTake
 	}
 	if remembered(a) {
 		it.record = b.record(a, it.identity.record()) + 1

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -178,12 +179,12 @@ func (s *Store) try(ctx context.Context, tag string) error {
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}
 	}
-	if err := s.must(ctx, weir.KindTake, takes); err != nil {
+	if err := s.must(ctx, acts.KindTake, takes); err != nil {
 		return err
 	}
 	// The script reads a single key with GET, and several with MGET.
 	for _, looks := range [][]*weir.Act{peeks(takes), peeks(takes[:1])} {
-		if err := s.must(ctx, weir.KindTake, looks); err != nil {
+		if err := s.must(ctx, acts.KindTake, looks); err != nil {
 			return err
 		}
 		for _, a := range looks {
@@ -192,10 +193,10 @@ func (s *Store) try(ctx context.Context, tag string) error {
 			}
 		}
 	}
-	if err := s.must(ctx, weir.KindRefund, takes); err != nil {
+	if err := s.must(ctx, acts.KindRefund, takes); err != nil {
 		return err
 	}
-	if err := s.must(ctx, weir.KindReset, takes); err != nil {
+	if err := s.must(ctx, acts.KindReset, takes); err != nil {
 		return err
 	}
 	return s.tryRare(ctx, s.keys.name(&takes[0].Charges[0]))
@@ -216,15 +217,15 @@ func (s *Store) tryRare(ctx context.Context, key string) error {
 }
 
 // must has acts done and returns their first error.
-func (s *Store) must(ctx context.Context, kind weir.Kind, acts []*weir.Act) error {
-	for _, a := range acts {
-		if a.Kind = kind; kind == weir.KindReset {
+func (s *Store) must(ctx context.Context, kind weir.Kind, all []*weir.Act) error {
+	for _, a := range all {
+		if a.Kind = kind; kind == acts.KindReset {
 			a.ID = ""
 		}
 		a.Charges[0].At = a.Decisions[0].At.UnixMicro()
 	}
-	s.Take(ctx, acts)
-	for _, a := range acts {
+	s.Take(ctx, all)
+	for _, a := range all {
 		if a.Err != nil {
 			return a.Err
 		}

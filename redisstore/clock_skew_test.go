@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -21,24 +22,24 @@ import (
 
 // everyAct is one act of each kind for each algorithm that has it.
 func everyAct() []*weir.Act {
-	var acts []*weir.Act
+	var all []*weir.Act
 	for id := range algo.Steps {
-		for kind := weir.KindTake; kind <= weir.KindRecord; kind++ {
+		for kind := acts.KindTake; kind <= acts.KindRecord; kind++ {
 			l := weir.PerMinute(10)
 			l.Algorithm = weir.Algorithm(id)
 			a := storetest.NewAct(weir.Charge{Key: "key", Limit: l.MustCompile(), Cost: 1})
-			if a.Kind = kind; kind < weir.KindReset {
+			if a.Kind = kind; kind < acts.KindReset {
 				a.ID = "id"
 			}
-			if kind == weir.KindTake {
+			if kind == acts.KindTake {
 				a.Hold = time.Minute
 			}
 			if a.Prepare(); a.Err == nil {
-				acts = append(acts, a)
+				all = append(all, a)
 			}
 		}
 	}
-	return acts
+	return all
 }
 
 // TestNoClockButTheStores compares what clients send whose clocks are years apart.
@@ -48,16 +49,16 @@ func TestNoClockButTheStores(t *testing.T) {
 		return redisstore.PackedAt(now.UnixMicro(), a)
 	}
 	now := time.Date(2026, 7, 31, 12, 0, 0, 0, time.UTC)
-	acts := everyAct()
-	for _, a := range acts {
+	list := everyAct()
+	for _, a := range list {
 		for _, skew := range []time.Duration{time.Microsecond, 10 * time.Millisecond, -10 * time.Millisecond, time.Second, -time.Second, time.Hour, -time.Hour, 100 * 24 * time.Hour} {
 			if sent(now, a) != sent(now.Add(skew), a) {
 				t.Errorf("%v of %v depends on the client's clock", a.Kind, a.Charges[0].Limit)
 			}
 		}
 	}
-	if want := len(algo.Steps)*int(weir.KindRecord+1) - 1; len(acts) != want {
-		t.Errorf("looked at %d acts, want all %d but the record of a holder", len(acts), want)
+	if want := len(algo.Steps)*int(acts.KindRecord+1) - 1; len(list) != want {
+		t.Errorf("looked at %d acts, want all %d but the record of a holder", len(list), want)
 	}
 	calendar := weir.Limit{Algorithm: weir.FixedWindow, Count: 10, Period: 24 * time.Hour, TimeZone: "UTC"}.MustCompile()
 	a := storetest.NewAct(weir.Charge{Key: "key", Limit: calendar, Cost: 1})
@@ -188,7 +189,7 @@ func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
 	for name, store := range map[string]weir.Taker{"redis": inRedis, "memory": memstore.New(memstore.Options{Now: clock.Now})} {
 		do := func(kind weir.Kind, id string, hold time.Duration) *weir.Act {
 			a := storetest.NewAct(weir.Charge{Key: "key", Limit: limit})
-			if a.Kind, a.ID, a.Hold = kind, id, hold; kind == weir.KindTake && id != "" {
+			if a.Kind, a.ID, a.Hold = kind, id, hold; kind == acts.KindTake && id != "" {
 				a.Charges[0].Cost = 1
 			}
 			store.Take(context.Background(), []*weir.Act{a})
@@ -196,27 +197,27 @@ func TestLeasesLastWhenTheClockGoesBack(t *testing.T) {
 		}
 		want := func(remaining int64, reset time.Duration) {
 			t.Helper()
-			got := do(weir.KindTake, "", 0).Decisions[0]
+			got := do(acts.KindTake, "", 0).Decisions[0]
 			if diff := cmp.Diff(weir.Decision{Outcome: weir.Granted, Remaining: remaining, ResetAfter: reset}, weir.Decision{
 				Outcome: got.Outcome, Remaining: got.Remaining, ResetAfter: got.ResetAfter,
 			}); diff != "" {
 				t.Errorf("%s: %s", name, diff)
 			}
 		}
-		do(weir.KindTake, "ended", 0)
+		do(acts.KindTake, "ended", 0)
 		clock.Advance(61 * time.Second)
-		do(weir.KindTake, "held", 0)
+		do(acts.KindTake, "held", 0)
 		clock.Advance(-time.Hour)
-		if a := do(weir.KindRenew, "ended", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
+		if a := do(acts.KindRenew, "ended", 0); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%s: renewed a lease that had ended: %v", name, a.Err)
 		}
 		want(9, time.Minute)
 		clock.Advance(20 * time.Second)
 		want(9, 40*time.Second)
-		do(weir.KindRenew, "held", 5*time.Minute)
+		do(acts.KindRenew, "held", 5*time.Minute)
 		clock.Advance(-time.Hour)
 		want(9, 5*time.Minute)
-		do(weir.KindRelease, "held", 0)
+		do(acts.KindRelease, "held", 0)
 		want(10, 0)
 	}
 }

@@ -154,7 +154,7 @@ func (p *patience) through(indebted bool, steps ...time.Duration) error {
 	if indebted && p.limit.Algorithm != weir.Concurrency {
 		longest *= 2
 		debt := storetest.NewAct(weir.Charge{Key: "key", Limit: p.limit, Cost: 10 * p.limit.Capacity()})
-		debt.Kind = weir.KindRecord
+		debt.Kind = acts.KindRecord
 		if p.store.Take(context.Background(), []*weir.Act{debt}); debt.Err != nil {
 			return debt.Err
 		}
@@ -263,12 +263,12 @@ func TestClockSteps(t *testing.T) {
 // refusal may be the first to see the stepped clock, or a release.
 func (p *patience) returns(refusal bool, steps ...time.Duration) error {
 	ctx := context.Background()
-	acts := make([]*weir.Act, p.limit.Capacity())
-	for i := range acts {
-		acts[i] = p.unit()
-		acts[i].ID = fmt.Sprint("id", i)
+	list := make([]*weir.Act, p.limit.Capacity())
+	for i := range list {
+		list[i] = p.unit()
+		list[i].ID = fmt.Sprint("id", i)
 	}
-	p.store.Take(ctx, acts)
+	p.store.Take(ctx, list)
 	free := int64(0)
 	for _, d := range steps {
 		p.clock.step(d)
@@ -283,11 +283,11 @@ func (p *patience) returns(refusal bool, steps ...time.Duration) error {
 			free -= n
 		}
 	}
-	for _, a := range acts {
+	for _, a := range list {
 		if a.Err != nil || !a.Allowed() {
 			return fmt.Errorf("fresh: %+v, %v", a.Decisions, a.Err)
 		}
-		a.Kind = weir.KindRelease
+		a.Kind = acts.KindRelease
 		if p.store.Take(ctx, []*weir.Act{a}); a.Err == nil {
 			free = min(p.limit.Capacity(), free+a.Decisions[0].Granted)
 		} else if !errors.Is(a.Err, weir.ErrUnknownID) {

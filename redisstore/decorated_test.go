@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -70,16 +71,16 @@ type doubted struct {
 	store weir.Taker
 }
 
-func (d *doubted) Take(ctx context.Context, acts []*weir.Act) {
-	if d.Taker.Take(ctx, acts); len(acts) != 1 {
+func (d *doubted) Take(ctx context.Context, all []*weir.Act) {
+	if d.Taker.Take(ctx, all); len(all) != 1 {
 		return
 	}
-	a := acts[0]
-	remembered := slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Source == weir.SourceDenyCache })
+	a := all[0]
+	remembered := slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Source == acts.SourceDenyCache })
 	if a.Err != nil || !remembered {
 		return
 	}
-	if d.store.Take(ctx, acts); a.Err != nil || a.Allowed() {
+	if d.store.Take(ctx, all); a.Err != nil || a.Allowed() {
 		d.Errorf("refused from memory, and the store says %+v, %v", a.Decisions, a.Err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -261,8 +262,8 @@ func TestForeignRecordsCountAsUnknown(t *testing.T) {
 				a.Kind, a.ID = kind, "id "+name
 				return a
 			}
-			plant(store.RecordOf(act(weir.KindTake, 1)))
-			settle, first, again := act(weir.KindSettle, 1), act(weir.KindTake, 1), act(weir.KindTake, 1)
+			plant(store.RecordOf(act(acts.KindTake, 1)))
+			settle, first, again := act(acts.KindSettle, 1), act(acts.KindTake, 1), act(acts.KindTake, 1)
 			store.Take(context.Background(), []*weir.Act{settle, first, again})
 			if !errors.Is(settle.Err, weir.ErrUnknownID) {
 				t.Errorf("%v, %s: settled: %v", limit, name, settle.Err)
@@ -292,18 +293,18 @@ func TestForeignPlacesAreFree(t *testing.T) {
 			store.Take(ctx, []*weir.Act{a})
 			return a
 		}
-		act(weir.KindTake, "first")
-		act(weir.KindTake, "second")
+		act(acts.KindTake, "first")
+		act(acts.KindTake, "second")
 		key := store.KeyOf(&weir.Charge{Key: name, Limit: limit})
 		client.Del(ctx, key)
 		plant(key)
-		if a := act(weir.KindRenew, "first"); !errors.Is(a.Err, weir.ErrUnknownID) {
+		if a := act(acts.KindRenew, "first"); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%s: renewed: %+v %v", name, a.Decisions, a.Err)
 		}
-		if a := act(weir.KindRelease, "first"); a.Err != nil || a.Decisions[0].Granted != 0 || a.Decisions[0].Remaining != 2 {
+		if a := act(acts.KindRelease, "first"); a.Err != nil || a.Decisions[0].Granted != 0 || a.Decisions[0].Remaining != 2 {
 			t.Errorf("%s: released: %+v %v", name, a.Decisions, a.Err)
 		}
-		if a := act(weir.KindTake, "third"); !a.Allowed() || a.Decisions[0].Remaining != 1 {
+		if a := act(acts.KindTake, "third"); !a.Allowed() || a.Decisions[0].Remaining != 1 {
 			t.Errorf("%s: taken: %+v %v", name, a.Decisions, a.Err)
 		}
 	}

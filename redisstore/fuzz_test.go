@@ -114,7 +114,7 @@ func fuzzActs(limits []*weir.Limit, shape uint32, cost int64) []*weir.Act {
 	}
 	limit, count, several, named := limits[choose(4)%len(limits)], 1+choose(2), choose(1) == 1, choose(1) == 1
 	keep, groups, alternatives := int64(choose(1)), choose(2), 1+choose(2)
-	kind := weir.Kind(choose(4)) % (weir.KindAmend + 1)
+	kind := weir.Kind(choose(4)) % (acts.KindAmend + 1)
 	anonymous, immediate, upTo, outcome := choose(1) == 1, choose(1) == 1, choose(1) == 1, weir.Outcome(choose(2))
 	var acts []*weir.Act
 	for i := range count {
@@ -155,11 +155,11 @@ func wantDecisions(t *testing.T, a *weir.Act) {
 		if d.Outcome > weir.NotCharged || d.Granted < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			t.Errorf("%+v", d)
 		}
-		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{}) || a.Kind == weir.KindTake && !acts.Optional(a, i)) {
+		if d.Outcome == weir.NotEvaluated && (d != (weir.Decision{}) || a.Kind == acts.KindTake && !acts.Optional(a, i)) {
 			t.Errorf("charge %d of %v is not evaluated: %+v", i, a.Charges, d)
 		}
 	}
-	if a.Kind == weir.KindTake && weir.Strictest(a.Charges, a.Decisions) < 0 {
+	if a.Kind == acts.KindTake && weir.Strictest(a.Charges, a.Decisions) < 0 {
 		t.Errorf("no charge speaks for %v", a.Decisions)
 	}
 }

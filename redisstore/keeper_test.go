@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -142,7 +143,7 @@ func TestLateReplies(t *testing.T) {
 				first, second := pending(t, a), pending(t, b)
 				r.Resume()
 				for a, late := range map[*weir.Act]weir.Pending{a: first, b: second} {
-					if got := outcome(t, late); got != a || got.Err != nil || !got.Allowed() || got.Decisions[0].Source != weir.SourceStore {
+					if got := outcome(t, late); got != a || got.Err != nil || !got.Allowed() || got.Decisions[0].Source != acts.SourceStore {
 						t.Errorf("%s: %+v, %v", how, got.Decisions, got.Err)
 					}
 				}

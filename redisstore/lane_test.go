@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -39,7 +40,7 @@ func TestLanes(t *testing.T) {
 				storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
 				storetest.NewAct(weir.Charge{Key: key + "#1", HashTag: key}),
 			} {
-				if a.Kind = weir.KindRelease; store.Lane(a) != lane {
+				if a.Kind = acts.KindRelease; store.Lane(a) != lane {
 					t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
 				}
 			}

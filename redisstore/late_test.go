@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -228,7 +229,7 @@ func TestOwnAmendYields(t *testing.T) {
 				store.Undo(t.Context(), a)
 				continue
 			case 'a':
-				a.Kind, a.Decisions[0] = weir.KindAmend, weir.Decision{Outcome: weir.Granted, Granted: 3}
+				a.Kind, a.Decisions[0] = acts.KindAmend, weir.Decision{Outcome: weir.Granted, Granted: 3}
 			}
 			if store.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
 				t.Fatalf("%s: %v: %v", order, a.Kind, a.Err)

@@ -69,14 +69,14 @@ func (s *Store) newJob(a *weir.Act) *job {
 		return j
 	}
 	id := a.ID
-	if id == "" && a.Kind == weir.KindTake {
+	if id == "" && a.Kind == acts.KindTake {
 		id = rand.Text()
 	}
 	j.identity = s.keys.identify(a, id)
 	switch {
 	case a.ID == "":
 		j.life, j.refusedLife = undoable, 0
-	case a.Kind == weir.KindTake && !a.NewID && !a.ForgetRefused:
+	case a.Kind == acts.KindTake && !a.NewID && !a.ForgetRefused:
 		// A part that comes once it was undone charges nothing, not even a slot.
 		j.refusedLife = acts.RefusedIDLife
 	}
@@ -87,7 +87,7 @@ func (s *Store) newJob(a *weir.Act) *job {
 			// The last slot is the last to charge: it is never undone.
 			p.ID = id
 		}
-		if a.Kind == weir.KindAmend {
+		if a.Kind == acts.KindAmend {
 			p.elsewhere = !a.Allowed()
 			for i, n := range p.from {
 				p.Decisions[i] = a.Decisions[n]
@@ -164,7 +164,7 @@ func (j *job) due() []*part {
 
 // atOnce reports whether no part waits for another.
 func (j *job) atOnce() bool {
-	return j.undoing || j.Kind == weir.KindAmend || j.next == len(j.parts)
+	return j.undoing || j.Kind == acts.KindAmend || j.next == len(j.parts)
 }
 
 // later returns the parts that are not due yet, which later acts must not overtake.
@@ -190,7 +190,7 @@ func (j *job) advance() {
 		j.next++
 	case j.undoing:
 		j.finishUndo()
-	case j.Kind == weir.KindAmend:
+	case j.Kind == acts.KindAmend:
 		j.finishAmend()
 	case p.Err != nil && (!j.mayGoOn(p) || j.next == len(j.parts)-1):
 		j.abort(p)
@@ -205,7 +205,7 @@ func (j *job) move(p *part) {
 	j.moved, p.Err, j.Err = p.moved, nil, nil
 	var back []*part
 	for _, q := range j.parts[:j.next] {
-		if q.granted && j.Kind == weir.KindTake {
+		if q.granted && j.Kind == acts.KindTake {
 			back = append(back, q)
 		}
 	}
@@ -215,7 +215,7 @@ func (j *job) move(p *part) {
 // mayGoOn reports whether the job asks the next slots although a part failed. An ID of a
 // scope may be known in one of them.
 func (j *job) mayGoOn(p *part) bool {
-	if j.Kind == weir.KindRelease {
+	if j.Kind == acts.KindRelease {
 		return true
 	}
 	return j.Scope.Owner != "" && errors.Is(p.Err, weir.ErrUnknownID) &&
@@ -229,7 +229,7 @@ func (j *job) collect(p *part) {
 		j.Decisions[n] = p.Decisions[i]
 	}
 	p.granted = p.Err == nil && p.Allowed()
-	j.refused = j.refused || j.Kind == weir.KindTake && p.Err == nil && !p.granted
+	j.refused = j.refused || j.Kind == acts.KindTake && p.Err == nil && !p.granted
 	if j.next++; j.next == len(j.parts) {
 		j.settle()
 		return
@@ -266,7 +266,7 @@ func (j *job) settle() {
 			more = append(more, p)
 		}
 	}
-	if j.Kind == weir.KindTake && j.taken == nil {
+	if j.Kind == acts.KindTake && j.taken == nil {
 		j.undo(more, keep)
 	}
 }
@@ -274,7 +274,7 @@ func (j *job) settle() {
 // abort ends an act of which a part failed. A take whose caller has an id for it stays as
 // it is, so that a retry goes on from there.
 func (j *job) abort(p *part) {
-	resumes := j.Kind != weir.KindTake || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
+	resumes := j.Kind != acts.KindTake || j.Act.ID != "" && !j.refused && !errors.Is(p.Err, weir.ErrInvalid)
 	j.Err = p.Err
 	var back []*part
 	for _, q := range j.parts[:j.next] {
@@ -336,7 +336,7 @@ func (j *job) undo(parts []*part, keep int64) {
 			// It may come later.
 			amend.refusedLife = undoable
 		}
-		amend.Kind, amend.ID = weir.KindAmend, p.ID
+		amend.Kind, amend.ID = acts.KindAmend, p.ID
 		for i, n := range p.from {
 			amend.Decisions[i] = weir.Decision{Outcome: weir.NotCharged}
 			if p.answered && j.Decisions[n].Outcome == weir.NotEvaluated {

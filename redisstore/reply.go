@@ -116,7 +116,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code < 0 || code >= int64(len(outcomes)) {
 			return fmt.Errorf("%w: outcome %d", weir.ErrBackend, code)
 		}
-		d := weir.Decision{Outcome: outcomes[code], Source: weir.SourceStore, At: time.UnixMicro(at)}
+		d := weir.Decision{Outcome: outcomes[code], Source: acts.SourceStore, At: time.UnixMicro(at)}
 		if code == 0 {
 			d = weir.Decision{}
 		}
@@ -125,7 +125,7 @@ func (r *reader) decisions(a *weir.Act, at int64) error {
 		if code == refusedForEver {
 			d.RetryAfter = weir.Never
 		}
-		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || a.Kind == weir.KindTake && !acts.Optional(a, i)) {
+		if err := possible(&d); err != nil || code == 0 && (d != (weir.Decision{Remaining: d.Remaining}) || a.Kind == acts.KindTake && !acts.Optional(a, i)) {
 			return cmp.Or(err, fmt.Errorf("%w: charge %d was not evaluated: %+v", weir.ErrBackend, i, d))
 		}
 		a.Decisions[i] = d

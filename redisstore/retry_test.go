@@ -110,8 +110,8 @@ func (s *siege) deals() []*deal {
 			charge.Cost = rng.Int64N(cost + 1)
 			d.closing = storetest.NewAct(charge)
 			d.closing.ID = d.take.ID
-			d.closing.Kind = weir.KindRefund + weir.Kind(rng.IntN(3))
-			if d.closing.Kind == weir.KindSettle {
+			d.closing.Kind = acts.KindRefund + weir.Kind(rng.IntN(3))
+			if d.closing.Kind == acts.KindSettle {
 				d.closing.Charges[0].Cost = settlement(rng, algorithm, cost)
 			}
 		}
@@ -216,7 +216,7 @@ func (d *deal) granted() int64 {
 		return granted
 	}
 	closing := d.closing.Decisions[0].Granted
-	if d.closing.Kind == weir.KindSettle {
+	if d.closing.Kind == acts.KindSettle {
 		return closing
 	}
 	return granted - closing
@@ -261,7 +261,7 @@ func (s *siege) compare(store weir.Taker) error {
 func (s *siege) repeat(store weir.Taker) error {
 	for key, limit := range limitsBesieged() {
 		reset := storetest.NewAct(weir.Charge{Key: key, Limit: limit})
-		reset.Kind = weir.KindReset
+		reset.Kind = acts.KindReset
 		if store.Take(context.Background(), []*weir.Act{reset}); reset.Err != nil {
 			return reset.Err
 		}
@@ -275,7 +275,7 @@ func (s *siege) repeat(store weir.Taker) error {
 			again := *first
 			again.Decisions = make([]weir.Decision, 1)
 			store.Take(context.Background(), []*weir.Act{&again})
-			released := first == d.take && d.closing != nil && d.closing.Kind == weir.KindRelease && d.take.Allowed()
+			released := first == d.take && d.closing != nil && d.closing.Kind == acts.KindRelease && d.take.Allowed()
 			switch {
 			case released && !errors.Is(again.Err, weir.ErrReleased),
 				!released && (again.Err != nil || !slices.Equal(again.Decisions, first.Decisions)):

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -29,7 +30,7 @@ type run struct {
 
 // runs reports whether an act can be part of a run.
 func runs(a *weir.Act) bool {
-	return a.Kind == weir.KindTake && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && !a.Charges[0].Limit.Algorithm.Traits().HoldsSlots
+	return a.Kind == acts.KindTake && a.ID == "" && a.MaxWait == 0 && len(a.Charges) == 1 && !a.Charges[0].Limit.Algorithm.Traits().HoldsSlots
 }
 
 func newRun(a *weir.Act, rule *algo.Rule) run {
@@ -66,7 +67,7 @@ func (r *run) read(p *reader, at int64) {
 
 // answer sets the decision of the next take of the run.
 func (r *run) answer(d *weir.Decision) {
-	*d = weir.Decision{Outcome: weir.Granted, Source: weir.SourceStore, At: time.UnixMicro(r.at)}
+	*d = weir.Decision{Outcome: weir.Granted, Source: acts.SourceStore, At: time.UnixMicro(r.at)}
 	switch {
 	case r.cost == 0:
 	case r.granted >= r.cost:

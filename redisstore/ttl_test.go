@@ -63,13 +63,13 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 			limit := l.MustCompile()
 			charge := weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1}
 			longest := acts.IDLife
-			for _, kind := range []weir.Kind{weir.KindTake, weir.KindRenew, weir.KindRelease} {
+			for _, kind := range []weir.Kind{acts.KindTake, acts.KindRenew, acts.KindRelease} {
 				a := storetest.NewAct(charge)
 				a.Kind, a.ID = kind, fmt.Sprint("id ", i, " of ", id)
 				switch kind {
-				case weir.KindTake:
+				case acts.KindTake:
 					a.Hold = hold / 2
-				case weir.KindRenew:
+				case acts.KindRenew:
 					a.Hold = hold
 				}
 				if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
@@ -79,7 +79,7 @@ func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
 				if err := lives(client, store.RecordOf(a), longest); err != nil {
 					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
 				}
-				if limit.Algorithm != weir.Concurrency || kind == weir.KindRelease {
+				if limit.Algorithm != weir.Concurrency || kind == acts.KindRelease {
 					continue
 				}
 				if err := lives(client, store.KeyOf(&charge), a.Decisions[0].ResetAfter); err != nil {

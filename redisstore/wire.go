@@ -101,7 +101,7 @@ func (b *batch) packWhole() {
 			b.packAct(it)
 			continue
 		}
-		b.packet = append(b.packet, byte(weir.KindTake), 1, flagRun)
+		b.packet = append(b.packet, byte(acts.KindTake), 1, flagRun)
 		b.packet = append16(b.packet, int(it.key)+1)
 		b.packet = it.append(b.packet, false)
 	}
@@ -114,7 +114,7 @@ func (b *batch) packAct(it *item) {
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		b.packet = appendCharge(b.packet, a.Kind, c, b.keys.find(c)+1)
-		if a.Kind == weir.KindAmend {
+		if a.Kind == acts.KindAmend {
 			b.packet = appendOutcome(b.packet, &a.Decisions[i], granted, acts.Optional(a, i))
 		}
 	}
@@ -196,7 +196,7 @@ func keeps(a *weir.Act) bool {
 
 // remembered reports whether the act's id has a record.
 func remembered(a *weir.Act) bool {
-	return a.ID != "" && a.Kind != weir.KindReset && a.Kind != weir.KindRecord
+	return a.ID != "" && a.Kind != acts.KindReset && a.Kind != acts.KindRecord
 }
 
 // An identity is an id in the store.
@@ -241,7 +241,7 @@ func (it *item) appendAct(p []byte) []byte {
 	if a.Immediate {
 		flags |= flagImmediate
 	}
-	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == weir.KindTake) || it.repeats {
+	if it.part != nil && (it.part.byStore || it.part.elsewhere && a.Kind == acts.KindTake) || it.repeats {
 		flags |= flagElsewhere
 	}
 	if keeps(a) {
@@ -270,7 +270,7 @@ func appendCharge(p []byte, kind weir.Kind, c *weir.Charge, key int) []byte {
 	p = append16(p, key)
 	p = append56(p, c.Cost)
 	p = append56(p, c.UpTo)
-	if kind == weir.KindRefund {
+	if kind == acts.KindRefund {
 		p = append56(p, c.At)
 		p = append56(p, c.Delay.Microseconds())
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/stack"
 )
@@ -19,8 +20,8 @@ func BenchmarkAllow(b *testing.B) {
 		o     stack.Options
 		from  weir.Source
 	}{
-		"refused": {weir.PerDay(1), stack.Options{DenyCacheMaxAge: time.Hour}, weir.SourceDenyCache},
-		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, weir.SourceLease},
+		"refused": {weir.PerDay(1), stack.Options{DenyCacheMaxAge: time.Hour}, acts.SourceDenyCache},
+		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, acts.SourceLease},
 	} {
 		b.Run(name, func(b *testing.B) {
 			limiter, err := weir.NewLimiter(stack.New(laned{memstore.New(memstore.Options{})}, work.o), "test", work.limit)

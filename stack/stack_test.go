@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/fallback"
@@ -60,12 +61,12 @@ func TestBoundedKeys(t *testing.T) {
 		want weir.Outcome
 		from weir.Source
 	}{
-		{"known", weir.Granted, weir.SourceStore},
-		{"first", weir.Granted, weir.SourceStore},
-		{"second", weir.Refused, weir.SourceStore},
-		{"third", weir.Refused, weir.SourceDenyCache},
-		{"named", weir.Granted, weir.SourceStore},
-		{"named", weir.Granted, weir.SourceStore},
+		{"known", weir.Granted, acts.SourceStore},
+		{"first", weir.Granted, acts.SourceStore},
+		{"second", weir.Refused, acts.SourceStore},
+		{"third", weir.Refused, acts.SourceDenyCache},
+		{"named", weir.Granted, acts.SourceStore},
+		{"named", weir.Granted, acts.SourceStore},
 	} {
 		a := storetest.NewAct(weir.Charge{Key: c.key, Limit: limit, Cost: 1})
 		if s.Take(context.Background(), []*weir.Act{a}); a.Err != nil || a.Decisions[0].Outcome != c.want || a.Decisions[0].Source != c.from {
@@ -149,7 +150,7 @@ func TestOrder(t *testing.T) {
 	}
 	take()
 	a = take() // what the one before has learned
-	if got := s.Stats(); got.BatchedActs != 2 || a.Decisions[0].Source != weir.SourceDenyCache {
+	if got := s.Stats(); got.BatchedActs != 2 || a.Decisions[0].Source != acts.SourceDenyCache {
 		t.Errorf("refused twice: %+v, coalesced %+v", a.Decisions, got)
 	}
 	// Another override, another limit: nothing is known of that.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // The attributes of a span. None of them contains a key.
@@ -159,11 +160,11 @@ func outcomesOf(acts []*weir.Act, visible []sight) (seen, shadow outcome) {
 	return seen, shadow
 }
 
-func sources(acts []*weir.Act) []string {
+func sources(list []*weir.Act) []string {
 	var all []string
-	for _, a := range acts {
+	for _, a := range list {
 		for _, d := range a.Decisions {
-			if name := d.Source.String(); d.Source != weir.SourceNone && a.Err == nil && !slices.Contains(all, name) {
+			if name := d.Source.String(); d.Source != acts.SourceNone && a.Err == nil && !slices.Contains(all, name) {
 				all = append(all, name)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/weirgrpc"
 )
@@ -28,7 +29,7 @@ func byName(context.Context, string) (string, error) { return "k", nil }
 // left is how many units of the first limit and places of the last are left.
 func left(t *testing.T, l *weir.Limiter) (units, places int64) {
 	t.Helper()
-	act := l.Act(weir.KindTake, "k", 0)
+	act := l.Act(acts.KindTake, "k", 0)
 	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
 		t.Fatal(act.Err)
 	}

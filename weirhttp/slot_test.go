@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -32,7 +33,7 @@ func byName(*http.Request) (string, error) { return "k", nil }
 // free is how many places are left, and how many units of the first limit.
 func free(t *testing.T, l *weir.Limiter) (places, units int64) {
 	t.Helper()
-	act := l.Act(weir.KindTake, "k", 0)
+	act := l.Act(acts.KindTake, "k", 0)
 	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
 		t.Fatal(act.Err)
 	}

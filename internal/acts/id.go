@@ -38,12 +38,12 @@ func AppendOwner(p []byte, a *weir.Act) []byte {
 
 // Content returns a fingerprint of everything that an act asks of its keys. Two acts with
 // the same ID and content are repeats. Limits are not part of it, because they may change
-// between the two; with a Scope, neither are the charges. A [weir.KindAmend] has the content
+// between the two; with a Scope, neither are the charges. A [KindAmend] has the content
 // of its take.
 func Content(a *weir.Act) uint64 {
 	kind := a.Kind
-	if kind == weir.KindAmend {
-		kind = weir.KindTake
+	if kind == KindAmend {
+		kind = KindTake
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte{byte(kind), flag(a.Immediate)})
@@ -79,7 +79,7 @@ func Lives(a *weir.Act) (granted, refused time.Duration) {
 			granted, refused = max(granted, l.Period), 0
 		}
 	}
-	if a.Kind == weir.KindAmend {
+	if a.Kind == KindAmend {
 		refused = lateLife
 	}
 	return granted, refused

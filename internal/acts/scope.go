@@ -9,12 +9,12 @@ import (
 
 // Follow returns an act that does to the charges of a take what a does to its own. A charge
 // that same finds in both has the limit and the cost that a has for it. The act uses the
-// slice. A [weir.KindAmend] becomes a repeat of the take.
+// slice. A [KindAmend] becomes a repeat of the take.
 func Follow(a *weir.Act, taken []weir.Charge, same func(own, taken int) bool) *weir.Act {
 	b := *a
 	b.Charges, b.Decisions, b.Err = taken, make([]weir.Decision, len(taken)), nil
-	if b.Kind == weir.KindAmend {
-		b.Kind = weir.KindTake
+	if b.Kind == KindAmend {
+		b.Kind = KindTake
 	}
 	for j := range taken {
 		c := &taken[j]
@@ -30,7 +30,7 @@ func Follow(a *weir.Act, taken []weir.Charge, same func(own, taken int) bool) *w
 }
 
 // AnswerFrom sets the decisions of a to those of b, which Follow returned for it, once b is
-// decided. A charge that the take did not have is [weir.NotEvaluated], by [weir.SourceStore]
+// decided. A charge that the take did not have is [weir.NotEvaluated], by [SourceStore]
 // if the take was granted without it.
 func AnswerFrom(a, b *weir.Act, same func(own, taken int) bool) {
 	if a.Err = b.Err; a.Err != nil {
@@ -69,7 +69,7 @@ func allowRest(a *weir.Act) {
 		}
 		for j := chosen; j < AltEnd(a, chosen); j++ {
 			if a.Decisions[j].Outcome == weir.NotEvaluated {
-				a.Decisions[j] = weir.Decision{Source: weir.SourceStore}
+				a.Decisions[j] = weir.Decision{Source: SourceStore}
 			}
 		}
 		i = end
@@ -96,7 +96,7 @@ func costOf(a *weir.Act, l *weir.Limit) int64 {
 	switch {
 	case !l.Algorithm.Traits().HoldsSlots:
 		return n
-	case a.Kind == weir.KindSettle:
+	case a.Kind == KindSettle:
 		return 0
 	}
 	return min(1, n)

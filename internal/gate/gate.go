@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // DefaultTimeout is how long a request may wait for its decision by default.
@@ -35,7 +36,7 @@ type Gate struct {
 // outside of the bounds is clamped. Nothing would release a slot, so concurrency limits
 // are an error; see [Gate.Enter].
 func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.KindTake, limiter, key, cost)
+	act := g.act(acts.KindTake, limiter, key, cost)
 	act.Immediate = true
 	g.decide(ctx, limiter, act)
 	return act
@@ -44,7 +45,7 @@ func (g *Gate) Take(ctx context.Context, limiter *weir.Limiter, key string, cost
 // Charge is Take without the concurrency limits. If there are no others the act has no
 // charges, and no decision is made.
 func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.KindTake, limiter, key, cost)
+	act := g.act(acts.KindTake, limiter, key, cost)
 	act.Immediate = true
 	units := act.Charges[:0]
 	for _, charge := range act.Charges {
@@ -62,7 +63,7 @@ func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, co
 // hold is Take with one slot, whatever the cost, of each concurrency limit. The act has
 // an ID if there is such a limit.
 func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost int64) *weir.Act {
-	act := g.act(weir.KindTake, limiter, key, cost)
+	act := g.act(acts.KindTake, limiter, key, cost)
 	act.Immediate = true
 	for i := range act.Charges {
 		if charge := &act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
@@ -79,7 +80,7 @@ func (g *Gate) act(kind weir.Kind, limiter *weir.Limiter, key string, cost int64
 
 // HasSlots reports whether some of the limiter's limits have slots to hold.
 func HasSlots(limiter *weir.Limiter) bool {
-	_, ok := shortestLease(limiter.Act(weir.KindTake, "", 0))
+	_, ok := shortestLease(limiter.Act(acts.KindTake, "", 0))
 	return ok
 }
 
@@ -101,9 +102,9 @@ func (g *Gate) correct(ctx context.Context, limiter *weir.Limiter, act *weir.Act
 	if more == 0 {
 		return nil
 	}
-	correction := &weir.Act{Kind: weir.KindRecord}
+	correction := &weir.Act{Kind: acts.KindRecord}
 	if more < 0 {
-		correction.Kind = weir.KindRefund
+		correction.Kind = acts.KindRefund
 	}
 	for i, charge := range act.Charges {
 		d := &act.Decisions[i]

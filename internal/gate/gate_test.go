@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -27,7 +28,7 @@ func limiter(t *testing.T, taker weir.Taker, more ...weir.Limit) *weir.Limiter {
 // remaining is what each limit has left for the key p:k.
 func remaining(t *testing.T, l *weir.Limiter) []int64 {
 	t.Helper()
-	act := l.Act(weir.KindTake, "k", 0)
+	act := l.Act(acts.KindTake, "k", 0)
 	if l.Take(context.Background(), []*weir.Act{act}); act.Err != nil {
 		t.Fatal(act.Err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // renewals is how often a slot is renewed during its lease.
@@ -77,7 +78,7 @@ func (v *Visit) LeaveAt(ctx context.Context, cost int64) error {
 		return v.gate.correct(ctx, v.req.Limiter, v.Act, cost)
 	}
 	v.stop()
-	settled := v.gate.act(weir.KindSettle, v.req.Limiter, v.req.Key, cost)
+	settled := v.gate.act(acts.KindSettle, v.req.Limiter, v.req.Key, cost)
 	for i := range settled.Charges {
 		if charge := &settled.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
 			charge.Cost = 0
@@ -99,7 +100,7 @@ func (g *Gate) release(ctx context.Context, r Request, act *weir.Act) {
 	if act.ID == "" {
 		return
 	}
-	released := g.act(weir.KindRelease, r.Limiter, r.Key, 0)
+	released := g.act(acts.KindRelease, r.Limiter, r.Key, 0)
 	released.ID = act.ID
 	g.decide(ctx, r.Limiter, released)
 }
@@ -125,7 +126,7 @@ func (v *Visit) renew(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		err := v.decide(ctx, v.gate.act(weir.KindRenew, v.req.Limiter, v.req.Key, 0))
+		err := v.decide(ctx, v.gate.act(acts.KindRenew, v.req.Limiter, v.req.Key, 0))
 		if err != nil && v.req.Failed != nil {
 			v.req.Failed(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // altCases have the contract's sentences about acts with alternatives.
@@ -38,8 +39,8 @@ func badAlternatives(b *bench) {
 		"booked ahead":              {func(a *weir.Act) { a.MaxWait = time.Second }, "max_wait"},
 		"charges refused":           {func(a *weir.Act) { a.Charges[1].Limit = refused }, "charges[1].limit"},
 		"another hash tag":          {func(a *weir.Act) { a.Charges[1].HashTag = "" }, "charges[1].hash_tag"},
-		"record":                    {func(a *weir.Act) { a.Kind = weir.KindRecord }, "charges[0].alt"},
-		"refund without an id":      {func(a *weir.Act) { a.Kind, a.Charges[0].At, a.Charges[1].At = weir.KindRefund, 1, 1 }, "charges[0].alt"},
+		"record":                    {func(a *weir.Act) { a.Kind = acts.KindRecord }, "charges[0].alt"},
+		"refund without an id":      {func(a *weir.Act) { a.Kind, a.Charges[0].At, a.Charges[1].At = acts.KindRefund, 1, 1 }, "charges[0].alt"},
 	} {
 		a := NewAct(alt("one", l, 1, 0, 0), alt("two", l, 1, 0, 1))
 		c.change(a)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -57,7 +58,7 @@ func (m *amending) check(t *rapid.T) {
 			a := m.named(take, i, "take", take.Charges[0].Cost)
 			a.Charges[0].UpTo, a.MaxWait = take.Charges[0].UpTo, take.MaxWait
 			if what == 'a' {
-				a.Kind, a.Decisions[0] = weir.KindAmend, told
+				a.Kind, a.Decisions[0] = acts.KindAmend, told
 			}
 			m.put(t, a)
 		}

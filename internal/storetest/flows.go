@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // flows drives a Taker with random histories of takes, bookings and refunds, and checks
@@ -105,7 +106,7 @@ func (f *flow) refund(t *rapid.T) {
 	f.grants = slices.Delete(f.grants, i, i+1)
 	before := f.peek(t)
 	a := NewAct(c)
-	a.Kind = weir.KindRefund
+	a.Kind = acts.KindRefund
 	d, after := f.ask(t, a), f.peek(t)
 	if d.Granted < 0 || d.Granted > c.Cost || d.Remaining != after.Remaining || after.Remaining > f.limit.Capacity() ||
 		after.Remaining-before.Remaining > d.Granted || after.ResetAfter > before.ResetAfter {
@@ -155,7 +156,7 @@ func (f *flow) undo(t *rapid.T) {
 func (f *flow) refundLast(t *rapid.T) {
 	last := len(f.grants) - 1
 	a := NewAct(f.grants[last])
-	a.Kind = weir.KindRefund
+	a.Kind = acts.KindRefund
 	if d := f.ask(t, a); d.Granted != f.grants[last].Cost {
 		t.Fatalf("limit %v: %d given back of %+v", f.limit, d.Granted, f.grants[last])
 	}

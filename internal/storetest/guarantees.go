@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // guaranteeCases have the contract's sentences about budgets with guarantees. The letters are
@@ -80,13 +81,13 @@ func releasedHolds(b *bench) {
 	web, ads, others := shares.Limiter(b.taker, "budget", "web"), shares.Limiter(b.taker, "budget", "ads"), shares.Limiter(b.taker, "budget", "new")
 	for i := range 36 {
 		b.fill(others)
-		take := web.Act(weir.KindTake, "guarantees", 1+int64(i%3))
+		take := web.Act(acts.KindTake, "guarantees", 1+int64(i%3))
 		take.ID = fmt.Sprint("hold ", i)
 		if b.take(take); take.Decisions[0].Outcome != weir.Granted {
 			b.Fatalf("hold %d is not guaranteed: %v", i, take.Decisions)
 		}
 		b.clock.Advance(time.Duration(i%3) * time.Second)
-		kind := []weir.Kind{weir.KindRelease, weir.KindSettle}[i%2]
+		kind := []weir.Kind{acts.KindRelease, acts.KindSettle}[i%2]
 		end := web.Act(kind, "guarantees", 0)
 		end.ID = take.ID
 		b.take(end)
@@ -162,8 +163,8 @@ func remainsToOne(b *bench) {
 	if err != nil || d.Granted != 8 || d.Alternative != 1 {
 		b.Errorf("up to 100 of 8: %v, %v", d, err)
 	}
-	for kind, c := range map[weir.Kind]struct{ cost, want int64 }{weir.KindSettle: {4, 148}, weir.KindRefund: {16, 148}, weir.KindRelease: {0, 152}} {
-		take := ads.Act(weir.KindTake, kind.String(), 20)
+	for kind, c := range map[weir.Kind]struct{ cost, want int64 }{acts.KindSettle: {4, 148}, acts.KindRefund: {16, 148}, acts.KindRelease: {0, 152}} {
+		take := ads.Act(acts.KindTake, kind.String(), 20)
 		take.ID = kind.String()
 		if b.take(take); take.Remaining() != 132 {
 			b.Errorf("%d remain after a take: %v", take.Remaining(), take.Decisions)
@@ -200,10 +201,10 @@ func settledAbove(b *bench) {
 	shares := compiled(b, teams)
 	web, ads, others := shares.Limiter(b.taker, "budget", "web"), shares.Limiter(b.taker, "budget", "ads"), shares.Limiter(b.taker, "budget", "new")
 	b.fill(others)
-	take := ads.Act(weir.KindTake, "guarantees", 10)
+	take := ads.Act(acts.KindTake, "guarantees", 10)
 	take.ID = "above"
 	b.take(take)
-	settle := ads.Act(weir.KindSettle, "guarantees", 1000)
+	settle := ads.Act(acts.KindSettle, "guarantees", 1000)
 	settle.ID = take.ID
 	b.take(settle)
 	b.units(web, 18, 18)

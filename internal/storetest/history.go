@@ -141,7 +141,7 @@ func (h *history) note(a *weir.Act) {
 			h.last = d
 		}
 	}
-	if takes := a.Kind == weir.KindTake || a.Kind == weir.KindAmend; takes && a.Err == nil && a.ID != "" {
+	if takes := a.Kind == acts.KindTake || a.Kind == acts.KindAmend; takes && a.Err == nil && a.ID != "" {
 		l := h.life(a)
 		// Its keys may have been heard of by a clock that went back since.
 		if l.born = min(l.born, h.Clock.Micros()); !a.Allowed() {
@@ -149,7 +149,7 @@ func (h *history) note(a *weir.Act) {
 			l.span = min(l.span, refused.Microseconds())
 		}
 	}
-	if a.Err != nil || a.Kind != weir.KindTake {
+	if a.Err != nil || a.Kind != acts.KindTake {
 		return
 	}
 	if a.ID != "" {
@@ -230,9 +230,9 @@ func (h *history) act() *weir.Act {
 	case n > 35:
 		return h.anonymous()
 	case n == 12:
-		return h.other(weir.KindRecord)
+		return h.other(acts.KindRecord)
 	case n == 13 && h.rng.IntN(4) == 0:
-		return h.other(weir.KindReset)
+		return h.other(acts.KindReset)
 	}
 	return h.take()
 }
@@ -241,7 +241,7 @@ func (h *history) act() *weir.Act {
 func (h *history) anonymous() *weir.Act {
 	a := NewAct(h.charges()[0])
 	a.Anonymous = true
-	a.Kind = []weir.Kind{weir.KindTake, weir.KindTake, weir.KindTake, weir.KindRefund, weir.KindRefund, weir.KindRecord}[h.rng.IntN(6)]
+	a.Kind = []weir.Kind{acts.KindTake, acts.KindTake, acts.KindTake, acts.KindRefund, acts.KindRefund, acts.KindRecord}[h.rng.IntN(6)]
 	c := &a.Charges[0]
 	c.UpTo = 0
 	if c.Limit.Algorithm.Traits().HoldsSlots {
@@ -375,7 +375,7 @@ func (h *history) other(kind weir.Kind) *weir.Act {
 // refund undoes takes without an id, more or less of them.
 func (h *history) refund() *weir.Act {
 	a := NewAct()
-	a.Kind = weir.KindRefund
+	a.Kind = acts.KindRefund
 	for range 1 + h.rng.IntN(2) {
 		c := h.grants[len(h.grants)-1-min(h.rng.IntN(len(h.grants)), h.rng.IntN(len(h.grants)))]
 		c.Limit = h.current(c.Limit)
@@ -439,7 +439,7 @@ func (h *history) repeat() *weir.Act {
 
 // reload changes the list of limits of an act whose ID has a scope, now and then.
 func (h *history) reload(a *weir.Act) {
-	if h.Listed || a.Scope.Owner == "" || a.Kind == weir.KindAmend || h.rng.IntN(2) == 0 {
+	if h.Listed || a.Scope.Owner == "" || a.Kind == acts.KindAmend || h.rng.IntN(2) == 0 {
 		return
 	}
 	i := h.rng.IntN(len(a.Charges))
@@ -467,7 +467,7 @@ func (h *history) amend() *weir.Act {
 		h.named = append(h.named, named{take: take, last: take})
 	}
 	a := h.about(take)
-	a.Kind, a.Decisions = weir.KindAmend, slices.Clone(take.Decisions)
+	a.Kind, a.Decisions = acts.KindAmend, slices.Clone(take.Decisions)
 	granted := h.rng.IntN(2) == 0
 	for i := range a.Decisions {
 		a.Decisions[i] = h.answerOf(&a.Charges[i], granted)
@@ -514,16 +514,16 @@ func (h *history) answerOf(c *weir.Charge, granted bool) weir.Decision {
 func (h *history) closing() *weir.Act {
 	n := &h.named[h.rng.IntN(len(h.named))]
 	a := h.about(n.take)
-	a.Kind = []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew}[h.rng.IntN(4)]
+	a.Kind = []weir.Kind{acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew}[h.rng.IntN(4)]
 	a.Hold, a.MaxWait, a.Immediate = 0, 0, false
-	if a.Kind == weir.KindRenew {
+	if a.Kind == acts.KindRenew {
 		a.Hold = time.Duration(h.rng.Int64N(1000)) * a.Charges[0].Limit.Period.Truncate(500*time.Millisecond) / 500
 		a.Hold = min(weir.MaxWait, a.Hold)
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		c.UpTo, c.Keep = 0, 0
-		if !c.Limit.Algorithm.Traits().HoldsSlots && a.Kind != weir.KindRelease {
+		if !c.Limit.Algorithm.Traits().HoldsSlots && a.Kind != acts.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}

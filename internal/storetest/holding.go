@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // holding drives a Taker with random histories of holders of a concurrency limit
@@ -67,7 +68,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 		t.Fatalf("%v %q: %v", a.Kind, a.ID, a.Err)
 	}
 	d, live, reset := a.Decisions[0], h.live(), time.Duration(0)
-	if a.Kind == weir.KindTake && d.Granted == 1 {
+	if a.Kind == acts.KindTake && d.Granted == 1 {
 		live = append(live, h.clock.Micros()+h.limit.Period.Microseconds())
 		slices.Sort(live)
 	}
@@ -80,7 +81,7 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	return d
 }
 
-func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(weir.KindTake, "", 0)) }
+func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(acts.KindTake, "", 0)) }
 
 // last is the ID of the newest take.
 func (h *holders) last() string { return fmt.Sprint(h.key, " holder ", h.seen) }
@@ -94,7 +95,7 @@ func (h *holders) try(t *rapid.T) weir.Decision {
 // enter takes a slot, or is refused.
 func (h *holders) enter(t *rapid.T, id string) weir.Decision {
 	live := h.live()
-	d := h.ask(t, h.act(weir.KindTake, id, 1))
+	d := h.ask(t, h.act(acts.KindTake, id, 1))
 	if fits := int64(len(live)) < h.limit.Count; fits != d.Allowed() {
 		t.Fatalf("%v with leases to %v: %+v", h.limit, live, d)
 	}
@@ -122,7 +123,7 @@ func (h *holders) retry(t *rapid.T) {
 }
 
 func (h *holders) rest(t *rapid.T) {
-	h.clock.Advance(h.ask(t, h.act(weir.KindTake, "", 0)).ResetAfter)
+	h.clock.Advance(h.ask(t, h.act(acts.KindTake, "", 0)).ResetAfter)
 	for range h.limit.Count {
 		if !h.try(t).Allowed() {
 			t.Fatal("not as new after reset after")
@@ -132,7 +133,7 @@ func (h *holders) rest(t *rapid.T) {
 
 func (h *holders) reset(t *rapid.T) {
 	h.names, h.ends = nil, nil
-	h.ask(t, h.act(weir.KindReset, "", 0))
+	h.ask(t, h.act(acts.KindReset, "", 0))
 }
 
 // pick takes one off the list.
@@ -152,7 +153,7 @@ func (h *holders) leave(t *rapid.T) {
 	if end > h.clock.Micros() {
 		back = 1
 	}
-	if d := h.ask(t, h.act(weir.KindRelease, id, 0)); d.Granted != back {
+	if d := h.ask(t, h.act(acts.KindRelease, id, 0)); d.Granted != back {
 		t.Fatalf("%v: released %+v, want %d", h.limit, d, back)
 	}
 }
@@ -162,7 +163,7 @@ func (h *holders) renew(t *rapid.T) {
 		return
 	}
 	id, end := h.pick(t)
-	a := h.act(weir.KindRenew, id, 0)
+	a := h.act(acts.KindRenew, id, 0)
 	a.Hold = time.Duration(rapid.Int64Range(0, 9000).Draw(t, "hold ms")) * time.Millisecond
 	if end <= h.clock.Micros() {
 		if h.taker.Take(context.Background(), []*weir.Act{a}); !errors.Is(a.Err, weir.ErrUnknownID) {

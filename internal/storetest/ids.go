@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // idCases have the contract's sentences about IDs and holds.
@@ -52,7 +53,7 @@ func notRepeated(b *bench) {
 	for _, l := range limits() {
 		b.charge("new", l, 10)
 		for _, granted := range []bool{false, true, true} {
-			a := about(weir.KindTake, "new "+l.Algorithm.String(), weir.Charge{Key: "new", Limit: l, Cost: 1})
+			a := about(acts.KindTake, "new "+l.Algorithm.String(), weir.Charge{Key: "new", Limit: l, Cost: 1})
 			a.NewID = true
 			if b.take(a); a.Allowed() != granted {
 				b.Errorf("%v: %+v, want granted: %v", l, a.Decisions[0], granted)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // properties drives a Taker with random histories beside the exact model. It checks that
@@ -258,7 +259,7 @@ func (p *property) rest(t *rapid.T) {
 func (p *property) record(t *rapid.T) {
 	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
 	owed := p.overshoot(p.model.used(now), cost)
-	if d := p.change(t, weir.KindRecord, cost); d.Granted != owed {
+	if d := p.change(t, acts.KindRecord, cost); d.Granted != owed {
 		t.Fatalf("limit %v: %d of %d recorded, the rule says %d", p.limit, d.Granted, cost, owed)
 	}
 	p.model.charge(now, owed)
@@ -266,7 +267,7 @@ func (p *property) record(t *rapid.T) {
 }
 
 func (p *property) reset(t *rapid.T) {
-	p.change(t, weir.KindReset, 0)
+	p.change(t, acts.KindReset, 0)
 	p.model = newModel(p.limit)
 	p.peek(t)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // reloadCases have the contract's sentences about IDs whose acts have a scope: the limits may
@@ -71,11 +72,11 @@ func scopedAct(kind weir.Kind, owner string, cost int64, charges []weir.Charge) 
 	a.Scope = weir.Scope{Owner: owner, Asks: fmt.Sprint(cost), Cost: cost}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if c.Cost = cost; kind != weir.KindTake {
+		if c.Cost = cost; kind != acts.KindTake {
 			c.Keep = 0
 		}
 		if c.Limit.Algorithm.Traits().HoldsSlots {
-			if c.Cost = min(1, cost); kind == weir.KindSettle {
+			if c.Cost = min(1, cost); kind == acts.KindSettle {
 				c.Cost = 0
 			}
 		}
@@ -93,7 +94,7 @@ func eachReload(b *bench, about string, f func(r *reload, owner string, take *we
 			if r.full {
 				b.use(r.before[0], 8)
 			}
-			take := scopedAct(weir.KindTake, owner, 6, r.before)
+			take := scopedAct(acts.KindTake, owner, 6, r.before)
 			if b.take(take); !take.Allowed() {
 				b.Fatalf("%v, %s: %+v", l, r.name, take.Decisions)
 			}
@@ -136,8 +137,8 @@ func (b *bench) leaves(r *reload, after string, take *weir.Act, returned int64) 
 }
 
 func reloaded(b *bench) {
-	for kind, cost := range map[weir.Kind]int64{weir.KindSettle: 2, weir.KindRelease: 0, weir.KindRefund: 4, weir.KindRenew: 0} {
-		returned := map[weir.Kind]int64{weir.KindSettle: 4, weir.KindRelease: 6, weir.KindRefund: 4}[kind]
+	for kind, cost := range map[weir.Kind]int64{acts.KindSettle: 2, acts.KindRelease: 0, acts.KindRefund: 4, acts.KindRenew: 0} {
+		returned := map[weir.Kind]int64{acts.KindSettle: 4, acts.KindRelease: 6, acts.KindRefund: 4}[kind]
 		eachReload(b, "reloaded "+kind.String(), func(r *reload, owner string, take *weir.Act) {
 			for range 2 {
 				a := scopedAct(kind, owner, cost, r.after)
@@ -156,7 +157,7 @@ func reloaded(b *bench) {
 func repeatedAfterReload(b *bench) {
 	eachReload(b, "repeated", func(r *reload, owner string, take *weir.Act) {
 		for _, charges := range [][]weir.Charge{r.after, r.before, r.after} {
-			a := scopedAct(weir.KindTake, owner, 6, charges)
+			a := scopedAct(acts.KindTake, owner, 6, charges)
 			if b.take(a); !a.Allowed() {
 				b.Errorf("%s: %+v", r.name, a.Decisions)
 			}
@@ -167,14 +168,14 @@ func repeatedAfterReload(b *bench) {
 			}
 		}
 		b.leaves(r, "repeated", take, 0)
-		b.fails(scopedAct(weir.KindTake, owner, 5, r.after), weir.ErrIDReused)
+		b.fails(scopedAct(acts.KindTake, owner, 5, r.after), weir.ErrIDReused)
 		b.leaves(r, "repeated at another cost", take, 0)
 	})
 	l := limits()[0]
 	r := reloads(l, "refused")[2]
 	b.use(r.before[1], 5)
 	for _, charges := range [][]weir.Charge{r.before, r.after} {
-		a := scopedAct(weir.KindTake, "refused", 6, charges)
+		a := scopedAct(acts.KindTake, "refused", 6, charges)
 		b.take(a)
 		if d := a.Decisions[weir.Strictest(a.Charges, a.Decisions)]; a.Allowed() || d.Outcome != weir.Refused || d.RetryAfter <= 0 {
 			b.Errorf("a refusal after %s: %+v", r.name, a.Decisions)
@@ -184,10 +185,10 @@ func repeatedAfterReload(b *bench) {
 
 func closedBeforeReload(b *bench) {
 	eachReload(b, "closed", func(r *reload, owner string, take *weir.Act) {
-		b.take(scopedAct(weir.KindSettle, owner, 2, r.before))
-		again := scopedAct(weir.KindSettle, owner, 2, r.after)
+		b.take(scopedAct(acts.KindSettle, owner, 2, r.before))
+		again := scopedAct(acts.KindSettle, owner, 2, r.after)
 		b.take(again)
-		for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+		for _, kind := range []weir.Kind{acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 			b.fails(scopedAct(kind, owner, 3, r.after), weir.ErrSettled)
 		}
 		b.leaves(r, "settled before it", take, 4)
@@ -199,7 +200,7 @@ func leavesAfterReload(b *bench) {
 	in := func(owner, key string, l *weir.Limit) weir.Charge {
 		return weir.Charge{Key: owner + key, HashTag: owner, Limit: l}
 	}
-	for _, kind := range []weir.Kind{weir.KindSettle, weir.KindRelease} {
+	for _, kind := range []weir.Kind{acts.KindSettle, acts.KindRelease} {
 		for _, both := range []bool{false, true} {
 			owner := fmt.Sprint("room ", kind, both)
 			slot, count := in(owner, "room", room), in(owner, "units", units)
@@ -207,12 +208,12 @@ func leavesAfterReload(b *bench) {
 			if both {
 				before, after = []weir.Charge{slot}, []weir.Charge{count, slot}
 			}
-			b.take(scopedAct(weir.KindTake, owner, 1, before))
+			b.take(scopedAct(acts.KindTake, owner, 1, before))
 			peek := NewAct(slot)
 			if b.take(peek); peek.Decisions[0].Remaining != 1 {
 				b.Errorf("taken: %+v", peek.Decisions)
 			}
-			b.take(scopedAct(weir.KindRenew, owner, 0, after))
+			b.take(scopedAct(acts.KindRenew, owner, 0, after))
 			b.take(scopedAct(kind, owner, 1, after))
 			if b.take(peek); peek.Decisions[0].Remaining != 2 {
 				b.Errorf("%s after a reload: %+v", owner, peek.Decisions)
@@ -224,13 +225,13 @@ func leavesAfterReload(b *bench) {
 func scoped(b *bench) {
 	l := limits()[0]
 	charges := []weir.Charge{{Key: "scoped", Limit: l}}
-	b.take(scopedAct(weir.KindTake, "one", 3, charges))
-	b.fails(scopedAct(weir.KindRelease, "two", 0, charges), weir.ErrUnknownID)
-	b.fails(about(weir.KindRelease, "id", charges...), weir.ErrUnknownID)
-	b.take(scopedAct(weir.KindTake, "two", 3, charges))
+	b.take(scopedAct(acts.KindTake, "one", 3, charges))
+	b.fails(scopedAct(acts.KindRelease, "two", 0, charges), weir.ErrUnknownID)
+	b.fails(about(acts.KindRelease, "id", charges...), weir.ErrUnknownID)
+	b.take(scopedAct(acts.KindTake, "two", 3, charges))
 	b.remains("two owners of one id", "scoped", l, 4)
-	b.fails(scopedAct(weir.KindTake, "one", 4, charges), weir.ErrIDReused)
-	b.take(scopedAct(weir.KindRelease, "one", 0, charges))
+	b.fails(scopedAct(acts.KindTake, "one", 4, charges), weir.ErrIDReused)
+	b.take(scopedAct(acts.KindRelease, "one", 0, charges))
 	b.remains("one released", "scoped", l, 7)
-	b.fails(scopedAct(weir.KindTake, "one", 3, charges), weir.ErrReleased)
+	b.fails(scopedAct(acts.KindTake, "one", 3, charges), weir.ErrReleased)
 }

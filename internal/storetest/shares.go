@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // SharedBudgets test a Taker with random budgets that classes share, and with arrivals
@@ -139,7 +140,7 @@ func (p *sharing) replay() error {
 
 // act returns an act that takes units for a class.
 func (p *sharing) act(class string, cost int64) *weir.Act {
-	return p.shares.Limiter(nil, "budget", class).Act(weir.KindTake, p.key, cost)
+	return p.shares.Limiter(nil, "budget", class).Act(acts.KindTake, p.key, cost)
 }
 
 func (p *sharing) class() string { return p.classes[p.rng.IntN(len(p.classes))] }
@@ -194,15 +195,15 @@ func (p *sharing) settle() {
 	a, at := again(p.held[i].take), p.held[i].at
 	p.held = append(p.held[:i], p.held[i+1:]...)
 	a.Charges = append([]weir.Charge(nil), a.Charges...)
-	if a.Kind = weir.KindRelease; p.rng.IntN(2) == 0 {
-		a.Kind = weir.KindSettle
+	if a.Kind = acts.KindRelease; p.rng.IntN(2) == 0 {
+		a.Kind = acts.KindSettle
 		left := p.rng.Int64N(a.Charges[0].Cost + 1)
 		for i := range a.Charges {
 			a.Charges[i].Cost = left
 		}
 	}
 	p.Taker.Take(context.Background(), []*weir.Act{a})
-	if a.Err == nil && a.Kind == weir.KindRelease {
+	if a.Err == nil && a.Kind == acts.KindRelease {
 		p.grants[at].units = 0
 	} else if a.Err == nil {
 		p.grants[at].units = a.Charges[0].Cost

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Sharing compares a Taker with a model of docs/sharing.md. The histories have takes, peeks,
@@ -144,7 +145,7 @@ func (m *sharingModel) begin() {
 		limit = m.override
 	}
 	key := func(class string, i int) string {
-		return m.limiter(class).Act(weir.KindTake, m.key, 0).Charges[i].Key
+		return m.limiter(class).Act(acts.KindTake, m.key, 0).Charges[i].Key
 	}
 	m.pool, m.classes = m.tankOf(key("", 0), limit), map[string]*tank{}
 	for name := range m.shares.Guarantees {
@@ -212,7 +213,7 @@ func (m *sharingModel) advance() {
 
 // setOverride overrides the budget, by more or by less than it guarantees, or ends that.
 func (m *sharingModel) setOverride() {
-	key := m.limiter("").Act(weir.KindTake, m.key, 0).Charges[0].Key
+	key := m.limiter("").Act(acts.KindTake, m.key, 0).Charges[0].Key
 	if m.override != nil {
 		m.override = nil
 		m.Override(key, nil)
@@ -292,7 +293,7 @@ func (m *sharingModel) take() error {
 		}
 	default:
 		m.ids++
-		a := limiter.Act(weir.KindTake, m.key, cost)
+		a := limiter.Act(acts.KindTake, m.key, cost)
 		a.ID, a.Hold = fmt.Sprint("id ", m.ids), time.Hour
 		m.Taker.Take(ctx, []*weir.Act{a})
 		if i := weir.Strictest(a.Charges, a.Decisions); a.Err == nil {
@@ -390,15 +391,15 @@ func (m *sharingModel) undo() error {
 			return err
 		}
 	default:
-		kind := []weir.Kind{weir.KindSettle, weir.KindRelease, weir.KindRefund}[m.rng.IntN(3)]
+		kind := []weir.Kind{acts.KindSettle, acts.KindRelease, acts.KindRefund}[m.rng.IntN(3)]
 		cost := m.rng.Int64N(t.units + 1)
 		switch {
-		case kind == weir.KindSettle && m.rng.IntN(3) == 0:
+		case kind == acts.KindSettle && m.rng.IntN(3) == 0:
 			cost = t.units + m.rng.Int64N(m.shares.Limit.Capacity())
-		case kind == weir.KindRelease:
+		case kind == acts.KindRelease:
 			cost = 0
 		}
-		if back = cost; kind != weir.KindRefund {
+		if back = cost; kind != acts.KindRefund {
 			back = t.units - cost
 		}
 		a := limiter.Act(kind, m.key, cost)

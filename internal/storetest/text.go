@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -257,8 +258,8 @@ func (s *script) put(verb string, a *weir.Act) {
 
 // kinds are the verbs that are kinds of acts.
 var kinds = map[string]weir.Kind{
-	"take": weir.KindTake, "refund": weir.KindRefund, "settle": weir.KindSettle, "release": weir.KindRelease,
-	"renew": weir.KindRenew, "record": weir.KindRecord, "reset": weir.KindReset,
+	"take": acts.KindTake, "refund": acts.KindRefund, "settle": acts.KindSettle, "release": acts.KindRelease,
+	"renew": acts.KindRenew, "record": acts.KindRecord, "reset": acts.KindReset,
 }
 
 // act reads an act.
@@ -267,7 +268,7 @@ func (s *script) act(words []string) *weir.Act {
 	switch take := s.takes[s.key(words[1])]; {
 	case verb == "undo":
 		m := s.marks[words[1]]
-		a := about(weir.KindRefund, "", m.charge)
+		a := about(acts.KindRefund, "", m.charge)
 		c := &a.Charges[0]
 		c.Cost, c.UpTo, c.At, c.Delay = s.number(words[2]), 0, m.decision.At.UnixMicro(), m.decision.Delay
 		if len(words) == 5 {
@@ -302,7 +303,7 @@ func (s *script) about(verb string, take *weir.Act, words []string) *weir.Act {
 	case "repeat":
 		return a
 	case "amend":
-		a.Kind = weir.KindAmend
+		a.Kind = acts.KindAmend
 		for i := range a.Decisions {
 			a.Decisions[i] = s.amended(words[min(i, len(words)-1)], a.Charges[i].Cost)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Twins are two Takers on one clock that must give equal answers to any history.
@@ -62,7 +63,7 @@ func NewAct(charges ...weir.Charge) *weir.Act {
 func again(a *weir.Act) *weir.Act {
 	twin := *a
 	twin.Err, twin.Decisions = nil, make([]weir.Decision, len(a.Charges))
-	if a.Kind == weir.KindAmend {
+	if a.Kind == acts.KindAmend {
 		copy(twin.Decisions, a.Decisions)
 	}
 	return &twin

@@ -97,7 +97,7 @@ func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, err
 func decided(d weir.Decision, denied, charged bool) weir.Decision {
 	switch {
 	case denied:
-		return weir.Decision{Outcome: weir.Refused, Source: weir.SourceLimit, RetryAfter: weir.Never}
+		return weir.Decision{Outcome: weir.Refused, Source: acts.SourceLimit, RetryAfter: weir.Never}
 	case !charged:
 		return weir.Decision{Outcome: weir.Granted}
 	}

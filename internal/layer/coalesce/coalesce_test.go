@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -345,16 +346,16 @@ func TestOrderWithinACall(t *testing.T) {
 	t.Parallel()
 	c := coalesce.Wrap(spread{memstore.New(memstore.Options{}), 16}, coalesce.Options{Silence: time.Hour})
 	for range 100 {
-		acts := []*weir.Act{
+		all := []*weir.Act{
 			storetest.NewAct(weir.Charge{Key: "a", Limit: perDay, Cost: 60}, weir.Charge{Key: "x", Limit: perDay, Cost: 60}),
 			storetest.NewAct(weir.Charge{Key: "b", Limit: perDay, Cost: 60}, weir.Charge{Key: "x", Limit: perDay, Cost: 60}),
 		}
-		if c.Take(context.Background(), acts); !acts[0].Allowed() || acts[1].Allowed() {
-			t.Fatalf("the second act was decided first: %+v, %+v", acts[0].Decisions, acts[1].Decisions)
+		if c.Take(context.Background(), all); !all[0].Allowed() || all[1].Allowed() {
+			t.Fatalf("the second act was decided first: %+v, %+v", all[0].Decisions, all[1].Decisions)
 		}
 		for _, key := range []string{"a", "b", "x"} {
 			reset := act(key, 0)
-			reset.Kind = weir.KindReset
+			reset.Kind = acts.KindReset
 			c.Take(context.Background(), []*weir.Act{reset})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -292,7 +293,7 @@ func (l *lateAct) land() {
 		waits = len(l.waiting) > 0
 		l.mu.Unlock()
 	}
-	l.act.Err, l.act.Decisions[0] = nil, weir.Decision{Outcome: weir.Granted, Granted: l.act.Charges[0].Cost, Source: weir.SourceStore}
+	l.act.Err, l.act.Decisions[0] = nil, weir.Decision{Outcome: weir.Granted, Granted: l.act.Charges[0].Cost, Source: acts.SourceStore}
 	l.mu.Lock()
 	l.come = true
 	waiting := l.waiting

@@ -109,7 +109,7 @@ func (f *inFlight) addBatch(b *batch) {
 		return
 	}
 	for _, a := range b.acts {
-		if a.Kind != weir.KindTake || slices.Contains(b.abandoned, a) {
+		if a.Kind != acts.KindTake || slices.Contains(b.abandoned, a) {
 			continue
 		}
 		for i := 0; i < len(a.Charges); i = acts.GroupEnd(a, i) {

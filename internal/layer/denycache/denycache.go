@@ -42,7 +42,7 @@ type Options struct {
 // for concurrent use and starts nothing. Create it with Wrap.
 //
 // It refuses only what the store would refuse: without a charge, with the source
-// [weir.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
+// [acts.SourceDenyCache], and with the store's RetryAfter and ResetAfter as far as this
 // process knows them: if charges that need less, by their cost and what they keep free,
 // were granted since, to other processes or under limits other than gcra, leaky_bucket
 // and fixed_window, the wait has become longer. An act of several charges is refused if the
@@ -121,9 +121,9 @@ func (l *Layer) noteGranted(a *weir.Act) {
 
 // plain reports whether all acts are takes whose refusal can be known in advance. If any is
 // not, the acts after it must not be decided before it.
-func plain(acts []*weir.Act) bool {
-	for _, a := range acts {
-		if a.Kind != weir.KindTake || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
+func plain(all []*weir.Act) bool {
+	for _, a := range all {
+		if a.Kind != acts.KindTake || a.ID != "" || a.MaxWait != 0 || a.Hold != 0 {
 			return false
 		}
 	}
@@ -266,7 +266,7 @@ func (l *Layer) learn(a *weir.Act, sent int64) {
 	}
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		if d.Outcome != weir.Refused || d.Source != weir.SourceStore || !cacheable(&a.Charges[i]) || repeated(a.Charges, i) {
+		if d.Outcome != weir.Refused || d.Source != acts.SourceStore || !cacheable(&a.Charges[i]) || repeated(a.Charges, i) {
 			continue
 		}
 		e := newEntry(&a.Charges[i], d, a.Immediate)
@@ -290,16 +290,16 @@ func repeated(charges []weir.Charge, i int) bool {
 }
 
 // forgetChanged drops the refusals of all keys whose state acts may have changed.
-func (l *Layer) forgetChanged(acts []*weir.Act) {
-	for _, a := range acts {
-		if a.Kind == weir.KindTake && a.Allowed() {
+func (l *Layer) forgetChanged(all []*weir.Act) {
+	for _, a := range all {
+		if a.Kind == acts.KindTake && a.Allowed() {
 			l.noteGranted(a)
 			continue
 		}
 		for i := range a.Charges {
 			key := a.Charges[i].Key
 			switch a.Kind {
-			case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindReset, weir.KindAmend:
+			case acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindReset, acts.KindAmend:
 				l.table.forget(key, l.now())
 			default:
 				l.table.drop(key)

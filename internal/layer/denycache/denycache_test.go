@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -53,7 +54,7 @@ func (c checked) Take(ctx context.Context, acts []*weir.Act) {
 
 func fromCache(a *weir.Act) bool {
 	for i := range a.Decisions {
-		if a.Decisions[i].Source == weir.SourceDenyCache {
+		if a.Decisions[i].Source == acts.SourceDenyCache {
 			return true
 		}
 	}
@@ -146,7 +147,7 @@ func TestWhatIsAskedAndWhatIsKnown(t *testing.T) {
 			t.Parallel()
 			cache, store, _ := open(denycache.Options{})
 			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 9})
-			if a := take(cache, charge); a.Decisions[0].Source != weir.SourceStore || a.Decisions[0].RetryAfter != 3*time.Second {
+			if a := take(cache, charge); a.Decisions[0].Source != acts.SourceStore || a.Decisions[0].RetryAfter != 3*time.Second {
 				t.Fatalf("the refusal itself: %+v", a.Decisions[0])
 			}
 			asked := store.acts.Load()
@@ -178,7 +179,7 @@ func TestKeep(t *testing.T) {
 			online := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 5})
 			refused := take(cache, batch).Decisions[0]
-			if refused.Source != weir.SourceStore || refused.Outcome != weir.Refused {
+			if refused.Source != acts.SourceStore || refused.Outcome != weir.Refused {
 				t.Fatalf("%+v", refused)
 			}
 			for i := range int64(3) {
@@ -217,7 +218,7 @@ func TestKeep(t *testing.T) {
 			take(cache, weir.Charge{Key: "k", Limit: limit, Cost: 5})
 			take(cache, batch)
 			reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-			reset.Kind = weir.KindReset
+			reset.Kind = acts.KindReset
 			store.Take(t.Context(), []*weir.Act{reset})
 			larger := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 2, Keep: 8})
 			larger.ID = "larger"
@@ -233,10 +234,10 @@ func TestGivenBackIsForgotten(t *testing.T) {
 	t.Parallel()
 	limit := (weir.Limit{Count: 10, Period: 10 * time.Second}).MustCompile()
 	for kind, change := range map[weir.Kind]func(*weir.Act){
-		weir.KindReset:   func(a *weir.Act) { a.ID = "" },
-		weir.KindRefund:  func(a *weir.Act) { a.Charges[0].Cost = 9 },
-		weir.KindSettle:  func(a *weir.Act) { a.Charges[0].Cost = 1 },
-		weir.KindRelease: func(*weir.Act) {},
+		acts.KindReset:   func(a *weir.Act) { a.ID = "" },
+		acts.KindRefund:  func(a *weir.Act) { a.Charges[0].Cost = 9 },
+		acts.KindSettle:  func(a *weir.Act) { a.Charges[0].Cost = 1 },
+		acts.KindRelease: func(*weir.Act) {},
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
@@ -337,7 +338,7 @@ func TestAlternatives(t *testing.T) {
 	}
 	ask := func(class string, cost int64) (a *weir.Act, fromStore bool) {
 		before := store.acts.Load()
-		a = shares.Limiter(cache, "budget", class).Act(weir.KindTake, "k", cost)
+		a = shares.Limiter(cache, "budget", class).Act(acts.KindTake, "k", cost)
 		cache.Take(t.Context(), []*weir.Act{a})
 		return a, store.acts.Load() > before
 	}
@@ -367,7 +368,7 @@ func TestAlternatives(t *testing.T) {
 	take(cache, spent)
 	take(cache, spent)
 	charges := []weir.Charge{spent}
-	for _, c := range shares.Limiter(cache, "budget", "b").Act(weir.KindTake, "k", 1).Charges {
+	for _, c := range shares.Limiter(cache, "budget", "b").Act(acts.KindTake, "k", 1).Charges {
 		c.Group = 1
 		charges = append(charges, c)
 	}
@@ -421,7 +422,7 @@ func TestOrderOfOneTake(t *testing.T) {
 	take(cache, charge)
 	take(cache, charge)
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-	reset.Kind = weir.KindReset
+	reset.Kind = acts.KindReset
 	acts := []*weir.Act{reset, storetest.NewAct(charge)}
 	cache.Take(t.Context(), acts)
 	if !acts[1].Allowed() {
@@ -473,9 +474,9 @@ type late struct {
 	asked, go_ chan struct{}
 }
 
-func (l *late) Take(ctx context.Context, acts []*weir.Act) {
-	l.next.Take(ctx, acts)
-	if acts[0].Kind == weir.KindTake {
+func (l *late) Take(ctx context.Context, all []*weir.Act) {
+	l.next.Take(ctx, all)
+	if all[0].Kind == acts.KindTake {
 		l.asked <- struct{}{}
 		<-l.go_
 	}
@@ -599,7 +600,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 	for range 3 {
 		allow()
 	}
-	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != weir.SourceDenyCache {
+	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != acts.SourceDenyCache {
 		t.Errorf("%v allocations, %+v", n, d)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // An entry is one refusal. Once it is in the table, only hits changes.
@@ -60,7 +61,7 @@ func (e *entry) refuses(ch *weir.Charge, immediate bool, now int64) bool {
 func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	*d = e.decision
 	elapsed := time.Duration(now - e.answered).Truncate(time.Microsecond)
-	d.Source = weir.SourceDenyCache
+	d.Source = acts.SourceDenyCache
 	d.Remaining = max(0, d.Remaining-max(0, ch.Keep-e.keep))
 	d.At = d.At.Add(elapsed)
 	if d.ResetAfter != weir.Never {

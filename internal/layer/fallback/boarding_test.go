@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
@@ -96,7 +97,7 @@ var dozen = weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Co
 func TestCallThatIsHalfWay(t *testing.T) {
 	t.Parallel()
 	store := newPicky()
-	store.refuses = func(acts []*weir.Act) bool { return acts[0].Kind == weir.KindRecord }
+	store.refuses = func(all []*weir.Act) bool { return all[0].Kind == acts.KindRecord }
 	halfWay, goOn := make(chan struct{}), make(chan struct{})
 	store.lane = func(a *weir.Act) {
 		if a.Charges[0].Cost == 12 {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/memstore"
@@ -80,8 +81,8 @@ type Options struct {
 // for concurrent use. Create it with Wrap; it works in the background only while charges
 // are outstanding, and Stop waits for that.
 //
-// A decision by policy has the source [weir.SourceFallback], [weir.SourceFailOpen] or
-// [weir.SourceFailClosed]. Errors of the class [weir.ErrInvalid] are answers and pass
+// A decision by policy has the source [acts.SourceFallback], [acts.SourceFailOpen] or
+// [acts.SourceFailClosed]. Errors of the class [weir.ErrInvalid] are answers and pass
 // through.
 //
 // The policies of all charges decide an act: if any is Error, it is an error; else if any
@@ -266,8 +267,8 @@ func (l *Layer) send(ctx context.Context, acts []*weir.Act, keys shards) {
 
 // answer decides by policy the acts that the store did not. It returns the acts that were
 // not sent because of an outage that has ended, if they may be sent now.
-func (l *Layer) answer(ctx context.Context, acts []*weir.Act, sent int64, mayAsk bool) (again []*weir.Act) {
-	for _, a := range acts {
+func (l *Layer) answer(ctx context.Context, all []*weir.Act, sent int64, mayAsk bool) (again []*weir.Act) {
+	for _, a := range all {
 		switch {
 		case !undecided(a):
 			if l.remote == nil { // else it was learned when the reply came
@@ -277,7 +278,7 @@ func (l *Layer) answer(ctx context.Context, acts []*weir.Act, sent int64, mayAsk
 			// An answer would not be read.
 			l.counts.left.Add(1)
 			var late weir.Pending
-			if errors.As(a.Err, &late) && a.ID != "" && a.Kind == weir.KindTake {
+			if errors.As(a.Err, &late) && a.ID != "" && a.Kind == acts.KindTake {
 				l.await(a, late, a.Err)
 			}
 		case !l.decide(a, sent, mayAsk):

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -80,19 +81,19 @@ func (f *flaky) fail(err error) {
 	f.err.Store(&err)
 }
 
-func (f *flaky) Take(ctx context.Context, acts []*weir.Act) {
+func (f *flaky) Take(ctx context.Context, all []*weir.Act) {
 	f.calls.Add(1)
 	if err := f.err.Load(); err != nil {
-		for _, a := range acts {
+		for _, a := range all {
 			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, *err)
 		}
 		return
 	}
-	f.Taker.Take(ctx, acts)
+	f.Taker.Take(ctx, all)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, a := range acts {
-		if a.Kind == weir.KindRecord && a.Err == nil {
+	for _, a := range all {
+		if a.Kind == acts.KindRecord && a.Err == nil {
 			f.keys[a.Charges[0].Key] += a.Charges[0].Cost
 		}
 	}
@@ -152,19 +153,19 @@ func TestPolicies(t *testing.T) {
 	granted := func(s weir.Source, remaining int64) weir.Decision {
 		return weir.Decision{Outcome: weir.Granted, Source: s, Granted: 1, Remaining: remaining}
 	}
-	closed := weir.Decision{Outcome: weir.Refused, Source: weir.SourceFailClosed, RetryAfter: fallback.RetryAfter}
+	closed := weir.Decision{Outcome: weir.Refused, Source: acts.SourceFailClosed, RetryAfter: fallback.RetryAfter}
 	for _, c := range []struct {
 		keys string
 		want []weir.Decision // nil: an error
 	}{
-		{"a", []weir.Decision{granted(weir.SourceFailOpen, 2)}},
+		{"a", []weir.Decision{granted(acts.SourceFailOpen, 2)}},
 		{"d", []weir.Decision{closed}},
 		{"e", nil},
-		{"l", []weir.Decision{granted(weir.SourceFallback, 1)}},
-		{"al", []weir.Decision{granted(weir.SourceFailOpen, 2), granted(weir.SourceFallback, 0)}},
+		{"l", []weir.Decision{granted(acts.SourceFallback, 1)}},
+		{"al", []weir.Decision{granted(acts.SourceFailOpen, 2), granted(acts.SourceFallback, 0)}},
 		{"al", []weir.Decision{
-			{Outcome: weir.NotCharged, Source: weir.SourceFailOpen, Remaining: 2},
-			{Outcome: weir.Refused, Source: weir.SourceFallback, RetryAfter: 30 * time.Minute},
+			{Outcome: weir.NotCharged, Source: acts.SourceFailOpen, Remaining: 2},
+			{Outcome: weir.Refused, Source: acts.SourceFallback, RetryAfter: 30 * time.Minute},
 		}},
 		{"ad", []weir.Decision{{}, closed}},
 		{"ld", []weir.Decision{{}, closed}},
@@ -199,7 +200,7 @@ func TestAnswersThatNeedNoStore(t *testing.T) {
 	openUp(t, taker, store, weir.ErrMisconfigured)
 	for _, key := range []string{"a", "d", "e", "l"} {
 		none := weir.PerHour(0).MustCompile()
-		if a := take(taker, weir.Charge{Key: key, Limit: none, Cost: 1}); a.Err != nil || a.Decisions[0].Source != weir.SourceLimit {
+		if a := take(taker, weir.Charge{Key: key, Limit: none, Cost: 1}); a.Err != nil || a.Decisions[0].Source != acts.SourceLimit {
 			t.Errorf("%s, count 0: %+v, %v", key, a.Decisions, a.Err)
 		}
 		if a := take(taker, weir.Charge{Key: key, Limit: none, Cost: -1}); !errors.Is(a.Err, weir.ErrInvalid) {
@@ -251,7 +252,7 @@ func TestChargesBack(t *testing.T) {
 		charge("k", 30)
 		openUp(t, taker, store, weir.ErrNotApplied)
 		for _, cost := range []int64{5, 7} {
-			if a := charge("k", cost); !a.Allowed() || a.Decisions[0].Source != weir.SourceFallback {
+			if a := charge("k", cost); !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback {
 				t.Errorf("%v: %+v, %v", limit, a.Decisions, a.Err)
 			}
 		}
@@ -264,7 +265,7 @@ func TestChargesBack(t *testing.T) {
 		if store.recorded("k") != 12 || store.recorded("other") != 1 || taker.Stats().Recorded != 13 || taker.Stats().Doubtful != 0 {
 			t.Errorf("%v: %d and %d recorded, %+v", limit, store.recorded("k"), store.recorded("other"), taker.Stats())
 		}
-		if d := charge("k", 0).Decisions[0]; d.Remaining != 58 || d.Source != weir.SourceStore {
+		if d := charge("k", 0).Decisions[0]; d.Remaining != 58 || d.Source != acts.SourceStore {
 			t.Errorf("%v: then %+v", limit, d)
 		}
 		openUp(t, taker, store, weir.ErrNotApplied)
@@ -387,7 +388,7 @@ func TestStop(t *testing.T) {
 			}
 		}
 		store.fail(nil)
-		if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Err != nil || a.Decisions[0].Source != weir.SourceStore {
+		if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Err != nil || a.Decisions[0].Source != acts.SourceStore {
 			t.Errorf("afterwards: %+v, %v", a.Decisions, a.Err)
 		}
 	}
@@ -531,7 +532,7 @@ func TestAlternatives(t *testing.T) {
 		t.Errorf("one alternative is to be refused: %v", a.Decisions)
 	}
 	settle := storetest.NewAct(alternatives("l1", "l2")...)
-	settle.Kind, settle.ID = weir.KindSettle, "second"
+	settle.Kind, settle.ID = acts.KindSettle, "second"
 	settle.Charges[0].Cost, settle.Charges[1].Cost = 2, 2
 	taker.Take(t.Context(), []*weir.Act{settle})
 	want(settle, weir.NotEvaluated, weir.Granted)
@@ -553,11 +554,11 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 	t.Parallel()
 	store := newFlaky(nil)
 	var panics atomic.Int64
-	next := takerFunc(func(ctx context.Context, acts []*weir.Act) {
-		if acts[0].Kind == weir.KindAmend && panics.Add(1) < 3 {
+	next := takerFunc(func(ctx context.Context, all []*weir.Act) {
+		if all[0].Kind == acts.KindAmend && panics.Add(1) < 3 {
 			panic("broken")
 		}
-		store.Take(ctx, acts)
+		store.Take(ctx, all)
 	})
 	taker := wrap(t, next, fallback.Options{})
 	limit := weir.PerDay(100).MustCompile()

@@ -195,7 +195,7 @@ type amendment struct {
 func (t *localTake) amendment() amendment {
 	t.amending = make(chan struct{})
 	a := copyOf(&t.act)
-	a.Kind = weir.KindAmend
+	a.Kind = acts.KindAmend
 	return amendment{a, t, t.changes}
 }
 
@@ -375,7 +375,7 @@ func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 	l.deciding.begin(keys)
 	defer l.deciding.end(keys)
 	l.decideLocally(a)
-	if a.Err != nil || a.Kind == weir.KindTake {
+	if a.Err != nil || a.Kind == acts.KindTake {
 		if l.ids.isDropped(take) {
 			a.Err = nil
 			return false
@@ -387,11 +387,11 @@ func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 		for i := range take.Decisions {
 			d, granted := &take.Decisions[i], a.Decisions[i].Granted
 			switch a.Kind {
-			case weir.KindSettle:
+			case acts.KindSettle:
 				d.Granted = granted
-			case weir.KindRelease, weir.KindRefund:
+			case acts.KindRelease, acts.KindRefund:
 				d.Granted = max(0, d.Granted-granted)
-			case weir.KindRenew:
+			case acts.KindRenew:
 				take.Hold = a.Hold
 			}
 		}
@@ -400,7 +400,7 @@ func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 		return false
 	}
 	l.counts.local.Add(1)
-	if a.Kind == weir.KindRenew {
+	if a.Kind == acts.KindRenew {
 		l.ids.extend(take, life(a)+l.now())
 	}
 	l.wake()

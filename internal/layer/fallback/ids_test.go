@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
 )
@@ -40,27 +41,27 @@ func TestIDsInAnOutage(t *testing.T) {
 	taker := wrap(t, store, fallback.Options{Now: clock.Now})
 	limit := weir.PerDay(100).MustCompile()
 	charge := func(cost int64) weir.Charge { return weir.Charge{Key: "k", Limit: limit, Cost: cost} }
-	about(taker, weir.KindTake, "before", charge(10))
+	about(taker, acts.KindTake, "before", charge(10))
 	openUp(t, taker, store, weir.ErrNotApplied)
-	for _, kind := range []weir.Kind{weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+	for _, kind := range []weir.Kind{acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 		if a := about(taker, kind, "before", charge(1)); !errors.Is(a.Err, weir.ErrNotApplied) {
 			t.Errorf("%v of what the store knows: %+v, %v", kind, a.Decisions, a.Err)
 		}
 	}
-	if a := about(taker, weir.KindReset, "", charge(0)); !errors.Is(a.Err, weir.ErrNotApplied) {
+	if a := about(taker, acts.KindReset, "", charge(0)); !errors.Is(a.Err, weir.ErrNotApplied) {
 		t.Errorf("a reset: %v", a.Err)
 	}
 	for range 2 {
-		if a := about(taker, weir.KindTake, "kept", charge(20)); !a.Allowed() || a.Decisions[0].Source != weir.SourceFallback || a.Decisions[0].Remaining != 70 {
+		if a := about(taker, acts.KindTake, "kept", charge(20)); !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback || a.Decisions[0].Remaining != 70 {
 			t.Errorf("taken: %+v, %v", a.Decisions, a.Err)
 		}
 	}
-	about(taker, weir.KindTake, "settled", charge(20))
-	about(taker, weir.KindTake, "released", charge(5))
-	if a := about(taker, weir.KindSettle, "settled", charge(23)); a.Err != nil || a.Decisions[0].Granted != 23 {
+	about(taker, acts.KindTake, "settled", charge(20))
+	about(taker, acts.KindTake, "released", charge(5))
+	if a := about(taker, acts.KindSettle, "settled", charge(23)); a.Err != nil || a.Decisions[0].Granted != 23 {
 		t.Errorf("settled: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := about(taker, weir.KindRelease, "released", charge(0)); a.Err != nil || a.Decisions[0].Granted != 5 {
+	if a := about(taker, acts.KindRelease, "released", charge(0)); a.Err != nil || a.Decisions[0].Granted != 5 {
 		t.Errorf("released: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
@@ -69,11 +70,11 @@ func TestIDsInAnOutage(t *testing.T) {
 		t.Errorf("%d charged, want 53", n)
 	}
 	for _, at := range []weir.Taker{taker, store} { // here, and from any other instance
-		if a := about(at, weir.KindTake, "kept", charge(20)); !a.Allowed() || a.Decisions[0].Granted != 20 || a.Decisions[0].Source != weir.SourceStore {
+		if a := about(at, acts.KindTake, "kept", charge(20)); !a.Allowed() || a.Decisions[0].Granted != 20 || a.Decisions[0].Source != acts.SourceStore {
 			t.Errorf("repeated: %+v, %v", a.Decisions, a.Err)
 		}
 	}
-	if a := about(taker, weir.KindRelease, "kept", charge(0)); a.Err != nil || a.Decisions[0].Granted != 20 {
+	if a := about(taker, acts.KindRelease, "kept", charge(0)); a.Err != nil || a.Decisions[0].Granted != 20 {
 		t.Errorf("released afterwards: %+v, %v", a.Decisions, a.Err)
 	}
 	if n := used(t, store, "k", limit); n != 33 {
@@ -100,13 +101,13 @@ func TestReloadInAnOutage(t *testing.T) {
 		return a
 	}
 	openUp(t, taker, store, weir.ErrNotApplied)
-	if a := act(weir.KindTake, 20, "old", "kept"); !a.Allowed() {
+	if a := act(acts.KindTake, 20, "old", "kept"); !a.Allowed() {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
-	if a := act(weir.KindTake, 20, "new", "kept"); !a.Allowed() || a.Decisions[1].Granted != 20 || a.Decisions[0].Outcome != weir.NotEvaluated {
+	if a := act(acts.KindTake, 20, "new", "kept"); !a.Allowed() || a.Decisions[1].Granted != 20 || a.Decisions[0].Outcome != weir.NotEvaluated {
 		t.Errorf("repeated: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := act(weir.KindSettle, 5, "new", "kept"); a.Err != nil || a.Decisions[1].Granted != 5 {
+	if a := act(acts.KindSettle, 5, "new", "kept"); a.Err != nil || a.Decisions[1].Granted != 5 {
 		t.Errorf("settled: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
@@ -117,7 +118,7 @@ func TestReloadInAnOutage(t *testing.T) {
 			t.Errorf("%d of %s are charged, want %d", n, key, want)
 		}
 	}
-	if a := act(weir.KindRelease, 0, "new"); a.Err != nil {
+	if a := act(acts.KindRelease, 0, "new"); a.Err != nil {
 		t.Errorf("released: %v", a.Err)
 	}
 }
@@ -134,14 +135,14 @@ func TestSlots(t *testing.T) {
 	for range instances {
 		fleet = append(fleet, wrap(t, store, fallback.Options{Now: clock.Now, Instances: func() int { return instances }}))
 	}
-	if !about(fleet[0], weir.KindTake, "before", room).Allowed() {
+	if !about(fleet[0], acts.KindTake, "before", room).Allowed() {
 		t.Fatal("no room at first")
 	}
 	store.fail(weir.ErrNotApplied)
 	var here []string
 	for i, taker := range fleet {
 		for j := range n {
-			if id := fmt.Sprintf("here%d%d", i, j); about(taker, weir.KindTake, id, room).Allowed() {
+			if id := fmt.Sprintf("here%d%d", i, j); about(taker, acts.KindTake, id, room).Allowed() {
 				here = append(here, id)
 			}
 		}
@@ -150,10 +151,10 @@ func TestSlots(t *testing.T) {
 	if want := []string{"here00", "here10", "here11"}; !slices.Equal(here, want) {
 		t.Fatalf("slots given: %v, want %v", here, want)
 	}
-	if a := about(fleet[0], weir.KindRenew, "here00", room); a.Err != nil || a.Decisions[0].Source != weir.SourceFallback {
+	if a := about(fleet[0], acts.KindRenew, "here00", room); a.Err != nil || a.Decisions[0].Source != acts.SourceFallback {
 		t.Errorf("renewed meanwhile: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := about(fleet[1], weir.KindRelease, "here11", room); a.Err != nil || a.Decisions[0].Granted != 1 {
+	if a := about(fleet[1], acts.KindRelease, "here11", room); a.Err != nil || a.Decisions[0].Granted != 1 {
 		t.Errorf("released meanwhile: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
@@ -162,16 +163,16 @@ func TestSlots(t *testing.T) {
 	}
 	for _, id := range []string{"before", "here00", "here10"} {
 		for i := range fleet {
-			if a := about(fleet[i], weir.KindRenew, id, room); a.Err != nil || a.Decisions[0].Source != weir.SourceStore {
+			if a := about(fleet[i], acts.KindRenew, id, room); a.Err != nil || a.Decisions[0].Source != acts.SourceStore {
 				t.Errorf("renew %s at %d: %+v, %v", id, i, a.Decisions, a.Err)
 			}
 		}
 	}
-	if a := about(fleet[0], weir.KindTake, "fourth", room); !a.Allowed() || a.Decisions[0].Remaining != 0 {
+	if a := about(fleet[0], acts.KindTake, "fourth", room); !a.Allowed() || a.Decisions[0].Remaining != 0 {
 		t.Errorf("room for a fourth: %+v, %v", a.Decisions, a.Err)
 	}
 	for i, id := range []string{"here00", "fourth", "before", "here10"} {
-		if a := about(fleet[i%2], weir.KindRelease, id, room); a.Err != nil || a.Decisions[0].Granted != 1 {
+		if a := about(fleet[i%2], acts.KindRelease, id, room); a.Err != nil || a.Decisions[0].Granted != 1 {
 			t.Errorf("release %s: %+v, %v", id, a.Decisions, a.Err)
 		}
 	}
@@ -195,7 +196,7 @@ func TestSlotsBesideUnits(t *testing.T) {
 		return a
 	}
 	openUp(t, taker, store, weir.ErrNotApplied)
-	if a := both(weir.KindTake); !a.Allowed() {
+	if a := both(acts.KindTake); !a.Allowed() {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)
@@ -203,8 +204,8 @@ func TestSlotsBesideUnits(t *testing.T) {
 	if n := used(t, store, "u", units.Limit); n != 10 {
 		t.Errorf("%d charged", n)
 	}
-	for _, kind := range []weir.Kind{weir.KindRenew, weir.KindRelease} {
-		if a := both(kind); a.Err != nil || a.Decisions[0].Source != weir.SourceStore {
+	for _, kind := range []weir.Kind{acts.KindRenew, acts.KindRelease} {
+		if a := both(kind); a.Err != nil || a.Decisions[0].Source != acts.SourceStore {
 			t.Errorf("%v: %+v, %v", kind, a.Decisions, a.Err)
 		}
 	}
@@ -219,13 +220,13 @@ func TestRefundsAndRecords(t *testing.T) {
 	limit := weir.PerDay(10).MustCompile()
 	openUp(t, taker, store, weir.ErrNotApplied)
 	d := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 6}).Decisions[0]
-	if a := about(taker, weir.KindRefund, "", weir.Charge{Key: "k", Limit: limit, Cost: 4, At: d.At.UnixMicro()}); a.Err != nil || a.Decisions[0].Granted != 4 {
+	if a := about(taker, acts.KindRefund, "", weir.Charge{Key: "k", Limit: limit, Cost: 4, At: d.At.UnixMicro()}); a.Err != nil || a.Decisions[0].Granted != 4 {
 		t.Errorf("refunded: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := about(taker, weir.KindRecord, "", weir.Charge{Key: "k", Limit: limit, Cost: 3}); a.Err != nil || a.Decisions[0].Remaining != 5 {
+	if a := about(taker, acts.KindRecord, "", weir.Charge{Key: "k", Limit: limit, Cost: 3}); a.Err != nil || a.Decisions[0].Remaining != 5 {
 		t.Errorf("recorded: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := about(taker, weir.KindRecord, "", weir.Charge{Key: "allowed", Limit: limit, Cost: 3}); !errors.Is(a.Err, weir.ErrNotApplied) {
+	if a := about(taker, acts.KindRecord, "", weir.Charge{Key: "allowed", Limit: limit, Cost: 3}); !errors.Is(a.Err, weir.ErrNotApplied) {
 		t.Errorf("recorded under allow: %+v, %v", a.Decisions, a.Err)
 	}
 	store.fail(nil)

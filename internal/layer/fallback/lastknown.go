@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 const lastKnownShards = 64
@@ -47,15 +48,15 @@ func (k *lastKnown) hash(c *weir.Charge) uint64 {
 }
 
 // learn remembers the store's decisions about keys that have local shares during outages.
-func (l *Layer) learn(acts []*weir.Act) {
+func (l *Layer) learn(all []*weir.Act) {
 	now := l.now()
-	for _, a := range acts {
+	for _, a := range all {
 		if a.Err != nil {
 			continue
 		}
 		for i := range a.Charges {
 			c, d := &a.Charges[i], &a.Decisions[i]
-			if d.Source == weir.SourceStore && l.Policy(c) == Local {
+			if d.Source == acts.SourceStore && l.Policy(c) == Local {
 				l.lastKnown.put(c, d, now)
 			}
 		}

@@ -4,12 +4,13 @@ import (
 	"errors"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/outage"
 )
 
 // note remembers the local grants of an act to which no reply will come, for a reason.
 func (l *Layer) note(a *weir.Act, reason error) {
-	if a.ID != "" && a.Kind == weir.KindTake && l.anyLocalGrant(a) {
+	if a.ID != "" && a.Kind == acts.KindTake && l.anyLocalGrant(a) {
 		if take := l.remember(a, nil); take != nil {
 			l.ids.requireAmend(take)
 			l.wake()
@@ -18,7 +19,7 @@ func (l *Layer) note(a *weir.Act, reason error) {
 	}
 	for i := range a.Charges {
 		units := localGrant(a, i)
-		if a.Kind == weir.KindRefund {
+		if a.Kind == acts.KindRefund {
 			units = -units
 		}
 		if notApplied(reason) {
@@ -31,7 +32,7 @@ func (l *Layer) note(a *weir.Act, reason error) {
 
 // localGrant is how many units of a charge were granted from a local share.
 func localGrant(a *weir.Act, i int) int64 {
-	if a.Err != nil || a.Decisions[i].Source != weir.SourceFallback {
+	if a.Err != nil || a.Decisions[i].Source != acts.SourceFallback {
 		return 0
 	}
 	return a.Decisions[i].Granted
@@ -63,7 +64,7 @@ func (l *Layer) remember(a *weir.Act, reply chan struct{}) *localTake {
 func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
 	answer := copyOf(a)
 	var take *localTake
-	if a.ID != "" && a.Kind == weir.KindTake && (a.Err == nil || !a.NewID) {
+	if a.ID != "" && a.Kind == acts.KindTake && (a.Err == nil || !a.NewID) {
 		take = l.remember(a, make(chan struct{}))
 	}
 	l.reconciler.awaited.Add(1)
@@ -84,7 +85,7 @@ func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
 	l.counts.late.Add(1)
 	if reply.Err == nil {
 		l.learn([]*weir.Act{reply})
-		if answer.Kind == weir.KindTake {
+		if answer.Kind == acts.KindTake {
 			for i := range answer.Decisions {
 				l.counts.overgrants.Add(max(0, localGrant(answer, i)-reply.Decisions[i].Granted))
 			}
@@ -92,7 +93,7 @@ func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
 	}
 	lost := undecided(reply) && !notApplied(reply.Err)
 	switch {
-	case answer.Kind != weir.KindTake && answer.ID != "" || answer.Kind == weir.KindReset:
+	case answer.Kind != acts.KindTake && answer.ID != "" || answer.Kind == acts.KindReset:
 		// A repeat by the caller completes it.
 	case answer.ID != "":
 		l.compareTake(answer, reply, take, lost)
@@ -146,7 +147,7 @@ func (l *Layer) withdraw(a *weir.Act) {
 	none := copyOf(a)
 	none.Err = nil
 	for i := range none.Decisions {
-		none.Decisions[i] = weir.Decision{Outcome: weir.Refused, Source: weir.SourceFallback, RetryAfter: RetryAfter}
+		none.Decisions[i] = weir.Decision{Outcome: weir.Refused, Source: acts.SourceFallback, RetryAfter: RetryAfter}
 	}
 	if take := l.ids.add(&localTake{act: *none, answered: true}, l.now()); take != nil {
 		l.ids.requireAmend(take)
@@ -160,7 +161,7 @@ func agree(answer, reply *weir.Act) bool {
 	}
 	for i := range answer.Decisions {
 		a, b := &answer.Decisions[i], &reply.Decisions[i]
-		if (a.Outcome == weir.Granted) != (b.Outcome == weir.Granted) || a.Source == weir.SourceFallback && a.Granted != b.Granted {
+		if (a.Outcome == weir.Granted) != (b.Outcome == weir.Granted) || a.Source == acts.SourceFallback && a.Granted != b.Granted {
 			return false
 		}
 	}
@@ -170,12 +171,12 @@ func agree(answer, reply *weir.Act) bool {
 // compareCharge reconciles one charge of an act without an ID.
 func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 	c := &answer.Charges[i]
-	if answer.Kind == weir.KindTake && l.Policy(c) == Allow {
+	if answer.Kind == acts.KindTake && l.Policy(c) == Allow {
 		return
 	}
 	here, there := localGrant(answer, i), int64(0)
 	if lost {
-		if answer.Kind != weir.KindRefund {
+		if answer.Kind != acts.KindRefund {
 			l.counts.doubtful.Add(here)
 		}
 		return
@@ -184,13 +185,13 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 		there = reply.Decisions[i].Granted
 	}
 	missing := here - there
-	if answer.Kind == weir.KindRefund {
+	if answer.Kind == acts.KindRefund {
 		missing = -missing
 	}
 	switch {
 	case missing == 0:
 		l.counts.reconciled.Add(1)
-	case missing > 0 || answer.Kind != weir.KindTake:
+	case missing > 0 || answer.Kind != acts.KindTake:
 		l.addOutstanding(answer, i, missing)
 	case c.Limit.Algorithm.Traits().HoldsSlots:
 		// The caller refunds an anonymous take after any answer.
@@ -227,6 +228,6 @@ func (l *Layer) release(take *localTake, changes int) {
 	}
 	l.deciding.wait(l.outstanding.shardsOfAct(&take.act))
 	a := copyOf(&take.act)
-	a.Kind, a.Hold, a.MaxWait, a.Err = weir.KindRelease, 0, 0, nil
+	a.Kind, a.Hold, a.MaxWait, a.Err = acts.KindRelease, 0, 0, nil
 	l.decideLocally(a)
 }

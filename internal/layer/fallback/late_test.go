@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -258,7 +259,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 				limit := weir.PerDay(100).MustCompile()
 				store.hold()
 				record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})
-				record.Kind = weir.KindRecord
+				record.Kind = acts.KindRecord
 				part := storetest.NewAct(weir.Charge{Key: "part", Limit: limit, Cost: 1, UpTo: 20})
 				part.ID = id
 				taker.Take(t.Context(), []*weir.Act{record, part})
@@ -292,14 +293,14 @@ func TestAmendmentsKeepTheirOrder(t *testing.T) {
 	taker := wrap(t, away, fallback.Options{Now: clock.Now})
 	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1}
 	away.fail(weir.ErrNotApplied)
-	if a := about(taker, weir.KindTake, "holder", room); !a.Allowed() {
+	if a := about(taker, acts.KindTake, "holder", room); !a.Allowed() {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
 	store.hold()
 	away.fail(nil)
 	out := func() int { store.mu.Lock(); defer store.mu.Unlock(); return len(store.held) }
 	eventually(t, "an amendment is in flight", func() bool { return out() == 1 })
-	if a := about(taker, weir.KindRelease, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
+	if a := about(taker, acts.KindRelease, "holder", room); a.Err != nil || a.Decisions[0].Granted != 1 {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 	time.Sleep(30 * time.Millisecond)
@@ -324,7 +325,7 @@ func TestStoreIsToldFirst(t *testing.T) {
 	for i := range 100 {
 		plain, named := weir.Charge{Key: fmt.Sprint("plain", i), Limit: limit, Cost: 10}, weir.Charge{Key: fmt.Sprint("named", i), Limit: limit, Cost: 10}
 		store.fail(weir.ErrNotApplied)
-		if a, b := take(taker, plain), about(taker, weir.KindTake, "id", named); !a.Allowed() || !b.Allowed() {
+		if a, b := take(taker, plain), about(taker, acts.KindTake, "id", named); !a.Allowed() || !b.Allowed() {
 			t.Fatalf("%+v, %+v", a.Decisions, b.Decisions)
 		}
 		store.fail(nil)
@@ -347,7 +348,7 @@ func TestReplyThatHasCome(t *testing.T) {
 	})
 	front := wrap(t, arrived, fallback.Options{Now: clock.Now})
 	a := take(front, weir.Charge{Key: "k", Limit: weir.PerDay(10).MustCompile(), Cost: 1})
-	if a.Err != nil || a.Decisions[0].Source != weir.SourceStore || front.Stats().Local != 0 {
+	if a.Err != nil || a.Decisions[0].Source != acts.SourceStore || front.Stats().Local != 0 {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
 )
@@ -116,7 +117,7 @@ func report(b *testing.B, calls []timed, back time.Time) {
 		}
 		if since := c.began.Sub(back); since > 2*time.Second && since < 3*time.Second {
 			asked++
-			if c.source == weir.SourceStore {
+			if c.source == acts.SourceStore {
 				decided++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -63,7 +64,7 @@ func TestSuiteOnRedis(t *testing.T) {
 	for range 8 {
 		callers.Go(func() {
 			for range 10 {
-				if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Allowed() && a.Decisions[0].Source == weir.SourceStore {
+				if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Allowed() && a.Decisions[0].Source == acts.SourceStore {
 					granted.Add(1)
 				}
 			}
@@ -95,23 +96,23 @@ func TestFaults(t *testing.T) {
 			})
 			taker := wrap(t, remote(t, proxy.Addr()), fallback.Options{Patience: short})
 			charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
-			if a := take(taker, charge); a.Decisions[0].Source != weir.SourceStore {
+			if a := take(taker, charge); a.Decisions[0].Source != acts.SourceStore {
 				t.Fatalf("at first: %+v, %v", a.Decisions, a.Err)
 			}
 			on.Store(true)
 			for range 5 {
-				if a := take(taker, charge); !a.Allowed() || a.Decisions[0].Source != weir.SourceFallback {
+				if a := take(taker, charge); !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback {
 					t.Errorf("%+v, %v", a.Decisions, a.Err)
 				}
 			}
 			eventually(t, "the store is out", func() bool { return unreachable(taker) })
 			for range 100 {
-				if a := take(taker, charge); a.Decisions[0].Source != weir.SourceFallback {
+				if a := take(taker, charge); a.Decisions[0].Source != acts.SourceFallback {
 					t.Errorf("away: %+v, %v", a.Decisions, a.Err)
 				}
 			}
 			on.Store(false)
-			eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == weir.SourceStore })
+			eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -228,7 +229,7 @@ func (b *balance) record(key budget) *weir.Act {
 		units = min(units, algo.MaxSlots)
 	}
 	return &weir.Act{
-		Kind: weir.KindRecord, Anonymous: anonymous,
+		Kind: acts.KindRecord, Anonymous: anonymous,
 		Charges:   []weir.Charge{{Key: key.key, HashTag: b.hashTag, Limit: b.limit, Cost: units, At: b.until}},
 		Decisions: make([]weir.Decision, 1),
 	}
@@ -365,7 +366,7 @@ func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
 	own := *c
 	own.Cost, own.UpTo, own.Keep, own.Guaranteed, own.At, own.Delay = units, 0, 0, false, d.At.UnixMicro(), d.Delay
 	anonymous := c.Limit.Algorithm.Traits().HoldsSlots
-	if !l.refunds.add(&weir.Act{Kind: weir.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
+	if !l.refunds.add(&weir.Act{Kind: acts.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		l.counts.doubtful.Add(units)
 	}
 }

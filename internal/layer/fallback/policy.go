@@ -16,7 +16,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		return
 	}
 	policy := l.strictest(a)
-	if a.Kind != weir.KindTake && (policy != Local || a.ID != "" || a.Kind == weir.KindReset) {
+	if a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset) {
 		// Only the store has the state that the act is about.
 		policy = Error
 	}
@@ -32,7 +32,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		l.decideLocally(a)
 	default:
 		l.counts.local.Add(1)
-		if a.Kind == weir.KindRefund && a.Anonymous && a.Charges[0].Limit.Algorithm.Traits().HoldsSlots {
+		if a.Kind == acts.KindRefund && a.Anonymous && a.Charges[0].Limit.Algorithm.Traits().HoldsSlots {
 			l.refundSlots(a, reason)
 			return
 		}
@@ -51,7 +51,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 // are refunded there later, unless it has seen the refund by itself.
 func (l *Layer) refundSlots(a *weir.Act, reason error) {
 	peek := copyOf(a)
-	peek.Kind, peek.Charges[0].Cost = weir.KindTake, 0
+	peek.Kind, peek.Charges[0].Cost = acts.KindTake, 0
 	l.decideLocally(peek)
 	l.decideLocally(a)
 	own := copyOf(a)
@@ -87,7 +87,7 @@ func (l *Layer) strictest(a *weir.Act) Policy {
 		switch p := l.Policy(c); {
 		case p == Error:
 			return Error
-		case p == Deny && (c.Cost > 0 || a.Kind != weir.KindTake):
+		case p == Deny && (c.Cost > 0 || a.Kind != acts.KindTake):
 			strictest = Deny
 		case p == Local && strictest == Allow:
 			strictest = Local
@@ -109,9 +109,9 @@ func (l *Layer) deny(a *weir.Act) {
 // failClosed is the decision under the policy Deny: it refuses everything but peeks.
 func failClosed(c *weir.Charge) weir.Decision {
 	if c.Cost == 0 {
-		return weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailClosed}
+		return weir.Decision{Outcome: weir.Granted, Source: acts.SourceFailClosed}
 	}
-	return weir.Decision{Outcome: weir.Refused, Source: weir.SourceFailClosed, RetryAfter: RetryAfter}
+	return weir.Decision{Outcome: weir.Refused, Source: acts.SourceFailClosed, RetryAfter: RetryAfter}
 }
 
 // failOpen is the decision of a charge that is not Local, beside Local ones that were
@@ -120,7 +120,7 @@ func (l *Layer) failOpen(c *weir.Charge, granted bool) weir.Decision {
 	if l.Policy(c) == Deny {
 		return failClosed(c)
 	}
-	d := weir.Decision{Outcome: weir.Granted, Source: weir.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
+	d := weir.Decision{Outcome: weir.Granted, Source: acts.SourceFailOpen, Granted: c.Cost, Remaining: c.Limit.Capacity()}
 	if !granted {
 		d.Outcome, d.Granted = weir.NotCharged, 0
 	}
@@ -164,7 +164,7 @@ func (l *Layer) decideLocally(a *weir.Act) {
 	for j, i := range part.indices {
 		c, d := &a.Charges[i], part.act.Decisions[j]
 		if d.Outcome != weir.NotEvaluated {
-			d.Source = weir.SourceFallback
+			d.Source = acts.SourceFallback
 		}
 		if d.RetryAfter == weir.Never && c.Cost+c.Keep <= c.Limit.Capacity() {
 			// It does not fit the local share, but will fit the limit.

@@ -82,12 +82,12 @@ func (l *Layer) left(c *weir.Charge, instances int) (left int64, news bool) {
 
 // seed charges a local share with the units that are not left.
 func (l *Layer) seed(c *weir.Charge, left int64) {
-	a := l.decideOne(weir.KindTake, c.Key, c.Limit, 0)
+	a := l.decideOne(acts.KindTake, c.Key, c.Limit, 0)
 	spent := a.Decisions[0].Remaining - min(left, c.Limit.Capacity())
 	if a.Err != nil || spent <= 0 {
 		return
 	}
-	l.decideOne(weir.KindRecord, c.Key, c.Limit, spent)
+	l.decideOne(acts.KindRecord, c.Key, c.Limit, spent)
 	if own, class := c.Limit.Shares(); own != nil && class == "" {
 		l.fitClasses(c.Key, own, left)
 	}
@@ -107,9 +107,9 @@ func (l *Layer) fitClasses(pool string, own *weir.Shares, left int64) {
 	for class := range own.Guarantees {
 		key, limit := classKey(pool, class), own.Class(class)
 		most := limit.Burst * left / bursts
-		if l.decideOne(weir.KindTake, key, limit, 0).Decisions[0].Remaining >= most {
-			l.decideOne(weir.KindReset, key, limit, 0) // also of a part of a unit
-			l.decideOne(weir.KindRecord, key, limit, limit.Burst-most)
+		if l.decideOne(acts.KindTake, key, limit, 0).Decisions[0].Remaining >= most {
+			l.decideOne(acts.KindReset, key, limit, 0) // also of a part of a unit
+			l.decideOne(acts.KindRecord, key, limit, limit.Burst-most)
 		}
 	}
 }

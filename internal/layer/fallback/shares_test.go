@@ -121,7 +121,7 @@ func TestSharesBeginWithWhatIsLeft(t *testing.T) {
 		for allow(taker, "others", 1) {
 		}
 		for j, class := range []string{"search", "ads"} {
-			peek := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", 0)
+			peek := shares.Limiter(taker, "budget", class).Act(acts.KindTake, "k", 0)
 			taker.Take(t.Context(), []*weir.Act{peek})
 			if credit := peek.Decisions[0].Remaining; credit != want[j] || credit > 0 && !allow(taker, class, credit) {
 				t.Errorf("%d: %d of %q, want %d and all granted", i, credit, class, want[j])

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
 )
@@ -44,9 +45,9 @@ func TestAnonymousSlots(t *testing.T) {
 			taker := wrap(t, store, fallback.Options{Now: clock.Now, Patience: time.Minute})
 			run := func(steps string) {
 				for _, step := range steps {
-					kind := weir.KindTake
+					kind := acts.KindTake
 					if step == '-' {
-						kind = weir.KindRefund
+						kind = acts.KindRefund
 					}
 					anonymous(taker, kind, seats)
 				}
@@ -59,7 +60,7 @@ func TestAnonymousSlots(t *testing.T) {
 			run(c.after)
 			peek := seats
 			peek.Cost = 0
-			if d := anonymous(store, weir.KindTake, peek); d.Remaining != c.free {
+			if d := anonymous(store, acts.KindTake, peek); d.Remaining != c.free {
 				t.Errorf("%d slots are free, want %d", d.Remaining, c.free)
 			}
 		})

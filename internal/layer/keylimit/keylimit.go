@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // MaxKeys is the largest bound. A key takes 20 to 40 bytes of this process.
@@ -118,7 +119,7 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 // redirect returns the act, or one whose charges that exceed their budgets stand under their
 // overflow keys. It also reports whether the act's ID may be known under other keys.
 func (l *Layer) redirect(a *weir.Act) (moved *weir.Act, elsewhere bool) {
-	if a.Kind == weir.KindReset {
+	if a.Kind == acts.KindReset {
 		return a, false
 	}
 	m := move{act: a}
@@ -169,13 +170,13 @@ func hasState(c *weir.Charge) bool {
 
 // makesState reports whether a charge can give its key a state.
 func makesState(a *weir.Act, c *weir.Charge) bool {
-	return c.Cost > 0 && (a.Kind == weir.KindTake || a.Kind == weir.KindRecord || a.Kind == weir.KindAmend)
+	return c.Cost > 0 && (a.Kind == acts.KindTake || a.Kind == acts.KindRecord || a.Kind == acts.KindAmend)
 }
 
 // aboutTake reports whether an act is about an earlier take, by its ID.
 func aboutTake(a *weir.Act) bool {
 	switch a.Kind {
-	case weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew:
+	case acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew:
 		return a.ID != ""
 	}
 	return false

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -307,7 +308,7 @@ func TestResetsTheKeyItself(t *testing.T) {
 	}
 	for _, key := range []string{"a", "b"} {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit})
-		a.Kind = weir.KindReset
+		a.Kind = acts.KindReset
 		if take(t, taker, a); a.Err != nil {
 			t.Fatal(a.Err)
 		}
@@ -335,11 +336,11 @@ func TestIDs(t *testing.T) {
 		one := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		other := keylimit.Wrap(store, keylimit.Options{Budget: of(1), Now: clock.Now})
 		of := func(key string) weir.Charge { return weir.Charge{Key: key, Limit: limit, Cost: 1} }
-		about(t, one, weir.KindTake, "x", of("a"))
-		about(t, other, weir.KindTake, "x", of("b"))
+		about(t, one, acts.KindTake, "x", of("a"))
+		about(t, other, acts.KindTake, "x", of("b"))
 		for range 2 { // the second time, each has its answer
 			for _, key := range []string{"b", "c"} {
-				if a := about(t, one, weir.KindTake, "x", of(key)); !a.Allowed() {
+				if a := about(t, one, acts.KindTake, "x", of(key)); !a.Allowed() {
 					t.Errorf("%v: take of %s: %+v, %v", limit, key, a.Decisions, a.Err)
 				}
 			}
@@ -348,14 +349,14 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%v: %d remain of what b and c share, want 8", limit, d.Remaining)
 		}
 		// At the other instance b is itself, a and c are not.
-		for key, kinds := range map[string][]weir.Kind{"a": {weir.KindRenew, weir.KindRelease}, "c": {weir.KindRenew, weir.KindRelease}} {
+		for key, kinds := range map[string][]weir.Kind{"a": {acts.KindRenew, acts.KindRelease}, "c": {acts.KindRenew, acts.KindRelease}} {
 			for _, kind := range kinds {
 				if a := about(t, other, kind, "x", of(key)); a.Err != nil {
 					t.Errorf("%v: %v of %s at another instance: %v", limit, kind, key, a.Err)
 				}
 			}
 		}
-		if a := about(t, one, weir.KindRelease, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
+		if a := about(t, one, acts.KindRelease, "never taken", of("b")); !errors.Is(a.Err, weir.ErrUnknownID) {
 			t.Errorf("%v: an id that nobody knows: %+v, %v", limit, a.Decisions, a.Err)
 		}
 		if own, shared := charge(t, one, "a", limit, 0).Remaining, charge(t, one, "c", limit, 0).Remaining; own != 10 || shared != 9 {
@@ -378,13 +379,13 @@ func TestReloadBeyondTheBudget(t *testing.T) {
 		a.Kind, a.ID, a.Scope = kind, "id", weir.Scope{Owner: "caller", Asks: "one", Cost: 1}
 		return take(t, taker, a)
 	}
-	if a := act(weir.KindTake, "old"); !a.Allowed() || a.Decisions[0].Remaining != 9 {
+	if a := act(acts.KindTake, "old"); !a.Allowed() || a.Decisions[0].Remaining != 9 {
 		t.Fatalf("%+v, %v", a.Decisions, a.Err)
 	}
-	if a := act(weir.KindTake, "first"); !a.Allowed() {
+	if a := act(acts.KindTake, "first"); !a.Allowed() {
 		t.Errorf("repeated: %+v, %v", a.Decisions, a.Err)
 	}
-	if a := act(weir.KindRelease, "first"); a.Err != nil {
+	if a := act(acts.KindRelease, "first"); a.Err != nil {
 		t.Errorf("released: %v", a.Err)
 	}
 	if own, shared := charge(t, taker, "first", limit, 0).Remaining, charge(t, taker, "another", limit, 0).Remaining; own != 9 || shared != 10 {
@@ -406,7 +407,7 @@ func TestActsOfSeveralLimits(t *testing.T) {
 	}})
 	outcomes := ""
 	for _, key := range []string{"a", "b", "c", "d", "a"} {
-		a := about(t, taker, weir.KindTake, "", weir.Charge{Key: "global", Limit: global, Cost: 1}, weir.Charge{Key: key, Limit: user, Cost: 1})
+		a := about(t, taker, acts.KindTake, "", weir.Charge{Key: "global", Limit: global, Cost: 1}, weir.Charge{Key: key, Limit: user, Cost: 1})
 		outcomes += fmt.Sprint(a.Decisions[0].Outcome, " ", a.Decisions[1].Outcome, "; ")
 	}
 	// d finds the budget that b and c have used up, a the global one.

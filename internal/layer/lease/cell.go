@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 )
 
@@ -144,7 +145,7 @@ func (c *cell) pay(a *weir.Act, now int64) bool {
 		// In place: copying a decision that was just written stalls the processor.
 		d := &a.Decisions[i]
 		*d = weir.Decision{}
-		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, weir.SourceLease, cost, c.at
+		d.Outcome, d.Source, d.Granted, d.At = weir.Granted, acts.SourceLease, cost, c.at
 		d.Remaining, d.ResetAfter = c.remains(i, now)
 	}
 	return true
@@ -177,7 +178,7 @@ func (l *Layer) wait(ctx context.Context, c *cell, a *weir.Act) state {
 
 // expire drops the leases of keys that an act resets: the store forgets their charges.
 func (l *Layer) expire(a *weir.Act) {
-	if a.Kind != weir.KindReset {
+	if a.Kind != acts.KindReset {
 		return
 	}
 	for i := range a.Charges {

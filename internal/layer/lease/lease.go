@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/spin"
 )
 
@@ -47,7 +48,7 @@ type Options struct {
 // A Layer leases units from the next Taker. It is safe for concurrent use. Create it with
 // Wrap; Start and Stop it so that unused units are returned.
 //
-// A charge granted with the source [weir.SourceLease] was paid with units that the store
+// A charge granted with the source [acts.SourceLease] was paid with units that the store
 // charged before, at the decision's At. So the limit's promises hold for the instants at
 // which units are charged, and units are spent at most Ahead later: a fixed window never
 // grants more than its count, because a lease ends with its window; for the other
@@ -160,7 +161,7 @@ func (l *Layer) leases(limit *weir.Limit) bool {
 // leasable reports whether an act can be paid with leased units, or is a peek at limits whose
 // takes can.
 func (l *Layer) leasable(a *weir.Act) bool {
-	if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
+	if a.Kind != acts.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || len(a.Charges) == 0 || len(a.Decisions) != len(a.Charges) {
 		return false
 	}
 	cost := a.Charges[0].Cost

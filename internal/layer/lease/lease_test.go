@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -119,7 +120,7 @@ func (h *history) step(t *rapid.T) {
 	}
 	if d := a.Decisions[0]; d.Outcome == weir.Granted {
 		h.grants = append(h.grants, grant{h.clock.Micros(), d.Granted})
-		if d.Source == weir.SourceLease {
+		if d.Source == acts.SourceLease {
 			h.paid++
 		}
 	}
@@ -181,7 +182,7 @@ func TestConservation(t *testing.T) {
 			if got := 10_000 - take(store, charge).Decisions[0].Remaining; got != granted {
 				t.Errorf("charged %d after all shares went back, granted %d", got, granted)
 			}
-			if a := take(instances[0], weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Decisions[0].Source != weir.SourceStore {
+			if a := take(instances[0], weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Decisions[0].Source != acts.SourceStore {
 				t.Errorf("after Stop: %+v", a.Decisions)
 			}
 		})
@@ -261,7 +262,7 @@ func TestWhatPassesBy(t *testing.T) {
 			a.Charges, a.Decisions = append(a.Charges, other), make([]weir.Decision, 2)
 		},
 		"look":    func(a *weir.Act) { a.Charges[0].Cost = 0 },
-		"record":  func(a *weir.Act) { a.Kind = weir.KindRecord },
+		"record":  func(a *weir.Act) { a.Kind = acts.KindRecord },
 		"refused": func(a *weir.Act) { a.Charges[0].Cost = 1001 },
 		"one":     func(a *weir.Act) { a.Charges[0].Limit = weir.PerHour(1).MustCompile() },
 		"not leased": func(a *weir.Act) {
@@ -283,7 +284,7 @@ func TestWhatPassesBy(t *testing.T) {
 			a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
 			change(a)
 			l.Take(t.Context(), []*weir.Act{a})
-			if a.Err != nil || a.Decisions[0].Source == weir.SourceLease {
+			if a.Err != nil || a.Decisions[0].Source == acts.SourceLease {
 				t.Errorf("got %+v, %v", a.Decisions, a.Err)
 			}
 			if want := 1000 - 20; name == "look" && a.Decisions[0].Remaining != int64(want) {
@@ -310,7 +311,7 @@ func TestCheck(t *testing.T) {
 			a := storetest.NewAct(weir.Charge{Key: "k", Limit: l.MustCompile(), Cost: 1})
 			a.ID, a.Immediate = fmt.Sprint(i), false
 			taker.Take(t.Context(), []*weir.Act{a})
-			if a.Decisions[0].Source != weir.SourceStore {
+			if a.Decisions[0].Source != acts.SourceStore {
 				t.Errorf("%s: %+v", name, a.Decisions)
 			}
 		}
@@ -328,7 +329,7 @@ func TestReset(t *testing.T) {
 		take(l, charge)
 	}
 	reset := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-	reset.Kind = weir.KindReset
+	reset.Kind = acts.KindReset
 	l.Take(t.Context(), []*weir.Act{reset})
 	granted := 0
 	for range 150 {
@@ -545,20 +546,20 @@ func TestABrokenStore(t *testing.T) {
 func TestSpendingAllocatesNothing(t *testing.T) {
 	l := lease.Wrap(memstore.New(memstore.Options{}), lease.Options{Leased: all, Ahead: time.Hour})
 	limit := (&weir.Limit{Count: 1_000_000_000, Period: time.Hour}).MustCompile()
-	acts := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})}
+	list := []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})}
 	for range 100_000 {
-		l.Take(context.Background(), acts)
+		l.Take(context.Background(), list)
 	}
-	if n := testing.AllocsPerRun(1000, func() { l.Take(context.Background(), acts) }); n != 0 || acts[0].Decisions[0].Source != weir.SourceLease {
-		t.Errorf("%v allocations, %+v", n, acts[0].Decisions)
+	if n := testing.AllocsPerRun(1000, func() { l.Take(context.Background(), list) }); n != 0 || list[0].Decisions[0].Source != acts.SourceLease {
+		t.Errorf("%v allocations, %+v", n, list[0].Decisions)
 	}
 }
 
-// acts is a store that has to be asked with acts.
-type acts struct{ weir.Taker }
+// slow is a store without TakeOne.
+type slow struct{ weir.Taker }
 
 func TestLeasedTakesAllocateNothing(t *testing.T) {
-	l := lease.Wrap(acts{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
+	l := lease.Wrap(slow{memstore.New(memstore.Options{})}, lease.Options{Leased: all})
 	limiter, err := weir.NewLimiter(l, "test", weir.PerHour(1_000_000_000))
 	if err != nil {
 		t.Fatal(err)
@@ -568,7 +569,7 @@ func TestLeasedTakesAllocateNothing(t *testing.T) {
 	for range 100_000 {
 		allow()
 	}
-	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != weir.SourceLease {
+	if n := testing.AllocsPerRun(1000, allow); n != 0 || d.Source != acts.SourceLease {
 		t.Errorf("%v allocations, %+v", n, d)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // A trip is the acts that one Take sends to the store.
@@ -187,7 +188,7 @@ func (l *Layer) empty(c *cell, now int64) *weir.Act {
 		return nil
 	}
 	l.counts.returned.Add(uint64(left))
-	a := &weir.Act{Kind: weir.KindRefund, Charges: make([]weir.Charge, len(c.charges)), Decisions: make([]weir.Decision, len(c.charges))}
+	a := &weir.Act{Kind: acts.KindRefund, Charges: make([]weir.Charge, len(c.charges)), Decisions: make([]weir.Decision, len(c.charges))}
 	copy(a.Charges, c.charges)
 	for i := range a.Charges {
 		a.Charges[i].Cost, a.Charges[i].At = left, c.granted[i].At.UnixMicro()

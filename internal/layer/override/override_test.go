@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -128,7 +129,7 @@ func TestActsOnWhatWasUsed(t *testing.T) {
 		left(96)
 		set(t, taker, "k", with(5), clock.Now().Add(time.Second))
 		left(1)
-		if d := charge(t, taker, "k", limit, 2); d.Outcome != weir.Refused || d.Source != weir.SourceStore {
+		if d := charge(t, taker, "k", limit, 2); d.Outcome != weir.Refused || d.Source != acts.SourceStore {
 			t.Errorf("%v: 2 of 1: %+v", limit, d)
 		}
 		clock.Advance(time.Second - time.Microsecond)
@@ -217,7 +218,7 @@ func TestShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := shares.Limiter(nil, "budget", "others").Act(weir.KindTake, "k", 0).Charges[0].Key
+	pool := shares.Limiter(nil, "budget", "others").Act(acts.KindTake, "k", 0).Charges[0].Key
 	for name, c := range map[string]struct {
 		limit      *weir.Limit
 		guaranteed bool
@@ -245,7 +246,7 @@ func TestShares(t *testing.T) {
 					allow("others")
 				}
 				for _, class := range []string{"search", "ads"} {
-					peek := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", 0)
+					peek := shares.Limiter(taker, "budget", class).Act(acts.KindTake, "k", 0)
 					if taker.Take(t.Context(), []*weir.Act{peek}); peek.Decisions[0].Remaining > 0 {
 						all = allow(class) && all
 					}
@@ -461,7 +462,7 @@ func TestGuarantees(t *testing.T) {
 	} {
 		taker, clock := place(override.Options{})
 		take := func(class string, cost int64) *weir.Act {
-			a := shares.Limiter(taker, "budget", class).Act(weir.KindTake, "k", cost)
+			a := shares.Limiter(taker, "budget", class).Act(acts.KindTake, "k", cost)
 			if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil {
 				t.Fatal(a.Err)
 			}
@@ -492,13 +493,13 @@ func TestBlock(t *testing.T) {
 		before := charge(t, taker, "k", limit, 0).Remaining
 		set(t, taker, "k", weir.Limit{Name: "hourly", Period: time.Second}, clock.Now().Add(time.Minute))
 		d := charge(t, taker, "k", limit, 1)
-		if d.Outcome != weir.Refused || d.RetryAfter != time.Minute || d.Source != weir.SourceLimit {
+		if d.Outcome != weir.Refused || d.RetryAfter != time.Minute || d.Source != acts.SourceLimit {
 			t.Errorf("%v: %+v", limit, d)
 		}
 		// Under the block's own period nothing would be left to give back.
 		clock.Advance(2 * time.Second)
 		back := storetest.NewAct(weir.Charge{Key: "k", Limit: limit})
-		back.Kind, back.ID = weir.KindRelease, held.ID
+		back.Kind, back.ID = acts.KindRelease, held.ID
 		if taker.Take(context.Background(), []*weir.Act{back}); back.Err != nil || back.Decisions[0].Granted != 1 {
 			t.Errorf("%v: release of what was held before the block: %+v, %v", limit, back.Decisions[0], back.Err)
 		}
@@ -590,12 +591,12 @@ func TestNoLimitAndIDs(t *testing.T) {
 		}
 		return a
 	}
-	do(weir.KindTake, "before", 4)
+	do(acts.KindTake, "before", 4)
 	free(t, taker, "k", clock.Now().Add(time.Minute))
-	do(weir.KindTake, "during", 5)
-	do(weir.KindSettle, "during", 7)
-	do(weir.KindRelease, "during", 0)
-	if a := do(weir.KindSettle, "before", 1); a.Decisions[0].Granted == 0 {
+	do(acts.KindTake, "during", 5)
+	do(acts.KindSettle, "during", 7)
+	do(acts.KindRelease, "during", 0)
+	if a := do(acts.KindSettle, "before", 1); a.Decisions[0].Granted == 0 {
 		t.Errorf("settled: %+v", a.Decisions[0])
 	}
 	taker.Delete("k")

@@ -183,7 +183,7 @@ func (w *work) begin() {
 	case !takes(a):
 	case a.Charges[0].UpTo > 0 && !w.whole:
 		w.shown = nil
-	case w.whole && a.Kind == weir.KindAmend:
+	case w.whole && a.Kind == acts.KindAmend:
 		// Nothing was charged, so there is nothing to amend.
 		w.done = true
 		a.Prepare()
@@ -196,7 +196,7 @@ func (w *work) begin() {
 		for i, cost := range w.costs {
 			if cost > 0 {
 				a.Charges[i].Cost = 0
-				if a.Kind == weir.KindAmend && i < len(a.Decisions) {
+				if a.Kind == acts.KindAmend && i < len(a.Decisions) {
 					a.Decisions[i].Granted = 0
 				}
 			}
@@ -205,7 +205,7 @@ func (w *work) begin() {
 }
 
 // takes reports whether an act has the content of a take.
-func takes(a *weir.Act) bool { return a.Kind == weir.KindTake || a.Kind == weir.KindAmend }
+func takes(a *weir.Act) bool { return a.Kind == acts.KindTake || a.Kind == acts.KindAmend }
 
 func peeks(a *weir.Act) bool {
 	return !slices.ContainsFunc(a.Charges, func(c weir.Charge) bool { return c.Cost != 0 })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -109,13 +110,13 @@ func (r *request) allow(action string) error {
 // reset makes the keys as if they were never used.
 func (a *api) reset(ctx context.Context, _ *request, targets []target) (*changeAnswer, error) {
 	answer := &changeAnswer{Spread: "store"}
-	acts := make([]*weir.Act, len(targets))
+	all := make([]*weir.Act, len(targets))
 	for i, t := range targets {
-		acts[i] = newAct(weir.KindReset, weir.Charge{Key: t.key, HashTag: t.slot, Limit: t.limit})
+		all[i] = newAct(acts.KindReset, weir.Charge{Key: t.key, HashTag: t.slot, Limit: t.limit})
 		answer.Keys = append(answer.Keys, changedKey{Name: t.name(), Key: t.key, Changed: true})
 	}
-	a.Taker.Take(ctx, acts)
-	for _, act := range acts {
+	a.Taker.Take(ctx, all)
+	for _, act := range all {
 		if act.Err != nil {
 			return nil, act.Err
 		}

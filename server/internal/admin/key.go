@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
@@ -128,7 +129,7 @@ func (a *api) overrideOf(t *target) (override.Override, bool) {
 
 // ask asks the store for the state of a key, and for its decision about a cost.
 func (a *api) ask(ctx context.Context, t *target, cost int64) (*stateAnswer, error) {
-	peek := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Owner: t.owner, Limit: wide(t)})
+	peek := newAct(acts.KindTake, weir.Charge{Key: t.key, HashTag: t.slot, Owner: t.owner, Limit: wide(t)})
 	probe := a.probe(t, cost)
 	acts := []*weir.Act{peek}
 	if probe != nil {
@@ -217,7 +218,7 @@ func (a *api) probe(t *target, cost int64) *weir.Act {
 	// A deny cache would remember the refusal of a single charge, and then answer without
 	// evaluating the others.
 	twice := weir.Charge{Key: t.key + ";probe", HashTag: slot, Limit: never, Cost: 1}
-	act := newAct(weir.KindTake, weir.Charge{Key: t.key, HashTag: slot, Owner: t.owner, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
+	act := newAct(acts.KindTake, weir.Charge{Key: t.key, HashTag: slot, Owner: t.owner, Limit: quiet, Cost: cost, Keep: t.keep}, twice, twice)
 	act.Immediate = true
 	return act
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -197,13 +197,13 @@ func TestVerbsOf(t *testing.T) {
 		{rules.Request{Cost: 1}, Take},
 		{rules.Request{}, Peek},
 		{rules.Request{UpTo: 3}, Take},
-		{rules.Request{Kind: weir.KindRefund, Cost: 1}, Refund},
+		{rules.Request{Kind: acts.KindRefund, Cost: 1}, Refund},
 		{rules.Request{Each: []rules.Ask{{Cost: 1, Record: true}}}, Settle},
-		{rules.Request{Kind: weir.KindSettle}, Settle},
-		{rules.Request{Kind: weir.KindRecord, Cost: 1}, Settle},
+		{rules.Request{Kind: acts.KindSettle}, Settle},
+		{rules.Request{Kind: acts.KindRecord, Cost: 1}, Settle},
 		{rules.Request{Costs: map[string]int64{"output": 1}}, Take},
-		{rules.Request{Kind: weir.KindRelease}, Release},
-		{rules.Request{Kind: weir.KindRenew}, Release},
+		{rules.Request{Kind: acts.KindRelease}, Release},
+		{rules.Request{Kind: acts.KindRenew}, Release},
 		{rules.Request{Each: []rules.Ask{{}}}, Peek},
 		{rules.Request{Each: []rules.Ask{{Cost: 1}, {}, {Cost: 1, Refund: true}}}, Take | Peek | Refund},
 	} {

@@ -3,7 +3,7 @@ package callers
 import (
 	"strings"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -48,11 +48,11 @@ func (v Verbs) String() string {
 // verbsOf returns the verbs of a request.
 func verbsOf(r *rules.Request) Verbs {
 	switch r.Kind {
-	case weir.KindRefund:
+	case acts.KindRefund:
 		return Refund
-	case weir.KindSettle, weir.KindRecord:
+	case acts.KindSettle, acts.KindRecord:
 		return Settle
-	case weir.KindRelease, weir.KindRenew:
+	case acts.KindRelease, acts.KindRenew:
 		return Release
 	}
 	switch {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // Bounds of what is judged as one sequence: the judge's work grows with the acts of
@@ -83,7 +83,7 @@ var windowModel = (&porcupine.NondeterministicModel{
 		most := o.subject.limit.Count
 		after := used
 		switch {
-		case o.kind == weir.KindReset:
+		case o.kind == acts.KindReset:
 			after = 0
 		case used+o.cost <= most:
 			after = used + o.cost
@@ -91,7 +91,7 @@ var windowModel = (&porcupine.NondeterministicModel{
 		switch {
 		case o.outcome == unknown:
 			return []any{used, after}
-		case o.kind == weir.KindReset:
+		case o.kind == acts.KindReset:
 			return []any{after}
 		case (o.outcome == granted) != (used+o.cost <= most) || o.Remaining != max(0, most-after):
 			return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/server/internal/loadtest"
@@ -240,7 +241,7 @@ func (o *outage) bound() (string, error) {
 	sum, here := int64(0), [instances]int64{}
 	for i := range o.history.ops {
 		if op := &o.history.ops[i]; op.subject == s && op.outcome == granted {
-			if sum += op.Granted; op.Source == weir.SourceFallback {
+			if sum += op.Granted; op.Source == acts.SourceFallback {
 				here[op.caller%instances] += op.Granted
 			}
 		}
@@ -262,7 +263,7 @@ func (o *outage) bound() (string, error) {
 // of its policy.
 func (o *outage) sources() (string, error) {
 	want := map[string]weir.Source{
-		"local": weir.SourceFallback, "book": weir.SourceFallback, "allow": weir.SourceFailOpen, "deny": weir.SourceFailClosed,
+		"local": acts.SourceFallback, "book": acts.SourceFallback, "allow": acts.SourceFailOpen, "deny": acts.SourceFailClosed,
 	}
 	n := map[string]int{}
 	away := o.history.away[len(o.history.away)-1] // from when the fault had begun
@@ -400,8 +401,8 @@ func (o *outage) returns(name string) []timed {
 func TestFallbackMutants(t *testing.T) {
 	t.Parallel()
 	untold := func(raw weir.Taker) weir.Taker {
-		return taker(func(ctx context.Context, acts []*weir.Act) {
-			raw.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.KindRecord }))
+		return taker(func(ctx context.Context, all []*weir.Act) {
+			raw.Take(ctx, slices.DeleteFunc(slices.Clone(all), func(a *weir.Act) bool { return a.Kind == acts.KindRecord }))
 		})
 	}
 	for name, tc := range map[string]struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -81,7 +82,7 @@ func (o *op) hear(resp *http.Response) {
 		o.outcome = granted
 	}
 	if a.Limits[0].Source == "fallback" {
-		o.Source = weir.SourceFallback
+		o.Source = acts.SourceFallback
 	}
 }
 
@@ -94,7 +95,7 @@ func reportShared(t *testing.T, h *history) {
 		o := &h.ops[i]
 		// Those that were on their way were promised the answer of either.
 		if away := h.away[0]; o.call > away.from+int64(lead) && o.ret < away.to {
-			if here++; o.Source != weir.SourceFallback {
+			if here++; o.Source != acts.SourceFallback {
 				elsewhere++
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // An outcome is what a caller knows of its act.
@@ -54,7 +55,7 @@ func (o *op) String() string {
 }
 
 // stores reports whether the store itself decided.
-func (o *op) stores() bool { return o.outcome <= refused && o.Source == weir.SourceStore }
+func (o *op) stores() bool { return o.outcome <= refused && o.Source == acts.SourceStore }
 
 // at is the store's clock at the decision, in µs since 1970.
 func (o *op) at() int64 { return o.At.UnixMicro() }
@@ -148,7 +149,7 @@ func (h *history) count(o outcome) int {
 func (h *history) charged(key string) (known, perhaps int64) {
 	for i := range h.ops {
 		switch o := &h.ops[i]; {
-		case o.key != key || o.kind != weir.KindTake:
+		case o.key != key || o.kind != acts.KindTake:
 		case o.outcome == granted:
 			known += o.Granted
 			if h.clock && o.tries > 1 {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -231,14 +232,14 @@ func (f *front) settle(t *testing.T) {
 // unsettled is what never learns of late replies: what its callers were told is charged
 // to the store at once, whatever that has done.
 func unsettled(next weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
-		for _, a := range acts {
-			if a.Kind == weir.KindAmend && a.Charges[0].Limit.Algorithm != weir.Concurrency {
-				a.Kind, a.ID, a.Charges[0].Cost = weir.KindRecord, "", a.Decisions[0].Granted
+	return taker(func(ctx context.Context, all []*weir.Act) {
+		for _, a := range all {
+			if a.Kind == acts.KindAmend && a.Charges[0].Limit.Algorithm != weir.Concurrency {
+				a.Kind, a.ID, a.Charges[0].Cost = acts.KindRecord, "", a.Decisions[0].Granted
 			}
 		}
-		next.Take(ctx, acts)
-		for _, a := range acts {
+		next.Take(ctx, all)
+		for _, a := range all {
 			if late := weir.Pending(nil); errors.As(a.Err, &late) {
 				a.Err = fmt.Errorf("%w: %v", weir.ErrAmbiguous, a.Err)
 			}
@@ -248,8 +249,8 @@ func unsettled(next weir.Taker) weir.Taker {
 
 // untold does not tell the store what was granted without it.
 func untold(next weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
-		next.Take(ctx, slices.DeleteFunc(slices.Clone(acts), func(a *weir.Act) bool { return a.Kind == weir.KindRecord }))
+	return taker(func(ctx context.Context, all []*weir.Act) {
+		next.Take(ctx, slices.DeleteFunc(slices.Clone(all), func(a *weir.Act) bool { return a.Kind == acts.KindRecord }))
 	})
 }
 
@@ -277,7 +278,7 @@ func stubborn(d time.Duration) func(weir.Taker) weir.Taker {
 var booked = &subject{"booked", limit(ledger), book}
 
 // byPolicy reports whether the store did not decide.
-func (o *op) byPolicy() bool { return o.Source != weir.SourceStore }
+func (o *op) byPolicy() bool { return o.Source != acts.SourceStore }
 
 // crowdOf has callers ask one key, each once in a while, until the function that it
 // returns is called.
@@ -422,7 +423,7 @@ func usedUp(t *testing.T, l layers) verdict {
 				for asked.Add(1) <= 100 {
 					a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1})
 					f.Take(context.Background(), []*weir.Act{a})
-					if a.Decisions[0].Source != weir.SourceStore {
+					if a.Decisions[0].Source != acts.SourceStore {
 						meanwhile.Add(1)
 					}
 					if a.Allowed() {
@@ -573,7 +574,7 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 		}
 		time.Sleep(rand.N(8 * time.Millisecond))
 		held.Add(-1)
-		release := op{caller: number, subject: taken, key: taken.name, kind: weir.KindRelease, id: o.id}
+		release := op{caller: number, subject: taken, key: taken.name, kind: acts.KindRelease, id: o.id}
 		for end := time.Now().Add(insist); time.Now().Before(end); time.Sleep(think) {
 			if release = h.ask(context.Background(), f, release); release.err == nil {
 				break

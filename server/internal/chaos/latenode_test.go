@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -181,7 +182,7 @@ func (h *history) serves(handler http.Handler, number int) op {
 	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	o.took, o.ret = time.Since(began), h.now()
 	if answer.Code == http.StatusOK {
-		o.outcome, o.Source = granted, weir.SourceStore
+		o.outcome, o.Source = granted, acts.SourceStore
 	}
 	return o
 }

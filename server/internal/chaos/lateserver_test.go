@@ -23,7 +23,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/loadtest"
 )
@@ -378,7 +378,7 @@ func overRESP(t *testing.T, l layers) verdict {
 		o := op{caller: number, subject: booked, key: booked.name, cost: 1, call: h.now(), outcome: failed}
 		began := time.Now()
 		if o.err = clients.Do(context.Background(), "CL.THROTTLE", "k", 1_000_000, 1_000_000, 60).Err(); o.err == nil {
-			o.outcome, o.Source = granted, weir.SourceStore // who decided is not told
+			o.outcome, o.Source = granted, acts.SourceStore // who decided is not told
 		}
 		o.took, o.ret = time.Since(began), h.now()
 		return o

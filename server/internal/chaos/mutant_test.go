@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -160,10 +161,10 @@ func (f taker) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }
 // altered changes the decisions of takes on keys that everybody asks for.
 func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Taker {
 	return func(next, _ weir.Taker) weir.Taker {
-		return taker(func(ctx context.Context, acts []*weir.Act) {
-			next.Take(ctx, acts)
-			for _, a := range acts {
-				if a.Err == nil && a.ID == "" && a.Kind == weir.KindTake {
+		return taker(func(ctx context.Context, all []*weir.Act) {
+			next.Take(ctx, all)
+			for _, a := range all {
+				if a.Err == nil && a.ID == "" && a.Kind == acts.KindTake {
 					change(&a.Decisions[0])
 				}
 			}
@@ -173,13 +174,13 @@ func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Take
 
 // lenient grants what could not be asked, and says that the store did.
 func lenient(next, _ weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
-		next.Take(ctx, acts)
-		for _, a := range acts {
+	return taker(func(ctx context.Context, all []*weir.Act) {
+		next.Take(ctx, all)
+		for _, a := range all {
 			if a.Err != nil {
 				a.Err = nil
 				a.Decisions[0] = weir.Decision{
-					Outcome: weir.Granted, Source: weir.SourceStore, Granted: a.Charges[0].Cost, At: time.Now(),
+					Outcome: weir.Granted, Source: acts.SourceStore, Granted: a.Charges[0].Cost, At: time.Now(),
 				}
 			}
 		}
@@ -218,11 +219,11 @@ func mute(next, _ weir.Taker) weir.Taker {
 // getSet decides takes of a window that never ends in the caller, between a read and
 // a write.
 func getSet(next, raw weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
-		a := acts[0]
+	return taker(func(ctx context.Context, all []*weir.Act) {
+		a := all[0]
 		l := a.Charges[0].Limit
-		if a.Kind != weir.KindTake || a.ID != "" || l.Anchor != weir.AnchorFirst {
-			next.Take(ctx, acts)
+		if a.Kind != acts.KindTake || a.ID != "" || l.Anchor != weir.AnchorFirst {
+			next.Take(ctx, all)
 			return
 		}
 		look, charge := *a, *a
@@ -235,7 +236,7 @@ func getSet(next, raw weir.Taker) weir.Taker {
 			d.Outcome, d.RetryAfter = weir.Refused, time.Hour
 			return
 		}
-		charge.Kind = weir.KindRecord // whatever anybody else did meanwhile
+		charge.Kind = acts.KindRecord // whatever anybody else did meanwhile
 		raw.Take(ctx, []*weir.Act{&charge})
 		a.Err = charge.Err
 		d.Granted, d.Remaining = a.Charges[0].Cost, d.Remaining-a.Charges[0].Cost

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // An oracle judges a history. It is given the store to look into.
@@ -41,7 +42,7 @@ func judged(judge func(*history) error) func(context.Context, *world) error {
 // by ours, which no fault reaches. By ours a grant counts only where all of it, from
 // call to answer, lies within.
 func bounds(h *history) error {
-	for _, ops := range h.byKey(func(o *op) bool { return o.outcome == granted && o.kind == weir.KindTake && o.subject.how <= holder }) {
+	for _, ops := range h.byKey(func(o *op) bool { return o.outcome == granted && o.kind == acts.KindTake && o.subject.how <= holder }) {
 		s := ops[0].subject
 		if !h.clock {
 			stamps := make([]span, len(ops))
@@ -121,7 +122,7 @@ func room(h *history) error {
 			doubt[o.key] += o.cost
 		}
 	}
-	takes := func(o *op) bool { return o.kind == weir.KindTake && o.outcome <= refused && o.subject.how <= holder }
+	takes := func(o *op) bool { return o.kind == acts.KindTake && o.outcome <= refused && o.subject.how <= holder }
 	for key, ops := range h.byKey(takes) {
 		s := ops[0].subject
 		for i := range ops {
@@ -234,7 +235,7 @@ func order(h *history) error {
 func sense(h *history) error {
 	for i := range h.ops {
 		o := &h.ops[i]
-		if o.outcome > refused || o.kind != weir.KindTake {
+		if o.outcome > refused || o.kind != acts.KindTake {
 			continue
 		}
 		whole := o.outcome == granted && o.Granted == o.cost && o.RetryAfter == 0 ||

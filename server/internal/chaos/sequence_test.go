@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -127,7 +128,7 @@ func (q *sequences) sequence(seed uint64, strike func(*world)) {
 				n := rng.IntN(len(keys))
 				o := op{caller: number, subject: s, key: fmt.Sprintf("%d/%d/%s", seed, n, keys[n].key(s)), cost: 1 + rng.Int64N(3)}
 				if rng.IntN(20) == 0 {
-					o.kind, o.cost = weir.KindReset, 0
+					o.kind, o.cost = acts.KindReset, 0
 				}
 				o = c.once(q.chained[number%instances], o)
 				keys[n].note(&o)

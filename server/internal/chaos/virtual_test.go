@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/memstore"
@@ -145,10 +146,10 @@ func (v *virtual) suffer() {
 	v.become(well, store)
 }
 
-func (v *virtual) take(ctx context.Context, acts []*weir.Act) {
+func (v *virtual) take(ctx context.Context, all []*weir.Act) {
 	time.Sleep(300 * time.Microsecond) // there and back
 	fail := func(class error) {
-		for _, a := range acts {
+		for _, a := range all {
 			a.Err = class
 		}
 	}
@@ -162,12 +163,12 @@ func (v *virtual) take(ctx context.Context, acts []*weir.Act) {
 		fail(fmt.Errorf("%w: %w", weir.ErrAmbiguous, ctx.Err()))
 		return
 	case slows:
-		time.Sleep(time.Duration(acts[0].Charges[0].Cost) * 5 * time.Millisecond)
+		time.Sleep(time.Duration(all[0].Charges[0].Cost) * 5 * time.Millisecond)
 	}
-	if v.untold && acts[0].Kind == weir.KindRecord {
+	if v.untold && all[0].Kind == acts.KindRecord {
 		return
 	}
-	store.Take(ctx, acts)
+	store.Take(ctx, all)
 	if now == drops || ctx.Err() != nil {
 		fail(weir.ErrAmbiguous)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -344,7 +345,7 @@ func (c *caller) send(ctx context.Context, rng *rand.Rand, s *subject) {
 	case s.how == repeat || s.how == rope:
 		o.id = c.id()
 	case s.how == chain && rng.IntN(20) == 0:
-		o.kind, o.cost = weir.KindReset, 0
+		o.kind, o.cost = acts.KindReset, 0
 	}
 	o = c.once(taker, o)
 	for end := time.Now().Add(insist); o.outcome > refused && (s.how == repeat || s.how == rope) && time.Now().Before(end); {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -54,7 +55,7 @@ func decisionText(a *rules.Applied) string {
 	}
 	text := fmt.Sprintf("%s, %d of %d left", d.Outcome, d.Remaining, a.Limit.Capacity())
 	switch {
-	case d.Source == weir.SourceShadow:
+	case d.Source == acts.SourceShadow:
 		text += "; it would be refused, but the rule only watches"
 	case d.Outcome == weir.Refused && d.RetryAfter == weir.Never:
 		text += "; never granted"

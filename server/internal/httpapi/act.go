@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
@@ -165,7 +166,7 @@ func (b *actBody) setTerms(req *rules.Request) error {
 		return err
 	}
 	if b.Record != nil && *b.Record {
-		req.Kind = weir.KindRecord
+		req.Kind = acts.KindRecord
 	}
 	if err := b.setCost(req); err != nil {
 		return err
@@ -185,12 +186,12 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 		given bool
 		kinds []weir.Kind
 	}{
-		{"cost", b.Cost != nil, []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle}},
-		{"costs", b.Costs != nil, []weir.Kind{weir.KindTake, weir.KindSettle}},
-		{"record", b.Record != nil, []weir.Kind{weir.KindSettle}},
-		{"mode", b.Mode != nil, []weir.Kind{weir.KindTake}},
-		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{weir.KindTake}},
-		{"hold_ms", b.HoldMS != nil, []weir.Kind{weir.KindTake, weir.KindRenew}},
+		{"cost", b.Cost != nil, []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle}},
+		{"costs", b.Costs != nil, []weir.Kind{acts.KindTake, acts.KindSettle}},
+		{"record", b.Record != nil, []weir.Kind{acts.KindSettle}},
+		{"mode", b.Mode != nil, []weir.Kind{acts.KindTake}},
+		{"max_wait_ms", b.MaxWaitMS != nil, []weir.Kind{acts.KindTake}},
+		{"hold_ms", b.HoldMS != nil, []weir.Kind{acts.KindTake, acts.KindRenew}},
 	} {
 		if f.given && !slices.Contains(f.kinds, kind) {
 			return problem.Invalid(f.name, "given", "none: "+kind.String()+" has none")
@@ -199,7 +200,7 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 	switch record := b.Record != nil && *b.Record; {
 	case record && b.ID != "":
 		return problem.Invalid("id", strconv.Quote(b.ID), `none beside "record":true, which charges without a take`)
-	case kind != weir.KindTake && b.ID == "" && !record:
+	case kind != acts.KindTake && b.ID == "" && !record:
 		return problem.Invalid("id", "missing", "the id of the take to "+kind.String())
 	}
 	return nil
@@ -209,11 +210,11 @@ func (b *actBody) checkGiven(kind weir.Kind) error {
 func (b *actBody) setCost(req *rules.Request) error {
 	least := int64(0)
 	switch req.Kind {
-	case weir.KindTake:
+	case acts.KindTake:
 		req.Cost = 1
-	case weir.KindRefund:
+	case acts.KindRefund:
 		least = 1
-	case weir.KindRelease, weir.KindRenew:
+	case acts.KindRelease, acts.KindRenew:
 		return nil
 	}
 	switch {
@@ -224,7 +225,7 @@ func (b *actBody) setCost(req *rules.Request) error {
 	case b.Costs != nil:
 		return b.setCosts(req)
 	}
-	if b.Cost == nil && req.Kind != weir.KindTake {
+	if b.Cost == nil && req.Kind != acts.KindTake {
 		return problem.Invalid("cost", "missing", fmt.Sprintf("%d … %d", least, weir.MaxCost))
 	}
 	if b.Cost != nil {
@@ -250,7 +251,7 @@ func (b *actBody) setCosts(req *rules.Request) error {
 
 // setMode sets the mode of a take.
 func (b *actBody) setMode(req *rules.Request) error {
-	if req.Kind != weir.KindTake {
+	if req.Kind != acts.KindTake {
 		return nil
 	}
 	mode := "all"

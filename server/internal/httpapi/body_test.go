@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -51,7 +52,7 @@ func TestParseTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseAct([]byte(test.body), weir.KindTake)
+			got, err := parseAct([]byte(test.body), acts.KindTake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +102,7 @@ func TestParseTakeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := parseAct([]byte(test.body), weir.KindTake)
+			_, err := parseAct([]byte(test.body), acts.KindTake)
 			invalid := new(weir.InvalidError)
 			if !errors.As(err, &invalid) || invalid.Field != test.field {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
@@ -113,7 +114,7 @@ func TestParseTakeRefuses(t *testing.T) {
 // TestMisplacedEntries: the error for entries beside the descriptors says where they belong.
 func TestMisplacedEntries(t *testing.T) {
 	t.Parallel()
-	_, err := parseAct([]byte(`{"domain":"d","entries":[{"key":"user","value":"42"}]}`), weir.KindTake)
+	_, err := parseAct([]byte(`{"domain":"d","entries":[{"key":"user","value":"42"}]}`), acts.KindTake)
 	if err == nil || !strings.Contains(err.Error(), `entries`) || !strings.Contains(err.Error(), "in descriptors: entries") {
 		t.Error(err)
 	}
@@ -124,11 +125,11 @@ func TestParseAct(t *testing.T) {
 	t.Parallel()
 	user := [][]rules.Entry{{{Key: "user", Value: "42"}}}
 	for rest, want := range map[string]rules.Request{
-		`"id":"a","cost":2`:       {Kind: weir.KindRefund, ID: "a", Cost: 2},
-		`"id":"a","cost":0`:       {Kind: weir.KindSettle, ID: "a"},
-		`"id":"a"`:                {Kind: weir.KindRelease, ID: "a"},
-		`"id":"a","hold_ms":null`: {Kind: weir.KindRenew, ID: "a"},
-		`"id":"a","hold_ms":2000`: {Kind: weir.KindRenew, ID: "a", Hold: 2 * time.Second},
+		`"id":"a","cost":2`:       {Kind: acts.KindRefund, ID: "a", Cost: 2},
+		`"id":"a","cost":0`:       {Kind: acts.KindSettle, ID: "a"},
+		`"id":"a"`:                {Kind: acts.KindRelease, ID: "a"},
+		`"id":"a","hold_ms":null`: {Kind: acts.KindRenew, ID: "a"},
+		`"id":"a","hold_ms":2000`: {Kind: acts.KindRenew, ID: "a", Hold: 2 * time.Second},
 	} {
 		want.Domain, want.Descriptors = "d", user
 		got, err := parseAct([]byte(`{"domain":"d",`+userEntry+`,`+rest+`}`), want.Kind)
@@ -147,22 +148,22 @@ func TestParseActRefuses(t *testing.T) {
 		kind        weir.Kind
 		rest, field string
 	}{
-		"refund without id":     {weir.KindRefund, `,"cost":1`, "id"},
-		"refund without cost":   {weir.KindRefund, `,"id":"a"`, "cost"},
-		"refund of 0":           {weir.KindRefund, `,"id":"a","cost":0`, "cost"},
-		"refund beyond costs":   {weir.KindRefund, `,"id":"a","cost":1000000001`, "cost"},
-		"settle without id":     {weir.KindSettle, `,"cost":1`, "id"},
-		"settle without cost":   {weir.KindSettle, `,"id":"a"`, "cost"},
-		"settle below 0":        {weir.KindSettle, `,"id":"a","cost":-1`, "cost"},
-		"settle with a hold":    {weir.KindSettle, `,"id":"a","cost":1,"hold_ms":1`, "hold_ms"},
-		"settle in a mode":      {weir.KindSettle, `,"id":"a","cost":1,"mode":"all"`, "mode"},
-		"settle with a wait":    {weir.KindSettle, `,"id":"a","cost":1,"max_wait_ms":0`, "max_wait_ms"},
-		"release without id":    {weir.KindRelease, ``, "id"},
-		"release with a cost":   {weir.KindRelease, `,"id":"a","cost":1`, "cost"},
-		"renew without id":      {weir.KindRenew, `,"id":""`, "id"},
-		"renew with a cost":     {weir.KindRenew, `,"id":"a","cost":1`, "cost"},
-		"renew for days":        {weir.KindRenew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
-		"renew for less than 0": {weir.KindRenew, `,"id":"a","hold_ms":-1`, "hold_ms"},
+		"refund without id":     {acts.KindRefund, `,"cost":1`, "id"},
+		"refund without cost":   {acts.KindRefund, `,"id":"a"`, "cost"},
+		"refund of 0":           {acts.KindRefund, `,"id":"a","cost":0`, "cost"},
+		"refund beyond costs":   {acts.KindRefund, `,"id":"a","cost":1000000001`, "cost"},
+		"settle without id":     {acts.KindSettle, `,"cost":1`, "id"},
+		"settle without cost":   {acts.KindSettle, `,"id":"a"`, "cost"},
+		"settle below 0":        {acts.KindSettle, `,"id":"a","cost":-1`, "cost"},
+		"settle with a hold":    {acts.KindSettle, `,"id":"a","cost":1,"hold_ms":1`, "hold_ms"},
+		"settle in a mode":      {acts.KindSettle, `,"id":"a","cost":1,"mode":"all"`, "mode"},
+		"settle with a wait":    {acts.KindSettle, `,"id":"a","cost":1,"max_wait_ms":0`, "max_wait_ms"},
+		"release without id":    {acts.KindRelease, ``, "id"},
+		"release with a cost":   {acts.KindRelease, `,"id":"a","cost":1`, "cost"},
+		"renew without id":      {acts.KindRenew, `,"id":""`, "id"},
+		"renew with a cost":     {acts.KindRenew, `,"id":"a","cost":1`, "cost"},
+		"renew for days":        {acts.KindRenew, `,"id":"a","hold_ms":86400001`, "hold_ms"},
+		"renew for less than 0": {acts.KindRenew, `,"id":"a","hold_ms":-1`, "hold_ms"},
 	} {
 		_, err := parseAct([]byte(`{"domain":"d",`+userEntry+test.rest+`}`), test.kind)
 		invalid := new(weir.InvalidError)

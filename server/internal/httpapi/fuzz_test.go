@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -36,7 +37,7 @@ func FuzzParseAct(f *testing.F) {
 	f.Add([]byte(`{"domain":"\u0000","descriptors":[[]]}`))
 	f.Add([]byte(`[{"cost":1e9}]`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+		for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 			var req *rules.Request
 			var err error
 			fuzztest.Within(t, fuzztest.MostBytes, len(body), func() { req, err = parseAct(body, kind) })
@@ -61,7 +62,7 @@ func wantSound(t *testing.T, body []byte, req *rules.Request) {
 	if req.Hold < 0 || req.Hold > weir.MaxWait || req.MaxWait < 0 || req.MaxWait > weir.MaxWait || req.Immediate && req.MaxWait > 0 {
 		t.Fatalf("%q: accepted with times %+v", body, req)
 	}
-	if req.Kind != weir.KindTake && (req.ID == "" || req.UpTo != 0 || req.MaxWait != 0 || req.Immediate) {
+	if req.Kind != acts.KindTake && (req.ID == "" || req.UpTo != 0 || req.MaxWait != 0 || req.Immediate) {
 		t.Fatalf("%q: accepted as a %v %+v", body, req.Kind, req)
 	}
 	if len(req.Descriptors) == 0 {

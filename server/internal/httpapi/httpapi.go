@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
@@ -100,7 +101,7 @@ func New(o Options) (http.Handler, error) {
 		DescriptionJSON: {http.MethodGet, describe("application/json", Description)},
 		DescriptionYAML: {http.MethodGet, describe("application/yaml", func() []byte { return description })},
 	}
-	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRenew} {
+	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 		paths["/v1/"+kind.String()] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) { a.act(w, r, kind) }}
 	}
 	return paths, nil
@@ -162,7 +163,7 @@ func (a *api) decide(r *http.Request, req *rules.Request, v *verdict) error {
 		return err
 	}
 	v.read(req, plan)
-	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == weir.KindTake {
+	if plan.Unmatched != "" && a.Unmatched != nil && a.Unmatched(req, plan.Unmatched) && req.Kind == acts.KindTake {
 		v.allowed, v.granted = false, 0
 	}
 	return nil

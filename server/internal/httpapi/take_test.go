@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
 )
 
@@ -119,7 +120,7 @@ func TestTakeShadow(t *testing.T) {
 func TestRoundsUp(t *testing.T) {
 	t.Parallel()
 	h := handler(t, Options{Taker: answering{decision: weir.Decision{
-		Outcome: weir.Refused, Source: weir.SourceStore,
+		Outcome: weir.Refused, Source: acts.SourceStore,
 		RetryAfter: 1001 * time.Microsecond, ResetAfter: 1999 * time.Microsecond, Delay: time.Microsecond, At: time.UnixMicro(7),
 	}}})
 	w := take(h, takeOf(``, "user=1"))

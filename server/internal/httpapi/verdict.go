@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -77,7 +78,7 @@ func (v *verdict) read(req *rules.Request, plan *rules.Plan) {
 		}
 		charge.Group, last = group, a
 		charges, decisions = append(charges, charge), append(decisions, d)
-		if req.Kind == weir.KindTake {
+		if req.Kind == acts.KindTake {
 			v.allowed = v.allowed && (d.Allowed() || a.Of.Alternative > 0 && a.Act.Allowed())
 		}
 		if a.Of.Alternative > 0 && a.Chosen() && (len(v.alternatives) == 0 || v.alternatives[len(v.alternatives)-1].descriptor != a.Descriptor) {
@@ -114,7 +115,7 @@ func (v *verdict) least() int64 {
 	switch {
 	case units < math.MaxInt64:
 		return units
-	case slots < math.MaxInt64 && v.request.Kind != weir.KindTake && v.request.Kind != weir.KindSettle:
+	case slots < math.MaxInt64 && v.request.Kind != acts.KindTake && v.request.Kind != acts.KindSettle:
 		return slots
 	}
 	return max(v.request.Cost, v.request.UpTo)
@@ -173,7 +174,7 @@ func (r *ruling) explain() string {
 	b = append(append(append(b, " ("...), r.applied.Limit.String()...), ')')
 	keep := r.applied.Act.Charges[r.applied.Charge].Keep
 	switch {
-	case r.decision.Source == weir.SourceFailClosed:
+	case r.decision.Source == acts.SourceFailClosed:
 		b = append(b, " refuses everything while the store is unreachable"...)
 	case r.decision.RetryAfter == weir.Never && keep > 0:
 		b = append(strconv.AppendInt(append(b, " can never grant this cost and keep "...), keep, 10), " units free"...)
@@ -193,7 +194,7 @@ func (r *ruling) explain() string {
 // blocked reports whether an administrator blocks the key for a while: a limit of nothing
 // refuses for ever.
 func (r *ruling) blocked() bool {
-	return r.decision.Source == weir.SourceLimit && r.decision.RetryAfter != weir.Never
+	return r.decision.Source == acts.SourceLimit && r.decision.RetryAfter != weir.Never
 }
 
 // violated returns the names, as in the headers, of the limits that refused.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -187,7 +188,7 @@ func (own *held) with(acts []weir.Act) *held {
 }
 
 // release refunds everything, for a request that was refused.
-func (own *held) release() { _ = own.do(weir.KindRelease) }
+func (own *held) release() { _ = own.do(acts.KindRelease) }
 
 // do has all acts decided as another kind, and returns the first error.
 func (own *held) do(kind weir.Kind) error {
@@ -248,7 +249,7 @@ func (own *held) renewAfter(pause time.Duration, slots *held) {
 		return
 	}
 	own.renew = time.AfterFunc(pause, func() {
-		if err := slots.do(weir.KindRenew); err != nil {
+		if err := slots.do(acts.KindRenew); err != nil {
 			own.h.seldom("a slot was not renewed", "error", err)
 		}
 		own.renewAfter(pause, slots)
@@ -283,7 +284,7 @@ func (own *held) settle(u usage, free bool) {
 
 // attempt settles the acts that are not settled yet.
 func (own *held) attempt() error {
-	if own.do(weir.KindSettle) == nil {
+	if own.do(acts.KindSettle) == nil {
 		own.settled()
 		return nil
 	}
@@ -323,7 +324,7 @@ func recorded(a weir.Act) []weir.Act {
 // record charges acts whose hold the store has lost. It does so once, because a store does
 // not know a repeat.
 func (own *held) record() {
-	switch err := own.do(weir.KindRecord); {
+	switch err := own.do(acts.KindRecord); {
 	case err != nil:
 		own.failed(err)
 	case len(own.acts) > 0:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -81,7 +82,7 @@ func refusedBy(a *rules.Applied, d weir.Decision) *refusal {
 	}
 	subject := fmt.Sprintf("limit %q (%s)", l.Name, limitText(l, meter))
 	switch {
-	case d.Source == weir.SourceFailClosed:
+	case d.Source == acts.SourceFailClosed:
 		u := undecided()
 		u.limit = l.Name
 		return u

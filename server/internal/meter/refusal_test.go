@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -39,14 +40,14 @@ func limited(limit string) string {
 // spent is a store in which a limit reaches no decision, or denies.
 type broken struct{ outcome weir.Outcome }
 
-func (b broken) Take(_ context.Context, acts []*weir.Act) {
-	for _, a := range acts {
+func (b broken) Take(_ context.Context, all []*weir.Act) {
+	for _, a := range all {
 		a.Err = nil
 		if b.outcome == weir.NotEvaluated {
 			a.Err = fmt.Errorf("take: %w", weir.ErrNotApplied)
 		}
 		for i := range a.Decisions {
-			a.Decisions[i] = weir.Decision{Outcome: b.outcome, Source: weir.SourceFailClosed, RetryAfter: 1e9}
+			a.Decisions[i] = weir.Decision{Outcome: b.outcome, Source: acts.SourceFailClosed, RetryAfter: 1e9}
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -234,23 +235,23 @@ type interrupted struct {
 	tried   []string
 }
 
-func (i *interrupted) Take(ctx context.Context, acts []*weir.Act) {
-	if acts[0].Kind != weir.KindSettle {
-		i.Taker.Take(ctx, acts)
+func (i *interrupted) Take(ctx context.Context, all []*weir.Act) {
+	if all[0].Kind != acts.KindSettle {
+		i.Taker.Take(ctx, all)
 		return
 	}
 	i.mu.Lock()
-	text := acts[0].ID
-	for _, c := range acts[0].Charges {
+	text := all[0].ID
+	for _, c := range all[0].Charges {
 		text += fmt.Sprint(" ", c.Cost)
 	}
 	i.tried = append(i.tried, text)
 	i.mu.Unlock()
 	if i.failing.Add(-1) < 0 {
-		i.Taker.Take(ctx, acts)
+		i.Taker.Take(ctx, all)
 		return
 	}
-	for _, a := range acts {
+	for _, a := range all {
 		a.Err = fmt.Errorf("settle: %w", weir.ErrAmbiguous)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
@@ -106,7 +107,7 @@ func (m *Metrics) Decided(req *rules.Request, plan *rules.Plan) {
 	}
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
-		if a.Act == nil || a.Rule.OnTrial || !a.Chosen() || a.Act.Kind != weir.KindTake || a.Act.Err != nil {
+		if a.Act == nil || a.Rule.OnTrial || !a.Chosen() || a.Act.Kind != acts.KindTake || a.Act.Err != nil {
 			continue
 		}
 		hits := req.Cost
@@ -185,7 +186,7 @@ func (s *stat) count(a *rules.Applied, hits int64, ratio float32) {
 		return
 	}
 	add(overLimit, hits)
-	if d.Source == weir.SourceDenyCache {
+	if d.Source == acts.SourceDenyCache {
 		add(overWithLocalCache, hits)
 	}
 	if a.Rule.Shadow {

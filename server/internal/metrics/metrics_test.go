@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
@@ -327,7 +328,7 @@ func TestSources(t *testing.T) {
 func BenchmarkFrontEnd(b *testing.B) {
 	f := newFixture(b, "domain: d\ndescriptors:\n  - key: a\n"+rule)
 	limit := f.set.Rules()[0].Limits[0].Limit
-	act := &weir.Act{Charges: []weir.Charge{{Key: "d/a=1", Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: weir.SourceStore}}}
+	act := &weir.Act{Charges: []weir.Charge{{Key: "d/a=1", Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: acts.SourceStore}}}
 	call := &observe.Call{Acts: []*weir.Act{act}, Limits: []*weir.Limit{limit}, Took: time.Microsecond}
 	for name, observer := range map[string]observe.Observer{"front-end": f.FrontEnd("http"), "store": f.Store(), "traffic alone": f.recorder} {
 		b.Run(name, func(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/observe"
 )
 
@@ -113,7 +114,7 @@ func (s *Service) gathers(c *call) bool {
 		return false
 	}
 	for _, a := range c.plan.Acts {
-		if a.Kind != weir.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || !s.options.Gather(a) {
+		if a.Kind != acts.KindTake || a.ID != "" || a.Hold != 0 || a.MaxWait != 0 || !s.options.Gather(a) {
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -103,7 +104,7 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 		if a.Act == nil {
 			continue
 		}
-		a.Act.Immediate = a.Act.Kind == weir.KindTake
+		a.Act.Immediate = a.Act.Kind == acts.KindTake
 		ask := &asked.Each[a.Descriptor]
 		if err := checkHits(a, ask); err != nil && !a.Rule.OnTrial {
 			return err
@@ -151,7 +152,7 @@ func mostHits(l *weir.Limit) int64 {
 
 // peeks reports whether an applied limit is evaluated without being charged.
 func peeks(a *rules.Applied) bool {
-	return a.Act != nil && a.Act.Kind == weir.KindTake && a.Act.Charges[a.Charge].Cost == 0
+	return a.Act != nil && a.Act.Kind == acts.KindTake && a.Act.Charges[a.Charge].Cost == 0
 }
 
 func invalid(field, value, want string) error {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -76,7 +77,7 @@ func stepsFor(plan *rules.Plan, c *call) *steps {
 			cost := a.Act.Charges[a.Charge].Cost
 			charges, peeked = charges || cost > 0, peeked || cost == 0
 			quotas = quotas || c.quota[a.Descriptor] == together
-		case a.Act.Kind == weir.KindTake && !a.Rule.Shadow:
+		case a.Act.Kind == acts.KindTake && !a.Rule.Shadow:
 			alone = true
 		}
 	}

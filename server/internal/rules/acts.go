@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // builder turns matched rules into acts. It is the memory of its plan, and is reused for
@@ -38,7 +39,7 @@ func (b *builder) build() error {
 		return err
 	}
 	b.grow(applied, solo+trials)
-	if b.plan.ID == "" && b.concurrent && b.req.Kind == weir.KindTake && (b.req.Cost > 0 || b.req.Costs != nil) {
+	if b.plan.ID == "" && b.concurrent && b.req.Kind == acts.KindTake && (b.req.Cost > 0 || b.req.Costs != nil) {
 		b.plan.ID = rand.Text()
 	}
 	for i := range b.found {
@@ -81,7 +82,7 @@ func (b *builder) count() (applied, solo, trials int) {
 // descriptor's limit replaces it, and with it the whole alternative, or it has slots and
 // the request only records units.
 func (b *builder) dropped(r *Rule, l *Limit) bool {
-	if b.req.Kind == weir.KindRecord && b.req.Costs != nil && !r.Unlimited && l.Algorithm.Traits().HoldsSlots {
+	if b.req.Kind == acts.KindRecord && b.req.Costs != nil && !r.Unlimited && l.Algorithm.Traits().HoldsSlots {
 		return true // work that is over holds no slot
 	}
 	if len(b.replaced) == 0 {
@@ -178,7 +179,7 @@ func (m *matched) isAlone(l *weir.Limit) bool {
 // charge returns the charge of one limit of a matched rule.
 func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 	c := weir.Charge{Limit: l.Limit, Cost: m.ask.Cost, UpTo: b.req.UpTo}
-	if kind := m.ask.kind(b.req.Kind); kind != weir.KindRecord && kind != weir.KindReset {
+	if kind := m.ask.kind(b.req.Kind); kind != acts.KindRecord && kind != acts.KindReset {
 		c.Keep, c.Guaranteed = l.Keep, l.guaranteed()
 	}
 	if b.req.Costs != nil {
@@ -194,7 +195,7 @@ func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 		return c, outside("up_to", c.UpTo, "none: "+l.Name+" has slots, of which a request takes one")
 	}
 	c.Cost, c.UpTo = min(1, c.Cost), min(1, c.UpTo)
-	if b.req.Kind == weir.KindSettle {
+	if b.req.Kind == acts.KindSettle {
 		c.Cost = 0
 	}
 	return c, nil
@@ -219,7 +220,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
-		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != weir.KindTake || c.Limit.Algorithm.Traits().HoldsSlots),
+		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != acts.KindTake || c.Limit.Algorithm.Traits().HoldsSlots),
 		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -96,7 +97,7 @@ func TestMadeIDs(t *testing.T) {
 		"a look at a place":    {rules.Request{Descriptors: request("job=1").Descriptors}, false},
 		"a hold":               {rules.Request{Cost: 1, Hold: time.Second, Descriptors: request("user=1").Descriptors}, true},
 		"a hold of nothing":    {rules.Request{Cost: 1, Hold: time.Second, Descriptors: request("free=1").Descriptors}, true},
-		"a reset of places":    {rules.Request{Kind: weir.KindReset, Descriptors: request("job=1").Descriptors}, false},
+		"a reset of places":    {rules.Request{Kind: acts.KindReset, Descriptors: request("job=1").Descriptors}, false},
 		"nothing where no one": {rules.Request{Cost: 1, Descriptors: request("nobody=1").Descriptors}, false},
 	} {
 		c.req.Domain = "shop"
@@ -124,7 +125,7 @@ func TestPlaces(t *testing.T) {
 	t.Parallel()
 	set := parse(t, works)
 	for kind, want := range map[weir.Kind]string{
-		weir.KindTake: "40 1", weir.KindRefund: "40 1", weir.KindSettle: "40 0", weir.KindRelease: "40 1",
+		acts.KindTake: "40 1", acts.KindRefund: "40 1", acts.KindSettle: "40 0", acts.KindRelease: "40 1",
 	} {
 		req := request("both=1")
 		req.Kind, req.Cost, req.ID = kind, 40, "a"
@@ -149,16 +150,16 @@ func TestPlanRefusesOptions(t *testing.T) {
 	}{
 		"a long id":                  {rules.Request{ID: strings.Repeat("x", 129)}, []string{"user=1"}, "id"},
 		"a long id for nobody":       {rules.Request{ID: strings.Repeat("x", 129)}, []string{"nobody=1"}, "id"},
-		"settle without id":          {rules.Request{Kind: weir.KindSettle}, []string{"nobody=1"}, "id"},
-		"release without id":         {rules.Request{Kind: weir.KindRelease}, []string{"user=1"}, "id"},
-		"renew without id":           {rules.Request{Kind: weir.KindRenew}, []string{"user=1"}, "id"},
-		"refund without id":          {rules.Request{Kind: weir.KindRefund}, []string{"user=1"}, "id"},
-		"reset with id":              {rules.Request{Kind: weir.KindReset, ID: "a"}, []string{"user=1"}, "id"},
-		"record with id":             {rules.Request{Kind: weir.KindRecord, ID: "a"}, []string{"user=1"}, "id"},
-		"record of places":           {rules.Request{Kind: weir.KindRecord}, []string{"job=1"}, "kind"},
+		"settle without id":          {rules.Request{Kind: acts.KindSettle}, []string{"nobody=1"}, "id"},
+		"release without id":         {rules.Request{Kind: acts.KindRelease}, []string{"user=1"}, "id"},
+		"renew without id":           {rules.Request{Kind: acts.KindRenew}, []string{"user=1"}, "id"},
+		"refund without id":          {rules.Request{Kind: acts.KindRefund}, []string{"user=1"}, "id"},
+		"reset with id":              {rules.Request{Kind: acts.KindReset, ID: "a"}, []string{"user=1"}, "id"},
+		"record with id":             {rules.Request{Kind: acts.KindRecord, ID: "a"}, []string{"user=1"}, "id"},
+		"record of places":           {rules.Request{Kind: acts.KindRecord}, []string{"job=1"}, "kind"},
 		"another kind":               {rules.Request{Kind: 99}, []string{"user=1"}, "kind"},
 		"hold too long":              {rules.Request{Hold: 25 * time.Hour}, []string{"user=1"}, "hold"},
-		"hold of a release":          {rules.Request{Kind: weir.KindRelease, ID: "a", Hold: time.Second}, []string{"user=1"}, "hold"},
+		"hold of a release":          {rules.Request{Kind: acts.KindRelease, ID: "a", Hold: time.Second}, []string{"user=1"}, "hold"},
 		"wait too long":              {rules.Request{MaxWait: 25 * time.Hour}, []string{"user=1"}, "max_wait"},
 		"booking":                    {rules.Request{MaxWait: time.Second}, []string{"user=1"}, ""},
 		"booking a window":           {rules.Request{MaxWait: time.Second}, []string{"user=1", "log=1"}, "max_wait"},
@@ -254,11 +255,11 @@ func TestEveryKind(t *testing.T) {
 		cost int64
 		want string
 	}{
-		{weir.KindRenew, 0, "[0 0 0 0] " + weir.ErrUnknownID.Error()},
-		{weir.KindTake, 3, "[97 1 2 2] <nil>"},
-		{weir.KindTake, 3, "[97 1 2 2] <nil>"},
-		{weir.KindSettle, 1, "[99 2 4 4] <nil>"},
-		{weir.KindSettle, 1, "[99 2 4 4] <nil>"},
+		{acts.KindRenew, 0, "[0 0 0 0] " + weir.ErrUnknownID.Error()},
+		{acts.KindTake, 3, "[97 1 2 2] <nil>"},
+		{acts.KindTake, 3, "[97 1 2 2] <nil>"},
+		{acts.KindSettle, 1, "[99 2 4 4] <nil>"},
+		{acts.KindSettle, 1, "[99 2 4 4] <nil>"},
 	} {
 		remaining, err := do(step.kind, step.cost)
 		if errors.Is(err, weir.ErrUnknownID) {
@@ -268,7 +269,7 @@ func TestEveryKind(t *testing.T) {
 			t.Errorf("%v %d: %s, want %s", step.kind, step.cost, got, step.want)
 		}
 	}
-	if _, err := do(weir.KindRelease, 0); !errors.Is(err, weir.ErrSettled) {
+	if _, err := do(acts.KindRelease, 0); !errors.Is(err, weir.ErrSettled) {
 		t.Errorf("release after settle: %v", err)
 	}
 }

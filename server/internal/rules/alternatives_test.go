@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -181,7 +181,7 @@ func TestUnnamedAlternatives(t *testing.T) {
 		t.Errorf("booked ahead: %v", err)
 	}
 	req = request("slots=a")
-	req.Kind, req.ID = weir.KindRelease, "x"
+	req.Kind, req.ID = acts.KindRelease, "x"
 	if _, err := set.Plan(req); err != nil {
 		t.Errorf("release: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -78,9 +79,9 @@ func (d *domain) rule(entries []Entry, ask *Ask, p *path) *Rule {
 func (a *Ask) kind(request weir.Kind) weir.Kind {
 	switch {
 	case a.Refund:
-		return weir.KindRefund
+		return acts.KindRefund
 	case a.Record:
-		return weir.KindRecord
+		return acts.KindRecord
 	}
 	return request
 }

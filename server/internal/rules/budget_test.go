@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -124,9 +125,9 @@ func TestBudgetKeys(t *testing.T) {
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	set := parse(t, shared)
-	for _, kind := range []weir.Kind{weir.KindTake, weir.KindRefund, weir.KindSettle, weir.KindRelease, weir.KindRecord, weir.KindReset} {
+	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRecord, acts.KindReset} {
 		req := request("model=gpt,class=batch")
-		if req.Kind = kind; kind != weir.KindRecord && kind != weir.KindReset {
+		if req.Kind = kind; kind != acts.KindRecord && kind != acts.KindReset {
 			req.ID = "a"
 		}
 		plan, err := set.Plan(req)
@@ -134,7 +135,7 @@ func TestKeep(t *testing.T) {
 			t.Errorf("%v: %v", kind, err)
 			continue
 		}
-		if keep := plan.Acts[0].Charges[0].Keep; (keep == 3) != (kind != weir.KindRecord && kind != weir.KindReset) {
+		if keep := plan.Acts[0].Charges[0].Keep; (keep == 3) != (kind != acts.KindRecord && kind != acts.KindReset) {
 			t.Errorf("%v keeps %d", kind, keep)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 )
 
@@ -43,9 +44,9 @@ func (r *Request) checkID() error {
 	switch {
 	case len(r.ID) > weir.MaxIDBytes:
 		return outside("id", fmt.Sprintf("%d bytes", len(r.ID)), fmt.Sprintf("at most %d bytes", weir.MaxIDBytes))
-	case r.ID == "" && (r.Kind == weir.KindRefund || r.Kind == weir.KindSettle || r.Kind == weir.KindRelease || r.Kind == weir.KindRenew):
+	case r.ID == "" && (r.Kind == acts.KindRefund || r.Kind == acts.KindSettle || r.Kind == acts.KindRelease || r.Kind == acts.KindRenew):
 		return outside("id", "missing", "the id of the take to "+r.Kind.String())
-	case r.ID != "" && (r.Kind == weir.KindReset || r.Kind == weir.KindRecord):
+	case r.ID != "" && (r.Kind == acts.KindReset || r.Kind == acts.KindRecord):
 		return outside("id", strconv.Quote(r.ID), "none: "+r.Kind.String()+" has no id")
 	}
 	return nil

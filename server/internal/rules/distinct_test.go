@@ -83,7 +83,7 @@ func TestNoKeyIsShared(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, list := range acts(plan) {
+			for _, list := range keysIn(plan) {
 				for _, k := range list {
 					if shared[k] {
 						t.Errorf("%s=%s is charged under %s, which others share", key, value, k)

@@ -39,8 +39,8 @@ func request(descriptors ...string) *rules.Request {
 	return req
 }
 
-// acts shows the keys of each act, and a slot where it is not the key's beginning.
-func acts(plan *rules.Plan) [][]string {
+// keysIn shows the keys of each act, and a slot where it is not the key's beginning.
+func keysIn(plan *rules.Plan) [][]string {
 	var all [][]string
 	for _, act := range plan.Acts {
 		var keys []string
@@ -88,7 +88,7 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, acts(plan)); diff != "" {
+			if diff := cmp.Diff(c.want, keysIn(plan)); diff != "" {
 				t.Error(diff)
 			}
 			for _, act := range plan.Acts {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -46,7 +47,7 @@ func TestTrialIsAnActOfItsOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c.want, acts(plan)); diff != "" {
+		if diff := cmp.Diff(c.want, keysIn(plan)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -205,7 +206,7 @@ func TestPartOfABudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(plan.Acts) != 3 || plan.Applied[0].Rule != plan.Applied[1].Rule {
-			t.Fatalf("part=%d: %v", i, acts(plan))
+			t.Fatalf("part=%d: %v", i, keysIn(plan))
 		}
 		both[plan.Applied[0].Rule.Shadow]++
 	}
@@ -231,7 +232,7 @@ func TestOutsideIsShadow(t *testing.T) {
 	store := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
 	plan := taken(t, parse(t, rollout), store, request("none=1"))
 	again := taken(t, parse(t, rollout), store, request("none=1"))
-	if d := again.Applied[0].Decision(); d.Outcome != weir.Granted || d.Source != weir.SourceShadow {
+	if d := again.Applied[0].Decision(); d.Outcome != weir.Granted || d.Source != acts.SourceShadow {
 		t.Errorf("not enforced: %+v", d)
 	}
 	if key := plan.Acts[0].Charges[0].Key; key != "shop/none=1;none#1" {

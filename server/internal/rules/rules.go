@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -182,7 +183,7 @@ func (a *Applied) Decision() weir.Decision {
 		d = weir.Decision{}
 	}
 	if a.Rule.Shadow && d.Outcome != weir.Granted && (a.Of.Alternative == 0 || d.Outcome != weir.NotEvaluated) {
-		d.Outcome, d.Source, d.RetryAfter = weir.Granted, weir.SourceShadow, 0
+		d.Outcome, d.Source, d.RetryAfter = weir.Granted, acts.SourceShadow, 0
 	}
 	return d
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/report"
 )
@@ -66,7 +67,7 @@ func RunSharing(ctx context.Context) (*SharedResult, error) {
 	act := weir.Act{Charges: []weir.Charge{{Key: "k", Limit: shares.Pool(), Cost: 1}}, Decisions: make([]weir.Decision, 1)}
 	return &SharedResult{[]sharedRun{
 		playClasses(ctx, "one budget", func(string) *weir.Act { return &act }),
-		playClasses(ctx, "guaranteed shares", func(class string) *weir.Act { return shares.Limiter(nil, "budget", class).Act(weir.KindTake, "k", 1) }),
+		playClasses(ctx, "guaranteed shares", func(class string) *weir.Act { return shares.Limiter(nil, "budget", class).Act(acts.KindTake, "k", 1) }),
 	}}, ctx.Err()
 }
 

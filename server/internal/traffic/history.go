@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // maxSeries bounds the memory of the history: at most this many counts over time, of
@@ -273,7 +274,7 @@ func (r *Recorder) Totals() []Total {
 	for _, t := range r.table.Load().tallies {
 		for d := range t.counts {
 			for s := range t.counts[d] {
-				n, usual := t.counts[d][s].Load(), weir.Source(s) == weir.SourceStore && Decision(d) <= Refused
+				n, usual := t.counts[d][s].Load(), weir.Source(s) == acts.SourceStore && Decision(d) <= Refused
 				if n > 0 || usual && t.domain != RequestDomain {
 					all = append(all, Total{t.domain, t.rule, t.budget, t.trial, Decision(d), weir.Source(s), n})
 				}

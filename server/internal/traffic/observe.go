@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/observe"
 )
 
@@ -16,7 +17,7 @@ func (r *Recorder) Observe(c *observe.Call) {
 	t := r.table.Load()
 	asked := c.Limits
 	for _, a := range c.Acts {
-		if a.Kind == weir.KindTake {
+		if a.Kind == acts.KindTake {
 			r.act(t, a, asked, bucket)
 		}
 		asked = asked[len(a.Charges):]
@@ -36,7 +37,7 @@ func (r *Recorder) act(t *table, a *weir.Act, asked []*weir.Limit, bucket int) {
 		case a.Err == nil:
 			r.count(p, &a.Charges[i], &a.Decisions[i])
 		case !errors.Is(a.Err, weir.ErrInvalid):
-			p.counts[Failed][weir.SourceStore].Add(1)
+			p.counts[Failed][acts.SourceStore].Add(1)
 		}
 	}
 }
@@ -66,11 +67,11 @@ func (r *Recorder) count(p counted, c *weir.Charge, d *weir.Decision) {
 // decisionOf returns the decision on a charge; decisions if there is nothing to count.
 func (p *counted) decisionOf(d *weir.Decision) Decision {
 	switch {
-	case d.Outcome == weir.Granted && d.Source != weir.SourceShadow:
+	case d.Outcome == weir.Granted && d.Source != acts.SourceShadow:
 		return Granted
 	case d.Outcome == weir.NotCharged:
 		return NotCharged
-	case d.Outcome == weir.Refused && p.shadow && !p.trial || d.Source == weir.SourceShadow:
+	case d.Outcome == weir.Refused && p.shadow && !p.trial || d.Source == acts.SourceShadow:
 		return ShadowRefused
 	case d.Outcome == weir.Refused:
 		return Refused

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/traffic"
 )
 
@@ -36,12 +36,12 @@ func TestTrialsCountApart(t *testing.T) {
 		f.take(t, "none", "a", 1)
 	}
 	want := []traffic.Total{
-		{Domain: "shop", Rule: "user", Decision: traffic.Granted, Source: weir.SourceStore, Count: 5},
-		{Domain: "shop", Rule: "user", Decision: traffic.Refused, Source: weir.SourceStore, Count: 1},
-		{Domain: "shop", Rule: "user", Trial: true, Decision: traffic.Granted, Source: weir.SourceStore, Count: 2},
-		{Domain: "shop", Rule: "user", Trial: true, Decision: traffic.Refused, Source: weir.SourceStore, Count: 4},
-		{Domain: "shop", Rule: "none", Decision: traffic.Granted, Source: weir.SourceStore, Count: 1},
-		{Domain: "shop", Rule: "none", Decision: traffic.ShadowRefused, Source: weir.SourceStore, Count: 2},
+		{Domain: "shop", Rule: "user", Decision: traffic.Granted, Source: acts.SourceStore, Count: 5},
+		{Domain: "shop", Rule: "user", Decision: traffic.Refused, Source: acts.SourceStore, Count: 1},
+		{Domain: "shop", Rule: "user", Trial: true, Decision: traffic.Granted, Source: acts.SourceStore, Count: 2},
+		{Domain: "shop", Rule: "user", Trial: true, Decision: traffic.Refused, Source: acts.SourceStore, Count: 4},
+		{Domain: "shop", Rule: "none", Decision: traffic.Granted, Source: acts.SourceStore, Count: 1},
+		{Domain: "shop", Rule: "none", Decision: traffic.ShadowRefused, Source: acts.SourceStore, Count: 2},
 	}
 	var got []traffic.Total
 	for _, n := range f.Totals() {

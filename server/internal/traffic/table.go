@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -35,7 +36,7 @@ func (d Decision) String() string {
 	return "unknown"
 }
 
-const sources = weir.SourceFailClosed + 1
+const sources = acts.SourceFailClosed + 1
 
 // A tally counts for one limit.
 type tally struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -124,8 +125,8 @@ func TestErrorsAreCounted(t *testing.T) {
 		{"no reply", weir.Act{Err: weir.ErrAmbiguous}, true},
 		{"no answer", weir.Act{Err: fmt.Errorf("weir: take: %w", weir.ErrNotApplied)}, true},
 		{"the caller's mistake", weir.Act{Err: weir.ErrInvalid}, false},
-		{"a reset that failed", weir.Act{Kind: weir.KindReset, Err: weir.ErrNotApplied}, false},
-		{"a reset", weir.Act{Kind: weir.KindReset}, false},
+		{"a reset that failed", weir.Act{Kind: acts.KindReset, Err: weir.ErrNotApplied}, false},
+		{"a reset", weir.Act{Kind: acts.KindReset}, false},
 	} {
 		before := f.totals()
 		test.act.Charges = []weir.Charge{{Limit: limit, Cost: 1}}
@@ -263,7 +264,7 @@ func TestSubscribe(t *testing.T) {
 		f.take(t, "both", "a", 1)
 	}
 	got := <-s.Refusals()
-	if got.Domain != "shop" || got.Rule != "narrow" || !strings.HasPrefix(got.Key, "shop/both=a") || got.RetryAfter <= 0 || got.Source != weir.SourceStore {
+	if got.Domain != "shop" || got.Rule != "narrow" || !strings.HasPrefix(got.Key, "shop/both=a") || got.RetryAfter <= 0 || got.Source != acts.SourceStore {
 		t.Errorf("got %+v", got)
 	}
 	if s.Missed() != 2 {
@@ -455,7 +456,7 @@ func BenchmarkObserve(b *testing.B) {
 		limit := f.set.Rules()[0].Limits[0].Limit
 		calls := make([]observe.Call, keys)
 		for i := range calls {
-			act := &weir.Act{Charges: []weir.Charge{{Key: fmt.Sprintf("shop/user=%d", i), Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: weir.SourceStore}}}
+			act := &weir.Act{Charges: []weir.Charge{{Key: fmt.Sprintf("shop/user=%d", i), Limit: limit, Cost: 1}}, Decisions: []weir.Decision{{Outcome: weir.Granted, Granted: 1, Source: acts.SourceStore}}}
 			calls[i] = observe.Call{Acts: []*weir.Act{act}, Limits: []*weir.Limit{limit}, Took: time.Microsecond}
 		}
 		b.Run(name, func(b *testing.B) {
