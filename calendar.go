@@ -1,6 +1,10 @@
 package weir
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
+)
 
 const (
 	day   = 24 * time.Hour
@@ -17,7 +21,7 @@ func (l *Limit) checkCalendar() error {
 		return nil
 	}
 	switch {
-	case !l.Algorithm.Traits().Calendars:
+	case !algo.TraitsOf(l.Algorithm).Calendars:
 		return invalidBeside("time_zone", quoted(l.TimeZone), "algorithm", "none: only fixed_window has calendar windows")
 	case l.Anchor != AnchorEpoch:
 		return invalidBeside("time_zone", quoted(l.TimeZone), "anchor", "none: windows begin with their first charge")

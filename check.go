@@ -73,7 +73,7 @@ func (a *Act) checkCharge(i int) error {
 		return invalidIn("charges", i, "key", fmt.Sprintf("%d bytes", len(c.Key)), fmt.Sprintf("at most %d bytes", MaxKeyBytes))
 	case c.Cost < 0 || c.Cost > c.Limit.maxCost():
 		return invalidIn("charges", i, "cost", c.Cost, fmt.Sprintf("0 … %d", c.Limit.maxCost()))
-	case a.MaxWait > 0 && !c.Limit.Algorithm.Traits().Books:
+	case a.MaxWait > 0 && !algo.TraitsOf(c.Limit.Algorithm).Books:
 		return invalid("max_wait", a.MaxWait, "none: "+c.Limit.Algorithm.String()+" cannot be booked ahead")
 	case a.Kind == kindRefund && a.ID == "" && c.At <= 0 && !a.Anonymous:
 		return invalidIn("charges", i, "at", c.At, "the at of the decision to undo, or the id of its take")

@@ -37,7 +37,7 @@ func (l *Limit) checkCount() error {
 	switch {
 	case l.reports():
 		most = maxReported
-	case l.Algorithm.Traits().KeepsLog:
+	case algo.TraitsOf(l.Algorithm).KeepsLog:
 		most = maxLogUnits
 		if l.Count > most {
 			return invalidBeside("count", l.Count, "algorithm", fmt.Sprintf("0 … %d", most))
@@ -53,7 +53,7 @@ func (l *Limit) checkCount() error {
 }
 
 func (l *Limit) checkOptions() error {
-	traits := l.Algorithm.Traits()
+	traits := algo.TraitsOf(l.Algorithm)
 	switch {
 	case l.Burst != 0 && !traits.Bursts:
 		return invalidBeside("burst", l.Burst, "algorithm", "none: "+l.Algorithm.String()+" grants at most its count at once")
@@ -83,7 +83,7 @@ func (l *Limit) compile() error {
 		Burst:         l.Count,
 		Buckets:       int64(l.Buckets),
 	}
-	bursts := l.Algorithm.Traits().Bursts
+	bursts := algo.TraitsOf(l.Algorithm).Bursts
 	if bursts && l.Count > 0 {
 		l.rule.Burst = l.Burst
 	}

@@ -47,7 +47,7 @@ var only = map[string]patterns{
 	"internal/algo":             {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
 	"server/internal/sim":       {".", "memstore", "internal/acts", "internal/algo", "server/internal/report", "std"},
 	"server/internal/accesslog": {".", "std"},
-	"server/internal/replay":    {".", "memstore", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
+	"server/internal/replay":    {".", "memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
 	"server/internal/frames":    {"golang.org/x/net", "std"},
 	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
 }

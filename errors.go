@@ -52,11 +52,8 @@ type InvalidError struct {
 }
 
 // Error names the field, the value and what was expected.
-func (e *InvalidError) Error() string { return "weir: " + e.Detail() }
-
-// Detail returns the text of Error without the "weir: " before it.
-func (e *InvalidError) Detail() string {
-	text := fmt.Sprintf("%s is %s: want %s", e.Path(), e.Value, e.Want)
+func (e *InvalidError) Error() string {
+	text := fmt.Sprintf("weir: %s is %s: want %s", e.Path(), e.Value, e.Want)
 	if e.Default != "" {
 		text += ", or 0 for " + e.Default
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A Hold is the result of [Limiter.Hold]: the estimate that it charged and the slots
@@ -37,7 +39,7 @@ func (l *Limiter) Hold(ctx context.Context, key string, estimate int64, d time.D
 	defer l.end(c)
 	c.act.ID, c.act.NewID, c.act.Hold = rand.Text(), true, d
 	for i := range c.act.Charges {
-		if charge := &c.act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
+		if charge := &c.act.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			charge.Cost = min(charge.Cost, 1)
 		}
 	}
@@ -82,7 +84,7 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
 		if len(actual) > 1 {
 			c.act.Charges[i].Cost = actual[h.limiter.parts[i].number]
 		}
-		if c.act.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(c.act.Charges[i].Limit.Algorithm).HoldsSlots {
 			c.act.Charges[i].Cost = 0
 		}
 	}

@@ -35,14 +35,6 @@ const (
 	Concurrency = Algorithm(algo.Concurrency)
 )
 
-// Traits returns the traits of the algorithm, or none for an unknown number.
-func (a Algorithm) Traits() algo.Traits {
-	if int(a) < len(algo.Steps) {
-		return algo.Steps[a].Traits
-	}
-	return algo.Traits{}
-}
-
 // String returns the algorithm's name in YAML, JSON, logs and metrics.
 func (a Algorithm) String() string {
 	if int(a) < len(algo.Steps) {
@@ -146,10 +138,10 @@ func (l Limit) Compile() (*Limit, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	if l.Algorithm.Traits().Bursts {
+	if algo.TraitsOf(l.Algorithm).Bursts {
 		l.Burst = l.Capacity()
 	}
-	if l.Algorithm.Traits().Buckets && l.Buckets == 0 {
+	if algo.TraitsOf(l.Algorithm).Buckets && l.Buckets == 0 {
 		l.Buckets = defaultBuckets
 	}
 	if err := l.compile(); err != nil {
@@ -212,7 +204,7 @@ func (l *Limit) RuleAt(now int64) algo.Rule {
 }
 
 // reports returns whether the limit accepts costs of any size that are only reported.
-func (l *Limit) reports() bool { return l.ChargeRefused && l.Algorithm.Traits().Reports }
+func (l *Limit) reports() bool { return l.ChargeRefused && algo.TraitsOf(l.Algorithm).Reports }
 
 func (l *Limit) maxCost() int64 {
 	if l.reports() {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A Limiter applies one or several limits to keys. It is safe for concurrent use.
@@ -78,7 +80,7 @@ func NewLimiter(store Taker, name string, limits ...Limit) (*Limiter, error) {
 		}
 		names[own] = true
 		l.limits = append(l.limits, compiled)
-		if limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(limit.Algorithm).HoldsSlots {
 			l.maxCost, l.slots = -1, true
 		}
 		prefix := name + "#" + own + ":"
@@ -145,7 +147,7 @@ func (l *Limiter) with(limits []*Limit, prefixes []string, options []chargeOptio
 	n := &Limiter{taker: l.taker, limits: limits, prefixes: prefixes, class: l.class, options: options, maxCost: -1}
 	for i, p := range prefixes {
 		n.prefixBytes += len(p)
-		n.slots = n.slots || limits[i].Algorithm.Traits().HoldsSlots
+		n.slots = n.slots || algo.TraitsOf(limits[i].Algorithm).HoldsSlots
 	}
 	n.calls.New = func() any { return newCall(len(limits)) }
 	return n
@@ -228,7 +230,7 @@ func (l *Limiter) checkUnits(n int64) error {
 		return nil
 	}
 	for i, limit := range l.limits {
-		if limit.Algorithm.Traits().HoldsSlots && (l.parts == nil || l.parts[i].units > 0) {
+		if algo.TraitsOf(limit.Algorithm).HoldsSlots && (l.parts == nil || l.parts[i].units > 0) {
 			return invalid("algorithm", limit.Algorithm, "one that counts units; use Hold for slots, which takes and releases them")
 		}
 	}
@@ -386,7 +388,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, d Decision, n int64) (
 		charge := &c.act.Charges[i]
 		charge.At = d.At.UnixMicro()
 		// Of several limits only leaky_bucket delays what is not booked.
-		if len(c.act.Charges) == 1 || charge.Limit.Algorithm.Traits().Delays {
+		if len(c.act.Charges) == 1 || algo.TraitsOf(charge.Limit.Algorithm).Delays {
 			charge.Delay = d.Delay
 		}
 	}

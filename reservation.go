@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A Reservation is the result of [Limiter.Reserve]: the booking, or the refusal. It is
@@ -64,7 +66,7 @@ func needed(a *Act) time.Duration {
 		wait := d.RetryAfter
 		switch {
 		case d.Outcome != Refused || wait == Never:
-		case a.Charges[i].Limit.Algorithm.Traits().Delays:
+		case algo.TraitsOf(a.Charges[i].Limit.Algorithm).Delays:
 			wait = d.ResetAfter
 		default:
 			// After the wait that is told the same act would book the rest.

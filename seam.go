@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -245,25 +244,6 @@ type Charge struct {
 	// At and Delay are those of the decision that a refund without an ID undoes.
 	At    int64
 	Delay time.Duration
-}
-
-// String returns the charge for logs and tests, such as `3 of "alice" under 100/min`.
-func (c Charge) String() string {
-	limit := "no limit"
-	if c.Limit != nil {
-		limit = c.Limit.String()
-	}
-	text := fmt.Sprintf("%d of %q under %s", c.Cost, c.Key, limit)
-	if c.UpTo > 0 {
-		text = fmt.Sprintf("%d to %d of %q under %s", c.Cost, c.UpTo, c.Key, limit)
-	}
-	if c.Keep > 0 {
-		text += fmt.Sprintf(", keeping %d", c.Keep)
-	}
-	if c.Guaranteed {
-		text += ", guaranteed"
-	}
-	return text
 }
 
 // Prepare checks the act and answers it if no store is needed: an act outside

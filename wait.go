@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // minPause is the shortest pause between calls of a Taker that refuses without a wait.
@@ -56,7 +58,7 @@ func (l *Limiter) bookable(left time.Duration) time.Duration {
 		return 0
 	}
 	for _, limit := range l.limits {
-		if !limit.Algorithm.Traits().Books {
+		if !algo.TraitsOf(limit.Algorithm).Books {
 			return 0
 		}
 	}

@@ -167,7 +167,7 @@ func (w *world) close(a *weir.Act) {
 		if a.Kind == acts.KindAmend {
 			continue
 		}
-		if c.Keep = 0; c.Limit.Algorithm.Traits().HoldsSlots {
+		if c.Keep = 0; algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 			c.Cost = 0
 		} else if a.Kind == acts.KindSettle {
 			c.Cost = w.rng.Int64N(8)
@@ -219,12 +219,12 @@ func (w *world) charge(limit *weir.Limit, take bool, others []weir.Charge) (weir
 		key = fmt.Sprint(limit.Name, " ", w.rng.IntN(5000))
 	}
 	for _, o := range others {
-		if o.Key == key && (o.Limit == limit || limit.Algorithm.Traits().HoldsSlots) {
+		if o.Key == key && (o.Limit == limit || algo.TraitsOf(limit.Algorithm).HoldsSlots) {
 			return weir.Charge{}, false
 		}
 	}
 	c := weir.Charge{Key: key, Limit: limit, Cost: 1 + w.rng.Int64N(3)}
-	if limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(limit.Algorithm).HoldsSlots {
 		if c.Cost = 1; !take {
 			return c, false
 		}
@@ -236,7 +236,7 @@ func (w *world) charge(limit *weir.Limit, take bool, others []weir.Charge) (weir
 
 func holds(a *weir.Act) bool {
 	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots {
 			return true
 		}
 	}

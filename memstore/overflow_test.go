@@ -41,7 +41,7 @@ func TestHoldsInAFullStore(t *testing.T) {
 					for _, a.Kind = range []weir.Kind{acts.KindRenew, kind} {
 						for i := range a.Charges {
 							a.Charges[i].Cost = 0
-							if a.Kind == acts.KindRefund && !limit.Algorithm.Traits().HoldsSlots {
+							if a.Kind == acts.KindRefund && !algo.TraitsOf(limit.Algorithm).HoldsSlots {
 								a.Charges[i].Cost = 1
 							}
 						}
@@ -49,7 +49,7 @@ func TestHoldsInAFullStore(t *testing.T) {
 							t.Fatalf("hold %d: %v", n, a.Err)
 						}
 					}
-					if n := left(); n != 4 && (kind != acts.KindRefund || !limit.Algorithm.Traits().HoldsSlots) {
+					if n := left(); n != 4 && (kind != acts.KindRefund || !algo.TraitsOf(limit.Algorithm).HoldsSlots) {
 						t.Errorf("after %v: %d remain", kind, n)
 					}
 				}

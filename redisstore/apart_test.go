@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -31,7 +32,7 @@ type one struct{ weir.Taker }
 
 func (o one) Take(ctx context.Context, all []*weir.Act) {
 	for i, a := range all {
-		if c := &a.Charges[0]; a.Anonymous && a.Kind == acts.KindTake && c.Limit.Algorithm.Traits().HoldsSlots {
+		if c := &a.Charges[0]; a.Anonymous && a.Kind == acts.KindTake && algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 			c.Cost = 0
 		}
 		if a.Kind == acts.KindRefund && a.ID != "" && len(a.Charges) > 1 {

@@ -174,7 +174,7 @@ func (s *Store) try(ctx context.Context, tag string) error {
 			Charges:   []weir.Charge{{Key: name, HashTag: tag, Limit: l.MustCompile(), Cost: 1}},
 			Decisions: make([]weir.Decision, 1),
 		}
-		if l.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(l.Algorithm).HoldsSlots {
 			takes[id].ID, takes[id].NewID = rand.Text(), true
 			defer s.client.Del(ctx, s.keys.record(takes[id]))
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 const (
@@ -74,7 +75,7 @@ func Lives(a *weir.Act) (granted, refused time.Duration) {
 		refused = 0
 	}
 	for i := range a.Charges {
-		if l := a.Charges[i].Limit; l.Algorithm.Traits().HoldsSlots {
+		if l := a.Charges[i].Limit; algo.TraitsOf(l.Algorithm).HoldsSlots {
 			// A slot may be released at any time: the repeat may be granted.
 			granted, refused = max(granted, l.Period), 0
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Follow returns an act that does to the charges of a take what a does to its own. A charge
@@ -94,7 +95,7 @@ func costOf(a *weir.Act, l *weir.Limit) int64 {
 		n = metered(a.Scope.Costs, l.Meter)
 	}
 	switch {
-	case !l.Algorithm.Traits().HoldsSlots:
+	case !algo.TraitsOf(l.Algorithm).HoldsSlots:
 		return n
 	case a.Kind == KindSettle:
 		return 0

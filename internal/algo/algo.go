@@ -112,6 +112,14 @@ type Traits struct {
 	Aligned    bool   // when a key is fresh depends on the time of day
 }
 
+// TraitsOf returns the traits of an algorithm, or none for an unknown number.
+func TraitsOf[Algorithm ~uint8](a Algorithm) Traits {
+	if int(a) < len(Steps) {
+		return Steps[a].Traits
+	}
+	return Traits{}
+}
+
 // A Step is one algorithm: its row of the table. Adding one takes its two files, its
 // row, its ID and its public name.
 type Step struct {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // DefaultTimeout is how long a request may wait for its decision by default.
@@ -49,7 +50,7 @@ func (g *Gate) Charge(ctx context.Context, limiter *weir.Limiter, key string, co
 	act.Immediate = true
 	units := act.Charges[:0]
 	for _, charge := range act.Charges {
-		if !charge.Limit.Algorithm.Traits().HoldsSlots {
+		if !algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			units = append(units, charge)
 		}
 	}
@@ -66,7 +67,7 @@ func (g *Gate) hold(ctx context.Context, limiter *weir.Limiter, key string, cost
 	act := g.act(acts.KindTake, limiter, key, cost)
 	act.Immediate = true
 	for i := range act.Charges {
-		if charge := &act.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
+		if charge := &act.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			act.ID, act.NewID, charge.Cost = rand.Text(), true, 1
 		}
 	}
@@ -88,7 +89,7 @@ func HasSlots(limiter *weir.Limiter) bool {
 func shortestLease(act *weir.Act) (shortest time.Duration, ok bool) {
 	for i := range act.Charges {
 		limit := act.Charges[i].Limit
-		if limit.Algorithm.Traits().HoldsSlots && (!ok || limit.Period < shortest) {
+		if algo.TraitsOf(limit.Algorithm).HoldsSlots && (!ok || limit.Period < shortest) {
 			shortest, ok = limit.Period, true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // renewals is how often a slot is renewed during its lease.
@@ -58,7 +59,7 @@ func (g *Gate) Enter(ctx context.Context, r Request) *Visit {
 // with nothing left.
 func exhausted(act *weir.Act) bool {
 	for i := range act.Decisions {
-		if act.Allowed() && !act.Charges[i].Limit.Algorithm.Traits().HoldsSlots && act.Decisions[i].Remaining == 0 {
+		if act.Allowed() && !algo.TraitsOf(act.Charges[i].Limit.Algorithm).HoldsSlots && act.Decisions[i].Remaining == 0 {
 			return true
 		}
 	}
@@ -80,7 +81,7 @@ func (v *Visit) LeaveAt(ctx context.Context, cost int64) error {
 	v.stop()
 	settled := v.gate.act(acts.KindSettle, v.req.Limiter, v.req.Key, cost)
 	for i := range settled.Charges {
-		if charge := &settled.Charges[i]; charge.Limit.Algorithm.Traits().HoldsSlots {
+		if charge := &settled.Charges[i]; algo.TraitsOf(charge.Limit.Algorithm).HoldsSlots {
 			charge.Cost = 0
 		}
 	}

@@ -66,13 +66,16 @@ func Of(err error) *Document {
 		return &p
 	case errors.As(err, &mistake):
 		return &Document{
-			Status: http.StatusBadRequest, Field: mistake.Path(), Detail: mistake.Detail(),
+			Status: http.StatusBadRequest, Field: mistake.Path(), Detail: Detail(mistake),
 		}
 	case errors.Is(err, weir.ErrInvalid):
 		return &Document{Status: http.StatusBadRequest, Detail: err.Error()}
 	}
 	return nil
 }
+
+// Detail returns the text of the error for a client, who need not know the package's name.
+func Detail(mistake *weir.InvalidError) string { return strings.TrimPrefix(mistake.Error(), "weir: ") }
 
 // Write sends the document: as JSON, or as plain text if the client does not accept
 // JSON. A document without a type gets its status as title.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/problem"
 )
 
@@ -196,7 +197,7 @@ func (a *Answer) appendPolicies(text []byte) []byte {
 // again when their holders leave.
 func appendPolicy(text []byte, l *weir.Limit) []byte {
 	text = append(text, ";q="...)
-	if l.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return append(strconv.AppendInt(text, l.Count, 10), `;qu="concurrent-requests"`...)
 	}
 	quota, seconds := quotaOf(l)
@@ -224,7 +225,7 @@ func (a *Answer) appendAvailable(text []byte) []byte {
 	switch {
 	case d.Outcome == weir.Refused && d.RetryAfter != weir.Never:
 		wait = d.RetryAfter
-	case a.Strictest.Algorithm.Traits().HoldsSlots:
+	case algo.TraitsOf(a.Strictest.Algorithm).HoldsSlots:
 		wait = 0
 	}
 	text = append(appendQuoted(text, nameOf(a.Strictest)), ";r="...)

@@ -25,7 +25,7 @@ func amends(t *testing.T, open Open) {
 			rapid.Check(t, func(r *rapid.T) {
 				m.runs++
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(r, "start")) * time.Microsecond)
-				if m.limit = drawSlots(r); !algorithm.Traits().HoldsSlots {
+				if m.limit = drawSlots(r); !algo.TraitsOf(algorithm).HoldsSlots {
 					m.limit = drawLimit(r, algorithm)
 				}
 				m.check(r)
@@ -69,7 +69,7 @@ func (m *amending) check(t *rapid.T) {
 }
 
 func (m *amending) cost(cost int64) int64 {
-	if m.limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(m.limit.Algorithm).HoldsSlots {
 		return 1
 	}
 	return cost
@@ -81,7 +81,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 	c := &a.Charges[0]
 	switch rapid.IntRange(0, 3).Draw(t, "option") {
 	case 0:
-		if !m.limit.Algorithm.Traits().HoldsSlots {
+		if !algo.TraitsOf(m.limit.Algorithm).HoldsSlots {
 			c.UpTo = c.Cost + rapid.Int64Range(0, 4).Draw(t, "up to")
 		}
 	case 1:

@@ -49,7 +49,7 @@ func counting() []weir.Algorithm {
 	var all []weir.Algorithm
 	for id := range algo.Steps {
 		algorithm := weir.Algorithm(id)
-		if !algorithm.Traits().HoldsSlots {
+		if !algo.TraitsOf(algorithm).HoldsSlots {
 			all = append(all, algorithm)
 		}
 	}

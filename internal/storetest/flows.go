@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // flows drives a Taker with random histories of takes, bookings and refunds, and checks
@@ -76,7 +77,7 @@ func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
 }
 
 // drains reports whether a limit's level sinks continuously.
-func drains(l *weir.Limit) bool { return l.Algorithm.Traits().Drains }
+func drains(l *weir.Limit) bool { return algo.TraitsOf(l.Algorithm).Drains }
 
 // left returns the units of a grant that have not drained, rounded up.
 func (f *flow) left(c weir.Charge) int64 {

@@ -66,7 +66,7 @@ func refused(rng *rand.Rand, spent []weir.Charge, i int) *weir.Act {
 
 func holds(a *weir.Act) bool {
 	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots {
 			return true
 		}
 	}

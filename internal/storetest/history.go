@@ -65,7 +65,7 @@ func (h *history) first() []*weir.Act {
 				c.Key, c.HashTag = fmt.Sprint("alt ", k-twinKeys), "alt"
 			}
 			a := NewAct(c)
-			if limit.Algorithm.Traits().HoldsSlots {
+			if algo.TraitsOf(limit.Algorithm).HoldsSlots {
 				a.ID = h.newID()
 			}
 			acts = append(acts, a)
@@ -197,7 +197,7 @@ func (h *history) rush() []*weir.Act {
 // plain is a take of one charge without an id or a time to wait.
 func (h *history) plain() *weir.Act {
 	a := NewAct(h.charges()[:1]...)
-	if c := &a.Charges[0]; c.Limit.Algorithm.Traits().HoldsSlots {
+	if c := &a.Charges[0]; algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 		c.Cost, c.UpTo = 0, 0
 	}
 	a.Immediate = h.rng.IntN(5) == 0
@@ -244,7 +244,7 @@ func (h *history) anonymous() *weir.Act {
 	a.Kind = []weir.Kind{acts.KindTake, acts.KindTake, acts.KindTake, acts.KindRefund, acts.KindRefund, acts.KindRecord}[h.rng.IntN(6)]
 	c := &a.Charges[0]
 	c.UpTo = 0
-	if c.Limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 		c.Cost = h.rng.Int64N(min(c.Limit.Count, 4) + 2)
 	} else if h.rng.IntN(4) == 0 {
 		c.Cost = h.rng.Int64N(min(weir.MaxCost, 2*c.Limit.Capacity()) + 1)
@@ -270,7 +270,7 @@ func (h *history) charges() []weir.Charge {
 
 func (h *history) cost(l *weir.Limit) int64 {
 	switch n := h.rng.IntN(30); {
-	case l.Algorithm.Traits().HoldsSlots:
+	case algo.TraitsOf(l.Algorithm).HoldsSlots:
 		return int64(min(n, 1))
 	case n < 3:
 		return 0
@@ -278,7 +278,7 @@ func (h *history) cost(l *weir.Limit) int64 {
 		return h.rng.Int64N(l.Capacity() + 3)
 	case n < 9:
 		return max(1, l.Capacity()/2)
-	case n == 9 && l.ChargeRefused && l.Algorithm.Traits().Reports:
+	case n == 9 && l.ChargeRefused && algo.TraitsOf(l.Algorithm).Reports:
 		return algo.MaxCount - h.rng.Int64N(2)
 	}
 	return 1 + h.rng.Int64N(2)
@@ -327,8 +327,8 @@ func (h *history) take() *weir.Act {
 	}
 	bursts, holds := true, false
 	for _, c := range a.Charges {
-		bursts = bursts && c.Limit.Algorithm.Traits().Books
-		holds = holds || c.Limit.Algorithm.Traits().HoldsSlots
+		bursts = bursts && algo.TraitsOf(c.Limit.Algorithm).Books
+		holds = holds || algo.TraitsOf(c.Limit.Algorithm).HoldsSlots
 	}
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
@@ -446,7 +446,7 @@ func (h *history) reload(a *weir.Act) {
 	switch c := a.Charges[i]; {
 	case len(a.Charges) > 1 && h.rng.IntN(2) == 0:
 		a.Charges = slices.Delete(a.Charges, i, i+1)
-	case !a.Alternatives() && !c.Limit.Algorithm.Traits().HoldsSlots && len(a.Charges) < 8:
+	case !a.Alternatives() && !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && len(a.Charges) < 8:
 		c.Key = fmt.Sprint("key ", h.rng.IntN(twinKeys))
 		a.Charges = slices.Insert(a.Charges, i, c)
 	}
@@ -523,7 +523,7 @@ func (h *history) closing() *weir.Act {
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		c.UpTo, c.Keep = 0, 0
-		if !c.Limit.Algorithm.Traits().HoldsSlots && a.Kind != acts.KindRelease {
+		if !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && a.Kind != acts.KindRelease {
 			c.Cost = h.rng.Int64N(n.take.Decisions[i].Granted + 2 + int64(h.rng.IntN(4)))
 		}
 	}

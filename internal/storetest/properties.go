@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // properties drives a Taker with random histories beside the exact model. It checks that
@@ -66,7 +67,7 @@ func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 		Period:        time.Duration(rapid.Int64Range(1, 5000).Draw(t, "period ms")) * time.Millisecond,
 		ChargeRefused: rapid.IntRange(0, 3).Draw(t, "charge refused") == 0,
 	}
-	switch traits := algorithm.Traits(); {
+	switch traits := algo.TraitsOf(algorithm); {
 	case traits.Bursts:
 		l.Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
 	case traits.Buckets:
@@ -79,7 +80,7 @@ func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
 
 // bookable reports whether a limit can be booked ahead.
 func bookable(l *weir.Limit) bool {
-	return l.Algorithm.Traits().Books
+	return algo.TraitsOf(l.Algorithm).Books
 }
 
 type property struct {
@@ -145,7 +146,7 @@ func (p *property) expect(w wish) weir.Decision {
 		p.model.charge(now, p.overshoot(used, w.cost))
 	}
 	want.Remaining = max(0, most-p.model.used(now)-w.keep)
-	if w.immediate && p.limit.Algorithm.Traits().Delays && p.model.used(now) > 0 {
+	if w.immediate && algo.TraitsOf(p.limit.Algorithm).Delays && p.model.used(now) > 0 {
 		// Any further take would have to wait.
 		want.Remaining = 0
 	}
@@ -160,7 +161,7 @@ func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 	if !waits || w.cost == 0 || w.cost > most {
 		return 0, fits
 	}
-	if p.limit.Algorithm.Traits().Delays {
+	if algo.TraitsOf(p.limit.Algorithm).Delays {
 		delay := time.Duration(line.until(now, 0)) * time.Microsecond
 		return delay, fits && (delay == 0 || !w.immediate && (w.maxWait == 0 || delay <= w.maxWait))
 	}
@@ -170,7 +171,7 @@ func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 
 // overshoot is how many units a charge adds that does not fit.
 func (p *property) overshoot(used, cost int64) int64 {
-	if p.limit.Algorithm.Traits().Windows {
+	if algo.TraitsOf(p.limit.Algorithm).Windows {
 		return cost
 	}
 	return max(0, min(cost, 2*p.limit.Capacity()-used))

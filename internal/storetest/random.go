@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // RandomLimit returns a random valid limit of an algorithm that is likely to find
@@ -20,7 +21,7 @@ func RandomLimit(rng *rand.Rand, algorithm weir.Algorithm) *weir.Limit {
 		if rng.IntN(8) == 0 {
 			l.Count = 1 + rng.Int64N(100_000)
 		}
-		traits := algorithm.Traits()
+		traits := algo.TraitsOf(algorithm)
 		switch {
 		case traits.Bursts:
 			if rng.IntN(2) == 0 {

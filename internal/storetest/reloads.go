@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // reloadCases have the contract's sentences about IDs whose acts have a scope: the limits may
@@ -75,7 +76,7 @@ func scopedAct(kind weir.Kind, owner string, cost int64, charges []weir.Charge) 
 		if c.Cost = cost; kind != acts.KindTake {
 			c.Keep = 0
 		}
-		if c.Limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 			if c.Cost = min(1, cost); kind == acts.KindSettle {
 				c.Cost = 0
 			}

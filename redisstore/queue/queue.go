@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/redisstore"
 )
 
@@ -179,7 +180,7 @@ func compile(field string, l *weir.Limit) (*weir.Limit, error) {
 	if l == nil {
 		return nil, nil
 	}
-	if l.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return nil, invalid(field, l, "another algorithm: a queue has no holders")
 	}
 	return l.Compile()

@@ -252,8 +252,8 @@ func (l *Layer) MayRefuse(a *weir.Act) bool {
 // cacheable reports whether a refusal of the charge can be known in advance.
 func cacheable(ch *weir.Charge) bool {
 	l := ch.Limit
-	return l != nil && ch.Cost > 0 && !ch.Guaranteed && len(ch.Key) <= maxKeyBytes && !l.Algorithm.Traits().HoldsSlots &&
-		(!l.ChargeRefused || l.Algorithm.Traits().Windows)
+	return l != nil && ch.Cost > 0 && !ch.Guaranteed && len(ch.Key) <= maxKeyBytes && !algo.TraitsOf(l.Algorithm).HoldsSlots &&
+		(!l.ChargeRefused || algo.TraitsOf(l.Algorithm).Windows)
 }
 
 // learn remembers the refusals of an act that was sent at an instant.

@@ -66,7 +66,7 @@ func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
 		return
 	}
 	worse := said.RetryAfter - true.RetryAfter
-	if traits := ch.Limit.Algorithm.Traits(); worse < 0 && !traits.Drains && !traits.Windows {
+	if traits := algo.TraitsOf(ch.Limit.Algorithm); worse < 0 && !traits.Drains && !traits.Windows {
 		if _, granted := c.granted.Load(ch.Key); granted {
 			worse = 0
 		}
@@ -167,7 +167,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	for id := range algo.Steps {
 		algorithm := weir.Algorithm(id)
-		traits := algorithm.Traits()
+		traits := algo.TraitsOf(algorithm)
 		if traits.HoldsSlots {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // An entry is one refusal. Once it is in the table, only hits changes.
@@ -38,7 +39,7 @@ type entry struct {
 // newEntry returns the entry of a refusal.
 func newEntry(ch *weir.Charge, d *weir.Decision, immediate bool) *entry {
 	e := &entry{key: strings.Clone(ch.Key), limit: ch.Limit, need: ch.Cost + ch.Keep, keep: ch.Keep, immediate: immediate, decision: *d}
-	traits := ch.Limit.Algorithm.Traits()
+	traits := algo.TraitsOf(ch.Limit.Algorithm)
 	e.rising = (traits.Windows || traits.Drains) && d.RetryAfter != weir.Never
 	if traits.Windows && ch.Limit.ChargeRefused && e.rising {
 		// The counter exceeds the limit now: any cost is refused.
@@ -69,7 +70,7 @@ func (e *entry) answer(ch *weir.Charge, now int64, d *weir.Decision) {
 	}
 	if d.RetryAfter != weir.Never {
 		d.RetryAfter = max(time.Microsecond, d.RetryAfter-elapsed)
-		if need := ch.Cost + ch.Keep; (e.moved || need != e.need) && e.limit.Algorithm.Traits().Drains {
+		if need := ch.Cost + ch.Keep; (e.moved || need != e.need) && algo.TraitsOf(e.limit.Algorithm).Drains {
 			d.RetryAfter = e.wait(d.ResetAfter, need)
 		}
 	}
@@ -99,7 +100,7 @@ func (e *entry) after(ch *weir.Charge, d *weir.Decision, now int64) *entry {
 }
 
 // queues reports whether the entry refuses charges that would have to wait in a queue.
-func (e *entry) queues() bool { return e.immediate && e.limit.Algorithm.Traits().Delays }
+func (e *entry) queues() bool { return e.immediate && algo.TraitsOf(e.limit.Algorithm).Delays }
 
 // wait is how long it takes until so much fits a limit that drains, from how long it takes
 // to drain all.

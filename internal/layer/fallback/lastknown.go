@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 const lastKnownShards = 64
@@ -102,7 +103,7 @@ func (k *lastKnown) remaining(c *weir.Charge, n int, now int64) (left int64, new
 		return full, false
 	}
 	used := full - s.remaining
-	if !c.Limit.Algorithm.Traits().Windows && !c.Limit.Algorithm.Traits().HoldsSlots && now > s.at {
+	if !algo.TraitsOf(c.Limit.Algorithm).Windows && !algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && now > s.at {
 		// A unit that has drained in part counts as used.
 		used = min(used, int64(math.Ceil(float64(used)*float64(s.fresh-now)/float64(s.fresh-s.at))))
 	}

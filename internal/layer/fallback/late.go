@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/outage"
 )
 
@@ -193,7 +194,7 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 		l.counts.reconciled.Add(1)
 	case missing > 0 || answer.Kind != acts.KindTake:
 		l.addOutstanding(answer, i, missing)
-	case c.Limit.Algorithm.Traits().HoldsSlots:
+	case algo.TraitsOf(c.Limit.Algorithm).HoldsSlots:
 		// The caller refunds an anonymous take after any answer.
 		l.counts.reconciled.Add(1)
 	case !c.Limit.ChargeRefused:
@@ -204,7 +205,7 @@ func (l *Layer) compareCharge(answer, reply *weir.Act, i int, lost bool) {
 // hasSlots reports whether a take was granted slots.
 func hasSlots(a *weir.Act) bool {
 	for i := range a.Charges {
-		if a.Charges[i].Limit.Algorithm.Traits().HoldsSlots && a.Decisions[i].Granted > 0 {
+		if algo.TraitsOf(a.Charges[i].Limit.Algorithm).HoldsSlots && a.Decisions[i].Granted > 0 {
 			return true
 		}
 	}

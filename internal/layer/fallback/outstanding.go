@@ -224,7 +224,7 @@ func (o *outstanding) forget(c *weir.Charge) {
 
 // record returns the act that charges the store, with no more than the limit's capacity.
 func (b *balance) record(key budget) *weir.Act {
-	units, anonymous := min(b.units, b.limit.Capacity()), b.limit.Algorithm.Traits().HoldsSlots
+	units, anonymous := min(b.units, b.limit.Capacity()), algo.TraitsOf(b.limit.Algorithm).HoldsSlots
 	if anonymous {
 		units = min(units, algo.MaxSlots)
 	}
@@ -344,7 +344,7 @@ func (r *refunds) len() int {
 // a negative number that it need not record any more. Slots with names are amended instead.
 func (l *Layer) addOutstanding(a *weir.Act, i int, units int64) {
 	c, fresh := &a.Charges[i], a.Decisions[i].ResetAfter
-	if units == 0 || c.Limit.Algorithm.Traits().HoldsSlots && !a.Anonymous {
+	if units == 0 || algo.TraitsOf(c.Limit.Algorithm).HoldsSlots && !a.Anonymous {
 		return
 	}
 	if units > 0 {
@@ -365,7 +365,7 @@ func (l *Layer) addRefund(c *weir.Charge, d *weir.Decision, units int64) {
 	}
 	own := *c
 	own.Cost, own.UpTo, own.Keep, own.Guaranteed, own.At, own.Delay = units, 0, 0, false, d.At.UnixMicro(), d.Delay
-	anonymous := c.Limit.Algorithm.Traits().HoldsSlots
+	anonymous := algo.TraitsOf(c.Limit.Algorithm).HoldsSlots
 	if !l.refunds.add(&weir.Act{Kind: acts.KindRefund, Anonymous: anonymous, Charges: []weir.Charge{own}, Decisions: make([]weir.Decision, 1)}) {
 		l.counts.doubtful.Add(units)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // decideByPolicy decides an act that the store did not, for a reason, and sees to it that
@@ -32,7 +33,7 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		l.decideLocally(a)
 	default:
 		l.counts.local.Add(1)
-		if a.Kind == acts.KindRefund && a.Anonymous && a.Charges[0].Limit.Algorithm.Traits().HoldsSlots {
+		if a.Kind == acts.KindRefund && a.Anonymous && algo.TraitsOf(a.Charges[0].Limit.Algorithm).HoldsSlots {
 			l.refundSlots(a, reason)
 			return
 		}

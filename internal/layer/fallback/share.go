@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // localCharge returns the i-th charge of an act as it is made here: under the local share of
@@ -14,7 +15,7 @@ import (
 // was reconciled, seeds the share from the last known state, if that is new.
 func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 	c := a.Charges[i]
-	if c.Cost == 0 && c.Limit.ChargeRefused && c.Limit.Algorithm.Traits().Windows {
+	if c.Cost == 0 && c.Limit.ChargeRefused && algo.TraitsOf(c.Limit.Algorithm).Windows {
 		// A peek at such a counter asks for the whole count.
 		return c
 	}
@@ -30,7 +31,7 @@ func (l *Layer) localCharge(a *weir.Act, i int) weir.Charge {
 		l.boarding.wait(l.outstanding.shard(c.Key))
 		limit = l.outstanding.begin(&c, l.now(), func(unrecorded int64) *weir.Limit {
 			left, news := l.left(&c, n)
-			if c.Limit.Algorithm.Traits().HoldsSlots {
+			if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 				return freeSlots(own.Limit, left) // which counts those that are taken here
 			}
 			if news {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/spin"
 )
 
@@ -121,7 +122,7 @@ func (l *Layer) Unwrap() weir.Taker { return l.next }
 // of 1 is no error, but there is nothing to lease.
 func Check(l *weir.Limit) error {
 	switch {
-	case l.Algorithm.Traits().HoldsSlots, l.Algorithm.Traits().Delays:
+	case algo.TraitsOf(l.Algorithm).HoldsSlots, algo.TraitsOf(l.Algorithm).Delays:
 		return &weir.InvalidError{Field: "lease", Value: l.Algorithm.String(), Want: "an algorithm whose units can be spent later than they are charged"}
 	case l.ChargeRefused:
 		return &weir.InvalidError{Field: "lease", Value: "charge_refused", Want: "a limit that charges only what it grants"}

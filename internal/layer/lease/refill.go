@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // A trip is the acts that one Take sends to the store.
@@ -137,7 +138,7 @@ func (l *Layer) file(k *refill) *weir.Act {
 	c.end, c.window = k.sent+l.ahead, false
 	for i := range c.charges {
 		// The store decided after the act was sent, so its window ends no earlier.
-		if c.charges[i].Limit.Algorithm.Traits().Windows && k.sent+c.granted[i].ResetAfter.Nanoseconds() <= c.end {
+		if algo.TraitsOf(c.charges[i].Limit.Algorithm).Windows && k.sent+c.granted[i].ResetAfter.Nanoseconds() <= c.end {
 			c.end, c.window = k.sent+c.granted[i].ResetAfter.Nanoseconds(), true
 		}
 	}

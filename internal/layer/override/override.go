@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // DefaultMax is the default of Options.Max.
@@ -285,7 +286,7 @@ func Fit(limit, own *weir.Limit) (*weir.Limit, error) {
 		return fitted.Compile()
 	}
 	fitted.Period = limit.Period
-	if own.Algorithm.Traits().Bursts {
+	if algo.TraitsOf(own.Algorithm).Bursts {
 		fitted.Burst = limit.Burst
 	}
 	compiled, err := fitted.Compile()

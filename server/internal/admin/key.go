@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/jsonbody"
@@ -201,7 +202,7 @@ var never = weir.PerDay(1).MustCompile()
 // probe returns an act that finds out when a cost would pass, and charges nothing. There
 // is none for slots, whose takes need an id that is remembered.
 func (a *api) probe(t *target, cost int64) *weir.Act {
-	if t.limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(t.limit.Algorithm).HoldsSlots {
 		return nil
 	}
 	limit := *t.limit
@@ -326,7 +327,7 @@ func explain(t *target, answer *limitAnswer, cost int64) string {
 // LimitText describes a limit to people. Slots have no rate: their limit's period is that of
 // a lease.
 func LimitText(l *weir.Limit) string {
-	if l.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return fmt.Sprintf("%d at once", l.Count)
 	}
 	return l.String()
@@ -361,7 +362,7 @@ func whyShadow(answer *limitAnswer) string {
 // counts describes what was counted.
 func counts(t *target, s *stateAnswer) string {
 	unit := "used"
-	if t.limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(t.limit.Algorithm).HoldsSlots {
 		unit = "held"
 	}
 	text := fmt.Sprintf("; %d %s", s.Used, unit)

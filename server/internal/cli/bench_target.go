@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"
@@ -181,7 +182,7 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	if limit.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(limit.Algorithm).HoldsSlots {
 		return nil, &weir.InvalidError{Field: "limit", Value: strconv.Quote(a.limit), Want: "one that counts units: nothing would release the slots"}
 	}
 	opened, err := store.Open(store.Options{URL: a.target, Prefix: benchPrefix})

@@ -14,6 +14,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 func newCheck() *cobra.Command {
@@ -149,7 +151,7 @@ func printExempt(w io.Writer, list []*config.Descriptor) {
 // return its slots.
 func printHeld(w io.Writer, list []*config.Descriptor) {
 	for _, d := range list {
-		if slices.ContainsFunc(d.Limits, func(l config.RateLimit) bool { return l.Limit.Algorithm.Traits().HoldsSlots }) {
+		if slices.ContainsFunc(d.Limits, func(l config.RateLimit) bool { return algo.TraitsOf(l.Limit.Algorithm).HoldsSlots }) {
 			fmt.Fprintf(w, "note: %s:%d: key %q: concurrency: GET /v1/auth takes a slot that a proxy cannot return; use POST /v1/take with an id\n", d.At.File, d.At.Line, d.Key)
 		}
 		printHeld(w, d.Descriptors)

@@ -8,13 +8,14 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 // limitText returns the settings of a limit in words.
 func limitText(l *weir.Limit) string {
 	parts := []string{fmt.Sprintf("%s, %d per %s", l.Algorithm, l.Count, l.Period)}
-	switch traits := l.Algorithm.Traits(); {
+	switch traits := algo.TraitsOf(l.Algorithm); {
 	case traits.Bursts:
 		parts = append(parts, fmt.Sprintf("%s %d", traits.BurstName, l.Burst))
 	case traits.Buckets:
@@ -73,7 +74,7 @@ func decisionText(a *rules.Applied) string {
 // relative reports whether the time until a key is as new is the same at any
 // time: the ends of aligned windows are not.
 func relative(l *weir.Limit) bool {
-	return l.Anchor == weir.AnchorFirst || !l.Algorithm.Traits().Aligned
+	return l.Anchor == weir.AnchorFirst || !algo.TraitsOf(l.Algorithm).Aligned
 }
 
 // entryText is an entry as a request is written; one without value has no "=".

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/replay"
@@ -80,7 +81,7 @@ func newQuestioner(set *rules.Set, texts []string) (*questioner, error) {
 // number numbers the limits of a rule.
 func (q *questioner) number(r *rules.Rule) {
 	for _, l := range r.Limits {
-		if l.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(l.Algorithm).HoldsSlots {
 			continue
 		}
 		q.index[l.Limit] = len(q.limits)
@@ -158,7 +159,7 @@ func (q *questioner) asked(plan *rules.Plan) []replay.Asked {
 		}
 		// Ids are for those who come back.
 		a.Act.ID = ""
-		if a.Limit.Algorithm.Traits().HoldsSlots {
+		if algo.TraitsOf(a.Limit.Algorithm).HoldsSlots {
 			a.Act.Charges[a.Charge].Cost = 0
 			continue
 		}

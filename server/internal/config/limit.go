@@ -310,7 +310,7 @@ func makeValid(l *weir.Limit, field string) bool {
 		l.Anchor = weir.AnchorEpoch
 	case "time_zone":
 		// A calendar that stays lets the rest of it be judged.
-		if l.Algorithm.Traits().Calendars && l.Anchor == weir.AnchorEpoch {
+		if algo.TraitsOf(l.Algorithm).Calendars && l.Anchor == weir.AnchorEpoch {
 			l.TimeZone = "UTC"
 		} else {
 			l.TimeZone, l.AnchorDay = "", 0

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // The meters that limits can count. A limit without one counts requests.
@@ -115,7 +116,7 @@ func (p *parser) meter(o object, l *RateLimit) {
 		l.Limit.Meter = name
 	}
 	switch {
-	case o.has("count") && l.Limit.Algorithm.Traits().HoldsSlots && name != MeterRequests:
+	case o.has("count") && algo.TraitsOf(l.Limit.Algorithm).HoldsSlots && name != MeterRequests:
 		p.report(o.position("count"), "count: "+name+" beside algorithm: concurrency", "requests: each holds one slot; "+p.line(o, "algorithm")+" has algorithm")
 	case o.has("dollars") && o.has("requests_per_unit"):
 		p.clash(o, "requests_per_unit", o, "dollars", "dollars")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/traffic"
@@ -120,7 +121,7 @@ func describe(all []budgetState, set *rules.Set) {
 // rate returns how many units per second a limit grants in the long run; 0 if its units
 // are slots.
 func rate(l *weir.Limit) float64 {
-	if l.Algorithm.Traits().HoldsSlots {
+	if algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return 0
 	}
 	return float64(l.Count) / l.Period.Seconds()

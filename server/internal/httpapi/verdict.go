@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
@@ -106,7 +107,7 @@ func (v *verdict) least() int64 {
 	for _, i := range v.enforced {
 		switch r := &v.limits[i]; {
 		case r.applied.Act.Err != nil || r.decision.Outcome == weir.NotEvaluated:
-		case r.applied.Limit.Algorithm.Traits().HoldsSlots:
+		case algo.TraitsOf(r.applied.Limit.Algorithm).HoldsSlots:
 			slots = min(slots, r.decision.Granted)
 		default:
 			units = min(units, r.decision.Granted)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -128,7 +130,7 @@ func (h *holder) hold(ctx context.Context, r *request, key string, describe func
 // unplanned is the answer of a request that got no decision.
 func (h *holder) unplanned(err error) error {
 	if invalid := new(weir.InvalidError); errors.As(err, &invalid) {
-		return invalidBody(invalid.Detail())
+		return invalidBody(problem.Detail(invalid))
 	}
 	h.seldom("the store reached no decision", "error", err)
 	return undecided()
@@ -219,7 +221,7 @@ func (own *held) renewSlots() {
 	for i := range own.acts {
 		has := false
 		for _, c := range own.acts[i].Charges {
-			if c.Limit.Algorithm.Traits().HoldsSlots {
+			if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 				has = true
 				if lease == 0 || c.Limit.Period < lease {
 					lease = c.Limit.Period
@@ -311,7 +313,7 @@ func (own *held) attempt() error {
 // slots only.
 func recorded(a weir.Act) []weir.Act {
 	a.ID, a.Scope = "", weir.Scope{}
-	a.Charges = slices.DeleteFunc(a.Charges, func(c weir.Charge) bool { return c.Limit.Algorithm.Traits().HoldsSlots })
+	a.Charges = slices.DeleteFunc(a.Charges, func(c weir.Charge) bool { return algo.TraitsOf(c.Limit.Algorithm).HoldsSlots })
 	if a.Decisions = a.Decisions[:len(a.Charges)]; len(a.Charges) == 0 {
 		return nil
 	}
@@ -345,7 +347,7 @@ func (own *held) charge(u usage) {
 		charges := own.acts[i].Charges
 		for j := range charges {
 			c := &charges[j]
-			if c.Limit.Algorithm.Traits().HoldsSlots {
+			if algo.TraitsOf(c.Limit.Algorithm).HoldsSlots {
 				c.Cost = 0
 				continue
 			}

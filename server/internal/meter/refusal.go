@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -116,7 +117,7 @@ func amount(meter string, n int64) string {
 func limitText(l *weir.Limit, meter string) string {
 	text := l.String()
 	switch _, rest, found := strings.Cut(text, "/"); {
-	case l.Algorithm.Traits().HoldsSlots:
+	case algo.TraitsOf(l.Algorithm).HoldsSlots:
 		return decimal(l.Count) + " at once"
 	case found:
 		rest, _, _ = strings.Cut(rest, " ")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/accesslog"
 	"github.com/weirlimit/weir/server/internal/topk"
@@ -142,7 +143,7 @@ func New(o Options) *Replay {
 
 // suggests reports whether a suggestion is made for the limit.
 func (o *Options) suggests(l *Limit) bool {
-	return o.Suggest >= 0 && !l.Limit.Algorithm.Traits().HoldsSlots && !slices.ContainsFunc(o.Limits, func(other Limit) bool {
+	return o.Suggest >= 0 && !algo.TraitsOf(l.Limit.Algorithm).HoldsSlots && !slices.ContainsFunc(o.Limits, func(other Limit) bool {
 		return other.Alternative && (other.Name == l.Name || l.Budget != "" && other.Budget == l.Budget)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
@@ -188,7 +189,7 @@ func inWords(err error) string {
 	var invalid *weir.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		return invalid.Detail()
+		return problem.Detail(invalid)
 	case errors.Is(err, weir.ErrInvalid):
 		return err.Error()
 	case errors.Is(err, weir.ErrNotApplied):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -191,7 +192,7 @@ func counted(a *rules.Applied) bool { return a.Rule.Counter() != nil && !a.Overr
 // exceeded has negative room.
 func room(a *rules.Applied, d *weir.Decision) int64 {
 	switch {
-	case a.Limit.Algorithm.Traits().Delays && d.ResetAfter > 0:
+	case algo.TraitsOf(a.Limit.Algorithm).Delays && d.ResetAfter > 0:
 		// A unit would have to wait until the bucket has drained.
 		return 0
 	case peeks(a) && counted(a):

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -37,7 +38,7 @@ func statusOf(err error) error {
 	}
 	s := status.New(codes.InvalidArgument, err.Error())
 	if e := new(weir.InvalidError); errors.As(err, &e) {
-		s = status.New(codes.InvalidArgument, e.Detail())
+		s = status.New(codes.InvalidArgument, problem.Detail(e))
 		detailed, detailErr := s.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 			{Field: e.Path(), Description: "is " + e.Value + ": want " + e.Want},
 		}})

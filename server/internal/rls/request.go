@@ -128,7 +128,7 @@ func prepare(asked *rules.Request, plan *rules.Plan) error {
 // checkHits refuses costs that this limit cannot take.
 func checkHits(a *rules.Applied, ask *rules.Ask) error {
 	var field, value, want string
-	switch slots := a.Limit.Algorithm.Traits().HoldsSlots; {
+	switch slots := algo.TraitsOf(a.Limit.Algorithm).HoldsSlots; {
 	case slots && ask.Record:
 		field, value = "entries", "weir=settle"
 		want = "another last entry: the limit " + strconv.Quote(a.Limit.Name) + " has slots, which are not settled"
@@ -144,7 +144,7 @@ func checkHits(a *rules.Applied, ask *rules.Ask) error {
 
 // mostHits is the largest cost that a limit takes.
 func mostHits(l *weir.Limit) int64 {
-	if l.ChargeRefused && l.Algorithm.Traits().Reports {
+	if l.ChargeRefused && algo.TraitsOf(l.Algorithm).Reports {
 		return algo.MaxCount
 	}
 	return weir.MaxCost

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // builder turns matched rules into acts. It is the memory of its plan, and is reused for
@@ -72,7 +73,7 @@ func (b *builder) count() (applied, solo, trials int) {
 				b.algorithmic++
 			}
 			applied++
-			b.concurrent = b.concurrent || !m.rule.Unlimited && !m.rule.OnTrial && l.Algorithm.Traits().HoldsSlots
+			b.concurrent = b.concurrent || !m.rule.Unlimited && !m.rule.OnTrial && algo.TraitsOf(l.Algorithm).HoldsSlots
 		}
 	}
 	return applied, solo, trials
@@ -82,7 +83,7 @@ func (b *builder) count() (applied, solo, trials int) {
 // descriptor's limit replaces it, and with it the whole alternative, or it has slots and
 // the request only records units.
 func (b *builder) dropped(r *Rule, l *Limit) bool {
-	if b.req.Kind == acts.KindRecord && b.req.Costs != nil && !r.Unlimited && l.Algorithm.Traits().HoldsSlots {
+	if b.req.Kind == acts.KindRecord && b.req.Costs != nil && !r.Unlimited && algo.TraitsOf(l.Algorithm).HoldsSlots {
 		return true // work that is over holds no slot
 	}
 	if len(b.replaced) == 0 {
@@ -164,7 +165,7 @@ func (m *matched) checkAlternatives() error {
 		return outside(field, "a refund or a settlement without an id", "none: the rule "+m.rule.Path+" has alternatives")
 	}
 	for _, l := range m.rule.Limits {
-		if m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots {
+		if m.ask.Anonymous && algo.TraitsOf(l.Algorithm).HoldsSlots {
 			return outside(field, "a slot without an id", "none: the rule "+m.rule.Path+" has alternatives")
 		}
 	}
@@ -173,7 +174,7 @@ func (m *matched) checkAlternatives() error {
 
 // isAlone reports whether one of the rule's limits is an act of its own.
 func (m *matched) isAlone(l *weir.Limit) bool {
-	return m.alone || m.ask.Anonymous && l.Algorithm.Traits().HoldsSlots
+	return m.alone || m.ask.Anonymous && algo.TraitsOf(l.Algorithm).HoldsSlots
 }
 
 // charge returns the charge of one limit of a matched rule.
@@ -188,7 +189,7 @@ func (b *builder) charge(m *matched, l *Limit) (weir.Charge, error) {
 			return c, err
 		}
 	}
-	if !l.Algorithm.Traits().HoldsSlots || m.ask.Anonymous {
+	if !algo.TraitsOf(l.Algorithm).HoldsSlots || m.ask.Anonymous {
 		return c, nil
 	}
 	if c.UpTo > 1 && !m.rule.Shadow {
@@ -220,7 +221,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	from := len(b.charges)
 	b.charges, b.decisions = b.charges[:from+size], b.decisions[:from+size]
 	b.acts = append(b.acts, weir.Act{
-		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != acts.KindTake || c.Limit.Algorithm.Traits().HoldsSlots),
+		Kind: kind, ID: b.actID(m, alone), Anonymous: m.ask.Anonymous && (kind != acts.KindTake || algo.TraitsOf(c.Limit.Algorithm).HoldsSlots),
 		NewID: b.req.ID == "", Hold: b.req.Hold, MaxWait: b.req.MaxWait, Immediate: b.req.Immediate,
 		Charges: b.charges[from : from : from+size], Decisions: b.decisions[from : from+size : from+size],
 	})
@@ -235,7 +236,7 @@ func (b *builder) act(m *matched, c *weir.Charge) *weir.Act {
 	case m.rule.Alternatives > 0:
 		m.own = act
 	}
-	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives > 0 || !c.Limit.Algorithm.Traits().Books) {
+	if m.rule.Shadow && (c.Keep > 0 || m.rule.Alternatives > 0 || !algo.TraitsOf(c.Limit.Algorithm).Books) {
 		// A shadow rule must not make the request invalid.
 		act.MaxWait = 0
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -17,7 +18,7 @@ func (r *Request) costOf(l *weir.Limit, keep int64) (int64, error) {
 	meter := MeterOf(l)
 	n, given := r.Costs[meter]
 	switch {
-	case l.Algorithm.Traits().HoldsSlots, !given && meter == config.MeterRequests:
+	case algo.TraitsOf(l.Algorithm).HoldsSlots, !given && meter == config.MeterRequests:
 		return 1, nil
 	case !given:
 		return 0, outside("costs", "without "+strconv.Quote(meter), "a number for each meter that the limits of the request count")

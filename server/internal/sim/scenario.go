@@ -121,7 +121,7 @@ func (s *Scenario) instances() int { return max(1, s.Instances) }
 // limit is the scenario's limit under one of its algorithms.
 func (s *Scenario) limit(algorithm weir.Algorithm) (weir.Limit, error) {
 	l := s.Limit
-	traits := algorithm.Traits()
+	traits := algo.TraitsOf(algorithm)
 	if traits.HoldsSlots {
 		return l, invalid("algorithms", algorithm, "those that count units: requests of a simulation take no time")
 	}
