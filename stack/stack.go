@@ -102,21 +102,6 @@ type KeyLimit struct {
 	Overflow string
 }
 
-// An Override replaces the limit of one key until an instant.
-type Override struct {
-	// Key is the charge's key: that of a [weir.Limiter], followed by "#" and the limit's
-	// name. If several limits have no name, the index from 0 replaces it; a single limit
-	// without a name adds nothing.
-	Key string
-	// Limit gives another Count, Period and Burst; everything else remains as in the
-	// key's own limit. A Count of 0 blocks the key. Nil: no limit; every take is granted
-	// and charges nothing. A guarantee of [weir.Shares] can only be lowered or blocked;
-	// any other override does not change it.
-	Limit *weir.Limit
-	// Until is the time from which the key's own limit applies again.
-	Until time.Time
-}
-
 // A Stack is a store with its layers. It is safe for concurrent use. Create it with New;
 // the caller closes the store, after Stop.
 type Stack struct {
@@ -230,20 +215,13 @@ func (s *Stack) Outages() []error {
 	return all
 }
 
-// SetOverride puts an override in force in this process, in place of the key's last one.
-// It applies from the next charge on; units used stay used. The error is a
-// [*weir.InvalidError]: of the limit, of an instant that has passed, or, with the field
-// overrides, because there are as many as Options.MaxOverrides allows.
-func (s *Stack) SetOverride(o Override) error { return s.override.Set(override.Override(o)) }
-
-// RemoveOverride ends the override of a key and reports whether there was one.
-func (s *Stack) RemoveOverride(key string) bool { return s.override.Delete(key) }
-
-// Overrides returns the overrides in force, by key.
-func (s *Stack) Overrides() []Override {
-	var all []Override
+// Overrides returns the overrides in force, by key. The Name of each is a charge's key: the
+// name of a [weir.Limiter], "#" and the limit's name or position if there are several, ":",
+// and the key.
+func (s *Stack) Overrides() []weir.Override {
+	var all []weir.Override
 	for _, o := range s.override.List() {
-		all = append(all, Override(o))
+		all = append(all, weir.Override{Name: o.Key, Limit: o.Limit, Until: o.Until})
 	}
 	return all
 }

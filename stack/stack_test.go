@@ -41,6 +41,12 @@ func TestStack(t *testing.T) {
 	})
 }
 
+// overrideKey puts a key under another limit for an hour.
+func overrideKey(s *stack.Stack, key string, limit *weir.Limit) error {
+	layer, _ := weir.As[*override.Layer](s)
+	return layer.SetOverride(key, limit, time.Now().Add(time.Hour))
+}
+
 // TestBoundedKeys: an override is of the key that it names, also beyond the budget, and
 // all below see what the keys share.
 func TestBoundedKeys(t *testing.T) {
@@ -53,7 +59,7 @@ func TestBoundedKeys(t *testing.T) {
 		return stack.KeyLimit{MaxKeys: 1, Overflow: "all others"}
 	}})
 	more := weir.PerDay(5)
-	if err := s.SetOverride(stack.Override{Key: "named", Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := overrideKey(s, "named", &more); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -72,6 +78,9 @@ func TestBoundedKeys(t *testing.T) {
 		if s.Take(context.Background(), []*weir.Act{a}); a.Err != nil || a.Decisions[0].Outcome != c.want || a.Decisions[0].Source != c.from {
 			t.Errorf("%s: %+v, %v, want %v from %v", c.key, a.Decisions, a.Err, c.want, c.from)
 		}
+	}
+	if got := s.Overrides(); len(got) != 1 || got[0].Name != "named" || got[0].Limit.Count != 5 {
+		t.Errorf("overrides: %+v", got)
 	}
 	if got := s.Stats().KeyLimits; len(got) != 1 || got[0].Keys != 1 || got[0].Overflowed != 3 {
 		t.Errorf("%+v", got)
@@ -132,7 +141,7 @@ func TestOrder(t *testing.T) {
 	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
-	if err := s.SetOverride(stack.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := overrideKey(s, "k", &raised); err != nil {
 		t.Fatal(err)
 	}
 	charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15}
@@ -155,7 +164,7 @@ func TestOrder(t *testing.T) {
 	}
 	// Another override, another limit: nothing is known of that.
 	raised.Count = 40
-	if err := s.SetOverride(stack.Override{Key: "k", Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
+	if err := overrideKey(s, "k", &raised); err != nil {
 		t.Fatal(err)
 	}
 	if a = take(); !a.Allowed() {
