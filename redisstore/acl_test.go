@@ -124,7 +124,9 @@ func TestCheck(t *testing.T) {
 		t.Errorf("the check left %s keys, %v", size, err)
 	}
 	evicting.Kill()
-	if _, err := open(t, dial(t, evicting.Addr()), redisstore.Options{}).Check(t.Context()); err == nil {
+	client := redis.NewClient(&redis.Options{Addr: evicting.Addr(), MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	if _, err := open(t, client, redisstore.Options{}).Check(t.Context()); err == nil {
 		t.Error("away: no error")
 	}
 }

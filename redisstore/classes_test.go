@@ -70,7 +70,8 @@ var refusals = map[string]refusal{
 }
 
 // cannotSave takes the folder away that the server saves to.
-func cannotSave(t *testing.T, _ *testserver.Redis, client *redis.Client) {
+func cannotSave(t *testing.T, server *testserver.Redis, client *redis.Client) {
+	t.Cleanup(server.Kill) // it does not end by itself before it has saved
 	dir := client.ConfigGet(context.Background(), "dir").Val()["dir"]
 	if dir == "" {
 		t.Fatal("no folder")

@@ -46,7 +46,7 @@ func kept(t *testing.T, addr string, config *tls.Config) *keptStore {
 	})
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper})
+	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper, Timeout: time.Minute}) // each call has a time of its own
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestLateReplies(t *testing.T) {
 				freeze(r)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				if how == "its own time" {
-					ctx, cancel = context.WithTimeout(t.Context(), 30*time.Millisecond)
+					ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 				}
 				returned := make(chan struct{})
 				go func() { defer close(returned); store.Take(ctx, []*weir.Act{a, b}) }()

@@ -19,14 +19,31 @@ import (
 	"github.com/weirlimit/weir/redisstore"
 )
 
+// buildDir is a folder for what tests build once.
+var buildDir string
+
 // TestMain shares the suite's random histories out among the servers, topologies and
 // layers that it runs on here: each runs a quarter of rapid's usual number, all of them
-// together more than twice that. The flag -rapid.checks=100 runs all on each.
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "25"); err != nil {
+// together more than twice that; under -short, a tenth. The flag -rapid.checks=100 runs
+// all on each.
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	checks := "25"
+	if testing.Short() {
+		checks = "10"
+	}
+	if err := flag.Set("rapid.checks", checks); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	flag.Parse() // what the command line says wins
+	var err error
+	if buildDir, err = os.MkdirTemp("", "weir-build-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
 }
 
 func TestStore(t *testing.T) {

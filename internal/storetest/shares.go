@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -45,10 +47,7 @@ func (s SharedBudgets) Check(takes int) error {
 	rng := rand.New(rand.NewPCG(s.Seed, 2))
 	for budget := 0; takes > 0; budget++ {
 		p := &sharing{SharedBudgets: s, rng: rng, shares: s.randomShares(rng), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
-		for name := range p.shares.Guarantees {
-			p.classes = append(p.classes, name)
-		}
-		p.classes = append(p.classes, "none")
+		p.classes = append(slices.Sorted(maps.Keys(p.shares.Guarantees)), "none")
 		for p.takes < min(takes, sharedSteps) && p.err == nil {
 			p.step()
 		}
