@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/memstore"
@@ -87,10 +86,13 @@ type Options struct {
 //
 // The policies of all charges decide an act: if any is Error, it is an error; else if any
 // is Deny, it is refused; else the Local ones decide. A refund or a record without an ID is
-// decided locally if all its charges are Local. A take with an ID that was decided locally
-// stays local, with everything that is done to it, until the store has recorded it; other
-// IDs cannot be settled, released, renewed or refunded while the store is unreachable, and
-// nothing can be reset.
+// decided locally if all its charges are Local.
+//
+// An act with an ID gets the store's answer, or an error: repeat it. Only while its node is
+// unreachable are takes with an ID decided by policy. A grant binds: the ID is answered here,
+// with everything that is done to it, until the store has amended it. Other IDs cannot be
+// settled, released, renewed or refunded while the store is unreachable, and nothing can be
+// reset.
 //
 // A local share begins with the last known state: the units that were left when the store
 // last replied, less those that waiting callers ask for, divided by the instances. So in
@@ -203,8 +205,8 @@ func (l *Layer) Take(ctx context.Context, acts []*weir.Act) {
 	deadline.Yield(ctx)
 	bounded, cancel := l.bound(ctx)
 	defer cancel()
-	if l.ids.used.Load() {
-		acts = l.answerKnownIDs(bounded, acts)
+	if l.ids.len() > 0 {
+		acts = l.answerKnownIDs(acts)
 	}
 	if len(acts) == 0 {
 		return
@@ -277,9 +279,8 @@ func (l *Layer) answer(ctx context.Context, all []*weir.Act, sent int64, mayAsk 
 		case callerLeft(ctx):
 			// An answer would not be read.
 			l.counts.left.Add(1)
-			var late weir.Pending
-			if errors.As(a.Err, &late) && a.ID != "" && a.Kind == acts.KindTake {
-				l.await(a, late, a.Err)
+			if ourTake(a) {
+				l.reconcileWith(a, a.Err)
 			}
 		case !l.decide(a, sent, mayAsk):
 			again = append(again, a)

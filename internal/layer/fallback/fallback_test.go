@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
@@ -417,7 +418,7 @@ func TestBeginsWithWhatIsLeft(t *testing.T) {
 	}
 }
 
-// busy is a remote store that reaches no decision, with units in flight.
+// busy is a remote store that is unreachable, with units in flight.
 type busy struct {
 	onReply  func([]*weir.Act)
 	inFlight int64
@@ -425,12 +426,12 @@ type busy struct {
 
 func (*busy) Take(_ context.Context, acts []*weir.Act) {
 	for _, a := range acts {
-		a.Err = weir.ErrNotApplied
+		a.Err = fmt.Errorf("%w: %w", weir.ErrNotApplied, &outage.Error{Cause: outage.ErrSilent})
 	}
 }
 
 func (b *busy) Left(_ string, _ weir.Algorithm, left func() int64) int64 { return left() - b.inFlight }
-func (*busy) Reachable(*weir.Act) bool                                   { return true }
+func (*busy) Reachable(*weir.Act) bool                                   { return false }
 func (*busy) Unreachable(acts []*weir.Act) []*weir.Act                   { return acts }
 func (b *busy) OnReply(f func([]*weir.Act))                              { b.onReply = f }
 

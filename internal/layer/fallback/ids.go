@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,20 +9,15 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 )
 
-// sweptIDs is how many IDs are checked for expiry when one is added.
-const sweptIDs = 4
-
-// ids are the takes with an ID whose outcome in the store is not the answer that their
-// callers got, or may not be.
+// ids are the takes with an ID that the store has to amend: to what was granted in an outage,
+// or to nothing.
 type ids struct {
-	used atomic.Bool // there is or was one
-	most int
-
-	toAmend atomic.Int64 // takes that the store has to amend
+	most  int
+	count atomic.Int64
 
 	mu    sync.Mutex // guards what follows
 	all   map[idName]*localTake
-	byKey map[string]map[*localTake]struct{} // the takes to amend
+	byKey map[string]map[*localTake]struct{}
 }
 
 // An idName is an ID and the owner of its scope or, without one, the key that it was first
@@ -33,15 +27,10 @@ type idName struct {
 	owner, id string
 }
 
-// A localTake is a take with an ID that was not decided by the store alone.
+// A localTake is a take whose ID is answered here until the store has amended it.
 type localTake struct {
-	act   weir.Act // the take, with its caller's last answer if answered is set
+	act   weir.Act // the take, with its caller's last answer
 	until int64    // µs
-	// answered: the caller got decisions, so that the ID is answered here.
-	answered bool
-	// reply is closed once the reply to the take has come; nil if none is awaited.
-	reply chan struct{}
-	amend bool // the store has to amend it
 	// amending is closed once the amendment in flight has its reply; nil if none is in
 	// flight. A later one must not overtake it.
 	amending chan struct{}
@@ -66,7 +55,7 @@ func idOf(a *weir.Act) idName {
 // find returns the take with an act's ID, nil if it is not here.
 func (s *ids) find(a *weir.Act, now int64) *localTake {
 	name := idOf(a)
-	if name.id == "" {
+	if name.id == "" || s.len() == 0 {
 		return nil
 	}
 	s.mu.Lock()
@@ -77,34 +66,39 @@ func (s *ids) find(a *weir.Act, now int64) *localTake {
 	return nil
 }
 
-// add remembers a take. It returns nil if there is no room.
-func (s *ids) add(t *localTake, now int64) *localTake {
-	t.until = now + life(&t.act)
+// full reports whether there is no room for another take.
+func (s *ids) full() bool { return s.len() >= s.most }
+
+// add has the store amend a take to the act's decisions.
+func (s *ids) add(a *weir.Act, now int64) {
+	t := &localTake{act: *a, until: now + life(a)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	checked := 0
-	for name, old := range s.all {
-		if checked++; checked > sweptIDs {
-			break
+	name := idOf(a)
+	if old := s.all[name]; old != nil {
+		s.remove(name, old)
+	}
+	s.all[name] = t
+	s.count.Add(1)
+	for i := range a.Charges {
+		key := a.Charges[i].Key
+		if s.byKey[key] == nil {
+			s.byKey[key] = map[*localTake]struct{}{}
 		}
-		if now >= old.until {
-			s.remove(name, old)
-		}
+		s.byKey[key][t] = struct{}{}
 	}
-	if len(s.all) >= s.most {
-		return nil
-	}
-	if old := s.all[idOf(&t.act)]; old != nil {
-		s.remove(idOf(&t.act), old)
-	}
-	s.all[idOf(&t.act)] = t
-	s.used.Store(true)
-	return t
 }
 
 func (s *ids) remove(name idName, t *localTake) {
-	s.unmark(t)
+	t.dropped = true
 	delete(s.all, name)
+	s.count.Add(-1)
+	for i := range t.act.Charges {
+		key := t.act.Charges[i].Key
+		if delete(s.byKey[key], t); len(s.byKey[key]) == 0 {
+			delete(s.byKey, key)
+		}
+	}
 }
 
 // drop forgets a take, whose ID the store answers from now on. It returns false if the
@@ -115,8 +109,7 @@ func (s *ids) drop(t *localTake, changes int) bool {
 	if t.changes != changes {
 		return false
 	}
-	t.dropped = true
-	if s.all[idOf(&t.act)] == t {
+	if !t.dropped {
 		s.remove(idOf(&t.act), t)
 	}
 	return true
@@ -129,8 +122,7 @@ func (s *ids) isDropped(t *localTake) bool {
 	return t.dropped
 }
 
-// change changes the answer to a take and has the store amend it once its reply has come.
-// It returns false for a take that was dropped.
+// change changes the answer to a take. It returns false for a take that was dropped.
 func (s *ids) change(t *localTake, how func(a *weir.Act)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,50 +131,11 @@ func (s *ids) change(t *localTake, how func(a *weir.Act)) bool {
 	}
 	how(&t.act)
 	t.changes++
-	if t.reply == nil {
-		s.mark(t)
-	}
 	return true
 }
 
-func (s *ids) mark(t *localTake) {
-	if t.amend || s.all[idOf(&t.act)] != t {
-		return
-	}
-	t.amend = true
-	s.toAmend.Add(1)
-	for i := range t.act.Charges {
-		key := t.act.Charges[i].Key
-		if s.byKey[key] == nil {
-			s.byKey[key] = map[*localTake]struct{}{}
-		}
-		s.byKey[key][t] = struct{}{}
-	}
-}
-
-func (s *ids) unmark(t *localTake) {
-	if !t.amend {
-		return
-	}
-	t.amend = false
-	s.toAmend.Add(-1)
-	for i := range t.act.Charges {
-		key := t.act.Charges[i].Key
-		if delete(s.byKey[key], t); len(s.byKey[key]) == 0 {
-			delete(s.byKey, key)
-		}
-	}
-}
-
-// requireAmend has the store amend a take.
-func (s *ids) requireAmend(t *localTake) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mark(t)
-}
-
-// amendable is how many takes the store has to amend.
-func (s *ids) amendable() int { return int(s.toAmend.Load()) }
+// len is how many takes the store has to amend.
+func (s *ids) len() int { return int(s.count.Load()) }
 
 // An amendment is an act that makes the store agree with the last answer to a take.
 type amendment struct {
@@ -210,7 +163,7 @@ func (s *ids) replyTo(t *localTake) {
 // claim adds the amendments of takes under a key to those that the caller has claimed. If
 // some are in flight, busy is closed once one of them has ended.
 func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed []amendment) (all []amendment, busy <-chan struct{}) {
-	if s.amendable() == 0 {
+	if s.len() == 0 {
 		return claimed, nil
 	}
 	s.mu.Lock()
@@ -230,7 +183,7 @@ func (s *ids) claim(key string, now int64, wait func(*weir.Act) bool, claimed []
 // collect returns up to so many amendments. Those of refused takes, which return units to
 // the limit, may have to wait.
 func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendment {
-	if s.amendable() == 0 {
+	if s.len() == 0 {
 		return nil
 	}
 	s.mu.Lock()
@@ -240,7 +193,7 @@ func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendmen
 		switch {
 		case len(all) == most:
 			return all
-		case !t.amend || t.amending != nil:
+		case t.amending != nil:
 		case now >= t.until:
 			s.remove(name, t)
 		case !t.act.Allowed() && wait(&t.act):
@@ -251,10 +204,9 @@ func (s *ids) collect(most int, now int64, wait func(*weir.Act) bool) []amendmen
 	return all
 }
 
-// unrecorded is how many units of a budget were granted here to takes that the store has yet
-// to amend.
+// unrecorded is how many units of a budget were granted here to these takes.
 func (s *ids) unrecorded(c *weir.Charge, now int64) (units int64) {
-	if s.amendable() == 0 {
+	if s.len() == 0 {
 		return 0
 	}
 	s.mu.Lock()
@@ -267,18 +219,6 @@ func (s *ids) unrecorded(c *weir.Charge, now int64) (units int64) {
 		}
 	}
 	return units
-}
-
-// replied notes that the reply to a take has come, and returns how often its answer has
-// changed.
-func (s *ids) replied(t *localTake) (changes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.reply != nil {
-		close(t.reply)
-		t.reply = nil
-	}
-	return t.changes
 }
 
 // extend makes an ID live as long as the lease of its holder.
@@ -301,17 +241,12 @@ func life(a *weir.Act) int64 {
 	return granted.Microseconds()
 }
 
-// answerKnownIDs answers the acts whose IDs are answered here, waits for the replies to
-// takes with the IDs of others, and returns the acts that the store has to decide.
-func (l *Layer) answerKnownIDs(ctx context.Context, acts []*weir.Act) []*weir.Act {
+// answerKnownIDs answers the acts whose IDs are answered here, and returns the acts that the
+// store has to decide.
+func (l *Layer) answerKnownIDs(acts []*weir.Act) []*weir.Act {
 	var rest []*weir.Act
 	for i, a := range acts {
-		take := l.ids.find(a, l.now())
-		if take != nil && !take.answered {
-			l.waitForReply(ctx, take)
-			take = nil
-		}
-		switch {
+		switch take := l.ids.find(a, l.now()); {
 		case take != nil:
 			if rest == nil {
 				rest = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
@@ -327,19 +262,6 @@ func (l *Layer) answerKnownIDs(ctx context.Context, acts []*weir.Act) []*weir.Ac
 		return acts
 	}
 	return rest
-}
-
-func (l *Layer) waitForReply(ctx context.Context, take *localTake) {
-	l.ids.mu.Lock()
-	reply := take.reply
-	l.ids.mu.Unlock()
-	if reply == nil {
-		return
-	}
-	select {
-	case <-reply:
-	case <-ctx.Done():
-	}
 }
 
 // decideAbout is decideAboutTake for an act that may list other charges than the take.
@@ -386,6 +308,9 @@ func (l *Layer) decideAboutTake(a *weir.Act, take *localTake) bool {
 	kept := l.ids.change(take, func(take *weir.Act) {
 		for i := range take.Decisions {
 			d, granted := &take.Decisions[i], a.Decisions[i].Granted
+			if l.Policy(&take.Charges[i]) == Allow {
+				granted = 0
+			}
 			switch a.Kind {
 			case acts.KindSettle:
 				d.Granted = granted

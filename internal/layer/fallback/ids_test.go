@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/memstore"
 )
 
 // about does something to an id.
@@ -233,5 +237,192 @@ func TestRefundsAndRecords(t *testing.T) {
 	eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
 	if store.recorded("k") != 5 {
 		t.Errorf("%d charged back, want 6 - 4 + 3", store.recorded("k"))
+	}
+}
+
+// TestAllowBinds: what was granted without limit in an outage can be settled and released, here
+// and afterwards at any instance, and is not charged.
+func TestAllowBinds(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	for _, charge := range []weir.Charge{
+		{Key: "allowed", Limit: weir.PerDay(10).MustCompile(), Cost: 4},
+		{Key: "allowed", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 4, Period: time.Minute}.MustCompile(), Cost: 1},
+	} {
+		store := newFlaky(clock)
+		taker := wrap(t, store, fallback.Options{Now: clock.Now, Policy: policies})
+		openUp(t, taker, store, weir.ErrNotApplied)
+		for _, id := range []string{"settled", "released", "kept"} {
+			if a := about(taker, acts.KindTake, id, charge); !a.Allowed() || a.Decisions[0].Source != acts.SourceFailOpen {
+				t.Errorf("%+v, %v", a.Decisions, a.Err)
+			}
+		}
+		end := charge
+		end.Cost = 0
+		if a, b := about(taker, acts.KindSettle, "settled", end), about(taker, acts.KindRelease, "released", end); a.Err != nil || b.Err != nil {
+			t.Errorf("settled: %v, released: %v", a.Err, b.Err)
+		}
+		store.fail(nil)
+		eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
+		if n := used(t, store, "allowed", charge.Limit); n != 0 {
+			t.Errorf("%v: %d charged", charge.Limit, n)
+		}
+		if a := about(store, acts.KindRelease, "kept", end); a.Err != nil {
+			t.Errorf("%v: released afterwards: %v", charge.Limit, a.Err)
+		}
+	}
+}
+
+// TestRefusalBindsNobody: after the outage a repeat gets the store's answer.
+func TestRefusalBindsNobody(t *testing.T) {
+	t.Parallel()
+	for key, c := range map[string]struct {
+		granted int64
+		source  weir.Source
+	}{"deny": {0, acts.SourceFailClosed}, "local": {10, acts.SourceFallback}} {
+		clock := storetest.NewClock()
+		store := newFlaky(clock)
+		taker := wrap(t, store, fallback.Options{Now: clock.Now, Policy: policies})
+		charge := weir.Charge{Key: key, Limit: weir.PerDay(10).MustCompile(), Cost: 3}
+		about(taker, acts.KindTake, "before", charge)
+		openUp(t, taker, store, weir.ErrNotApplied)
+		about(taker, acts.KindTake, "fill", weir.Charge{Key: key, Limit: charge.Limit, Cost: 1, UpTo: 10})
+		for _, id := range []string{"before", "later"} {
+			if a := about(taker, acts.KindTake, id, charge); a.Err != nil || a.Allowed() || a.Decisions[0].Source != c.source {
+				t.Errorf("%s: %+v, %v", key, a.Decisions, a.Err)
+			}
+		}
+		store.fail(nil)
+		eventually(t, "amended", func() bool { return taker.Stats().Outstanding == 0 })
+		if a := about(taker, acts.KindTake, "before", charge); !a.Allowed() || a.Decisions[0].Granted != 3 {
+			t.Errorf("%s: repeated: %+v, %v", key, a.Decisions, a.Err)
+		}
+	}
+}
+
+// A link carries calls to a store, and delays, loses and refuses some of them. It has a
+// lane for each key.
+type link struct {
+	store weir.Taker
+	bad   bool
+}
+
+func (l *link) Lane(a *weir.Act) int {
+	if a.Charges[0].Key == "beat" {
+		return 255 // which no other call keeps waiting
+	}
+	return int(crc32.ChecksumIEEE([]byte(a.Charges[0].Key)) & 127)
+}
+
+func (l *link) Take(ctx context.Context, all []*weir.Act) {
+	time.Sleep(time.Millisecond)
+	fault := rand.IntN(8)
+	if all[0].Kind == acts.KindAmend {
+		fault %= 5 // many fail at once, which is an outage
+	}
+	if !l.bad || all[0].Charges[0].Key == "beat" {
+		fault = 0
+	}
+	fail := func(err error) {
+		for _, a := range all {
+			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
+		}
+	}
+	switch fault {
+	case 1, 2: // the request is late
+		time.Sleep(rand.N(time.Second))
+	case 3, 4: // the reply is late
+		defer time.Sleep(rand.N(time.Second))
+	case 5: // it is lost
+		defer fail(weir.ErrAmbiguous)
+		defer time.Sleep(rand.N(time.Second))
+	case 6: // cut
+		defer fail(weir.ErrAmbiguous)
+	case 7:
+		fail(weir.ErrNotApplied)
+		return
+	}
+	l.store.Take(ctx, all)
+}
+
+// TestIDsAcrossInstances: an ID that one instance granted is known to the other one, however
+// late replies are, and whether they come. The one exception is an outage of the first, until
+// that has ended.
+func TestIDsAcrossInstances(t *testing.T) {
+	t.Parallel()
+	for name, beats := range map[string]bool{"reachable": true, "outages": false} {
+		for _, policy := range []fallback.Policy{fallback.Local, fallback.Allow, fallback.Deny} {
+			t.Run(fmt.Sprint(name, "/", policy), inVirtualTime(func(t *testing.T) { acrossInstances(t, beats, policy) }))
+		}
+	}
+}
+
+func acrossInstances(t *testing.T, beats bool, policy fallback.Policy) {
+	store := memstore.New(memstore.Options{Now: time.Now})
+	at := func(bad bool) *fallback.Layer {
+		calls := coalesce.Wrap(&link{store, bad}, coalesce.Options{MaxLanes: 256, Responsive: responsive})
+		t.Cleanup(func() {
+			if err := calls.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return wrap(t, calls, fallback.Options{Policy: func(*weir.Charge) fallback.Policy { return policy }, Now: time.Now})
+	}
+	a, b := at(true), at(false)
+	room := weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile()
+	units := weir.PerDay(10).MustCompile()
+	beating, rest := context.WithCancel(t.Context())
+	defer rest()
+	if beats {
+		go func() { // replies come all the time
+			for beating.Err() == nil {
+				take(a, weir.Charge{Key: "beat", Limit: units, Cost: 0})
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	}
+	locally := 0
+	for i := range 300 {
+		time.Sleep(20 * time.Millisecond) // fewer failures than replies
+		slot, unit := weir.Charge{Key: fmt.Sprint("room", i), Limit: room, Cost: 1}, weir.Charge{Key: fmt.Sprint("units", i), Limit: units, Cost: 1}
+		act := func(kind weir.Kind, at weir.Taker) *weir.Act {
+			own := storetest.NewAct(slot, unit)
+			own.Kind, own.ID, own.NewID = kind, "id", i%2 == 1
+			at.Take(t.Context(), []*weir.Act{own})
+			return own
+		}
+		took := act(acts.KindTake, a)
+		switch {
+		case took.Err != nil && i%2 == 1:
+			continue // its caller never got the ID
+		case took.Err != nil:
+			if took = act(acts.KindTake, b); took.Err != nil || !took.Allowed() {
+				t.Fatalf("repeated at the other instance: %+v, %v", took.Decisions, took.Err)
+			}
+		case !took.Allowed():
+			if beats || policy != fallback.Deny {
+				t.Fatalf("refused: %+v", took.Decisions)
+			}
+			continue
+		case took.Decisions[0].Source != acts.SourceStore:
+			if locally++; beats {
+				t.Fatalf("decided locally: %+v", took.Decisions)
+			}
+			eventually(t, "the outage has ended", func() bool { return a.Stats().Outstanding == 0 })
+		}
+		if ended := act(acts.KindRelease, b); ended.Err != nil {
+			t.Fatalf("released at the other instance: %v", ended.Err)
+		}
+	}
+	if rest(); !beats && policy != fallback.Deny && locally == 0 {
+		t.Error("nothing was decided in an outage")
+	}
+	time.Sleep(20 * time.Second)
+	for i := range 300 {
+		for key, limit := range map[string]*weir.Limit{"room": room, "units": units} {
+			if n := used(t, store, fmt.Sprint(key, i), limit); n != 0 {
+				t.Errorf("%s%d: %d stay", key, i, n)
+			}
+		}
 	}
 }

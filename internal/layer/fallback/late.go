@@ -9,14 +9,30 @@ import (
 	"github.com/weirlimit/weir/internal/outage"
 )
 
+// reconcileWith has the store agree with the answer to an act that it did not decide in time,
+// for a reason.
+func (l *Layer) reconcileWith(a *weir.Act, reason error) {
+	var late weir.Pending
+	switch {
+	case errors.As(reason, &late):
+		l.await(a, late, reason)
+	case a.Err == nil:
+		l.note(a, reason)
+	case ourTake(a) && !notApplied(reason):
+		l.withdraw(a)
+	}
+}
+
+// ourTake reports whether an act is a take with an ID that nobody repeats.
+func ourTake(a *weir.Act) bool { return a.Kind == acts.KindTake && a.ID != "" && a.NewID }
+
 // note remembers the local grants of an act to which no reply will come, for a reason.
 func (l *Layer) note(a *weir.Act, reason error) {
-	if a.ID != "" && a.Kind == acts.KindTake && l.anyLocalGrant(a) {
-		if take := l.remember(a, nil); take != nil {
-			l.ids.requireAmend(take)
-			l.wake()
-			return
+	if a.ID != "" && a.Kind == acts.KindTake {
+		if a.Allowed() {
+			l.bind(a)
 		}
+		return
 	}
 	for i := range a.Charges {
 		units := localGrant(a, i)
@@ -39,18 +55,8 @@ func localGrant(a *weir.Act, i int) int64 {
 	return a.Decisions[i].Granted
 }
 
-func (l *Layer) anyLocalGrant(a *weir.Act) bool {
-	for i := range a.Charges {
-		if localGrant(a, i) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// remember keeps a take whose ID is answered here from now on. reply is closed once its
-// reply has come; nil if it was never sent. It returns nil if there is no room.
-func (l *Layer) remember(a *weir.Act, reply chan struct{}) *localTake {
+// bind has the ID of a granted take answered here until the store has amended it.
+func (l *Layer) bind(a *weir.Act) {
 	own := copyOf(a)
 	for i := range own.Decisions {
 		if l.Policy(&own.Charges[i]) == Allow {
@@ -58,23 +64,20 @@ func (l *Layer) remember(a *weir.Act, reply chan struct{}) *localTake {
 			own.Decisions[i].Granted = 0
 		}
 	}
-	return l.ids.add(&localTake{act: *own, answered: a.Err == nil, reply: reply}, l.now())
+	l.ids.add(own, l.now())
+	l.wake()
 }
 
 // await reconciles an act once the reply to it has come.
 func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
 	answer := copyOf(a)
-	var take *localTake
-	if a.ID != "" && a.Kind == acts.KindTake && (a.Err == nil || !a.NewID) {
-		take = l.remember(a, make(chan struct{}))
-	}
 	l.reconciler.awaited.Add(1)
 	var out *outage.Error
 	cutOff := errors.As(reason, &out)
 	l.awaited.begin(answer, cutOff)
 	late.Then(func(reply *weir.Act) {
 		defer l.reconciler.awaited.Add(-1)
-		l.compare(answer, reply, take)
+		l.compare(answer, reply)
 		l.awaited.end(answer, cutOff)
 		l.wake()
 	})
@@ -82,7 +85,7 @@ func (l *Layer) await(a *weir.Act, late weir.Pending, reason error) {
 
 // compare reconciles the answer that a caller got with the store's reply, which may be an
 // error.
-func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
+func (l *Layer) compare(answer, reply *weir.Act) {
 	l.counts.late.Add(1)
 	if reply.Err == nil {
 		l.learn([]*weir.Act{reply})
@@ -94,42 +97,16 @@ func (l *Layer) compare(answer, reply *weir.Act, take *localTake) {
 	}
 	lost := undecided(reply) && !notApplied(reply.Err)
 	switch {
-	case answer.Kind != acts.KindTake && answer.ID != "" || answer.Kind == acts.KindReset:
+	case ourTake(answer):
+		if lost || reply.Err == nil && charged(reply) {
+			l.withdraw(answer)
+		}
+	case answer.ID != "" || answer.Kind == acts.KindReset:
 		// A repeat by the caller completes it.
-	case answer.ID != "":
-		l.compareTake(answer, reply, take, lost)
 	default:
 		for i := range answer.Charges {
 			l.compareCharge(answer, reply, i, lost)
 		}
-	}
-}
-
-// compareTake reconciles a take with an ID.
-func (l *Layer) compareTake(answer, reply *weir.Act, take *localTake, lost bool) {
-	if take == nil {
-		switch {
-		case answer.Err == nil:
-			// There was no room to remember it.
-			for i := range answer.Decisions {
-				l.counts.doubtful.Add(localGrant(answer, i))
-			}
-		case answer.NewID && (lost || reply.Err == nil && charged(reply)):
-			// The caller never got the ID: nothing may stay charged under it.
-			l.withdraw(answer)
-		}
-		return
-	}
-	changes := l.ids.replied(take)
-	switch {
-	case !take.answered:
-		// The ID is the client's, which may repeat it.
-		l.ids.drop(take, changes)
-	case changes == 0 && !lost && agree(answer, reply) && !hasSlots(answer):
-		l.counts.reconciled.Add(1)
-		l.release(take, changes)
-	default:
-		l.ids.requireAmend(take)
 	}
 }
 
@@ -143,30 +120,18 @@ func charged(a *weir.Act) bool {
 	return false
 }
 
-// withdraw has the store amend a take to nothing.
+// withdraw has the store amend a take to nothing: its caller never got the ID.
 func (l *Layer) withdraw(a *weir.Act) {
+	if l.ids.full() {
+		return
+	}
 	none := copyOf(a)
 	none.Err = nil
 	for i := range none.Decisions {
 		none.Decisions[i] = weir.Decision{Outcome: weir.Refused, Source: acts.SourceFallback, RetryAfter: RetryAfter}
 	}
-	if take := l.ids.add(&localTake{act: *none, answered: true}, l.now()); take != nil {
-		l.ids.requireAmend(take)
-	}
-}
-
-// agree reports whether the store's grant equals the caller's answer.
-func agree(answer, reply *weir.Act) bool {
-	if reply.Err != nil {
-		return false
-	}
-	for i := range answer.Decisions {
-		a, b := &answer.Decisions[i], &reply.Decisions[i]
-		if (a.Outcome == weir.Granted) != (b.Outcome == weir.Granted) || a.Source == acts.SourceFallback && a.Granted != b.Granted {
-			return false
-		}
-	}
-	return true
+	l.ids.add(none, l.now())
+	l.wake()
 }
 
 // compareCharge reconciles one charge of an act without an ID.
@@ -217,11 +182,7 @@ func hasSlots(a *weir.Act) bool {
 // store has granted these, and may have granted others. For a take with slots, release waits
 // for local decisions that are being made, so none of them may call it.
 func (l *Layer) release(take *localTake, changes int) {
-	if !l.ids.drop(take, changes) {
-		l.ids.requireAmend(take)
-		return
-	}
-	if !hasSlots(&take.act) {
+	if !l.ids.drop(take, changes) || !hasSlots(&take.act) {
 		return
 	}
 	for i := range take.act.Charges {

@@ -243,7 +243,7 @@ type preceding struct {
 // ends first, it returns false.
 func (l *Layer) board(ctx context.Context, acts []*weir.Act, keys shards) (first *preceding, boards bool) {
 	l.boarding.begin(keys)
-	if l.outstanding.len() == 0 && l.ids.amendable() == 0 && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
+	if l.outstanding.len() == 0 && l.ids.len() == 0 && l.deciding.count.Load() == 0 && l.awaited.count.Load() == 0 {
 		return nil, true
 	}
 	l.boarding.end(keys)

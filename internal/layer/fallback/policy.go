@@ -3,10 +3,12 @@ package fallback
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/outage"
 )
 
 // decideByPolicy decides an act that the store did not, for a reason, and sees to it that
@@ -17,9 +19,13 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		return
 	}
 	policy := l.strictest(a)
-	if a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset) {
+	switch {
+	case a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset):
 		// Only the store has the state that the act is about.
 		policy = Error
+	case a.ID != "" && policy != Error && (!l.isOut(reason) || l.ids.full()):
+		// The store has the ID, or may have it, and another instance may ask for it.
+		policy, reason = Error, fmt.Errorf("%w: repeat the call", reason)
 	}
 	switch policy {
 	case Error:
@@ -40,12 +46,13 @@ func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 		l.decideLocally(a)
 		l.wake()
 	}
-	var late weir.Pending
-	if errors.As(reason, &late) {
-		l.await(a, late, reason)
-	} else if a.Err == nil {
-		l.note(a, reason)
-	}
+	l.reconcileWith(a, reason)
+}
+
+// isOut reports whether an act was not sent because its node is unreachable.
+func (l *Layer) isOut(reason error) bool {
+	var out *outage.Error
+	return notApplied(reason) && (l.remote == nil || errors.As(reason, &out))
 }
 
 // refundSlots decides an anonymous refund of slots. Those of takes that the store granted

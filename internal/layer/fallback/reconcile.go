@@ -263,7 +263,7 @@ func (l *Layer) Stop(ctx context.Context) error {
 	<-done
 	r.cancel()
 	awaited := r.awaited.Load()
-	if n := l.outstanding.positive(l.now()) + l.ids.amendable() + l.refunds.len(); n > 0 || awaited > 0 {
+	if n := l.outstanding.positive(l.now()) + l.ids.len() + l.refunds.len(); n > 0 || awaited > 0 {
 		return fmt.Errorf("weir: stop fallback: charges under %d keys and IDs are not recorded in the store, and %d replies are missing", n, awaited)
 	}
 	return nil

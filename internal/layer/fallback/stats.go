@@ -66,4 +66,4 @@ func (l *Layer) Stats() Stats {
 }
 
 // unreconciled is how many keys, IDs and refunds are to be reconciled.
-func (l *Layer) unreconciled() int { return l.outstanding.len() + l.ids.amendable() + l.refunds.len() }
+func (l *Layer) unreconciled() int { return l.outstanding.len() + l.ids.len() + l.refunds.len() }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/fallback"
+	storeoutage "github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	storeurl "github.com/weirlimit/weir/server/internal/store"
@@ -74,20 +75,20 @@ var lateStores = []lateness{
 	},
 	{
 		"Redis pauses for 25 ms every 400 ms, --store-timeout 10ms, 10 slots taken and released 1500 times a second", "10 of 10 slots left, never more than 10 holders",
-		slotsInStalls, "late replies are not settled",
-		layers{between: unsettled},
+		slotsInStalls, "a late reply counts as an outage",
+		layers{between: hasty},
 	},
 	{
 		"1 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
 		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.01) },
-		"late replies are not settled",
-		layers{between: unsettled},
+		"the store does not get the IDs",
+		layers{between: nameless},
 	},
 	{
 		"3 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
 		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.03) },
-		"late replies are not settled",
-		layers{between: unsettled},
+		"the store does not get the IDs",
+		layers{between: nameless},
 	},
 	{
 		"Redis stopped for 20 ms under 1000 calls a second", "no decision by policy after it; charged is what was granted",
@@ -229,21 +230,27 @@ func (f *front) settle(t *testing.T) {
 	}
 }
 
-// unsettled is what never learns of late replies: what its callers were told is charged
-// to the store at once, whatever that has done.
-func unsettled(next weir.Taker) weir.Taker {
+// hasty takes a late reply for an outage that began before the call.
+func hasty(next weir.Taker) weir.Taker {
+	return taker(func(ctx context.Context, acts []*weir.Act) {
+		next.Take(ctx, acts)
+		for _, a := range acts {
+			if late := weir.Pending(nil); errors.As(a.Err, &late) {
+				a.Err = fmt.Errorf("%w: %w", weir.ErrNotApplied, &storeoutage.Error{Cause: storeoutage.ErrSilent})
+			}
+		}
+	})
+}
+
+// nameless sends takes without their IDs.
+func nameless(next weir.Taker) weir.Taker {
 	return taker(func(ctx context.Context, all []*weir.Act) {
 		for _, a := range all {
-			if a.Kind == acts.KindAmend && a.Charges[0].Limit.Algorithm != weir.Concurrency {
-				a.Kind, a.ID, a.Charges[0].Cost = acts.KindRecord, "", a.Decisions[0].Granted
+			if a.Kind == acts.KindTake {
+				a.ID = ""
 			}
 		}
 		next.Take(ctx, all)
-		for _, a := range all {
-			if late := weir.Pending(nil); errors.As(a.Err, &late) {
-				a.Err = fmt.Errorf("%w: %v", weir.ErrAmbiguous, a.Err)
-			}
-		}
 	})
 }
 
@@ -276,6 +283,17 @@ func stubborn(d time.Duration) func(weir.Taker) weir.Taker {
 
 // booked is a limit that refuses nobody, whose units are counted in the end.
 var booked = &subject{"booked", limit(ledger), book}
+
+// decided asks until a decision comes, as a caller with an ID does, and returns how often it
+// had to repeat the call.
+func (h *history) decided(taker weir.Taker, o op) (answer op, repeated int64) {
+	for end := time.Now().Add(startTimeout); ; repeated++ {
+		if answer = h.ask(context.Background(), taker, o); answer.err == nil || time.Now().After(end) {
+			return answer, repeated
+		}
+		time.Sleep(think)
+	}
+}
 
 // byPolicy reports whether the store did not decide.
 func (o *op) byPolicy() bool { return o.Source != acts.SourceStore }
@@ -559,10 +577,8 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 	var held, most, turns, meanwhile, ids atomic.Int64
 	enough := h.crowdOf(12, 4*time.Millisecond, func(number int) op {
 		o := op{caller: number, subject: taken, key: taken.name, cost: 1, id: fmt.Sprint(number, "/", ids.Add(1))}
-		o = h.ask(context.Background(), f, o)
-		if o.byPolicy() {
-			meanwhile.Add(1)
-		}
+		o, late := h.decided(f, o)
+		meanwhile.Add(late)
 		if o.outcome != granted {
 			return o
 		}
@@ -575,11 +591,7 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 		time.Sleep(rand.N(8 * time.Millisecond))
 		held.Add(-1)
 		release := op{caller: number, subject: taken, key: taken.name, kind: acts.KindRelease, id: o.id}
-		for end := time.Now().Add(insist); time.Now().Before(end); time.Sleep(think) {
-			if release = h.ask(context.Background(), f, release); release.err == nil {
-				break
-			}
-		}
+		release, _ = h.decided(f, release)
 		return release
 	})
 	for range more(5, 10) {
@@ -594,7 +606,7 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 	if look.err != nil {
 		t.Fatal(look.err)
 	}
-	v := verdict{measured: fmt.Sprintf("%d of %d slots left after %d turns, %d answers by policy, at most %d holders at once",
+	v := verdict{measured: fmt.Sprintf("%d of %d slots left after %d turns, %d calls repeated, at most %d holders at once",
 		look.Remaining, slots, turns.Load(), meanwhile.Load(), most.Load())}
 	if look.Remaining != slots || most.Load() > slots || turns.Load() == 0 || meanwhile.Load() == 0 {
 		v.wrong = fmt.Errorf("%s; %+v", v.measured, f.Stats())
@@ -621,10 +633,8 @@ func retriedIDs(t *testing.T, l layers, part float64) verdict {
 		o := op{caller: number, subject: booked, key: booked.name, cost: 1 + rand.Int64N(3), id: fmt.Sprint(ids.Add(1))}
 		first := o
 		for i := range 3 {
-			again := h.ask(context.Background(), fronts[(number+i)%2], o)
-			if again.byPolicy() {
-				meanwhile.Add(1)
-			}
+			again, late := h.decided(fronts[(number+i)%2], o)
+			meanwhile.Add(late)
 			if i == 0 {
 				first = again
 			} else if again.outcome != first.outcome || again.Granted != first.Granted {
@@ -640,7 +650,7 @@ func retriedIDs(t *testing.T, l layers, part float64) verdict {
 	}
 	var v verdict
 	v.measured, v.wrong = h.balance(t, straight(t, place{addrs: []string{r.Addr()}}), booked.name)
-	if v.measured += fmt.Sprintf(" under %d ids, %d answers by policy", ids.Load(), meanwhile.Load()); torn.Load() > 0 {
+	if v.measured += fmt.Sprintf(" under %d ids, %d calls repeated", ids.Load(), meanwhile.Load()); torn.Load() > 0 {
 		v.wrong = errors.Join(v.wrong, fmt.Errorf("%d ids were answered otherwise when they were repeated", torn.Load()))
 	}
 	if meanwhile.Load() == 0 {

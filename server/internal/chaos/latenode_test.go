@@ -78,7 +78,8 @@ func oneMaster(t *testing.T, l layers) verdict {
 	h.note(h.ask(t.Context(), f, op{subject: booked, key: keys[0], cost: 1}))
 	enough := h.crowdOf(16, 2*time.Millisecond, func(number int) op {
 		o := op{caller: number, subject: booked, key: keys[rand.IntN(len(keys))], cost: 1, id: fmt.Sprint(number, "/", h.now())}
-		return h.ask(context.Background(), f, o)
+		o, _ = h.decided(f, o)
+		return o
 	})
 	time.Sleep(300 * time.Millisecond)
 	cluster.Masters[0].Kill()

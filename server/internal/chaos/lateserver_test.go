@@ -65,7 +65,7 @@ type change struct{ file, old, with string }
 // unsettledSource has nobody wait for late replies.
 var unsettledSource = mutation{
 	{"internal/layer/fallback/fallback.go", "arrived(a, late)", "false"},
-	{"internal/layer/fallback/policy.go", "if errors.As(reason, &late) {", "if errors.As(reason, &late) && false {"},
+	{"internal/layer/fallback/late.go", "case errors.As(reason, &late):", "case errors.As(reason, &late) && false:"},
 }
 
 // wallClockPatience does not look for replies that came while nothing could be heard.
