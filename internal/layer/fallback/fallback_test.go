@@ -280,6 +280,42 @@ func TestChargesBack(t *testing.T) {
 	}
 }
 
+// TestHalfLoadAfterAnOutage: callers at half of the limit are refused nothing, however long the
+// outage was. A log or ring has half of the units that still count, as it keeps them for longer.
+func TestHalfLoadAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []weir.Algorithm{
+		weir.GCRA, weir.FixedWindow, weir.SlidingLog, weir.RollingWindow, weir.TokenBucket,
+	} {
+		for _, periods := range []time.Duration{1, 4, 20} { // in halves
+			clock := storetest.NewClock()
+			store := newFlaky(clock)
+			taker := wrap(t, store, fallback.Options{Now: clock.Now})
+			charge := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: algorithm, Count: 60, Period: time.Minute}.MustCompile(), Cost: 1}
+			half := func(d time.Duration) (refused int) {
+				for range d / (2 * time.Second) {
+					if clock.Advance(2 * time.Second); !take(taker, charge).Allowed() {
+						refused++
+					}
+				}
+				return refused
+			}
+			openUp(t, taker, store, weir.ErrNotApplied)
+			if n := half(periods * 30 * time.Second); n > 0 {
+				t.Errorf("%v: %d refused in the outage", algorithm, n)
+			}
+			store.fail(nil)
+			eventually(t, "recorded", func() bool { return taker.Stats().Outstanding == 0 })
+			if n := store.recorded("k"); (algorithm == weir.SlidingLog || algorithm == weir.RollingWindow) && n != map[time.Duration]int64{1: 12, 4: 16, 20: 16}[periods] {
+				t.Errorf("%v: %d recorded after %d halves of the period", algorithm, n, periods)
+			}
+			if n := half(3 * time.Minute); n > 0 {
+				t.Errorf("%v: %d refused after an outage of %d halves of the period", algorithm, n, periods)
+			}
+		}
+	}
+}
+
 // TestSingleFailures are recorded without an outage, unless the store may have made the charge.
 func TestSingleFailures(t *testing.T) {
 	t.Parallel()

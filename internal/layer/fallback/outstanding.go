@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -35,10 +36,9 @@ type budget struct {
 
 func budgetOf(c *weir.Charge) budget { return budget{c.Key, c.Limit.Algorithm} }
 
-// A recording is the units of a budget that are being recorded in the store.
+// A recording is a balance that is being recorded in the store.
 type recording struct {
-	units int64
-	until int64
+	balance
 	ended chan struct{} // closed then
 }
 
@@ -49,7 +49,10 @@ type balance struct {
 	limit   *weir.Limit
 	units   int64
 	until   int64 // µs; all units have drained by then
-	begun   bool  // local decisions have begun with it
+	// The units of a log or ring were granted since an instant, and the older ones in the
+	// period before it.
+	since, older int64
+	begun        bool // local decisions have begun with it
 	// local is the limit that holds here, if it is not the local share.
 	local *weir.Limit
 }
@@ -111,10 +114,10 @@ func (o *outstanding) begin(c *weir.Charge, now int64, first func(unrecorded int
 	if !b.begun {
 		unrecorded := int64(0)
 		if now < b.until {
-			unrecorded += b.units
+			unrecorded += b.units + b.older
 		}
 		if r := sh.inFlight[budgetOf(c)]; now < r.until {
-			unrecorded += r.units
+			unrecorded += r.units + r.older
 		}
 		b.begun, b.local = true, first(unrecorded)
 	}
@@ -136,10 +139,8 @@ func (o *outstanding) add(c *weir.Charge, units, now, until int64) bool {
 		sh.balances[budget{strings.Clone(c.Key), c.Limit.Algorithm}] = b
 		o.size.Add(1)
 	}
-	if now >= b.until {
-		b.units = 0
-	}
 	b.limit = c.Limit
+	b.age(now)
 	b.units = max(0, b.units+units)
 	b.until = max(b.until, until)
 	return true
@@ -176,8 +177,8 @@ func (o *outstanding) collect(most int, now int64) []*weir.Act {
 				continue
 			}
 			delete(sh.balances, key)
-			if b.units > 0 && now < b.until {
-				acts, sh.inFlight[key] = append(acts, b.record(key)), b.recording()
+			if record := b.record(key, now); record != nil {
+				acts, sh.inFlight[key] = append(acts, record), b.recording()
 			} else {
 				o.size.Add(-1)
 			}
@@ -202,13 +203,13 @@ func (o *outstanding) claim(c *weir.Charge, now int64) (record *weir.Act, busy <
 		return nil, nil
 	}
 	delete(sh.balances, key)
-	if b.units == 0 || now >= b.until {
+	key.key = strings.Clone(key.key) // the caller's may be in memory that is used again
+	if record = b.record(key, now); record == nil {
 		o.size.Add(-1)
 		return nil, nil
 	}
-	key.key = strings.Clone(key.key) // the caller's may be in memory that is used again
 	sh.inFlight[key] = b.recording()
-	return b.record(key), nil
+	return record, nil
 }
 
 // forget removes the balance of a budget that has no units.
@@ -216,15 +217,46 @@ func (o *outstanding) forget(c *weir.Charge) {
 	sh, key := &o.shards[o.shard(c.Key)], budgetOf(c)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if b := sh.balances[key]; b != nil && b.units == 0 {
+	if b := sh.balances[key]; b != nil && b.units+b.older == 0 {
 		delete(sh.balances, key)
 		o.size.Add(-1)
 	}
 }
 
-// record returns the act that charges the store, with no more than the limit's capacity.
-func (b *balance) record(key budget) *weir.Act {
-	units, anonymous := min(b.units, b.limit.Capacity()), algo.TraitsOf(b.limit.Algorithm).HoldsSlots
+// stays reports whether each unit counts for a period, and then no more.
+func (b *balance) stays() bool {
+	traits := algo.TraitsOf(b.limit.Algorithm)
+	return traits.KeepsLog || traits.Buckets
+}
+
+// age forgets units that have drained.
+func (b *balance) age(now int64) {
+	if now >= b.until || b.units+b.older == 0 {
+		b.units, b.older, b.since = 0, 0, now
+	}
+	for period := b.limit.Period.Microseconds(); b.stays() && now-b.since >= period && b.units+b.older > 0; {
+		b.units, b.older, b.since = 0, b.units, b.since+period
+	}
+}
+
+// due returns the units that the store lacks. It will count those of a log or ring for a whole
+// period from now on, so that a unit of which a half is over counts as half a unit.
+func (b *balance) due(now int64) int64 {
+	if b.age(now); !b.stays() {
+		return b.units
+	}
+	left := 1 - float64(now-b.since)/float64(b.limit.Period.Microseconds())
+	return int64(math.Ceil((float64(b.units)*(1+left) + float64(b.older)*left*left) / 2))
+}
+
+// record returns the act that charges the store, with no more than the limit's capacity; nil if
+// there is nothing to charge.
+func (b *balance) record(key budget, now int64) *weir.Act {
+	due := b.due(now)
+	if due == 0 {
+		return nil
+	}
+	units, anonymous := min(due, b.limit.Capacity()), algo.TraitsOf(b.limit.Algorithm).HoldsSlots
 	if anonymous {
 		units = min(units, algo.MaxSlots)
 	}
@@ -235,12 +267,25 @@ func (b *balance) record(key budget) *weir.Act {
 	}
 }
 
-func (b *balance) recording() recording { return recording{b.units, b.until, make(chan struct{})} }
+func (b *balance) recording() recording { return recording{*b, make(chan struct{})} }
 
 // restore adds the units of an act that was not recorded.
-func (o *outstanding) restore(a *weir.Act, now int64) bool {
-	c := &a.Charges[0]
-	return o.add(c, c.Cost, now, c.At)
+func (o *outstanding) restore(a *weir.Act, now int64) {
+	key := budgetOf(&a.Charges[0])
+	sh := &o.shards[o.shard(key.key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	was := sh.inFlight[key].balance
+	was.age(now)
+	if b := sh.balances[key]; b != nil {
+		b.age(now)
+		b.units, b.older = b.units+was.units, b.older+was.older
+		b.since, b.until = min(b.since, was.since), max(b.until, was.until)
+		return
+	}
+	was.begun, was.local = false, nil
+	sh.balances[key] = &was
+	o.size.Add(1)
 }
 
 // done ends the recording of a budget.
@@ -260,7 +305,7 @@ func (o *outstanding) positive(now int64) int {
 		sh := &o.shards[i]
 		sh.mu.Lock()
 		for _, b := range sh.balances {
-			if b.units > 0 && now < b.until {
+			if b.due(now) > 0 {
 				n++
 			}
 		}
