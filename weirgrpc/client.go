@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 const (
@@ -56,8 +58,8 @@ func UnaryClientInterceptor(o ClientOptions) grpc.UnaryClientInterceptor {
 				return err
 			}
 			wait = min(wait+rand.N(wait/spread+1), left)
-			if err := sleep(ctx, wait); err != nil {
-				return err
+			if deadline.Sleep(ctx, wait) != nil {
+				return status.FromContextError(ctx.Err()).Err()
 			}
 			left -= wait
 		}
@@ -80,16 +82,4 @@ func advice(err error, trailer metadata.MD) (wait time.Duration, again bool) {
 		return time.Duration(ms) * time.Millisecond, err == nil && ms >= 0
 	}
 	return 0, false
-}
-
-// sleep waits. The error is the status of a context that ended first.
-func sleep(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 const (
@@ -59,7 +61,7 @@ type Transport struct {
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	left := min(cmp.Or(t.MaxWait, defaultMaxWait), untilDeadline(r.Context()))
 	ahead := t.ahead(r.URL.Host, left)
-	if err := sleep(r.Context(), ahead); err != nil {
+	if err := deadline.Sleep(r.Context(), ahead); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
@@ -79,7 +81,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		discard(resp)
 		wait = min(spreadOut(wait), left)
-		if err := sleep(r.Context(), wait); err != nil {
+		if err := deadline.Sleep(r.Context(), wait); err != nil {
 			return nil, err
 		}
 		left -= wait
@@ -176,18 +178,4 @@ func untilDeadline(ctx context.Context) time.Duration {
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, drainBytes)
 	_ = resp.Body.Close()
-}
-
-func sleep(ctx context.Context, wait time.Duration) error {
-	if wait <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

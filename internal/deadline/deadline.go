@@ -227,6 +227,21 @@ func Apart(ctx context.Context) (shared, caller context.Context) {
 	return nil, ctx
 }
 
+// Sleep waits for a duration. If ctx ends first, Sleep returns its cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // A Yielder is notified when a call is about to wait for anything but memory.
 type Yielder interface{ Yield() }
 

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -20,28 +19,17 @@ import (
 // counts when it is due, a refund at its own instant, or when the refunded grant would
 // have been due.
 func flows(t *testing.T, open Open) {
-	for _, algorithm := range counting() {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
-			clock := NewClock()
-			taker := open(t, clock)
-			runs := 0
-			rapid.Check(t, func(t *rapid.T) {
-				runs++
-				limit := drawLimit(t, algorithm)
-				f := &flow{property: property{taker: taker, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)}, moves: make(map[int64]int64)}
-				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-				t.Repeat(map[string]func(*rapid.T){
-					"advance": f.advance, "take": f.take, "book": f.book, "refund": f.refund, "undo": f.undo,
-				})
-				f.judge(t)
-			})
+	histories(t, open, func(t *rapid.T, p *property) {
+		f := &flow{property: p, moves: make(map[int64]int64)}
+		t.Repeat(map[string]func(*rapid.T){
+			"advance": f.advance, "take": f.take, "book": f.book, "refund": f.refund, "undo": f.undo,
 		})
-	}
+		f.judge(t)
+	})
 }
 
 type flow struct {
-	property
+	*property
 	grants  []weir.Charge
 	moves   map[int64]int64 // units by instant
 	largest int64

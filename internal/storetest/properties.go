@@ -19,26 +19,13 @@ import (
 // that a refusal changes nothing, and that a key left alone for ResetAfter is as good as
 // new.
 func properties(t *testing.T, open Open) {
-	for _, algorithm := range counting() {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			t.Parallel()
-			clock := NewClock()
-			taker := open(t, clock)
-			runs := 0
-			rapid.Check(t, func(t *rapid.T) {
-				runs++
-				limit := drawLimit(t, algorithm)
-				p := &property{taker: taker, clock: clock, limit: limit, model: newModel(limit)}
-				p.key = fmt.Sprintf("%v %d", algorithm, runs)
-				// A fresh key, at an odd instant.
-				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-				t.Repeat(map[string]func(*rapid.T){
-					"advance": p.advance, "take": p.take, "allow": p.allow, "up to": p.upTo, "look": p.peek, "retry": p.retry,
-					"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "keep": p.keep, "immediate": p.immediate,
-				})
-			})
+	histories(t, open, func(t *rapid.T, p *property) {
+		p.model = newModel(p.limit)
+		t.Repeat(map[string]func(*rapid.T){
+			"advance": p.advance, "take": p.take, "allow": p.allow, "up to": p.upTo, "look": p.peek, "retry": p.retry,
+			"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "keep": p.keep, "immediate": p.immediate,
 		})
-	}
+	})
 	t.Run("refunds", func(t *testing.T) {
 		t.Parallel()
 		flows(t, open)
@@ -58,6 +45,25 @@ func properties(t *testing.T, open Open) {
 		t.Parallel()
 		holding(t, open)
 	})
+}
+
+// histories calls run for random limits of each algorithm that counts units, each with a
+// fresh key and at an odd instant.
+func histories(t *testing.T, open Open, run func(*rapid.T, *property)) {
+	for _, algorithm := range counting() {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			clock := NewClock()
+			taker := open(t, clock)
+			runs := 0
+			rapid.Check(t, func(t *rapid.T) {
+				runs++
+				limit := drawLimit(t, algorithm)
+				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
+				run(t, &property{taker: taker, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)})
+			})
+		})
+	}
 }
 
 func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {

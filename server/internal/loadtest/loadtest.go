@@ -15,6 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 const (
@@ -109,7 +110,7 @@ func (l *Load) work(ctx context.Context, w *recorder, begun time.Time, next *ato
 	for ctx.Err() == nil {
 		i := next.Add(1) - 1
 		due := time.Duration(float64(i) / l.Rate * float64(time.Second))
-		if due >= l.Duration || !sleep(ctx, due-time.Since(begun)) {
+		if due >= l.Duration || deadline.Sleep(ctx, due-time.Since(begun)) != nil {
 			return
 		}
 		outcome := l.Ask(ctx, int(i))
@@ -140,20 +141,6 @@ func (r *Report) add(other *Report) {
 	r.Refused += other.Refused
 	r.Failed += other.Failed
 	r.Latency.Merge(other.Latency)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // watch calls progress, unless it is nil, with a report every second until finished is closed.
