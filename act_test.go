@@ -31,7 +31,7 @@ func TestInvalidErrorPath(t *testing.T) {
 		"id":                   {kind: acts.KindSettle, bad: good},
 	} {
 		a := &weir.Act{Kind: c.kind, ID: c.id, Charges: []weir.Charge{good, c.bad}, Decisions: []weir.Decision{{}, c.answer}}
-		a.Prepare()
+		acts.Check(a)
 		invalid := new(weir.InvalidError)
 		if !errors.As(a.Err, &invalid) || invalid.Path() != want || invalid.List != c.list || c.list != "" && invalid.Index != 1 {
 			t.Errorf("%+v, want one of %s", a.Err, want)

@@ -80,22 +80,3 @@ func (a *Act) allowed() bool {
 	}
 	return true
 }
-
-// deniedAlternatives reports whether a group has no alternative without a limit whose
-// count is 0.
-func (a *Act) deniedAlternatives() bool {
-	for i := 0; i < len(a.Charges); {
-		end, every := groupEnd(a.Charges, i), true
-		for i < end {
-			next, denied := altEnd(a.Charges, i), false
-			for ; i < next; i++ {
-				denied = denied || a.Charges[i].denied()
-			}
-			every = every && denied
-		}
-		if every {
-			return true
-		}
-	}
-	return false
-}

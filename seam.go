@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -246,19 +247,13 @@ type Charge struct {
 	Delay time.Duration
 }
 
-// Prepare checks the act and answers it if no store is needed: an act outside
-// the contract gets its Err, and an act that a limit with a count of 0 refuses gets its
-// decisions. It reports whether the act is done. Stores call it first.
-func (a *Act) Prepare() bool {
-	if a.Err = nil; !a.checked {
-		a.Err = a.check()
-	}
-	return a.Err != nil || a.Kind == kindTake && a.denied()
-}
-
-// TakeValid sets the Err of invalid acts and lets t decide the valid ones. Nothing
-// below t validates them again. For the top of layers.
+// TakeValid sets the Err of invalid acts and lets t decide the valid ones, unless that was
+// done already above. For stores, and for the top of layers.
 func TakeValid(ctx context.Context, t Taker, acts []*Act) {
+	if !slices.ContainsFunc(acts, func(a *Act) bool { return !a.checked }) {
+		t.Take(ctx, acts)
+		return
+	}
 	valid := acts
 	for i, a := range acts {
 		if a.checked {
@@ -284,32 +279,6 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 		a.checked = false // the caller may change it
 	}
 }
-
-// denied refuses the act if it charges a limit whose count is 0.
-func (a *Act) denied() bool {
-	for i := range a.Charges {
-		if a.Charges[i].denied() {
-			return a.deny()
-		}
-	}
-	return false
-}
-
-// deny refuses the act, unless it has alternatives without such a limit.
-func (a *Act) deny() bool {
-	if a.Alternatives() && !a.deniedAlternatives() {
-		return false
-	}
-	for i := range a.Charges {
-		a.Decisions[i] = Decision{}
-		if a.Charges[i].denied() {
-			a.Decisions[i] = Decision{Outcome: Refused, Source: sourceLimit, RetryAfter: Never}
-		}
-	}
-	return true
-}
-
-func (c *Charge) denied() bool { return c.Limit.Count == 0 && c.Cost > 0 }
 
 // LimitOf returns the limit that decided the i-th charge of a decided act.
 func (a *Act) LimitOf(i int) *Limit { return decidedBy(a.Charges, a.Decisions, i) }

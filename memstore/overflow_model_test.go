@@ -271,7 +271,7 @@ func (w *world) ask(a *weir.Act, take *modelTake) *modelAct {
 	m := &modelAct{world: w, now: w.clock.Micros(), grants: make([]algo.Grant, len(a.Charges)), none: make([]bool, len(a.Charges))}
 	m.want = make([]int64, len(a.Charges))
 	m.before = append(m.before, a.Decisions...)
-	if a.Prepare() {
+	if acts.Check(a); a.Err != nil || acts.Prepare(a) {
 		w.Fatalf("%+v: %v", a, a.Err)
 	}
 	c := new(call)

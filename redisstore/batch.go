@@ -97,9 +97,9 @@ func (b *batch) free() {
 
 // fill adds acts from the front as long as they fit, and returns how many. It answers
 // those that need no store.
-func (b *batch) fill(acts []*weir.Act) int {
-	for i, a := range acts {
-		if a.Prepare() {
+func (b *batch) fill(all []*weir.Act) int {
+	for i, a := range all {
+		if acts.Prepare(a) {
 			continue
 		}
 		if len(b.acts) > 0 && !b.fits(a) {
@@ -107,7 +107,7 @@ func (b *batch) fill(acts []*weir.Act) int {
 		}
 		b.add(a)
 	}
-	return len(acts)
+	return len(all)
 }
 
 // fits reports whether the act can be added: there is room; no key of the batch comes

@@ -34,7 +34,7 @@ func everyAct() []*weir.Act {
 			if kind == acts.KindTake {
 				a.Hold = time.Minute
 			}
-			if a.Prepare(); a.Err == nil {
+			if acts.Check(a); a.Err == nil {
 				all = append(all, a)
 			}
 		}

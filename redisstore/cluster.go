@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 const (
@@ -19,10 +21,10 @@ const (
 // takeSlots decides acts whose keys may lie in several hash slots, in rounds. In each
 // round all parts that are due are sent, in one script call for each slot and one
 // pipeline for each node. A slot decides the acts in their order.
-func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
-	jobs := make([]*job, 0, len(acts))
-	for _, a := range acts {
-		if !a.Prepare() {
+func (s *Store) takeSlots(ctx context.Context, all []*weir.Act) {
+	jobs := make([]*job, 0, len(all))
+	for _, a := range all {
+		if !acts.Prepare(a) {
 			jobs = append(jobs, s.newJob(a))
 		}
 	}
@@ -31,7 +33,7 @@ func (s *Store) takeSlots(ctx context.Context, acts []*weir.Act) {
 		if len(loads) == 0 {
 			break
 		}
-		sleep(ctx, wait)
+		_ = deadline.Sleep(ctx, wait)
 		wait = s.exchange(ctx, loads)
 		for _, j := range jobs {
 			j.advance()
@@ -120,18 +122,6 @@ func (s *Store) clear(ctx context.Context, parts []*part) {
 		}
 		s.exchange(ctx, loads)
 		parts = slices.DeleteFunc(parts, func(p *part) bool { return p.answered && p.Err == nil })
-		sleep(ctx, wait)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = deadline.Sleep(ctx, wait)
 	}
 }

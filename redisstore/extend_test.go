@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -32,14 +33,14 @@ func TestAnExtensionDecidesWithTheAct(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t).Addr())
 	store := open(t, client, redisstore.Options{})
-	x := redisstore.NewExtension("counted", counted)
-	key := store.Key(x, "tag", 'n', "number")
+	x := acts.NewExtension("counted", counted)
+	key := x.Key(store, "tag", 'n', "number")
 	if want := "weir:counted:{tag}n1:number"; key != want {
 		t.Errorf("key %q, want %q", key, want)
 	}
 	run := func() (string, weir.Decision, error) {
 		act := storetest.NewAct(weir.Charge{Key: "k", Limit: perDay, Cost: 1})
-		got, err := store.Run(context.Background(), x, redisstore.Call{Act: act, Tag: "tag", Keys: []string{key}, Args: []any{"stopped"}})
+		got, err := x.Run(context.Background(), store, act, "tag", []string{key}, []any{"stopped"})
 		return got, act.Decisions[0], err
 	}
 	for i, want := range []string{"0", "1", "2", "stopped", "stopped"} {
@@ -66,7 +67,7 @@ func TestAnExtensionDecidesWithTheAct(t *testing.T) {
 func TestAnExtensionIsNotRunForAnInvalidAct(t *testing.T) {
 	t.Parallel()
 	store := open(t, dial(t, "127.0.0.1:1"), redisstore.Options{})
-	_, err := store.Run(context.Background(), redisstore.NewExtension("x", counted), redisstore.Call{Act: &weir.Act{}, Tag: "tag"})
+	_, err := acts.NewExtension("x", counted).Run(context.Background(), store, &weir.Act{}, "tag", nil, nil)
 	if !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("an act without charges: %v", err)
 	}
@@ -81,7 +82,7 @@ func TestAnExtensionNeedsItsSections(t *testing.T) {
 					t.Errorf("%q: no panic", lua)
 				}
 			}()
-			redisstore.NewExtension("x", lua)
+			acts.NewExtension("x", lua)
 		}()
 	}
 }
@@ -91,7 +92,7 @@ func TestHashTagsPlaceKeys(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.StartRedis(t, "--cluster-enabled", "yes").Addr())
 	store := open(t, client, redisstore.Options{})
-	x := redisstore.NewExtension("x", counted)
+	x := acts.NewExtension("x", counted)
 	slot := func(key string) int64 { return client.ClusterKeySlot(context.Background(), key).Val() }
 	for key, want := range map[string]bool{
 		"q": true, "{a}q": true, "{{a}q": true, "a{b}{c}": true, "a{b": true, "{": true, "\x00{\n}\xff": true, strings.Repeat("k", 1000): true,
@@ -102,7 +103,7 @@ func TestHashTagsPlaceKeys(t *testing.T) {
 			t.Errorf("%q: %v", key, ok)
 		}
 		for _, name := range []string{"", "{x}", "}", strings.Repeat("{n}", 100)} {
-			if got := store.Key(x, tag, 'n', name); ok && slot(got) != slot(key) {
+			if got := x.Key(store, tag, 'n', name); ok && slot(got) != slot(key) {
 				t.Errorf("%q does not lie beside %q", got, key)
 			}
 		}

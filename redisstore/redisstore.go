@@ -114,7 +114,13 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 // Take decides the acts, in order, in one script call, or in several if one cannot hold
 // them. It returns when ctx ends. Acts in flight then have an error of the class
 // [weir.ErrAmbiguous], and may still be charged.
-func (s *Store) Take(ctx context.Context, acts []*weir.Act) {
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, valid{s}, acts) }
+
+// valid is a store whose acts are valid.
+type valid struct{ *Store }
+
+// Take decides the acts.
+func (s valid) Take(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if s.slotOfTag != nil {

@@ -1,5 +1,4 @@
-// Package acts has the questions that stores and layers have about an act and programs
-// do not.
+// Package acts has what stores and layers need of acts, and programs do not.
 package acts
 
 import (

@@ -54,7 +54,7 @@ func TestAKeyOfAnotherTypeIsLeftAlone(t *testing.T) {
 			before := everything(p)
 			_, pushErr := q.Push(background, queue.Entry{Body: []byte("x"), ID: "id"})
 			_, _, popErr := q.Pop(background)
-			_, lenErr := q.Len(background)
+			_, _, lenErr := q.Len(background)
 			for what, err := range map[string]error{"push": pushErr, "pop": popErr, "len": lenErr} {
 				if !errors.Is(err, queue.ErrWrongType) || !errors.Is(err, weir.ErrMisconfigured) {
 					t.Errorf("%s, %s: %v", key, what, err)

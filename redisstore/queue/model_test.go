@@ -215,9 +215,9 @@ func (r *run) step() {
 	default:
 		r.end(time.Duration(1+r.rng.IntN(1_000_003)) * time.Microsecond)
 	}
-	length, err := r.queue.Len(background)
+	waiting, leased, err := r.queue.Len(background)
 	r.sameError("len", err, nil)
-	r.equal("length", length, queue.Length{Waiting: int64(len(r.model.waiting)), InFlight: int64(len(r.model.flying))})
+	r.equal("length", []int64{waiting, leased}, []int64{int64(len(r.model.waiting)), int64(len(r.model.flying))})
 }
 
 // history makes a queue and drives it with a random history, by a script that may

@@ -40,9 +40,8 @@ func wantItem(t *testing.T, item *queue.Item, body string, attempt int64) {
 
 func wantLen(t *testing.T, q *queue.Queue, waiting, flying int64) {
 	t.Helper()
-	got, err := q.Len(background)
-	if want := (queue.Length{Waiting: waiting, InFlight: flying}); err != nil || got != want {
-		t.Errorf("length %+v, %v; want %+v", got, err, want)
+	if n, leased, err := q.Len(background); err != nil || n != waiting || leased != flying {
+		t.Errorf("%d waiting, %d leased, %v; want %d and %d", n, leased, err, waiting, flying)
 	}
 }
 

@@ -57,7 +57,7 @@ func (q *Queue) Push(ctx context.Context, e Entry) (Pushed, error) {
 	r := request{op: opPush, item: e.Body, keys: q.keys}
 	if e.ID != "" {
 		r.fingerprint = e.fingerprint()
-		r.keys = append(q.keys[:len(q.keys):len(q.keys)], q.store.Key(q.extension, q.tag, recordLetter, q.budget('!', e.ID)))
+		r.keys = append(q.keys[:len(q.keys):len(q.keys)], q.extension.Key(q.store, q.tag, recordLetter, q.budget('!', e.ID)))
 	}
 	got, err := q.run(ctx, &r, q.charge(q.options.Push, '>', e.Budget, e.Cost))
 	if err != nil {
@@ -114,17 +114,12 @@ func (q *Queue) peek() weir.Charge {
 	return weir.Charge{Key: q.budget('-', ""), Limit: unlimited}
 }
 
-// Length is the length of a queue.
-type Length struct {
-	Waiting  int64 // items that are not leased
-	InFlight int64 // items that are leased and not acknowledged
-}
-
-// Len counts the items. Items whose lease has ended still count as in flight.
-func (q *Queue) Len(ctx context.Context) (Length, error) {
+// Len counts the waiting items, and those that are leased and not acknowledged, even if the
+// lease has ended.
+func (q *Queue) Len(ctx context.Context) (waiting, inFlight int64, err error) {
 	got, err := q.run(ctx, &request{op: opLength, keys: q.keys}, q.peek())
 	if err != nil {
-		return Length{}, fmt.Errorf("weir: len: %w", err)
+		return 0, 0, fmt.Errorf("weir: len: %w", err)
 	}
-	return Length{Waiting: got.waiting, InFlight: got.flying}, nil
+	return got.waiting, got.flying, nil
 }

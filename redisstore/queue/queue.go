@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/redisstore"
 )
@@ -95,7 +96,7 @@ type Options struct {
 // needs no closing. Create it with New.
 type Queue struct {
 	store     *redisstore.Store
-	extension *redisstore.Extension
+	extension acts.Extension
 	extra     func() []any // what a test's clock adds to the arguments
 	options   Options
 	tag       string
@@ -105,7 +106,7 @@ type Queue struct {
 var (
 	//go:embed lua/queue.lua
 	queueLua string
-	shipped  = redisstore.NewExtension("queue", queueLua)
+	shipped  = acts.NewExtension("queue", queueLua)
 	// unlimited is the limit of a peek if there is nothing to charge.
 	unlimited = weir.Per(1, time.Second).MustCompile()
 )
@@ -129,8 +130,8 @@ func New(store *redisstore.Store, o Options) (*Queue, error) {
 	if !ok || len(o.Key) > MaxKeyBytes {
 		return nil, invalid("key", strconv.Quote(o.Key), fmt.Sprintf("1 … %d bytes with a hash tag, or without closing braces", MaxKeyBytes))
 	}
-	leases := store.Key(shipped, tag, leasesLetter, o.Key)
-	leased := store.Key(shipped, tag, leasedLetter, o.Key)
+	leases := shipped.Key(store, tag, leasesLetter, o.Key)
+	leased := shipped.Key(store, tag, leasedLetter, o.Key)
 	return &Queue{store: store, extension: shipped, options: o, tag: tag, keys: []string{o.Key, leases, leased}}, nil
 }
 

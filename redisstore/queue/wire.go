@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 // The operations and the statuses of lua/queue.lua.
@@ -81,7 +80,7 @@ func (q *Queue) run(ctx context.Context, r *request, c weir.Charge) (answer, err
 	if q.extra != nil {
 		args = append(args, q.extra()...)
 	}
-	reply, err := q.store.Run(ctx, q.extension, redisstore.Call{Act: act, Tag: q.tag, Keys: r.keys, Args: args})
+	reply, err := q.extension.Run(ctx, q.store, act, q.tag, r.keys, args)
 	if err != nil {
 		return answer{}, err
 	}

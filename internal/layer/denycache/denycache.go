@@ -164,7 +164,7 @@ func (l *Layer) refused(a *weir.Act, now int64) bool {
 		known = l.refusedGroup(a, i, now)
 	}
 	// The store reports invalid acts.
-	if !known || len(a.Decisions) != len(a.Charges) || a.Prepare() {
+	if !known || len(a.Decisions) != len(a.Charges) || acts.Prepare(a) {
 		return false
 	}
 	clear(a.Decisions)

@@ -437,13 +437,14 @@ func TestAnInvalidActIsInvalid(t *testing.T) {
 	charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
 	take(cache, charge)
 	take(cache, charge)
-	a := take(cache, charge, weir.Charge{Key: "x", Limit: limit, Cost: -1})
+	a := storetest.NewAct(charge, weir.Charge{Key: "x", Limit: limit, Cost: -1})
+	weir.TakeValid(t.Context(), cache, []*weir.Act{a})
 	if !errors.Is(a.Err, weir.ErrInvalid) {
 		t.Errorf("got %v", a.Err)
 	}
 	short := storetest.NewAct(charge, charge)
 	short.Decisions = short.Decisions[:1]
-	cache.Take(t.Context(), []*weir.Act{short})
+	weir.TakeValid(t.Context(), cache, []*weir.Act{short})
 	if !errors.Is(short.Err, weir.ErrInvalid) {
 		t.Errorf("got %v", short.Err)
 	}

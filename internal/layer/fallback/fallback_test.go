@@ -204,7 +204,8 @@ func TestAnswersThatNeedNoStore(t *testing.T) {
 		if a := take(taker, weir.Charge{Key: key, Limit: none, Cost: 1}); a.Err != nil || a.Decisions[0].Source != acts.SourceLimit {
 			t.Errorf("%s, count 0: %+v, %v", key, a.Decisions, a.Err)
 		}
-		if a := take(taker, weir.Charge{Key: key, Limit: none, Cost: -1}); !errors.Is(a.Err, weir.ErrInvalid) {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: none, Cost: -1})
+		if weir.TakeValid(t.Context(), taker, []*weir.Act{a}); !errors.Is(a.Err, weir.ErrInvalid) {
 			t.Errorf("%s, negative: %v", key, a.Err)
 		}
 	}

@@ -243,15 +243,15 @@ func life(a *weir.Act) int64 {
 
 // answerKnownIDs answers the acts whose IDs are answered here, and returns the acts that the
 // store has to decide.
-func (l *Layer) answerKnownIDs(acts []*weir.Act) []*weir.Act {
+func (l *Layer) answerKnownIDs(all []*weir.Act) []*weir.Act {
 	var rest []*weir.Act
-	for i, a := range acts {
+	for i, a := range all {
 		switch take := l.ids.find(a, l.now()); {
 		case take != nil:
 			if rest == nil {
-				rest = append(make([]*weir.Act, 0, len(acts)), acts[:i]...)
+				rest = append(make([]*weir.Act, 0, len(all)), all[:i]...)
 			}
-			if !a.Prepare() && !l.decideAbout(a, take) {
+			if !acts.Prepare(a) && !l.decideAbout(a, take) {
 				rest = append(rest, a)
 			}
 		case rest != nil:
@@ -259,7 +259,7 @@ func (l *Layer) answerKnownIDs(acts []*weir.Act) []*weir.Act {
 		}
 	}
 	if rest == nil {
-		return acts
+		return all
 	}
 	return rest
 }

@@ -15,7 +15,7 @@ import (
 // the store learns of it.
 func (l *Layer) decideByPolicy(a *weir.Act, reason error) {
 	a.Err = nil
-	if a.Prepare() {
+	if acts.Prepare(a) {
 		return
 	}
 	policy := l.strictest(a)

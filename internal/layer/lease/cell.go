@@ -90,7 +90,7 @@ func (l *Layer) spend(a *weir.Act) (*cell, state) {
 
 // watch returns a new cell for an act, nil if there is no room or the act is invalid.
 func (l *Layer) watch(s *shard, a *weir.Act, now int64) *cell {
-	if len(s.cells) >= l.perShard || l.returner.stopped.Load() || a.Prepare() {
+	if len(s.cells) >= l.perShard || l.returner.stopped.Load() || acts.Prepare(a) {
 		return nil
 	}
 	c := &cell{charges: make([]weir.Charge, len(a.Charges)), granted: make([]weir.Decision, len(a.Charges)), taken: now, demand: demand{from: now}}

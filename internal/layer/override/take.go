@@ -104,7 +104,7 @@ func (c *call) apply(a *weir.Act) *work {
 		}
 	}
 	// Layers below would take what is refused here for a decision about the budget.
-	if blocked && w.act.Prepare() {
+	if blocked && acts.Prepare(&w.act) {
 		w.done = true
 		return w
 	}
@@ -186,10 +186,10 @@ func (w *work) begin() {
 	case w.whole && a.Kind == acts.KindAmend:
 		// Nothing was charged, so there is nothing to amend.
 		w.done = true
-		a.Prepare()
+		acts.Prepare(a)
 	case w.whole && !peeks(a):
 		w.done = true
-		if !a.Prepare() {
+		if !acts.Prepare(a) {
 			w.grant()
 		}
 	default:

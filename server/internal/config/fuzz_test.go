@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -65,8 +66,8 @@ func plan(t *testing.T, set *rules.Set, domain string, above []rules.Entry, list
 			t.Fatalf("%q: %T %v", entries, err, err)
 		}
 		for i := 0; err == nil && i < len(p.Acts); i++ {
-			if a := p.Acts[i]; a.Prepare() && a.Err != nil {
-				t.Fatalf("%q: %v", entries, a.Err)
+			if acts.Check(p.Acts[i]); p.Acts[i].Err != nil {
+				t.Fatalf("%q: %v", entries, p.Acts[i].Err)
 			}
 		}
 		plan(t, set, domain, entries, d.Descriptors)

@@ -63,8 +63,8 @@ func (b *builder) check() error {
 		// The front end answers for each descriptor by itself.
 		return nil
 	}
+	acts.Check(b.plan.Acts...)
 	for _, act := range b.plan.Acts {
-		act.Prepare()
 		if act.Err != nil && !b.onTrial(act) {
 			return b.blame(act)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/fuzztest"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -95,7 +96,7 @@ func charged(t *testing.T, set *rules.Set, entries []rules.Entry) []string {
 	}
 	var keys []string
 	for _, a := range plan.Acts {
-		if a.Prepare(); a.Err != nil {
+		if acts.Check(a); a.Err != nil {
 			t.Fatalf("%q: %v", entries, a.Err)
 		}
 		for i := range a.Charges {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -92,7 +93,7 @@ func TestPlan(t *testing.T) {
 				t.Error(diff)
 			}
 			for _, act := range plan.Acts {
-				if act.Prepare() || act.Err != nil {
+				if acts.Check(act); act.Err != nil || acts.Prepare(act) {
 					t.Errorf("act not fit for a store: %v", act.Err)
 				}
 			}
