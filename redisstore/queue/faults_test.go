@@ -199,7 +199,7 @@ func TestPermissions(t *testing.T) {
 		for i, o := range choices {
 			o.Key, o.Kind, o.Lease = fmt.Sprint(name, i), kind, 300*time.Millisecond
 			o.Push = &weir.Limit{Count: 2, Period: 500 * time.Millisecond}
-			if err := history(p, o, 1, same); err != nil {
+			if err := history(p, o, 1, historySteps, same); err != nil {
 				t.Error(err)
 			}
 		}

@@ -222,7 +222,7 @@ func (r *run) step() {
 
 // history makes a queue and drives it with a random history, by a script that may
 // have been changed.
-func history(p *place, o queue.Options, seed uint64, mutate func(string) string) error {
+func history(p *place, o queue.Options, seed uint64, steps int, mutate func(string) string) error {
 	q, err := queue.New(p.store, o)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func history(p *place, o queue.Options, seed uint64, mutate func(string) string)
 		options: o, clock: p.clock, limits: memstore.New(memstore.Options{Now: p.clock.Now}),
 		answers: map[string]queue.Pushed{}, bodies: map[string]string{},
 	}}
-	for r.steps = 0; r.steps < historySteps && r.err == nil; r.steps++ {
+	for r.steps = 0; r.steps < steps && r.err == nil; r.steps++ {
 		r.step()
 	}
 	return r.err
@@ -251,7 +251,7 @@ var choices = []queue.Options{
 func same(text string) string { return text }
 
 // histories drives a queue of each kind of choice.
-func histories(p *place, kind queue.Kind, algorithm weir.Algorithm, mutate func(string) string) error {
+func histories(p *place, kind queue.Kind, algorithm weir.Algorithm, steps int, mutate func(string) string) error {
 	for i, o := range choices {
 		o.Key, o.Kind, o.Lease = fmt.Sprint(p.t.Name(), i), kind, 300*time.Millisecond
 		// Few pushes and many pops, so that queues run empty, or the other way
@@ -261,7 +261,7 @@ func histories(p *place, kind queue.Kind, algorithm weir.Algorithm, mutate func(
 			o.Push.Count = 5
 			o.Pop = &weir.Limit{Algorithm: algorithm, Count: 7, Period: time.Second}
 		}
-		if err := history(p, o, uint64(i), mutate); err != nil {
+		if err := history(p, o, uint64(i), steps, mutate); err != nil {
 			return fmt.Errorf("choice %d: %w", i, err)
 		}
 	}
@@ -270,9 +270,14 @@ func histories(p *place, kind queue.Kind, algorithm weir.Algorithm, mutate func(
 
 // TestEveryStepIsAsTheModelSays drives queues with random histories. Decisions
 // are compared in full, so that after any number of steps the limits have been
-// charged for just the pushes and pops that they granted.
+// charged for just the pushes and pops that they granted. Under -short, the histories are
+// shorter.
 func TestEveryStepIsAsTheModelSays(t *testing.T) {
 	t.Parallel()
+	steps := historySteps
+	if testing.Short() {
+		steps /= 4
+	}
 	address := testserver.StartRedis(t).Addr()
 	for id := range algo.Steps {
 		if weir.Algorithm(id) == weir.Concurrency {
@@ -281,7 +286,7 @@ func TestEveryStepIsAsTheModelSays(t *testing.T) {
 		for name, kind := range kinds {
 			t.Run(weir.Algorithm(id).String()+" "+name, func(t *testing.T) {
 				t.Parallel()
-				if err := histories(newPlace(t, address), kind, weir.Algorithm(id), same); err != nil {
+				if err := histories(newPlace(t, address), kind, weir.Algorithm(id), steps, same); err != nil {
 					t.Error(err)
 				}
 			})
@@ -318,7 +323,7 @@ func TestTheModelFindsMutants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := histories(newPlace(t, address), change.kind, weir.GCRA, func(text string) string {
+			err := histories(newPlace(t, address), change.kind, weir.GCRA, historySteps, func(text string) string {
 				if !strings.Contains(text, change.old) {
 					t.Fatalf("the script has no %q", change.old)
 				}

@@ -63,6 +63,9 @@ func TestClients(t *testing.T) {
 		for _, way := range []string{"straight", "nginx", "haproxy"} {
 			t.Run(client+"/"+way, func(t *testing.T) {
 				t.Parallel()
+				if testing.Short() && way != "straight" {
+					t.Skip("without a proxy only")
+				}
 				program := command(t)
 				addresses := []string{testserver.FreeAddr(t)}
 				target := addresses[0]
