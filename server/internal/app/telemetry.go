@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/fallback"
@@ -122,20 +123,10 @@ func (t *telemetry) panics(listener string) *panics.Reporter {
 // rejections returns the function that counts the connections and calls that a listener
 // rejects before it has read them. It logs each reason at most once a second.
 func (t *telemetry) rejections(listener string) func(admission.Reason) {
-	var mu sync.Mutex
-	logged := map[admission.Reason]time.Time{}
-	due := func(reason admission.Reason, now time.Time) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if now.Sub(logged[reason]) < time.Second {
-			return false
-		}
-		logged[reason] = now
-		return true
-	}
+	var logged sync.Map // of *deadline.Seldom by reason
 	return func(reason admission.Reason) {
 		t.metrics.Rejected(listener, string(reason))
-		if due(reason, time.Now()) {
+		if seldom, _ := logged.LoadOrStore(reason, new(deadline.Seldom)); seldom.(*deadline.Seldom).Due() {
 			t.logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
-	"time"
 
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
@@ -36,11 +36,11 @@ type identity struct {
 // certificates configures the handshakes of a listener by its files.
 type certificates struct {
 	TLS
-	field      string
-	protocols  []string
-	logger     *slog.Logger
-	current    atomic.Pointer[identity]
-	lastLogged atomic.Int64 // unix seconds
+	field     string
+	protocols []string
+	logger    *slog.Logger
+	current   atomic.Pointer[identity]
+	logged    deadline.Seldom
 }
 
 // serverTLS returns the configuration of a listener for protocols; nil without TLS. The
@@ -62,11 +62,8 @@ func (o *Options) serverTLS(field string, t TLS, protocols ...string) (*tls.Conf
 
 // latest returns the configuration for one handshake.
 func (c *certificates) latest(*tls.ClientHelloInfo) (*tls.Config, error) {
-	if err := c.refresh(); err != nil {
-		now := time.Now().Unix()
-		if last := c.lastLogged.Load(); last != now && c.lastLogged.CompareAndSwap(last, now) {
-			c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
-		}
+	if err := c.refresh(); err != nil && c.logged.Due() {
+		c.logger.Error("the files for TLS are wrong; the last good ones hold", "error", err)
 	}
 	return c.current.Load().config, nil
 }

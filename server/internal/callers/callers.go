@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
+
+	"github.com/weirlimit/weir/internal/deadline"
 )
 
 const (
@@ -42,9 +43,9 @@ type Options struct {
 // An Authenticator authenticates the callers of one listener. It is safe for concurrent use and
 // starts nothing. A nil *Authenticator admits everybody.
 type Authenticator struct {
-	options    Options
-	unlogged   atomic.Int64 // failures since the last line
-	lastLogged atomic.Int64 // unix seconds
+	options  Options
+	unlogged atomic.Int64 // failures since the last line
+	logged   deadline.Seldom
 }
 
 // An Outcome is the result of authenticating and authorizing a request.
@@ -153,8 +154,7 @@ func (a *Authenticator) identity(caller *Caller) (*Identity, bool) {
 func (a *Authenticator) fail(remote fmt.Stringer) {
 	a.options.Failed()
 	a.unlogged.Add(1)
-	now := time.Now().Unix()
-	if last := a.lastLogged.Load(); last != now && a.lastLogged.CompareAndSwap(last, now) {
+	if a.logged.Due() {
 		a.options.Logger.Warn("callers show secrets that are wrong", "listener", a.options.Listener,
 			"failures", a.unlogged.Swap(0), "last_remote", fmt.Sprint(remote))
 	}

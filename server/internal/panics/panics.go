@@ -10,12 +10,11 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
-	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/recorder"
 )
@@ -39,7 +38,7 @@ type Reporter struct {
 	// Count, if not nil, is called for each panic.
 	Count func()
 
-	lastLogged atomic.Int64 // unix seconds
+	logged deadline.Seldom
 }
 
 // Report reports what a call died of. It has to be called by the function that
@@ -48,8 +47,7 @@ func (r *Reporter) Report(ctx context.Context, call string, cause any) {
 	if r.Count != nil {
 		r.Count()
 	}
-	now := time.Now().Unix()
-	if last := r.lastLogged.Load(); r.Logger == nil || last == now || !r.lastLogged.CompareAndSwap(last, now) {
+	if r.Logger == nil || !r.logged.Due() {
 		return
 	}
 	stack := make([]byte, maxStack)
