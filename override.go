@@ -31,7 +31,7 @@ type overrider interface {
 // [*InvalidError]: of the limit, of a name that no limit has, of an instant that has passed,
 // of a store without overrides, or because there are too many.
 func (l *Limiter) SetOverride(key string, o Override) error {
-	store, found := As[overrider](l.taker)
+	store, found := l.taker.(overrider)
 	if !found {
 		return invalid("store", "without overrides", "one that has them")
 	}
@@ -44,7 +44,7 @@ func (l *Limiter) SetOverride(key string, o Override) error {
 
 // RemoveOverride ends all overrides of a key and reports whether there was one.
 func (l *Limiter) RemoveOverride(key string) bool {
-	store, found := As[overrider](l.taker)
+	store, found := l.taker.(overrider)
 	removed := false
 	for i := range l.prefixes {
 		removed = found && store.RemoveOverride(l.prefixes[i]+key) || removed

@@ -56,22 +56,6 @@ type oneTaker interface {
 	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
 }
 
-// As returns the first Taker that is a T: t itself, the Taker that t wraps, and so on. A
-// layer that wraps another Taker has a method Unwrap() Taker.
-func As[T any](t Taker) (found T, ok bool) {
-	for t != nil {
-		if found, ok = t.(T); ok {
-			return found, true
-		}
-		layer, wraps := t.(interface{ Unwrap() Taker })
-		if !wraps {
-			break
-		}
-		t = layer.Unwrap()
-	}
-	return found, false
-}
-
 // A Kind says what an act does; its String is its name.
 //
 //   - take, the zero value, decides the charges and makes them if all of them fit.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/outage"
 )
 
 // once is a command that the client must not send again when its reply is lost:
@@ -100,6 +102,8 @@ func classify(err error) error {
 	class := weir.ErrAmbiguous
 	var reply redis.Error
 	switch {
+	case errors.As(err, &reply) && strings.HasPrefix(reply.Error(), slotWithoutMaster):
+		return fmt.Errorf("%w: %w: %w", weir.ErrNotApplied, err, outage.ErrNodeWell)
 	case errors.As(err, &reply) && refused(reply.Error()):
 		class = weir.ErrNotApplied
 	case redis.IsAuthError(err) || redis.IsPermissionError(err) || errors.As(err, &reply) && barred(reply.Error()) || distrusted(err):

@@ -24,7 +24,8 @@ const oldest = 6.2
 type Finding struct {
 	// Node is the server's address, as the client knows it.
 	Node string
-	// Setting is topology, role, version, maxmemory-policy or permissions.
+	// Setting is topology, role, version, maxmemory-policy, cluster-require-full-coverage or
+	// permissions.
 	Setting string
 	// Detail says what was found and what was expected.
 	Detail string
@@ -36,7 +37,8 @@ type Finding struct {
 func (f Finding) String() string { return f.Node + ": " + f.Setting + ": " + f.Detail }
 
 // Check inspects every server that the store uses: it must accept writes, have a
-// supported version, evict no keys, and let the store's scripts run. For this, Check
+// supported version, evict no keys, and let the store's scripts run; a cluster must answer for
+// the slots that have a master while others have none. For this, Check
 // charges and resets keys of its own under the store's prefix, others with each call, so
 // that stores may be checked at the same time. In addition to the scripts, it needs
 // permission for INFO; without it, there is a finding about that. An error means that a
@@ -112,6 +114,9 @@ func (s *Store) inspect(ctx context.Context, node *redis.Client, tag string) ([]
 		default:
 			_, clustered := s.client.(*redis.ClusterClient)
 			found = append(found, read(info, address, clustered)...)
+			if clustered {
+				found = append(found, coverage(ctx, node, address)...)
+			}
 		}
 	}
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.Fatal }) {
@@ -126,6 +131,17 @@ func (s *Store) inspect(ctx context.Context, node *redis.Client, tag string) ([]
 		return append(found, Finding{address, "permissions", "the store's scripts cannot run: " + err.Error(), true}), nil
 	}
 	return found, err
+}
+
+// coverage finds that a cluster's node answers for none of its slots while another node's are
+// without a master. A node that does not tell its settings is no problem.
+func coverage(ctx context.Context, node *redis.Client, address string) []Finding {
+	const setting = "cluster-require-full-coverage"
+	value, err := node.ConfigGet(ctx, setting).Result()
+	if err != nil || value[setting] != "yes" {
+		return nil
+	}
+	return []Finding{{address, setting, "yes: while one slot has no master, no slot has an answer: want no", false}}
 }
 
 // cannotRun reports whether the server answered, and does not do what the scripts need.

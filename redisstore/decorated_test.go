@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -26,7 +26,7 @@ const unhurried = time.Minute
 // underFallback is a store whose absence would be noticed.
 func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	taker := fallback.Wrap(store, fallback.Options{Now: clock.Now, Patience: unhurried})
+	taker := remote.New(store.(remote.Store), remote.Options{Now: clock.Now, Patience: unhurried})
 	t.Cleanup(func() { stopped(t, taker.Stop) })
 	return taker
 }
@@ -34,7 +34,8 @@ func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.
 // underAll is a store below all that the server puts above it.
 func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	s := stack.New(observe.Wrap(store, observe.Options{Observer: nobody{}}), stack.Options{
+	observed := remote.Through(observe.Wrap(store, observe.Options{Observer: nobody{}}), store.(remote.Store))
+	s := stack.New(observed, stack.Options{
 		Now: clock.Now,
 		KeyLimit: func(*weir.Limit) stack.KeyLimit {
 			return stack.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}

@@ -16,6 +16,10 @@ var refusals = []string{
 	"ERR max number of clients reached",
 }
 
+// slotWithoutMaster is the reply of a node of a cluster to a key whose slot has no master: the
+// node itself is well.
+const slotWithoutMaster = "CLUSTERDOWN Hash slot not served"
+
 // denials are the prefixes of replies with which Redis rejects our credentials, our
 // permissions or our commands, until an operator changes its settings or ours;
 // denialsWithin appear anywhere in errors of commands that a script calls.

@@ -13,19 +13,17 @@ import (
 	"github.com/weirlimit/weir/stack"
 )
 
-func ExampleKeeper() {
+func Example() {
 	options, err := redis.ParseURL("redis://redis.internal:6379/0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	options.ContextTimeoutEnabled = true   // a call ends when its caller leaves
-	options.ReadTimeout = 10 * time.Second // a late reply is read all the same
-	keeper := redisstore.NewKeeper()
-	options.Dialer = keeper.Dial(redis.NewDialer(options))
+	options.ContextTimeoutEnabled = true   // a call ends when its caller leaves,
+	options.ReadTimeout = 10 * time.Second // and a late reply is read all the same
 	client := redis.NewClient(options)
 	defer client.Close()
 
-	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper, Logger: slog.Default()})
+	store, err := redisstore.New(client, redisstore.Options{Logger: slog.Default()})
 	if err != nil {
 		log.Fatal(err)
 	}

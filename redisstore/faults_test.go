@@ -343,23 +343,18 @@ func TestUnwrittenIsNotApplied(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	options := &redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}
-	keeper, chokes, plain := redisstore.NewKeeper(), new(atomic.Bool), redis.NewDialer(options)
+	chokes, plain := new(atomic.Bool), redis.NewDialer(options)
 	choking := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := plain(ctx, network, addr)
 		return choked{conn, chokes}, err
 	}
-	for name, o := range map[string]struct {
-		dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-		store redisstore.Options
-	}{
-		"of a client":          {choking, redisstore.Options{}},
-		"whose calls are kept": {keeper.Dial(choking), redisstore.Options{Keeper: keeper}},
-	} {
+	options.Dialer = choking
+	for name, punctual := range map[string]bool{"of a client": false, "whose calls are kept": true} {
 		own := *options
-		own.Dialer = o.dial
+		own.ContextTimeoutEnabled = punctual
 		client := redis.NewClient(&own)
 		t.Cleanup(func() { _ = client.Close() })
-		store := open(t, client, o.store)
+		store := open(t, client, redisstore.Options{})
 		if a := takeOne(store, name); !a.Allowed() {
 			t.Fatalf("%s: %v", name, a.Err)
 		}

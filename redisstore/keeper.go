@@ -19,56 +19,41 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Keeper keeps a connection open if its call ended before the reply came, and reads the
-// reply later. With it, a call can wait on its caller's goroutine, which is faster than
-// waking another one, and its reply is still read after the caller has left.
-//
-// It is for one client of one server. Set the client's Dialer to the result of Dial, and
-// [Options.Keeper] to the Keeper. It is safe for concurrent use. It starts a goroutine
-// for each late reply, which ends with the reply or after ten seconds.
-type Keeper struct {
-	dial dialer // of connections that are not kept
-
-	greeted greetings
-
-	mu    sync.Mutex // guards what follows
-	conns map[*keptConn]struct{}
-	dials map[*context.CancelFunc]struct{} // in progress
-}
-
 // keepFor is how long a late reply is waited for.
 const keepFor = 10 * time.Second
 
 // maxLateReply is the largest reply that is read late.
 const maxLateReply = 1 << 20
 
-// NewKeeper returns a Keeper without connections.
-func NewKeeper() *Keeper {
-	return &Keeper{conns: map[*keptConn]struct{}{}, dials: map[*context.CancelFunc]struct{}{}}
+// A keeper is a client's hook that keeps a connection open if its call ended before the reply
+// came, and reads the reply later. A call can so wait on its caller's goroutine, which is
+// faster than waking another one. It starts a goroutine for each late reply, which ends with
+// the reply or after ten seconds.
+type keeper struct{}
+
+// keep has the late replies of a client read, and reports whether they are: those of a client
+// of one server that keeps to the deadlines of contexts.
+func keep(client redis.UniversalClient) bool {
+	c, single := client.(*redis.Client)
+	if !single || !c.Options().ContextTimeoutEnabled {
+		return false
+	}
+	c.AddHook(keeper{})
+	return true
 }
 
-// A dialer is the Dialer of [redis.Options].
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// Dial returns a dialer for a client's options whose connections are kept. Call it once,
-// before the client is created.
-func (k *Keeper) Dial(dial dialer) dialer {
-	k.dial = dial
+// DialHook has connections kept, once however many stores share the client.
+func (keeper) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		k.mu.Lock()
-		k.dials[&cancel] = struct{}{}
-		k.mu.Unlock()
-		inner, err := dial(ctx, network, addr)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		delete(k.dials, &cancel)
+		inner, err := next(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		c := &keptConn{Conn: inner, keeper: k}
-		k.conns[c] = struct{}{}
+		switch inner.(type) {
+		case *keptConn, keptSocket:
+			return inner, nil
+		}
+		c := &keptConn{Conn: inner}
 		if socket, is := inner.(syscall.Conn); is {
 			return keptSocket{c, socket}, nil
 		}
@@ -76,25 +61,17 @@ func (k *Keeper) Dial(dial dialer) dialer {
 	}
 }
 
-// interrupt ends the waits for replies and for connections.
-func (k *Keeper) interrupt() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for cancel := range k.dials {
-		(*cancel)()
-	}
-	for c := range k.conns {
-		if c.waiting.Load() {
-			_ = c.SetReadDeadline(time.Unix(1, 0))
-		}
-	}
+// ProcessHook changes nothing.
+func (keeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (keeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // A keptConn is a connection of a client.
 type keptConn struct {
 	net.Conn
-	keeper  *Keeper
-	greeted bool // the server has sent something; the reader's own
 	// waiting is set from a write to the first bytes of the reply.
 	waiting atomic.Bool
 	late    atomic.Pointer[lateReply]
@@ -112,10 +89,6 @@ func (c *keptConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.waiting.Store(false)
-		if !c.greeted {
-			c.greeted = true
-			c.keeper.greeted.report("")
-		}
 	} else if c.waiting.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
 		late := &lateReply{}
 		c.late.Store(late)
@@ -126,9 +99,6 @@ func (c *keptConn) Read(p []byte) (int, error) {
 
 // Close implements [net.Conn]. A connection that waits for a reply is closed after it.
 func (c *keptConn) Close() error {
-	c.keeper.mu.Lock()
-	delete(c.keeper.conns, c)
-	c.keeper.mu.Unlock()
 	if late := c.late.Load(); late != nil {
 		// It ends when the reply has come, or with the deadline.
 		go late.read(c.Conn)

@@ -39,14 +39,14 @@ func kept(t *testing.T, addr string, config *tls.Config) *keptStore {
 		Addr: addr, TLSConfig: config, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		ReadTimeout: time.Minute, PoolSize: 4,
 	}
-	keeper, s, dial := redisstore.NewKeeper(), new(keptStore), redis.NewDialer(options)
-	options.Dialer = keeper.Dial(func(ctx context.Context, network, addr string) (net.Conn, error) {
+	s, dial := new(keptStore), redis.NewDialer(options)
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		s.dials.Add(1)
 		return dial(ctx, network, addr)
-	})
+	}
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper, Timeout: time.Minute}) // each call has a time of its own
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute}) // each call has a time of its own
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,7 @@ func outcome(t *testing.T, late weir.Pending) *weir.Act {
 	return nil
 }
 
-// TestLateReplies: a call that ends before its reply came, by its own time or because it
-// was interrupted, has its outcome once it comes.
+// TestLateReplies: a call that ends before its reply came has its outcome once it comes.
 func TestLateReplies(t *testing.T) {
 	t.Parallel()
 	secured, config := certificates(t)
@@ -117,34 +116,19 @@ func TestLateReplies(t *testing.T) {
 					t.Fatal(first.Err)
 				}
 			}
-			store.Interrupt() // nobody waits
-			for _, how := range []string{"its own time", "interrupted"} {
+			for range 2 {
 				a, b := keptAct(1), keptAct(1)
 				a.Decisions[0], b.Decisions[0] = weir.Decision{}, weir.Decision{}
 				takeOne(store, "known") // on a connection
 				freeze(r)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				if how == "its own time" {
-					ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
-				}
-				returned := make(chan struct{})
-				go func() { defer close(returned); store.Take(ctx, []*weir.Act{a, b}) }()
-				for waiting := true; waiting; {
-					select {
-					case <-returned:
-						waiting = false
-					case <-time.After(5 * time.Millisecond):
-						if how == "interrupted" {
-							store.Interrupt()
-						}
-					}
-				}
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				store.Take(ctx, []*weir.Act{a, b})
 				cancel()
 				first, second := pending(t, a), pending(t, b)
 				r.Resume()
 				for a, late := range map[*weir.Act]weir.Pending{a: first, b: second} {
 					if got := outcome(t, late); got != a || got.Err != nil || !got.Allowed() || got.Decisions[0].Source != acts.SourceStore {
-						t.Errorf("%s: %+v, %v", how, got.Decisions, got.Err)
+						t.Errorf("%+v, %v", got.Decisions, got.Err)
 					}
 				}
 			}
@@ -233,27 +217,6 @@ func TestPartialReply(t *testing.T) {
 	}
 }
 
-// TestSigns: a new connection that is greeted and a script that is not known are signs
-// of life.
-func TestSigns(t *testing.T) {
-	t.Parallel()
-	r := testserver.StartRedis(t)
-	store := kept(t, r.Addr(), nil)
-	var signs atomic.Int64
-	store.OnGreeting(func(node string) {
-		if node != "" {
-			t.Errorf("a sign of %q", node)
-		}
-		signs.Add(1)
-	})
-	if takeOne(store, "k"); signs.Load() != 2 {
-		t.Errorf("%d signs on a new connection to a Redis that knows no script", signs.Load())
-	}
-	if takeOne(store, "k"); signs.Load() != 2 {
-		t.Errorf("%d signs", signs.Load())
-	}
-}
-
 // certificates makes a certificate for 127.0.0.1 that signs itself.
 func certificates(t *testing.T) (testserver.TLS, *tls.Config) {
 	t.Helper()
@@ -290,34 +253,4 @@ func certificates(t *testing.T) (testserver.TLS, *tls.Config) {
 	known := x509.NewCertPool()
 	known.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	return files, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}, RootCAs: known}
-}
-
-// TestInterruptedDial: a call that waits for a connection ends with the outage's verdict,
-// and nothing was sent.
-func TestInterruptedDial(t *testing.T) {
-	t.Parallel()
-	options := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DialTimeout: time.Minute}
-	keeper, dialling := redisstore.NewKeeper(), make(chan struct{}, 1)
-	options.Dialer = keeper.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
-		dialling <- struct{}{}
-		<-ctx.Done()
-		return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
-	})
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{Keeper: keeper, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, done := keptAct(1), make(chan struct{})
-	go func() {
-		defer close(done)
-		store.Take(t.Context(), []*weir.Act{a})
-	}()
-	<-dialling
-	store.Interrupt()
-	<-done
-	if !errors.Is(a.Err, weir.ErrNotApplied) {
-		t.Errorf("%v", a.Err)
-	}
 }

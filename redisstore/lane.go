@@ -19,41 +19,35 @@ const lanes = 2
 
 var laneSeed = maphash.MakeSeed()
 
-// Lane returns the lane of an act at its node: a number, the same for acts whose first
-// charges have the same hash tag. Calls of different lanes can be in flight at once.
-func (s *Store) Lane(a *weir.Act) int {
+// Locate returns the address of the server that decides an act, and the lane of the act
+// there: a number, the same for acts whose first charges have the same hash tag. Calls of
+// different lanes can be in flight at once. If alone is false, other servers decide a part of
+// the act. The address is empty if a cluster's client does not know the server.
+func (s *Store) Locate(a *weir.Act) (node string, lane int, alone bool) {
 	if len(a.Charges) == 0 {
-		return 0
+		return s.address, 0, true
 	}
-	return int(maphash.String(laneSeed, tagSource(&a.Charges[0])) % lanes)
-}
-
-// Node returns the address of the server that decides an act, and reports whether it
-// decides the act alone. The name is empty if there is only one server, or if a cluster's
-// client does not know the server.
-func (s *Store) Node(a *weir.Act) (name string, alone bool) {
+	first := tagSource(&a.Charges[0])
+	lane = int(maphash.String(laneSeed, first) % lanes)
 	cluster, several := s.client.(*redis.ClusterClient)
 	if !several {
-		return "", true
+		return s.address, lane, true
 	}
-	if len(a.Charges) == 0 {
-		return "", true
-	}
-	name = s.owner(cluster, &a.Charges[0])
+	node = s.owner(cluster, &a.Charges[0])
 	for i := 1; i < len(a.Charges); i++ {
 		c := &a.Charges[i]
-		if tagSource(c) != tagSource(&a.Charges[0]) && s.owner(cluster, c) != name {
-			return name, false
+		if tagSource(c) != first && s.owner(cluster, c) != node {
+			return node, lane, false
 		}
 	}
-	return name, true
+	return node, lane, true
 }
 
 // Nodes returns the addresses of all servers that decide a part of an act.
 func (s *Store) Nodes(a *weir.Act) []string {
 	cluster, several := s.client.(*redis.ClusterClient)
 	if !several {
-		return []string{""}
+		return []string{s.address}
 	}
 	var names []string
 	for i := range a.Charges {
@@ -83,7 +77,7 @@ func (s *Store) owner(cluster *redis.ClusterClient, c *weir.Charge) string {
 var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Period: time.Second}.MustCompile()
 
 // Probe makes a charge at a server, on a separate connection, and returns an error unless
-// that succeeded before ctx ended. The node is a name that Node has returned.
+// that succeeded before ctx ended. The node is a name that Locate has returned.
 func (s *Store) Probe(ctx context.Context, node string) error {
 	charge := weir.Charge{Key: "probe", Limit: probeLimit, Cost: 1}
 	server, found := s.server(ctx, node, &charge)
@@ -102,10 +96,6 @@ func (s *Store) Probe(ctx context.Context, node string) error {
 		}
 		// The other client may be writing to its configuration.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		if s.keeper != nil {
-			// An outage interrupts calls on kept connections.
-			options.Dialer = s.keeper.dial
-		}
 		client := redis.NewClient(&options)
 		defer client.Close()
 		probe = &Store{

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
@@ -28,20 +28,21 @@ func TestLanes(t *testing.T) {
 		lanes, keys int
 	}{{dial(t, "127.0.0.1:1"), 2, 600}, {cluster, 2, 600}} {
 		store := open(t, server.client, redisstore.Options{})
-		if n := store.Lane(&weir.Act{}); n != 0 {
+		if _, n, _ := store.Locate(&weir.Act{}); n != 0 {
 			t.Errorf("an act without charges: lane %d", n)
 		}
+		laneOf := func(a *weir.Act) int { _, lane, _ := store.Locate(a); return lane }
 		counts := make(map[int]int)
 		for i := range 1000 {
 			key := fmt.Sprint("user:", i)
-			lane := store.Lane(storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1}))
+			lane := laneOf(storetest.NewAct(weir.Charge{Key: key, Limit: perDay, Cost: 1}))
 			counts[lane]++
 			for _, a := range []*weir.Act{
 				storetest.NewAct(weir.Charge{Key: key, Limit: weir.PerHour(7).MustCompile()}, weir.Charge{Key: "other"}),
 				storetest.NewAct(weir.Charge{Key: key + "#1", HashTag: key}),
 			} {
-				if a.Kind = acts.KindRelease; store.Lane(a) != lane {
-					t.Errorf("%s: lanes %d and %d", key, lane, store.Lane(a))
+				if a.Kind = acts.KindRelease; laneOf(a) != lane {
+					t.Errorf("%s: lanes %d and %d", key, lane, laneOf(a))
 				}
 			}
 		}
@@ -85,7 +86,7 @@ func TestCoalesced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return coalesce.Wrap(store, coalesce.Options{Timeout: time.Minute, Silence: unhurried})
+		return remote.NewCalls(store, remote.CallOptions{Timeout: time.Minute, Silence: unhurried})
 	}
 	t.Run("suite", func(t *testing.T) {
 		t.Parallel()

@@ -8,23 +8,16 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Keeps reports whether the store reads a reply that arrives after its call has ended.
-// The error of such a call is a [weir.Pending], so calls may wait on their caller's
-// goroutine.
-func (s *Store) Keeps() bool { return s.keeper != nil && s.slotOfTag == nil }
-
-// Interrupt ends the calls that wait for a reply.
-func (s *Store) Interrupt() {
-	if s.keeper != nil {
-		s.keeper.interrupt()
-	}
-}
+// Keeps reports whether the store reads a reply that arrives after its call has ended: it does
+// for a client of one server that has ContextTimeoutEnabled. The error of such a call is a
+// [weir.Pending], so calls may wait on their caller's goroutine.
+func (s *Store) Keeps() bool { return s.keeps }
 
 // fail answers a batch with an error: one that can be waited for, if the reply will be
 // read late.
 func (s *Store) fail(b *batch, err error) {
 	var reply *lateReply
-	if s.keeper == nil || !b.written || !errors.As(err, &reply) {
+	if !s.keeps || !b.written || !errors.As(err, &reply) {
 		b.fail(err)
 		return
 	}

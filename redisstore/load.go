@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weirlimit/weir/internal/outage"
 )
 
 // A load is the parts of one script call.
@@ -109,11 +107,6 @@ const attempts = 5
 // sendSome runs the scripts of loads on one node: by their hashes, and by their texts if
 // the node does not know them.
 func (s *Store) sendSome(ctx context.Context, loads []*load) {
-	if trace := outage.TraceOf(ctx); trace != nil {
-		node := s.address(ctx, loads[0])
-		trace.Asked(node)
-		defer func() { trace.Answered(node, verdict(loads)) }()
-	}
 	uploads := s.uploads.done.Load()
 	s.upload(ctx, s.attempt(ctx, loads, 0, 0), uploads)
 	for _, l := range loads {
@@ -134,29 +127,10 @@ func (s *Store) sendSome(ctx context.Context, loads []*load) {
 // their texts, unless another caller has sent these in between.
 func (s *Store) upload(ctx context.Context, loads []*load, since int64) {
 	for number := 1; len(loads) > 0 && number < attempts; number++ {
-		s.unknown.report(s.address(ctx, loads[0]))
 		before := s.uploads.done.Load()
 		loads = s.attempt(ctx, loads, number, since)
 		since = before
 	}
-}
-
-// verdict is nil if the node decided any of the loads, and else the first error.
-func verdict(loads []*load) error {
-	for _, l := range loads {
-		if l.err == nil {
-			return nil
-		}
-	}
-	return loads[0].err
-}
-
-// address names the node of a load as Node does.
-func (s *Store) address(ctx context.Context, l *load) string {
-	if node := s.nodeOf(ctx, l); node != nil {
-		return node.Options().Addr
-	}
-	return ""
 }
 
 // attempt sends loads and returns those whose scripts the node does not know. Since is the

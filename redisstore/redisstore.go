@@ -28,9 +28,6 @@ type Options struct {
 	Secret string
 	// Timeout bounds a call whose context has no deadline. Zero: 250 ms.
 	Timeout time.Duration
-	// Keeper reads replies that arrive after their calls have ended, see [Keeper]. Nil:
-	// such replies are lost, and their connections are closed.
-	Keeper *Keeper
 	// Logger receives one line if keys of the store hold values that the store did not
 	// write. Nil: none.
 	Logger *slog.Logger
@@ -46,9 +43,9 @@ type Store struct {
 	timeout   time.Duration
 	punctual  bool                    // the client itself keeps to the context's deadline
 	slotOfTag func(tag uint32) uint32 // see slotsOf
-	keeper    *Keeper                 // nil if the client's connections are not kept
+	keeps     bool                    // replies are read after their calls have ended
+	address   string                  // of the server, if there is one
 	scripts   scripts
-	unknown   greetings // replies that a script is unknown
 	uploads   uploads
 	extra     func() []any // what a test's clock adds to the arguments
 	logger    *slog.Logger
@@ -58,8 +55,9 @@ type Store struct {
 }
 
 // New returns a store on a client that the caller configures, shares and closes. With any
-// settings of the client, no charge is sent twice, and no call outlasts its context. The
-// error is a [*weir.InvalidError].
+// settings of the client, no charge is sent twice, and no call outlasts its context. A client
+// of one server that has ContextTimeoutEnabled gets a hook, by which replies that arrive after
+// their calls have ended are still read. The error is a [*weir.InvalidError].
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
 		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
@@ -84,8 +82,20 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	return &Store{
 		client: client, keys: keys, timeout: o.Timeout,
 		punctual: punctual(client), slotOfTag: slotOfTag, scripts: shipped, logger: o.Logger,
-		keeper: o.Keeper,
+		keeps: keep(client), address: address(client),
 	}, nil
+}
+
+// address returns the address of a client's server; empty if it may have several.
+func address(client redis.UniversalClient) string {
+	c, single := client.(*redis.Client)
+	switch {
+	case !single:
+		return ""
+	case c.Options().Addr == "FailoverClient": // the client's name for whichever it is
+		return "sentinel's master"
+	}
+	return c.Options().Addr
 }
 
 func checkPrefix(prefix string) error {

@@ -125,10 +125,25 @@ func TestSlotInBetween(t *testing.T) {
 	}
 }
 
-// TestOnlyAffectedSlotsDegrade kills a master that has no replica.
-func TestOnlyAffectedSlotsDegrade(t *testing.T) {
+// TestAffectedSlotsDegrade kills a master that has no replica: only its slots are without
+// answers, or all of them for a while if the cluster requires full coverage.
+func TestAffectedSlotsDegrade(t *testing.T) {
 	t.Parallel()
-	cluster := testserver.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	for _, required := range []string{"no", "yes"} {
+		t.Run("full coverage "+required, func(t *testing.T) {
+			t.Parallel()
+			slotsDegrade(t, required == "yes")
+		})
+	}
+}
+
+func slotsDegrade(t *testing.T, coverage bool) {
+	t.Helper()
+	required := "no"
+	if coverage {
+		required = "yes"
+	}
+	cluster := testserver.StartCluster(t, 3, "--cluster-require-full-coverage", required)
 	client := dialCluster(t, cluster)
 	store := open(t, client, redisstore.Options{Timeout: 3 * time.Second})
 	var well, ill []*weir.Act
@@ -145,6 +160,16 @@ func TestOnlyAffectedSlotsDegrade(t *testing.T) {
 	for _, a := range well {
 		if !a.Allowed() {
 			t.Errorf("a slot that is well: %v", a.Err)
+		}
+	}
+	if coverage {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if a := takeOne(store, well[0].Charges[0].Key); errors.Is(a.Err, weir.ErrNotApplied) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("a slot of another master has answers although the cluster requires full coverage")
+			}
 		}
 	}
 	for _, a := range ill {

@@ -47,35 +47,3 @@ func (u *uploads) begin(ctx context.Context, node *redis.Client, since int64) (e
 		delete(u.nodes, node)
 	}
 }
-
-// greetings reports that a server sent something that is no reply to a call. The zero
-// value reports nothing.
-type greetings struct {
-	mu        sync.Mutex // guards listeners
-	listeners []func(node string)
-}
-
-// OnGreeting sets a function that is called with the name of a server, as [Store.Node]
-// returns it, if the server does not know a script or, with a [Keeper], if it greets a
-// new connection. The function is called from many goroutines.
-func (s *Store) OnGreeting(f func(node string)) {
-	s.unknown.add(f)
-	if s.keeper != nil {
-		s.keeper.greeted.add(f)
-	}
-}
-
-func (g *greetings) add(f func(node string)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.listeners = append(g.listeners, f)
-}
-
-func (g *greetings) report(node string) {
-	g.mu.Lock()
-	listeners := g.listeners
-	g.mu.Unlock()
-	for _, f := range listeners {
-		f(node)
-	}
-}

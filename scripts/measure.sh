@@ -31,7 +31,7 @@ uses() { outside | xargs cat | grep -c "$1" || true; }
 within 'lines of Go outside tests' "$(outside | lines)" 66700
 within 'lines of Go in all, and of the cases that are text' "$( (files; ls internal/storetest/cases/*) | lines)" 142200
 within 'packages' "$("$GO" list ./... ./server/... ./trace/... ./weirgrpc/... | grep -vc '/internal/meter$')" 65
-within 'uses of weir.As outside tests' "$(uses 'weir\.As\[')" 24
+within 'uses of weir.As outside tests' "$(uses 'weir\.As\[')" 0
 within 'copies of a sleep that a context ends' "$(uses '^func sleep(ctx context.Context')" 1
 within 'copies of a line a second in the log' "$(uses 'CompareAndSwap(last, now)')" 2
 exit $status

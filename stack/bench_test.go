@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/stack"
 )
@@ -24,7 +25,7 @@ func BenchmarkAllow(b *testing.B) {
 		"leased":  {weir.PerHour(1_000_000_000), stack.Options{Leased: all}, acts.SourceLease},
 	} {
 		b.Run(name, func(b *testing.B) {
-			limiter, err := weir.NewLimiter(stack.New(laned{memstore.New(memstore.Options{})}, work.o), "test", work.limit)
+			limiter, err := weir.NewLimiter(stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, work.o), "test", work.limit)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -5,17 +5,13 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 )
 
 // Options are the settings of a [Stack]. The zero value is ready for use, with a store in
@@ -57,8 +53,7 @@ type Options struct {
 	// so every act goes to the store.
 	DenyCacheEntries int
 	// DenyCacheMaxAge is the longest time for which a refusal is remembered. A refund or
-	// reset by another process may go unnoticed for that long, unless you call
-	// [Stack.Forget]. Zero: one second.
+	// reset by another process may go unnoticed for that long. Zero: one second.
 	DenyCacheMaxAge time.Duration
 
 	// Timeout is the longest time for which a call waits for the store if its context
@@ -71,9 +66,9 @@ type Options struct {
 	// LateTimeout is the time for which a call of the store continues after its callers
 	// have left, so that its late reply can be reconciled with their answers. Zero: 10 s.
 	LateTimeout time.Duration
-	// OnOutage returns the policy for a charge that the store did not decide. For
+	// OnOutage returns the policy for a charge that a store in Redis did not decide. For
 	// example, deny logins and grant a local share of everything else. Nil: [Error] for
-	// all charges; a store in memory then has no such layer.
+	// all charges.
 	OnOutage func(*weir.Charge) Policy
 	// Instances returns the number of instances that share the limits: under [Local],
 	// each grants its part. Nil: 1.
@@ -85,10 +80,10 @@ type Policy uint8
 
 // The policies.
 const (
-	Local = Policy(fallback.Local) // grant this instance's local share of the limit
-	Allow = Policy(fallback.Allow) // grant everything
-	Deny  = Policy(fallback.Deny)  // refuse everything but peeks
-	Error = Policy(fallback.Error) // return the store's error
+	Local = Policy(remote.Local) // grant this instance's local share of the limit
+	Allow = Policy(remote.Allow) // grant everything
+	Deny  = Policy(remote.Deny)  // refuse everything but peeks
+	Error = Policy(remote.Error) // return the store's error
 )
 
 // A KeyLimit bounds the tracked keys of a limit. Further keys share the key Overflow, and
@@ -104,134 +99,67 @@ type KeyLimit struct {
 
 // A Stack is a store with its layers. It is safe for concurrent use. Create it with New;
 // the caller closes the store, after Stop.
-type Stack struct {
-	top       weir.Taker
-	override  *override.Layer
-	keyLimit  *keylimit.Layer
-	lease     *lease.Layer
-	denyCache *denycache.Layer
-	fallback  *fallback.Layer
-	coalesce  *coalesce.Coalescer
-}
+type Stack struct{ layers *stack.Stack }
 
-// New returns a store with its layers. It starts nothing. From the top, in the order in
-// which an act meets them:
-//
-//   - override, above all layers that depend on the limit of a key;
-//   - keylimit, above all layers that keep state of keys, and below the overrides, whose
-//     keys were named by an operator;
-//   - lease, which pays from memory what it can;
-//   - denycache, which refuses from memory what it can;
-//   - fallback, which charges keys under the limits that hold for them, and whose timeout
-//     includes the time that an act waits to be sent;
-//   - coalesce, which owns the calls of a store in Redis.
+// New returns a store with its layers. It starts nothing.
 func New(store weir.Taker, o Options) *Stack {
-	s := &Stack{top: store}
-	_, remote := weir.As[coalesce.Laner](store)
-	if remote {
-		s.coalesce = wrap(s, coalesce.Wrap, coalesce.Options{Silence: o.Silence, Timeout: o.LateTimeout, Logger: o.Logger})
-	}
-	if remote || o.OnOutage != nil {
-		s.fallback = wrap(s, fallback.Wrap, fallback.Options{
-			Policy: o.policy(), Patience: o.Timeout, Instances: o.Instances, Logger: o.Logger, Now: o.Now,
-			// The deny cache above must not refuse what reconciling has refunded.
-			Reconciled: func(c *weir.Charge) { s.Forget(c.Key) },
-		})
-	}
-	if remote && o.DenyCacheEntries >= 0 {
-		s.denyCache = wrap(s, denycache.Wrap, denycache.Options{
-			Entries: o.DenyCacheEntries, MaxAge: o.DenyCacheMaxAge, Now: o.Now,
-		})
-	}
-	if o.Leased != nil {
-		s.lease = wrap(s, lease.Wrap, lease.Options{
-			Leased: o.Leased, Ahead: o.LeaseTime, Part: o.LeasePart, Around: o.Background, Now: o.Now,
-		})
+	inner := stack.Options{
+		Logger: o.Logger, Now: o.Now, Background: o.Background, MaxOverrides: o.MaxOverrides,
+		Leased: o.Leased, LeaseTime: o.LeaseTime, LeasePart: o.LeasePart,
+		DenyCacheEntries: o.DenyCacheEntries, DenyCacheMaxAge: o.DenyCacheMaxAge,
+		Remote: remote.Options{
+			Patience: o.Timeout, Instances: o.Instances, Policy: o.policy(),
+			Calls: remote.CallOptions{Silence: o.Silence, Timeout: o.LateTimeout},
+		},
 	}
 	if o.KeyLimit != nil {
-		s.keyLimit = wrap(s, keylimit.Wrap, keylimit.Options{
-			Budget: func(l *weir.Limit) keylimit.Budget { return keylimit.Budget(o.KeyLimit(l)) }, Logger: o.Logger, Now: o.Now,
-		})
+		inner.KeyLimit = func(l *weir.Limit) keylimit.Budget { return keylimit.Budget(o.KeyLimit(l)) }
 	}
-	s.override = wrap(s, override.Wrap, override.Options{Max: o.MaxOverrides, Now: o.Now})
-	return s
+	return &Stack{stack.New(store, inner)}
 }
 
-// wrap puts one more layer on top.
-func wrap[L weir.Taker, O any](s *Stack, wrap func(weir.Taker, O) L, o O) L {
-	l := wrap(s.top, o)
-	s.top = l
-	return l
-}
-
-func (o *Options) policy() func(*weir.Charge) fallback.Policy {
+func (o *Options) policy() func(*weir.Charge) remote.Policy {
 	if o.OnOutage == nil {
-		return func(*weir.Charge) fallback.Policy { return fallback.Error }
+		return func(*weir.Charge) remote.Policy { return remote.Error }
 	}
-	return func(c *weir.Charge) fallback.Policy { return fallback.Policy(o.OnOutage(c)) }
+	return func(c *weir.Charge) remote.Policy { return remote.Policy(o.OnOutage(c)) }
 }
 
 // Take decides the acts.
-func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, s.top, acts) }
-
-// Unwrap returns the top layer.
-func (s *Stack) Unwrap() weir.Taker { return s.top }
+func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx, acts) }
 
 // Start begins to return leased units that are not spent, in the background. A stack
 // without leases need not be started.
-func (s *Stack) Start() {
-	if s.lease != nil {
-		s.lease.Start()
-	}
-}
+func (s *Stack) Start() { s.layers.Start() }
 
 // Stop returns all leased units, waits for calls in flight, and records in the store the
 // units that were granted without it, until ctx ends. The error says which charges the
 // store has not recorded. Stop may be called again.
-func (s *Stack) Stop(ctx context.Context) error {
-	var err error
-	if s.lease != nil {
-		err = s.lease.Stop(ctx)
-	}
-	if s.fallback != nil {
-		err = errors.Join(err, s.fallback.Stop(ctx))
-	}
-	if s.coalesce != nil {
-		err = errors.Join(err, s.coalesce.Stop(ctx))
-	}
-	return err
-}
+func (s *Stack) Stop(ctx context.Context) error { return s.layers.Stop(ctx) }
 
 // Outages returns an error for each node of the store that is unreachable now, with its
 // beginning and cause.
-func (s *Stack) Outages() []error {
-	if s.coalesce == nil {
-		return nil
-	}
-	var all []error
-	for _, out := range s.coalesce.Outages() {
-		all = append(all, out)
-	}
-	return all
+func (s *Stack) Outages() []error { return s.layers.Outages() }
+
+// SetOverride is how a [weir.Limiter] puts an override in force, by the key in the store: the
+// name of the limiter, "#" and the limit's name or position if there are several, ":", and the
+// key.
+func (s *Stack) SetOverride(key string, limit *weir.Limit, until time.Time) error {
+	return s.layers.Override.SetOverride(key, limit, until)
 }
+
+// RemoveOverride is how a limiter ends an override. It reports whether there was one.
+func (s *Stack) RemoveOverride(key string) bool { return s.layers.Override.Delete(key) }
 
 // Overrides returns the overrides in force, by key. The Name of each is a charge's key: the
 // name of a [weir.Limiter], "#" and the limit's name or position if there are several, ":",
 // and the key.
 func (s *Stack) Overrides() []weir.Override {
 	var all []weir.Override
-	for _, o := range s.override.List() {
+	for _, o := range s.layers.Override.List() {
 		all = append(all, weir.Override{Name: o.Key, Limit: o.Limit, Until: o.Until})
 	}
 	return all
-}
-
-// Forget drops the remembered refusals of keys. Call it when another process has returned
-// units to them.
-func (s *Stack) Forget(keys ...string) {
-	if s.denyCache != nil {
-		s.denyCache.Forget(keys...)
-	}
 }
 
 // Stats are counts since the Stack was created, for metrics. All are 0 for layers that the
@@ -270,24 +198,22 @@ type KeyLimitStats struct {
 // Stats returns the counts. It visits all remembered keys: do not call it for every request.
 func (s *Stack) Stats() Stats {
 	var st Stats
-	if s.coalesce != nil {
-		c := s.coalesce.Stats()
-		st.Batches, st.BatchedActs, st.Outages = c.Batches, c.Acts, c.Outages
+	l := s.layers
+	if l.Remote != nil {
+		r := l.Remote.Stats()
+		st.Batches, st.BatchedActs, st.Outages = r.Calls.Batches, r.Calls.Acts, r.Calls.Outages
+		st.Local, st.Allowed, st.Denied, st.Errors = r.Local, r.Allowed, r.Denied, r.Errors
+		st.Overgranted, st.Doubtful, st.Outstanding = r.Overgranted, r.Doubtful, r.Outstanding
 	}
-	if s.denyCache != nil {
-		st.DenyCacheHits = s.denyCache.Stats().Hits
+	if l.DenyCache != nil {
+		st.DenyCacheHits = l.DenyCache.Stats().Hits
 	}
-	if s.lease != nil {
-		l := s.lease.Stats()
-		st.LeaseSpent, st.Leases, st.LeaseReturned = l.Spent, l.Leases, l.Returned
+	if l.Lease != nil {
+		s := l.Lease.Stats()
+		st.LeaseSpent, st.Leases, st.LeaseReturned = s.Spent, s.Leases, s.Returned
 	}
-	if s.fallback != nil {
-		f := s.fallback.Stats()
-		st.Local, st.Allowed, st.Denied, st.Errors = f.Local, f.Allowed, f.Denied, f.Errors
-		st.Overgranted, st.Doubtful, st.Outstanding = f.Overgranted, f.Doubtful, f.Outstanding
-	}
-	if s.keyLimit != nil {
-		for _, k := range s.keyLimit.Stats() {
+	if l.KeyLimit != nil {
+		for _, k := range l.KeyLimit.Stats() {
 			st.KeyLimits = append(st.KeyLimits, KeyLimitStats{KeyLimit(k.Budget), k.Keys, k.Overflowed})
 		}
 	}

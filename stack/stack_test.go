@@ -11,29 +11,18 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
 )
 
-// laned is a store in memory with a lane.
-type laned struct{ weir.Taker }
-
-func (laned) Lane(*weir.Act) int { return 0 }
-
 func TestStack(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
 		store := memstore.New(memstore.Options{Now: clock.Now})
-		return stack.New(laned{store}, stack.Options{
+		return stack.New(storetest.Alone{Taker: store}, stack.Options{
 			Now: clock.Now, DenyCacheEntries: -1, // its decisions are tested in package denycache
 			// A goroutine of a busy machine may not run for a quarter of a second.
 			Timeout: time.Minute, Silence: time.Minute,
@@ -43,8 +32,7 @@ func TestStack(t *testing.T) {
 
 // overrideKey puts a key under another limit for an hour.
 func overrideKey(s *stack.Stack, key string, limit *weir.Limit) error {
-	layer, _ := weir.As[*override.Layer](s)
-	return layer.SetOverride(key, limit, time.Now().Add(time.Hour))
+	return s.SetOverride(key, limit, time.Now().Add(time.Hour))
 }
 
 // TestBoundedKeys: an override is of the key that it names, also beyond the budget, and
@@ -52,7 +40,7 @@ func overrideKey(s *stack.Stack, key string, limit *weir.Limit) error {
 func TestBoundedKeys(t *testing.T) {
 	t.Parallel()
 	limit := weir.PerDay(1).MustCompile()
-	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(l *weir.Limit) stack.KeyLimit {
+	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{KeyLimit: func(l *weir.Limit) stack.KeyLimit {
 		if l != limit {
 			return stack.KeyLimit{}
 		}
@@ -87,25 +75,24 @@ func TestBoundedKeys(t *testing.T) {
 	}
 }
 
-func TestOnlyStoresWithLanesAreCoalesced(t *testing.T) {
+func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
-	remote, err := redisstore.New(client, redisstore.Options{})
+	redis, err := redisstore.New(client, redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
 		store weir.Taker
-		o     stack.Options
-		want  bool
-	}{
-		"memory": {memstore.New(memstore.Options{}), stack.Options{}, false},
-		"redis":  {remote, stack.Options{}, true},
-	} {
-		if _, got := weir.As[*coalesce.Coalescer](stack.New(tc.store, tc.o)); got != tc.want {
-			t.Errorf("%s: coalesced %v, want %v", name, got, tc.want)
+		calls int64
+	}{"memory": {memstore.New(memstore.Options{}), 0}, "redis": {redis, 1}} {
+		s := stack.New(tc.store, stack.Options{})
+		s.Take(t.Context(), []*weir.Act{storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})})
+		if got := s.Stats().Batches; got != tc.calls {
+			t.Errorf("%s: %d calls of a store elsewhere, want %d", name, got, tc.calls)
 		}
+		_ = s.Stop(t.Context())
 	}
 }
 
@@ -117,28 +104,10 @@ func (c *counting) Observe(call *observe.Call) {
 	c.acts += len(call.Acts)
 }
 
-// TestObservedStoresKeepTheirLanes: who observes a store does not stand between it
-// and what asks for its lanes.
-func TestObservedStoresKeepTheirLanes(t *testing.T) {
-	t.Parallel()
-	for name, store := range map[string]weir.Taker{"laned": laned{memstore.New(memstore.Options{})}, "plain": memstore.New(memstore.Options{})} {
-		var seen counting
-		s := stack.New(observe.Wrap(store, observe.Options{Observer: &seen}), stack.Options{})
-		a := storetest.NewAct(weir.Charge{Key: "k", Limit: weir.PerMinute(1).MustCompile(), Cost: 1})
-		s.Take(context.Background(), []*weir.Act{a})
-		if !a.Allowed() || seen != (counting{1, 1}) {
-			t.Errorf("%s: %+v, %v, observed %+v", name, a.Decisions, a.Err, seen)
-		}
-		if _, coalesced := weir.As[*coalesce.Coalescer](s); coalesced != (name == "laned") {
-			t.Errorf("%s: coalesced %v", name, coalesced)
-		}
-	}
-}
-
 // TestOrder looks from below at what an overridden act has become.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	s := stack.New(laned{memstore.New(memstore.Options{})}, stack.Options{})
+	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
 	if err := overrideKey(s, "k", &raised); err != nil {
@@ -176,7 +145,7 @@ func TestOrder(t *testing.T) {
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
-	s := stack.New(laned{store}, stack.Options{Leased: func(*weir.Limit) bool { return true }})
+	s := stack.New(storetest.Alone{Taker: store}, stack.Options{Leased: func(*weir.Limit) bool { return true }})
 	s.Start()
 	limit := (&weir.Limit{Count: 10_000, Period: 24 * time.Hour}).MustCompile()
 	a := storetest.NewAct(weir.Charge{Key: "k", Limit: limit, Cost: 1})
@@ -198,63 +167,6 @@ func TestLeases(t *testing.T) {
 	if got := look.Decisions[0].Remaining; got < 9_500 || got > 9_501 { // one may have drained
 		t.Errorf("%d remain, want 9500", got)
 	}
-}
-
-// capable is a store with all capabilities of one in Redis.
-type capable struct{ weir.Taker }
-
-func (capable) Lane(*weir.Act) int                  { return 0 }
-func (capable) Node(*weir.Act) (string, bool)       { return "node", true }
-func (capable) Nodes(*weir.Act) []string            { return []string{"node"} }
-func (capable) Probe(context.Context, string) error { return nil }
-func (capable) Keeps() bool                         { return false }
-func (capable) Interrupt()                          {}
-func (capable) OnGreeting(func(node string))        {}
-
-// TestLayersKeepCapabilities: around a store, no layer and no stack hides what the store
-// can do, or what the layers below can.
-func TestLayersKeepCapabilities(t *testing.T) {
-	t.Parallel()
-	store := capable{memstore.New(memstore.Options{})}
-	calls := coalesce.Wrap(store, coalesce.Options{})
-	t.Cleanup(func() { _ = calls.Stop(context.Background()) })
-	policies := fallback.Wrap(calls, fallback.Options{})
-	refusals := denycache.Wrap(policies, denycache.Options{})
-	all := stack.New(store, stack.Options{
-		Leased:   func(*weir.Limit) bool { return false },
-		KeyLimit: func(*weir.Limit) stack.KeyLimit { return stack.KeyLimit{} },
-	})
-	for name, top := range map[string]weir.Taker{
-		"override": override.Wrap(refusals, override.Options{}),
-		"keylimit": keylimit.Wrap(refusals, keylimit.Options{}),
-		"lease":    lease.Wrap(refusals, lease.Options{}),
-		"observe":  observe.Wrap(refusals, observe.Options{}),
-		"stack":    all,
-	} {
-		for capability, kept := range map[string]bool{
-			"the store":  has[capable](top),
-			"lanes":      has[coalesce.Laner](top),
-			"nodes":      has[coalesce.Noder](top),
-			"probes":     has[coalesce.Prober](top),
-			"keeper":     has[coalesce.Keeper](top),
-			"greetings":  has[coalesce.Greeter](top),
-			"batching":   has[*coalesce.Coalescer](top),
-			"policies":   has[*fallback.Layer](top),
-			"deny cache": has[*denycache.Layer](top),
-		} {
-			if !kept {
-				t.Errorf("%s hides %s", name, capability)
-			}
-		}
-	}
-	if s := stack.New(all, stack.Options{}); !has[*lease.Layer](s) || !has[*denycache.Layer](s) {
-		t.Error("a stack hides the one below it")
-	}
-}
-
-func has[C any](t weir.Taker) bool {
-	_, ok := weir.As[C](t)
-	return ok
 }
 
 // TestPublic: programs outside this module can name every type of the package's interface.

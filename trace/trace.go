@@ -5,6 +5,7 @@ package trace
 import (
 	"context"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -53,7 +54,8 @@ type layer struct {
 
 // Wrap returns a Taker that calls next and records the call as a span, with the tracer
 // provider of the span in the context. If there is no span, or it is not recorded, the
-// Taker only calls. It is safe for concurrent use.
+// Taker only calls. It is safe for concurrent use. A stack keeps its overrides below it, and a
+// store in Redis everything that a stack needs.
 func Wrap(next weir.Taker, o Options) weir.Taker {
 	if o.Name == "" {
 		o.Name = spanName
@@ -61,11 +63,42 @@ func Wrap(next weir.Taker, o Options) weir.Taker {
 	if o.Seen == nil {
 		o.Seen = func(*weir.Limit) (refusals, errors bool) { return true, true }
 	}
-	return &layer{next, o}
+	l := &layer{next, o}
+	switch below := next.(type) {
+	case distant:
+		return &aboveDistant{below, l}
+	case overrider:
+		return &aboveOverrider{l, below}
+	}
+	return l
 }
 
-// Unwrap returns the next Taker.
-func (l *layer) Unwrap() weir.Taker { return l.next }
+// What a Taker has besides Take its span must not hide: a store on other machines tells a
+// stack where it decides, and a stack has the overrides of a limiter.
+type (
+	distant interface {
+		weir.Taker
+		Locate(act *weir.Act) (node string, lane int, alone bool)
+		Nodes(act *weir.Act) []string
+		Probe(ctx context.Context, node string) error
+		Keeps() bool
+	}
+	overrider interface {
+		SetOverride(key string, limit *weir.Limit, until time.Time) error
+		RemoveOverride(key string) bool
+	}
+	aboveDistant struct {
+		distant
+		layer *layer
+	}
+	aboveOverrider struct {
+		*layer
+		overrider
+	}
+)
+
+// Take calls the store and records the call.
+func (d *aboveDistant) Take(ctx context.Context, acts []*weir.Act) { d.layer.Take(ctx, acts) }
 
 // Take calls the next Taker.
 func (l *layer) Take(ctx context.Context, acts []*weir.Act) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -13,8 +14,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/trace"
 )
 
@@ -142,11 +145,19 @@ func TestWatchedLimits(t *testing.T) {
 	}
 }
 
-// TestKeepsCapabilities: a store wrapped for spans is still found by layers.
+// TestKeepsCapabilities: a store elsewhere that is wrapped for spans is still one, and a stack
+// has its overrides.
 func TestKeepsCapabilities(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
-	if found, ok := weir.As[*memstore.Store](trace.Wrap(store, trace.Options{})); !ok || found != store {
-		t.Error("the store is hidden")
+	if _, is := trace.Wrap(storetest.Alone{Taker: store}, trace.Options{}).(remote.Store); !is {
+		t.Error("the store does not look remote")
+	}
+	limiter, err := weir.NewLimiter(trace.Wrap(stack.New(store, stack.Options{}), trace.Options{}), "api", weir.PerDay(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := limiter.SetOverride("k", weir.Override{Until: time.Now().Add(time.Hour)}); err != nil {
+		t.Error(err)
 	}
 }

@@ -64,16 +64,11 @@ func (l *lines) await(t *testing.T, ask func(), words ...string) {
 
 // stackOver returns a stack that has reached its store and met no outage before, as it
 // may on a machine that is late.
-func stackOver(t testing.TB, server *testserver.Redis, o redisstore.Options, logger *slog.Logger) (limits *stack.Stack, stop func()) {
+func stackOver(t testing.TB, server *testserver.Redis, kept bool, logger *slog.Logger) (limits *stack.Stack, stop func()) {
 	t.Helper()
 	for {
-		options := &redis.Options{Addr: server.Addr()}
-		if o.Keeper != nil {
-			o.Keeper, options.ContextTimeoutEnabled = redisstore.NewKeeper(), true
-			options.Dialer = o.Keeper.Dial(redis.NewDialer(options))
-		}
-		client := redis.NewClient(options)
-		store, err := redisstore.New(client, o)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: kept})
+		store, err := redisstore.New(client, redisstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,11 +92,11 @@ func stackOver(t testing.TB, server *testserver.Redis, o redisstore.Options, log
 func TestHungRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	for name, o := range map[string]redisstore.Options{"a client of its own": {}, "with a keeper": {Keeper: new(redisstore.Keeper)}} {
+	for name, kept := range map[string]bool{"a client of its own": false, "whose calls are kept": true} {
 		t.Run(name, func(t *testing.T) {
 			log := new(lines)
 			logger := slog.New(slog.NewTextHandler(log, nil))
-			limits, stop := stackOver(t, server, o, logger)
+			limits, stop := stackOver(t, server, kept, logger)
 			defer stop()
 			var failures []error // of requests that come one by one
 			h := weirhttp.Middleware(newLimiter(t, limits, weir.PerHour(1_000_000)), weirhttp.Options{
@@ -188,7 +183,7 @@ func (a *askedUntil) Take(ctx context.Context, acts []*weir.Act) {
 // request waits, in the middle and at worst, and how long each of the next thousand does.
 func BenchmarkHungRedis(b *testing.B) {
 	server := testserver.StartRedis(b)
-	limits, stop := stackOver(b, server, redisstore.Options{}, slog.New(slog.DiscardHandler))
+	limits, stop := stackOver(b, server, false, slog.New(slog.DiscardHandler))
 	defer stop()
 	h := weirhttp.Middleware(newLimiter(b, limits, weir.PerHour(1_000_000_000)), weirhttp.Options{})(http.HandlerFunc(ok))
 	var first, later []float64 // ms

@@ -1,19 +1,16 @@
 package outage
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A node that answers, but refuses to decide or breaks connections, is unreachable after
-// so many failures in a row, or if half of so many calls within a second failed.
-const (
-	failuresInARow = 5
-	callsToJudge   = 20
-	judgedFor      = time.Second
-)
+// failuresInARow is after how many failures in a row a node that refuses to decide or breaks
+// connections is unreachable.
+const failuresInARow = 5
 
 // A Node is a server of a store, as far as its replies show. It is safe for concurrent
 // use.
@@ -27,27 +24,36 @@ type Node struct {
 	// activity counts replies, in the lower half, and calls before which nothing was in
 	// flight, in the upper half: the silence begins anew with each.
 	activity atomic.Uint64
-	// greetings counts the calls of Alive since the last reply.
-	greetings atomic.Int32
 	// unanswered is set while the last call that ended has ended without a reply.
 	unanswered atomic.Bool
 	outage     atomic.Pointer[Error] // nil while the node is reachable
+
+	// failures counts the failures since the last decision.
+	failures atomic.Int32
+	// answered counts the probes that were answered.
+	answered atomic.Int64
+	// suspected asks for a probe at the next tick.
+	suspected atomic.Bool
 
 	// These belong to the watching goroutine.
 	seen    uint64  // activity at the last tick with a call in flight
 	replies uint32  // at the last tick
 	silent  int     // ticks without activity
 	usual   float64 // ticks that its last replies took
-
-	troubled atomic.Bool // a call has failed lately: successes are counted too
+	doubt   *doubt  // the probe that tells silence from an outage; nil: there is none
 
 	mu       sync.Mutex // guards what follows
-	until    time.Time  // when the second that is counted ends
-	calls    int        // in that second, since the first failure
-	failed   int
-	inARow   int
-	logged   time.Time // when an outage was last logged
-	unlogged int       // outages since then
+	since    time.Time  // when the logged outages below began to be counted
+	logged   int        // outages since then
+	unlogged int        // outages that were not logged
+}
+
+// A doubt is a probe of a silent node.
+type doubt struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	ticks  int                   // without activity since it was sent
+	failed atomic.Pointer[error] // nil: it has not failed, or its time was over
 }
 
 // A Generation is the time between two outages of a node. Calls of an earlier generation
@@ -86,8 +92,8 @@ func (n *Node) Decided(g Generation) {
 	if n.outage.Load() != nil {
 		n.recover("a late reply came")
 	}
-	if n.troubled.Load() {
-		n.succeed()
+	if n.failures.Load() != 0 {
+		n.failures.Store(0)
 	}
 }
 
@@ -117,23 +123,19 @@ func (n *Node) replied() {
 	if n.unanswered.Load() {
 		n.unanswered.Store(false)
 	}
-	if n.greetings.Load() != 0 {
-		n.greetings.Store(0)
+}
+
+// Suspect has the node probed at the next tick: a call that it had a part in, beside other
+// nodes, has failed.
+func (n *Node) Suspect() {
+	n.suspected.Store(true)
+	if n.watch.asleep.Load() {
+		n.watch.wake()
 	}
 }
 
-// maxGreetings is how often Alive counts between two replies: enough for a call that has
-// to connect and to upload its script first, and too little for a node that does nothing
-// but greet.
-const maxGreetings = 3
-
-// Alive notes a message of the node that is no reply to a call: it greeted a connection,
-// or does not know a script. The silence begins anew.
-func (n *Node) Alive() {
-	if n.greetings.Add(1) <= maxGreetings {
-		n.activity.Add(1)
-	}
-}
+// Answered returns the number of probes that the node has answered.
+func (n *Node) Answered() int64 { return n.answered.Load() }
 
 // Outage returns since when and why the node is unreachable; nil if it is reachable.
 func (n *Node) Outage() *Error { return n.outage.Load() }
@@ -146,28 +148,90 @@ func (n *Node) gotReply() bool {
 }
 
 // tick judges the node by the replies since the last tick, and reports whether anything
-// is in flight. Limit is the number of ticks for which a node may be silent.
+// is in flight. Limit is the number of ticks for which a node may be silent until it is
+// probed.
 func (n *Node) tick(responsive bool, limit int) bool {
-	if uint32(n.inFlight.Load()) == 0 {
+	if n.suspected.Load() && n.suspected.Swap(false) {
+		n.question()
+	}
+	if uint32(n.inFlight.Load()) == 0 && n.doubt == nil {
 		if !n.unanswered.Load() {
 			n.silent = 0
 		}
 		return false
 	}
 	if activity := n.activity.Load(); activity != n.seen {
-		if n.greetings.Load() == 0 {
-			n.usual = max(float64(n.silent), n.usual*forgetting)
-		}
+		n.usual = max(float64(n.silent), n.usual*forgetting)
 		n.seen, n.silent = activity, 0
+		n.believe()
 		return true
 	}
 	if responsive {
 		n.silent++
 	}
-	if limit = n.allowance(limit); n.silent >= limit && n.outage.Load() == nil {
-		n.begin(fmt.Errorf("%w for %v", ErrSilent, time.Duration(limit)*Tick))
+	switch {
+	case n.doubt != nil:
+		n.judge(responsive)
+	case n.silent >= n.allowance(limit):
+		n.question()
 	}
 	return true
+}
+
+// probePatience is for how many ticks a silent node may leave a probe without an answer.
+const probePatience = int(150 * time.Millisecond / Tick)
+
+// question has the node probed, unless it is or is known to be unreachable.
+func (n *Node) question() {
+	w := n.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n.doubt != nil || n.outage.Load() != nil || w.stopped {
+		return
+	}
+	d := &doubt{}
+	d.ctx, d.cancel = context.WithTimeout(w.ctx, doubtTimeout)
+	n.doubt = d
+	w.work.Go(func() {
+		err := w.Probe(d.ctx, n.Name)
+		switch {
+		case err == nil:
+			n.answered.Add(1)
+			n.activity.Add(1)
+		case d.ctx.Err() == nil:
+			d.failed.Store(&err)
+		}
+		d.cancel()
+	})
+}
+
+// judge begins an outage if the probe has failed or was left without an answer.
+func (n *Node) judge(responsive bool) {
+	d := n.doubt
+	if responsive {
+		d.ticks++
+	}
+	silence := fmt.Errorf("%w for %v", ErrSilent, time.Duration(n.silent)*Tick)
+	switch failed := d.failed.Load(); {
+	case failed != nil && n.silent == 0:
+		n.begin(*failed)
+	case failed != nil:
+		n.begin(fmt.Errorf("%w: %w", silence, *failed))
+	case d.ticks >= probePatience:
+		n.begin(silence)
+	case d.ctx.Err() == nil:
+		return
+	}
+	// A probe that ended while this process was not responsive is made anew.
+	n.believe()
+}
+
+// believe ends the probe of a node that is judged.
+func (n *Node) believe() {
+	if n.doubt != nil {
+		n.doubt.cancel()
+		n.doubt = nil
+	}
 }
 
 // A node whose last replies were slow may be silent for three times as long as the
@@ -184,28 +248,8 @@ func (n *Node) allowance(limit int) int {
 	return min(max(limit, int(slowFactor*n.usual)), maxFactor*limit)
 }
 
-func (n *Node) succeed() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.inARow = 0
-	if n.calls++; time.Now().After(n.until) {
-		n.troubled.Store(false)
-	}
-}
-
 func (n *Node) fail(cause error) {
-	n.mu.Lock()
-	now := time.Now()
-	if !n.troubled.Load() || now.After(n.until) {
-		n.troubled.Store(true)
-		n.until, n.calls, n.failed = now.Add(judgedFor), 0, 0
-	}
-	n.calls++
-	n.failed++
-	n.inARow++
-	enough := n.inARow >= failuresInARow || n.calls >= callsToJudge && 2*n.failed >= n.calls
-	n.mu.Unlock()
-	if enough && n.outage.Load() == nil {
+	if n.failures.Add(1) >= failuresInARow && n.outage.Load() == nil {
 		n.begin(cause)
 	}
 }
@@ -224,11 +268,10 @@ func (n *Node) begin(cause error) {
 	w.work.Go(func() {
 		// The caller who found out must not wait for the logger.
 		if earlier, due := n.logDue(); due {
+			out.logged.Store(true)
 			w.Logger.Warn("the store is unreachable", "node", n.Name, "error", cause, "outages_not_logged", earlier)
 		}
-		if w.Probe != nil {
-			w.probe(n, out)
-		}
+		w.probe(n, out)
 	})
 }
 
@@ -243,27 +286,31 @@ func (n *Node) recover(reason string) {
 	}
 	n.replied()
 	n.watch.unreachable.Add(-1)
-	n.mu.Lock()
-	n.inARow, n.calls, n.failed = 0, 0, 0
-	n.troubled.Store(false)
-	logged := n.unlogged == 0
-	n.mu.Unlock()
-	if logged && reason != whenStopped {
+	n.failures.Store(0)
+	if e.logged.Load() && reason != whenStopped {
 		n.watch.Logger.Info("the store is reachable again", "node", n.Name, "unreachable_for", time.Since(e.Since).Round(time.Millisecond).String(), "reason", reason)
 	}
 }
 
-// logPause is for how long after a logged outage others are counted instead.
-const logPause = 10 * time.Second
+// A node that is unreachable again and again has maxLogged outages in the log for each
+// logPeriod; the others are counted.
+const (
+	maxLogged = 10
+	logPeriod = time.Minute
+)
 
 // logDue reports whether an outage is to be logged, and how many were not before it.
 func (n *Node) logDue() (unlogged int, due bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if now := time.Now(); now.Sub(n.logged) > logPause {
-		unlogged, n.logged, n.unlogged = n.unlogged, now, 0
-		return unlogged, true
+	if now := time.Now(); now.Sub(n.since) > logPeriod {
+		n.since, n.logged = now, 0
 	}
-	n.unlogged++
-	return 0, false
+	if n.logged >= maxLogged {
+		n.unlogged++
+		return 0, false
+	}
+	n.logged++
+	unlogged, n.unlogged = n.unlogged, 0
+	return unlogged, true
 }

@@ -1,10 +1,15 @@
-// Package outage distinguishes an outage of a store's node from a late reply.
+// Package outage distinguishes an outage of a store's node from a late reply: an outage is
+// silence that a probe confirms.
 //
-// A node is silent when a call was sent to it and no reply has come from it for a
-// while in which this process was responsive. A busy machine, a garbage collection or a
-// frozen process delays replies, but it also stops the clock of the silence, so that none
-// of them is taken for an outage. A node that has been slow to reply, because it is far
-// away or gets little processor time, may be silent for longer than others.
+// A node is silent when a call was sent to it and no reply has come from it for a while. It
+// is probed then, on a connection of its own, and it is unreachable if the probe fails or is
+// not answered in time either. Any reply ends the doubt. Only time in which this process was
+// responsive counts: a busy machine, a garbage collection or a frozen process delays replies,
+// but it also stops the clock. A node that has been slow to reply, because it is far away or
+// gets little processor time, may be silent for longer than others.
+//
+// A node that refuses to decide or breaks connections several times in a row is unreachable
+// at once.
 package outage
 
 import (
@@ -27,6 +32,8 @@ import (
 const (
 	// DefaultSilence is how long a node may be silent.
 	DefaultSilence = 50 * time.Millisecond
+	// doubtTimeout ends the probe of a silent node in any case.
+	doubtTimeout = 2 * time.Second
 	// Tick is how often a [Watch] looks at its nodes while calls are in flight.
 	Tick = 5 * time.Millisecond
 	// maxNodes bounds how many nodes are told apart. Names come from the store, so
@@ -44,7 +51,12 @@ type Error struct {
 	Since time.Time
 	// Cause is the last error before the outage, or wraps [ErrSilent].
 	Cause error
+
+	logged atomic.Bool // it has begun in the log, so it ends there
 }
+
+// ErrNodeWell is in errors of a node that is well: it cannot decide that act only.
+var ErrNodeWell = errors.New("the node is well")
 
 // ErrSilent says that a node sent no reply for longer than it may be silent.
 var ErrSilent = errors.New("no reply")
@@ -85,13 +97,13 @@ func (e *Error) Silent() bool { return errors.Is(e.Cause, ErrSilent) }
 
 // Options are the settings of a [Watch].
 type Options struct {
-	// Silence is how long a node may be silent. A node whose last replies were slow may
+	// Silence is how long a node may be silent until it is probed. A node whose last replies were slow may
 	// be silent for three times as long as these took, and at most for five times
 	// Silence. Zero: [DefaultSilence].
 	Silence time.Duration
-	// Probe has a node write something, and returns an error unless it did. During an
-	// outage it is called again and again for each node, at most twice at a time. Nil: only
-	// late replies end an outage.
+	// Probe has a node write something, and returns an error unless it did. It is called
+	// once for a node that is silent, and again and again for one that is unreachable, at most
+	// twice at a time.
 	Probe func(ctx context.Context, node string) error
 	// Responsive reports whether this process was able to receive replies since the last
 	// call. It is called at every tick. Nil: a pipe shows it.
@@ -305,14 +317,14 @@ func (w *Watch) Stop() {
 // A probe may take probeTimeout. The next one follows after probePause on average, and
 // after probeLater once probeSoon have failed, so that many instances do not keep a
 // recovering node busy; or after probeBarred if the node does not let us in. Beside those,
-// one at a time may take probePatience, for a node that is far away or gets little CPU.
+// one at a time may take patientProbe, for a node that is far away or gets little CPU.
 const (
-	probeTimeout  = 200 * time.Millisecond
-	probePatience = 5 * time.Second
-	probePause    = 20 * time.Millisecond
-	probeLater    = 150 * time.Millisecond
-	probeBarred   = time.Second
-	probeSoon     = 50
+	probeTimeout = 200 * time.Millisecond
+	patientProbe = 5 * time.Second
+	probePause   = 20 * time.Millisecond
+	probeLater   = 150 * time.Millisecond
+	probeBarred  = time.Second
+	probeSoon    = 50
 )
 
 // probe probes a node until it answers or a late reply ends that outage.
@@ -336,7 +348,7 @@ func (w *Watch) probe(n *Node, out *Error) {
 		if errors.Is(err, errNoAnswer) && waiting.CompareAndSwap(false, true) {
 			patient.Go(func() {
 				defer waiting.Store(false)
-				_ = w.ask(ctx, n, probePatience)
+				_ = w.ask(ctx, n, patientProbe)
 			})
 		}
 		select {
@@ -357,6 +369,7 @@ func (w *Watch) ask(ctx context.Context, n *Node, timeout time.Duration) error {
 	if err := w.Probe(ctx, n.Name); err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
+	n.answered.Add(1)
 	n.recover("a probe was answered")
 	return nil
 }
@@ -408,25 +421,3 @@ func (e *echo) returned() bool {
 }
 
 func (e *echo) close() { _ = e.in.Close() }
-
-// A Trace observes which nodes a call of a store asks, if there may be several.
-type Trace interface {
-	// Asked is called when a script call is about to be sent to a node.
-	Asked(node string)
-	// Answered is called when it has returned: with nil if the node decided, or with
-	// an error as a [weir.Taker] has it.
-	Answered(node string, err error)
-}
-
-type traceKey struct{}
-
-// WithTrace returns a context under which a store reports to a trace.
-func WithTrace(ctx context.Context, t Trace) context.Context {
-	return context.WithValue(ctx, traceKey{}, t)
-}
-
-// TraceOf returns the trace of a context; nil if it has none.
-func TraceOf(ctx context.Context) Trace {
-	t, _ := ctx.Value(traceKey{}).(Trace)
-	return t
-}

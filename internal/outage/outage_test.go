@@ -42,10 +42,13 @@ func (n *Node) ticks(times int, responsive bool) {
 	}
 }
 
+// unanswered is a probe that its node leaves without an answer.
+func unanswered(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+
 // unwatched is a node whose watch never runs: the test looks.
 func unwatched(t *testing.T) *Node {
 	t.Helper()
-	w := newWatch(t, Options{})
+	w := newWatch(t, Options{Probe: unanswered})
 	w.asleep.Store(false)
 	return w.Node("n")
 }
@@ -59,18 +62,61 @@ func TestSilence(t *testing.T) {
 		out  bool
 	}{
 		{"nothing was asked", func(n *Node, limit int) { n.ticks(10*limit, true) }, false},
-		{"no reply", func(n *Node, limit int) { n.Begin(); n.ticks(limit+1, true) }, true},
+		{"no reply", func(n *Node, limit int) { n.Begin(); n.ticks(limit+1+probePatience, true) }, true},
+		{"no reply to a call, and the probe is not answered yet", func(n *Node, limit int) {
+			n.Begin()
+			n.ticks(limit+probePatience, true)
+		}, false},
+		{"no reply to a call, and the probe is answered", func(n *Node, limit int) {
+			n.watch.Probe = func(context.Context, string) error { return nil }
+			n.Begin()
+			for range 20 {
+				for n.doubt == nil {
+					n.ticks(1, true)
+				}
+				<-n.doubt.ctx.Done()
+				n.ticks(1, true)
+			}
+		}, false},
+		{"no reply to a call, and the probe fails", func(n *Node, limit int) {
+			n.watch.Probe = func(context.Context, string) error { return errors.New("connection refused") }
+			n.Begin()
+			n.ticks(limit+1, true)
+			<-n.doubt.ctx.Done()
+			n.ticks(1, true)
+		}, true},
+		{"a reply while the node is probed", func(n *Node, limit int) {
+			for range 10 {
+				n.Begin()
+				n.ticks(limit+probePatience-1, true)
+				n.Decided(n.Begin())
+			}
+		}, false},
+		{"suspected, and the probe fails", func(n *Node, _ int) {
+			n.watch.Probe = func(context.Context, string) error { return errors.New("connection refused") }
+			n.Suspect()
+			n.ticks(1, true)
+			<-n.doubt.ctx.Done()
+			n.ticks(1, true)
+		}, true},
+		{"suspected, and the probe is answered", func(n *Node, _ int) {
+			n.watch.Probe = func(context.Context, string) error { return nil }
+			n.Suspect()
+			n.ticks(1, true)
+			<-n.doubt.ctx.Done()
+			n.ticks(100, true)
+		}, false},
 		{"no reply for longer than from a slow node", func(n *Node, limit int) {
 			n.Begin()
 			n.ticks(6, true)
 			n.Decided(n.Begin())
-			n.ticks(3*6+2, true)
+			n.ticks(3*6+probePatience+1, true)
 		}, true},
 		{"slow as before", func(n *Node, limit int) {
 			n.Begin()
 			n.ticks(6, true)
 			n.Decided(n.Begin())
-			n.ticks(3*5, true)
+			n.ticks(3*5+probePatience, true)
 		}, false},
 		{"slow once, long ago", func(n *Node, limit int) {
 			n.Begin()
@@ -79,18 +125,18 @@ func TestSilence(t *testing.T) {
 				n.Decided(n.Begin())
 				n.ticks(1, true)
 			}
-			n.ticks(limit, true)
+			n.ticks(limit+probePatience, true)
 		}, true},
 		{"no reply ever from a node that was very slow", func(n *Node, limit int) {
 			n.Begin()
 			n.usual = 1000
-			n.ticks(maxFactor*limit+1, true)
+			n.ticks(maxFactor*limit+probePatience+1, true)
 		}, true},
 		{"not for long enough", func(n *Node, limit int) { n.Begin(); n.ticks(limit, true) }, false},
-		{"nothing could be heard", func(n *Node, limit int) { n.Begin(); n.ticks(10*limit, false) }, false},
+		{"nothing could be heard", func(n *Node, limit int) { n.Begin(); n.ticks(10*(limit+probePatience), false) }, false},
 		{"little could be heard", func(n *Node, limit int) {
 			n.Begin()
-			for range limit - 1 {
+			for range limit + probePatience - 1 {
 				n.ticks(5, false)
 				n.ticks(1, true)
 			}
@@ -110,13 +156,13 @@ func TestSilence(t *testing.T) {
 			}
 		}, false},
 		{"calls that come do not end the silence", func(n *Node, limit int) {
-			for range limit + 1 {
+			for range limit + probePatience + 1 {
 				n.Begin()
 				n.ticks(1, true)
 			}
 		}, true},
 		{"calls whose own time is over do not end it", func(n *Node, limit int) {
-			for range limit + 1 {
+			for range limit + probePatience + 1 {
 				call := n.Begin()
 				n.ticks(1, true)
 				n.TimedOut(call)
@@ -128,38 +174,15 @@ func TestSilence(t *testing.T) {
 				n.TimedOut(n.Begin())
 			}
 		}, false},
-		{"a few signs of life", func(n *Node, limit int) {
-			n.Begin()
-			for range maxGreetings {
-				n.ticks(limit-1, true)
-				n.Alive()
-			}
-			n.ticks(limit-1, true)
-		}, false},
-		{"nothing but signs of life", func(n *Node, limit int) {
-			n.Begin()
-			for range maxGreetings + 2 {
-				n.ticks(limit-1, true)
-				n.Alive()
-			}
-		}, true},
 		{"five refusals in a row", func(n *Node, _ int) { n.refuses(failuresInARow) }, true},
 		{"four of them, a decision, four again", func(n *Node, _ int) {
 			n.refuses(failuresInARow - 1)
 			n.Decided(n.Begin())
 			n.refuses(failuresInARow - 1)
 		}, false},
-		{"half of twenty lost", func(n *Node, _ int) {
-			for range callsToJudge / 2 {
+		{"half of all calls lost", func(n *Node, _ int) {
+			for range 100 {
 				n.Lost(n.Begin(), errors.New("reset"))
-				n.Decided(n.Begin())
-			}
-			n.Lost(n.Begin(), errors.New("reset"))
-		}, true},
-		{"a third of them", func(n *Node, _ int) {
-			for range callsToJudge {
-				n.Lost(n.Begin(), errors.New("reset"))
-				n.Decided(n.Begin())
 				n.Decided(n.Begin())
 			}
 		}, false},
@@ -199,7 +222,7 @@ func TestGenerations(t *testing.T) {
 	n := unwatched(t)
 	early := n.Begin()
 	lost := n.Begin()
-	n.ticks(n.watch.limit+1, true)
+	n.ticks(n.watch.limit+1+probePatience, true)
 	if n.Outage() == nil {
 		t.Fatal("not out")
 	}
@@ -258,7 +281,7 @@ func TestWatch(t *testing.T) {
 // TestNodesFailByThemselves.
 func TestNodesFailByThemselves(t *testing.T) {
 	t.Parallel()
-	w := newWatch(t, Options{Silence: 2 * Tick})
+	w := newWatch(t, Options{Silence: 2 * Tick, Probe: unanswered})
 	bad, good := w.Node("bad"), w.Node("good")
 	bad.Begin()
 	eventually(t, "out", func() bool { good.Decided(good.Begin()); return bad.Outage() != nil })
@@ -307,7 +330,7 @@ func TestResponsive(t *testing.T) {
 // TestWholeTick returns once this process was able to hear for a tick.
 func TestWholeTick(t *testing.T) {
 	t.Parallel()
-	w := newWatch(t, Options{})
+	w := newWatch(t, Options{Probe: unanswered})
 	<-w.WholeTick() // nobody watches
 	call := w.Node("n").Begin()
 	for range 3 {
@@ -330,7 +353,7 @@ func TestFarAway(t *testing.T) {
 	var asked, patient atomic.Int64
 	w := newWatch(t, Options{Probe: func(ctx context.Context, _ string) error {
 		asked.Add(1)
-		if deadline, _ := ctx.Deadline(); time.Until(deadline) < probePatience/2 {
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) < patientProbe/2 {
 			<-ctx.Done()
 			return weir.ErrAmbiguous
 		}
@@ -388,7 +411,7 @@ func TestRace(t *testing.T) {
 				case 2:
 					n.TimedOut(first)
 				}
-				n.Alive()
+				n.Suspect()
 				n.Decided(second)
 				_, _ = n.Outage(), w.Nodes()
 			}

@@ -38,11 +38,8 @@ func openWeirMemory(e Env) (Limiter, error) {
 // server's decorators around it unless their options are nil.
 func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
 	return func(e Env) (Limiter, error) {
-		keeper := redisstore.NewKeeper()
-		o := &redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second}
-		o.Dialer = keeper.Dial(redis.NewDialer(o))
-		c := redis.NewClient(o)
-		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix, Keeper: keeper})
+		c := redis.NewClient(&redis.Options{Addr: e.Address, ContextTimeoutEnabled: true, ReadTimeout: 10 * time.Second})
+		store, err := redisstore.New(c, redisstore.Options{Prefix: e.Prefix})
 		if err != nil {
 			return Limiter{}, err
 		}

@@ -75,9 +75,6 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	return l
 }
 
-// Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
-
 // monotonic returns a clock that begins above zero, when nothing was forgotten yet.
 func monotonic() func() int64 {
 	start := time.Now()

@@ -75,9 +75,6 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	return &Layer{next: next, budget: o.Budget, now: clock(o.Now), logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 }
 
-// Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
-
 // clock returns a clock in µs that no step of the machine's moves.
 func clock(now func() time.Time) func() int64 {
 	if now != nil {

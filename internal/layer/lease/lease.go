@@ -113,9 +113,6 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	return l
 }
 
-// Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
-
 // Check returns an error if units of a limit cannot be leased. It is a
 // [*weir.InvalidError]: slots of concurrency limits have holders, a leaky_bucket spaces
 // its units out, and a limit that charges refused requests needs a call for each. A count

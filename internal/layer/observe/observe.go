@@ -47,9 +47,6 @@ type Layer struct {
 // Wrap returns a Layer that asks next.
 func Wrap(next weir.Taker, o Options) *Layer { return &Layer{next: next, observer: o.Observer} }
 
-// Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
-
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
 // Take asks the next Taker.

@@ -92,9 +92,6 @@ func Wrap(next weir.Taker, o Options) *Layer {
 	return l
 }
 
-// Unwrap returns the next Taker.
-func (l *Layer) Unwrap() weir.Taker { return l.next }
-
 // Set puts an override in force in place of the key's last one. It applies from the next
 // charge on, to the state that the key has: units used stay used, now and when the
 // override ends.

@@ -9,10 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
@@ -36,7 +32,7 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 		Rules:       a.rules.Load,
 		Loaded:      a.rules.loaded,
 		Taker:       a.engine,
-		Overrides:   a.engine.overrides(),
+		Overrides:   a.engine.Override,
 		ThrottleKey: resp.Key,
 		Mounts: map[string]http.Handler{
 			"GET /healthz": api,
@@ -114,16 +110,16 @@ func (e *engine) describe(ctx context.Context) dashboard.Store {
 			dashboard.Fact{Name: "Foreign values under our keys", Value: fmt.Sprint(s.Foreign()), Bad: s.Foreign() > 0},
 		)
 	}
-	if c, ok := weir.As[*coalesce.Coalescer](e.Stack); ok {
-		if s := c.Stats(); s.Batches > 0 {
+	if e.Remote != nil {
+		if s := e.Remote.Stats().Calls; s.Batches > 0 {
 			d.Facts = append(d.Facts, fact("Acts per call", fmt.Sprintf("%.2f, at most %d", float64(s.Acts)/float64(s.Batches), s.Largest)))
 		}
 	}
-	if c, ok := weir.As[*denycache.Layer](e.Stack); ok {
-		d.Facts = append(d.Facts, fact("Refusals remembered", c.Stats().Entries))
+	if e.DenyCache != nil {
+		d.Facts = append(d.Facts, fact("Refusals remembered", e.DenyCache.Stats().Entries))
 	}
-	if l, ok := weir.As[*lease.Layer](e.Stack); ok {
-		if s := l.Stats(); s.Keys > 0 {
+	if e.Lease != nil {
+		if s := e.Lease.Stats(); s.Keys > 0 {
 			d.Facts = append(d.Facts, fact("Leased keys", fmt.Sprintf("%d, %d units leased", s.Keys, s.Left)))
 		}
 	}

@@ -12,18 +12,16 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/observe"
-	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/peers"
 	"github.com/weirlimit/weir/server/internal/resp"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/store"
-	"github.com/weirlimit/weir/stack"
 )
 
 // An engine decides: it is the store with its layers, and what it shares with other
@@ -46,62 +44,58 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		Leased:           func(l *weir.Limit) bool { return current().Leased(l) },
 		Background:       func(work func()) { background.Background("lease", work) },
 		DenyCacheEntries: o.DenyCacheEntries,
-		Timeout:          o.Fallback.StoreTimeout,
-		Silence:          o.Fallback.StoreSilence,
-		Instances:        e.instances,
 		Logger:           o.Logger,
-	}
-	if s.Client != nil {
-		layers.OnOutage = e.policy()
+		Remote: remote.Options{
+			Policy: e.policy(), Patience: o.Fallback.StoreTimeout, Instances: e.instances,
+			Calls: remote.CallOptions{Silence: o.Fallback.StoreSilence},
+		},
 	}
 	taker := s.Taker
 	if o.wrapStore != nil {
 		taker = o.wrapStore(taker)
 	}
-	e.Stack = stack.New(observe.Wrap(taker, observe.Options{Observer: t.metrics.Store()}), layers)
+	var observed weir.Taker = observe.Wrap(taker, observe.Options{Observer: t.metrics.Store()})
+	if elsewhere, is := s.Taker.(remote.Store); is {
+		observed = remote.Through(observed, elsewhere)
+	}
+	e.Stack = stack.New(observed, layers)
 	if s.Client == nil {
 		return e, nil
 	}
 	var err error
 	e.peers, err = peers.New(peers.Options{
-		Client: s.Client, Overrides: e.overrides(), Prefix: o.StorePrefix, Timeout: o.Timeout,
+		Client: s.Client, Overrides: e.Override, Prefix: o.StorePrefix, Timeout: o.Timeout,
 		Logger: duringOutages(t.seldom, func() bool { return e.outage() != nil }),
 	})
 	return e, err
 }
 
-// overrides returns the layer that gives single keys other limits.
-func (e *engine) overrides() *override.Layer {
-	l, _ := weir.As[*override.Layer](e.Stack)
-	return l
-}
-
 // keyLimit bounds the keys of the limits in the rules. Limits that come with requests
 // have any number of keys.
-func (e *engine) keyLimit(l *weir.Limit) stack.KeyLimit {
+func (e *engine) keyLimit(l *weir.Limit) keylimit.Budget {
 	maxKeys, overflow := e.rules().MaxKeys(l, e.options.MaxKeys)
-	return stack.KeyLimit{MaxKeys: maxKeys, Overflow: overflow}
+	return keylimit.Budget{MaxKeys: maxKeys, Overflow: overflow}
 }
 
 // policies are the policies of rules files as the stack names them.
-var policies = [...]stack.Policy{
-	config.FailLocal: stack.Local,
-	config.FailAllow: stack.Allow,
-	config.FailDeny:  stack.Deny,
-	config.FailError: stack.Error,
+var policies = [...]remote.Policy{
+	config.FailLocal: remote.Local,
+	config.FailAllow: remote.Allow,
+	config.FailDeny:  remote.Deny,
+	config.FailError: remote.Error,
 }
 
 // policy returns the policies of charges that a store in Redis does not decide.
-func (e *engine) policy() func(*weir.Charge) stack.Policy {
+func (e *engine) policy() func(*weir.Charge) remote.Policy {
 	word, _ := config.ParseStoreFailure(e.options.Fallback.OnStoreFailure)
 	throttled := resp.Key("")
-	return func(c *weir.Charge) stack.Policy {
+	return func(c *weir.Charge) remote.Policy {
 		failure, named := e.rules().OnStoreFailure(c)
 		switch {
 		case named:
 			return policies[failure]
 		case strings.HasPrefix(c.Key, throttled):
-			return stack.Local
+			return remote.Local
 		}
 		return policies[word]
 	}
@@ -136,11 +130,10 @@ func (e *engine) stop(ctx context.Context) error {
 }
 
 // yields reports whether calls yield before they wait, see [deadline.Yield]: a store in
-// memory never waits, and for others the fallback yields.
+// memory never waits, and remote yields for others.
 func (e *engine) yields() bool {
-	_, inMemory := weir.As[*memstore.Store](e.Stack)
-	_, falls := weir.As[*fallback.Layer](e.Stack)
-	return inMemory || falls
+	_, inMemory := e.store.Taker.(*memstore.Store)
+	return e.options.wrapStore == nil && inMemory || e.Remote != nil
 }
 
 // outage returns since when and why the store is unreachable; nil if it is not.
@@ -155,8 +148,7 @@ var probeLimit = weir.Limit{Algorithm: weir.FixedWindow, Count: 1_000_000, Perio
 // decision unless the store is known to be unreachable, so that an outage is found
 // without calls. It returns when ctx ends, and earlier if the store is silent.
 func (e *engine) probe(ctx context.Context) error {
-	coalescer, remote := weir.As[*coalesce.Coalescer](e.Stack)
-	if !remote {
+	if e.Remote == nil {
 		return nil
 	}
 	if out := e.outage(); out != nil {
@@ -165,7 +157,7 @@ func (e *engine) probe(ctx context.Context) error {
 	// In a cluster, different keys ask different nodes.
 	charge := weir.Charge{Key: "probe" + strconv.Itoa(rand.N(probeKeys)), Limit: probeLimit, Cost: 1}
 	act := weir.Act{Charges: []weir.Charge{charge}, Decisions: make([]weir.Decision, 1)}
-	coalescer.Take(ctx, []*weir.Act{&act})
+	e.Remote.Ask(ctx, []*weir.Act{&act})
 	if act.Err == nil {
 		return nil
 	}
@@ -179,8 +171,7 @@ const maxShownLimits = 10
 func (e *engine) keysError() error {
 	var full []string
 	more := 0
-	keys, _ := weir.As[*keylimit.Layer](e.Stack)
-	for _, s := range keys.Stats() {
+	for _, s := range e.KeyLimit.Stats() {
 		switch {
 		case !s.Full():
 		case len(full) == maxShownLimits:

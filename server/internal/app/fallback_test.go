@@ -91,7 +91,7 @@ func TestOnStoreFailure(t *testing.T) {
 	if got := askRLS(t, lenient, "theirs"); got != "OK" {
 		t.Errorf("with --on-store-failure allow: %s", got)
 	}
-	if status, body := details(t, strict); status != http.StatusOK || !strings.Contains(body, `"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"the store is unreachable since`) {
+	if status, body := details(t, strict); status != http.StatusOK || !strings.Contains(body, `"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"the store 127.0.0.1:`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	server.Restart()

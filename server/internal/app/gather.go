@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rls"
@@ -106,18 +103,15 @@ func (g *gatherer) end(c *frames.Call, begun time.Time, err error) {
 // a store in memory. What is decided under another key or limit than the act's may be decided
 // from memory.
 func (e *engine) waits() func(*weir.Act) bool {
-	if _, remote := weir.As[*coalesce.Coalescer](e.Stack); !remote {
+	if e.Remote == nil {
 		return nil
 	}
-	overrides := e.overrides()
-	keys, _ := weir.As[*keylimit.Layer](e.Stack)
-	refusals, _ := weir.As[*denycache.Layer](e.Stack)
 	return func(a *weir.Act) bool {
 		for i := range a.Charges {
-			if c := &a.Charges[i]; overrides.Concerns(c) || keys.Overflows(c) || e.rules().Leased(c.Limit) {
+			if c := &a.Charges[i]; e.Override.Concerns(c) || e.KeyLimit.Overflows(c) || e.rules().Leased(c.Limit) {
 				return false
 			}
 		}
-		return refusals == nil || !refusals.MayRefuse(a)
+		return e.DenyCache == nil || !e.DenyCache.MayRefuse(a)
 	}
 }

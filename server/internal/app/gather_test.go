@@ -223,8 +223,6 @@ type held struct {
 	may chan struct{}
 }
 
-func (h held) Unwrap() weir.Taker { return h.Taker }
-
 func (h held) Take(ctx context.Context, acts []*weir.Act) {
 	<-h.may
 	h.Taker.Take(ctx, acts)

@@ -15,8 +15,6 @@ import (
 	grpchealth "google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -96,8 +94,8 @@ func (h *health) storeCheck(ctx context.Context) httpapi.Check {
 	}
 	// The brief is for everybody: it has no address.
 	brief := "unreachable"
-	if c, remote := weir.As[*coalesce.Coalescer](h.engine.Stack); remote {
-		for _, out := range c.Outages() {
+	if r := h.engine.Remote; r != nil {
+		for _, out := range r.Outages() {
 			brief = "unreachable since " + out.Since.UTC().Format(time.TimeOnly)
 		}
 	}

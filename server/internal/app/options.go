@@ -7,9 +7,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
@@ -22,8 +21,8 @@ const (
 	DefaultHTTP         = "127.0.0.1:8080"
 	DefaultGRPC         = "127.0.0.1:8081"
 	DefaultAdmin        = "127.0.0.1:6070"
-	DefaultStoreTimeout = fallback.DefaultPatience
-	DefaultStoreSilence = coalesce.DefaultSilence
+	DefaultStoreTimeout = remote.DefaultPatience
+	DefaultStoreSilence = remote.DefaultSilence
 	DefaultMetricsPath  = "/metrics"
 	// Off is the address of a listener that does not exist.
 	Off = "off"

@@ -44,7 +44,7 @@ func TestReadinessDuringAnOutage(t *testing.T) {
 				if want := `"detail":"unreachable since `; !strings.Contains(body, want) || strings.Contains(body, "127.0.0.1") {
 					t.Errorf("everybody reads %s, want %q and no address", body, want)
 				}
-				if _, text := details(t, app); !strings.Contains(text, "the store is unreachable since ") || !strings.Contains(text, fault.cause) {
+				if _, text := details(t, app); !strings.Contains(text, "the store 127.0.0.1:") || !strings.Contains(text, " is unreachable since ") || !strings.Contains(text, fault.cause) {
 					t.Errorf("administrators read %s, want the cause %q", text, fault.cause)
 				}
 			}

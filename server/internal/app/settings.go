@@ -202,7 +202,7 @@ func (o *Options) Settings() []Setting {
 			parsed("store-timeout", "duration", &o.Fallback.StoreTimeout, DefaultStoreTimeout.String(), positiveDuration,
 				"Let a call wait for Redis this long unless it has a deadline of its own, as Envoy's do.", notNegative),
 			parsed("store-silence", "duration", &o.Fallback.StoreSilence, DefaultStoreSilence.String(), positiveDuration,
-				"Treat a Redis that sends no reply for this long as unreachable: on_store_failure then\n"+
+				"Probe a Redis that sends no reply for this long. If the probe fails, too, on_store_failure\n"+
 					"answers its calls. One whose last replies were slow may be silent for three times as\n"+
 					"long as they took, and at most for five times this duration.", notNegative),
 			setting("on-store-failure", &o.Fallback.OnStoreFailure, config.FailError.String(),

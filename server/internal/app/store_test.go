@@ -12,21 +12,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// TestOnlyRedisIsCoalesced looks at what stands before each store.
-func TestOnlyRedisIsCoalesced(t *testing.T) {
+// TestOnlyRedisIsRemote looks at what stands before each store.
+func TestOnlyRedisIsRemote(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]bool{"memory": false, "redis://h:1/2": true} {
 		a, err := New(Options{Store: url})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		if _, got := weir.As[*coalesce.Coalescer](a.engine.Stack); got != want {
-			t.Errorf("%s: coalesced %v, want %v", url, got, want)
+		if got := a.engine.Remote != nil; got != want {
+			t.Errorf("%s: remote %v, want %v", url, got, want)
 		}
 		if err := a.Stop(t.Context()); err != nil {
 			t.Errorf("%s: %v", url, err)

@@ -9,11 +9,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/deadline"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/fallback"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
-	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -182,31 +177,21 @@ func (t *telemetry) watch(a *App) {
 	e := a.engine
 	s := metrics.Sources{
 		Config:       a.rules.state,
-		Overrides:    func() int { return len(e.Overrides()) },
+		Overrides:    func() int { return len(e.Override.List()) },
 		RequestBytes: a.budget.Held,
 		Connections:  t.connections,
 	}
-	coalescer, remote := weir.As[*coalesce.Coalescer](e.Stack)
-	if remote {
-		s.Coalesce = coalescer.Stats
+	if e.KeyLimit != nil {
+		s.KeyLimits = e.KeyLimit.Stats
 	}
-	if k, ok := weir.As[*keylimit.Layer](e.Stack); ok {
-		s.KeyLimits = k.Stats
+	if e.DenyCache != nil {
+		s.DenyCache = e.DenyCache.Stats
 	}
-	if c, ok := weir.As[*denycache.Layer](e.Stack); ok {
-		s.DenyCache = c.Stats
+	if e.Lease != nil {
+		s.Lease = e.Lease.Stats
 	}
-	if l, ok := weir.As[*lease.Layer](e.Stack); ok {
-		s.Lease = l.Stats
-	}
-	if f, ok := weir.As[*fallback.Layer](e.Stack); ok {
-		s.Fallback = func() metrics.Fallback {
-			m := metrics.Fallback{Stats: f.Stats(), Unreachable: len(e.Outages())}
-			if remote {
-				m.Outages = coalescer.Stats().Outages
-			}
-			return m
-		}
+	if e.Remote != nil {
+		s.Remote = e.Remote.Stats
 	}
 	switch store := e.store.Taker.(type) {
 	case *memstore.Store:

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -28,7 +27,6 @@ func TestBlackHole(t *testing.T) {
 		f.run(t)
 		judgeOutage(t, "every packet swallowed", blackHoleFor(gone()))
 		lateBlackHole.judge(t)
-		lateBlackHole.judgeMutant(t)
 		for _, r := range reported.rows {
 			line, _ := json.Marshal([]string{r.fault, r.promise, r.measured, strings.Join(r.red, "; "), strconv.FormatBool(r.unjudged)})
 			fmt.Printf("%s%s\n", told, line)
@@ -76,9 +74,7 @@ var packets = vanishing{
 // lateBlackHole is one of the latenesses, in a network of its own.
 var lateBlackHole = lateness{
 	"every packet swallowed under 64 callers", vanishedPromise,
-	func(t *testing.T, l layers) verdict { return vanished(t, l, packets) },
-	"no outage is ever seen",
-	layers{coalesce: coalesce.Options{Silence: time.Hour}},
+	func(t *testing.T) verdict { return vanished(t, packets) },
 }
 
 const told = "measured: "

@@ -15,9 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
-	storeoutage "github.com/weirlimit/weir/internal/outage"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	storeurl "github.com/weirlimit/weir/server/internal/store"
@@ -28,19 +26,7 @@ import (
 type lateness struct {
 	name    string
 	promise string
-	measure func(t *testing.T, l layers) verdict
-	mutant  string // what the mutant does
-	broken  layers // the mutant
-}
-
-// layers are what asks a store in Redis. The zero value is what the server has; the
-// fields make a mutant of it.
-type layers struct {
-	coalesce coalesce.Options
-	fallback fallback.Options
-	between  func(weir.Taker) weir.Taker // the fallback and the coalescer
-	mutation mutation                    // of the program, where a process is judged
-	flags    []string                    // of the program
+	measure func(t *testing.T) verdict
 }
 
 // A verdict is what came of it. What counts is never excused; times are, where this
@@ -58,48 +44,40 @@ var latenesses = slices.Concat(lateStores, lateNodes, lateProcesses)
 
 var lateStores = []lateness{
 	{
-		"Redis stopped for 80 ms, at random", "no decision by policy 5 ms after it runs again; charged is what was granted",
-		frozenRedis, "asks again after a while",
-		layers{between: stubborn(300 * time.Millisecond)},
+		"Redis stopped for 80 ms, at random", "no outage; no decision by policy 5 ms after it runs again; charged is what was granted",
+		func(t *testing.T) verdict { return frozenRedis(t, 80*time.Millisecond) },
+	},
+	{
+		"Redis stopped for 110 ms, at random", "no outage; no decision by policy 5 ms after it runs again; charged is what was granted",
+		func(t *testing.T) verdict { return frozenRedis(t, 110*time.Millisecond) },
 	},
 	{
 		"Redis stopped for 80 ms, at random, under limits that are used up", "neither more nor less than each limit, by one server",
-		usedUp, "the store is not told",
-		layers{between: untold},
+		usedUp,
 	},
 	{
 		"Redis stopped under 64 callers", vanishedPromise,
-		func(t *testing.T, l layers) verdict { return vanished(t, l, redisStops) },
-		"no outage is ever seen",
-		layers{coalesce: coalesce.Options{Silence: time.Hour}},
+		func(t *testing.T) verdict { return vanished(t, redisStops) },
 	},
 	{
 		"Redis pauses for 25 ms every 400 ms, --store-timeout 10ms, 10 slots taken and released 1500 times a second", "10 of 10 slots left, never more than 10 holders",
-		slotsInStalls, "a late reply counts as an outage",
-		layers{between: hasty},
+		slotsInStalls,
 	},
 	{
 		"1 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
-		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.01) },
-		"the store does not get the IDs",
-		layers{between: nameless},
+		func(t *testing.T) verdict { return retriedIDs(t, 0.01) },
 	},
 	{
 		"3 % of replies 20 ms late, --store-timeout 10ms, each id asked three times at two servers", "charged is what was granted",
-		func(t *testing.T, l layers) verdict { return retriedIDs(t, l, 0.03) },
-		"the store does not get the IDs",
-		layers{between: nameless},
+		func(t *testing.T) verdict { return retriedIDs(t, 0.03) },
 	},
 	{
 		"Redis stopped for 20 ms under 1000 calls a second", "no decision by policy after it; charged is what was granted",
-		oneStall, "a deadline of 12 ms, and asks again after a while",
-		layers{
-			fallback: fallback.Options{Patience: 12 * time.Millisecond}, between: stubborn(300 * time.Millisecond),
-		},
+		oneStall,
 	},
 }
 
-const vanishedPromise = "first answers within 80 ms, later ones 1 ms at p99, by policy; from Redis 1 s after its return; charged is what was granted"
+const vanishedPromise = "first answers within 260 ms, later ones 1 ms at p99, by policy; from Redis 1 s after its return; charged is what was granted"
 
 // poll adds grants beyond a limit, and units of it that were not granted. A decision by
 // policy leaves room for charges in flight, so that units left after one count as lateness.
@@ -132,7 +110,7 @@ func (l *lateness) judge(t *testing.T) {
 	t.Helper()
 	var v verdict
 	for range 3 {
-		if v = l.measure(t, layers{}); v.wrong != nil || v.slow == nil || !*full {
+		if v = l.measure(t); v.wrong != nil || v.slow == nil || !*full {
 			break
 		}
 	}
@@ -150,36 +128,6 @@ func (l *lateness) judge(t *testing.T) {
 	report(r)
 }
 
-// TestLatenessMutants shows that a verdict is red on each of them.
-func TestLatenessMutants(t *testing.T) {
-	t.Parallel()
-	for _, l := range latenesses {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			l.judgeMutant(t)
-		})
-	}
-}
-
-// judgeMutant shows that a verdict is red on its mutant.
-func (l *lateness) judgeMutant(t *testing.T) {
-	t.Helper()
-	var red error
-	for try := range 15 { // on a busy machine too little may happen to be noticed
-		v := l.measure(t, l.broken)
-		t.Logf("try %d: %s; %v %v", try, v.measured, v.wrong, v.slow)
-		if red = errors.Join(v.wrong, v.slow); red != nil {
-			break
-		}
-	}
-	r := row{fault: "mutant: " + l.mutant + ": " + l.name, promise: "a verdict is red", measured: fmt.Sprint(red)}
-	if red == nil {
-		r.fail(t, "not noticed")
-	}
-	t.Log(red)
-	report(r)
-}
-
 // more is so many of something in a short run, and so many times as much in a long one.
 func more[N int | time.Duration](short, times N) N {
 	if *full {
@@ -188,31 +136,23 @@ func more[N int | time.Duration](short, times N) N {
 	return short
 }
 
-// A front is the layers above a store, as a server has them.
-type front struct {
-	*fallback.Layer
-	coalescer *coalesce.Coalescer
-}
+// A front is what a server has above a store in Redis.
+type front struct{ *remote.Remote }
 
-// open returns layers above the Redis at an address.
-func (l *layers) open(t *testing.T, url string) *front {
+// openFront returns one above the Redis at an address.
+func openFront(t *testing.T, url string, o remote.Options) *front {
 	t.Helper()
 	opened, err := storeurl.Open(storeurl.Options{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = opened.Close() })
-	f := &front{coalescer: coalesce.Wrap(opened.Taker, l.coalesce)}
-	next := weir.Taker(f.coalescer)
-	if l.between != nil {
-		next = l.between(next)
-	}
-	f.Layer = fallback.Wrap(next, l.fallback)
+	f := &front{remote.New(opened.Taker.(remote.Store), o)}
 	t.Cleanup(func() {
-		// Errors are judged by the counts; a mutant has some.
+		// Errors are judged by the counts.
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		_, _ = f.Stop(ctx), f.coalescer.Stop(ctx)
+		_ = f.Stop(ctx)
 	})
 	return f
 }
@@ -230,70 +170,8 @@ func (f *front) settle(t *testing.T) {
 	}
 }
 
-// hasty takes a late reply for an outage that began before the call.
-func hasty(next weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
-		next.Take(ctx, acts)
-		for _, a := range acts {
-			if late := weir.Pending(nil); errors.As(a.Err, &late) {
-				a.Err = fmt.Errorf("%w: %w", weir.ErrNotApplied, &storeoutage.Error{Cause: storeoutage.ErrSilent})
-			}
-		}
-	})
-}
-
-// nameless sends takes without their IDs.
-func nameless(next weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, all []*weir.Act) {
-		for _, a := range all {
-			if a.Kind == acts.KindTake {
-				a.ID = ""
-			}
-		}
-		next.Take(ctx, all)
-	})
-}
-
-// untold does not tell the store what was granted without it.
-func untold(next weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, all []*weir.Act) {
-		next.Take(ctx, slices.DeleteFunc(slices.Clone(all), func(a *weir.Act) bool { return a.Kind == acts.KindRecord }))
-	})
-}
-
-// stubborn does not ask for a while once it had no answer.
-func stubborn(d time.Duration) func(weir.Taker) weir.Taker {
-	return func(next weir.Taker) weir.Taker {
-		began := time.Now()
-		var until atomic.Int64
-		return taker(func(ctx context.Context, acts []*weir.Act) {
-			if int64(time.Since(began)) < until.Load() {
-				for _, a := range acts {
-					a.Err = weir.ErrNotApplied
-				}
-				return
-			}
-			next.Take(ctx, acts)
-			if slices.ContainsFunc(acts, func(a *weir.Act) bool { return a.Err != nil }) {
-				until.Store(int64(time.Since(began) + d))
-			}
-		})
-	}
-}
-
 // booked is a limit that refuses nobody, whose units are counted in the end.
 var booked = &subject{"booked", limit(ledger), book}
-
-// decided asks until a decision comes, as a caller with an ID does, and returns how often it
-// had to repeat the call.
-func (h *history) decided(taker weir.Taker, o op) (answer op, repeated int64) {
-	for end := time.Now().Add(startTimeout); ; repeated++ {
-		if answer = h.ask(context.Background(), taker, o); answer.err == nil || time.Now().After(end) {
-			return answer, repeated
-		}
-		time.Sleep(think)
-	}
-}
 
 // byPolicy reports whether the store did not decide.
 func (o *op) byPolicy() bool { return o.Source != acts.SourceStore }
@@ -367,17 +245,17 @@ func running(t *testing.T, r *testserver.Redis) {
 	}
 }
 
-// frozenRedis stops Redis for 80 ms a few times.
-func frozenRedis(t *testing.T, l layers) verdict {
+// frozenRedis stops Redis a few times: a probe finds it well each time.
+func frozenRedis(t *testing.T, stop time.Duration) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
+	f, h, c := openFront(t, "redis://"+r.Addr(), remote.Options{}), newHistory(), startControl()
 	enough := h.crowdOf(4, time.Millisecond, h.books(f))
-	for range more(3, 10) {
+	for range more(3, 12) {
 		pause(t.Context(), 100*time.Millisecond+rand.N(200*time.Millisecond))
 		r.Pause()
 		back := h.absent()
-		time.Sleep(80 * time.Millisecond)
+		time.Sleep(stop)
 		r.Resume()
 		running(t, r)
 		back()
@@ -397,7 +275,9 @@ func frozenRedis(t *testing.T, l layers) verdict {
 			after++
 		}
 	}
-	if v.measured += fmt.Sprintf(", %d by policy, %d of them asked later than 5 ms after a stop", meanwhile, after); after > 0 {
+	outages := f.Stats().Calls.Outages
+	v.measured += fmt.Sprintf(", %d outages, %d by policy, %d of them asked later than 5 ms after a stop", outages, meanwhile, after)
+	if after > 0 || outages > 0 {
 		v.slow = errors.New(v.measured)
 	}
 	return v
@@ -405,10 +285,10 @@ func frozenRedis(t *testing.T, l layers) verdict {
 
 // usedUp stops Redis for 80 ms over and over while callers use up one limit after the
 // other.
-func usedUp(t *testing.T, l layers) verdict {
+func usedUp(t *testing.T) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	f, c := l.open(t, "redis://"+r.Addr()), startControl()
+	f, c := openFront(t, "redis://"+r.Addr(), remote.Options{}), startControl()
 	ctx, thawed := context.WithCancel(t.Context())
 	var freezing sync.WaitGroup
 	stops := 0
@@ -491,10 +371,10 @@ const (
 )
 
 // vanished takes the store away from under many callers.
-func vanished(t *testing.T, l layers, what vanishing) verdict {
+func vanished(t *testing.T, what vanishing) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
+	f, h, c := openFront(t, "redis://"+r.Addr(), remote.Options{}), newHistory(), startControl()
 	enough := h.crowdOf(manyCallers, 8*time.Millisecond, h.books(f))
 	time.Sleep(200 * time.Millisecond)
 	back := h.absent()
@@ -556,24 +436,29 @@ func (h *history) answers(late time.Duration) answers {
 	return a
 }
 
-// impatient are layers whose calls wait 10 ms, unless the mutant says otherwise.
-func (l layers) impatient() layers {
-	if l.fallback.Patience == 0 {
-		l.fallback.Patience = 10 * time.Millisecond
-	}
-	return l
-}
+// impatient is for calls that wait 10 ms.
+var impatient = remote.Options{Patience: 10 * time.Millisecond}
 
 const slots = 10
+
+// decided asks until a decision comes, as a caller with an ID does, and returns how often it
+// had to repeat the call.
+func (h *history) decided(taker weir.Taker, o op) (answer op, repeated int64) {
+	for end := time.Now().Add(startTimeout); ; repeated++ {
+		if answer = h.ask(context.Background(), taker, o); answer.err == nil || time.Now().After(end) {
+			return answer, repeated
+		}
+		time.Sleep(think)
+	}
+}
 
 var taken = &subject{"slots", limit(weir.Limit{Algorithm: weir.Concurrency, Count: slots, Period: time.Hour}), holder}
 
 // slotsInStalls takes and releases slots while Redis stops now and then.
-func slotsInStalls(t *testing.T, l layers) verdict {
+func slotsInStalls(t *testing.T) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	l = l.impatient()
-	f, h := l.open(t, "redis://"+r.Addr()), newHistory()
+	f, h := openFront(t, "redis://"+r.Addr(), impatient), newHistory()
 	var held, most, turns, meanwhile, ids atomic.Int64
 	enough := h.crowdOf(12, 4*time.Millisecond, func(number int) op {
 		o := op{caller: number, subject: taken, key: taken.name, cost: 1, id: fmt.Sprint(number, "/", ids.Add(1))}
@@ -616,7 +501,7 @@ func slotsInStalls(t *testing.T, l layers) verdict {
 
 // retriedIDs asks for each id at one server, at another and at the first again, while
 // some replies are late.
-func retriedIDs(t *testing.T, l layers, part float64) verdict {
+func retriedIDs(t *testing.T, part float64) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
 	proxy := testserver.StartProxy(t, r.Addr(), func([]byte) testserver.Fault {
@@ -625,9 +510,8 @@ func retriedIDs(t *testing.T, l layers, part float64) verdict {
 		}
 		return testserver.Pass
 	})
-	l = l.impatient()
 	h := newHistory()
-	fronts := [2]*front{l.open(t, "redis://"+proxy.Addr()), l.open(t, "redis://"+proxy.Addr())}
+	fronts := [2]*front{openFront(t, "redis://"+proxy.Addr(), impatient), openFront(t, "redis://"+proxy.Addr(), impatient)}
 	var ids, torn, meanwhile atomic.Int64
 	enough := h.crowdOf(8, time.Millisecond, func(number int) op {
 		o := op{caller: number, subject: booked, key: booked.name, cost: 1 + rand.Int64N(3), id: fmt.Sprint(ids.Add(1))}
@@ -660,10 +544,10 @@ func retriedIDs(t *testing.T, l layers, part float64) verdict {
 }
 
 // oneStall stops Redis once, for less than an outage takes.
-func oneStall(t *testing.T, l layers) verdict {
+func oneStall(t *testing.T) verdict {
 	t.Helper()
 	r := testserver.StartRedis(t)
-	f, h, c := l.open(t, "redis://"+r.Addr()), newHistory(), startControl()
+	f, h, c := openFront(t, "redis://"+r.Addr(), remote.Options{}), newHistory(), startControl()
 	enough := h.crowdOf(16, 16*time.Millisecond, h.books(f))
 	time.Sleep(300 * time.Millisecond)
 	r.Pause()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
-	"github.com/weirlimit/weir/internal/layer/fallback"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -78,7 +78,7 @@ type virtual struct {
 	untold   bool // a mutant: what is charged back does not reach the store
 	history  *history
 	troubles int
-	all      []*fallback.Layer
+	all      []*remote.Remote
 	used     int64 // in the end
 
 	mu    sync.Mutex
@@ -104,7 +104,8 @@ func (v *virtual) live(t *testing.T) {
 	ctx, enough := context.WithCancel(context.Background())
 	var living sync.WaitGroup
 	for range instances {
-		v.all = append(v.all, fallback.Wrap(coalesce.Wrap(taker(v.take), coalesce.Options{Responsive: func() bool { return true }}), fallback.Options{
+		v.all = append(v.all, remote.New(storetest.Alone{Taker: taker(v.take)}, remote.Options{
+			Calls:     remote.CallOptions{Responsive: func() bool { return true }},
 			Instances: func() int { return instances },
 		}))
 	}
@@ -122,11 +123,6 @@ func (v *virtual) live(t *testing.T) {
 	for _, f := range v.all {
 		if err := f.Stop(context.Background()); err != nil {
 			t.Error(err)
-		}
-		if c, ok := weir.As[*coalesce.Coalescer](f); ok {
-			if err := c.Stop(context.Background()); err != nil {
-				t.Error(err)
-			}
 		}
 	}
 	look := v.history.ask(context.Background(), v.store, op{subject: besieged[0], key: "book"})

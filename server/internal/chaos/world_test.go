@@ -18,7 +18,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/stack"
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, m makeup) *world {
 		// A layer that settles gives back what its callers got an error for: their acts
 		// are made and unmade, which is not one sequence.
 		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{})))
-		plain := stopped(t, weir.Taker(coalesce.Wrap(raw, coalesce.Options{Silence: time.Minute})))
+		plain := stopped(t, weir.Taker(remote.NewCalls(raw, remote.CallOptions{Silence: time.Minute})))
 		if m.over != nil {
 			all, plain = stopped(t, m.over(all, raw)), stopped(t, m.over(plain, raw))
 		}
@@ -119,21 +119,14 @@ func newWorld(t *testing.T, m makeup) *world {
 	return w
 }
 
-// stopped stops a taker and the layers below it when the test ends. Their errors are
+// stopped stops a taker when the test ends. Their errors are
 // the world's: its Redis may be gone by then.
 func stopped[T weir.Taker](t *testing.T, top T) T {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		for next := weir.Taker(top); next != nil; {
-			if layer, ok := next.(interface{ Stop(context.Context) error }); ok {
-				_ = layer.Stop(ctx)
-			}
-			wrapper, ok := next.(interface{ Unwrap() weir.Taker })
-			if !ok {
-				return
-			}
-			next = wrapper.Unwrap()
+		if layer, ok := weir.Taker(top).(interface{ Stop(context.Context) error }); ok {
+			_ = layer.Stop(ctx)
 		}
 	})
 	return top

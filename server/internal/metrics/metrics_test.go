@@ -21,11 +21,11 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/metrics"
@@ -288,11 +288,12 @@ func watched() metrics.Sources {
 		Config: func() metrics.Config {
 			return metrics.Config{Revision: "0123456789abcdef", Loaded: time.Unix(1, 0), Successes: 1}
 		},
-		XDS:       func() xds.Status { return xds.Status{Connected: true} },
-		Memory:    func() memstore.Stats { return memstore.Stats{Keys: 3} },
-		Redis:     func() metrics.Redis { return metrics.Redis{Foreign: 4} },
-		Coalesce:  func() coalesce.Stats { return coalesce.Stats{Largest: 5} },
-		Fallback:  func() metrics.Fallback { return metrics.Fallback{Unreachable: 1} },
+		XDS:    func() xds.Status { return xds.Status{Connected: true} },
+		Memory: func() memstore.Stats { return memstore.Stats{Keys: 3} },
+		Redis:  func() metrics.Redis { return metrics.Redis{Foreign: 4} },
+		Remote: func() remote.Stats {
+			return remote.Stats{Calls: remote.CallStats{Largest: 5, Unreachable: 1}}
+		},
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
 		KeyLimits: func() []keylimit.Stats {

@@ -6,11 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir/internal/layer/coalesce"
 	"github.com/weirlimit/weir/internal/layer/denycache"
-	"github.com/weirlimit/weir/internal/layer/fallback"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/traffic"
 	"github.com/weirlimit/weir/server/internal/xds"
@@ -22,11 +21,10 @@ type Sources struct {
 	XDS       func() xds.Status
 	Memory    func() memstore.Stats
 	Redis     func() Redis
-	Coalesce  func() coalesce.Stats
 	DenyCache func() denycache.Stats
 	Lease     func() lease.Stats
 	KeyLimits func() []keylimit.Stats
-	Fallback  func() Fallback
+	Remote    func() remote.Stats
 	// Overrides returns the number of keys that have limits of their own.
 	Overrides func() int
 	// RequestBytes returns the bytes held by requests that are being received.
@@ -53,15 +51,6 @@ type Redis struct {
 	redis.PoolStats
 	// Foreign is the number of values of other programs found under the store's keys.
 	Foreign int64
-}
-
-// Fallback counts the decisions made without the store.
-type Fallback struct {
-	fallback.Stats
-	// Unreachable is the number of nodes of the store that are unreachable now.
-	Unreachable int
-	// Outages counts how often a node became unreachable.
-	Outages int64
 }
 
 // A figure is one metric of a source.
@@ -109,10 +98,9 @@ func (m *Metrics) Watch(s Sources) {
 	watch(m, s.XDS, xdsFigures)
 	watch(m, s.Memory, memoryFigures)
 	watch(m, s.Redis, redisFigures)
-	watch(m, s.Coalesce, coalesceFigures)
 	watch(m, s.DenyCache, denyCacheFigures)
 	watch(m, s.Lease, leaseFigures)
-	watch(m, s.Fallback, fallbackFigures)
+	watch(m, s.Remote, remoteFigures)
 	watch(m, s.Overrides, overrideFigures)
 	if s.KeyLimits != nil {
 		m.registry.MustRegister(ofKeys(s.KeyLimits))
@@ -195,18 +183,6 @@ var redisFigures = []figure[Redis]{
 	counter("weir_redis_stale_connections_total", "Connections to Redis that were closed because they were stale.", func(r *Redis) float64 { return float64(r.StaleConns) }),
 }
 
-var coalesceFigures = []figure[coalesce.Stats]{
-	counter("weir_coalesce_batches_total", "Calls to the store, each with a batch of acts.", func(s *coalesce.Stats) float64 { return float64(s.Batches) }),
-	counter("weir_coalesce_acts_total", "Acts in these batches.", func(s *coalesce.Stats) float64 { return float64(s.Acts) }),
-	gauge("weir_coalesce_largest_batch", "Acts in the largest batch since the start.", func(s *coalesce.Stats) float64 { return float64(s.Largest) }),
-	gauge("weir_coalesce_waiting", "Acts that wait for the next call.", func(s *coalesce.Stats) float64 { return float64(s.Waiting) }),
-	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before the call was sent.", func(s *coalesce.Stats) float64 { return float64(s.Withdrawn) }),
-	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after the call was sent.", func(s *coalesce.Stats) float64 { return float64(s.Abandoned) }),
-	counter("weir_coalesce_late_replies_total", "Calls to the store that returned after a caller had given up.", func(s *coalesce.Stats) float64 { return float64(s.Late) }),
-	gauge("weir_coalesce_in_flight", "Calls to the store that have not returned.", func(s *coalesce.Stats) float64 { return float64(s.InFlight) }),
-	counter("weir_coalesce_rejected_total", "Acts that were rejected because too many were waiting.", func(s *coalesce.Stats) float64 { return float64(s.Rejected) }),
-}
-
 var denyCacheFigures = []figure[denycache.Stats]{
 	counter("weir_deny_cache_hits_total", "Acts that were refused without a call to the store.", func(s *denycache.Stats) float64 { return float64(s.Hits) }),
 	counter("weir_deny_cache_learned_total", "Refusals of the store that were offered to the cache.", func(s *denycache.Stats) float64 { return float64(s.Learned) }),
@@ -222,24 +198,33 @@ var leaseFigures = []figure[lease.Stats]{
 	gauge("weir_lease_left_units", "Leased units that are unspent.", func(s *lease.Stats) float64 { return float64(s.Left) }),
 }
 
-var fallbackFigures = []figure[Fallback]{
-	gauge("weir_store_unreachable", "Nodes of the store that are unreachable now.", func(f *Fallback) float64 { return float64(f.Unreachable) }),
-	counter("weir_store_outages_total", "Outages of a node of the store.", func(f *Fallback) float64 { return float64(f.Outages) }),
-	counter("weir_fallback_local_total", "Acts decided from this instance's local share.", func(f *Fallback) float64 { return float64(f.Local) }),
-	counter("weir_fallback_allowed_total", "Acts granted by on_store_failure: allow.", func(f *Fallback) float64 { return float64(f.Allowed) }),
-	counter("weir_fallback_denied_total", "Acts refused by on_store_failure: deny.", func(f *Fallback) float64 { return float64(f.Denied) }),
-	counter("weir_fallback_errors_total", "Acts answered with the store's error.", func(f *Fallback) float64 { return float64(f.Errors) }),
-	counter("weir_fallback_deadline_total", "Acts answered by policy because their deadline had passed.", func(f *Fallback) float64 { return float64(f.Deadline) }),
-	counter("weir_fallback_silence_total", "Acts answered by policy because the store was silent.", func(f *Fallback) float64 { return float64(f.Silence) }),
-	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(f *Fallback) float64 { return float64(f.Refusal) }),
-	counter("weir_fallback_left_total", "Acts without a decision whose callers had given up.", func(f *Fallback) float64 { return float64(f.Left) }),
-	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(f *Fallback) float64 { return float64(f.Late) }),
-	counter("weir_fallback_reconciled_total", "Acts whose late replies agreed with the answer or were reconciled.", func(f *Fallback) float64 { return float64(f.Reconciled) }),
-	counter("weir_fallback_refunded_units_total", "Units refunded that the store charged and the caller was not granted.", func(f *Fallback) float64 { return float64(f.Refunded) }),
-	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(f *Fallback) float64 { return float64(f.Overgranted) }),
-	counter("weir_fallback_recorded_units_total", "Units granted by a local share and recorded in the store.", func(f *Fallback) float64 { return float64(f.Recorded) }),
-	counter("weir_fallback_doubtful_units_total", "Units granted from local shares that the store may not have charged, because its reply was lost.", func(f *Fallback) float64 { return float64(f.Doubtful) }),
-	gauge("weir_fallback_outstanding", "Keys, IDs and refunds that the store has not recorded yet.", func(f *Fallback) float64 { return float64(f.Outstanding) }),
+var remoteFigures = []figure[remote.Stats]{
+	counter("weir_coalesce_batches_total", "Calls to the store, each with a batch of acts.", func(r *remote.Stats) float64 { return float64(r.Calls.Batches) }),
+	counter("weir_coalesce_acts_total", "Acts in these batches.", func(r *remote.Stats) float64 { return float64(r.Calls.Acts) }),
+	gauge("weir_coalesce_largest_batch", "Acts in the largest batch since the start.", func(r *remote.Stats) float64 { return float64(r.Calls.Largest) }),
+	gauge("weir_coalesce_waiting", "Acts that wait for the next call.", func(r *remote.Stats) float64 { return float64(r.Calls.Waiting) }),
+	counter("weir_coalesce_withdrawn_total", "Acts whose callers gave up before the call was sent.", func(r *remote.Stats) float64 { return float64(r.Calls.Withdrawn) }),
+	counter("weir_coalesce_abandoned_total", "Acts whose callers gave up after the call was sent.", func(r *remote.Stats) float64 { return float64(r.Calls.Abandoned) }),
+	counter("weir_coalesce_late_replies_total", "Calls to the store that returned after a caller had given up.", func(r *remote.Stats) float64 { return float64(r.Calls.Late) }),
+	gauge("weir_coalesce_in_flight", "Calls to the store that have not returned.", func(r *remote.Stats) float64 { return float64(r.Calls.InFlight) }),
+	counter("weir_coalesce_rejected_total", "Acts that were rejected because too many were waiting.", func(r *remote.Stats) float64 { return float64(r.Calls.Rejected) }),
+	gauge("weir_store_unreachable", "Nodes of the store that are unreachable now.", func(r *remote.Stats) float64 { return float64(r.Calls.Unreachable) }),
+	counter("weir_store_outages_total", "Outages of a node of the store.", func(r *remote.Stats) float64 { return float64(r.Calls.Outages) }),
+	counter("weir_fallback_local_total", "Acts decided from this instance's local share.", func(r *remote.Stats) float64 { return float64(r.Local) }),
+	counter("weir_fallback_allowed_total", "Acts granted by on_store_failure: allow.", func(r *remote.Stats) float64 { return float64(r.Allowed) }),
+	counter("weir_fallback_denied_total", "Acts refused by on_store_failure: deny.", func(r *remote.Stats) float64 { return float64(r.Denied) }),
+	counter("weir_fallback_errors_total", "Acts answered with the store's error.", func(r *remote.Stats) float64 { return float64(r.Errors) }),
+	counter("weir_fallback_deadline_total", "Acts answered by policy because their deadline had passed.", func(r *remote.Stats) float64 { return float64(r.Deadline) }),
+	counter("weir_fallback_silence_total", "Acts answered by policy because the store was silent.", func(r *remote.Stats) float64 { return float64(r.Silence) }),
+	counter("weir_fallback_refusal_total", "Acts answered by policy because the store could not decide.", func(r *remote.Stats) float64 { return float64(r.Refusal) }),
+	counter("weir_fallback_left_total", "Acts without a decision whose callers had given up.", func(r *remote.Stats) float64 { return float64(r.Left) }),
+	counter("weir_fallback_late_replies_total", "Acts that the store replied to after they were answered.", func(r *remote.Stats) float64 { return float64(r.Late) }),
+	counter("weir_fallback_reconciled_total", "Acts whose late replies agreed with the answer or were reconciled.", func(r *remote.Stats) float64 { return float64(r.Reconciled) }),
+	counter("weir_fallback_refunded_units_total", "Units refunded that the store charged and the caller was not granted.", func(r *remote.Stats) float64 { return float64(r.Refunded) }),
+	counter("weir_overgranted_units_total", "Units granted by a local share that the store refused.", func(r *remote.Stats) float64 { return float64(r.Overgranted) }),
+	counter("weir_fallback_recorded_units_total", "Units granted by a local share and recorded in the store.", func(r *remote.Stats) float64 { return float64(r.Recorded) }),
+	counter("weir_fallback_doubtful_units_total", "Units granted from local shares that the store may not have charged, because its reply was lost.", func(r *remote.Stats) float64 { return float64(r.Doubtful) }),
+	gauge("weir_fallback_outstanding", "Keys, IDs and refunds that the store has not recorded yet.", func(r *remote.Stats) float64 { return float64(r.Outstanding) }),
 }
 
 var overrideFigures = []figure[int]{

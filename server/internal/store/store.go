@@ -138,13 +138,6 @@ func (s *Store) openRedis(o *Options, secret string) error {
 		s.closers = append(s.closers, s.credential.close)
 	}
 	options := redisstore.Options{Prefix: o.Prefix, Secret: secret, Logger: o.Logger}
-	if to.kind != "cluster" && to.kind != "sentinel" {
-		options.Keeper = redisstore.NewKeeper()
-		if to.Dialer == nil {
-			to.Dialer = redis.NewDialer(to.Options)
-		}
-		to.Dialer = options.Keeper.Dial(to.Dialer)
-	}
 	s.Client = to.client()
 	s.closers = append(s.closers, s.Client.Close)
 	if s.credential != nil {

@@ -1,0 +1,196 @@
+package remote_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/redisstore"
+)
+
+// overRedis is a store in Redis as a server has it: acts that wait leave together,
+// and the client neither retries nor waits longer than it is told.
+func overRedis(t testing.TB, address string) remote.Store {
+	t.Helper()
+	return overRedisWithin(t, address, 100*time.Millisecond)
+}
+
+// overRedisWithin is overRedis with the time that a connection may take.
+func overRedisWithin(t testing.TB, address string, dial time.Duration) remote.Store {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{
+		Addr: address, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		DialTimeout: dial, PoolTimeout: max(dial, 500*time.Millisecond), PoolSize: 32, MaxActiveConns: 32,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// short is a deadline that a busy machine keeps to with a store that is well.
+const short = 500 * time.Millisecond
+
+func TestSuiteOnRedis(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	// A busy machine is no outage.
+	taker := wrap(t, overRedisWithin(t, server.Addr(), patience), remote.Options{Patience: patience, Calls: remote.CallOptions{Silence: patience}})
+	limit := weir.PerDay(50).MustCompile()
+	var granted atomic.Int64
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 10 {
+				if a := take(taker, weir.Charge{Key: "k", Limit: limit, Cost: 1}); a.Allowed() && a.Decisions[0].Source == acts.SourceStore {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if granted.Load() != 50 {
+		t.Errorf("granted %d of 50", granted.Load())
+	}
+}
+
+// TestFaults lets every fault befall a store and then takes it away: each act is
+// decided, in the end by the store again, and nothing is sent twice.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerDay(1_000_000).MustCompile()
+	for fault := testserver.Refuse; fault < testserver.Faults; fault++ {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			var on atomic.Bool
+			var scripts atomic.Int64
+			proxy := testserver.StartProxy(t, server.Addr(), func(request []byte) testserver.Fault {
+				if on.Load() && strings.Contains(strings.ToLower(string(request[:min(64, len(request))])), "eval") {
+					scripts.Add(1)
+					return fault
+				}
+				return testserver.Pass
+			})
+			taker := wrap(t, overRedis(t, proxy.Addr()), remote.Options{Patience: short})
+			charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+			if a := take(taker, charge); a.Decisions[0].Source != acts.SourceStore {
+				t.Fatalf("at first: %+v, %v", a.Decisions, a.Err)
+			}
+			on.Store(true)
+			for range 5 {
+				if a := take(taker, charge); !a.Allowed() || a.Decisions[0].Source != acts.SourceFallback {
+					t.Errorf("%+v, %v", a.Decisions, a.Err)
+				}
+			}
+			eventually(t, "the store is out", func() bool { return unreachable(taker) })
+			for range 100 {
+				if a := take(taker, charge); a.Decisions[0].Source != acts.SourceFallback {
+					t.Errorf("away: %+v, %v", a.Decisions, a.Err)
+				}
+			}
+			on.Store(false)
+			eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
+		})
+	}
+}
+
+// TestCrashAndPause kills, stops and continues a server below callers who never
+// get anything but decisions.
+func TestCrashAndPause(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct{ begin, end func(*testserver.Redis) }{
+		"kill -9": {(*testserver.Redis).Kill, (*testserver.Redis).Restart},
+		"stop":    {(*testserver.Redis).Pause, (*testserver.Redis).Resume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			taker := wrap(t, overRedis(t, server.Addr()), remote.Options{Patience: short / 5})
+			limit := weir.PerDay(1_000_000_000).MustCompile()
+			ctx, cancel := context.WithCancel(context.Background())
+			var callers sync.WaitGroup
+			for i := range 4 {
+				callers.Go(func() {
+					for ctx.Err() == nil {
+						if a := take(taker, weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1}); !a.Allowed() {
+							t.Errorf("%+v, %v", a.Decisions, a.Err)
+							return
+						}
+					}
+				})
+			}
+			for range 2 {
+				fault.begin(server)
+				eventually(t, "away", func() bool { return unreachable(taker) })
+				fault.end(server)
+				eventually(t, "back", func() bool { return !unreachable(taker) })
+			}
+			cancel()
+			callers.Wait()
+			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+		})
+	}
+}
+
+// TestBound: K instances, an outage in a window, Redis keeping its state. What is
+// granted in all is at most (1 + K·s)·N, with shares of s = 1/K twice the limit,
+// and afterwards the store knows of everything.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	const instances, n = 3, 30
+	for _, before := range []int{0, 12, 30} {
+		server := testserver.StartRedis(t)
+		limit := weir.Limit{Algorithm: weir.FixedWindow, Count: n, Period: 24 * time.Hour, Anchor: weir.AnchorFirst}.MustCompile()
+		charge := weir.Charge{Key: "k", Limit: limit, Cost: 1}
+		var fleet []*remote.Remote
+		for range instances {
+			fleet = append(fleet, wrap(t, overRedis(t, server.Addr()), remote.Options{
+				Patience: short, Instances: func() int { return instances },
+			}))
+		}
+		granted := func(tries int) (granted int) {
+			for i := range tries {
+				if take(fleet[i%instances], charge).Allowed() {
+					granted++
+				}
+			}
+			return granted
+		}
+		if got := granted(before); got != before {
+			t.Fatalf("%d of %d at first", got, before)
+		}
+		server.Pause()
+		for _, taker := range fleet {
+			for i := range 5 {
+				take(taker, weir.Charge{Key: fmt.Sprint("other", i), Limit: limit})
+			}
+		}
+		during := granted(10 * n)
+		// Each instance saw the store say what remained; the last to look knows
+		// best.
+		if most := instances * max(0, (n-before+instances)/instances); during > most || during > n || before < n && during == 0 {
+			t.Errorf("%d before: %d granted meanwhile, at most %d", before, during, most)
+		}
+		server.Resume()
+		for _, taker := range fleet {
+			eventually(t, "charged back", func() bool { return taker.Stats().Outstanding == 0 })
+		}
+		after := granted(3 * n)
+		if all := before + during + after; all > 2*n || after != max(0, n-before-during) {
+			t.Errorf("%d before, %d meanwhile, %d after: want no more than %d once charged back", before, during, after, n)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package remote_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/memstore"
+)
+
+// A picky store is a store in memory that refuses some calls, and can be held up.
+type picky struct {
+	next    weir.Taker
+	refuses func([]*weir.Act) bool
+	lane    func(*weir.Act)
+	held    atomic.Pointer[chan struct{}]
+	waiting atomic.Int64 // calls that are held up
+}
+
+func newPicky() *picky {
+	return &picky{next: memstore.New(memstore.Options{}), refuses: func([]*weir.Act) bool { return false }, lane: func(*weir.Act) {}}
+}
+
+// Locate has all acts in one lane.
+func (p *picky) Locate(a *weir.Act) (node string, lane int, alone bool) {
+	p.lane(a)
+	return "", 0, true
+}
+
+func (p *picky) Nodes(*weir.Act) []string { return []string{""} }
+
+func (p *picky) Probe(ctx context.Context, node string) error {
+	return storetest.Alone{Taker: p}.Probe(ctx, node)
+}
+
+func (p *picky) Keeps() bool { return false }
+
+func (p *picky) Take(ctx context.Context, acts []*weir.Act) {
+	if held := p.held.Load(); held != nil {
+		p.waiting.Add(1)
+		<-*held
+		p.waiting.Add(-1)
+	}
+	if !p.refuses(acts) {
+		p.next.Take(ctx, acts)
+		return
+	}
+	for _, a := range acts {
+		a.Err = fmt.Errorf("weir: %v: %w", a.Kind, weir.ErrNotApplied)
+	}
+}
+
+// hold keeps all calls until the function that it returns is called.
+func (p *picky) hold() (open func()) {
+	held := make(chan struct{})
+	p.held.Store(&held)
+	return func() {
+		p.held.Store(nil)
+		close(held)
+	}
+}
+
+// responsive says that this process can receive replies, as one in virtual time always can.
+func responsive() bool { return true }
+
+// inVirtualTime makes a parallel test of one whose waits take no time.
+func inVirtualTime(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	}
+}
+
+// overPicky is a Layer over calls of a picky store, which is unreachable after some silence.
+func overPicky(t *testing.T, store *picky, silence time.Duration, o remote.Options) *remote.Remote {
+	t.Helper()
+	o.Calls = remote.CallOptions{Silence: silence, Late: time.Hour, Responsive: responsive}
+	return wrap(t, store, o)
+}
+
+var dozen = weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: 12, Period: 24 * time.Hour}.MustCompile()
+
+// TestCallThatIsHalfWay: a call that has looked for local decisions, and is not on its way
+// yet, is known to those that are made meanwhile.
+func TestCallThatIsHalfWay(t *testing.T) {
+	t.Parallel()
+	store := newPicky()
+	store.refuses = func(all []*weir.Act) bool { return all[0].Kind == acts.KindRecord }
+	halfWay, goOn := make(chan struct{}), make(chan struct{})
+	store.lane = func(a *weir.Act) {
+		if a.Charges[0].Cost == 12 {
+			close(halfWay)
+			<-goOn
+		}
+	}
+	taker := overPicky(t, store, time.Hour, remote.Options{Patience: 20 * time.Millisecond})
+	open := store.hold()
+	var callers sync.WaitGroup
+	var granted atomic.Int64
+	ask := func(ctx context.Context, key string, cost int64) {
+		a := storetest.NewAct(weir.Charge{Key: key, Limit: dozen, Cost: cost})
+		if taker.Take(ctx, []*weir.Act{a}); key == "k" && a.Allowed() {
+			granted.Add(cost)
+		}
+	}
+	patient := new(deadline.Clock).Before(t.Context(), time.Now().Add(patience))
+	callers.Go(func() { ask(patient, "other", 1) })
+	eventually(t, "the lane is busy", func() bool { return store.waiting.Load() > 0 })
+	callers.Go(func() { ask(patient, "k", 12) })
+	<-halfWay
+	decided := make(chan struct{})
+	callers.Go(func() {
+		defer close(decided)
+		ask(t.Context(), "k", 1) // until its patience ends
+	})
+	select {
+	case <-decided:
+	case <-time.After(200 * time.Millisecond): // it waits for the call
+	}
+	close(goOn)
+	<-decided
+	open()
+	callers.Wait()
+	if n := granted.Load(); n > 12 {
+		t.Errorf("%d of 12 granted", n)
+	}
+}
+
+// TestCallsAmongLocalDecisions: of calls that come together, the store decides some and has
+// not seen the others. Whatever the order, no more is granted than the limit.
+func TestCallsAmongLocalDecisions(t *testing.T) {
+	t.Parallel()
+	amongLocalDecisions(t, remote.Options{}, time.Hour, func() bool {
+		if rand.IntN(8) == 0 {
+			runtime.Gosched()
+		}
+		return rand.IntN(2) == 0
+	})
+}
+
+// TestCallsAmongLateReplies: of calls that come together, some get their replies in time. No
+// more is granted than the limit.
+func TestCallsAmongLateReplies(t *testing.T) {
+	t.Parallel()
+	amongLocalDecisions(t, remote.Options{Patience: time.Millisecond}, time.Hour, func() bool {
+		time.Sleep(rand.N(1500 * time.Microsecond))
+		return rand.IntN(8) == 0
+	})
+}
+
+// TestCallsAmongOutages: of calls that an outage cuts off, some get the replies that end it.
+// No more is granted than the limit.
+func TestCallsAmongOutages(t *testing.T) {
+	t.Parallel()
+	amongLocalDecisions(t, remote.Options{}, 10*time.Millisecond, func() bool {
+		if rand.IntN(3) == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	})
+}
+
+func amongLocalDecisions(t *testing.T, o remote.Options, silence time.Duration, refuses func() bool) {
+	t.Helper()
+	const callers, calls, rooms = 8, 6, 40
+	for algorithm := range weir.Algorithm(8) {
+		limit, most := weir.Limit{Algorithm: algorithm, Count: 12, Period: 24 * time.Hour}, int64(3)
+		switch algorithm {
+		case weir.FixedWindow:
+			limit.Anchor = weir.AnchorFirst
+		case weir.Concurrency:
+			most = 1
+		}
+		t.Run(algorithm.String(), inVirtualTime(func(t *testing.T) {
+			store := newPicky()
+			store.refuses = func([]*weir.Act) bool { return refuses() }
+			taker := overPicky(t, store, silence, o)
+			limit := limit.MustCompile()
+			for room := range rooms {
+				ids := room%2 == 1 || algorithm == weir.Concurrency
+				var crowd sync.WaitGroup
+				var granted atomic.Int64
+				for range callers {
+					crowd.Go(func() {
+						for range calls {
+							cost := 1 + rand.Int64N(most)
+							a := storetest.NewAct(weir.Charge{Key: fmt.Sprint("room ", room), Limit: limit, Cost: cost})
+							if ids {
+								a.ID, a.NewID = crand.Text(), true
+							}
+							if taker.Take(t.Context(), []*weir.Act{a}); a.Err != nil && !ids {
+								t.Error(a.Err)
+							} else if a.Allowed() {
+								granted.Add(cost)
+							}
+						}
+					})
+				}
+				crowd.Wait()
+				if n := granted.Load(); n > 12 {
+					t.Fatalf("room %d: %d of 12 granted", room, n)
+				}
+			}
+		}))
+	}
+}

@@ -1,0 +1,116 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+)
+
+// free takes the lane from a batch and has the batches that wait sent.
+func (c *Calls) free(b *batch) {
+	if b.lane.free(b) {
+		c.start(b.lane)
+	}
+}
+
+func (c *Calls) start(l *lane) {
+	c.work.Add(1)
+	go c.run(l)
+}
+
+// run sends the batches of a lane, until none waits or a batch has lost the lane.
+func (c *Calls) run(l *lane) {
+	defer c.work.Add(-1)
+	for b := l.next(); b != nil; b = l.next() {
+		c.call(c.ends.Context(b.values()), b)
+		if b.pending || !l.keeps(b) {
+			return
+		}
+		if !l.full() {
+			// The callers that were just answered run first, so that their next acts are
+			// in the next batch and not in the one after it.
+			b.callers.Wait()
+		}
+	}
+}
+
+// call calls the store with a batch and answers its callers, however the call ends. If
+// the call ends before the reply comes, the batch keeps its lane until the reply comes or
+// the batch is late, so that later ones do not overtake it.
+func (c *Calls) call(ctx context.Context, b *batch) {
+	c.work.Add(1)
+	returned := false
+	defer func() {
+		panicked := recover()
+		if !returned {
+			fail(b.acts, weir.ErrAmbiguous, errNoReturn)
+		}
+		expired := ctx.Err() != nil
+		replies := pendingOf(b.acts)
+		if b.pending = returned && len(replies) > 0; !b.pending {
+			b.expired = expired
+			c.finish(b, panicked)
+			if b.direct || !returned {
+				c.free(b)
+			}
+			return
+		}
+		var missing atomic.Int64
+		missing.Store(int64(len(replies)))
+		for _, p := range replies {
+			p.Then(func(*weir.Act) {
+				if missing.Add(-1) == 0 {
+					c.finish(b, nil)
+					c.free(b)
+				}
+			})
+		}
+	}()
+	c.send(b)
+	c.store.Take(ctx, b.acts)
+	returned = true
+}
+
+// pendingOf returns the late replies to acts. They may have left in several calls, whose
+// replies come by themselves.
+func pendingOf(acts []*weir.Act) []weir.Pending {
+	var all []weir.Pending
+	for _, a := range acts {
+		if a.Err == nil {
+			continue
+		}
+		var late weir.Pending
+		if errors.As(a.Err, &late) {
+			all = append(all, late)
+		}
+	}
+	return all
+}
+
+// report calls onReply, and returns the value of its panic for the
+// callers.
+func (c *Calls) report(acts []*weir.Act) (panicked any) {
+	if c.onReply != nil {
+		defer func() { panicked = recover() }()
+		c.onReply(acts)
+	}
+	return panicked
+}
+
+// finish ends a call whose reply has come or never will.
+func (c *Calls) finish(b *batch, panicked any) {
+	defer c.work.Add(-1)
+	if cause := c.report(b.acts); panicked == nil {
+		panicked = cause
+	}
+	c.received(b)
+	late, onReturn := b.complete(panicked)
+	if late || len(onReturn) > 0 {
+		c.late.Add(1)
+	}
+	for _, f := range onReturn {
+		f()
+	}
+}

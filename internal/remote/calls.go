@@ -1,0 +1,265 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/outage"
+)
+
+// The defaults of [CallOptions].
+const (
+	DefaultMaxBatch   = 256
+	DefaultMaxLanes   = 16
+	DefaultMaxWaiting = 10_000
+	DefaultTimeout    = 10 * time.Second
+	DefaultSilence    = outage.DefaultSilence
+	DefaultLate       = 20 * time.Millisecond
+)
+
+// maxLate is how many late calls, see [CallOptions.Late], one node may have beside one in each
+// lane. It bounds memory and connections.
+const maxLate = 8
+
+// CallOptions are the settings of a [Calls]. The zero value is a good one;
+// negative fields count as zero.
+type CallOptions struct {
+	// MaxBatch is how many acts of different callers are sent together; the acts of
+	// one caller always are. Zero: [DefaultMaxBatch].
+	MaxBatch int
+	// MaxLanes is how many calls are in flight to one node at most, calls that are late
+	// aside; a store that names more lanes has several in one. Zero: [DefaultMaxLanes].
+	MaxLanes int
+	// MaxWaiting is how many acts may wait in a lane; a caller that finds more gets
+	// [ErrFull]. Zero: [DefaultMaxWaiting].
+	MaxWaiting int
+	// Timeout is how long a call of the store goes on after its callers have left,
+	// or up to a sixteenth less. Zero: [DefaultTimeout].
+	Timeout time.Duration
+	// Silence is how long a node may leave every call without a reply before it is
+	// unreachable; see [outage.Options]. Zero: [DefaultSilence].
+	Silence time.Duration
+	// Late is how long a call may keep the next one in its lane waiting. Zero:
+	// [DefaultLate].
+	Late time.Duration
+	// Responsive reports whether this process was able to receive replies since the last
+	// call. Nil: a pipe shows it; in virtual time nothing comes back through one.
+	Responsive func() bool
+	// Logger receives a line when an outage begins and one when it ends. Nil: none.
+	Logger *slog.Logger
+}
+
+// A Store decides acts on other machines. It is safe for concurrent use.
+type Store interface {
+	// Take asks the store. If it returns before the reply has come, and [Store.Keeps], the
+	// error of an act is a [weir.Pending].
+	weir.Taker
+	// Locate returns the name of the node that decides an act, and the lane of the act
+	// there: a call in one lane does not delay the other lanes. Acts that begin with the same
+	// key have the same lane. If alone is false, other nodes have a part in the act. Locate
+	// never fails, however invalid the act.
+	Locate(act *weir.Act) (node string, lane int, alone bool)
+	// Nodes returns the names of all nodes that have a part in an act.
+	Nodes(act *weir.Act) []string
+	// Probe has a node write something, on a connection of its own, and returns an
+	// error unless it did before ctx ended.
+	Probe(ctx context.Context, node string) error
+	// Keeps reports whether the reply to a call that has ended is still read, so that a call
+	// may wait on its caller's goroutine.
+	Keeps() bool
+}
+
+// Through returns a store whose acts go through a Taker that asks it, for one that observes
+// its calls.
+func Through(t weir.Taker, s Store) Store { return through{s, t} }
+
+type through struct {
+	Store
+	taker weir.Taker
+}
+
+// Take has the Taker ask the store.
+func (t through) Take(ctx context.Context, acts []*weir.Act) { t.taker.Take(ctx, acts) }
+
+// ErrFull says that too many calls were waiting for the store already. Its class
+// is [weir.ErrNotApplied].
+var ErrFull = fmt.Errorf("%w: too many calls wait for the store", weir.ErrNotApplied)
+
+// A Calls calls another Taker, for several callers at a time. It is safe for
+// concurrent use. Create it with NewCalls. It starts no goroutine before the first call, and
+// Stop waits for calls in flight.
+type Calls struct {
+	CallOptions
+	store  Store
+	direct bool // calls may wait on their callers' goroutines
+	watch  *outage.Watch
+	ends   *deadline.Group
+	nodes  sync.Map // of *node by name
+	first  atomic.Pointer[node]
+	// onReply is called with the acts of each call whose reply has come or never will, before
+	// their callers are answered and before Left leaves them out. It may read them until it
+	// returns. Nil: nothing is called.
+	onReply func(acts []*weir.Act)
+	work    atomic.Int64 // calls of the store, and goroutines that send batches
+	late    atomic.Int64 // replies that came after their callers had left
+}
+
+// NewCalls returns the Calls of a store. It starts nothing.
+func NewCalls(store Store, o CallOptions) *Calls {
+	o.MaxBatch = cmp.Or(max(o.MaxBatch, 0), DefaultMaxBatch)
+	o.MaxLanes = cmp.Or(max(o.MaxLanes, 0), DefaultMaxLanes)
+	o.MaxWaiting = cmp.Or(max(o.MaxWaiting, 0), DefaultMaxWaiting)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), DefaultTimeout)
+	o.Late = cmp.Or(max(o.Late, 0), DefaultLate)
+	c := &Calls{CallOptions: o, store: store, direct: store.Keeps(), ends: deadline.NewGroup(o.Timeout)}
+	c.watch = outage.New(outage.Options{
+		Silence: o.Silence, Responsive: o.Responsive, Probe: c.probe, OnTick: c.tick, Logger: o.Logger,
+	})
+	return c
+}
+
+// probe has a node write something. A store that panics fails its probe.
+func (c *Calls) probe(ctx context.Context, node string) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("weir: probe: %w: the store panicked: %v", weir.ErrAmbiguous, cause)
+		}
+	}()
+	return c.store.Probe(ctx, node)
+}
+
+// Take decides the acts. Each caller's context is its own: once it ends, Take
+// returns. Acts that were not sent by then are not charged, and their error is of the
+// class [weir.ErrNotApplied]; acts in flight are charged or not, once, and their
+// error is of the class [weir.ErrAmbiguous] and a [weir.Pending]. Both wrap the
+// context's error, or an [outage.Error] if the node became unreachable.
+//
+// A call of the store has the values of its caller's context if it carries the acts of
+// one caller, and never its end. If the wrapped Taker panics, so does each call that
+// waits for it.
+//
+// Acts of different lanes are sent in different calls, at different instants, unless
+// they have a key in common.
+func (c *Calls) Take(ctx context.Context, acts []*weir.Act) {
+	c.TakeKnown(ctx, c.Unreachable(acts), nil, 0)
+}
+
+// TakeKnown is like Take, for a caller that has to know when [Calls.Left] knows of
+// the acts. It notifies r once, with the given number, at that time or when it is certain
+// that the acts will not be sent. It does not check whether their nodes are reachable,
+// see [Calls.Unreachable].
+func (c *Calls) TakeKnown(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) {
+	sole, others := c.board(ctx, acts, r, number)
+	if sole != nil {
+		defer sole.await() // also if the store ends this goroutine
+		if sole.batch.direct {
+			c.call(sole.within(), sole.batch)
+		}
+	}
+	for _, t := range others {
+		t.await()
+	}
+}
+
+// board puts acts into the next batches of their lanes. It returns the tickets of those that
+// have to be waited for: one, if all are in one batch.
+func (c *Calls) board(ctx context.Context, acts []*weir.Act, r interface{ Registered(number uint64) }, number uint64) (sole *ticket, others []*ticket) {
+	if r != nil {
+		defer r.Registered(number)
+	}
+	if err := ctx.Err(); err != nil {
+		fail(acts, weir.ErrNotApplied, err)
+		return nil, nil
+	}
+	if len(acts) == 0 {
+		return nil, nil
+	}
+	l := c.lane(acts[0])
+	if len(acts) > 1 && !c.sameLane(l, acts) {
+		if l = c.shared(acts); l == nil {
+			return nil, c.split(ctx, acts)
+		}
+	}
+	t := c.ticket(ctx, l, acts)
+	if t.sole = true; !t.board() {
+		return nil, nil
+	}
+	return t, nil
+}
+
+// fail answers the acts with an error of a class.
+func fail(acts []*weir.Act, class, err error) {
+	for _, a := range acts {
+		a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, class, err)
+	}
+}
+
+// Unreachable answers the acts that have a part in a node that is unreachable, and returns
+// the others.
+func (c *Calls) Unreachable(acts []*weir.Act) (others []*weir.Act) {
+	if !c.watch.Any() {
+		return acts
+	}
+	others = make([]*weir.Act, 0, len(acts))
+	for _, a := range acts {
+		if out := c.outageOf(a); out != nil {
+			a.Err = fmt.Errorf("weir: %v: %w: %w", a.Kind, weir.ErrNotApplied, out)
+			continue
+		}
+		others = append(others, a)
+	}
+	return others
+}
+
+// Reachable reports whether every node that has a part in an act is reachable.
+func (c *Calls) Reachable(a *weir.Act) bool { return !c.watch.Any() || c.outageOf(a) == nil }
+
+// outageOf returns the outage that concerns an act; nil if there is none.
+func (c *Calls) outageOf(a *weir.Act) *outage.Error {
+	for _, name := range c.store.Nodes(a) {
+		if out := c.node(name).Outage(); out != nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// Stop waits until no call of the store is in flight, or ctx ends; the error then says
+// how many are. Watching and probing end at once: every later call asks the store,
+// reachable or not. It may be called again.
+func (c *Calls) Stop(ctx context.Context) error {
+	c.watch.Stop()
+	// Calls only count, because waking the waiting callers would cost them more.
+	for c.work.Load() > 0 {
+		select {
+		case <-time.After(outage.Tick):
+		case <-ctx.Done():
+			return fmt.Errorf("weir: stop: %d calls of the store have no reply: %w", c.Stats().InFlight, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Outages returns the outages that last, one for each unreachable node.
+func (c *Calls) Outages() []*outage.Error {
+	var all []*outage.Error
+	if !c.watch.Any() {
+		return nil
+	}
+	for _, n := range c.watch.Nodes() {
+		if out := n.Outage(); out != nil {
+			all = append(all, out)
+		}
+	}
+	return all
+}
+
+var errNoReturn = errors.New("the store did not return")

@@ -1,0 +1,331 @@
+package remote
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/outage"
+)
+
+// A batch is the acts of one call of the store. It waits in its lane's queue until it is
+// sent, unless an outage dismisses it; its callers are answered by the reply or, before
+// that, by an outage; and it has returned once the reply has come or never will.
+type batch struct {
+	lane *lane
+	acts []*weir.Act
+	ctx  context.Context // the caller's, if there is one caller
+
+	sent      bool // guarded by the lane's mu; the acts are fixed from then on
+	dismissed bool // guarded by the lane's mu until the callers are answered
+
+	// The sender's own.
+	direct  bool // the only caller waits in the call itself
+	pending bool // the call ended before the reply came
+	expired bool // the call's own time was over
+
+	parts []part // of the nodes that it was sent to
+	first [1]part
+
+	ticks int  // since it was sent, guarded by the node's mu
+	late  bool // it no longer keeps its lane, guarded by the node's mu
+
+	// ends are the channels that end the wait of the first caller, once there is one.
+	// Later callers with the same channels wait for woken instead. It is closed when
+	// either channel fires, or when the callers are answered: 256 callers that wait for
+	// the channels themselves contend for them, which takes 0.1 µs of 1.1 µs for each
+	// decision.
+	ends  ends
+	led   bool
+	woken chan struct{} // nil until somebody waits for it
+	// isAnswered is set when the callers are answered. Neither outage nor dismissed changes
+	// any more.
+	isAnswered atomic.Bool
+	// callers counts the callers that wait for this batch and for nothing else, until
+	// they have run again or left.
+	callers sync.WaitGroup
+
+	mu        sync.Mutex    // guards what follows
+	forget    []func() bool // no longer wakes at the ends
+	awake     bool          // woken is closed
+	answered  chan struct{} // closed when the callers are answered; nil until somebody waits
+	outage    *outage.Error
+	returned  bool
+	panicked  any         // what the store panicked with
+	abandoned []*weir.Act // those whose callers have left
+	onReturn  []func()
+}
+
+// values is the context whose values the call has.
+func (b *batch) values() context.Context {
+	if b.ctx != nil {
+		return b.ctx
+	}
+	return context.Background()
+}
+
+// follow has the batch wake a later caller at the ends of the caller's context, if they are
+// those of the first one, and reports whether it does.
+func (b *batch) follow(t *ticket) bool {
+	if !b.led {
+		b.led, b.ends = true, t.ends
+		return false
+	}
+	if b.ends != t.ends {
+		return false
+	}
+	if b.woken == nil {
+		b.woken = make(chan struct{})
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, end := range []context.Context{t.shared, t.caller} {
+			if end != nil {
+				b.forget = append(b.forget, context.AfterFunc(end, b.wake))
+			}
+		}
+	}
+	return true
+}
+
+// wake wakes the callers that wait for the batch's end.
+func (b *batch) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wakeLocked()
+}
+
+func (b *batch) wakeLocked() {
+	if !b.awake && b.woken != nil {
+		b.awake = true
+		close(b.woken)
+	}
+}
+
+// answerLocked has all callers take their answers.
+func (b *batch) answerLocked() {
+	b.isAnswered.Store(true)
+	if b.wakeLocked(); b.answered != nil {
+		close(b.answered)
+	}
+	for _, forget := range b.forget {
+		forget()
+	}
+}
+
+// done returns a channel that is closed when the callers are answered.
+func (b *batch) done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answered == nil {
+		if b.answered = make(chan struct{}); b.isAnswered.Load() {
+			close(b.answered)
+		}
+	}
+	return b.answered
+}
+
+// answer answers the callers because of an outage, unless they are answered already.
+func (b *batch) answer(out *outage.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.outage == nil && !b.returned {
+		b.outage = out
+		b.answerLocked()
+	}
+}
+
+// complete answers the callers with the reply. It reports whether an outage had answered
+// them before, and returns the functions to call now.
+func (b *batch) complete(panicked any) (late bool, onReturn []func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.returned, b.panicked = true, panicked
+	if late = b.outage != nil; !late {
+		b.answerLocked()
+	}
+	onReturn, b.onReturn = b.onReturn, nil
+	return late, onReturn
+}
+
+// then calls f once the batch has returned, or now if it has.
+func (b *batch) then(f func()) {
+	b.mu.Lock()
+	if !b.returned {
+		b.onReturn = append(b.onReturn, f)
+		b.mu.Unlock()
+		return
+	}
+	b.mu.Unlock()
+	f()
+}
+
+// abandon notes that the caller of some acts leaves, and reports whether the batch has yet
+// to return.
+func (b *batch) abandon(acts []*weir.Act) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.returned {
+		return false
+	}
+	b.abandoned = append(b.abandoned, acts...)
+	return true
+}
+
+// outageOf returns the outage that answered the callers; nil if none did.
+func (b *batch) outageOf() *outage.Error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.outage
+}
+
+// A lane has at most one call of the store in flight that is not late, and the batches
+// that wait behind it.
+type lane struct {
+	node                 *node
+	maxBatch, maxWaiting int
+	direct               bool // calls may wait on their callers' goroutines
+
+	mu sync.Mutex // guards what follows
+	// busy is set while a goroutine sends the lane's batches, or is about to.
+	busy    bool
+	current *batch // the batch that keeps the lane
+	queue   []*batch
+	waiting int // acts in the queue
+	stats   CallStats
+
+	_ [64]byte // the next lane's callers work on another cache line
+}
+
+// join adds a ticket's acts to the last batch that waits. Start reports whether the
+// caller has to start sending the lane's batches. If the lane is idle and calls may wait
+// on their callers' goroutines, the acts are in a direct batch instead, which the caller
+// has to send now: waking another goroutine for the call, and being woken by it, costs
+// half as much again as a round trip to a near server.
+func (l *lane) join(t *ticket) (start bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	acts := t.own
+	if l.direct && t.sole && !l.busy {
+		t.batch = &batch{lane: l, acts: acts, sent: true, direct: true}
+		t.batch.callers.Add(1)
+		l.busy, l.current = true, t.batch
+		l.stats.count(len(acts))
+		return false, nil
+	}
+	if l.waiting > 0 && l.waiting+len(acts) > l.maxWaiting {
+		l.stats.Rejected += int64(len(acts))
+		return false, ErrFull
+	}
+	b := l.last(len(acts))
+	if b.acts = append(b.acts, acts...); len(b.acts) == len(acts) {
+		b.ctx = t.ctx
+	} else {
+		b.ctx = nil
+	}
+	t.follows = b.follow(t)
+	l.waiting += len(acts)
+	if t.sole {
+		b.callers.Add(1)
+	}
+	t.batch = b
+	start = !l.busy
+	l.busy = true
+	return start, nil
+}
+
+// last returns the last batch that waits, or a new one if that has no room.
+func (l *lane) last(acts int) *batch {
+	if n := len(l.queue); n > 0 && len(l.queue[n-1].acts)+acts <= l.maxBatch {
+		return l.queue[n-1]
+	}
+	// Batches are about as large as the one before.
+	room := acts
+	if l.current != nil {
+		room = max(room, min(len(l.current.acts), l.maxBatch))
+	}
+	b := &batch{lane: l, acts: make([]*weir.Act, 0, room)}
+	l.queue = append(l.queue, b)
+	return b
+}
+
+// withdraw takes the acts of a ticket out of a batch that was not sent, and reports
+// whether nothing was sent.
+func (l *lane) withdraw(t *ticket) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := t.batch
+	if b.sent || b.dismissed {
+		return b.dismissed
+	}
+	i := slices.Index(b.acts, t.own[0])
+	b.acts = slices.Delete(b.acts, i, i+len(t.own))
+	l.waiting -= len(t.own)
+	l.stats.Withdrawn += int64(len(t.own))
+	return true
+}
+
+// next returns the batch to send now; nil if none waits, and then the lane is idle.
+func (l *lane) next() *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = nil
+	for len(l.queue) > 0 {
+		b := l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		b.sent = true
+		if len(b.acts) > 0 {
+			l.waiting -= len(b.acts)
+			l.stats.count(len(b.acts))
+			l.current = b
+			return b
+		}
+	}
+	l.busy = false
+	return nil
+}
+
+// keeps reports whether the lane is still that of a batch.
+func (l *lane) keeps(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current == b
+}
+
+// free takes the lane from a batch, if the batch holds it, and reports whether the caller
+// has to start sending the batches that wait.
+func (l *lane) free(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current != b {
+		return false
+	}
+	l.current = nil
+	l.busy = len(l.queue) > 0
+	return l.busy
+}
+
+// full reports whether the next batch has no room for more.
+func (l *lane) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting >= l.maxBatch
+}
+
+// dismiss answers the callers of all batches that wait. The batch in flight keeps the
+// lane, so that later acts do not overtake it once the outage is over.
+func (l *lane) dismiss(out *outage.Error) {
+	l.mu.Lock()
+	dismissed := l.queue
+	for _, b := range dismissed {
+		b.dismissed = true
+		l.stats.Withdrawn += int64(len(b.acts))
+		l.waiting -= len(b.acts)
+	}
+	l.queue = nil
+	l.mu.Unlock()
+	for _, b := range dismissed {
+		b.answer(out)
+	}
+}

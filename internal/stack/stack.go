@@ -1,0 +1,131 @@
+// Package stack puts the layers around a store, in the one order in which they work. The
+// server is built on it, and package stack of the library is its public face.
+package stack
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/layer/denycache"
+	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/remote"
+)
+
+// Options are the settings of a [Stack], as package stack of the library documents them.
+type Options struct {
+	Logger           *slog.Logger
+	Now              func() time.Time
+	Background       func(work func())
+	MaxOverrides     int
+	KeyLimit         func(*weir.Limit) keylimit.Budget
+	Leased           func(*weir.Limit) bool
+	LeaseTime        time.Duration
+	LeasePart        float64
+	DenyCacheEntries int
+	DenyCacheMaxAge  time.Duration
+	Remote           remote.Options
+}
+
+// A Stack is a store with its layers. It is safe for concurrent use. Create it with New.
+type Stack struct {
+	Override  *override.Layer
+	KeyLimit  *keylimit.Layer  // nil: there is no bound on keys
+	Lease     *lease.Layer     // nil: nothing is leased
+	DenyCache *denycache.Layer // nil: refusals are not remembered
+	Remote    *remote.Remote   // nil: the store is in this process
+	top       weir.Taker
+}
+
+// New returns a store with its layers. It starts nothing. From the top, in the order in
+// which an act meets them:
+//
+//   - override, above all layers that depend on the limit of a key;
+//   - keylimit, above all layers that keep state of keys, and below the overrides, whose
+//     keys were named by an operator;
+//   - lease, which pays from memory what it can;
+//   - denycache, which refuses from memory what it can;
+//   - remote, which owns the calls of a store on other machines.
+func New(store weir.Taker, o Options) *Stack {
+	s := &Stack{top: store}
+	if elsewhere, is := store.(remote.Store); is {
+		// The deny cache above must not refuse what was refunded.
+		o.Remote.Reconciled = func(c *weir.Charge) { s.forget(c.Key) }
+		o.Remote.Logger, o.Remote.Now = o.Logger, o.Now
+		s.Remote = remote.New(elsewhere, o.Remote)
+		s.top = s.Remote
+		if o.DenyCacheEntries >= 0 {
+			s.DenyCache = wrap(s, denycache.Wrap, denycache.Options{
+				Entries: o.DenyCacheEntries, MaxAge: o.DenyCacheMaxAge, Now: o.Now,
+			})
+		}
+	}
+	if o.Leased != nil {
+		s.Lease = wrap(s, lease.Wrap, lease.Options{
+			Leased: o.Leased, Ahead: o.LeaseTime, Part: o.LeasePart, Around: o.Background, Now: o.Now,
+		})
+	}
+	if o.KeyLimit != nil {
+		s.KeyLimit = wrap(s, keylimit.Wrap, keylimit.Options{Budget: o.KeyLimit, Logger: o.Logger, Now: o.Now})
+	}
+	s.Override = wrap(s, override.Wrap, override.Options{Max: o.MaxOverrides, Now: o.Now})
+	return s
+}
+
+// wrap puts one more layer on top.
+func wrap[L weir.Taker, O any](s *Stack, wrap func(weir.Taker, O) L, o O) L {
+	l := wrap(s.top, o)
+	s.top = l
+	return l
+}
+
+func (s *Stack) forget(key string) {
+	if s.DenyCache != nil {
+		s.DenyCache.Forget(key)
+	}
+}
+
+// Take decides the acts.
+func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, s.top, acts) }
+
+// Start begins the background work of leases.
+func (s *Stack) Start() {
+	if s.Lease != nil {
+		s.Lease.Start()
+	}
+}
+
+// Stop returns all leased units, waits for calls in flight, and records in the store the
+// units that were granted without it, until ctx ends. The error says which charges the
+// store has not recorded. Stop may be called again.
+func (s *Stack) Stop(ctx context.Context) error {
+	var err error
+	if s.Lease != nil {
+		err = s.Lease.Stop(ctx)
+	}
+	if s.Remote != nil {
+		err = errors.Join(err, s.Remote.Stop(ctx))
+	}
+	return err
+}
+
+// Outages returns the outages of the store's nodes that last.
+func (s *Stack) Outages() []error {
+	if s.Remote == nil {
+		return nil
+	}
+	var all []error
+	for _, out := range s.Remote.Outages() {
+		all = append(all, out)
+	}
+	return all
+}
+
+// SetOverride replaces the limit of a key until an instant, as a [weir.Limiter] asks.
+func (s *Stack) SetOverride(key string, limit *weir.Limit, until time.Time) error {
+	return s.Override.SetOverride(key, limit, until)
+}
