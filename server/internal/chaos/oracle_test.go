@@ -183,10 +183,18 @@ func (s *subject) level(ops []op, i int) int64 {
 }
 
 // retryAfter: nobody is granted as much within the time that a refused caller was
-// told to wait; that time is exact, so nobody can be. A slot may be free at any moment.
+// told to wait; that time is exact, so nobody can be. A slot may be free at any moment, and so
+// may be what a caller was charged who got an error: it is refunded.
 func retryAfter(h *history) error {
 	if h.clock || h.losses > 0 {
 		return nil
+	}
+	refunded := map[string]int64{} // by key, when the first of these was asked for
+	for i := range h.ops {
+		o := &h.ops[i]
+		if first, found := refunded[o.key]; o.outcome == unknown && (!found || o.call < first) {
+			refunded[o.key] = o.call
+		}
 	}
 	for _, ops := range h.byKey(func(o *op) bool { return o.stores() && o.subject.how < holder }) {
 		for i := range ops {
@@ -199,7 +207,8 @@ func retryAfter(h *history) error {
 				if after >= told.RetryAfter.Microseconds() {
 					break
 				}
-				if after > 0 && o.outcome == granted && o.cost >= told.cost {
+				first, found := refunded[o.key]
+				if after > 0 && o.outcome == granted && o.cost >= told.cost && !(found && first < o.ret) {
 					return fmt.Errorf("%v: granted after %d µs: %v", &told, after, &o)
 				}
 			}
