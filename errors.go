@@ -89,3 +89,9 @@ func invalidNumber(field string, value any, least, most int64, byDefault string)
 func invalidIn(list string, i int, field string, value any, want string) error {
 	return &InvalidError{List: list, Index: i, Field: field, Value: fmt.Sprint(value), Want: want}
 }
+
+// kept reports whether an act that ends a charge was kept, and will be delivered to the store.
+func kept(err error) bool {
+	var k interface{ Kept() }
+	return errors.As(err, &k)
+}

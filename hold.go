@@ -94,15 +94,19 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
 // Release refunds the units that were charged, as far as they still count, and frees
 // the slots. It does nothing for a hold that was refused or released before, or after
 // a Settle, so it can be deferred. That is also so if the Settle failed, because the cost
-// arose all the same.
+// arose all the same. If a [github.com/weirlimit/weir/stack.Stack] has kept the release because
+// the store is late or unreachable, it is delivered later, and the error is nil.
 func (h *Hold) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil
 	}
 	c := h.limiter.begin(kindRelease, h.key, 0)
 	defer h.limiter.end(c)
-	_, err := h.ask(ctx, c)
-	return err
+	if _, err := h.ask(ctx, c); !kept(err) {
+		return err
+	}
+	h.closed.Store(true)
+	return nil
 }
 
 // Renew extends the leases of the slots to d from now, or to the limit's Period if d is 0.

@@ -73,6 +73,39 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestKeptEnds: an end that a layer will deliver is no error, unless it has numbers.
+func TestKeptEnds(t *testing.T) {
+	t.Parallel()
+	store, calls := memstore.New(memstore.Options{}), 0
+	l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+		if calls++; all[0].Kind == acts.KindTake {
+			store.Take(ctx, all)
+		} else {
+			all[0].Err = &acts.KeptError{Kind: all[0].Kind, Reason: weir.ErrNotApplied}
+		}
+	}), weir.PerDay(100))
+	ctx := t.Context()
+	free, spent := hold(t, l, 10), hold(t, l, 10)
+	reserved, err := l.Reserve(ctx, "k", 4, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := free.Release(ctx); err != nil || calls != 4 {
+			t.Errorf("released: %v, %d calls", err, calls)
+		}
+	}
+	if _, err := spent.Settle(ctx, 5); !errors.Is(err, weir.ErrAmbiguous) || errors.Is(err, weir.ErrNotApplied) {
+		t.Errorf("settled: %v", err)
+	}
+	if n, err := reserved.Cancel(ctx); n != 0 || err != nil {
+		t.Errorf("cancelled: %d, %v", n, err)
+	}
+	if n, err := l.Refund(ctx, "k", reserved.Decision(), 1); n != 0 || err != nil {
+		t.Errorf("refunded: %d, %v", n, err)
+	}
+}
+
 // TestReleaseAfterAFailedSettle: a deferred Release must not give back what was
 // spent, but may be repeated where it failed itself.
 func TestReleaseAfterAFailedSettle(t *testing.T) {

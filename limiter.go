@@ -282,7 +282,9 @@ func (l *Limiter) ask(ctx context.Context, c *call, d *Decision) error {
 // under every limit.
 func (l *Limiter) askRefund(ctx context.Context, c *call) (int64, error) {
 	var d Decision
-	if err := l.ask(ctx, c, &d); err != nil {
+	if err := l.ask(ctx, c, &d); kept(err) {
+		return 0, nil
+	} else if err != nil {
 		return 0, err
 	}
 	for i := range c.act.Decisions {

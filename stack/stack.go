@@ -133,8 +133,8 @@ func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx,
 func (s *Stack) Start() { s.layers.Start() }
 
 // Stop returns all leased units, waits for calls in flight, and records in the store the
-// units that were granted without it, until ctx ends. The error says which charges the
-// store has not recorded. Stop may be called again.
+// units that were granted without it, and releases and settlements that it has not
+// acknowledged, until ctx ends. The error says what the store lacks. Stop may be called again.
 func (s *Stack) Stop(ctx context.Context) error { return s.layers.Stop(ctx) }
 
 // Outages returns an error for each node of the store that is unreachable now, with its

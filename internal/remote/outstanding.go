@@ -343,7 +343,7 @@ func (r *refunds) cancel(c *weir.Charge, units int64) (cancelled int64) {
 	left := r.acts[:0]
 	for _, a := range r.acts {
 		own := &a.Charges[0]
-		if n := min(own.Cost, units-cancelled); budgetOf(own) == budgetOf(c) && n > 0 {
+		if n := min(own.Cost, units-cancelled); len(a.Charges) == 1 && budgetOf(own) == budgetOf(c) && n > 0 {
 			cancelled += n
 			if own.Cost -= n; own.Cost == 0 {
 				continue

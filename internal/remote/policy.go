@@ -19,6 +19,16 @@ func (l *Remote) decideByPolicy(a *weir.Act, reason error) {
 		return
 	}
 	policy := l.strictest(a)
+	if endsTake(a) {
+		l.counts.errors.Add(1)
+		l.end(a, reason)
+		return
+	}
+	if a.Kind == acts.KindRefund && policy != Local {
+		l.counts.errors.Add(1)
+		l.refundOnce(a, reason)
+		return
+	}
 	switch {
 	case a.Kind != acts.KindTake && (policy != Local || a.ID != "" || a.Kind == acts.KindReset):
 		// Only the store has the state that the act is about.
@@ -47,6 +57,18 @@ func (l *Remote) decideByPolicy(a *weir.Act, reason error) {
 		l.wake()
 	}
 	l.reconcileWith(a, reason)
+}
+
+// refundOnce keeps a refund without an ID, unless the store may have made it.
+func (l *Remote) refundOnce(a *weir.Act, reason error) {
+	own := copyOf(a)
+	a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
+	_ = l.conclude([]*weir.Act{{Err: reason}}, func(_ int, reply *weir.Act) {
+		if notApplied(reply.Err) {
+			l.refunds.add(own)
+			l.wake()
+		}
+	})
 }
 
 // isOut reports whether an act was not sent because its node is unreachable.

@@ -117,7 +117,7 @@ func (l *Remote) pause(d time.Duration) bool {
 func (l *Remote) reconcileSome() error {
 	ctx, cancel := context.WithTimeout(l.reconciler.ctx, callTimeout)
 	defer cancel()
-	return errors.Join(l.amendTakes(ctx), l.recordOutstanding(ctx), l.sendRefunds(ctx))
+	return errors.Join(l.amendTakes(ctx), l.recordOutstanding(ctx), l.sendRefunds(ctx), l.deliver(ctx))
 }
 
 // errPanicked is the error of acts whose outcome a panic of the store left unknown.
@@ -265,8 +265,9 @@ func (l *Remote) settleUp(ctx context.Context) error {
 	<-done
 	r.cancel()
 	awaited := r.awaited.Load()
-	if n := l.outstanding.positive(l.now()) + l.ids.len() + l.refunds.len(); n > 0 || awaited > 0 {
-		return fmt.Errorf("weir: stop: charges under %d keys and IDs are not recorded in the store, and %d replies are missing", n, awaited)
+	n, ends := l.outstanding.positive(l.now())+l.ids.len()+l.refunds.len(), l.deliveries.len()
+	if n > 0 || ends > 0 || awaited > 0 {
+		return fmt.Errorf("weir: stop: charges under %d keys and IDs are not recorded in the store, %d releases and settlements are not delivered, and %d replies are missing", n, ends, awaited)
 	}
 	return nil
 }

@@ -102,8 +102,11 @@ type Options struct {
 // An act with an ID gets the store's answer, or an error: repeat it. Only while its node is
 // unreachable are takes with an ID decided by policy. A grant binds: the ID is answered here,
 // with everything that is done to it, until the store has amended it. Other IDs cannot be
-// settled, released, renewed or refunded while the store is unreachable, and nothing can be
-// reset.
+// renewed while the store is unreachable, and nothing can be reset.
+//
+// An act that ends a charge is delivered: a release, settlement or refund with an ID that the
+// store did not decide is kept, one for each ID, and repeated until the store has acknowledged
+// it. Its error is an [acts.KeptError]. A refund without an ID is sent at most once.
 //
 // A local share begins with the last known state: the units that were left when the store
 // last replied, less those that waiting callers ask for, divided by the instances. So in
@@ -132,6 +135,7 @@ type Remote struct {
 	outstanding *outstanding
 	refunds     refunds
 	ids         *ids
+	deliveries  deliveries
 	deciding    deciding
 	boarding    boarding
 	grants      grants
@@ -162,6 +166,7 @@ func New(store Store, o Options) *Remote {
 		ids:         newIDs(o.MaxKeys),
 		outstanding: newOutstanding(o.MaxKeys),
 		refunds:     refunds{most: o.MaxKeys},
+		deliveries:  deliveries{most: o.MaxKeys, all: map[idName]*delivery{}},
 		reconciler:  newReconciler(),
 		grants:      grants{seed: maphash.MakeSeed()},
 	}
@@ -191,6 +196,9 @@ func (l *Remote) Take(ctx context.Context, acts []*weir.Act) {
 	defer cancel()
 	if l.ids.len() > 0 {
 		acts = l.answerKnownIDs(acts)
+	}
+	if l.deliveries.len() > 0 {
+		acts = l.behindDeliveries(bounded, acts)
 	}
 	if len(acts) == 0 {
 		return
@@ -253,7 +261,9 @@ func (l *Remote) answer(ctx context.Context, all []*weir.Act, sent int64, mayAsk
 		case callerLeft(ctx):
 			// An answer would not be read.
 			l.counts.left.Add(1)
-			if ourTake(a) {
+			if endsTake(a) {
+				l.end(a, a.Err)
+			} else if ourTake(a) {
 				l.reconcileWith(a, a.Err)
 			}
 		case !l.decide(a, sent, mayAsk):

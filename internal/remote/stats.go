@@ -70,7 +70,9 @@ func (l *Remote) Stats() Stats {
 }
 
 // unreconciled is how many keys, IDs and refunds are to be reconciled.
-func (l *Remote) unreconciled() int { return l.outstanding.len() + l.ids.len() + l.refunds.len() }
+func (l *Remote) unreconciled() int {
+	return l.outstanding.len() + l.ids.len() + l.refunds.len() + l.deliveries.len()
+}
 
 // Ask asks the store for a decision, under no policy.
 func (l *Remote) Ask(ctx context.Context, acts []*weir.Act) { l.calls.Take(ctx, acts) }

@@ -208,7 +208,7 @@ func (p *sharing) settle() {
 		p.grants[at].units = a.Charges[0].Cost
 	}
 	// Its life may be over, or an outage has begun since.
-	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) && !errors.Is(a.Err, weir.ErrNotApplied) {
+	if a.Err != nil && !errors.Is(a.Err, weir.ErrUnknownID) && !errors.Is(a.Err, weir.ErrNotApplied) && !acts.Kept(a.Err) {
 		p.err = a.Err
 	}
 }

@@ -21,6 +21,11 @@ import (
 // maxBody is the size of the largest body, in bytes.
 const maxBody = 256 << 10
 
+// pending is the answer to an act that ends a charge and that the store will get later.
+type pending struct {
+	Pending bool `json:"pending"`
+}
+
 // act answers a POST for one kind of act.
 func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 	req, err := a.readAct(w, r, kind)
@@ -29,7 +34,12 @@ func (a *api) act(w http.ResponseWriter, r *http.Request, kind weir.Kind) {
 		return
 	}
 	v := new(verdict)
-	if err := a.decide(r, req, v); err != nil {
+	switch err := a.decide(r, req, v); {
+	case acts.Kept(err) && (kind == acts.KindRelease || kind == acts.KindRefund):
+		w.Header()["Cache-Control"] = noStore
+		jsonbody.Write(w, http.StatusAccepted, pending{true})
+		return
+	case err != nil:
 		a.fail(w, r, err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -47,6 +48,30 @@ func TestStoreFailure(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeptActs: an act that ends a charge and will be delivered is accepted, unless its answer has
+// numbers.
+func TestKeptActs(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: answering{err: &acts.KeptError{Kind: acts.KindRelease, Reason: weir.ErrNotApplied}}})
+	for kind, want := range map[string]string{
+		"release": `{"pending":true}`, "refund": `{"pending":true}`, "settle": "it will get this, repeat it for the numbers",
+	} {
+		cost := `,"cost":1`
+		status := http.StatusAccepted
+		switch kind {
+		case "release":
+			cost = ""
+		case "settle":
+			status = http.StatusServiceUnavailable
+		}
+		w := post(h, kind, takeOf(`,"id":"x"`+cost, "user=1"))
+		wantStatus(t, w, status)
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %s", kind, w.Body)
+		}
 	}
 }
 

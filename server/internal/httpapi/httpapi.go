@@ -188,6 +188,9 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p == nil {
 		a.Logger.WarnContext(r.Context(), "the store reached no decision", "path", r.URL.Path, "error", err)
 		p = &problem.Document{Status: http.StatusServiceUnavailable, Detail: "the store reached no decision"}
+		if acts.Kept(err) {
+			p.Detail += ": it will get this, repeat it for the numbers"
+		}
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header()["Cache-Control"] = noStore

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
@@ -87,6 +88,19 @@ type taker func(context.Context, *weir.Act)
 func (f taker) Take(ctx context.Context, acts []*weir.Act) {
 	for _, a := range acts {
 		f(ctx, a)
+	}
+}
+
+// TestKeptRefund: a negative hit that will be delivered is OK.
+func TestKeptRefund(t *testing.T) {
+	t.Parallel()
+	client := dial(t, newService(t, wrongRules, rls.Options{
+		Taker: taker(func(_ context.Context, a *weir.Act) {
+			a.Err = &acts.KeptError{Kind: a.Kind, Reason: weir.ErrNotApplied}
+		}),
+	}))
+	if m, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1 -1")); err != nil || m.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+		t.Errorf("%v, %v", m, err)
 	}
 }
 

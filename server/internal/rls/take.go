@@ -42,7 +42,7 @@ func (s *Service) takeActs(ctx context.Context, plan *rules.Plan, acts []*weir.A
 func (s *Service) failed(ctx context.Context, plan *rules.Plan) error {
 	for i := range plan.Applied {
 		a := &plan.Applied[i]
-		if a.Act != nil && a.Act.Err != nil && !a.Rule.OnTrial {
+		if a.Act != nil && a.Act.Err != nil && !a.Rule.OnTrial && !acts.Kept(a.Act.Err) {
 			return s.report(ctx, a.Act.Err)
 		}
 	}

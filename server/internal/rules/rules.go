@@ -266,7 +266,7 @@ func (p *Plan) Taken() {
 // take whose acts were decided one by one, the refused ones have nothing to refund. An
 // unknown id of a shadow rule is not an error, and neither is any error of a trial.
 func (p *Plan) Err() error {
-	var unknown error
+	var unknown, kept error
 	done := false
 	for i := range p.Applied {
 		a := &p.Applied[i]
@@ -283,12 +283,14 @@ func (p *Plan) Err() error {
 		case errors.As(err, &id) && a.Rule.Shadow:
 		case id == weir.ErrUnknownID:
 			unknown = err
+		case acts.Kept(err):
+			kept = err
 		default:
 			return err
 		}
 	}
-	if done {
-		return nil
+	if done || kept != nil {
+		return kept
 	}
 	return unknown
 }

@@ -1,0 +1,158 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/memstore"
+)
+
+// TestEndsAreDelivered: a release, settlement or refund that the store did not decide is
+// delivered, whatever became of it, and whether its caller waited.
+func TestEndsAreDelivered(t *testing.T) {
+	t.Parallel()
+	limit := weir.PerDay(100).MustCompile()
+	charge := func(cost int64) weir.Charge { return weir.Charge{Key: "k", Limit: limit, Cost: cost} }
+	for kind, want := range map[weir.Kind]int64{acts.KindRelease: 0, acts.KindSettle: 4, acts.KindRefund: 6} {
+		for _, reason := range []error{weir.ErrNotApplied, weir.ErrAmbiguous, context.Canceled, nil} {
+			t.Run(fmt.Sprint(kind, "/", reason), func(t *testing.T) {
+				t.Parallel()
+				clock := storetest.NewClock()
+				late := newLatecomer(clock)
+				store := newFlaky(clock)
+				store.Taker = late
+				taker := wrap(t, store, remote.Options{Now: clock.Now, Policy: func(*weir.Charge) remote.Policy { return remote.Error }})
+				about(taker, acts.KindTake, "id", charge(10))
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				switch reason {
+				case context.Canceled:
+					store.fail(weir.ErrNotApplied)
+					leave()
+				case nil:
+					late.hold()
+				default:
+					store.fail(reason)
+				}
+				end := func(ctx context.Context, kind weir.Kind) error {
+					a := storetest.NewAct(charge(4))
+					a.Kind, a.ID = kind, "id"
+					taker.Take(ctx, []*weir.Act{a})
+					return a.Err
+				}
+				for range 2 {
+					if err := end(ctx, kind); !acts.Kept(err) || !errors.Is(err, weir.ErrAmbiguous) || !strings.Contains(err.Error(), "repeat it for the numbers") {
+						t.Errorf("%v", err)
+					}
+				}
+				if err := end(ctx, acts.KindRenew); err == nil || acts.Kept(err) {
+					t.Errorf("renewed: %v", err)
+				}
+				// The first one wins.
+				if err := end(ctx, map[bool]weir.Kind{true: acts.KindSettle, false: acts.KindRelease}[kind == acts.KindRelease]); err == nil || acts.Kept(err) {
+					t.Errorf("another end: %v", err)
+				}
+				if reason == nil {
+					late.land(nil, true)
+				}
+				store.fail(nil)
+				eventually(t, "delivered", func() bool { return taker.Stats().Outstanding == 0 })
+				if n := used(t, store, "k", limit); n != want {
+					t.Errorf("%d charged, want %d", n, want)
+				}
+				if err := end(t.Context(), kind); err != nil {
+					t.Errorf("repeated: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestUnknownIDIsDelivered: an instance ends what another one granted in an outage, and is
+// reachable again before it. An ID that nobody records is given up.
+func TestUnknownIDIsDelivered(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	var links [2]*flaky
+	var fleet [2]*remote.Remote
+	for i := range links {
+		links[i] = newFlaky(clock)
+		links[i].Taker = store
+		links[i].fail(weir.ErrNotApplied)
+		fleet[i] = wrap(t, links[i], remote.Options{Now: clock.Now})
+	}
+	room := weir.Charge{Key: "k", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1}
+	if a := about(fleet[0], acts.KindTake, "id", room); !a.Allowed() {
+		t.Fatal(a.Decisions, a.Err)
+	}
+	for _, id := range []string{"id", "nobody's"} {
+		if a := about(fleet[1], acts.KindRelease, id, room); !acts.Kept(a.Err) {
+			t.Errorf("released: %v", a.Err)
+		}
+	}
+	links[1].fail(nil)
+	before := links[1].calls.Load()
+	eventually(t, "the store does not know the IDs", func() bool { return links[1].calls.Load() > before+5 })
+	if n := fleet[1].Stats().Outstanding; n != 2 {
+		t.Errorf("%d are kept", n)
+	}
+	links[0].fail(nil)
+	eventually(t, "recorded", func() bool { return fleet[0].Stats().Outstanding == 0 })
+	eventually(t, "delivered", func() bool { return fleet[1].Stats().Outstanding == 1 })
+	if n := used(t, store, "k", room.Limit); n != 0 {
+		t.Errorf("%d slots stay", n)
+	}
+	clock.Advance(11 * time.Second)
+	eventually(t, "given up", func() bool { return fleet[1].Stats().Outstanding == 0 })
+}
+
+// TestDeliveriesAreBounded: without room, the act is an error; and Stop says what is lost.
+func TestDeliveriesAreBounded(t *testing.T) {
+	t.Parallel()
+	store := newFlaky(nil)
+	taker := remote.New(storetest.Alone{Taker: store}, remote.Options{MaxKeys: 1})
+	charge := weir.Charge{Key: "k", Limit: weir.PerDay(100).MustCompile(), Cost: 1}
+	store.fail(weir.ErrNotApplied)
+	if a := about(taker, acts.KindRelease, "one", charge); !acts.Kept(a.Err) {
+		t.Error(a.Err)
+	}
+	if a := about(taker, acts.KindRelease, "two", charge); acts.Kept(a.Err) || !errors.Is(a.Err, weir.ErrNotApplied) {
+		t.Error(a.Err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := taker.Stop(ctx); err == nil || !strings.Contains(err.Error(), " 1 releases and settlements are not delivered") {
+		t.Error(err)
+	}
+}
+
+// TestRefundsWithoutIDsAreSentOnce: a refund that only the store can make is made later, unless
+// it may have been made.
+func TestRefundsWithoutIDsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[error]int64{weir.ErrNotApplied: 7, weir.ErrAmbiguous: 10} {
+		store := newFlaky(nil)
+		taker := wrap(t, store, remote.Options{Policy: policies})
+		charge := weir.Charge{Key: "error", Limit: weir.PerDay(100).MustCompile(), Cost: 10}
+		d := take(taker, charge).Decisions[0]
+		store.fail(reason)
+		charge.Cost, charge.At = 3, d.At.UnixMicro()
+		if a := about(taker, acts.KindRefund, "", charge); !acts.Kept(a.Err) {
+			t.Errorf("%v: %v", reason, a.Err)
+		}
+		store.fail(nil)
+		eventually(t, "refunded", func() bool { return taker.Stats().Outstanding == 0 })
+		if n := used(t, store, "error", charge.Limit); n != want {
+			t.Errorf("%v: %d charged, want %d", reason, n, want)
+		}
+	}
+}
