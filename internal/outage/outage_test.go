@@ -1,12 +1,16 @@
 package outage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -438,4 +442,38 @@ func TestErrorText(t *testing.T) {
 	if err := fmt.Errorf("probe: %w", cause); classless(err) != err {
 		t.Error("an error without a class was changed")
 	}
+}
+
+// TestLog: every outage begins and ends in the log, once, with its node; of a node that goes
+// out again and again, so many in a minute.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&text, nil))
+		w := New(Options{
+			Probe:  func(context.Context, string) error { return errors.New("connection refused") },
+			Logger: logger, Responsive: func() bool { return true },
+		})
+		n := w.Node("redis:6379")
+		flap := func(times int) (begun, ended int, log string) {
+			text.Reset()
+			for range times {
+				n.refuses(failuresInARow)
+				synctest.Wait()
+				n.Decided(n.Begin())
+				synctest.Wait()
+			}
+			log = text.String()
+			return strings.Count(log, `msg="the store is unreachable" node=redis:6379`), strings.Count(log, `msg="the store is reachable again" node=redis:6379`), log
+		}
+		if begun, ended, log := flap(maxLogged + 3); begun != maxLogged || ended != maxLogged {
+			t.Errorf("%d begin and %d end, want %d: %s", begun, ended, maxLogged, log)
+		}
+		time.Sleep(logPeriod + time.Second)
+		if begun, ended, log := flap(2); begun != 2 || ended != 2 || !strings.Contains(log, "outages_not_logged=3") {
+			t.Errorf("%d begin and %d end, want 2: %s", begun, ended, log)
+		}
+		w.Stop()
+	})
 }
