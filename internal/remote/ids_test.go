@@ -309,11 +309,18 @@ type link struct {
 	bad   bool
 }
 
-func (l *link) Lane(a *weir.Act) int {
+func (l *link) Locate(a *weir.Act) (node string, lane int, alone bool) {
 	if a.Charges[0].Key == "beat" {
-		return 255 // which no other call keeps waiting
+		return "", 255, true // which no other call keeps waiting
 	}
-	return int(crc32.ChecksumIEEE([]byte(a.Charges[0].Key)) & 127)
+	return "", int(crc32.ChecksumIEEE([]byte(a.Charges[0].Key)) & 127), true
+}
+
+func (*link) Nodes(*weir.Act) []string { return []string{""} }
+func (*link) Keeps() bool              { return false }
+
+func (l *link) Probe(ctx context.Context, node string) error {
+	return storetest.Alone{Taker: l}.Probe(ctx, node)
 }
 
 func (l *link) Take(ctx context.Context, all []*weir.Act) {
@@ -364,7 +371,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 	at := func(bad bool) *remote.Remote {
 		return wrap(t, &link{store, bad}, remote.Options{
 			Policy: func(*weir.Charge) remote.Policy { return policy }, Now: time.Now,
-			Calls: remote.CallOptions{Responsive: responsive},
+			Calls: remote.CallOptions{MaxLanes: 256, Responsive: responsive},
 		})
 	}
 	a, b := at(true), at(false)

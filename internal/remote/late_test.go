@@ -176,7 +176,8 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 	clock := storetest.NewClock()
 	store := newLatecomer(clock)
 	taker := wrap(t, store, remote.Options{
-		Now: clock.Now, Policy: func(*weir.Charge) remote.Policy { return told.policy }, Instances: func() int { return told.instances },
+		Patience: time.Millisecond, // no reply comes in time
+		Now:      clock.Now, Policy: func(*weir.Charge) remote.Policy { return told.policy }, Instances: func() int { return told.instances },
 	})
 	l := weir.Limit{Algorithm: algorithm, Count: capacity, Period: 24 * time.Hour}
 	if algorithm == weir.RollingWindow {
@@ -253,7 +254,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 			t.Parallel()
 			clock := storetest.NewClock()
 			store := newLatecomer(clock)
-			taker := wrap(t, store, remote.Options{Now: clock.Now})
+			taker := wrap(t, store, remote.Options{Now: clock.Now, Patience: time.Millisecond})
 			limit := weir.PerDay(100).MustCompile()
 			store.hold()
 			record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})
