@@ -34,8 +34,10 @@ func run(m *testing.M) int {
 	if testing.Short() {
 		checks = "10"
 	}
-	if err := flag.Set("rapid.checks", checks); err != nil {
-		panic(err)
+	for name, value := range map[string]string{"rapid.checks": checks, "test.parallel": "8"} { // most tests wait for Redis
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 	flag.Parse() // what the command line says wins
 	var err error

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"flag"
 	"os"
 	"testing"
 
@@ -24,6 +25,10 @@ func (l leakChecked) Run() int {
 }
 
 func TestMain(m *testing.M) {
+	// Most of them wait for processes.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"weir": func() {
 			os.Exit(Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))

@@ -70,6 +70,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(sinkVariable) != "" {
 		os.Exit(serveSink())
 	}
+	// Most of them wait for servers.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("servers and proxies take seconds each, which -short does not have")
