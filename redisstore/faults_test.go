@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -87,62 +88,6 @@ func TestScriptIsToldOnce(t *testing.T) {
 	}
 }
 
-// forward is a proxy that loses the replies of the first `lose` connections
-// after they carried a script call.
-func forward(t *testing.T, address string, lose int64) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	var lost atomic.Int64
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go relay(client, address, func() bool { return lost.Add(1) <= lose })
-		}
-	}()
-	return listener.Addr().String()
-}
-
-func relay(client net.Conn, address string, lose func() bool) {
-	defer client.Close()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	var cut atomic.Bool
-	go func() {
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := client.Read(buffer)
-			if err != nil {
-				_ = server.Close()
-				return
-			}
-			if strings.Contains(strings.ToLower(string(buffer[:n])), "\r\neval") && lose() {
-				cut.Store(true)
-			}
-			_, _ = server.Write(buffer[:n])
-		}
-	}()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buffer)
-		if err != nil || cut.Load() {
-			return
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
 // TestLostReplyIsChargedOnce drops the connection after the script ran: the
 // client's own retries, four in all by default, must not charge again.
 func TestLostReplyIsChargedOnce(t *testing.T) {
@@ -151,7 +96,14 @@ func TestLostReplyIsChargedOnce(t *testing.T) {
 	direct := open(t, dial(t, address), redisstore.Options{})
 	takeOne(direct, "warm the script cache")
 	for _, punctual := range []bool{true, false} {
-		client := redis.NewClient(&redis.Options{Addr: forward(t, address, 1), ContextTimeoutEnabled: punctual})
+		var calls atomic.Int64
+		proxy := testserver.StartProxy(t, address, func(request []byte) testserver.Fault {
+			if bytes.Contains(bytes.ToLower(request), []byte("\r\neval")) && calls.Add(1) == 1 {
+				return testserver.Drop
+			}
+			return testserver.Pass
+		})
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: punctual})
 		t.Cleanup(func() { _ = client.Close() })
 		key := fmt.Sprint("lost", punctual)
 		a := takeOne(open(t, client, redisstore.Options{}), key)
