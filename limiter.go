@@ -301,10 +301,10 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 }
 
 // AllowN charges n units, all or none; 0 is a peek.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
 	if l.one != nil && n >= 0 && n <= l.maxCost && len(key) <= MaxKeyBytes-l.prefixBytes {
-		if d, decided := l.one.TakeOne(l.prefixes[0], key, l.limits[0], n); decided {
-			d.Limit = l.limits[0]
+		var decided bool
+		if d, decided = l.one.TakeOne(l.prefixes[0], key, l.limits[0], n); decided {
 			return d, nil
 		}
 	}

@@ -45,9 +45,9 @@ const (
 //	TakeOne(prefix, key string, limit *Limit, cost int64) (d Decision, decided bool)
 //
 // It decides a take of one valid charge, whose Key is the prefix and the key, as Take would,
-// without an Act. If decided is false,
-// nothing was charged, and the caller calls Take instead. A [Limiter] with one limit uses
-// it to save a tenth of its time.
+// without an Act, and sets the decision's Limit. If decided is false, nothing was charged,
+// and the caller calls Take instead. A [Limiter] with one limit uses it to save a tenth of
+// its time.
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
 }

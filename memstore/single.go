@@ -20,6 +20,7 @@ func (s *Store) takeOne(a *weir.Act) bool {
 	c, d := &a.Charges[0], &a.Decisions[0]
 	decided := false
 	*d, decided = s.TakeOne("", c.Key, c.Limit, c.Cost)
+	d.Limit = nil // the charge's own
 	return decided
 }
 
@@ -58,7 +59,7 @@ func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d we
 	}
 	d = weir.Decision{
 		Outcome: weir.Refused, Source: acts.SourceStore, At: time.UnixMicro(now),
-		Remaining: max(0, t.rule.Burst-t.state.Used), ResetAfter: algo.Duration(t.fresh),
+		Remaining: max(0, t.rule.Burst-t.state.Used), ResetAfter: algo.Duration(t.fresh), Limit: limit,
 	}
 	if granted {
 		d.Outcome, d.Granted, d.Delay = weir.Granted, cost, time.Duration(w.delay)*time.Microsecond
