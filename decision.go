@@ -17,7 +17,7 @@ type Outcome uint8
 const (
 	// NotEvaluated: the charge was not evaluated, because another charge of its act
 	// had already decided the act, another alternative of its Group was granted, or the act
-	// is about a take that did not have the charge, see [Scope]. The zero value.
+	// is about a take that did not have the charge. The zero value.
 	NotEvaluated Outcome = iota
 	// Granted: the charge was made.
 	Granted

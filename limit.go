@@ -97,7 +97,7 @@ type Limit struct {
 	// fixed_window, which then also allows counts up to 2³²−1 and costs up to
 	// 2⁵³−1. Not for concurrency.
 	ChargeRefused bool
-	// Meter names what the units of the limit are, such as "output", see [Scope]. It does
+	// Meter names what the units of the limit are, such as "output". It does
 	// not change how the limit counts. Empty: "requests".
 	Meter string
 

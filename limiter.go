@@ -193,7 +193,7 @@ func (l *Limiter) begin(kind Kind, key string, cost int64) *call {
 
 func (l *Limiter) end(c *call) {
 	a := &c.act
-	a.Scope = Scope{}
+	a.Scope = algo.Scope{}
 	a.ID, a.NewID, a.Hold, a.MaxWait, a.Immediate, a.Err = "", false, 0, 0, false, nil
 	for i := range a.Charges {
 		a.Charges[i].UpTo, a.Charges[i].At, a.Charges[i].Delay = 0, 0, 0
@@ -328,7 +328,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string)
 	}
 	c := l.begin(kindTake, key, n)
 	defer l.end(c)
-	c.act.ID, c.act.Scope = id, Scope{Owner: l.owner(key), Asks: strconv.FormatInt(n, 10)}
+	c.act.ID, c.act.Scope = id, algo.Scope{Owner: l.owner(key), Asks: strconv.FormatInt(n, 10)}
 	err = l.ask(ctx, c, &d)
 	return d, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // Bounds of an act. An act outside of them fails with an [InvalidError] and charges
@@ -131,8 +133,9 @@ type Act struct {
 	// slot of a concurrency limit is not remembered: its repeat is decided again. Empty:
 	// none.
 	ID string
-	// Scope says to whom the ID belongs. Zero: to the keys of the act.
-	Scope Scope
+	// Scope says to whom the ID belongs. Zero: to the keys of the act. It is for Weir's own
+	// front ends.
+	Scope algo.Scope
 	// NewID says that the ID was made for this one act, so that no caller repeats
 	// the take: the store does not remember the ID if it refuses the take. If such a
 	// take is amended, units that a limit charged for refusing it count in addition.

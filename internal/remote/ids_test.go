@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
@@ -102,7 +103,7 @@ func TestReloadInAnOutage(t *testing.T) {
 			a.Charges = append(a.Charges, weir.Charge{Key: key, HashTag: "tag", Limit: limit, Cost: cost})
 		}
 		a.Kind, a.ID, a.Decisions = kind, "id", make([]weir.Decision, len(keys))
-		a.Scope = weir.Scope{Owner: "caller", Asks: fmt.Sprint(cost), Cost: cost}
+		a.Scope = algo.Scope{Owner: "caller", Asks: fmt.Sprint(cost), Cost: cost}
 		taker.Take(context.Background(), []*weir.Act{a})
 		return a
 	}

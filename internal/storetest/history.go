@@ -333,7 +333,7 @@ func (h *history) take() *weir.Act {
 	if holds || h.rng.IntN(4) == 0 {
 		a.ID, a.NewID, a.Hold = h.newID(), h.rng.IntN(4) == 0, time.Duration(h.rng.IntN(3))*time.Minute
 		if h.rng.IntN(3) == 0 {
-			a.Scope = weir.Scope{Owner: "owner", Asks: "a take"}
+			a.Scope = algo.Scope{Owner: "owner", Asks: "a take"}
 		}
 	}
 	a.Immediate = h.rng.IntN(5) == 0

@@ -70,7 +70,7 @@ func reloads(l *weir.Limit, prefix string) []reload {
 // scopedAct is an act of the caller that a text names.
 func scopedAct(kind weir.Kind, owner string, cost int64, charges []weir.Charge) *weir.Act {
 	a := about(kind, "id", slices.Clone(charges)...)
-	a.Scope = weir.Scope{Owner: owner, Asks: fmt.Sprint(cost), Cost: cost}
+	a.Scope = algo.Scope{Owner: owner, Asks: fmt.Sprint(cost), Cost: cost}
 	for i := range a.Charges {
 		c := &a.Charges[i]
 		if c.Cost = cost; kind != acts.KindTake {

@@ -376,7 +376,7 @@ func TestReloadBeyondTheBudget(t *testing.T) {
 	charge(t, taker, "first", limit, 1)
 	act := func(kind weir.Kind, key string) *weir.Act {
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: 1})
-		a.Kind, a.ID, a.Scope = kind, "id", weir.Scope{Owner: "caller", Asks: "one", Cost: 1}
+		a.Kind, a.ID, a.Scope = kind, "id", algo.Scope{Owner: "caller", Asks: "one", Cost: 1}
 		return take(t, taker, a)
 	}
 	if a := act(acts.KindTake, "old"); !a.Allowed() || a.Decisions[0].Remaining != 9 {

@@ -312,7 +312,7 @@ func (own *held) attempt() error {
 // recorded returns the act that charges what was used without a hold; none if it is about
 // slots only.
 func recorded(a weir.Act) []weir.Act {
-	a.ID, a.Scope = "", weir.Scope{}
+	a.ID, a.Scope = "", algo.Scope{}
 	a.Charges = slices.DeleteFunc(a.Charges, func(c weir.Charge) bool { return algo.TraitsOf(c.Limit.Algorithm).HoldsSlots })
 	if a.Decisions = a.Decisions[:len(a.Charges)]; len(a.Charges) == 0 {
 		return nil

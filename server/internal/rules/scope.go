@@ -6,16 +6,16 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
 )
 
 // scope returns what the request's ID belongs to: the domain and the entries, whichever
 // limits the rules have for them, and for each act of one kind what it asks for.
-func (b *builder) scope() weir.Scope {
+func (b *builder) scope() algo.Scope {
 	if b.owner == "" {
 		b.owner, b.asks = b.req.owner(), b.req.asks()
 	}
-	return weir.Scope{Owner: b.owner, Asks: b.asks, Cost: b.req.Cost, Costs: b.req.Costs}
+	return algo.Scope{Owner: b.owner, Asks: b.asks, Cost: b.req.Cost, Costs: b.req.Costs}
 }
 
 // owner names the domain and the entries of a request. The lengths keep the texts apart.

@@ -1,9 +1,10 @@
-package weir
+package algo
 
 // A Scope says to whom the ID of an act belongs. Acts with equal Owners and IDs are about
 // one take, whichever limits they list: after a change of the limits, an act about the take
 // still changes what the take was charged, and a repeat of the take gets the first answer.
-// The zero value is no scope: the ID belongs to the keys of the act.
+// The zero value is no scope: the ID belongs to the keys of the act. It is here because
+// package weir imports no other package.
 type Scope struct {
 	// Owner names the caller and what it asks about, but none of its limits. Empty: no
 	// scope.
