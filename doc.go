@@ -1,4 +1,4 @@
-// Package weir limits rates: it decides whether a request fits a limit, in this process or
+// Package weir limits rates: it decides whether a request fits a limit, for one process or
 // for all hosts of a service that share a store.
 //
 //	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "api", weir.PerMinute(100))
@@ -14,55 +14,66 @@
 //
 // # Limits
 //
-// A [Limit] is Count units per Period in the long run, and at most Burst of them at one
-// instant: [PerSecond], [PerMinute], [PerHour], [PerDay], [Per], or [ParseLimit] for text
-// such as "100/min burst 20". Its [Algorithm] says how it counts.
+// A [Limit] grants Count units per Period in the long run, and at most Burst of them at
+// once. Make one with [PerSecond], [PerMinute], [PerHour], [PerDay] or [Per], fill in the
+// struct, or let [ParseLimit] read text such as "100/min burst 20". The [Algorithm] of a
+// limit says how it counts.
 //
 // # Limiters
 //
-// A [Limiter] has a name, a store and one or several limits, which it applies to any number
-// of keys. The name begins every key in the store, so two limiters share a budget only if
-// they have the same name. [Limiter.Allow] charges one unit, [Limiter.AllowN] several,
-// [Limiter.AllowUpTo] as many as fit, [Limiter.AllowOnce] once for each ID; [Limiter.Peek]
-// charges nothing, [Limiter.Refund] returns units, and [Limiter.Reset] makes a key fresh.
-// [Limiter.SetOverride] gives one key another limit for a time.
+// A [Limiter] applies one or several limits to any number of keys. Its store is memory, see
+// memstore, or a Redis that all hosts share, see redisstore and stack. Its name begins every
+// key in the store, so two limiters share a budget only if they have the same name.
+//
+// [Limiter.Allow] charges one unit and [Limiter.AllowN] several. [Limiter.AllowUpTo] charges
+// as many as fit, and [Limiter.AllowOnce] charges once, however often a call is repeated.
+// [Limiter.Peek] charges nothing, [Limiter.Refund] returns units, and [Limiter.Reset] makes
+// a key fresh. [Limiter.SetOverride] gives one key another limit for a time.
 //
 // # Several keys
 //
-// [Together] charges several keys of several limiters in one decision, all or none:
+// [Together] charges several keys in one decision, all or none:
 //
 //	d, err := weir.Together(perUser.Cost(user, 1), perTenant.Cost(tenant, 1)).Allow(ctx)
 //
-// [Limiter.Otherwise] tries a second budget if the first one has no room,
-// [Limiter.Keeping] leaves units to others, and [Shares] divide one budget.
+// [Limiter.Otherwise] tries a second budget if the first one has no room, [Limiter.Keeping]
+// leaves units to others, and [Shares] divide one budget.
 //
 // # Waiting
 //
-// [Limiter.Wait] sleeps until a unit may be used, and returns a [*WaitError] if that would
-// take longer than the context lasts. [Limiter.Reserve] books ahead and says when.
+// [Limiter.Wait] sleeps until a unit may be used. If the deadline of the context is earlier, it
+// returns a [*WaitError] at once. [Limiter.Reserve] books units ahead and says when they may
+// be used.
 //
 // # Holding
 //
 // [Limiter.Hold] charges an estimate, or takes a slot of a [Concurrency] limit.
-// [Hold.Settle] corrects the estimate afterwards, and [Hold.Release] undoes the hold.
+// [Hold.Settle] replaces the estimate by the actual cost, and [Hold.Release] undoes the
+// hold.
 //
 // # Answers
 //
 // A [Decision] says whether the request is granted, which limit decided, how many units
-// remain, and how long to wait. A refusal is a value, not an error.
+// remain, and how long to wait. A refusal is a decision, not an error.
 //
 // # Errors
 //
 // An error means that no decision was reached. It wraps one of five classes, which say what
-// is known about the charge: [ErrInvalid], [ErrNotApplied], [ErrAmbiguous],
-// [ErrMisconfigured], [ErrBackend].
+// is known about the charge:
+//
+//   - [ErrInvalid]: the call is wrong, and nothing was charged. An [*InvalidError] or an
+//     [IDError] says what is wrong.
+//   - [ErrNotApplied]: the store failed before it charged anything. Try again.
+//   - [ErrAmbiguous]: no reply arrived, so the charge may have been made.
+//   - [ErrMisconfigured]: the store refuses every call until an operator acts.
+//   - [ErrBackend]: the store sent a reply that makes no sense.
 //
 // # For stores and layers
 //
-// A [Taker] decides acts: the stores in memstore and redisstore are Takers, and so is
-// everything that wraps them. An [Act] is one caller's request at one instant, a [Charge]
-// asks for units of one key, and a [Decision] answers one charge. The algorithms are in
-// internal/algo, each written once in Go and once in Lua. The store that has the state runs
-// them with its own clock; a caller's clock never takes part in a decision. Programs need
-// none of this.
+// Programs that only limit requests need nothing of this. A [Taker] decides acts: the stores
+// in memstore and redisstore are Takers, and so is every layer around them. An [Act] is one
+// caller's request at one instant, a [Charge] asks for units of one key, and a [Decision]
+// answers one charge. The algorithms are in internal/algo, each written once in Go and once
+// in Lua. The store runs them by its own clock; a caller's clock never takes part in a
+// decision.
 package weir

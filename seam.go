@@ -209,10 +209,10 @@ type Charge struct {
 	// ChargeRefused. In an act that is no take, it only lowers Remaining.
 	Keep int64
 	// Guaranteed leaves the decision to the charges before it in the same alternative: if
-	// they fit, it is made even if it does not, up to one full drain beyond the limit. It is
-	// for the budget of [Shares], beside the limit of a class with the same HashTag or Key, and
-	// for gcra limits without ChargeRefused. Its Decision is never a refusal, and its Remaining no less than that of
-	// the charge before it.
+	// they fit, it is made even if it does not, up to one full drain beyond the limit. Its
+	// decision is never a refusal, and its Remaining is at least that of the charge before
+	// it. It is for the budget of [Shares], beside the limit of a class with the same HashTag
+	// or Key, and for gcra limits without ChargeRefused.
 	Guaranteed bool
 	// Group and Alt give an act alternatives. The charges of a Group with the same Alt are
 	// one alternative: all of them are made, or none. In each Group, in order, the first
