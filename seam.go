@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/internal/algo"
@@ -237,15 +236,12 @@ type Charge struct {
 // TakeValid sets the Err of invalid acts and lets t decide the valid ones, unless that was
 // done already above. For stores, and for the top of layers.
 func TakeValid(ctx context.Context, t Taker, acts []*Act) {
-	if !slices.ContainsFunc(acts, func(a *Act) bool { return !a.checked }) {
-		t.Take(ctx, acts)
-		return
-	}
-	valid := acts
+	valid, marked := acts, false
 	for i, a := range acts {
 		if a.checked {
 			continue
 		}
+		marked = true
 		if a.Err = a.check(); a.Err == nil {
 			a.checked = true
 			continue
@@ -261,6 +257,9 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 	}
 	if len(valid) > 0 {
 		t.Take(ctx, valid)
+	}
+	if !marked {
+		return
 	}
 	for _, a := range valid {
 		a.checked = false // the caller may change it
