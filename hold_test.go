@@ -114,7 +114,7 @@ func TestReleaseAfterAFailedSettle(t *testing.T) {
 		ctx := context.Background()
 		store := memstore.New(memstore.Options{Now: time.Now})
 		var failure error
-		l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
+		l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 			if acts[0].Err = failure; failure == nil {
 				store.Take(ctx, acts)
 			}
@@ -282,7 +282,7 @@ func TestCallerLeaves(t *testing.T) {
 	for name, end := range ends {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New(memstore.Options{Now: time.Now})
-			l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+			l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 				if store.Take(ctx, all); all[0].Kind == acts.KindTake {
 					return
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/memstore"
 )
 
@@ -146,7 +147,7 @@ func TestCancelAgainAfterAnError(t *testing.T) {
 			ctx := context.Background()
 			store := memstore.New(memstore.Options{Now: time.Now})
 			down := false
-			l := limiterOver(t, takerFunc(func(ctx context.Context, acts []*weir.Act) {
+			l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 				if down {
 					acts[0].Err = fmt.Errorf("down: %w", class)
 					return

@@ -258,11 +258,8 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 	if len(valid) > 0 {
 		t.Take(ctx, valid)
 	}
-	if !marked {
-		return
-	}
-	for _, a := range valid {
-		a.checked = false // the caller may change it
+	for i := 0; marked && i < len(valid); i++ {
+		valid[i].checked = false // the caller may change it
 	}
 }
 

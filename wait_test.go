@@ -260,7 +260,7 @@ func TestWaitUndoesWithAContextOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{Now: time.Now})
 		refunds := 0
-		l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+		l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 			if all[0].Kind != acts.KindRefund {
 				store.Take(ctx, all)
 				return
@@ -283,16 +283,12 @@ func TestWaitUndoesWithAContextOfItsOwn(t *testing.T) {
 	})
 }
 
-type takerFunc func(context.Context, []*weir.Act)
-
-func (f takerFunc) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }
-
 // TestWaitDoesNotSpin asks a Taker that refuses and names no wait.
 func TestWaitDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		l := limiterOver(t, takerFunc(func(_ context.Context, acts []*weir.Act) {
+		l := limiterOver(t, acts.TakerFunc(func(_ context.Context, acts []*weir.Act) {
 			asked++
 			acts[0].Decisions[0] = weir.Decision{Outcome: weir.Refused}
 		}), weir.PerMinute(1))

@@ -6,13 +6,16 @@ import (
 	"github.com/weirlimit/weir"
 )
 
+// A TakerFunc is a Taker that is a function.
+type TakerFunc func(context.Context, []*weir.Act)
+
+// Take calls f.
+func (f TakerFunc) Take(ctx context.Context, list []*weir.Act) { f(ctx, list) }
+
 // Check sets the Err of each act: nil if the act is valid.
-func Check(list ...*weir.Act) { weir.TakeValid(context.Background(), nothing{}, list) }
-
-type nothing struct{}
-
-// Take decides nothing.
-func (nothing) Take(context.Context, []*weir.Act) {}
+func Check(list ...*weir.Act) {
+	weir.TakeValid(context.Background(), TakerFunc(func(context.Context, []*weir.Act) {}), list)
+}
 
 // Prepare clears the Err of a valid act, and decides a take that a limit with a count of 0
 // refuses. It reports whether the act is decided. Stores call it first.

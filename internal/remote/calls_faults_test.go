@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -190,7 +191,7 @@ func TestCancelledUnderWay(t *testing.T) {
 // TestBatchHasADeadline blocks the store until a batch's own deadline.
 func TestBatchHasADeadline(t *testing.T) {
 	t.Parallel()
-	slow := taker(func(ctx context.Context, acts []*weir.Act) {
+	slow := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		if acts[0].Charges[0].Key != gateKey {
 			<-ctx.Done()
 		}
@@ -206,10 +207,6 @@ func TestBatchHasADeadline(t *testing.T) {
 	}
 }
 
-type taker func(context.Context, []*weir.Act)
-
-func (f taker) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }
-
 // TestStoreThatDoesNotReturn has a store that panics or ends its goroutine, for a
 // lone call and for a batch. The lane goes on.
 func TestStoreThatDoesNotReturn(t *testing.T) {
@@ -218,7 +215,7 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRoad(memstore.New(memstore.Options{}), CallOptions{})
-			r.gate.next = taker(func(_ context.Context, acts []*weir.Act) {
+			r.gate.next = acts.TakerFunc(func(_ context.Context, acts []*weir.Act) {
 				if acts[0].Charges[0].Key == "bad" {
 					end()
 				}
@@ -308,7 +305,7 @@ func used(t *testing.T, store weir.Taker, key string) int64 {
 func TestImpatientCallers(t *testing.T) {
 	t.Parallel()
 	memory := memstore.New(memstore.Options{})
-	slow := taker(func(ctx context.Context, acts []*weir.Act) {
+	slow := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		for range rand.IntN(50) {
 			runtime.Gosched()
 		}

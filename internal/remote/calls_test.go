@@ -257,7 +257,7 @@ func TestBatchesAreBounded(t *testing.T) {
 func TestNobodyIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	callers, each := 16*runtime.GOMAXPROCS(0), 200
-	distant := taker(func(context.Context, []*weir.Act) { time.Sleep(time.Microsecond) })
+	distant := acts.TakerFunc(func(context.Context, []*weir.Act) { time.Sleep(time.Microsecond) })
 	r := newRoad(distant, CallOptions{MaxBatch: 2 * callers})
 	open := r.block()
 	var asking sync.WaitGroup

@@ -338,7 +338,7 @@ func TestReplyThatHasCome(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	store := newLatecomer(clock)
-	arrived := taker(func(ctx context.Context, acts []*weir.Act) {
+	arrived := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		store.hold()
 		store.Take(ctx, acts)
 		go store.land(nil, true)
@@ -349,8 +349,3 @@ func TestReplyThatHasCome(t *testing.T) {
 		t.Errorf("%+v, %v", a.Decisions, a.Err)
 	}
 }
-
-// taker is a function that decides.
-type taker func(context.Context, []*weir.Act)
-
-func (f taker) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }

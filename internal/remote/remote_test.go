@@ -571,7 +571,7 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 	t.Parallel()
 	store := newFlaky(nil)
 	var panics atomic.Int64
-	next := takerFunc(func(ctx context.Context, all []*weir.Act) {
+	next := acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 		if all[0].Kind == acts.KindAmend && panics.Add(1) < 3 {
 			panic("broken")
 		}
@@ -591,7 +591,3 @@ func TestSettlingSurvivesAPanic(t *testing.T) {
 		t.Errorf("%d charged after %d panics", n, panics.Load()-1)
 	}
 }
-
-type takerFunc func(context.Context, []*weir.Act)
-
-func (f takerFunc) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }

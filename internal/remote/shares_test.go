@@ -177,7 +177,7 @@ func TestSharesFindMutants(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
 				f, clock := newFleet(t, seed, 3, 0)
-				strip := takerFunc(func(ctx context.Context, acts []*weir.Act) {
+				strip := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 					for i := range acts[0].Charges {
 						if l := acts[0].Charges[i].Limit; ofShares(l) {
 							acts[0].Charges[i].Limit = weir.Limit{Count: l.Count, Period: l.Period, Burst: l.Burst}.MustCompile()

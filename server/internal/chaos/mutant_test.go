@@ -154,14 +154,10 @@ func insistent(int) redis.Hook {
 	})
 }
 
-type taker func(context.Context, []*weir.Act)
-
-func (f taker) Take(ctx context.Context, acts []*weir.Act) { f(ctx, acts) }
-
 // altered changes the decisions of takes on keys that everybody asks for.
 func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Taker {
 	return func(next, _ weir.Taker) weir.Taker {
-		return taker(func(ctx context.Context, all []*weir.Act) {
+		return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 			next.Take(ctx, all)
 			for _, a := range all {
 				if a.Err == nil && a.ID == "" && a.Kind == acts.KindTake {
@@ -174,7 +170,7 @@ func altered(change func(*weir.Decision)) func(weir.Taker, weir.Taker) weir.Take
 
 // lenient grants what could not be asked, and says that the store did.
 func lenient(next, _ weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, all []*weir.Act) {
+	return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 		next.Take(ctx, all)
 		for _, a := range all {
 			if a.Err != nil {
@@ -190,7 +186,7 @@ func lenient(next, _ weir.Taker) weir.Taker {
 // sulky never grants anything again once it had an error.
 func sulky(next, _ weir.Taker) weir.Taker {
 	hurt := make(chan struct{}, 1)
-	return taker(func(ctx context.Context, acts []*weir.Act) {
+	return acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		next.Take(ctx, acts)
 		for _, a := range acts {
 			if a.Err != nil || len(hurt) > 0 {
@@ -206,7 +202,7 @@ func sulky(next, _ weir.Taker) weir.Taker {
 
 // mute says that there was an error and not which.
 func mute(next, _ weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, acts []*weir.Act) {
+	return acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
 		next.Take(ctx, acts)
 		for _, a := range acts {
 			if a.Err != nil {
@@ -219,7 +215,7 @@ func mute(next, _ weir.Taker) weir.Taker {
 // getSet decides takes of a window that never ends in the caller, between a read and
 // a write.
 func getSet(next, raw weir.Taker) weir.Taker {
-	return taker(func(ctx context.Context, all []*weir.Act) {
+	return acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 		a := all[0]
 		l := a.Charges[0].Limit
 		if a.Kind != acts.KindTake || a.ID != "" || l.Anchor != weir.AnchorFirst {

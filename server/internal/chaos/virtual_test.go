@@ -104,7 +104,7 @@ func (v *virtual) live(t *testing.T) {
 	ctx, enough := context.WithCancel(context.Background())
 	var living sync.WaitGroup
 	for range instances {
-		v.all = append(v.all, remote.New(storetest.Alone{Taker: taker(v.take)}, remote.Options{
+		v.all = append(v.all, remote.New(storetest.Alone{Taker: acts.TakerFunc(v.take)}, remote.Options{
 			Calls:     remote.CallOptions{Responsive: func() bool { return true }},
 			Instances: func() int { return instances },
 		}))
