@@ -77,7 +77,7 @@ func TestRelease(t *testing.T) {
 func TestKeptEnds(t *testing.T) {
 	t.Parallel()
 	store, calls := memstore.New(memstore.Options{}), 0
-	l := limiterOver(t, takerFunc(func(ctx context.Context, all []*weir.Act) {
+	l := limiterOver(t, acts.TakerFunc(func(ctx context.Context, all []*weir.Act) {
 		if calls++; all[0].Kind == acts.KindTake {
 			store.Take(ctx, all)
 		} else {
