@@ -24,7 +24,6 @@
 // A [Limiter] applies one or several limits to any number of keys. Its store is memory, see
 // memstore, or a Redis that all hosts share, see redisstore and stack. Its name begins every
 // key in the store, so two limiters share a budget only if they have the same name.
-//
 // [Limiter.Allow] charges one unit and [Limiter.AllowN] several. [Limiter.AllowUpTo] charges
 // as many as fit, and [Limiter.AllowOnce] charges once, however often a call is repeated.
 // [Limiter.Peek] charges nothing, [Limiter.Refund] returns units, and [Limiter.Reset] makes
@@ -48,8 +47,7 @@
 // # Holding
 //
 // [Limiter.Hold] charges an estimate, or takes a slot of a [Concurrency] limit.
-// [Hold.Settle] replaces the estimate by the actual cost, and [Hold.Release] undoes the
-// hold.
+// [Hold.Settle] replaces it by the actual cost, and [Hold.Release] undoes the hold.
 //
 // # Answers
 //
@@ -59,21 +57,13 @@
 // # Errors
 //
 // An error means that no decision was reached. It wraps one of five classes, which say what
-// is known about the charge:
-//
-//   - [ErrInvalid]: the call is wrong, and nothing was charged. An [*InvalidError] or an
-//     [IDError] says what is wrong.
-//   - [ErrNotApplied]: the store failed before it charged anything. Try again.
-//   - [ErrAmbiguous]: no reply arrived, so the charge may have been made.
-//   - [ErrMisconfigured]: the store refuses every call until an operator acts.
-//   - [ErrBackend]: the store sent a reply that makes no sense.
+// is known about the charge: [ErrInvalid], [ErrNotApplied], [ErrAmbiguous],
+// [ErrMisconfigured], [ErrBackend].
 //
 // # For stores and layers
 //
 // Programs that only limit requests need nothing of this. A [Taker] decides acts: the stores
 // in memstore and redisstore are Takers, and so is every layer around them. An [Act] is one
 // caller's request at one instant, a [Charge] asks for units of one key, and a [Decision]
-// answers one charge. The algorithms are in internal/algo, each written once in Go and once
-// in Lua. The store runs them by its own clock; a caller's clock never takes part in a
-// decision.
+// answers one charge by the store's clock; a caller's clock never takes part.
 package weir

@@ -47,8 +47,7 @@ const (
 //
 // It decides a take of one valid charge, whose Key is the prefix and the key, as Take would,
 // without an Act, and sets the decision's Limit. If decided is false, nothing was charged,
-// and the caller calls Take instead. A [Limiter] with one limit uses it to save a tenth of
-// its time.
+// and the caller calls Take instead. A [Limiter] with one limit uses it, which is faster.
 type Taker interface {
 	Take(ctx context.Context, acts []*Act)
 }
@@ -129,11 +128,9 @@ type Act struct {
 	// others it is another ID. It names the holder of a concurrency limit. It has at most
 	// [MaxIDBytes] bytes and is remembered for ten minutes, or as long as the hold or lease
 	// if that is longer, or for ten seconds if the take is refused. A refused take with a
-	// slot of a concurrency limit is not remembered: its repeat is decided again. Empty:
-	// none.
+	// slot of a concurrency limit is not remembered: its repeat is decided again.
 	ID string
-	// Scope says to whom the ID belongs. Zero: to the keys of the act. It is for Weir's own
-	// front ends.
+	// Scope says to whom the ID belongs. Zero: to the keys of the act.
 	Scope algo.Scope
 	// NewID says that the ID was made for this one act, so that no caller repeats
 	// the take: the store does not remember the ID if it refuses the take. If such a
@@ -188,8 +185,7 @@ type Charge struct {
 	HashTag string
 	// Owner is the key of all charges that one rule makes for a caller, if the charges
 	// have alternatives or belong to a shared budget. With it, a layer can block only
-	// this caller. Nothing is counted under it. Empty: the Key stands for the caller. For
-	// layers.
+	// this caller. Nothing is counted under it. Empty: the Key stands for the caller.
 	Owner string
 	// Limit is a compiled limit, see [Limit.Compile].
 	Limit *Limit

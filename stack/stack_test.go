@@ -30,11 +30,6 @@ func TestStack(t *testing.T) {
 	})
 }
 
-// overrideKey puts a key under another limit for an hour.
-func overrideKey(s *stack.Stack, key string, limit *weir.Limit) error {
-	return s.SetOverride(key, limit, time.Now().Add(time.Hour))
-}
-
 // TestBoundedKeys: an override is of the key that it names, also beyond the budget, and
 // all below see what the keys share.
 func TestBoundedKeys(t *testing.T) {
@@ -47,7 +42,7 @@ func TestBoundedKeys(t *testing.T) {
 		return stack.KeyLimit{MaxKeys: 1, Overflow: "all others"}
 	}})
 	more := weir.PerDay(5)
-	if err := overrideKey(s, "named", &more); err != nil {
+	if err := s.SetOverride("named", &more, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -110,7 +105,7 @@ func TestOrder(t *testing.T) {
 	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
-	if err := overrideKey(s, "k", &raised); err != nil {
+	if err := s.SetOverride("k", &raised, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15}
@@ -133,7 +128,7 @@ func TestOrder(t *testing.T) {
 	}
 	// Another override, another limit: nothing is known of that.
 	raised.Count = 40
-	if err := overrideKey(s, "k", &raised); err != nil {
+	if err := s.SetOverride("k", &raised, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if a = take(); !a.Allowed() {

@@ -7,12 +7,11 @@ import (
 )
 
 // An Extension is Lua that runs inside the script of a store in Redis, so that an act and
-// the changes that depend on it are applied together or not at all. It is for packages that
-// keep data of their own in Redis. It is safe for concurrent use. A store is a
-// *redisstore.Store.
+// the changes that depend on it are applied together or not at all. It is safe for
+// concurrent use. A store is a *redisstore.Store.
 type Extension interface {
 	// Key returns the name of a key of the extension, in the hash slot of a tag that
-	// redisstore.HashTag returned. The letter distinguishes the extension's kinds of keys.
+	// redisstore.HashTag returned. The letter tells kinds of keys apart.
 	Key(store any, tag string, letter byte, text string) string
 	// Run decides the act and runs the extension in one script call, sent once, and returns
 	// the extension's reply. The keys of the act and of the extension lie in the hash slot of
@@ -28,6 +27,5 @@ type Extension interface {
 // and nothing is written: it can read, check, and return without writing. After a line
 // "-- @after" comes the part that runs when the act is written. lua/extend.lua
 // documents the variables. Like the store's own, it must not be able to fail once
-// anything is written. NewExtension panics if a section is missing. Package redisstore
-// sets it.
+// anything is written. It panics if a section is missing. Package redisstore sets it.
 var NewExtension func(name, lua string) Extension

@@ -3,11 +3,9 @@ package algo
 // A Scope says to whom the ID of an act belongs. Acts with equal Owners and IDs are about
 // one take, whichever limits they list: after a change of the limits, an act about the take
 // still changes what the take was charged, and a repeat of the take gets the first answer.
-// The zero value is no scope: the ID belongs to the keys of the act. It is here because
-// package weir imports no other package.
+// Zero: the ID belongs to the keys. It is here because package weir imports no other package.
 type Scope struct {
-	// Owner names the caller and what it asks about, but none of its limits. Empty: no
-	// scope.
+	// Owner names the caller and what it asks about, but none of its limits. Empty: no scope.
 	Owner string
 	// Asks is what the caller asks for, in any form: another text is other content. Without
 	// a scope, the costs of the charges are.
