@@ -66,7 +66,7 @@ test: setup ## install what tests need, then run them all under the race detecto
 
 .PHONY: test-short
 test-short: ## run the tests that take a moment, more of them at once because they wait more than they work
-	$(GO) test -short -p 4 -parallel 8 -timeout 2m $(ALL)
+	$(GO) test -short -p 4 -timeout 2m $(ALL)
 	cd examples && GOWORK=off $(GO) test -short -timeout 2m ./...
 	cd deploy/check && GOWORK=off $(GO) test -short -timeout 2m ./...
 
