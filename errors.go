@@ -25,16 +25,6 @@ var (
 	ErrBackend = errors.New("unexpected answer of the store")
 )
 
-// Pending is implemented by errors of the class [ErrAmbiguous] whose outcome may still
-// become known, because the call continues although its caller has left. Use errors.As to
-// find it.
-type Pending interface {
-	// Then calls f once with the act and its outcome: its decisions, or an error if
-	// the outcome will never be known. The call may happen at once, or later in another
-	// goroutine, which f must not block. The act is a copy that f may keep.
-	Then(f func(*Act))
-}
-
 // InvalidError says which field of a limit, an act or a configuration is outside
 // the contract. It wraps [ErrInvalid].
 type InvalidError struct {

@@ -22,8 +22,9 @@ type Override struct {
 
 // overrider is the part of a store that has overrides of keys.
 type overrider interface {
-	SetOverride(key string, limit *Limit, until time.Time) error
-	RemoveOverride(key string) bool
+	// ChangeOverride puts an override of a key in force, or ends it if o is nil, and reports
+	// whether the key had one.
+	ChangeOverride(key string, o *Override) (had bool, err error)
 }
 
 // SetOverride puts an override of a key in force in this process, in place of its last one.
@@ -39,15 +40,20 @@ func (l *Limiter) SetOverride(key string, o Override) error {
 	if err != nil {
 		return err
 	}
-	return store.SetOverride(l.prefixes[i]+key, o.Limit, o.Until)
+	_, err = store.ChangeOverride(l.prefixes[i]+key, &o)
+	return err
 }
 
 // RemoveOverride ends all overrides of a key and reports whether there was one.
 func (l *Limiter) RemoveOverride(key string) bool {
 	store, found := l.taker.(overrider)
+	if !found {
+		return false
+	}
 	removed := false
 	for i := range l.prefixes {
-		removed = found && store.RemoveOverride(l.prefixes[i]+key) || removed
+		had, _ := store.ChangeOverride(l.prefixes[i]+key, nil)
+		removed = removed || had
 	}
 	return removed
 }

@@ -70,9 +70,9 @@ func freeze(r *testserver.Redis) {
 }
 
 // pending is what waits for the outcome of an act whose reply is late.
-func pending(t *testing.T, a *weir.Act) weir.Pending {
+func pending(t *testing.T, a *weir.Act) acts.Pending {
 	t.Helper()
-	var late weir.Pending
+	var late acts.Pending
 	if !errors.Is(a.Err, weir.ErrAmbiguous) || !errors.As(a.Err, &late) {
 		t.Fatalf("no outcome will come: %v", a.Err)
 	}
@@ -80,7 +80,7 @@ func pending(t *testing.T, a *weir.Act) weir.Pending {
 }
 
 // outcome waits for it.
-func outcome(t *testing.T, late weir.Pending) *weir.Act {
+func outcome(t *testing.T, late acts.Pending) *weir.Act {
 	t.Helper()
 	come := make(chan *weir.Act, 1)
 	late.Then(func(a *weir.Act) { come <- a })
@@ -126,7 +126,7 @@ func TestLateReplies(t *testing.T) {
 				cancel()
 				first, second := pending(t, a), pending(t, b)
 				r.Resume()
-				for a, late := range map[*weir.Act]weir.Pending{a: first, b: second} {
+				for a, late := range map[*weir.Act]acts.Pending{a: first, b: second} {
 					if got := outcome(t, late); got != a || got.Err != nil || !got.Allowed() || got.Decisions[0].Source != acts.SourceStore {
 						t.Errorf("%+v, %v", got.Decisions, got.Err)
 					}
@@ -141,7 +141,7 @@ func TestLateReplies(t *testing.T) {
 			defer cancel()
 			store.Take(ctx, []*weir.Act{unsent})
 			r.Resume()
-			if late := weir.Pending(nil); !errors.Is(unsent.Err, weir.ErrNotApplied) || errors.Is(unsent.Err, weir.ErrAmbiguous) || errors.As(unsent.Err, &late) {
+			if late := acts.Pending(nil); !errors.Is(unsent.Err, weir.ErrNotApplied) || errors.Is(unsent.Err, weir.ErrAmbiguous) || errors.As(unsent.Err, &late) {
 				t.Errorf("on a new connection that is not greeted: %v", unsent.Err)
 			}
 			look := keptAct(0)
@@ -208,7 +208,7 @@ func TestPartialReply(t *testing.T) {
 	for range 5 {
 		a := keptAct(1)
 		store.Take(t.Context(), []*weir.Act{a})
-		if late := weir.Pending(nil); !errors.Is(a.Err, weir.ErrAmbiguous) || errors.As(a.Err, &late) {
+		if late := acts.Pending(nil); !errors.Is(a.Err, weir.ErrAmbiguous) || errors.As(a.Err, &late) {
 			t.Errorf("%v", a.Err)
 		}
 		cut.Store(false)

@@ -10,7 +10,7 @@ import (
 
 // Keeps reports whether the store reads a reply that arrives after its call has ended: it does
 // for a client of one server that has ContextTimeoutEnabled. The error of such a call is a
-// [weir.Pending], so calls may wait on their caller's goroutine.
+// [acts.Pending], so calls may wait on their caller's goroutine.
 func (s *Store) Keeps() bool { return s.keeps }
 
 // fail answers a batch with an error: one that can be waited for, if the reply will be
@@ -62,7 +62,7 @@ func (l *lateBatch) answer(text string, err error) {
 	})
 }
 
-// pending is the error of an act whose reply is read late. It implements [weir.Pending].
+// pending is the error of an act whose reply is read late. It implements [acts.Pending].
 type pending struct {
 	error
 	reply *lateReply
@@ -73,7 +73,7 @@ type pending struct {
 // Unwrap returns the error of the batch.
 func (p *pending) Unwrap() error { return p.error }
 
-// Then implements [weir.Pending]. The act is the one that was asked for.
+// Then implements [acts.Pending]. The act is the one that was asked for.
 func (p *pending) Then(f func(*weir.Act)) {
 	p.reply.then(func(text string, err error) {
 		p.batch.answer(text, err)

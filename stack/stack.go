@@ -141,15 +141,12 @@ func (s *Stack) Stop(ctx context.Context) error { return s.layers.Stop(ctx) }
 // beginning and cause.
 func (s *Stack) Outages() []error { return s.layers.Outages() }
 
-// SetOverride is how a [weir.Limiter] puts an override in force, by the key in the store: the
-// name of the limiter, "#" and the limit's name or position if there are several, ":", and the
-// key.
-func (s *Stack) SetOverride(key string, limit *weir.Limit, until time.Time) error {
-	return s.layers.Override.SetOverride(key, limit, until)
+// ChangeOverride is how a [weir.Limiter] puts an override in force, or ends it if o is nil. The
+// key is that in the store: the name of the limiter, "#" and the limit's name or position if
+// there are several, ":", and the limiter's key.
+func (s *Stack) ChangeOverride(key string, o *weir.Override) (had bool, err error) {
+	return s.layers.Override.ChangeOverride(key, o)
 }
-
-// RemoveOverride is how a limiter ends an override. It reports whether there was one.
-func (s *Stack) RemoveOverride(key string) bool { return s.layers.Override.Delete(key) }
 
 // Overrides returns the overrides in force, by key. The Name of each is a charge's key: the
 // name of a [weir.Limiter], "#" and the limit's name or position if there are several, ":",

@@ -42,7 +42,7 @@ func TestBoundedKeys(t *testing.T) {
 		return stack.KeyLimit{MaxKeys: 1, Overflow: "all others"}
 	}})
 	more := weir.PerDay(5)
-	if err := s.SetOverride("named", &more, time.Now().Add(time.Hour)); err != nil {
+	if _, err := s.ChangeOverride("named", &weir.Override{Limit: &more, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -105,7 +105,7 @@ func TestOrder(t *testing.T) {
 	s := stack.New(storetest.Alone{Taker: memstore.New(memstore.Options{})}, stack.Options{})
 	limit := weir.PerMinute(10)
 	raised := weir.PerMinute(20)
-	if err := s.SetOverride("k", &raised, time.Now().Add(time.Hour)); err != nil {
+	if _, err := s.ChangeOverride("k", &weir.Override{Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	charge := weir.Charge{Key: "k", Limit: limit.MustCompile(), Cost: 15}
@@ -128,7 +128,7 @@ func TestOrder(t *testing.T) {
 	}
 	// Another override, another limit: nothing is known of that.
 	raised.Count = 40
-	if err := s.SetOverride("k", &raised, time.Now().Add(time.Hour)); err != nil {
+	if _, err := s.ChangeOverride("k", &weir.Override{Limit: &raised, Until: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	if a = take(); !a.Allowed() {

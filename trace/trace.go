@@ -5,7 +5,6 @@ package trace
 import (
 	"context"
 	"slices"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -84,8 +83,7 @@ type (
 		Keeps() bool
 	}
 	overrider interface {
-		SetOverride(key string, limit *weir.Limit, until time.Time) error
-		RemoveOverride(key string) bool
+		ChangeOverride(key string, o *weir.Override) (had bool, err error)
 	}
 	aboveDistant struct {
 		distant

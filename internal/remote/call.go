@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 // free takes the lane from a batch and has the batches that wait sent.
@@ -75,13 +76,13 @@ func (c *Calls) call(ctx context.Context, b *batch) {
 
 // pendingOf returns the late replies to acts. They may have left in several calls, whose
 // replies come by themselves.
-func pendingOf(acts []*weir.Act) []weir.Pending {
-	var all []weir.Pending
-	for _, a := range acts {
+func pendingOf(of []*weir.Act) []acts.Pending {
+	var all []acts.Pending
+	for _, a := range of {
 		if a.Err == nil {
 			continue
 		}
-		var late weir.Pending
+		var late acts.Pending
 		if errors.As(a.Err, &late) {
 			all = append(all, late)
 		}

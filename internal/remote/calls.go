@@ -60,7 +60,7 @@ type CallOptions struct {
 // A Store decides acts on other machines. It is safe for concurrent use.
 type Store interface {
 	// Take asks the store. If it returns before the reply has come, and [Store.Keeps], the
-	// error of an act is a [weir.Pending].
+	// error of an act is a [acts.Pending].
 	weir.Taker
 	// Locate returns the name of the node that decides an act, and the lane of the act
 	// there: a call in one lane does not delay the other lanes. Acts that begin with the same
@@ -139,7 +139,7 @@ func (c *Calls) probe(ctx context.Context, node string) (err error) {
 // Take decides the acts. Each caller's context is its own: once it ends, Take
 // returns. Acts that were not sent by then are not charged, and their error is of the
 // class [weir.ErrNotApplied]; acts in flight are charged or not, once, and their
-// error is of the class [weir.ErrAmbiguous] and a [weir.Pending]. Both wrap the
+// error is of the class [weir.ErrAmbiguous] and a [acts.Pending]. Both wrap the
 // context's error, or an [outage.Error] if the node became unreachable.
 //
 // A call of the store has the values of its caller's context if it carries the acts of

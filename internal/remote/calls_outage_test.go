@@ -160,7 +160,7 @@ func TestOutage(t *testing.T) {
 	if c.Reachable(later) || !c.Reachable(other) || c.Reachable(both) || c.Stats().Unreachable != 1 {
 		t.Errorf("%+v", c.Stats())
 	}
-	var late weir.Pending
+	var late acts.Pending
 	if !errors.As(left.Err, &late) {
 		t.Fatalf("no outcome will come: %v", left.Err)
 	}

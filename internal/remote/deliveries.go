@@ -128,7 +128,7 @@ func (l *Remote) end(a *weir.Act, reason error) {
 	if added == nil {
 		return
 	}
-	var late weir.Pending
+	var late acts.Pending
 	if !errors.As(reason, &late) {
 		l.wake()
 		return

@@ -12,7 +12,7 @@ import (
 // reconcileWith has the store agree with the answer to an act that it did not decide in time,
 // for a reason.
 func (l *Remote) reconcileWith(a *weir.Act, reason error) {
-	var late weir.Pending
+	var late acts.Pending
 	switch {
 	case errors.As(reason, &late):
 		l.await(a, late, reason)
@@ -69,7 +69,7 @@ func (l *Remote) bind(a *weir.Act) {
 }
 
 // await reconciles an act once the reply to it has come.
-func (l *Remote) await(a *weir.Act, late weir.Pending, reason error) {
+func (l *Remote) await(a *weir.Act, late acts.Pending, reason error) {
 	answer := copyOf(a)
 	l.reconciler.awaited.Add(1)
 	var out *outage.Error

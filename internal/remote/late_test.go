@@ -157,10 +157,9 @@ func TestSettled(t *testing.T) {
 			}
 			for _, told := range tellings {
 				for _, there := range arrivals {
-					t.Run(fmt.Sprint(algorithm, "/", id, "/", told.name, "/", there.name), func(t *testing.T) {
-						t.Parallel()
+					t.Run(fmt.Sprint(algorithm, "/", id, "/", told.name, "/", there.name), inVirtualTime(func(t *testing.T) {
 						settles(t, algorithm, id, told, there)
-					})
+					}))
 				}
 			}
 		}
@@ -176,8 +175,8 @@ func settles(t *testing.T, algorithm weir.Algorithm, id string, told telling, th
 	clock := storetest.NewClock()
 	store := newLatecomer(clock)
 	taker := wrap(t, store, remote.Options{
-		Patience: time.Millisecond, // no reply comes in time
-		Now:      clock.Now, Policy: func(*weir.Charge) remote.Policy { return told.policy }, Instances: func() int { return told.instances },
+		Calls: remote.CallOptions{Responsive: responsive},
+		Now:   clock.Now, Policy: func(*weir.Charge) remote.Policy { return told.policy }, Instances: func() int { return told.instances },
 	})
 	l := weir.Limit{Algorithm: algorithm, Count: capacity, Period: 24 * time.Hour}
 	if algorithm == weir.RollingWindow {
@@ -250,11 +249,10 @@ func TestLateRecordsAndParts(t *testing.T) {
 		if errors.Is(there.err, weir.ErrAmbiguous) {
 			continue
 		}
-		t.Run(there.name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(there.name, inVirtualTime(func(t *testing.T) {
 			clock := storetest.NewClock()
 			store := newLatecomer(clock)
-			taker := wrap(t, store, remote.Options{Now: clock.Now, Patience: time.Millisecond})
+			taker := wrap(t, store, remote.Options{Now: clock.Now, Calls: remote.CallOptions{Responsive: responsive}})
 			limit := weir.PerDay(100).MustCompile()
 			store.hold()
 			record := storetest.NewAct(weir.Charge{Key: "recorded", Limit: limit, Cost: 4})
@@ -275,7 +273,7 @@ func TestLateRecordsAndParts(t *testing.T) {
 			if n := used(t, store, "part", limit); n != 100 {
 				t.Errorf("%d charged", n)
 			}
-		})
+		}))
 	}
 }
 

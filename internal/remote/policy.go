@@ -94,7 +94,7 @@ func (l *Remote) refundSlots(a *weir.Act, reason error) {
 		}
 		l.wake()
 	}
-	var late weir.Pending
+	var late acts.Pending
 	if !errors.As(reason, &late) {
 		reconcile()
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 )
 
 const (
@@ -222,11 +223,11 @@ func (l *Remote) amended(all []amendment) error {
 
 // conclude calls f with each act and its index once its outcome is known, which may be
 // later. It returns the errors of the acts.
-func (l *Remote) conclude(acts []*weir.Act, f func(i int, outcome *weir.Act)) error {
+func (l *Remote) conclude(all []*weir.Act, f func(i int, outcome *weir.Act)) error {
 	var failure error
-	for i, a := range acts {
+	for i, a := range all {
 		failure = errors.Join(failure, a.Err)
-		var late weir.Pending
+		var late acts.Pending
 		if !errors.As(a.Err, &late) {
 			f(i, a)
 			continue

@@ -9,7 +9,7 @@
 // previous one have run again, so that it includes their next acts.
 //
 // A caller waits as long as its context lasts, at most [Options.Patience]. The call goes on
-// without it: its acts are copies, and [weir.Pending] delivers the late reply.
+// without it: its acts are copies, and [acts.Pending] delivers the late reply.
 //
 // Each charge names a policy for what the store does not decide: grant from this instance's
 // local share, grant everything, refuse everything, or return the store's error. Answers that
@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/internal/outage"
 	"github.com/weirlimit/weir/memstore"
@@ -285,7 +286,7 @@ func (l *Remote) decide(a *weir.Act, sent int64, mayAsk bool) bool {
 		a.Err = nil
 		return false
 	}
-	var late weir.Pending
+	var late acts.Pending
 	if errors.As(a.Err, &late) && !l.grants.since(a, sent) && arrived(a, late) && !undecided(a) {
 		l.learn([]*weir.Act{a})
 		return true
@@ -297,7 +298,7 @@ func (l *Remote) decide(a *weir.Act, sent int64, mayAsk bool) bool {
 }
 
 // arrived reports whether the late reply to an act has come by now, and copies it to the act.
-func arrived(a *weir.Act, late weir.Pending) bool {
+func arrived(a *weir.Act, late acts.Pending) bool {
 	var came atomic.Pointer[weir.Act]
 	late.Then(func(reply *weir.Act) { came.Store(copyOf(reply)) })
 	reply := came.Load()

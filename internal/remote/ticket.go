@@ -170,7 +170,7 @@ func (t *ticket) leave(cause error) {
 	}
 }
 
-// pending is the error of an act whose reply is missing. It implements [weir.Pending].
+// pending is the error of an act whose reply is missing. It implements [acts.Pending].
 type pending struct {
 	kind  weir.Kind
 	cause error
@@ -186,7 +186,7 @@ func (p *pending) Error() string {
 // Unwrap returns the class, and the reason for the end of the wait.
 func (p *pending) Unwrap() []error { return []error{weir.ErrAmbiguous, p.cause} }
 
-// Then implements [weir.Pending].
+// Then implements [acts.Pending].
 func (p *pending) Then(f func(*weir.Act)) { p.batch.then(func() { f(p.act) }) }
 
 // tickets are those that can be used again: no caller left and no call panicked.

@@ -124,8 +124,3 @@ func (s *Stack) Outages() []error {
 	}
 	return all
 }
-
-// SetOverride replaces the limit of a key until an instant, as a [weir.Limiter] asks.
-func (s *Stack) SetOverride(key string, limit *weir.Limit, until time.Time) error {
-	return s.Override.SetOverride(key, limit, until)
-}

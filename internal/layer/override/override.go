@@ -124,13 +124,14 @@ func (l *Layer) Set(o Override) error {
 	})
 }
 
-// SetOverride is Set, as a [weir.Limiter] calls it.
-func (l *Layer) SetOverride(key string, limit *weir.Limit, until time.Time) error {
-	return l.Set(Override{Key: key, Limit: limit, Until: until})
+// ChangeOverride is Set or Delete, as a [weir.Limiter] calls it.
+func (l *Layer) ChangeOverride(key string, o *weir.Override) (had bool, err error) {
+	if o == nil {
+		return l.Delete(key), nil
+	}
+	_, had = l.Get(key)
+	return had, l.Set(Override{Key: key, Limit: o.Limit, Until: o.Until})
 }
-
-// RemoveOverride is Delete, as a [weir.Limiter] calls it.
-func (l *Layer) RemoveOverride(key string) bool { return l.Delete(key) }
 
 // Room returns the error that Set would return if so many more keys had overrides, nil if
 // there is room for them.

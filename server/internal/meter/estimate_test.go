@@ -126,7 +126,7 @@ func TestSmallLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			small := weir.Limit{Name: "output", Algorithm: weir.FixedWindow, Count: 20, Period: time.Hour}.MustCompile()
-			if err := own.SetOverride(plan.Acts[0].Charges[0].Key, small, time.Now().Add(time.Hour)); err != nil {
+			if err := own.Set(override.Override{Key: plan.Acts[0].Charges[0].Key, Limit: small, Until: time.Now().Add(time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 		}
