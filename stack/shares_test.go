@@ -42,7 +42,15 @@ func TestShares(t *testing.T) {
 	var mu sync.Mutex
 	var grants []weir.Decision
 	refused := map[string]int{}
-	end := time.Now().Add(2 * time.Second)
+	// The others ask for many times what is left to them, so guarantees are needed. On a busy
+	// machine it takes longer until they do.
+	begun := time.Now()
+	goesOn := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		took := time.Since(begun)
+		return took < 2*time.Second || refused["others"] < 100 && took < patience
+	}
 	ask := func(client int, class string) bool {
 		d, err := shares.Limiter(stacks[client%2], "budget", class).Allow(t.Context(), "k")
 		if err != nil {
@@ -73,7 +81,7 @@ func TestShares(t *testing.T) {
 			pause = 4 * own.Period / time.Duration(own.Count) * 11 / 10
 		}
 		clients.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				if !ask(client, class) && pause > 0 {
 					t.Errorf("%s was refused what is guaranteed to it", class)
 				}
@@ -92,7 +100,6 @@ func TestShares(t *testing.T) {
 			t.Fatalf("%d units in a second, want at most 2400", n)
 		}
 	}
-	// The others ask for many times what is left to them, so guarantees were needed.
 	if len(grants) == 0 || refused["others"] < 100 {
 		t.Errorf("%d were granted and %v refused: nobody competed", len(grants), refused)
 	}
