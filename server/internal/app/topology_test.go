@@ -17,7 +17,7 @@ import (
 func topologies(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
-		"cluster":  testserver.StartCluster(t, 3).URL(),
+		"cluster":  testserver.StartCluster(t, 3, "--cluster-require-full-coverage", "no").URL(),
 		"sentinel": testserver.StartSentinel(t, 1).URL(),
 	}
 }

@@ -71,7 +71,7 @@ func secret(t *testing.T, text string) string {
 // securedStores starts one for each topology.
 func securedStores(t *testing.T, files testserver.TLS) map[string]secured {
 	t.Helper()
-	one, cluster, sentinel := files.Redis(t), files.Cluster(t, 3), files.Sentinel(t, 1)
+	one, cluster, sentinel := files.Redis(t), files.Cluster(t, 3, "--cluster-require-full-coverage", "no"), files.Sentinel(t, 1)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	local := testserver.StartRedis(t, "--unixsocket", socket)
 	return map[string]secured{
