@@ -109,8 +109,9 @@ type Options struct {
 	// call. It is called at every tick. Nil: a pipe shows it.
 	Responsive func() bool
 	// OnTick is called by the watching goroutine at every tick, after the nodes were
-	// judged, and must not wait. Responsive is as above.
-	OnTick func(responsive bool)
+	// judged, and must not wait. Responsive is as above. The ticks go on while it reports that
+	// it needs them.
+	OnTick func(responsive bool) (needed bool)
 	// Logger receives a line when an outage begins and one when it ends. Nil: none.
 	Logger *slog.Logger
 }
@@ -215,8 +216,8 @@ func (w *Watch) run() {
 				idle = 0
 			}
 		}
-		if w.OnTick != nil {
-			w.OnTick(responsive)
+		if w.OnTick != nil && w.OnTick(responsive) {
+			idle = 0
 		}
 		if responsive {
 			w.ticked()

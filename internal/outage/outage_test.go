@@ -400,7 +400,7 @@ func TestStop(t *testing.T) {
 // TestRace has everything done at once.
 func TestRace(t *testing.T) {
 	t.Parallel()
-	w := newWatch(t, Options{Silence: Tick, Probe: func(context.Context, string) error { return nil }, OnTick: func(bool) {}})
+	w := newWatch(t, Options{Silence: Tick, Probe: func(context.Context, string) error { return nil }, OnTick: func(bool) bool { return false }})
 	var doing sync.WaitGroup
 	end := time.Now().Add(200 * time.Millisecond)
 	for i := range 8 {

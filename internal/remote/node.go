@@ -175,8 +175,9 @@ func verdict(acts []*weir.Act) error {
 }
 
 // tick answers the callers of unreachable nodes, and frees the lanes of late calls. The
-// watch calls it at every tick.
-func (c *Calls) tick(responsive bool) {
+// watch calls it at every tick. It needs the next one while a call is in flight, also one that
+// an outage has written off: that keeps its lane until it is late.
+func (c *Calls) tick(responsive bool) (needed bool) {
 	c.each(func(n *node) {
 		var out *outage.Error
 		if n.Node != nil {
@@ -187,11 +188,13 @@ func (c *Calls) tick(responsive bool) {
 				n.lanes[i].dismiss(out)
 			}
 		}
-		late := n.judge(responsive, int((c.Late+outage.Tick-1)/outage.Tick))
+		late, inFlight := n.judge(responsive, int((c.Late+outage.Tick-1)/outage.Tick))
+		needed = needed || inFlight
 		for _, b := range late {
 			c.free(b)
 		}
 	})
+	return needed
 }
 
 // hopelessTicks is after how many ticks a call without a reply counts as lost, if a node has
@@ -200,9 +203,9 @@ const hopelessTicks = int(2 * time.Second / outage.Tick)
 
 // judge answers the callers of calls in flight that an outage concerns, counts as late
 // the calls that last for longer than so many ticks, as far as there may be more, and
-// returns the batches that no longer keep their lanes. During an outage no call is late:
+// returns the batches that no longer keep their lanes, and whether any is in flight. During an outage no call is late:
 // its lane is kept until the outage is over, unless the next batch goes to other nodes.
-func (n *node) judge(responsive bool, ticks int) (free []*batch) {
+func (n *node) judge(responsive bool, ticks int) (free []*batch, inFlight bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for b := range n.inFlight {
@@ -229,7 +232,7 @@ func (n *node) judge(responsive bool, ticks int) (free []*batch) {
 			free = append(free, b)
 		}
 	}
-	return free
+	return free, len(n.inFlight) > 0
 }
 
 // probed reports whether every node of a batch has answered a probe since it was sent.

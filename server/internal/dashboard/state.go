@@ -143,7 +143,7 @@ func (s *state) judge(checks []httpapi.Check) {
 	for _, c := range checks {
 		item := check{Name: c.Name, OK: c.Err == nil}
 		if c.Err != nil {
-			item.Detail = strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" is ")
+			item.Detail = strings.TrimPrefix(strings.TrimPrefix(c.Err.Error(), "the "+c.Name+" "), "is ")
 			if s.Reason == "" && c.Bearable == bearable {
 				s.Reason, _, _ = strings.Cut(c.Name+": "+item.Detail, "\n")
 			}

@@ -107,8 +107,8 @@ func TestOutageIsShown(t *testing.T) {
 			b.until(row("counted") + ` && ` + healthy + ` && !(` + visible("store-out") + `)`)
 			fault.begin(redis)
 			// Nobody has called.
-			b.until(content("readiness") + ` === "degraded" && document.getElementById("dot").className === "dot fair" && /^store: unreachable since \d.*` + fault.reason + `/.test(` + content("reason") + `)`)
-			b.until(check + `.textContent.startsWith("store: unreachable since ") && ` + check + `.querySelector(".dot.bad") !== null && ` + visible("store-out"))
+			b.until(content("readiness") + ` === "degraded" && document.getElementById("dot").className === "dot fair" && /^store: 127\.0\.0\.1:\d+ is unreachable since \d.*` + fault.reason + `/.test(` + content("reason") + `)`)
+			b.until(check + `.textContent.startsWith("store: 127.0.0.1:") && ` + check + `.querySelector(".dot.bad") !== null && ` + visible("store-out"))
 			for range 4 {
 				if got := s.ask("user", "bob"); got != 503 {
 					t.Errorf("answered %d, want 503", got)
