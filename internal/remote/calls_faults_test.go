@@ -312,7 +312,7 @@ func TestImpatientCallers(t *testing.T) {
 		memory.Take(ctx, acts)
 	})
 	c := NewCalls(spread{storetest.Alone{Taker: slow}, 3}, CallOptions{MaxBatch: 8, Silence: time.Hour})
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	t.Cleanup(func() { _ = c.Stop(over) })
 	books := make([]ledger, 5)
 	var callers sync.WaitGroup
 	for range 32 {
@@ -372,7 +372,7 @@ func TestServerVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := NewCalls(store, CallOptions{MaxBatch: 16, Silence: time.Hour})
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	t.Cleanup(func() { _ = c.Stop(over) })
 	books := make([]ledger, 5)
 	var callers sync.WaitGroup
 	for range 32 {
@@ -419,7 +419,7 @@ func TestGrantsExactly(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := NewCalls(store, CallOptions{Timeout: time.Minute, Silence: time.Hour})
-		t.Cleanup(func() { _ = c.Stop(context.Background()) })
+		t.Cleanup(func() { _ = c.Stop(over) })
 		for range 32 {
 			callers.Go(func() {
 				for range 150 {

@@ -18,6 +18,13 @@ import (
 
 var perDay = weir.PerDay(100).MustCompile()
 
+// over is the context of a Stop that waits for no call.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
 // spread gives a Taker lanes, by the key of an act's first charge.
 type spread struct {
 	storetest.Alone
@@ -346,7 +353,7 @@ func TestLanesAreIndependent(t *testing.T) {
 func TestOrderWithinACall(t *testing.T) {
 	t.Parallel()
 	c := NewCalls(spread{storetest.Alone{Taker: memstore.New(memstore.Options{})}, 16}, CallOptions{Silence: time.Hour})
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	t.Cleanup(func() { _ = c.Stop(over) })
 	for range 100 {
 		all := []*weir.Act{
 			storetest.NewAct(weir.Charge{Key: "a", Limit: perDay, Cost: 60}, weir.Charge{Key: "x", Limit: perDay, Cost: 60}),
@@ -366,7 +373,7 @@ func TestOrderWithinACall(t *testing.T) {
 func TestNothingAndNobody(t *testing.T) {
 	t.Parallel()
 	c := NewCalls(storetest.Alone{Taker: memstore.New(memstore.Options{})}, CallOptions{MaxBatch: -1, MaxLanes: -1, MaxWaiting: -1, Timeout: -time.Second})
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	t.Cleanup(func() { _ = c.Stop(over) })
 	c.Take(context.Background(), nil)
 	a := &weir.Act{}
 	if c.Take(context.Background(), []*weir.Act{a}); !errors.Is(a.Err, weir.ErrInvalid) {
@@ -378,7 +385,7 @@ func TestNothingAndNobody(t *testing.T) {
 // channel that wakes its caller and the context.
 func TestLoneCallAddsLittle(t *testing.T) {
 	c := NewCalls(storetest.Alone{Taker: nothing{}}, CallOptions{})
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	t.Cleanup(func() { _ = c.Stop(over) })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	acts := []*weir.Act{act("k", 1)}
@@ -395,7 +402,7 @@ func (nothing) Take(context.Context, []*weir.Act) {}
 // BenchmarkIdleLane is what a lone call pays.
 func BenchmarkIdleLane(b *testing.B) {
 	c := NewCalls(storetest.Alone{Taker: nothing{}}, CallOptions{})
-	b.Cleanup(func() { _ = c.Stop(context.Background()) })
+	b.Cleanup(func() { _ = c.Stop(over) })
 	acts := []*weir.Act{act("k", 1)}
 	b.ReportAllocs()
 	for b.Loop() {
