@@ -324,12 +324,13 @@ func (l *Remote) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return l.deadlines.Bound(ctx), func() {}
 }
 
-// callerLeft reports whether the caller has stopped waiting.
+// callerLeft reports whether the caller has stopped waiting. One whose context has just timed
+// out still takes an answer, unless it announced when it leaves.
 func callerLeft(ctx context.Context) bool {
 	if when, announced := deadline.Leaves(ctx); announced {
 		return time.Now().After(when)
 	}
-	return ctx.Err() != nil
+	return errors.Is(ctx.Err(), context.Canceled)
 }
 
 // undecided reports whether the store reached no decision.
