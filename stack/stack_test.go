@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
@@ -89,14 +88,6 @@ func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 		}
 		_ = s.Stop(t.Context())
 	}
-}
-
-// counting counts the calls that it observes.
-type counting struct{ calls, acts int }
-
-func (c *counting) Observe(call *observe.Call) {
-	c.calls++
-	c.acts += len(call.Acts)
 }
 
 // TestOrder looks from below at what an overridden act has become.

@@ -455,7 +455,7 @@ func TestLeft(t *testing.T) {
 		leave()
 		waiting.Wait()
 		atReply := int64(-1)
-		r.onReply = (func(acts []*weir.Act) { atReply = left() })
+		r.onReply = func(acts []*weir.Act) { atReply = left() }
 		r.gate.out <- struct{}{}
 		calling.Wait()
 		if atReply != c.want {

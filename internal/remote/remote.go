@@ -39,8 +39,10 @@ import (
 const (
 	DefaultPatience = 250 * time.Millisecond
 	DefaultMaxKeys  = 1 << 17
-	DefaultMaxBytes = 64 << 20
 )
+
+// maxLocalBytes bounds the memory of local decisions.
+const maxLocalBytes = 64 << 20
 
 // RetryAfter is the wait in refusals that cannot know when there will be room: by then the
 // store may be reachable.
@@ -79,9 +81,6 @@ type Options struct {
 	// local shares, but nothing is reconciled. A key takes 48 bytes, about 300 while
 	// charges of it are outstanding. Zero: [DefaultMaxKeys].
 	MaxKeys int
-	// MaxBytes bounds the memory of local decisions, see [memstore.Options]. Zero:
-	// [DefaultMaxBytes].
-	MaxBytes int64
 	// Logger receives a line when everything is reconciled after an outage. Nil: none.
 	Logger *slog.Logger
 	// Now is the clock of local decisions. Nil: the monotonic clock.
@@ -150,7 +149,6 @@ type Remote struct {
 func New(store Store, o Options) *Remote {
 	o.Patience = cmp.Or(max(o.Patience, 0), DefaultPatience)
 	o.MaxKeys = cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
-	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Policy == nil {
 		o.Policy = func(*weir.Charge) Policy { return Local }
@@ -175,7 +173,7 @@ func New(store Store, o Options) *Remote {
 	l.calls = NewCalls(store, o.Calls)
 	l.calls.onReply = l.learn
 	l.local = memstore.New(memstore.Options{
-		MaxBytes: o.MaxBytes, Now: func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
+		MaxBytes: maxLocalBytes, Now: func() time.Time { return time.UnixMicro(l.now()) }, Logger: o.Logger,
 	})
 	l.scratch.New = func() any { return new(localPart) }
 	return l

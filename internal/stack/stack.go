@@ -114,13 +114,11 @@ func (s *Stack) Stop(ctx context.Context) error {
 }
 
 // Outages returns the outages of the store's nodes that last.
-func (s *Stack) Outages() []error {
-	if s.Remote == nil {
-		return nil
-	}
-	var all []error
-	for _, out := range s.Remote.Outages() {
-		all = append(all, out)
+func (s *Stack) Outages() (all []error) {
+	if s.Remote != nil {
+		for _, out := range s.Remote.Outages() {
+			all = append(all, out)
+		}
 	}
 	return all
 }

@@ -212,8 +212,6 @@ func judgeOutage(t *testing.T, name string, strike func(*world)) {
 	}
 }
 
-func itself(raw weir.Taker) weir.Taker { return raw }
-
 func loseFor(d time.Duration) func(*world) {
 	return func(w *world) {
 		w.history.lose()
