@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -228,6 +229,40 @@ func TestLateCallsFreeTheirLane(t *testing.T) {
 			t.Error(acts[i].Err)
 		}
 	}
+}
+
+// A halfDead store is one whose probes are answered and whose calls may hang.
+type halfDead struct{ *hanging }
+
+func (halfDead) Probe(context.Context, string) error { return nil }
+
+// TestDeadConnectionsFreeTheirLane: calls without a reply keep the others waiting for two
+// seconds, while probes show that the node is well.
+func TestDeadConnectionsFreeTheirLane(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := halfDead{newHanging()}
+		c := NewCalls(h, CallOptions{Late: 10 * time.Millisecond, Responsive: func() bool { return true }})
+		goOn, all := h.stop(t, "slow"), []chan struct{}(nil)
+		for range maxLate + 2 {
+			all = append(all, ask(c, act("slow:k", 1)))
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n := h.calls.Load(); n != maxLate+1 {
+			t.Errorf("%d calls in flight, want 1 and %d that are late", n, maxLate)
+		}
+		time.Sleep(3 * time.Second)
+		if n := h.calls.Load(); n != maxLate+2 || len(c.Outages()) > 0 {
+			t.Errorf("after two seconds %d calls are in flight, want %d; %v", n, maxLate+2, c.Outages())
+		}
+		goOn()
+		for _, done := range all {
+			<-done
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestStopWaitsForLateReplies, as long as its context lasts.
