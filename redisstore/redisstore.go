@@ -88,14 +88,11 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 
 // address returns the address of a client's server; empty if it may have several.
 func address(client redis.UniversalClient) string {
-	c, single := client.(*redis.Client)
-	switch {
-	case !single:
-		return ""
-	case c.Options().Addr == "FailoverClient": // the client's name for whichever it is
-		return "sentinel's master"
+	if c, single := client.(*redis.Client); single {
+		// The client has a name for whichever server it is.
+		return strings.Replace(c.Options().Addr, "FailoverClient", "sentinel's master", 1)
 	}
-	return c.Options().Addr
+	return ""
 }
 
 func checkPrefix(prefix string) error {

@@ -119,14 +119,19 @@ func TestUnknownIDIsDelivered(t *testing.T) {
 func TestDeliveriesAreBounded(t *testing.T) {
 	t.Parallel()
 	store := newFlaky(nil)
-	taker := remote.New(storetest.Alone{Taker: store}, remote.Options{MaxKeys: 1})
-	charge := weir.Charge{Key: "k", Limit: weir.PerDay(100).MustCompile(), Cost: 1}
+	taker := remote.New(storetest.Alone{Taker: store}, remote.Options{MaxKeys: 1, Policy: policies})
+	charge := weir.Charge{Key: "error", Limit: weir.PerDay(100).MustCompile(), Cost: 1}
 	store.fail(weir.ErrNotApplied)
 	if a := about(taker, acts.KindRelease, "one", charge); !acts.Kept(a.Err) {
 		t.Error(a.Err)
 	}
 	if a := about(taker, acts.KindRelease, "two", charge); acts.Kept(a.Err) || !errors.Is(a.Err, weir.ErrNotApplied) {
 		t.Error(a.Err)
+	}
+	for _, kept := range []bool{true, false} {
+		if a := about(taker, acts.KindRefund, "", charge); acts.Kept(a.Err) != kept || a.Err == nil {
+			t.Errorf("kept %v: %v", !kept, a.Err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -59,8 +59,12 @@ func (l *Remote) decideByPolicy(a *weir.Act, reason error) {
 	l.reconcileWith(a, reason)
 }
 
-// refundOnce keeps a refund without an ID, unless the store may have made it.
+// refundOnce keeps a refund without an ID if there is room, unless the store may have made it.
 func (l *Remote) refundOnce(a *weir.Act, reason error) {
+	if l.refunds.len() >= l.refunds.most {
+		a.Err = reason
+		return
+	}
 	own := copyOf(a)
 	a.Err = &acts.KeptError{Kind: a.Kind, Reason: reason}
 	_ = l.conclude([]*weir.Act{{Err: reason}}, func(_ int, reply *weir.Act) {
