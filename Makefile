@@ -101,7 +101,7 @@ guard: ## measure the CPU time that a gRPC call costs the server, with h2load
 
 .PHONY: bench-parts
 bench-parts: ## measure packages by themselves; BENCHTIME=5s for steadier numbers
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./memstore/... ./redisstore/...
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/memstore ./internal/redisstore
 
 .PHONY: chaos
 chaos: setup ## break Redis, the network, the clock and Weir itself under load; prints promise, measure and verdict for each

@@ -10,10 +10,10 @@ import (
 )
 
 // The bounds of what is exported.
-const maxNames, maxFields = 233, 170
+const maxNames, maxFields = 225, 164
 
 // published are the folders of the packages that programs import.
-var published = []string{".", "clientip", "memstore", "redisstore", "redisstore/queue", "stack", "trace", "weirgrpc", "weirhttp"}
+var published = []string{".", "clientip", "memstore", "redisstore", "redisstore/queue", "trace", "weirgrpc", "weirhttp"}
 
 // TestAPIStaysSmall counts the exported names of the public packages (functions, types,
 // methods, constants and variables) and the fields of their structs. Lower the bounds with

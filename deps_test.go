@@ -45,17 +45,18 @@ func foreign(name string) bool {
 var only = map[string]patterns{
 	".":                         {"internal/algo", "std"},
 	"internal/algo":             {"cmp", "embed", "fmt", "math", "math/bits", "slices", "strings", "time"},
-	"server/internal/sim":       {".", "memstore", "internal/acts", "internal/algo", "server/internal/report", "std"},
+	"server/internal/sim":       {".", "internal/memstore", "internal/acts", "internal/algo", "server/internal/report", "std"},
 	"server/internal/accesslog": {".", "std"},
-	"server/internal/replay":    {".", "memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
+	"server/internal/replay":    {".", "internal/memstore", "internal/algo", "server/internal/accesslog", "server/internal/report", "server/internal/topk", "std"},
 	"server/internal/frames":    {"golang.org/x/net", "std"},
 	"server/internal/report":    {"github.com/guptarohit/asciigraph", "std"},
 }
 
 var (
-	stores     = patterns{"memstore/...", "redisstore/..."}
+	bare       = patterns{"internal/memstore", "internal/redisstore"}
+	stores     = patterns{"memstore", "redisstore/..."}
 	layers     = patterns{"internal/layer/...", "internal/remote/...", "trace/..."}
-	order      = patterns{"stack/...", "internal/stack/..."}
+	order      = patterns{"internal/stack/..."}
 	middleware = patterns{"clientip/...", "weirhttp/...", "weirgrpc/...", "internal/gate/..."}
 	program    = patterns{"server/..."}
 	frontends  = patterns{
@@ -77,10 +78,12 @@ type ban struct {
 }
 
 var bans = []ban{
-	{"a store never depends on a layer", stores, nil, slices.Concat(layers, order)},
+	{"a bare store never depends on a layer", bare, nil, slices.Concat(layers, order)},
 	{"a layer never depends on the package that orders layers", layers, nil, order},
-	{"middleware never depends on stores or layers", middleware, nil, slices.Concat(stores, layers, order)},
-	{"stores and layers never depend on middleware", slices.Concat(stores, layers), nil, middleware},
+	{"middleware never depends on stores or layers", middleware, nil, slices.Concat(bare, stores, layers, order)},
+	{"stores and layers never depend on middleware", slices.Concat(bare, stores, layers), nil, middleware},
+	{"a layer never depends on a store of the library", slices.Concat(bare, layers, order), nil, stores},
+	{"the program puts its own layers around bare stores", program, nil, stores},
 	{"the library never depends on the program", patterns{"..."}, program, program},
 	{"settings never depend on what they set", settings, nil, slices.Concat(rulesRoom, frontends, wiring)},
 	{"rules never depend on front ends", rulesRoom, nil, slices.Concat(frontends, wiring)},
@@ -232,17 +235,20 @@ func TestLayoutCatches(t *testing.T) {
 		"steps, allowed":            {"internal/algo", "math/bits", 0},
 		"steps, standard":           {"internal/algo", "net/http", 1},
 		"steps, root":               {"internal/algo", module, 1},
-		"store, words":              {"memstore", module, 0},
-		"store, layer":              {"redisstore/queue", in("internal/remote"), 1},
-		"store, stack":              {"redisstore", in("stack"), 1},
-		"layer, store":              {"internal/remote", in("memstore"), 0},
+		"store, words":              {"internal/memstore", module, 0},
+		"store, layer":              {"internal/redisstore", in("internal/remote"), 1},
+		"store, stack":              {"internal/redisstore", in("internal/stack"), 1},
+		"public store, stack":       {"redisstore", in("internal/stack"), 0},
+		"layer, store":              {"internal/remote", in("internal/memstore"), 0},
+		"layer, public store":       {"internal/remote", in("memstore"), 1},
+		"server, public store":      {"server/internal/store", in("redisstore"), 1},
 		"layer, itself":             {"internal/layer/lease", in("internal/layer/lease/cell"), 0},
 		"layer, layer":              {"internal/layer/lease", in("internal/layer/denycache"), 1},
-		"layer, stack":              {"internal/layer/lease", in("stack"), 1},
-		"stack, layer":              {"stack", in("internal/layer/lease"), 0},
+		"layer, stack":              {"internal/layer/lease", in("internal/stack"), 1},
+		"stack, layer":              {"internal/stack", in("internal/layer/lease"), 0},
 		"middleware, address":       {"weirhttp", in("clientip"), 0},
 		"middleware, store":         {"weirhttp", in("memstore"), 1},
-		"middleware, stack":         {"weirgrpc", in("stack"), 1},
+		"middleware, stack":         {"weirgrpc", in("internal/stack"), 1},
 		"store, middleware":         {"redisstore", in("weirhttp"), 1},
 		"front-end, address":        {"server/internal/httpapi", in("clientip"), 0},
 		"library, server":           {"weirhttp", in("server/internal/rules"), 1},
@@ -260,7 +266,7 @@ func TestLayoutCatches(t *testing.T) {
 		"config, rules":             {"server/internal/config", in("server/internal/rules"), 1},
 		"rules, config":             {"server/internal/rules", in("server/internal/config"), 0},
 		"server, command":           {"server/internal/app", in("server/internal/cli"), 1},
-		"simulation, store":         {"server/internal/sim", in("memstore"), 0},
+		"simulation, store":         {"server/internal/sim", in("internal/memstore"), 0},
 		"simulation, rules":         {"server/internal/replay", in("server/internal/rules"), 1},
 		"command, simulation":       {"server/internal/cli", in("server/internal/replay"), 0},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
@@ -277,7 +283,7 @@ func TestLayoutCatches(t *testing.T) {
 
 func TestLayoutCatchesDetours(t *testing.T) {
 	t.Parallel()
-	detour := listed{ImportPath: "memstore", Imports: []string{"strings"}, Deps: []string{"strings", module + "/internal/layer/lease"}}
+	detour := listed{ImportPath: "internal/memstore", Imports: []string{"strings"}, Deps: []string{"strings", module + "/internal/layer/lease"}}
 	two := listed{ImportPath: "weirhttp", Imports: []string{module + "/internal/layer/lease", module + "/internal/layer/shadow"}}
 	for _, pkg := range []listed{detour, two} {
 		if got := layout([]listed{pkg}); len(got) != 1 {

@@ -22,7 +22,7 @@
 // # Limiters
 //
 // A [Limiter] applies one or several limits to any number of keys. Its store is memory, see
-// memstore, or a Redis that all hosts share, see redisstore and stack. Its name begins every
+// memstore, or a Redis that all hosts share, see redisstore. Its name begins every
 // key in the store, so two limiters share a budget only if they have the same name.
 // [Limiter.Allow] charges one unit and [Limiter.AllowN] several. [Limiter.AllowUpTo] charges
 // as many as fit, and [Limiter.AllowOnce] charges once, however often a call is repeated.

@@ -20,7 +20,7 @@ func TestLibraryGuide(t *testing.T) {
 	const guide = "docs/library.md"
 	examples := examplesOf(t, "example_test.go")
 	maps.Copy(examples, examplesOf(t, "example_verbs_test.go"))
-	maps.Copy(examples, examplesOf(t, "stack/example_test.go"))
+	maps.Copy(examples, examplesOf(t, "memstore/example_test.go"))
 	maps.Copy(examples, examplesOf(t, "redisstore/example_test.go"))
 	text, err := os.ReadFile(guide)
 	if err != nil {

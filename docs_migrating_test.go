@@ -16,7 +16,6 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -34,13 +33,12 @@ func fromRate(ctx context.Context) error {
 }
 
 func fromRedisRate(ctx context.Context, client redis.UniversalClient, retry func(time.Duration)) error {
-	shared, err := redisstore.New(client, redisstore.Options{})
+	store, err := redisstore.New(client, redisstore.Options{Logger: slog.Default()})
 	if err != nil {
 		return err
 	}
-	limits := stack.New(shared, stack.Options{Logger: slog.Default()})
-	defer limits.Stop(ctx)
-	limiter, err := weir.NewLimiter(limits, "api", weir.PerSecond(10))
+	defer store.Stop(ctx)
+	limiter, err := weir.NewLimiter(store, "api", weir.PerSecond(10))
 	if err != nil {
 		return err
 	}
@@ -51,8 +49,8 @@ func fromRedisRate(ctx context.Context, client redis.UniversalClient, retry func
 	return err
 }
 
-func fromThrottled(limits weir.Taker, next http.Handler, use func(http.Handler)) error {
-	limiter, err := weir.NewLimiter(limits, "api", weir.Limit{Count: 20, Period: time.Minute, Burst: 6})
+func fromThrottled(store weir.Taker, next http.Handler, use func(http.Handler)) error {
+	limiter, err := weir.NewLimiter(store, "api", weir.Limit{Count: 20, Period: time.Minute, Burst: 6})
 	if err != nil {
 		return err
 	}
@@ -61,12 +59,12 @@ func fromThrottled(limits weir.Taker, next http.Handler, use func(http.Handler))
 	return nil
 }
 
-func fromUlule(limits weir.Taker, next http.Handler, use func(http.Handler)) error {
+func fromUlule(store weir.Taker, next http.Handler, use func(http.Handler)) error {
 	limit, err := weir.ParseLimit("100/min fixed_window anchor first")
 	if err != nil {
 		return err
 	}
-	limiter, err := weir.NewLimiter(limits, "api", limit)
+	limiter, err := weir.NewLimiter(store, "api", limit)
 	if err != nil {
 		return err
 	}

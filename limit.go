@@ -212,3 +212,14 @@ func (l *Limit) maxCost() int64 {
 	}
 	return MaxCost
 }
+
+// A KeyLimit bounds the tracked keys of a limit, for keys that clients can make up. Further
+// keys share the key Overflow, and so one budget.
+type KeyLimit struct {
+	// MaxKeys is the largest number of tracked keys, at most 10 000 000. Zero: any
+	// number.
+	MaxKeys int
+	// Overflow is the key under which further keys are charged. Limits with the same
+	// Overflow share one set of keys. No client may use it.
+	Overflow string
+}

@@ -15,7 +15,6 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 // patient is longer than any delay of a busy machine.
@@ -26,7 +25,7 @@ func onBoth(t *testing.T, test func(t *testing.T, store weir.Taker)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, stack.New(memstore.New(memstore.Options{}), stack.Options{}))
+		test(t, memstore.New(memstore.Options{}))
 	})
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
@@ -43,9 +42,8 @@ func overRedis(t *testing.T, client redis.UniversalClient) weir.Taker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := stack.New(store, stack.Options{Timeout: patient, Silence: patient})
-	t.Cleanup(func() { _ = limits.Stop(t.Context()) })
-	return limits
+	t.Cleanup(func() { _ = store.Stop(t.Context()) })
+	return store
 }
 
 // limiterOf returns the limiter of a name.
@@ -296,7 +294,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("an override of the past: %v", err)
 		}
 	})
-	bare := limiter(t, weir.PerDay(1))
+	bare := limiterOf(t, struct{ weir.Taker }{memstore.New(memstore.Options{})}, "bare", weir.PerDay(1))
 	var invalid *weir.InvalidError
 	if err := bare.SetOverride("u", weir.Override{Until: time.Now().Add(time.Hour)}); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("a store without overrides: %v", err)

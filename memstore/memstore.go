@@ -1,24 +1,19 @@
-// Package memstore keeps limits in memory: for one process, for tests, and for decisions
-// during a store outage. It runs the steps of internal/algo under the locks of its
-// shards.
+// Package memstore keeps limits in memory: for one process, and for tests. Everything that
+// a limiter over Redis can do works here, too, without a server.
 package memstore
 
 import (
 	"context"
-	"hash/maphash"
 	"log/slog"
-	"runtime/debug"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/stack"
 )
 
 // DefaultMaxBytes is the default bound on the memory of a store's keys.
-const DefaultMaxBytes = 256 << 20
+const DefaultMaxBytes = memstore.DefaultMaxBytes
 
 // Options are the settings of a [Store]. The zero value is ready for use.
 type Options struct {
@@ -26,174 +21,64 @@ type Options struct {
 	// bound, keys that are as fresh as new ones are removed; no other key is evicted. If
 	// that makes no room, all new keys of a limit share one budget: some are refused too
 	// early, but none is granted too much. Zero: [DefaultMaxBytes], or a quarter of the
-	// process's memory limit if that is less, see [debug.SetMemoryLimit].
+	// process's memory limit if that is less, see [runtime/debug.SetMemoryLimit].
 	MaxBytes int64
 	// MaxIDBytes bounds the memory of all IDs together, in addition to that of the keys.
 	// At the bound, new IDs are not remembered, so their takes cannot be settled or
 	// refunded. IDs of refused takes have at most a quarter of it. Zero: half of
 	// MaxBytes.
 	MaxIDBytes int64
+	// KeyLimit returns the bound on the tracked keys of a limit, for limits whose keys
+	// clients can make up. It is called from many goroutines. Nil: no bound.
+	KeyLimit func(*weir.Limit) weir.KeyLimit
+	// MaxOverrides bounds the overrides that can be in force. Zero: 10 000.
+	MaxOverrides int
 	// Now is the store's clock. Nil: the time at which New was called, plus the time that
 	// the monotonic clock has measured since.
 	Now func() time.Time
-	// Logger receives a line when the bound is first reached. Nil: none.
+	// Logger receives a line when a bound is first reached. Nil: none.
 	Logger *slog.Logger
 }
 
 // Store is a [weir.Taker] in memory. It is safe for concurrent use and starts no
 // goroutines: calls of Take also remove fresh keys. Create it with New.
 type Store struct {
-	shards   [shardCount]shard
-	seeds    [2]maphash.Seed
-	clock    func() time.Time // nil: the machine's monotonic clock, from start on
-	start    time.Time
-	epoch    int64 // start in µs since 1970
-	maxBytes int64
-	bytes    atomic.Int64
-	overflow overflow
-	// maxIDBytes bounds ids, the memory of granted and amended takes' records, and
-	// refused, that of refused ones', together.
-	maxIDBytes   int64
-	ids, refused atomic.Int64
-	calls        sync.Pool
+	keys   *memstore.Store
+	layers *stack.Stack
 }
 
 // New returns an empty store.
 func New(o Options) *Store {
-	s := &Store{
-		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		clock: o.Now, start: time.Now(), maxBytes: o.MaxBytes,
-	}
-	s.epoch = s.start.UnixMicro()
-	if s.maxBytes <= 0 {
-		s.maxBytes = min(DefaultMaxBytes, debug.SetMemoryLimit(-1)/4)
-	}
-	if s.maxIDBytes = o.MaxIDBytes; s.maxIDBytes <= 0 {
-		s.maxIDBytes = s.maxBytes / 2
-	}
-	if s.overflow.logger = o.Logger; o.Logger == nil {
-		s.overflow.logger = slog.New(slog.DiscardHandler)
-	}
-	pages := slices.Repeat([]entry{{nothing.cells, nothing}}, shardCount)
-	for i := range s.shards {
-		s.shards[i].table = table{pages: pages[i : i+1 : i+1], shift: 64}
-	}
-	s.calls.New = func() any { return new(call) }
-	return s
+	keys := memstore.New(memstore.Options{MaxBytes: o.MaxBytes, MaxIDBytes: o.MaxIDBytes, Now: o.Now, Logger: o.Logger})
+	return &Store{keys, stack.New(keys, stack.Options{
+		Logger: o.Logger, Now: o.Now, KeyLimit: o.KeyLimit, MaxOverrides: o.MaxOverrides,
+	})}
 }
-
-// read reads the store's own clock, in µs since 1970. That is done before the locks
-// are taken, to hold them for less time.
-func (s *Store) read() int64 {
-	if s.clock != nil {
-		return 0
-	}
-	return s.epoch + time.Since(s.start).Microseconds()
-}
-
-// now is the instant of an act that holds its locks: when it read the clock, or when
-// one was decided that read it later and came first. A clock that was given to the
-// store is read only now, and may step back.
-func (s *Store) now(read, last int64) int64 {
-	if s.clock != nil {
-		return s.given()
-	}
-	return max(read, last)
-}
-
-// given reads the clock that was given to the store.
-func (s *Store) given() int64 { return s.clock().UnixMicro() }
 
 // Take decides the acts, each at one reading of the clock, while it holds the locks of
 // all shards that the act touches. It never waits for anything else, so it ignores ctx.
 // Its only errors are of the class [weir.ErrInvalid].
-func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, valid{s}, acts) }
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx, acts) }
 
-// valid is a store whose acts are valid.
-type valid struct{ *Store }
-
-// Take decides the acts.
-func (s valid) Take(_ context.Context, all []*weir.Act) {
-	for _, a := range all {
-		if !acts.Prepare(a) && (!plain(a) || !s.takeOne(a)) {
-			s.take(a)
-		}
+// TakeOne decides a valid take of one charge without an act, see [weir.Taker]. It decides
+// nothing if the key may share a budget or have an override. It does not allocate.
+func (s *Store) TakeOne(prefix, key string, limit *weir.Limit, cost int64) (d weir.Decision, decided bool) {
+	if s.layers.KeyLimit != nil || !s.layers.Override.None() {
+		return d, false
 	}
+	return s.keys.TakeOne(prefix, key, limit, cost)
 }
 
-// take decides any act that is prepared. An act about a take that has other charges is
-// decided about those, unless the ID's record has changed until they were locked.
-func (s *Store) take(a *weir.Act) {
-	for {
-		taken, moved := s.takeAbout(a, nil)
-		if !moved {
-			return
-		}
-		if s.follow(a, taken) {
-			return
-		}
-	}
+// ChangeOverride is how a [weir.Limiter] puts an override in force, or ends it if o is nil. The
+// key is that in the store: the name of the limiter, "#" and the limit's name or position if
+// there are several, ":", and the limiter's key.
+func (s *Store) ChangeOverride(key string, o *weir.Override) (had bool, err error) {
+	return s.layers.Override.ChangeOverride(key, o)
 }
 
-// takeAbout decides an act, about the charges of a take or, if taken is nil, its own. If the
-// ID's record has other ones, nothing is decided: it returns the ones of the record and true.
-func (s *Store) takeAbout(a *weir.Act, taken *taken) (listed *taken, moved bool) {
-	c := s.calls.Get().(*call)
-	c.taken = taken
-	c.gather(s, a)
-	s.decideLocked(c, a)
-	if c.filled != nil {
-		s.overflow.warn(c.filled.Name)
-	}
-	listed, moved = c.listed, c.moved
-	c.reset()
-	s.calls.Put(c)
-	return listed, moved
-}
-
-// decideLocked locks the act's shards and does it. If that panics, the shards are unlocked,
-// and the call is not used again.
-func (s *Store) decideLocked(c *call, a *weir.Act) {
-	now := s.read()
-	c.lock(s)
-	defer c.unlock(s)
-	s.decide(c, a, c.now(s, now))
-}
-
-// decide does the act while its shards are locked.
-func (s *Store) decide(c *call, a *weir.Act, now int64) {
-	for i := range c.slots {
-		t := &c.slots[i]
-		full := s.load(t, now)
-		if !t.known && (full || s.overflow.active.Load()) {
-			s.overflow.load(c, t, full, now)
-		}
-	}
-	if c.overflowed {
-		c.merge(len(a.Charges))
-	}
-	for i := range c.slots {
-		c.slots[i].age(now)
-	}
-	known, done := c.recall(s, a, now)
-	switch {
-	case done:
-	case a.Kind == acts.KindTake:
-		c.decide(a, now)
-	case a.Kind == acts.KindAmend:
-		c.amend(a, known, now)
-	default:
-		a.Err = c.change(a, known, now)
-		done = a.Err != nil
-	}
-	for i := range c.slots {
-		s.publish(&c.slots[i], now)
-	}
-	if !done {
-		c.report(a, now)
-		c.remember(s, a, known, now)
-	}
-}
+// Overrides returns the overrides in force, by key. The Name of each is a key as for
+// ChangeOverride.
+func (s *Store) Overrides() []weir.Override { return s.layers.Override.All() }
 
 // Stats are the counts of a store.
 type Stats struct {
@@ -201,23 +86,12 @@ type Stats struct {
 	Bytes      int64 // their memory, as the store estimates it
 	IDs        int   // IDs that are remembered
 	IDBytes    int64 // their memory
-	Overflowed int64 // charges of new keys that shared a budget, since the start
+	Overflowed int64 // charges of keys that shared a budget, since the start
 }
 
 // Stats counts the store's keys. It locks one shard after another.
 func (s *Store) Stats() Stats {
-	now := s.now(s.read(), 0)
-	stats := Stats{Bytes: s.bytes.Load(), Overflowed: s.overflow.charges.Load()}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		stats.Keys += sh.keys
-		if sh.ids != nil {
-			sh.ids.turn(s, now)
-			stats.IDs += len(sh.ids.kept) + len(sh.ids.refused[0].records) + len(sh.ids.refused[1].records)
-		}
-		sh.mu.Unlock()
-	}
-	stats.IDBytes = s.ids.Load() + s.refused.Load()
-	return stats
+	st := Stats(s.keys.Stats())
+	st.Overflowed += int64(s.layers.Overflowed())
+	return st
 }

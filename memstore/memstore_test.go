@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -10,7 +11,13 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-		return memstore.New(memstore.Options{Now: clock.Now})
+	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		store := memstore.New(memstore.Options{Now: clock.Now, KeyLimit: func(*weir.Limit) weir.KeyLimit {
+			return weir.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
+		}})
+		if _, err := store.ChangeOverride("another key", &weir.Override{Until: clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		return store
 	})
 }

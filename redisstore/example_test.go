@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"log/slog"
 	"time"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 func Example() {
@@ -27,11 +27,60 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limits := stack.New(store, stack.Options{Logger: slog.Default()})
-	defer limits.Stop(context.Background())
-	limiter, err := weir.NewLimiter(limits, "api", weir.PerMinute(100))
+	defer store.Stop(context.Background())
+	limiter, err := weir.NewLimiter(store, "api", weir.PerMinute(100))
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, _ = limiter.Allow(context.Background(), "user:42")
+	d, err := limiter.Allow(context.Background(), "user:42")
+	if err != nil {
+		log.Print(err) // Redis is unreachable, since when and why
+		return
+	}
+	fmt.Println(d.Allowed(), d.RetryAfter)
+}
+
+func ExampleNew_outages() {
+	client := redis.NewClient(&redis.Options{Addr: "redis.internal:6379"})
+	defer client.Close()
+	store, err := redisstore.New(client, redisstore.Options{
+		Instances: func() int { return 3 },
+		OnOutage: func(l *weir.Limit) redisstore.Policy {
+			if l.Name == "logins" {
+				return redisstore.Deny
+			}
+			return redisstore.Local
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(store.Stats().Local, "decided without Redis")
+	fmt.Println("all recorded:", store.Stop(context.Background()) == nil)
+	// Output:
+	// 0 decided without Redis
+	// all recorded: true
+}
+
+func ExampleNew_leases() {
+	client := redis.NewClient(&redis.Options{Addr: "redis.internal:6379"})
+	defer client.Close()
+	store, err := redisstore.New(client, redisstore.Options{
+		Leased: func(l *weir.Limit) bool { return l.Name == "events" },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store.Start()
+	defer store.Stop(context.Background()) // returns what is not spent
+	limiter, err := weir.NewLimiter(store, "ingest", weir.Limit{Name: "events", Count: 1_000_000, Period: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 1000 {
+		if _, err := limiter.Allow(context.Background(), "tenant:7"); err != nil {
+			log.Print(err)
+		}
+	}
+	fmt.Println(store.Stats().LeaseSpent, "paid without asking Redis")
 }

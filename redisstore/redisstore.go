@@ -1,24 +1,24 @@
 // Package redisstore keeps limits in Redis or Valkey, so that all instances of a service
-// share them. One script call decides a whole batch of acts, of any algorithms, at one
-// reading of the server's clock. The call reads first and writes last, so it is applied
-// as a whole or not at all.
+// share them. One script call decides the requests of many callers, each separately and by
+// the server's clock. Requests that are known to be refused cost Redis nothing, and an
+// outage of Redis is noticed and bridged: docs/library.md says how.
 package redisstore
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 )
 
-// Options are the settings of a [Store]. The zero value is ready for use.
+// Options are the settings of a [Store]. The zero value is ready for use. Functions are
+// called from many goroutines, some of them for every request.
 type Options struct {
 	// Prefix begins every key. It must not contain braces. Empty: "weir:".
 	Prefix string
@@ -26,208 +26,208 @@ type Options struct {
 	// keys. All instances that share a store need the same one. Empty: keys are hashed
 	// with a public key.
 	Secret string
-	// Timeout bounds a call whose context has no deadline. Zero: 250 ms.
-	Timeout time.Duration
-	// Logger receives one line if keys of the store hold values that the store did not
-	// write. Nil: none.
+	// Logger receives a line when Redis becomes unreachable, when it is reachable again,
+	// when its charges are reconciled, when a limit reaches its number of keys, and when
+	// keys hold values that the store did not write. Nil: none.
 	Logger *slog.Logger
+
+	// Timeout is the longest time for which a call waits for Redis if its context does
+	// not end sooner. A server counts as unreachable if it was silent for a fifth of it, at
+	// least 50 ms, and then did not answer a probe for 150 ms. Time in which this process
+	// cannot receive replies does not count. Zero: 250 ms.
+	Timeout time.Duration
+	// OnOutage returns the policy for requests of a limit that Redis did not decide. For
+	// example, deny logins and grant a local share of everything else. Nil: [Error] for
+	// all limits.
+	OnOutage func(*weir.Limit) Policy
+	// Instances returns the number of instances that share the limits: under [Local],
+	// each grants its part. Nil: 1.
+	Instances func() int
+
+	// KeyLimit returns the bound on the tracked keys of a limit, for limits whose keys
+	// clients can make up. Nil: no bound.
+	KeyLimit func(*weir.Limit) weir.KeyLimit
+	// MaxOverrides bounds the overrides that can be in force. Zero: 10 000.
+	MaxOverrides int
+
+	// Leased reports whether units of a limit may be charged ahead and spent from memory.
+	// It is for limits that are too busy even for batches. It is called once for each
+	// limit. Limits of concurrency and leaky_bucket, and those that charge refused requests,
+	// are never leased. Nil: none is leased.
+	Leased func(*weir.Limit) bool
+	// LeaseTime is the time after which unspent leased units are returned. Leases follow
+	// demand: a lease is half of the units that its key was charged in this time. Zero:
+	// one second.
+	LeaseTime time.Duration
+	// LeasePart bounds the units leased for one key, as a part of the limit's count, above
+	// 0 and at most 1. Zero: 0.1.
+	LeasePart float64
+
+	// DenyCacheEntries bounds the refusals that are remembered. One takes about 200 bytes
+	// and its key. Zero: 65 536. Negative: none, so every request goes to Redis.
+	DenyCacheEntries int
+	// DenyCacheMaxAge is the longest time for which a refusal is remembered. A refund or
+	// reset by another process may go unnoticed for that long. Zero: one second.
+	DenyCacheMaxAge time.Duration
 }
 
-const defaultTimeout = 250 * time.Millisecond
+// A Policy decides a request that Redis did not decide.
+type Policy uint8
 
-// A Store is a [weir.Taker] in Redis. It is safe for concurrent use, starts no goroutines
-// and needs no closing: the client belongs to the caller. Create it with New.
+// The policies.
+const (
+	Local = Policy(remote.Local) // grant this instance's local share of the limit
+	Allow = Policy(remote.Allow) // grant everything
+	Deny  = Policy(remote.Deny)  // refuse everything but peeks
+	Error = Policy(remote.Error) // return the error
+)
+
+// A Store is a [weir.Taker] in Redis. It is safe for concurrent use. Create it with New, and
+// stop it before the client is closed.
 type Store struct {
-	client    redis.UniversalClient
-	keys      keyer
-	timeout   time.Duration
-	punctual  bool                    // the client itself keeps to the context's deadline
-	slotOfTag func(tag uint32) uint32 // see slotsOf
-	keeps     bool                    // replies are read after their calls have ended
-	address   string                  // of the server, if there is one
-	scripts   scripts
-	uploads   uploads
-	extra     func() []any // what a test's clock adds to the arguments
-	logger    *slog.Logger
-	foreign   atomic.Int64
-	offset    atomic.Int64 // the store's clock less ours, µs; for calendars only
-	located   atomic.Bool  // a cluster's client knows where the slots are
+	inside *redisstore.Store
+	layers *stack.Stack
 }
 
-// New returns a store on a client that the caller configures, shares and closes. With any
-// settings of the client, no charge is sent twice, and no call outlasts its context. A client
-// of one server that has ContextTimeoutEnabled gets a hook, by which replies that arrive after
-// their calls have ended are still read. The error is a [*weir.InvalidError].
+func init() {
+	redisstore.Of = func(public any) *redisstore.Store { return public.(*Store).inside }
+}
+
+// New returns a store on a client that the caller configures, shares and closes. It starts
+// nothing. With any settings of the client, no charge is sent twice, and no call outlasts its
+// context. A client of one server that has ContextTimeoutEnabled gets a hook, by which replies
+// that arrive after their calls have ended are still read. The error is a [*weir.InvalidError].
 func New(client redis.UniversalClient, o Options) (*Store, error) {
-	if client == nil {
-		return nil, &weir.InvalidError{Field: "client", Value: "nil", Want: "a client"}
-	}
-	if err := checkPrefix(o.Prefix); err != nil {
+	inside, err := redisstore.New(client, redisstore.Options{
+		Prefix: o.Prefix, Secret: o.Secret, Timeout: o.Timeout, Logger: o.Logger,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if o.Timeout < 0 {
-		return nil, &weir.InvalidError{Field: "timeout", Value: o.Timeout.String(), Want: "a positive duration, or 0 for 250ms"}
-	}
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	keys, slotOfTag := newKeyer(o.Prefix, o.Secret), slotsOf(client)
-	keys.apart = slotOfTag != nil
-	return &Store{
-		client: client, keys: keys, timeout: o.Timeout,
-		punctual: punctual(client), slotOfTag: slotOfTag, scripts: shipped, logger: o.Logger,
-		keeps: keep(client), address: address(client),
-	}, nil
+	return &Store{inside, stack.New(inside, stack.Options{
+		Logger: o.Logger, MaxOverrides: o.MaxOverrides, KeyLimit: o.KeyLimit,
+		Leased: o.Leased, LeaseTime: o.LeaseTime, LeasePart: o.LeasePart,
+		DenyCacheEntries: o.DenyCacheEntries, DenyCacheMaxAge: o.DenyCacheMaxAge,
+		Remote: remote.Options{
+			Patience: o.Timeout, Instances: o.Instances, Policy: o.policy(),
+			Calls: remote.CallOptions{Silence: max(remote.DefaultSilence, o.Timeout/5)},
+		},
+	})}, nil
 }
 
-// address returns the address of a client's server; empty if it may have several.
-func address(client redis.UniversalClient) string {
-	if c, single := client.(*redis.Client); single {
-		// The client has a name for whichever server it is.
-		return strings.Replace(c.Options().Addr, "FailoverClient", "sentinel's master", 1)
+func (o *Options) policy() func(*weir.Charge) remote.Policy {
+	if o.OnOutage == nil {
+		return func(*weir.Charge) remote.Policy { return remote.Error }
 	}
-	return ""
+	return func(c *weir.Charge) remote.Policy { return remote.Policy(o.OnOutage(c.Limit)) }
 }
 
-func checkPrefix(prefix string) error {
-	if strings.ContainsAny(prefix, "{}") {
-		return &weir.InvalidError{Field: "prefix", Value: fmt.Sprintf("%q", prefix), Want: "no braces"}
-	}
-	return nil
-}
+// Start begins to return leased units that are not spent, in the background. A store
+// without leases need not be started.
+func (s *Store) Start() { s.layers.Start() }
 
-// punctual reports whether a client ends its reads and writes at the context's
-// deadline by itself.
-func punctual(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case *redis.Client:
-		return c.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return false
-}
-
-// Foreign returns the number of values under the store's keys that its scripts did not
-// write. Each was treated as a fresh key.
-func (s *Store) Foreign() int64 { return s.foreign.Load() }
-
-// Take decides the acts, in order, in one script call, or in several if one cannot hold
-// them. It returns when ctx ends. Acts in flight then have an error of the class
-// [weir.ErrAmbiguous], and may still be charged.
-func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, valid{s}, acts) }
-
-// valid is a store whose acts are valid.
-type valid struct{ *Store }
+// Stop returns all leased units, waits for calls in flight, and records in Redis the units
+// that were granted without it, and releases and settlements that it has not acknowledged,
+// until ctx ends. The error says what Redis lacks. Stop may be called again.
+func (s *Store) Stop(ctx context.Context) error { return s.layers.Stop(ctx) }
 
 // Take decides the acts.
-func (s valid) Take(ctx context.Context, acts []*weir.Act) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	if s.slotOfTag != nil {
-		s.takeSlots(ctx, acts)
-		return
-	}
-	for len(acts) > 0 {
-		b := newBatch(s.keys, s.estimate())
-		n := b.fill(acts)
-		// After an error the client may still be writing the batch.
-		if len(b.acts) == 0 || s.run(ctx, b) {
-			b.free()
-		}
-		acts = acts[n:]
-	}
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) { s.layers.Take(ctx, acts) }
+
+// Outages returns an error for each server that is unreachable now, with its beginning and
+// cause.
+func (s *Store) Outages() []error { return s.layers.Outages() }
+
+// ChangeOverride is how a [weir.Limiter] puts an override in force, or ends it if o is nil. The
+// key is that in the store: the name of the limiter, "#" and the limit's name or position if
+// there are several, ":", and the limiter's key.
+func (s *Store) ChangeOverride(key string, o *weir.Override) (had bool, err error) {
+	return s.layers.Override.ChangeOverride(key, o)
 }
 
-// bound gives a context the store's timeout unless it has a deadline.
-func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, bounded := ctx.Deadline(); bounded {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, s.timeout)
+// Overrides returns the overrides in force, by key. The Name of each is a key as for
+// ChangeOverride.
+func (s *Store) Overrides() []weir.Override { return s.layers.Override.All() }
+
+// A Finding is a problem with a server's settings.
+type Finding struct {
+	// Node is the server's address, as the client knows it.
+	Node string
+	// Setting is topology, role, version, maxmemory-policy, cluster-require-full-coverage or
+	// permissions.
+	Setting string
+	// Detail says what was found and what was expected.
+	Detail string
+	// Fatal is set if the store cannot decide until the problem is solved.
+	Fatal bool
 }
 
-// estimate returns the store's time, as far as it is known without asking.
-func (s *Store) estimate() int64 { return time.Now().UnixMicro() + s.offset.Load() }
+// String returns the finding as messages show it.
+func (f Finding) String() string { return redisstore.Finding(f).String() }
 
-// run sends a batch and answers its acts, and reports whether the store decided. Acts whose
-// calendar windows did not reach the store's time are sent once more, with the windows
-// around that time.
-func (s *Store) run(ctx context.Context, b *batch) bool {
-	s.pack(b)
-	got, err := s.send(ctx, b)
-	if err == nil {
-		s.followAll(ctx, b)
+// Check inspects every server that the store uses: it must accept writes, have a
+// supported version, evict no keys, and let the store's scripts run; a cluster must answer for
+// the slots that have a master while others have none. For this, Check
+// charges and resets keys of its own under the store's prefix, others with each call, so
+// that stores may be checked at the same time. In addition to the scripts, it needs
+// permission for INFO; without it, there is a finding about that. An error means that a
+// server did not answer; the findings are then those of the servers before it.
+func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+	found, err := s.inside.Check(ctx)
+	all := make([]Finding, len(found))
+	for i, f := range found {
+		all[i] = Finding(f)
 	}
-	if err == nil && got.outside > 0 {
-		s.offset.Store(got.outside - time.Now().UnixMicro())
-		again := newBatch(s.keys, got.outside)
-		if b.taken != nil {
-			again.about(b.taken)
-		}
-		for _, a := range b.acts {
-			if a.Err == errOutside {
-				a.Err = nil
-				again.add(a)
-			}
-		}
-		b = again
-		s.pack(b)
-		if _, err = s.send(ctx, b); err == nil {
-			s.followAll(ctx, b)
-		}
-	}
-	if err != nil {
-		s.fail(b, err)
-	}
-	return err == nil
+	return all, err
 }
 
-// followAll decides the acts of a batch whose takes have other charges about those, each in
-// a call of its own.
-func (s *Store) followAll(ctx context.Context, b *batch) {
-	for i, a := range b.acts {
-		if a.Err != errMoved {
-			continue
-		}
-		if b.taken != nil {
-			a.Err = errVanished(a)
-			continue
-		}
-		t := b.items[b.itemOf[i]].moved
-		about, same := t.about(s.keys, a)
-		own := newBatch(s.keys, s.estimate())
-		own.about(t)
-		own.add(about)
-		if s.run(ctx, own) {
-			own.free()
-		}
-		acts.AnswerFrom(a, about, same)
-	}
+// HashTag returns the part of a key that determines its hash slot in a Redis Cluster: the
+// text between its first brace and the next closing one, or else the whole key. It
+// reports whether other keys can be put into the same slot, which is impossible if that
+// part is empty or contains a closing brace.
+func HashTag(key string) (string, bool) { return redisstore.HashTag(key) }
+
+// Stats are counts since the store was created, for metrics.
+type Stats struct {
+	// Batches counts the script calls, BatchedActs the requests in them.
+	Batches, BatchedActs int64
+	// Outages counts the outages of servers.
+	Outages int64
+	// DenyCacheHits counts the requests refused from memory.
+	DenyCacheHits uint64
+	// LeaseSpent counts the requests paid with leased units, Leases the leases that Redis has
+	// granted, LeaseReturned the units returned unspent.
+	LeaseSpent, Leases, LeaseReturned uint64
+	// Local, Allowed, Denied and Errors count the requests decided by each policy.
+	Local, Allowed, Denied, Errors int64
+	// Overgranted counts the units granted locally that Redis refused afterwards.
+	Overgranted int64
+	// Doubtful counts the units granted from local shares that Redis may not have charged.
+	Doubtful int64
+	// Outstanding is the number of keys, IDs and refunds that Redis has not recorded yet.
+	Outstanding int
+	// Overflowed counts the charges of keys beyond a [weir.KeyLimit].
+	Overflowed uint64
+	// Foreign counts the values under the store's keys that it did not write. Each was
+	// treated as a fresh key.
+	Foreign int64
 }
 
-// pack writes the request of a batch and chooses the script for it.
-func (s *Store) pack(b *batch) {
-	b.pack(nil)
-	if s.extra != nil {
-		b.args = append(b.args, s.extra()...)
+// Stats returns the counts. It visits all remembered keys: do not call it for every request.
+func (s *Store) Stats() Stats {
+	r, d := s.layers.Remote.Stats(), uint64(0)
+	if s.layers.DenyCache != nil {
+		d = s.layers.DenyCache.Stats().Hits
 	}
-	if b.script = &s.scripts.whole; b.plain {
-		b.script = &s.scripts.plain
+	st := Stats{
+		Batches: r.Calls.Batches, BatchedActs: r.Calls.Acts, Outages: r.Calls.Outages, DenyCacheHits: d,
+		Local: r.Local, Allowed: r.Allowed, Denied: r.Denied, Errors: r.Errors,
+		Overgranted: r.Overgranted, Doubtful: r.Doubtful, Outstanding: r.Outstanding,
+		Overflowed: s.layers.Overflowed(), Foreign: s.inside.Foreign(),
 	}
-}
-
-// read answers the acts with a reply.
-func (s *Store) read(b *batch, reply string) (answer, error) {
-	got, err := b.decode(reply)
-	if got.foreign > 0 && s.foreign.Add(got.foreign) == got.foreign {
-		s.logger.Warn("redis holds values under weir's keys that weir did not write; they count as fresh keys", "prefix", s.keys.prefix)
+	if s.layers.Lease != nil {
+		l := s.layers.Lease.Stats()
+		st.LeaseSpent, st.Leases, st.LeaseReturned = l.Spent, l.Leases, l.Returned
 	}
-	return got, err
+	return st
 }

@@ -1,91 +1,164 @@
 package redisstore_test
 
 import (
-	"bytes"
-	"flag"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"sync/atomic"
+	"context"
+	"errors"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
 )
 
-// buildDir is a folder for what tests build once.
-var buildDir string
+const patience = time.Minute // whatever else the machine does
 
-// TestMain shares the suite's random histories out among the servers, topologies and
-// layers that it runs on here: each runs a quarter of rapid's usual number, all of them
-// together more than twice that; under -short, a tenth. The flag -rapid.checks=100 runs
-// all on each.
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	flag.Parse()
-	checks := "25"
-	if testing.Short() {
-		checks = "10"
-	}
-	for name, value := range map[string]string{"rapid.checks": checks, "test.parallel": "8"} { // most tests wait for Redis
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	flag.Parse() // what the command line says wins
-	var err error
-	if buildDir, err = os.MkdirTemp("", "weir-build-"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(buildDir)
-	return m.Run()
-}
-
-func TestStore(t *testing.T) {
-	t.Parallel()
-	for _, program := range testserver.Programs {
-		t.Run(string(program), func(t *testing.T) {
-			t.Parallel()
-			suite(t, program.Redis(t))
-		})
-	}
-}
-
-// TestStoreOnValkey has TestStore find a valkey-server, which is redis-server by
-// another name, and run a case on it. Where there is a real one, the suite runs on that.
-func TestStoreOnValkey(t *testing.T) {
-	t.Parallel()
-	bin := t.TempDir()
-	if err := os.Symlink(testserver.Require(t, string(testserver.RedisServer)), filepath.Join(bin, string(testserver.ValkeyServer))); err != nil {
+func open(t *testing.T, server *testserver.Redis, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: patience, WriteTimeout: patience})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestStore$/^"+string(testserver.ValkeyServer)+"$/^a_refusal_changes_nothing$")
-	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestStore/"+string(testserver.ValkeyServer))) || bytes.Contains(out, []byte("SKIP")) {
-		t.Errorf("%v\n%s", err, out)
+	t.Cleanup(func() { _ = store.Stop(context.Background()) })
+	return store
+}
+
+func limiter(t *testing.T, store weir.Taker, l weir.Limit) *weir.Limiter {
+	t.Helper()
+	made, err := weir.NewLimiter(store, "test", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// TestOptions: what a store is told reaches the part of it that does it, and is counted.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	store := open(t, testserver.StartRedis(t), redisstore.Options{
+		Timeout: patience,
+		Leased:  func(l *weir.Limit) bool { return l.Name == "leased" },
+		KeyLimit: func(l *weir.Limit) weir.KeyLimit {
+			if l.Name != "bounded" {
+				return weir.KeyLimit{}
+			}
+			return weir.KeyLimit{MaxKeys: 1, Overflow: "others"}
+		},
+		MaxOverrides: 1,
+	})
+	store.Start()
+	ask := func(l *weir.Limiter, key string, times int) {
+		for range times {
+			if _, err := l.Allow(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ask(limiter(t, store, weir.Limit{Name: "leased", Count: 1_000_000, Period: time.Hour}), "k", 200)
+	ask(limiter(t, store, weir.Limit{Name: "bounded", Count: 10, Period: time.Hour}), "one", 1)
+	ask(limiter(t, store, weir.Limit{Name: "bounded", Count: 10, Period: time.Hour}), "two", 3)
+	small := limiter(t, store, weir.PerDay(1))
+	ask(small, "k", 5)
+	got := store.Stats()
+	if got.Batches == 0 || got.BatchedActs < got.Batches || got.LeaseSpent == 0 || got.Leases == 0 || got.Overflowed != 3 || got.DenyCacheHits != 3 || got.Outages != 0 {
+		t.Errorf("%+v", got)
+	}
+	more := weir.PerDay(5)
+	until := time.Now().Add(time.Hour)
+	if err := small.SetOverride("k", weir.Override{Limit: &more, Until: until}); err != nil {
+		t.Fatal(err)
+	}
+	if all := store.Overrides(); len(all) != 1 || all[0].Name != "test:k" || all[0].Limit.Count != 5 {
+		t.Errorf("overrides: %+v", all)
+	}
+	var invalid *weir.InvalidError
+	if err := small.SetOverride("l", weir.Override{Until: until}); !errors.As(err, &invalid) || invalid.Field != "overrides" {
+		t.Errorf("a second override: %v", err)
+	}
+	if found, err := store.Check(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v", found, err)
 	}
 }
 
-// suite runs the suite on a server.
-func suite(t *testing.T, server *testserver.Redis) {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-	t.Cleanup(func() { _ = client.Close() })
-	var opened atomic.Int64
-	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-		prefix := fmt.Sprintf("suite%d:", opened.Add(1))
-		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return store
+// TestOnOutage: the policy of a limit decides while its Redis is gone, and none is an error.
+func TestOnOutage(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	byLimit := map[string]redisstore.Policy{"local": redisstore.Local, "allow": redisstore.Allow, "deny": redisstore.Deny, "error": redisstore.Error}
+	store := open(t, server, redisstore.Options{
+		OnOutage:  func(l *weir.Limit) redisstore.Policy { return byLimit[l.Name] },
+		Instances: func() int { return 2 },
 	})
+	silent := open(t, server, redisstore.Options{})
+	server.Kill()
+	for name := range byLimit {
+		var granted int
+		var err error
+		for range 10 {
+			var d weir.Decision
+			if d, err = limiter(t, store, weir.Limit{Name: name, Count: 4, Period: time.Hour}).Allow(t.Context(), "k"); d.Allowed() {
+				granted++
+			}
+		}
+		if want := map[string]int{"local": 2, "allow": 10}[name]; granted != want || (err != nil) != (name == "error") {
+			t.Errorf("%s: %d granted, want %d: %v", name, granted, want, err)
+		}
+	}
+	if _, err := limiter(t, silent, weir.PerDay(1)).Allow(t.Context(), "k"); err == nil {
+		t.Error("no policy: want an error")
+	}
+	if got := store.Stats(); got.Outages != 1 || got.Local != 10 || got.Allowed != 10 || got.Denied != 10 || got.Errors == 0 || len(store.Outages()) != 1 {
+		t.Errorf("%+v, %v", got, store.Outages())
+	}
+}
+
+// TestPublic: programs outside this module can name every type of the stores' interfaces.
+func TestPublic(t *testing.T) {
+	t.Parallel()
+	seen := map[reflect.Type]bool{}
+	var check func(where string, typ reflect.Type)
+	check = func(where string, typ reflect.Type) {
+		if seen[typ] {
+			return
+		}
+		seen[typ] = true
+		if strings.Contains(typ.PkgPath(), "/internal/") {
+			t.Errorf("%s is a %v", where, typ)
+			return
+		}
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			check(where, typ.Elem())
+		case reflect.Func:
+			for i := range typ.NumIn() {
+				check(where, typ.In(i))
+			}
+			for i := range typ.NumOut() {
+				check(where, typ.Out(i))
+			}
+		case reflect.Struct:
+			for i := range typ.NumField() {
+				if f := typ.Field(i); f.IsExported() && strings.Contains(typ.PkgPath(), "weir/") {
+					check(where+"."+f.Name, f.Type)
+				}
+			}
+		}
+	}
+	check("redisstore.Options", reflect.TypeFor[redisstore.Options]())
+	check("memstore.Options", reflect.TypeFor[memstore.Options]())
+	for _, store := range []reflect.Type{reflect.TypeFor[*redisstore.Store](), reflect.TypeFor[*memstore.Store]()} {
+		for i := range store.NumMethod() {
+			check(store.Method(i).Name, store.Method(i).Type)
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("%d types were found", len(seen))
+	}
 }

@@ -53,8 +53,8 @@ type layer struct {
 
 // Wrap returns a Taker that calls next and records the call as a span, with the tracer
 // provider of the span in the context. If there is no span, or it is not recorded, the
-// Taker only calls. It is safe for concurrent use. A stack keeps its overrides below it, and a
-// store in Redis everything that a stack needs.
+// Taker only calls. It is safe for concurrent use. A limiter over it can set overrides if one
+// over next can.
 func Wrap(next weir.Taker, o Options) weir.Taker {
 	if o.Name == "" {
 		o.Name = spanName
@@ -63,40 +63,22 @@ func Wrap(next weir.Taker, o Options) weir.Taker {
 		o.Seen = func(*weir.Limit) (refusals, errors bool) { return true, true }
 	}
 	l := &layer{next, o}
-	switch below := next.(type) {
-	case distant:
-		return &aboveDistant{below, l}
-	case overrider:
+	if below, has := next.(overrider); has {
 		return &aboveOverrider{l, below}
 	}
 	return l
 }
 
-// What a Taker has besides Take its span must not hide: a store on other machines tells a
-// stack where it decides, and a stack has the overrides of a limiter.
+// The overrides of a store, which its span must not hide from a limiter.
 type (
-	distant interface {
-		weir.Taker
-		Locate(act *weir.Act) (node string, lane int, alone bool)
-		Nodes(act *weir.Act) []string
-		Probe(ctx context.Context, node string) error
-		Keeps() bool
-	}
 	overrider interface {
 		ChangeOverride(key string, o *weir.Override) (had bool, err error)
-	}
-	aboveDistant struct {
-		distant
-		layer *layer
 	}
 	aboveOverrider struct {
 		*layer
 		overrider
 	}
 )
-
-// Take calls the store and records the call.
-func (d *aboveDistant) Take(ctx context.Context, acts []*weir.Act) { d.layer.Take(ctx, acts) }
 
 // Take calls the next Taker.
 func (l *layer) Take(ctx context.Context, acts []*weir.Act) {

@@ -14,10 +14,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/trace"
 )
 
@@ -145,15 +143,10 @@ func TestWatchedLimits(t *testing.T) {
 	}
 }
 
-// TestKeepsCapabilities: a store elsewhere that is wrapped for spans is still one, and a stack
-// has its overrides.
-func TestKeepsCapabilities(t *testing.T) {
+// TestKeepsOverrides: a limiter over a store that is wrapped for spans sets its overrides.
+func TestKeepsOverrides(t *testing.T) {
 	t.Parallel()
-	store := memstore.New(memstore.Options{})
-	if _, is := trace.Wrap(storetest.Alone{Taker: store}, trace.Options{}).(remote.Store); !is {
-		t.Error("the store does not look remote")
-	}
-	limiter, err := weir.NewLimiter(trace.Wrap(stack.New(store, stack.Options{}), trace.Options{}), "api", weir.PerDay(1))
+	limiter, err := weir.NewLimiter(trace.Wrap(memstore.New(memstore.Options{}), trace.Options{}), "api", weir.PerDay(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -62,17 +61,16 @@ func (l *lines) await(t *testing.T, ask func(), words ...string) {
 	}
 }
 
-// stackOver returns a stack that has reached its store and met no outage before, as it
+// storeOver returns a store that has reached its server and met no outage before, as it
 // may on a machine that is late.
-func stackOver(t testing.TB, server *testserver.Redis, kept bool, logger *slog.Logger) (limits *stack.Stack, stop func()) {
+func storeOver(t testing.TB, server *testserver.Redis, kept bool, logger *slog.Logger) (limits *redisstore.Store, stop func()) {
 	t.Helper()
 	for {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: kept})
-		store, err := redisstore.New(client, redisstore.Options{})
-		if err != nil {
+		var err error
+		if limits, err = redisstore.New(client, redisstore.Options{Logger: logger}); err != nil {
 			t.Fatal(err)
 		}
-		limits = stack.New(store, stack.Options{Logger: logger})
 		stop = func() {
 			if err := errors.Join(limits.Stop(context.Background()), client.Close()); err != nil {
 				t.Error(err)
@@ -86,7 +84,7 @@ func stackOver(t testing.TB, server *testserver.Redis, kept bool, logger *slog.L
 	}
 }
 
-// TestHungRedis: over a stack, a Redis that hangs costs a request or two the time until it
+// TestHungRedis: a Redis that hangs costs a request or two the time until it
 // counts as unreachable, and later ones nothing; the log has one line for that and one for
 // the recovery. Requests pass all the while.
 func TestHungRedis(t *testing.T) {
@@ -96,7 +94,7 @@ func TestHungRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := new(lines)
 			logger := slog.New(slog.NewTextHandler(log, nil))
-			limits, stop := stackOver(t, server, kept, logger)
+			limits, stop := storeOver(t, server, kept, logger)
 			defer stop()
 			var failures []error // of requests that come one by one
 			h := weirhttp.Middleware(newLimiter(t, limits, weir.PerHour(1_000_000)), weirhttp.Options{
@@ -138,19 +136,10 @@ func TestHungRedis(t *testing.T) {
 	}
 }
 
-// TestHungStoreAlone: a store without layers answers by the timeout.
-func TestHungStoreAlone(t *testing.T) {
+// TestHungCall: a call may take as long as the middleware says.
+func TestHungCall(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
-	store, err := redisstore.New(client, redisstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Pause()
-	defer server.Resume()
-	asked := &askedUntil{next: store}
+	asked := &askedUntil{}
 	var failed error
 	h := weirhttp.Middleware(newLimiter(t, asked, weir.PerHour(10)), weirhttp.Options{
 		OnError: func(_ *http.Request, err error) { failed = err },
@@ -163,24 +152,24 @@ func TestHungStoreAlone(t *testing.T) {
 	}
 }
 
-// askedUntil notes how long calls may take.
-type askedUntil struct {
-	next weir.Taker
-	left time.Duration
-}
+// askedUntil hangs, and notes for how long it may.
+type askedUntil struct{ left time.Duration }
 
 func (a *askedUntil) Take(ctx context.Context, acts []*weir.Act) {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		a.left = time.Until(deadline)
 	}
-	a.next.Take(ctx, acts)
+	<-ctx.Done()
+	for _, act := range acts {
+		act.Err = ctx.Err()
+	}
 }
 
 // BenchmarkHungRedis stops a Redis below a middleware, and reports how long the first
 // request waits, in the middle and at worst, and how long each of the next thousand does.
 func BenchmarkHungRedis(b *testing.B) {
 	server := testserver.StartRedis(b)
-	limits, stop := stackOver(b, server, false, slog.New(slog.DiscardHandler))
+	limits, stop := storeOver(b, server, false, slog.New(slog.DiscardHandler))
 	defer stop()
 	h := weirhttp.Middleware(newLimiter(b, limits, weir.PerHour(1_000_000_000)), weirhttp.Options{})(http.HandlerFunc(ok))
 	var first, later []float64 // ms

@@ -17,7 +17,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 func main() {
@@ -37,8 +36,7 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// open returns the store that keeps what tenants have used. One in Redis has layers
-// around it that batch calls, notice an outage and log it.
+// open returns the store that keeps what tenants have used.
 func open(url string) (weir.Taker, error) {
 	if url == "" {
 		return memstore.New(memstore.Options{}), nil
@@ -47,9 +45,5 @@ func open(url string) (weir.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := redisstore.New(redis.NewClient(o), redisstore.Options{Logger: slog.Default()})
-	if err != nil {
-		return nil, err
-	}
-	return stack.New(store, stack.Options{Logger: slog.Default()}), nil
+	return redisstore.New(redis.NewClient(o), redisstore.Options{Logger: slog.Default()})
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 )
 
 // place is a limit of one request at a time.

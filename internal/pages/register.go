@@ -109,7 +109,7 @@ var Register = []Claim{
 	{Page: "docs/nginx.md", Has: "@unlimited", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "yaml", Test: "server/internal/e2e.TestNginxDocs"},
 	{Page: "docs/nginx.md", Language: "console", Test: "server/internal/e2e.TestNginxDocs"},
-	{Page: "docs/redis.md", Has: "user weir", Test: "redisstore.TestLeastPrivileges"},
+	{Page: "docs/redis.md", Has: "user weir", Test: "internal/redisstore.TestLeastPrivileges"},
 	{Page: "docs/redis.md", Has: "weir serve", Because: "names a host; TestReadmeServer runs the same command"},
 	{Page: "docs/operations.md", Has: "/readyz", Because: "the tests of store outages in server/internal/app make this call"},
 	{Page: "docs/performance.md", Has: "weir bench", Test: "server/internal/e2e.TestBenchDocs"},

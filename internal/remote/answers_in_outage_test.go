@@ -13,9 +13,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 // overRedis is a store in Redis as a server has it: acts that wait leave together,

@@ -16,10 +16,10 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 func TestCancelledBeforeAllElse(t *testing.T) {

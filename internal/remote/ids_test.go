@@ -7,15 +7,16 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 )
 
 // about does something to an id.
@@ -306,8 +307,10 @@ func TestRefusalBindsNobody(t *testing.T) {
 // A link carries calls to a store, and delays, loses and refuses some of them. It has a
 // lane for each key.
 type link struct {
-	store weir.Taker
-	bad   bool
+	store  weir.Taker
+	bad    bool
+	steady bool         // never five failures in a row, which are an outage
+	failed atomic.Int64 // since the last beat
 }
 
 func (l *link) Locate(a *weir.Act) (node string, lane int, alone bool) {
@@ -327,16 +330,22 @@ func (l *link) Probe(ctx context.Context, node string) error {
 func (l *link) Take(ctx context.Context, all []*weir.Act) {
 	time.Sleep(time.Millisecond)
 	fault := rand.IntN(8)
-	if all[0].Kind == acts.KindAmend {
-		fault %= 5 // many fail at once, which is an outage
-	}
-	if !l.bad || all[0].Charges[0].Key == "beat" {
+	beat := all[0].Charges[0].Key == "beat"
+	if !l.bad || beat {
 		fault = 0
 	}
-	fail := func(err error) {
+	if beat {
+		l.failed.Store(0)
+	}
+	fail := func(err error) bool {
+		// Another beat may be seen after the failures that follow it.
+		if l.steady && l.failed.Add(1) > 2 {
+			return false
+		}
 		for _, a := range all {
 			a.Err = fmt.Errorf("weir: %v: %w", a.Kind, err)
 		}
+		return true
 	}
 	switch fault {
 	case 1, 2: // the request is late
@@ -349,8 +358,9 @@ func (l *link) Take(ctx context.Context, all []*weir.Act) {
 	case 6: // cut
 		defer fail(weir.ErrAmbiguous)
 	case 7:
-		fail(weir.ErrNotApplied)
-		return
+		if fail(weir.ErrNotApplied) {
+			return
+		}
 	}
 	l.store.Take(ctx, all)
 }
@@ -370,7 +380,7 @@ func TestIDsAcrossInstances(t *testing.T) {
 func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 	store := memstore.New(memstore.Options{Now: time.Now})
 	at := func(bad bool) *remote.Remote {
-		return wrap(t, &link{store, bad}, remote.Options{
+		return wrap(t, &link{store: store, bad: bad, steady: beats}, remote.Options{
 			Policy: func(*weir.Charge) remote.Policy { return policy }, Now: time.Now,
 			Calls: remote.CallOptions{MaxLanes: 256, Responsive: responsive},
 		})

@@ -31,8 +31,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/deadline"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/outage"
-	"github.com/weirlimit/weir/memstore"
 )
 
 // Defaults of the fields of [Options] that are zero.

@@ -1,5 +1,5 @@
 // Package stack puts the layers around a store, in the one order in which they work. The
-// server is built on it, and package stack of the library is its public face.
+// server and the stores of the library are built on it.
 package stack
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/weirlimit/weir/internal/remote"
 )
 
-// Options are the settings of a [Stack], as package stack of the library documents them.
+// Options are the settings of a [Stack], as the stores of the library document them.
 type Options struct {
 	Logger           *slog.Logger
 	Now              func() time.Time
 	Background       func(work func())
 	MaxOverrides     int
-	KeyLimit         func(*weir.Limit) keylimit.Budget
+	KeyLimit         func(*weir.Limit) weir.KeyLimit
 	Leased           func(*weir.Limit) bool
 	LeaseTime        time.Duration
 	LeasePart        float64
@@ -111,6 +111,16 @@ func (s *Stack) Stop(ctx context.Context) error {
 		err = errors.Join(err, s.Remote.Stop(ctx))
 	}
 	return err
+}
+
+// Overflowed returns the number of charges of keys beyond their limits' bounds.
+func (s *Stack) Overflowed() (n uint64) {
+	if s.KeyLimit != nil {
+		for _, k := range s.KeyLimit.Stats() {
+			n += k.Overflowed
+		}
+	}
+	return n
 }
 
 // Outages returns the outages of the store's nodes that last.

@@ -85,7 +85,7 @@ func TestForeignValuesGiveWay(t *testing.T) {
 			if got := push(t, q, queue.Entry{Body: []byte("b"), ID: "id"}); !got.Pushed {
 				t.Errorf("foreign value %d: %+v", i, got)
 			}
-			if n := p.store.Foreign(); n != int64(i+1) {
+			if n := p.store.Stats().Foreign; n != int64(i+1) {
 				t.Errorf("foreign value %d: counted %d", i, n)
 			}
 		}

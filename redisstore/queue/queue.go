@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/internal/redisstore"
+	public "github.com/weirlimit/weir/redisstore"
 )
 
 // Kind is the type of a queue's key in Redis.
@@ -96,7 +96,7 @@ type Options struct {
 // needs no closing. Create it with New.
 type Queue struct {
 	store     *redisstore.Store
-	extension acts.Extension
+	extension *redisstore.Extension
 	extra     func() []any // what a test's clock adds to the arguments
 	options   Options
 	tag       string
@@ -106,7 +106,7 @@ type Queue struct {
 var (
 	//go:embed lua/queue.lua
 	queueLua string
-	shipped  = acts.NewExtension("queue", queueLua)
+	shipped  = redisstore.NewExtension("queue", queueLua)
 	// unlimited is the limit of a peek if there is nothing to charge.
 	unlimited = weir.Per(1, time.Second).MustCompile()
 )
@@ -119,10 +119,11 @@ const (
 
 // New returns a queue in the Redis of the store. It does not call Redis. The error is a
 // [*weir.InvalidError].
-func New(store *redisstore.Store, o Options) (*Queue, error) {
+func New(store *public.Store, o Options) (*Queue, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store")
 	}
+	inside := redisstore.Of(store)
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -130,9 +131,9 @@ func New(store *redisstore.Store, o Options) (*Queue, error) {
 	if !ok || len(o.Key) > MaxKeyBytes {
 		return nil, invalid("key", strconv.Quote(o.Key), fmt.Sprintf("1 … %d bytes with a hash tag, or without closing braces", MaxKeyBytes))
 	}
-	leases := shipped.Key(store, tag, leasesLetter, o.Key)
-	leased := shipped.Key(store, tag, leasedLetter, o.Key)
-	return &Queue{store: store, extension: shipped, options: o, tag: tag, keys: []string{o.Key, leases, leased}}, nil
+	leases := shipped.Key(inside, tag, leasesLetter, o.Key)
+	leased := shipped.Key(inside, tag, leasedLetter, o.Key)
+	return &Queue{store: inside, extension: shipped, options: o, tag: tag, keys: []string{o.Key, leases, leased}}, nil
 }
 
 // complete checks the options and fills in their defaults.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 )
 
 // BenchmarkBytes reports the memory that a key takes. The callers' keys have 16 bytes, which

@@ -8,9 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 )
 
 // Weir is Weir itself: on memory, and on Redis with one decorator more from line
@@ -46,7 +47,9 @@ func openWeirRedis(decorators *stack.Options) func(Env) (Limiter, error) {
 		if decorators == nil {
 			return newWeir(e, store, c.Close)
 		}
-		s := stack.New(store, *decorators)
+		o := *decorators
+		o.Remote.Policy = func(*weir.Charge) remote.Policy { return remote.Error }
+		s := stack.New(store, o)
 		s.Start()
 		return newWeir(e, s, func() error { return cmp.Or(s.Stop(context.Background()), c.Close()) })
 	}

@@ -17,21 +17,11 @@ import (
 // MaxKeys is the largest bound. A key takes 20 to 40 bytes of this process.
 const MaxKeys = 10_000_000
 
-// A Budget is the bound on the keys of one limit.
-type Budget struct {
-	// MaxKeys is how many keys are tracked, at most the constant [MaxKeys]. Zero: any
-	// number.
-	MaxKeys int
-	// Overflow is the key that further keys are charged under. It names the budget:
-	// limits with the same Overflow share one set of keys. No client may use it.
-	Overflow string
-}
-
 // Options configure a [Layer]. The zero value bounds nothing.
 type Options struct {
 	// Budget returns the budget of a limit. It is called for every charge, from many
 	// goroutines. Nil: no limit has one.
-	Budget func(*weir.Limit) Budget
+	Budget func(*weir.Limit) weir.KeyLimit
 	// Logger receives a line when a limit has reached its number of keys. Nil: none.
 	Logger *slog.Logger
 	// Now is the clock by which keys expire. Nil: the monotonic clock.
@@ -64,7 +54,7 @@ type Options struct {
 // if the key's tracking has changed, it is another take.
 type Layer struct {
 	next   weir.Taker
-	budget func(*weir.Limit) Budget
+	budget func(*weir.Limit) weir.KeyLimit
 	now    func() int64 // µs
 	limits limits
 	logger *slog.Logger
@@ -150,9 +140,9 @@ func (l *Layer) Overflows(c *weir.Charge) bool {
 }
 
 // budgetOf returns the budget of a charge; the zero Budget if it leaves no state.
-func (l *Layer) budgetOf(c *weir.Charge) Budget {
+func (l *Layer) budgetOf(c *weir.Charge) weir.KeyLimit {
 	if !hasState(c) {
-		return Budget{}
+		return weir.KeyLimit{}
 	}
 	b := l.budget(c.Limit)
 	b.MaxKeys = min(b.MaxKeys, MaxKeys)
@@ -181,8 +171,8 @@ func aboutTake(a *weir.Act) bool {
 
 // Stats describe one budget.
 type Stats struct {
-	// Budget is the budget as it was last asked for.
-	Budget
+	// KeyLimit is the budget as it was last asked for.
+	weir.KeyLimit
 	// Limit is the name of a limit that has it.
 	Limit string
 	// Keys is how many keys are tracked now.
@@ -201,7 +191,7 @@ func (l *Layer) Stats() []Stats {
 	for overflow, k := range l.limits.list() {
 		k.age(now)
 		all = append(all, Stats{
-			Budget: Budget{MaxKeys: int(k.most.Load()), Overflow: overflow}, Limit: k.limit,
+			KeyLimit: weir.KeyLimit{MaxKeys: int(k.most.Load()), Overflow: overflow}, Limit: k.limit,
 			Keys: int(k.size.Load()), Overflowed: k.overflowed.Load(),
 		})
 	}

@@ -20,25 +20,25 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // of gives every limit a budget of its own, by its name.
-func of(maxKeys int) func(*weir.Limit) keylimit.Budget {
-	return func(l *weir.Limit) keylimit.Budget {
-		return keylimit.Budget{MaxKeys: maxKeys, Overflow: "overflow of " + l.Name}
+func of(maxKeys int) func(*weir.Limit) weir.KeyLimit {
+	return func(l *weir.Limit) weir.KeyLimit {
+		return weir.KeyLimit{MaxKeys: maxKeys, Overflow: "overflow of " + l.Name}
 	}
 }
 
 // TestSuite: what has room is not touched.
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	for name, budget := range map[string]func(*weir.Limit) keylimit.Budget{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
+	for name, budget := range map[string]func(*weir.Limit) weir.KeyLimit{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
@@ -230,8 +230,8 @@ func TestAlternativesBesideTrackedOnes(t *testing.T) {
 	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
 	pool := weir.Limit{Name: "pool", Count: 4, Period: time.Hour}.MustCompile()
 	store, client := onRedis(t)
-	taker := keylimit.Wrap(store, keylimit.Options{Budget: func(l *weir.Limit) keylimit.Budget {
-		return keylimit.Budget{MaxKeys: map[*weir.Limit]int{user: 1, pool: 2}[l], Overflow: "overflow of " + l.Name}
+	taker := keylimit.Wrap(store, keylimit.Options{Budget: func(l *weir.Limit) weir.KeyLimit {
+		return weir.KeyLimit{MaxKeys: map[*weir.Limit]int{user: 1, pool: 2}[l], Overflow: "overflow of " + l.Name}
 	}})
 	granted := map[string]int{}
 	for u := range users {
@@ -399,11 +399,11 @@ func TestActsOfSeveralLimits(t *testing.T) {
 	clock := storetest.NewClock()
 	global := weir.Limit{Name: "global", Count: 3, Period: time.Hour}.MustCompile()
 	user := weir.Limit{Name: "user", Count: 2, Period: time.Hour}.MustCompile()
-	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(l *weir.Limit) keylimit.Budget {
+	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Now: clock.Now, Budget: func(l *weir.Limit) weir.KeyLimit {
 		if l == user {
-			return keylimit.Budget{MaxKeys: 1, Overflow: "users"}
+			return weir.KeyLimit{MaxKeys: 1, Overflow: "users"}
 		}
-		return keylimit.Budget{}
+		return weir.KeyLimit{}
 	}})
 	outcomes := ""
 	for _, key := range []string{"a", "b", "c", "d", "a"} {
@@ -466,7 +466,7 @@ func TestReload(t *testing.T) {
 	maxKeys := 3
 	clock := storetest.NewClock()
 	taker := keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{
-		Budget: func(l *weir.Limit) keylimit.Budget { return of(maxKeys)(l) }, Now: clock.Now,
+		Budget: func(l *weir.Limit) weir.KeyLimit { return of(maxKeys)(l) }, Now: clock.Now,
 	})
 	limit := perHour()[0]
 	remain := func() (left []int64) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/layer/lease"
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 )
 
 // TestAroundHasTheWork: what is done in the background is done by who asked for it,

@@ -15,8 +15,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 )
 
 func all(*weir.Limit) bool { return true }

@@ -194,6 +194,18 @@ func (l *Layer) List() []Override {
 	return list
 }
 
+// All returns the overrides in force as a store of the library tells them, by key.
+func (l *Layer) All() []weir.Override {
+	var all []weir.Override
+	for _, o := range l.List() {
+		all = append(all, weir.Override{Name: o.Key, Limit: o.Limit, Until: o.Until})
+	}
+	return all
+}
+
+// None reports whether no override is in force, without a call of the clock.
+func (l *Layer) None() bool { return l.current.Load() == nil }
+
 // Concerns reports whether a charge's key or its owner has an override.
 func (l *Layer) Concerns(c *weir.Charge) bool {
 	all := l.snapshot()

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"

@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/peers"
 	"github.com/weirlimit/weir/server/internal/resp"
@@ -72,9 +71,9 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 
 // keyLimit bounds the keys of the limits in the rules. Limits that come with requests
 // have any number of keys.
-func (e *engine) keyLimit(l *weir.Limit) keylimit.Budget {
+func (e *engine) keyLimit(l *weir.Limit) weir.KeyLimit {
 	maxKeys, overflow := e.rules().MaxKeys(l, e.options.MaxKeys)
-	return keylimit.Budget{MaxKeys: maxKeys, Overflow: overflow}
+	return weir.KeyLimit{MaxKeys: maxKeys, Overflow: overflow}
 }
 
 // policies are the policies of rules files as the stack names them.

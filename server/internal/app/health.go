@@ -16,7 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirlimit/weir/internal/outage"
-	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
 

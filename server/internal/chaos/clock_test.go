@@ -23,7 +23,7 @@ type steppedClock struct {
 
 // shim builds once what stands between Redis and the clock.
 var shim = sync.OnceValues(func() (string, error) {
-	return compile("clockshim.so", filepath.Join("..", "..", "..", "redisstore", "testdata", "clockshim.c"))
+	return compile("clockshim.so", filepath.Join("..", "..", "..", "internal", "redisstore", "testdata", "clockshim.c"))
 })
 
 // compile makes a library that Redis is started with.

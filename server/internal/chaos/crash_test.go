@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/stack"
 )
 
 // An answer is what POST /v1/take said.
@@ -184,7 +184,7 @@ func TestStampedeOfGoroutines(t *testing.T) {
 		return next(ctx, cmd)
 	})
 	taker := stopped(t, stack.New(store(t, place{addrs: []string{server.Addr()}}.options(time.Minute), counted), stack.Options{
-		LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
+		Remote: patientRemote(),
 	}))
 	exact := limit(weir.Limit{Algorithm: weir.FixedWindow, Anchor: weir.AnchorFirst, Count: fits, Period: decades})
 	took := make([]time.Duration, crowd)

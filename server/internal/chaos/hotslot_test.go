@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/stack"
 )
 
 // hotCallers charge one key.
@@ -30,7 +30,7 @@ func TestHotSlotMoves(t *testing.T) {
 	}
 	control := startControl()
 	taker := stopped(t, stack.New(store(t, place{addrs: c.Addrs(), cluster: true}.options(time.Minute), nil), stack.Options{
-		LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
+		Remote: patientRemote(),
 	}))
 	ctx, enough := context.WithCancel(t.Context())
 	var callers sync.WaitGroup

@@ -16,11 +16,11 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -137,7 +137,7 @@ func inAProgram(t *testing.T) verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := stack.New(raw, stack.Options{})
+	limits := stack.New(raw, stack.Options{Remote: remote.Options{Policy: erring}})
 	limiter, err := weir.NewLimiter(limits, "test", ledger)
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/loadtest"
-	"github.com/weirlimit/weir/stack"
 )
 
 // TestScriptLoss has Redis forget the scripts every 10 ms under a steady load: nobody
@@ -36,7 +36,7 @@ func TestScriptLoss(t *testing.T) {
 			w := newWorld(t, makeup{start: start})
 			where := place{addrs: []string{w.nodes[0].Options().Addr}, cluster: len(w.nodes) > 1}
 			taker := stopped(t, stack.New(store(t, where.options(time.Minute), nil), stack.Options{
-				LateTimeout: time.Minute, Silence: time.Minute, Timeout: time.Minute,
+				Remote: patientRemote(),
 			}))
 			load := loadtest.Load{Ask: asksKeys(t, taker), Rate: 500, Duration: time.Second, Callers: 64}
 			if *full {

@@ -18,10 +18,10 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
-	"github.com/weirlimit/weir/stack"
 )
 
 const (
@@ -105,7 +105,7 @@ func newWorld(t *testing.T, m makeup) *world {
 		raw := storeOf(t, where.options(patience), hook(i), m.prefix)
 		// A layer that settles gives back what its callers got an error for: their acts
 		// are made and unmade, which is not one sequence.
-		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{})))
+		all := stopped(t, weir.Taker(stack.New(raw, stack.Options{Remote: remote.Options{Policy: erring}})))
 		plain := stopped(t, weir.Taker(remote.NewCalls(raw, remote.CallOptions{Silence: time.Minute})))
 		if m.over != nil {
 			all, plain = stopped(t, m.over(all, raw)), stopped(t, m.over(plain, raw))
@@ -117,6 +117,17 @@ func newWorld(t *testing.T, m makeup) *world {
 	}
 	w.history = newHistory()
 	return w
+}
+
+// erring is the policy by which callers get the store's error.
+func erring(*weir.Charge) remote.Policy { return remote.Error }
+
+// patientRemote waits a minute for everything.
+func patientRemote() remote.Options {
+	return remote.Options{
+		Patience: time.Minute, Policy: erring,
+		Calls: remote.CallOptions{Timeout: time.Minute, Silence: time.Minute},
+	}
 }
 
 // stopped stops a taker when the test ends. Their errors are

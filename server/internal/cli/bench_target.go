@@ -15,10 +15,11 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/server/internal/loadtest"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 	"github.com/weirlimit/weir/server/internal/store"
-	"github.com/weirlimit/weir/stack"
 )
 
 const (
@@ -193,7 +194,10 @@ func (a *benchAim) openStore() (*benchTarget, error) {
 	if client != nil {
 		// The layers of a server, without its fallback. A stall is to be measured rather than
 		// taken for an outage.
-		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1, Silence: time.Second})
+		taker = stack.New(taker, stack.Options{DenyCacheEntries: -1, Remote: remote.Options{
+			Policy: func(*weir.Charge) remote.Policy { return remote.Error },
+			Calls:  remote.CallOptions{Silence: time.Second},
+		}})
 	}
 	limiter, err := weir.NewLimiter(taker, "test", limit)
 	if err != nil {

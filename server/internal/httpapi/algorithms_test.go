@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 )
 
 const everyAlgorithm = `

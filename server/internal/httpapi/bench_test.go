@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 )
 
 func BenchmarkAuth(b *testing.B) {

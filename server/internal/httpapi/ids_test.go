@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 )
 
 // TestMadeIDs wants an id to be made where a hold or a place needs one, the same

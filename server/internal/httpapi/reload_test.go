@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 // A reload is a change of the rules for one key. A hold of 10 units is taken before it.

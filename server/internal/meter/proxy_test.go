@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"
 )

@@ -20,9 +20,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/mockmodel"
 	"github.com/weirlimit/weir/server/internal/rules"

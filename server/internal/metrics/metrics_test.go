@@ -25,8 +25,8 @@ import (
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
 	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/rls"
@@ -297,7 +297,7 @@ func watched() metrics.Sources {
 		DenyCache: func() denycache.Stats { return denycache.Stats{Hits: 6} },
 		Lease:     func() lease.Stats { return lease.Stats{Left: 7} },
 		KeyLimits: func() []keylimit.Stats {
-			return []keylimit.Stats{{Budget: keylimit.Budget{MaxKeys: 12, Overflow: "d/a;a#1"}, Keys: 10, Overflowed: 11}}
+			return []keylimit.Stats{{KeyLimit: weir.KeyLimit{MaxKeys: 12, Overflow: "d/a;a#1"}, Keys: 10, Overflowed: 11}}
 		},
 		Overrides:    func() int { return 8 },
 		RequestBytes: func() int64 { return 13 },

@@ -9,8 +9,8 @@ import (
 	"github.com/weirlimit/weir/internal/layer/denycache"
 	"github.com/weirlimit/weir/internal/layer/keylimit"
 	"github.com/weirlimit/weir/internal/layer/lease"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/remote"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/traffic"
 	"github.com/weirlimit/weir/server/internal/xds"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/memstore"
 )
 
 // A pool of go-redis whose server is away looks once a second whether it was closed.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 )
 
 // Counts are tried from a sixteenth of the limit's to 256 times that, each about

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/redisstore"
 )
 
 // The answers to eleven CL.THROTTLE a 9 10 60, by a clock that stands.

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 )
 
 // cell is redis-cell's arithmetic for one key, with the interval between two

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	overrides "github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/memstore"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 

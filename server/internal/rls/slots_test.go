@@ -12,11 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/stack"
 )
 
 const pairs = `
@@ -109,9 +110,10 @@ func layered(t *testing.T, address string) weir.Taker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers := stack.New(store, stack.Options{Timeout: time.Minute, Silence: time.Minute, KeyLimit: func(*weir.Limit) stack.KeyLimit {
-		return stack.KeyLimit{MaxKeys: 100, Overflow: "beyond"}
-	}})
+	layers := stack.New(store, stack.Options{
+		KeyLimit: func(*weir.Limit) weir.KeyLimit { return weir.KeyLimit{MaxKeys: 100, Overflow: "beyond"} },
+		Remote:   remote.Options{Patience: time.Minute, Calls: remote.CallOptions{Silence: time.Minute}},
+	})
 	t.Cleanup(func() { _ = layers.Stop(context.Background()) })
 	return layers
 }

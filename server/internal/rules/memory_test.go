@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weirlimit/weir/memstore"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 

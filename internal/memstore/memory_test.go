@@ -1,0 +1,233 @@
+package memstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/storetest"
+)
+
+func take(t testing.TB, store *memstore.Store, key string, limit *weir.Limit, cost int64) weir.Decision {
+	t.Helper()
+	a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
+	if limit.Algorithm == weir.Concurrency {
+		a.ID, a.Charges[0].Cost = fmt.Sprint("holder ", holders.Add(1)), 1
+	}
+	if store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	return a.Decisions[0]
+}
+
+// holders have ids of their own.
+var holders atomic.Int64
+
+// TestFreshKeysMakeRoom lets more keys pass through a small store than it holds
+// at one time.
+func TestFreshKeysMakeRoom(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	const bound = 1 << 20
+	store := memstore.New(memstore.Options{MaxBytes: bound, Now: clock.Now})
+	for id := range algo.Steps {
+		l := weir.PerSecond(3)
+		l.Algorithm = weir.Algorithm(id)
+		limit := l.MustCompile()
+		for i := range 20_000 {
+			if d := take(t, store, fmt.Sprint("key", i), limit, 3); !d.Allowed() {
+				t.Fatalf("%v: key %d was refused its first charge: %+v, %+v", limit, i, d, store.Stats())
+			}
+			clock.Advance(3 * time.Millisecond)
+			if limit.Algorithm == weir.Concurrency {
+				// Ids are remembered for minutes.
+				clock.Advance(time.Second)
+			}
+		}
+		if stats := store.Stats(); stats.Bytes > bound || stats.Overflowed > 0 {
+			t.Errorf("%v: %+v", limit, stats)
+		}
+		clock.Advance(time.Hour)
+	}
+}
+
+// TestFullStoreNeverGrantsTooMuch fills a store with live keys: none of them may
+// be renewed, and new keys share one budget, even once there is room again.
+func TestFullStoreNeverGrantsTooMuch(t *testing.T) {
+	t.Parallel()
+	for id, step := range algo.Steps {
+		t.Run(step.Name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{MaxBytes: 256 << 10, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			l := weir.PerMinute(3)
+			l.Algorithm = weir.Algorithm(id)
+			limit := l.MustCompile()
+			granted := make(map[string]int)
+			least, bound := 250, int64(256<<10)
+			if limit.Algorithm == weir.Concurrency {
+				// Ids take room as well, and known keys may still gain holders.
+				least, bound = 125, 256<<10+1<<10
+			}
+			for round := range 2 {
+				for i := range 5000 {
+					key := fmt.Sprint("key", i)
+					for take(t, store, key, limit, 1).Allowed() {
+						granted[key]++
+					}
+				}
+				if stats := store.Stats(); stats.Overflowed == 0 || stats.Bytes > bound || stats.Keys < least {
+					t.Fatalf("round %d: the store did not fill: %+v", round, stats)
+				}
+			}
+			most := 0
+			for key, n := range granted {
+				if most += n; n > 3 {
+					t.Fatalf("%s was granted %d of 3", key, n)
+				}
+			}
+			if keys := store.Stats().Keys; most != 3*keys+3 {
+				t.Errorf("%d granted to %d keys and one shared budget", most, keys)
+			}
+			if lines := strings.Count(log.String(), "\n"); lines != 1 {
+				t.Errorf("logged %d lines:\n%s", lines, log.String())
+			}
+		})
+	}
+}
+
+// TestKeyFromTheSharedBudgetBeginsWithIt: a key that spent from the shared
+// budget and then gets room must not begin anew.
+func TestKeyFromTheSharedBudgetBeginsWithIt(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.Now})
+	short, long := weir.PerSecond(1).MustCompile(), weir.PerHour(3).MustCompile()
+	for i := 0; store.Stats().Overflowed == 0; i++ {
+		take(t, store, fmt.Sprint("filler", i), short, 1)
+	}
+	if n := take(t, store, "late", long, 3); !n.Allowed() {
+		t.Fatalf("the shared budget was not fresh: %+v", n)
+	}
+	clock.Advance(time.Minute)
+	// All fillers are fresh now: they go, and "late" has room of its own.
+	if d := take(t, store, "late", long, 2); d.Allowed() {
+		t.Errorf("granted again what it had: %+v", d)
+	}
+}
+
+// TestOverflowInOneAct charges two new keys of one limit in one act while they
+// have to share.
+func TestOverflowInOneAct(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{MaxBytes: 1, Now: clock.Now})
+	limit := weir.PerHour(5).MustCompile()
+	a := storetest.NewAct(weir.Charge{Key: "x", Limit: limit, Cost: 2}, weir.Charge{Key: "y", Limit: limit, Cost: 3})
+	if store.Take(context.Background(), []*weir.Act{a}); !a.Allowed() {
+		t.Errorf("%+v", a.Decisions)
+	}
+	if d := take(t, store, "z", limit, 1); d.Allowed() || d.Remaining != 0 {
+		t.Errorf("the charges of one act were not added: %+v", d)
+	}
+}
+
+// TestBoundHoldsInTheHeap compares the store's estimate with what the runtime
+// counts.
+func TestBoundHoldsInTheHeap(t *testing.T) {
+	const bound = 16 << 20
+	before := heap()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{MaxBytes: bound, Now: clock.Now})
+	limit := weir.PerHour(100).MustCompile()
+	for i := 0; store.Stats().Overflowed == 0; i++ {
+		for range 1000 {
+			i++
+			take(t, store, fmt.Sprintf("user:%012d", i), limit, 1)
+		}
+	}
+	if grown := heap() - before; grown > bound*5/4 {
+		t.Errorf("a store bounded to %d bytes takes %d", bound, grown)
+	}
+	runtime.KeepAlive(store)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestNoDrift saturates limits whose rates have no finite decimals with a
+// million charges, and compares with exact fractions.
+func TestNoDrift(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"3/s", "7/min", "999983/h"} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			l, err := weir.ParseLimit(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Burst = 3
+			limit := l.MustCompile()
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{Now: clock.Now})
+			start := clock.Micros()
+			granted := int64(0)
+			// A prime fraction of the time between two units, so that charges
+			// come at all phases.
+			step := limit.Period / time.Duration(limit.Count) * 10 / 37
+			for range 1_000_000 {
+				clock.Advance(max(step, time.Microsecond))
+				if take(t, store, "k", limit, 1).Allowed() {
+					granted++
+				}
+			}
+			flow := new(big.Int).Mul(big.NewInt(limit.Count), big.NewInt(clock.Micros()-start))
+			want := flow.Div(flow, big.NewInt(limit.Period.Microseconds())).Int64() + limit.Burst
+			if granted > want || granted < want-1 {
+				t.Errorf("%d granted, the exact model %d", granted, want)
+			}
+		})
+	}
+}
+
+// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
+func TestRepeatedWindow(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	if err := storetest.RepeatedWindow(memstore.New(memstore.Options{Now: clock.Now}), clock); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBoundFollowsTheMemoryLimit: a store without a bound of its own leaves most of a small
+// container to the program.
+func TestBoundFollowsTheMemoryLimit(t *testing.T) {
+	const limit = 4 << 20
+	before := debug.SetMemoryLimit(limit)
+	store := memstore.New(memstore.Options{})
+	debug.SetMemoryLimit(before)
+	perDay := weir.PerDay(1).MustCompile()
+	for i := range 25_000 {
+		take(t, store, fmt.Sprint("user:", i), perDay, 1)
+	}
+	if stats := store.Stats(); stats.Bytes > limit/4 || stats.Overflowed == 0 {
+		t.Errorf("of %d bytes: %+v", limit, stats)
+	}
+}

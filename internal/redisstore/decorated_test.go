@@ -1,0 +1,111 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/layer/observe"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/remote"
+	"github.com/weirlimit/weir/internal/stack"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
+)
+
+// unhurried is a deadline that a busy machine keeps to.
+const unhurried = time.Minute
+
+// underFallback is a store whose absence would be noticed.
+func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
+	t.Helper()
+	taker := remote.New(store.(remote.Store), remote.Options{Now: clock.Now, Patience: unhurried})
+	t.Cleanup(func() { stopped(t, taker.Stop) })
+	return taker
+}
+
+// underAll is a store below all that the server puts above it.
+func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
+	t.Helper()
+	observed := remote.Through(observe.Wrap(store, observe.Options{Observer: nobody{}}), store.(remote.Store))
+	s := stack.New(observed, stack.Options{
+		Now: clock.Now,
+		KeyLimit: func(*weir.Limit) weir.KeyLimit {
+			return weir.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
+		},
+		Leased: func(*weir.Limit) bool { return false },
+		Remote: remote.Options{Patience: unhurried, Calls: remote.CallOptions{Silence: unhurried}},
+	})
+	s.Start()
+	t.Cleanup(func() { stopped(t, s.Stop) })
+	return &doubted{t, s, store}
+}
+
+func stopped(t testing.TB, stop func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), unhurried)
+	defer cancel()
+	if err := stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) Observe(*observe.Call) {}
+
+// doubted asks the store itself where a refusal was remembered: it has to refuse too,
+// and knows better what remains.
+type doubted struct {
+	testing.TB
+	weir.Taker
+	store weir.Taker
+}
+
+func (d *doubted) Take(ctx context.Context, all []*weir.Act) {
+	if d.Taker.Take(ctx, all); len(all) != 1 {
+		return
+	}
+	a := all[0]
+	remembered := slices.ContainsFunc(a.Decisions, func(d weir.Decision) bool { return d.Source == acts.SourceDenyCache })
+	if a.Err != nil || !remembered {
+		return
+	}
+	if d.store.Take(ctx, all); a.Err != nil || a.Allowed() {
+		d.Errorf("refused from memory, and the store says %+v, %v", a.Decisions, a.Err)
+	}
+}
+
+// TestDecorated runs the suite over a real Redis below all layers, and over a real cluster
+// below a fallback.
+func TestDecorated(t *testing.T) {
+	t.Parallel()
+	one := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
+	t.Cleanup(func() { _ = one.Close() })
+	cluster := dialCluster(t, testserver.StartCluster(t, 2))
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		wrap   func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker
+	}{"one below all": {one, underAll}, "cluster below a fallback": {cluster, underFallback}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var opened atomic.Int64
+			storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+				prefix := fmt.Sprint("decorated ", opened.Add(1), ":")
+				store, err := redisstore.NewWithClock(c.client, redisstore.Options{Prefix: prefix, Timeout: unhurried}, clock.Micros)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c.wrap(t, store, clock)
+			})
+		})
+	}
+}

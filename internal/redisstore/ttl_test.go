@@ -1,0 +1,178 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
+)
+
+// lifetimes charges random limits by Redis's own clock and returns the first key
+// that is forgotten too early, too late or never.
+func lifetimes(client *redis.Client, store *redisstore.Store, prefix string) error {
+	rng := rand.New(rand.NewPCG(7, 7))
+	ctx := context.Background()
+	for i := range 600 {
+		limit := storetest.RandomLimit(rng, weir.Algorithm(i%len(algo.Steps)))
+		a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(i), Limit: limit, Cost: 1 + rng.Int64N(limit.Capacity()+2)})
+		if limit.Algorithm == weir.Concurrency {
+			a.ID, a.Charges[0].Cost = "holder", 1
+		}
+		store.Take(ctx, []*weir.Act{a})
+		if a.Err != nil {
+			return a.Err
+		}
+		reset := a.Decisions[0].ResetAfter
+		keys, err := client.Keys(ctx, prefix+"*:"+fmt.Sprint(i)).Result()
+		if err != nil {
+			return err
+		}
+		if a.Allowed() != (len(keys) == 1) && !limit.ChargeRefused {
+			return fmt.Errorf("%v: %d keys after %+v", limit, len(keys), a.Decisions[0])
+		}
+		for _, key := range keys {
+			left := client.PTTL(ctx, key).Val()
+			most := 2*time.Duration(limit.Rule().Drain)*time.Microsecond + 5*time.Second
+			if left < reset || left > most {
+				return fmt.Errorf("%v: key lives %v, reset after %v, at most %v", limit, left, reset, most)
+			}
+		}
+	}
+	return nil
+}
+
+// recordLifetimes takes, renews and closes ids, and returns the first record or
+// set of holders that is forgotten too early, too late or never.
+func recordLifetimes(client *redis.Client, store *redisstore.Store) error {
+	ctx := context.Background()
+	for i, hold := range []time.Duration{0, time.Minute, time.Hour, weir.MaxWait} {
+		for id := range algo.Steps {
+			l := weir.PerMinute(10)
+			l.Algorithm = weir.Algorithm(id)
+			limit := l.MustCompile()
+			charge := weir.Charge{Key: fmt.Sprint("key ", i), Limit: limit, Cost: 1}
+			longest := acts.IDLife
+			for _, kind := range []weir.Kind{acts.KindTake, acts.KindRenew, acts.KindRelease} {
+				a := storetest.NewAct(charge)
+				a.Kind, a.ID = kind, fmt.Sprint("id ", i, " of ", id)
+				switch kind {
+				case acts.KindTake:
+					a.Hold = hold / 2
+				case acts.KindRenew:
+					a.Hold = hold
+				}
+				if store.Take(ctx, []*weir.Act{a}); a.Err != nil {
+					return a.Err
+				}
+				longest = max(longest, a.Hold)
+				if err := lives(client, store.RecordOf(a), longest); err != nil {
+					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
+				}
+				if limit.Algorithm != weir.Concurrency || kind == acts.KindRelease {
+					continue
+				}
+				if err := lives(client, store.KeyOf(&charge), a.Decisions[0].ResetAfter); err != nil {
+					return fmt.Errorf("%v, %v held for %v: %w", limit, kind, a.Hold, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// lives demands that a key lives as long as it matters and little longer.
+func lives(client *redis.Client, key string, matters time.Duration) error {
+	if left := client.PTTL(context.Background(), key).Val(); left < matters-2*time.Second || left > matters+5*time.Second {
+		return fmt.Errorf("%s lives %v, matters for %v", key, left, matters)
+	}
+	return nil
+}
+
+func TestEveryRecordIsForgottenInTime(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testserver.StartRedis(t).Addr())
+	if err := recordLifetimes(client, open(t, client, redisstore.Options{Prefix: "records:"})); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string][2]string{
+		"lost on records":       {"call('SET', key, ext, 'PX', used)", "call('SET', key, ext)"},
+		"lost on sets":          {"call('PEXPIRE', key, lifetime(last - now))", ""},
+		"the limit's on sets":   {"lifetime(last - now)", "lifetime(q)"},
+		"renewals do not count": {"if known and code == 0 then", "if known and code == 0 and kind < 4 then"},
+	} {
+		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: strings.ReplaceAll(name, " ", "") + ":"}, change[0], change[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if recordLifetimes(client, mutant) == nil {
+			t.Errorf("mutant %q was not noticed", name)
+		}
+	}
+}
+
+func TestEveryKeyIsForgottenInTime(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testserver.StartRedis(t).Addr())
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "ttl:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lifetimes(client, store, "ttl:"); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string][2]string{
+		"lost on strings": {"call('SET', key, value, 'PX', life)", "call('SET', key, value)"},
+		"lost on lists":   {"call('PEXPIRE', key, life)", ""},
+		"too short":       {"= ARGV[r + 1]", "= '10'"},
+	} {
+		prefix := strings.ReplaceAll(name, " ", "") + ":"
+		mutant, err := redisstore.NewMutated(client, redisstore.Options{Prefix: prefix}, change[0], change[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lifetimes(client, mutant, prefix) == nil {
+			t.Errorf("mutant %q was not noticed", name)
+		}
+	}
+}
+
+// TestHealsALostTTL removes a key's TTL behind the store's back.
+func TestHealsALostTTL(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testserver.StartRedis(t).Addr())
+	store, err := redisstore.New(client, redisstore.Options{Prefix: "heal:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for id := range algo.Steps {
+		l := weir.PerHour(10)
+		l.Algorithm = weir.Algorithm(id)
+		charge := weir.Charge{Key: fmt.Sprint("key ", id), Limit: l.MustCompile(), Cost: 1}
+		for i := range 2 {
+			a := storetest.NewAct(charge)
+			if charge.Limit.Algorithm == weir.Concurrency {
+				a.ID = fmt.Sprint("holder ", i)
+			}
+			if store.Take(ctx, []*weir.Act{a}); !a.Allowed() {
+				t.Fatalf("%v: %+v %v", charge.Limit, a.Decisions, a.Err)
+			}
+			name := store.KeyOf(&charge)
+			if client.PTTL(ctx, name).Val() <= 0 {
+				t.Errorf("%v: %s has no TTL", charge.Limit, name)
+			}
+			client.Persist(ctx, name)
+		}
+	}
+}

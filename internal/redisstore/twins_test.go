@@ -1,0 +1,72 @@
+package redisstore_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/redisstore"
+	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/internal/testserver"
+)
+
+var twinSeed = flag.Uint64("twin.seed", 1, "the history of TestTwins")
+
+// TestTwins demands that Go and Lua give equal answers to random histories: each
+// algorithm by itself, and all together.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	address := testserver.StartRedis(t).Addr()
+	compare := func(name string, steps int, algorithms ...weir.Algorithm) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := twins(t, address, "twins:"+name+":", same, algorithms...).Compare(steps); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	share := storetest.Length(10_000) / (len(algo.Steps) + 2)
+	for id, step := range algo.Steps {
+		compare(step.Name, share, weir.Algorithm(id))
+	}
+	compare("all", 2*share)
+}
+
+func same(text string) string { return text }
+
+// twins pairs memory with a Redis whose script was changed.
+func twins(t *testing.T, address, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
+	t.Helper()
+	store, clock := mutant(t, address, prefix, mutate)
+	return storetest.Twins{
+		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
+		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
+	}
+}
+
+// mutant returns a store whose script was changed, with a clock that tests move.
+func mutant(t *testing.T, address, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	clock := storetest.NewClock()
+	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, clock
+}
+
+// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
+func TestRepeatedWindow(t *testing.T) {
+	t.Parallel()
+	store, clock := mutant(t, testserver.StartRedis(t).Addr(), "repeated:", same)
+	if err := storetest.RepeatedWindow(store, clock); err != nil {
+		t.Error(err)
+	}
+}
