@@ -146,7 +146,7 @@ func TestTakeValid(t *testing.T) {
 		return &weir.Act{Charges: []weir.Charge{{Key: "k", Limit: limit, Cost: cost}}, Decisions: make([]weir.Decision, 1)}
 	}
 	acts := []*weir.Act{act(1), act(-1), act(2), act(-2)}
-	weir.TakeValid(t.Context(), store, acts)
+	weir.TakeValid(t.Context(), acts, store.Take)
 	for i, want := range []bool{true, false, true, false} {
 		if got := acts[i].Err == nil && acts[i].Decisions[0].Outcome == weir.Granted; got != want {
 			t.Errorf("act %d: %v, %v", i, acts[i].Decisions, acts[i].Err)

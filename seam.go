@@ -229,9 +229,9 @@ type Charge struct {
 	Delay time.Duration
 }
 
-// TakeValid sets the Err of invalid acts and lets t decide the valid ones, unless that was
-// done already above. For stores, and for the top of layers.
-func TakeValid(ctx context.Context, t Taker, acts []*Act) {
+// TakeValid sets the Err of invalid acts and has take decide the valid ones, unless they were
+// checked already above. For stores, and for the top of layers.
+func TakeValid(ctx context.Context, acts []*Act, take func(ctx context.Context, acts []*Act)) {
 	valid, marked := acts, false
 	for i, a := range acts {
 		if a.checked {
@@ -252,7 +252,7 @@ func TakeValid(ctx context.Context, t Taker, acts []*Act) {
 		break
 	}
 	if len(valid) > 0 {
-		t.Take(ctx, valid)
+		take(ctx, valid)
 	}
 	for i := 0; marked && i < len(valid); i++ {
 		valid[i].checked = false // the caller may change it

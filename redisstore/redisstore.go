@@ -195,9 +195,9 @@ type Stats struct {
 	Outages int64
 	// DenyCacheHits counts the requests refused from memory.
 	DenyCacheHits uint64
-	// LeaseSpent counts the requests paid with leased units, Leases the leases that Redis has
-	// granted, LeaseReturned the units returned unspent.
-	LeaseSpent, Leases, LeaseReturned uint64
+	// LeaseSpent counts the requests paid with leased units, LeaseReturned the units returned
+	// unspent.
+	LeaseSpent, LeaseReturned uint64
 	// Local, Allowed, Denied and Errors count the requests decided by each policy.
 	Local, Allowed, Denied, Errors int64
 	// Overgranted counts the units granted locally that Redis refused afterwards.
@@ -227,7 +227,7 @@ func (s *Store) Stats() Stats {
 	}
 	if s.layers.Lease != nil {
 		l := s.layers.Lease.Stats()
-		st.LeaseSpent, st.Leases, st.LeaseReturned = l.Spent, l.Leases, l.Returned
+		st.LeaseSpent, st.LeaseReturned = l.Spent, l.Returned
 	}
 	return st
 }

@@ -14,7 +14,7 @@ func (f TakerFunc) Take(ctx context.Context, list []*weir.Act) { f(ctx, list) }
 
 // Check sets the Err of each act: nil if the act is valid.
 func Check(list ...*weir.Act) {
-	weir.TakeValid(context.Background(), TakerFunc(func(context.Context, []*weir.Act) {}), list)
+	weir.TakeValid(context.Background(), list, func(context.Context, []*weir.Act) {})
 }
 
 // Prepare clears the Err of a valid act, and decides a take that a limit with a count of 0

@@ -95,13 +95,10 @@ func (s *Store) given() int64 { return s.clock().UnixMicro() }
 // Take decides the acts, each at one reading of the clock, while it holds the locks of
 // all shards that the act touches. It never waits for anything else, so it ignores ctx.
 // Its only errors are of the class [weir.ErrInvalid].
-func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, valid{s}, acts) }
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, acts, s.takeValid) }
 
-// valid is a store whose acts are valid.
-type valid struct{ *Store }
-
-// Take decides the acts.
-func (s valid) Take(_ context.Context, all []*weir.Act) {
+// takeValid decides acts that are valid.
+func (s *Store) takeValid(_ context.Context, all []*weir.Act) {
 	for _, a := range all {
 		if !acts.Prepare(a) && (!plain(a) || !s.takeOne(a)) {
 			s.take(a)

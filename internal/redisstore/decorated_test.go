@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/layer/observe"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
@@ -34,8 +33,7 @@ func underFallback(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.
 // underAll is a store below all that the server puts above it.
 func underAll(t testing.TB, store weir.Taker, clock *storetest.Clock) weir.Taker {
 	t.Helper()
-	observed := remote.Through(observe.Wrap(store, observe.Options{Observer: nobody{}}), store.(remote.Store))
-	s := stack.New(observed, stack.Options{
+	s := stack.New(store, stack.Options{
 		Now: clock.Now,
 		KeyLimit: func(*weir.Limit) weir.KeyLimit {
 			return weir.KeyLimit{MaxKeys: 10_000_000, Overflow: "overflow"}
@@ -56,11 +54,6 @@ func stopped(t testing.TB, stop func(context.Context) error) {
 		t.Error(err)
 	}
 }
-
-// nobody observes nothing.
-type nobody struct{}
-
-func (nobody) Observe(*observe.Call) {}
 
 // doubted asks the store itself where a refusal was remembered: it has to refuse too,
 // and knows better what remains.

@@ -66,11 +66,11 @@ const extensionFormat = '1'
 // store's Take; an error that the Lua raised wraps [weir.ErrBackend].
 func (x *Extension) Run(ctx context.Context, s *Store, a *weir.Act, tag string, keys []string, args []any) (string, error) {
 	c := extended{Store: s, x: x, tag: tag, keys: keys, args: args}
-	weir.TakeValid(ctx, &c, []*weir.Act{a})
+	weir.TakeValid(ctx, []*weir.Act{a}, c.take)
 	return c.reply, cmp.Or(c.err, a.Err)
 }
 
-// An extended is the Taker of a valid act with an extension.
+// An extended decides a valid act with an extension.
 type extended struct {
 	*Store
 	x     *Extension
@@ -81,8 +81,7 @@ type extended struct {
 	err   error
 }
 
-// Take decides the act and runs the extension.
-func (c *extended) Take(ctx context.Context, all []*weir.Act) {
+func (c *extended) take(ctx context.Context, all []*weir.Act) {
 	if acts.Prepare(all[0]) {
 		return
 	}

@@ -111,13 +111,10 @@ func (s *Store) Foreign() int64 { return s.foreign.Load() }
 // Take decides the acts, in order, in one script call, or in several if one cannot hold
 // them. It returns when ctx ends. Acts in flight then have an error of the class
 // [weir.ErrAmbiguous], and may still be charged.
-func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, valid{s}, acts) }
+func (s *Store) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, acts, s.takeValid) }
 
-// valid is a store whose acts are valid.
-type valid struct{ *Store }
-
-// Take decides the acts.
-func (s valid) Take(ctx context.Context, acts []*weir.Act) {
+// takeValid decides acts that are valid.
+func (s *Store) takeValid(ctx context.Context, acts []*weir.Act) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if s.slotOfTag != nil {

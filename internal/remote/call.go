@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
@@ -70,8 +71,19 @@ func (c *Calls) call(ctx context.Context, b *batch) {
 		}
 	}()
 	c.send(b)
-	c.store.Take(ctx, b.acts)
+	c.take(ctx, b.acts)
 	returned = true
+}
+
+// take calls the store.
+func (c *Calls) take(ctx context.Context, acts []*weir.Act) {
+	if c.Called == nil {
+		c.store.Take(ctx, acts)
+		return
+	}
+	start := time.Now()
+	c.store.Take(ctx, acts)
+	c.Called(acts, time.Since(start))
 }
 
 // pendingOf returns the late replies to acts. They may have left in several calls, whose

@@ -53,6 +53,9 @@ type CallOptions struct {
 	// Responsive reports whether this process was able to receive replies since the last
 	// call. Nil: a pipe shows it; in virtual time nothing comes back through one.
 	Responsive func() bool
+	// Called is called with the acts of each call of the store that has returned, and its
+	// duration, for metrics. Nil: not called.
+	Called func(acts []*weir.Act, took time.Duration)
 	// Logger receives a line when an outage begins and one when it ends. Nil: none.
 	Logger *slog.Logger
 }
@@ -76,18 +79,6 @@ type Store interface {
 	// may wait on its caller's goroutine.
 	Keeps() bool
 }
-
-// Through returns a store whose acts go through a Taker that asks it, for one that observes
-// its calls.
-func Through(t weir.Taker, s Store) Store { return through{s, t} }
-
-type through struct {
-	Store
-	taker weir.Taker
-}
-
-// Take has the Taker ask the store.
-func (t through) Take(ctx context.Context, acts []*weir.Act) { t.taker.Take(ctx, acts) }
 
 // ErrFull says that too many calls were waiting for the store already. Its class
 // is [weir.ErrNotApplied].

@@ -229,7 +229,7 @@ func TestAnswersThatNeedNoStore(t *testing.T) {
 			t.Errorf("%s, count 0: %+v, %v", key, a.Decisions, a.Err)
 		}
 		a := storetest.NewAct(weir.Charge{Key: key, Limit: none, Cost: -1})
-		if weir.TakeValid(t.Context(), taker, []*weir.Act{a}); !errors.Is(a.Err, weir.ErrInvalid) {
+		if weir.TakeValid(t.Context(), []*weir.Act{a}, taker.Take); !errors.Is(a.Err, weir.ErrInvalid) {
 			t.Errorf("%s, negative: %v", key, a.Err)
 		}
 	}

@@ -90,7 +90,7 @@ func (s *Stack) forget(key string) {
 }
 
 // Take decides the acts.
-func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, s.top, acts) }
+func (s *Stack) Take(ctx context.Context, acts []*weir.Act) { weir.TakeValid(ctx, acts, s.top.Take) }
 
 // Start begins the background work of leases.
 func (s *Stack) Start() {

@@ -190,7 +190,7 @@ func TestPermissions(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "queue", Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisstore.New(client, redisstore.Options{})
+	store, err := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

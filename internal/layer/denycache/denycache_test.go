@@ -438,13 +438,13 @@ func TestAnInvalidActIsInvalid(t *testing.T) {
 	take(cache, charge)
 	take(cache, charge)
 	a := storetest.NewAct(charge, weir.Charge{Key: "x", Limit: limit, Cost: -1})
-	weir.TakeValid(t.Context(), cache, []*weir.Act{a})
+	weir.TakeValid(t.Context(), []*weir.Act{a}, cache.Take)
 	if !errors.Is(a.Err, weir.ErrInvalid) {
 		t.Errorf("got %v", a.Err)
 	}
 	short := storetest.NewAct(charge, charge)
 	short.Decisions = short.Decisions[:1]
-	weir.TakeValid(t.Context(), cache, []*weir.Act{short})
+	weir.TakeValid(t.Context(), []*weir.Act{short}, cache.Take)
 	if !errors.Is(short.Err, weir.ErrInvalid) {
 		t.Errorf("got %v", short.Err)
 	}

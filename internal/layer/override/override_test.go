@@ -605,7 +605,7 @@ func TestNoLimitAndIDs(t *testing.T) {
 	}
 	holder := storetest.NewAct(weir.Charge{Key: "p", Limit: weir.Limit{Algorithm: weir.Concurrency, Count: 1, Period: time.Hour}.MustCompile(), Cost: 1})
 	free(t, taker, "p", clock.Now().Add(time.Minute))
-	if weir.TakeValid(t.Context(), taker, []*weir.Act{holder}); !errors.Is(holder.Err, weir.ErrInvalid) {
+	if weir.TakeValid(t.Context(), []*weir.Act{holder}, taker.Take); !errors.Is(holder.Err, weir.ErrInvalid) {
 		t.Errorf("a holder without an id: %v", holder.Err)
 	}
 }

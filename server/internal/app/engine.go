@@ -53,11 +53,15 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 	if o.wrapStore != nil {
 		taker = o.wrapStore(taker)
 	}
-	var observed weir.Taker = observe.Wrap(taker, observe.Options{Observer: t.metrics.Store()})
-	if elsewhere, is := s.Taker.(remote.Store); is {
-		observed = remote.Through(observed, elsewhere)
+	observer := t.metrics.Store()
+	if _, elsewhere := taker.(remote.Store); elsewhere {
+		layers.Remote.Calls.Called = func(acts []*weir.Act, took time.Duration) {
+			observer.Observe(&observe.Call{Acts: acts, Took: took})
+		}
+	} else {
+		taker = observe.Wrap(taker, observe.Options{Observer: observer})
 	}
-	e.Stack = stack.New(observed, layers)
+	e.Stack = stack.New(taker, layers)
 	if s.Client == nil {
 		return e, nil
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -219,13 +220,13 @@ func TestGatheredExactly(t *testing.T) {
 
 // A held store decides once it may.
 type held struct {
-	weir.Taker
+	remote.Store
 	may chan struct{}
 }
 
 func (h held) Take(ctx context.Context, acts []*weir.Act) {
 	<-h.may
-	h.Taker.Take(ctx, acts)
+	h.Store.Take(ctx, acts)
 }
 
 // TestGatheredDeadlines has calls with several deadlines come together: each is answered in its
@@ -235,7 +236,7 @@ func TestGatheredDeadlines(t *testing.T) {
 	h := held{may: make(chan struct{})}
 	app := start(t, Options{
 		Store: testserver.StartRedis(t).URL(), Config: rulesFor(t, gatherRules),
-		wrapStore: func(t weir.Taker) weir.Taker { h.Taker = t; return h },
+		wrapStore: func(t weir.Taker) weir.Taker { h.Store = t.(remote.Store); return h },
 	})
 	p := newPipeline(t, app)
 	short := map[uint32]bool{}
