@@ -19,17 +19,6 @@ formatted() {
   [ -z "$files" ] || { printf 'make format changes:\n%s\n' "$files" >&2; return 1; }
 }
 
-# What go generate leaves must be what was there before, committed or not.
-generated() {
-  local before after
-  before=$(snapshot) && "$GO" generate ./... ./server/... && after=$(snapshot) || return 1
-  [ "$before" = "$after" ] || { echo 'go generate changes files: commit what it writes' >&2; return 1; }
-}
-
-snapshot() {
-  git ls-files -z --cached --others --exclude-standard | xargs -0 cksum 2>/dev/null | cksum
-}
-
 # tidy says what "go mod tidy" would change in a module. The modules require one another
 # as v0.0.0, which only a workspace or replacements can find.
 tidy() {
@@ -71,7 +60,6 @@ for module in $alone; do
   check "staticcheck, $module" inside "$module" env GOWORK=off "$tools/staticcheck" ./...
 done
 check 'govulncheck' env GO="$GO" scripts/vulnerabilities.sh
-check 'generated files' generated
 check 'go mod tidy' tidy
 # Pinning needs a registry, which is not there everywhere: it is no failure.
 scripts/pin.sh --check 2>/dev/null || echo 'lint: images are named by tags: "make pin" writes their digests, where a registry can be reached' >&2

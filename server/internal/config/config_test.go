@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,10 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/server/internal/config"
 )
-
-var update = flag.Bool("update", false, "write what the loader says beside the bad files")
 
 // load reads the domains of files and folders.
 func load(paths ...string) ([]*config.Domain, error) { return config.Source{Paths: paths}.Load() }
@@ -35,7 +33,7 @@ func TestBad(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(file, "yaml") + "txt"
 			got := strings.ReplaceAll(problems.Error(), "testdata/bad/", "") + "\n"
-			if *update {
+			if *pages.Update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}

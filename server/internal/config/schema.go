@@ -8,8 +8,6 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-//go:generate go run ./generate
-
 // schema is a JSON Schema, or part of one.
 type schema = map[string]any
 

@@ -18,23 +18,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
-// TestGenerated wants what go generate writes to be up to date.
-func TestGenerated(t *testing.T) {
-	t.Parallel()
-	for file, want := range map[string]string{
-		"weir.schema.json":               string(config.Schema()),
-		"../../../docs/configuration.md": config.Reference(),
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s is out of date: run make generate", file)
-		}
-	}
-}
-
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))

@@ -2,13 +2,41 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/weirlimit/weir/internal/pages"
 )
 
-// Reference returns the reference of rules files, in Markdown: every key, its possible
+// TestReference wants the page to describe every key.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	pages.Section(t, "docs/configuration.md", "reference", sectionOfKeys())
+}
+
+// TestSchemaFile wants the file that editors fetch to be the schema.
+func TestSchemaFile(t *testing.T) {
+	t.Parallel()
+	const file = "weir.schema.json"
+	if *pages.Update {
+		if err := os.WriteFile(file, Schema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != string(Schema()) {
+		t.Errorf("%s is out of date: run make generate", file)
+	}
+}
+
+// sectionOfKeys returns the reference of rules files, in Markdown: every key, its possible
 // values, and the effect of leaving it out.
-func Reference() string {
+func sectionOfKeys() string {
 	var b strings.Builder
 	for i, s := range scopes {
 		if i > 0 {
