@@ -6,6 +6,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -76,10 +77,10 @@ type Policy uint8
 
 // The policies.
 const (
-	Local = Policy(remote.Local) // grant this instance's local share of the limit
-	Allow = Policy(remote.Allow) // grant everything
-	Deny  = Policy(remote.Deny)  // refuse everything but peeks
-	Error = Policy(remote.Error) // return the error
+	Local Policy = iota // grant this instance's local share of the limit
+	Allow               // grant everything
+	Deny                // refuse everything but peeks
+	Error               // return the error
 )
 
 // A Store is a [weir.Taker] in Redis. It is safe for concurrent use. Create it with New, and
@@ -98,6 +99,9 @@ func init() {
 // context. A client of one server that has ContextTimeoutEnabled gets a hook, by which replies
 // that arrive after their calls have ended are still read. The error is a [*weir.InvalidError].
 func New(client redis.UniversalClient, o Options) (*Store, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	inside, err := redisstore.New(client, redisstore.Options{
 		Prefix: o.Prefix, Secret: o.Secret, Timeout: o.Timeout, Logger: o.Logger,
 	})
@@ -113,6 +117,25 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 			Calls: remote.CallOptions{Silence: max(remote.DefaultSilence, o.Timeout/5)},
 		},
 	})}, nil
+}
+
+// check checks what the store in Redis does not know.
+func (o *Options) check() error {
+	switch {
+	case !(o.LeasePart >= 0 && o.LeasePart <= 1):
+		return invalid("lease_part", o.LeasePart, "more than 0 and at most 1, or 0 for 0.1")
+	case o.LeaseTime < 0:
+		return invalid("lease_time", o.LeaseTime, "a positive duration, or 0 for 1s")
+	case o.DenyCacheMaxAge < 0:
+		return invalid("deny_cache_max_age", o.DenyCacheMaxAge, "a positive duration, or 0 for 1s")
+	case o.MaxOverrides < 0:
+		return invalid("max_overrides", o.MaxOverrides, "a positive number, or 0 for 10000")
+	}
+	return nil
+}
+
+func invalid(field string, value any, want string) error {
+	return &weir.InvalidError{Field: field, Value: fmt.Sprint(value), Want: want}
 }
 
 func (o *Options) policy() func(*weir.Charge) remote.Policy {

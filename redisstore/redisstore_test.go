@@ -119,6 +119,24 @@ func TestOnOutage(t *testing.T) {
 	}
 }
 
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	for field, o := range map[string]redisstore.Options{
+		"prefix": {Prefix: "{a}"}, "timeout": {Timeout: -1}, "lease_part": {LeasePart: 1.5}, "lease_time": {LeaseTime: -1},
+		"deny_cache_max_age": {DenyCacheMaxAge: -1}, "max_overrides": {MaxOverrides: -1},
+	} {
+		var invalid *weir.InvalidError
+		if _, err := redisstore.New(client, o); !errors.As(err, &invalid) || invalid.Field != field || invalid.Value == "" || invalid.Want == "" {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := redisstore.New(nil, redisstore.Options{}); err == nil {
+		t.Error("no client: want an error")
+	}
+}
+
 // TestPublic: programs outside this module can name every type of the stores' interfaces.
 func TestPublic(t *testing.T) {
 	t.Parallel()
