@@ -94,8 +94,8 @@ func (h *Hold) Settle(ctx context.Context, actual ...int64) (Decision, error) {
 // Release refunds the units that were charged, as far as they still count, and frees
 // the slots. It does nothing for a hold that was refused or released before, or after
 // a Settle, so it can be deferred. That is also so if the Settle failed, because the cost
-// arose all the same. If a [github.com/weirlimit/weir/stack.Stack] has kept the release because
-// the store is late or unreachable, it is delivered later, and the error is nil.
+// arose all the same. If a store in Redis has kept the release because Redis is late or
+// unreachable, it is delivered later, and the error is nil.
 func (h *Hold) Release(ctx context.Context) error {
 	if !h.OK() || h.closed.Load() {
 		return nil

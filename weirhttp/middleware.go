@@ -49,9 +49,8 @@ type Options struct {
 	// Errors of the class [weir.ErrInvalid] are mistakes of the program and are answered
 	// with 500 in both cases.
 	FailClosed bool
-	// Timeout is the longest time for which a request waits for its decision. A store in
-	// Redis with the layers of package stack around it answers earlier, and at once
-	// during an outage. Zero: 250 ms.
+	// Timeout is the longest time for which a request waits for its decision. During an
+	// outage a store in Redis answers at once. Zero: 250 ms.
 	Timeout time.Duration
 	// Logger gets a line when decisions begin to fail and one when they no longer
 	// do; OnError is for every single failure. Nil: nothing is logged.
