@@ -19,7 +19,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 // newGRPC returns the listener of Envoy's rate limit service, of health checks and of
@@ -108,7 +107,7 @@ func (t *telemetry) limitedFrames(why frames.Reason) {
 type method struct {
 	name     string
 	counters *metrics.Method
-	tracing  *tracing.Tracing // nil: no spans
+	tracing  *Tracing // nil: no spans
 	panics   *panics.Reporter
 }
 

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 const (
@@ -163,7 +162,7 @@ func modelUse(t *testing.T, app *App, name string) map[string]int64 {
 func TestModelSpans(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
-	traced := tracing.With(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
 	app := start(t, Options{
 		Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Upstream: newProvider(t).URL},
 		Telemetry: TelemetryOptions{Tracing: traced},

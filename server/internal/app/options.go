@@ -13,7 +13,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/rls"
 	"github.com/weirlimit/weir/server/internal/rules"
 	"github.com/weirlimit/weir/server/internal/store"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 // Defaults that other packages name.
@@ -144,7 +143,7 @@ type TelemetryOptions struct {
 	NearLimitRatio    float64
 	LogRefusals       bool
 	// Tracing makes spans of calls; its caller stops it. Nil: none.
-	Tracing *tracing.Tracing
+	Tracing *Tracing
 }
 
 // An Addr is an address in use.

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 const watchedRules = `
@@ -30,7 +29,7 @@ descriptors:
 func TestSpansTellWhatCallersWereTold(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
-	traced := tracing.With(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
 	app := start(t, Options{Config: rulesFor(t, watchedRules), RLS: rls.Mode{Shadow: true}, Telemetry: TelemetryOptions{Tracing: traced}})
 	for _, want := range []struct {
 		query  string

@@ -18,7 +18,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/metrics"
 	"github.com/weirlimit/weir/server/internal/panics"
 	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/server/internal/tracing"
 	"github.com/weirlimit/weir/server/internal/traffic"
 	"github.com/weirlimit/weir/trace"
 )
@@ -35,7 +34,7 @@ var countedPaths = append([]string{
 type telemetry struct {
 	traffic *traffic.Recorder
 	metrics *metrics.Metrics
-	tracing *tracing.Tracing // nil without spans
+	tracing *Tracing // nil without spans
 	logger  *slog.Logger
 	seldom  *slog.Logger // for warnings that repeat
 	rules   func() *rules.Set

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/weirlimit/weir/internal/testserver"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 // figure reads one number from /metrics.
@@ -140,7 +139,7 @@ const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func TestSpansBelowCallers(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
-	traced := tracing.With(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
 	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: traced}})
 	request, err := http.NewRequest(http.MethodGet, "http://"+app.Addrs()[0].Address+"/v1/auth?domain=demo&user=alice", nil)
 	if err != nil {
@@ -189,7 +188,7 @@ func TestStuckCollector(t *testing.T) {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter,
 		sdktrace.WithMaxQueueSize(16), sdktrace.WithMaxExportBatchSize(8), sdktrace.WithBatchTimeout(time.Millisecond), sdktrace.WithExportTimeout(time.Minute)))
-	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: tracing.With(provider)}})
+	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: tracingBy(provider)}})
 	for i := range 200 {
 		if status, body := get(t, app, "/v1/auth?domain=demo&user=u"); status != http.StatusNoContent && status != http.StatusTooManyRequests {
 			t.Fatalf("call %d: %d %s", i, status, body)

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/weirlimit/weir/server/internal/app"
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
 // newLogger returns a logger that writes to w: in colour for people, as JSON for
@@ -76,7 +75,7 @@ func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 func (f *serveFlags) trace(ctx context.Context, o *app.Options) (stop func(), err error) {
 	otel.SetLogger(logr.FromSlogHandler(wordless{o.Logger.Handler()}))
 	otel.SetErrorHandler(lost{o.Logger})
-	o.Telemetry.Tracing, err = tracing.New(ctx, thisBuild().version)
+	o.Telemetry.Tracing, err = app.NewTracing(ctx, thisBuild().version)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,4 @@
-// Package tracing sends spans of a server's calls by OTLP over HTTP.
-// OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry name the
-// collector; without them there are no spans. No call waits for a collector: spans that
-// it does not accept are dropped.
-package tracing
+package app
 
 import (
 	"context"
@@ -27,22 +23,19 @@ import (
 	"github.com/weirlimit/weir/internal/recorder"
 )
 
-const (
-	scope = "github.com/weirlimit/weir/server/internal/app"
-	// stopTimeout bounds how long Stop waits for a collector.
-	stopTimeout = 2 * time.Second
-)
+// collectorTimeout bounds how long Tracing.Stop waits for a collector.
+const collectorTimeout = 2 * time.Second
 
-// Tracing makes spans of calls. It is safe for concurrent use. A nil *Tracing makes
-// none.
+// Tracing sends spans of calls by OTLP over HTTP. No call waits for a collector: spans that
+// it does not accept are dropped. It is safe for concurrent use. A nil *Tracing makes none.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	callers  propagation.TraceContext
 }
 
-// Wanted reports whether variables of OpenTelemetry ask for traces.
-func Wanted(get func(string) string) bool {
+// tracesWanted reports whether variables of OpenTelemetry ask for traces.
+func tracesWanted(get func(string) string) bool {
 	if off, err := strconv.ParseBool(get("OTEL_SDK_DISABLED")); err == nil && off {
 		return false
 	}
@@ -56,10 +49,11 @@ func Wanted(get func(string) string) bool {
 	}
 }
 
-// New returns the tracing that the environment asks for, nil for none. It connects
-// to nothing; sending begins with the first span.
-func New(ctx context.Context, version string) (*Tracing, error) {
-	if !Wanted(os.Getenv) {
+// NewTracing returns the tracing that the environment asks for: OTEL_EXPORTER_OTLP_ENDPOINT and
+// the other variables of OpenTelemetry name the collector. It is nil without them. NewTracing
+// connects to nothing; sending begins with the first span.
+func NewTracing(ctx context.Context, version string) (*Tracing, error) {
+	if !tracesWanted(os.Getenv) {
 		return nil, nil
 	}
 	exporter, err := otlptracehttp.New(ctx)
@@ -73,12 +67,12 @@ func New(ctx context.Context, version string) (*Tracing, error) {
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, errors.Join(fmt.Errorf("tracing: %w", err), exporter.Shutdown(ctx))
 	}
-	return With(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
+	return tracingBy(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
 }
 
-// With returns tracing by a provider, which Stop shuts down.
-func With(provider *sdktrace.TracerProvider) *Tracing {
-	return &Tracing{provider: provider, tracer: provider.Tracer(scope)}
+// tracingBy returns tracing by a provider, which Stop shuts down.
+func tracingBy(provider *sdktrace.TracerProvider) *Tracing {
+	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/weirlimit/weir/server/internal/app")}
 }
 
 // HTTP makes a span of each call of the handler below the caller's, whose traceparent
@@ -97,8 +91,8 @@ func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
 			return
 		}
 		ctx := t.callers.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := t.tracer.Start(ctx, method(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)), attribute.String("http.route", r.URL.Path)))
+		ctx, span := t.tracer.Start(ctx, routedMethod(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", routedMethod(r.Method)), attribute.String("http.route", r.URL.Path)))
 		defer span.End()
 		rec := recorder.Of(w)
 		next.ServeHTTP(rec, r.WithContext(ctx))
@@ -109,9 +103,9 @@ func (t *Tracing) HTTP(next http.Handler, paths ...string) http.Handler {
 	})
 }
 
-// method is a method by which there are routes; others are as semantic conventions
+// routedMethod returns a method by which there are routes; others are as semantic conventions
 // call them.
-func method(name string) string {
+func routedMethod(name string) string {
 	switch name {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 		return name
@@ -143,7 +137,7 @@ func (t *Tracing) Stop(ctx context.Context, logger *slog.Logger) {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
 		logger.Warn("spans were lost", "error", err)

@@ -1,14 +1,12 @@
-package tracing_test
+package app
 
 import (
 	"log/slog"
 	"net/http"
 	"testing"
-
-	"github.com/weirlimit/weir/server/internal/tracing"
 )
 
-func TestWanted(t *testing.T) {
+func TestTracesWanted(t *testing.T) {
 	t.Parallel()
 	const endpoint, traces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	for name, tc := range map[string]struct {
@@ -23,16 +21,16 @@ func TestWanted(t *testing.T) {
 		"another exporter":   {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "zipkin"}, false},
 		"disabled":           {map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "true"}, false},
 	} {
-		if got := tracing.Wanted(func(name string) string { return tc.environment[name] }); got != tc.want {
+		if got := tracesWanted(func(name string) string { return tc.environment[name] }); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// TestNone: what is not there does nothing.
-func TestNone(t *testing.T) {
+// TestNoTracing: what is not there does nothing.
+func TestNoTracing(t *testing.T) {
 	t.Parallel()
-	var none *tracing.Tracing
+	var none *Tracing
 	next := http.NewServeMux()
 	if none.HTTP(next, "/") != http.Handler(next) {
 		t.Error("there is something")
