@@ -103,6 +103,7 @@ func TestFaults(t *testing.T) {
 			}
 			on.Store(false)
 			eventually(t, "back", func() bool { return take(taker, charge).Decisions[0].Source == acts.SourceStore })
+			proxy.Close() // Stop need not wait for late replies
 		})
 	}
 }

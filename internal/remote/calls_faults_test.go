@@ -385,8 +385,8 @@ func TestServerVanishes(t *testing.T) {
 		})
 	}
 	callers.Wait()
+	proxy.Close() // which ends the wait for late replies
 	drained(c)
-	proxy.Close()
 	direct := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = direct.Close() })
 	truth, err := redisstore.New(direct, redisstore.Options{})

@@ -399,7 +399,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 		}()
 	}
 	locally := 0
-	for i := range 300 {
+	for i := range 150 {
 		time.Sleep(20 * time.Millisecond) // fewer failures than replies
 		slot, unit := weir.Charge{Key: fmt.Sprint("room", i), Limit: room, Cost: 1}, weir.Charge{Key: fmt.Sprint("units", i), Limit: units, Cost: 1}
 		act := func(kind weir.Kind, at weir.Taker) *weir.Act {
@@ -435,7 +435,7 @@ func acrossInstances(t *testing.T, beats bool, policy remote.Policy) {
 		t.Error("nothing was decided in an outage")
 	}
 	time.Sleep(20 * time.Second)
-	for i := range 300 {
+	for i := range 150 {
 		for key, limit := range map[string]*weir.Limit{"room": room, "units": units} {
 			if n := used(t, store, fmt.Sprint(key, i), limit); n != 0 {
 				t.Errorf("%s%d: %d stay", key, i, n)
