@@ -35,12 +35,9 @@ const (
 
 var styleNames = [styles]string{"draft-11", "x-ratelimit", "none", "draft-03", "x-ratelimit-epoch"}
 
-// Valid reports whether there is such a style.
-func (s Style) Valid() bool { return s < styles }
-
 // String returns the style's name.
 func (s Style) String() string {
-	if s.Valid() {
+	if s < styles {
 		return styleNames[s]
 	}
 	return "Style(" + strconv.Itoa(int(s)) + ")"

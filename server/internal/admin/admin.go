@@ -106,25 +106,15 @@ type Loaded struct {
 type api struct{ Options }
 
 // New returns the handler of the whole interface. It starts nothing and is safe for
-// concurrent use. The error is a [*weir.InvalidError].
-func New(o Options) (http.Handler, error) {
-	switch {
-	case o.Rules == nil:
-		return nil, problem.Invalid("Rules", "nil", "a function that returns the rules")
-	case o.Taker == nil:
-		return nil, problem.Invalid("Taker", "nil", "a store")
-	case o.Overrides == nil:
-		return nil, problem.Invalid("Overrides", "nil", "an override.Layer")
-	case o.Timeout < 0:
-		return nil, problem.Invalid("Timeout", o.Timeout.String(), "a positive duration")
-	}
+// concurrent use.
+func New(o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	a := &api{o}
-	return a.guard(a.routes()), nil
+	return a.guard(a.routes())
 }
 
 // program returns the name of the program, but not its arguments, which may contain the

@@ -72,9 +72,7 @@ func open(t *testing.T, change func(*Options)) *desk {
 	if change != nil {
 		change(&o)
 	}
-	if d.Handler, err = New(o); err != nil {
-		t.Fatal(err)
-	}
+	d.Handler = New(o)
 	return d
 }
 
@@ -430,27 +428,6 @@ func TestMounts(t *testing.T) {
 	})
 	if body := d.call(http.StatusOK, http.MethodGet, "/metrics", ""); body != "mounted" {
 		t.Errorf("got %s", body)
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	t.Parallel()
-	good := func() Options {
-		taker := override.Wrap(memstore.New(memstore.Options{}), override.Options{})
-		return Options{Rules: rules.Demo, Taker: taker, Overrides: taker}
-	}
-	for field, change := range map[string]func(*Options){
-		"Rules":     func(o *Options) { o.Rules = nil },
-		"Taker":     func(o *Options) { o.Taker = nil },
-		"Overrides": func(o *Options) { o.Overrides = nil },
-		"Timeout":   func(o *Options) { o.Timeout = -1 },
-	} {
-		o := good()
-		change(&o)
-		var invalid *weir.InvalidError
-		if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
 	}
 }
 

@@ -49,20 +49,14 @@ func (a *App) newAdmin(api http.Handler) (*listener, error) {
 	if a.engine.peers != nil {
 		options.Announcer = a.engine.peers
 	}
-	pages, err := dashboard.New(dashboard.Options{
+	pages := dashboard.New(dashboard.Options{
 		Rules: options.Rules, Loaded: options.Loaded, Traffic: t.traffic, Overrides: options.Overrides.List, ThrottleKey: resp.Key, Unmatched: &t.unmatchedSeen,
 		Checks: a.health.checks, Store: a.describe, Callers: by, Secure: o.Admin.TLS != (TLS{}), Logger: o.Logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	maps.Copy(options.Mounts, pages.Mounts())
 	maps.Copy(options.Free, pages.Free())
 	options.Login = pages
-	handler, err := admin.New(options)
-	if err != nil {
-		return nil, err
-	}
+	handler := admin.New(options)
 	s := newHTTPServer(o.Logger, 0)
 	s.Handler = t.panics("admin").HTTP(handler)
 	// A profile that is being made ends when the server stops.

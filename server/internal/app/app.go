@@ -98,10 +98,7 @@ func (a *App) listeners() error {
 	if err != nil {
 		return err
 	}
-	api, service, err := a.frontEnds(by)
-	if err != nil {
-		return err
-	}
+	api, service := a.frontEnds(by)
 	if a.options.Models.on() {
 		var proxy, mock *listener
 		proxy, mock, err = a.newModels()

@@ -160,7 +160,6 @@ func TestNewRefuses(t *testing.T) {
 		{"drain delay", Options{DrainDelay: time.Minute}},
 		{"drain timeout", Options{DrainTimeout: -1}},
 		{"store", Options{Store: "nowhere"}},
-		{"Headers", Options{Headers: 9}},
 	} {
 		_, err := New(test.options)
 		invalid := new(weir.InvalidError)

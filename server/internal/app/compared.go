@@ -29,10 +29,7 @@ func (a *App) newCompared(own gatherer) (*compared, error) {
 	a.closers.add("the compared service", func(context.Context) error { return conn.Close() })
 	a.options.Logger.Warn("another service answers Envoy's calls; Weir compares its own answers", "address", a.options.RLSCompare)
 	count := func(r compare.Result) { a.telemetry.metrics.Compared(string(r)) }
-	comparer, err := compare.New(compare.Options{Other: conn, Compared: count, Logger: a.options.Logger})
-	if err != nil {
-		return nil, err
-	}
+	comparer := compare.New(compare.Options{Other: conn, Compared: count, Logger: a.options.Logger})
 	return &compared{own, comparer, a.options.Timeout}, nil
 }
 

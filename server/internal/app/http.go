@@ -41,10 +41,10 @@ const (
 var public = []string{"/healthz", "/readyz", "/healthcheck", httpapi.DescriptionJSON, httpapi.DescriptionYAML}
 
 // frontEnds returns the HTTP interface and Envoy's rate limit service.
-func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, error) {
+func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service) {
 	o, t := &a.options, a.telemetry
 	rejected := t.rejections("http")
-	api, err := httpapi.New(httpapi.Options{
+	api := httpapi.New(httpapi.Options{
 		Rules:     a.rules.Load,
 		Taker:     t.frontEnd("http", a.engine),
 		Timeout:   o.Timeout,
@@ -58,10 +58,7 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, 
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	service, err := rls.New(rls.Options{
+	service := rls.New(rls.Options{
 		Gather:    a.engine.waits(),
 		Mode:      o.RLS,
 		Rules:     a.rules.Load,
@@ -74,7 +71,7 @@ func (a *App) frontEnds(by *callers.Authenticator) (http.Handler, *rls.Service, 
 		Unmatched: t.unmatched,
 		Logger:    t.seldom,
 	})
-	return api, service, err
+	return api, service
 }
 
 // newHTTP returns the listener of HTTP clients. Most requests are decisions; the handlers

@@ -274,10 +274,7 @@ func TestAnswersOfAllListeners(t *testing.T) {
 		}
 	}
 
-	service, err := rls.New(rls.Options{Rules: rules.Demo, Taker: panicking{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := rls.New(rls.Options{Rules: rules.Demo, Taker: panicking{}})
 	broken := httptest.NewServer((&panics.Reporter{Listener: "http"}).HTTP(service.JSON()))
 	defer broken.Close()
 	d.url = broken.URL

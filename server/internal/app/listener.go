@@ -121,13 +121,10 @@ func (a *App) newRESP() (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := resp.New(resp.Options{
+	server := resp.New(resp.Options{
 		Taker: t.frontEnd("resp", a.engine), Callers: by, Timeout: o.Timeout, MaxConnections: o.RESPMaxConnections,
 		Panics: t.panics("resp"), Logger: t.seldom,
 	})
-	if err != nil {
-		return nil, err
-	}
 	t.connections["resp"] = server.Clients
 	return &listener{
 		name: "resp", address: o.RESP, serve: server.Serve, drain: func(ctx context.Context) error { return server.Shutdown(ctx) },

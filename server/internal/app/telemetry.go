@@ -63,12 +63,9 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.metrics, err = metrics.New(metrics.Options{
+	t.metrics = metrics.New(metrics.Options{
 		Traffic: t.traffic, Envoyproxy: t.envoy, NearLimitRatio: o.Telemetry.NearLimitRatio, Logger: o.Logger,
 	})
-	if err != nil {
-		return nil, err
-	}
 	t.metrics.Follow(r.Load())
 	r.follow = func(set *rules.Set) {
 		t.traffic.Follow(set)

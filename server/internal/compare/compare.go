@@ -15,8 +15,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/weirlimit/weir"
 )
 
 // Grace is how long Weir may go on deciding after the other service has answered.
@@ -58,11 +56,8 @@ type Comparer struct {
 	kinds   map[kind]*count
 }
 
-// New returns a Comparer. The error is a [*weir.InvalidError].
-func New(o Options) (*Comparer, error) {
-	if o.Other == nil {
-		return nil, &weir.InvalidError{Field: "Other", Value: "nil", Want: "a connection"}
-	}
+// New returns a Comparer.
+func New(o Options) *Comparer {
 	if o.Compared == nil {
 		o.Compared = func(Result) {}
 	}
@@ -72,7 +67,7 @@ func New(o Options) (*Comparer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Comparer{options: o, began: o.Now(), kinds: map[kind]*count{}}, nil
+	return &Comparer{options: o, began: o.Now(), kinds: map[kind]*count{}}
 }
 
 // Answer returns the other service's answer to an encoded request, or its error, which is a

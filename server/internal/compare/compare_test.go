@@ -63,13 +63,10 @@ func newStage(t *testing.T, level slog.Level, other service) *stage {
 	t.Helper()
 	s := &stage{clock: storetest.NewClock()}
 	s.clock.Advance(10 * time.Second) // into the windows
-	c, err := compare.New(compare.Options{
+	c := compare.New(compare.Options{
 		Other: other, Now: s.clock.Now, Compared: func(r compare.Result) { s.result = r },
 		Logger: slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: level})),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.Comparer = c
 	return s
 }

@@ -107,10 +107,7 @@ func TestRecording(t *testing.T) {
 	replay := newReplay(t)
 	var log bytes.Buffer
 	clock := storetest.NewClock()
-	c, err := compare.New(compare.Options{Other: replay, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := compare.New(compare.Options{Other: replay, Now: clock.Now, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	clock.Advance(2 * 366 * 24 * time.Hour) // longer than the windows
 	service := newService(t, clock.Now)
 	for i, r := range recorded {
@@ -146,10 +143,7 @@ func newService(t *testing.T, now func() time.Time) *rls.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{Now: now}), Now: now})
 	return s
 }
 

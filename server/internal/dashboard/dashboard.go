@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/layer/override"
 	"github.com/weirlimit/weir/server/internal/admin"
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -83,16 +82,8 @@ type Dashboard struct {
 	streams  atomic.Int64
 }
 
-// New returns a dashboard. It starts nothing. The error is a [*weir.InvalidError].
-func New(o Options) (*Dashboard, error) {
-	for field, missing := range map[string]bool{
-		"Rules": o.Rules == nil, "Loaded": o.Loaded == nil, "Traffic": o.Traffic == nil,
-		"Overrides": o.Overrides == nil, "Checks": o.Checks == nil,
-	} {
-		if missing {
-			return nil, &weir.InvalidError{Field: field, Value: "nil", Want: "what the dashboard shows"}
-		}
-	}
+// New returns a dashboard. It starts nothing.
+func New(o Options) *Dashboard {
 	if o.Store == nil {
 		o.Store = func(context.Context) Store { return Store{} }
 	}
@@ -103,7 +94,7 @@ func New(o Options) (*Dashboard, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Dashboard{Options: o, assets: loadAssets()}
 	d.pages = d.parsePages()
-	return d, nil
+	return d
 }
 
 // Mounts are the handlers by pattern, for [admin.Options.Mounts].

@@ -37,10 +37,7 @@ func TestAuthAllocates(t *testing.T) {
 		"granted": {weir.Decision{Outcome: weir.Granted, Granted: 1, Remaining: 4, ResetAfter: 6e9}, http.StatusNoContent, 10},
 		"refused": {weir.Decision{Outcome: weir.Refused, RetryAfter: 6e9, ResetAfter: 30e9}, http.StatusTooManyRequests, 24},
 	} {
-		h, err := New(Options{Rules: func() *rules.Set { return set }, Taker: answering{decision: c.decision}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := New(Options{Rules: func() *rules.Set { return set }, Taker: answering{decision: c.decision}})
 		r, w := subRequest("domain=shop&from=user=X-User"), &sink{header: http.Header{}}
 		if got := testing.AllocsPerRun(1000, func() { w.serve(h, r) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)

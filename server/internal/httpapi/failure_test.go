@@ -16,7 +16,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 func TestStoreFailure(t *testing.T) {
@@ -131,21 +130,4 @@ func TestHealth(t *testing.T) {
 	}
 	storeErr = nil
 	wantStatus(t, get("/healthz"), http.StatusOK)
-}
-
-func TestNewNamesTheOption(t *testing.T) {
-	t.Parallel()
-	rulesOf := func() *rules.Set { return nil }
-	for field, o := range map[string]Options{
-		"Rules":   {Taker: answering{}},
-		"Taker":   {Rules: rulesOf},
-		"Timeout": {Rules: rulesOf, Taker: answering{}, Timeout: -1},
-		"Headers": {Rules: rulesOf, Taker: answering{}, Headers: 9},
-	} {
-		_, err := New(o)
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("got %v, want an error that names %s", err, field)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -83,11 +82,4 @@ func TestWriteHeaders(t *testing.T) {
 func at(d weir.Decision, us int64) weir.Decision {
 	d.At = time.UnixMicro(us)
 	return d
-}
-
-func TestHeadersAreChecked(t *testing.T) {
-	t.Parallel()
-	if _, err := New(Options{Headers: ratelimitheader.Style(9), Rules: func() *rules.Set { return nil }, Taker: answering{}}); !errors.Is(err, weir.ErrInvalid) {
-		t.Errorf("style 9: got %v, want an error", err)
-	}
 }

@@ -79,18 +79,8 @@ type api struct {
 }
 
 // New returns the handler of the whole interface. It starts nothing and is safe
-// for concurrent use. The error is a [*weir.InvalidError].
-func New(o Options) (http.Handler, error) {
-	switch {
-	case o.Rules == nil:
-		return nil, problem.Invalid("Rules", "nil", "a function that returns the rules")
-	case o.Taker == nil:
-		return nil, problem.Invalid("Taker", "nil", "a store")
-	case o.Timeout < 0:
-		return nil, problem.Invalid("Timeout", o.Timeout.String(), "a positive duration")
-	case !o.Headers.Valid():
-		return nil, problem.Invalid("Headers", o.Headers.String(), "one of "+ratelimitheader.StyleNames())
-	}
+// for concurrent use.
+func New(o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	a := &api{Options: o, ends: deadline.NewGroup(o.Timeout)}
@@ -104,7 +94,7 @@ func New(o Options) (http.Handler, error) {
 	for _, kind := range []weir.Kind{acts.KindTake, acts.KindRefund, acts.KindSettle, acts.KindRelease, acts.KindRenew} {
 		paths["/v1/"+kind.String()] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) { a.act(w, r, kind) }}
 	}
-	return paths, nil
+	return paths
 }
 
 // routes are the handlers by path.

@@ -85,10 +85,7 @@ func handlerOf(t testing.TB, text string, o Options) http.Handler {
 		t.Fatal(err)
 	}
 	o.Rules = func() *rules.Set { return set }
-	h, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := New(o)
 	if _, measured := t.(*testing.B); measured {
 		return h
 	}

@@ -62,12 +62,8 @@ type Metrics struct {
 	envoy     *envoyproxy // nil unless wanted
 }
 
-// New returns metrics with a registry of their own. The error is a
-// [*weir.InvalidError].
-func New(o Options) (*Metrics, error) {
-	if o.Traffic == nil {
-		return nil, &weir.InvalidError{Field: "Traffic", Value: "nil", Want: "a recorder"}
-	}
+// New returns metrics with a registry of their own.
+func New(o Options) *Metrics {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -99,7 +95,7 @@ func New(o Options) (*Metrics, error) {
 		m.envoy = newEnvoyproxy(o.NearLimitRatio)
 		m.registry.MustRegister(&collector{statDescs[:], m.envoy.collect}, m.envoy.errors, m.envoy.requests, m.envoy.times)
 	}
-	return m, nil
+	return m
 }
 
 // timed returns the options of a histogram for times from microseconds to seconds, with

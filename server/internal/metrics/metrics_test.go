@@ -50,17 +50,12 @@ func newFixture(tb testing.TB, text string) *fixture {
 	if f.recorder, err = traffic.New(f.set, traffic.Options{}); err != nil {
 		tb.Fatal(err)
 	}
-	if f.Metrics, err = metrics.New(metrics.Options{Traffic: f.recorder, Envoyproxy: true}); err != nil {
-		tb.Fatal(err)
-	}
+	f.Metrics = metrics.New(metrics.Options{Traffic: f.recorder, Envoyproxy: true})
 	store := observe.Wrap(memstore.New(memstore.Options{}), observe.Options{Observer: f.Store()})
-	f.service, err = rls.New(rls.Options{
+	f.service = rls.New(rls.Options{
 		Rules: func() *rules.Set { return f.set }, Decided: f.Decided,
 		Taker: observe.Wrap(store, observe.Options{Observer: f.FrontEnd("rls")}),
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
 	return f
 }
 

@@ -57,10 +57,7 @@ func TestAgainstRedisCell(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := storetest.NewClock()
 		begin := clock.Micros()
-		s, err := New(Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(Options{Taker: memstore.New(memstore.Options{Now: clock.Now})})
 		cells := make([]cell, 3)
 		for i := range cells {
 			cells[i].count = rapid.Int64Range(1, 5000).Draw(t, "count")

@@ -41,10 +41,7 @@ func newServer(t testing.TB, o Options) *Server {
 	if o.Taker == nil {
 		o.Taker = memstore.New(memstore.Options{Now: storetest.NewClock().Now})
 	}
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

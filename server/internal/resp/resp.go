@@ -84,16 +84,8 @@ type Server struct {
 	sessions  map[*session]struct{}
 }
 
-// New returns a server without listeners. The error is a [*weir.InvalidError].
-func New(o Options) (*Server, error) {
-	switch {
-	case o.Taker == nil:
-		return nil, &weir.InvalidError{Field: "Taker", Value: "nil", Want: "a store"}
-	case o.Timeout < 0:
-		return nil, &weir.InvalidError{Field: "Timeout", Value: o.Timeout.String(), Want: "a positive duration"}
-	case o.MaxConnections < 0:
-		return nil, &weir.InvalidError{Field: "MaxConnections", Value: "negative", Want: "a positive number"}
-	}
+// New returns a server without listeners.
+func New(o Options) *Server {
 	s := &Server{
 		taker:          o.Taker,
 		callers:        o.Callers,
@@ -112,7 +104,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.batches.New = func() any { return newBatch() }
 	s.base, s.cut = context.WithCancel(context.Background())
-	return s, nil
+	return s
 }
 
 const (

@@ -197,18 +197,3 @@ func TestStoreFailure(t *testing.T) {
 		})
 	}
 }
-
-func TestNewNamesTheOption(t *testing.T) {
-	t.Parallel()
-	for field, o := range map[string]Options{
-		"Taker":          {},
-		"Timeout":        {Taker: answering{}, Timeout: -1},
-		"MaxConnections": {Taker: answering{}, MaxConnections: -1},
-	} {
-		_, err := New(o)
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("got %v, want an error that names %s", err, field)
-		}
-	}
-}

@@ -20,10 +20,7 @@ func TestHandlerAllocates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	m := &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "most", Value: "10.0.0.1"}}},
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "outer", Value: "a"}, {Key: "inner", Value: "/"}}},

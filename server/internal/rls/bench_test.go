@@ -42,10 +42,7 @@ func BenchmarkDecide(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	req := &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{
 		{Entries: []rules.Entry{{Key: "most", Value: "10.0.0.1"}}},
 		{Entries: []rules.Entry{{Key: "outer", Value: "10.0.0.1"}, {Key: "inner", Value: "/"}}},

@@ -18,7 +18,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/server/internal/rls"
-	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 const wrongRules = `
@@ -202,20 +201,5 @@ func TestPanic(t *testing.T) {
 	}
 	if _, err := client.ShouldRateLimit(t.Context(), ask(t, "h=1")); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestNewNamesTheOption(t *testing.T) {
-	t.Parallel()
-	some, none := taker(nil), func() *rules.Set { return nil }
-	for field, o := range map[string]rls.Options{
-		"Rules":   {Taker: some},
-		"Taker":   {Rules: none},
-		"Timeout": {Rules: none, Taker: some, Timeout: -1},
-	} {
-		_, err := rls.New(o)
-		if invalid := new(weir.InvalidError); !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("got %v, want an error that names %s", err, field)
-		}
 	}
 }

@@ -36,10 +36,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := rls.New(rls.Options{Rules: func() *rules.Set { return set }, Taker: memstore.New(memstore.Options{})})
 	answer := httptest.NewRecorder()
 	service.Config().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/rlconfig", nil))
 	want := `mongo_cps.database_users: unit=SECOND requests_per_unit=500, shadow_mode: true, quota_mode: false

@@ -85,22 +85,14 @@ type Service struct {
 	overrides overrides
 }
 
-// New returns a service. The error is a [*weir.InvalidError].
-func New(o Options) (*Service, error) {
-	switch {
-	case o.Rules == nil:
-		return nil, invalid("Rules", "nil", "a function that returns the rules")
-	case o.Taker == nil:
-		return nil, invalid("Taker", "nil", "a store")
-	case o.Timeout < 0:
-		return nil, invalid("Timeout", o.Timeout.String(), "a positive duration")
-	}
+// New returns a service.
+func New(o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}, nil
+	return &Service{options: o, ends: deadline.NewGroup(o.Timeout)}
 }
 
 // Decide answers a request. An error means that no decision was reached.
