@@ -2,7 +2,6 @@ package cli
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"net/netip"
 	"net/url"
 	"os"
@@ -21,20 +20,7 @@ type clientTLS struct{ ca, cert, key string }
 // config reads the files. The prefix begins the names of the flags.
 func (t *clientTLS) config(prefix string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.ca != "" {
-		config.RootCAs = x509.NewCertPool()
-		if err := settingfile.Authorities(prefix+"ca", t.ca, config.RootCAs); err != nil {
-			return nil, err
-		}
-	}
-	if t.cert != "" || t.key != "" {
-		pair, err := settingfile.KeyPair(prefix+"cert", t.cert, t.key)
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
+	return config, settingfile.Client(config, prefix, t.ca, t.cert, t.key)
 }
 
 // insecureToken is the flag that lets a command send a token in plain text.

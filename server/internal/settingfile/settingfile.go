@@ -58,6 +58,26 @@ func Authorities(setting, file string, pool *x509.CertPool) error {
 	return nil
 }
 
+// Client reads the files of a TLS client into its configuration: the authorities to trust in
+// place of the host's, and the certificate to present. A file without a name is left out. The
+// prefix begins the names of the settings.
+func Client(to *tls.Config, prefix, ca, cert, key string) error {
+	if ca != "" {
+		to.RootCAs = x509.NewCertPool()
+		if err := Authorities(prefix+"ca", ca, to.RootCAs); err != nil {
+			return err
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := KeyPair(prefix+"cert", cert, key)
+		if err != nil {
+			return err
+		}
+		to.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
 // KeyPair reads a certificate and its key. The setting is that of the certificate.
 func KeyPair(setting, cert, key string) (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)

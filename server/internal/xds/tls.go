@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"time"
 
@@ -47,20 +46,7 @@ func (c *certificates) latest() (*tls.Config, error) {
 // read reads the files.
 func (c *certificates) read() (*tls.Config, error) {
 	next := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: c.ServerName}
-	if c.CA != "" {
-		next.RootCAs = x509.NewCertPool()
-		if err := settingfile.Authorities("rules xds tls ca", c.CA, next.RootCAs); err != nil {
-			return nil, err
-		}
-	}
-	if c.Cert != "" || c.Key != "" {
-		pair, err := settingfile.KeyPair("rules xds tls cert", c.Cert, c.Key)
-		if err != nil {
-			return nil, err
-		}
-		next.Certificates = []tls.Certificate{pair}
-	}
-	return next, nil
+	return next, settingfile.Client(next, "rules xds tls ", c.CA, c.Cert, c.Key)
 }
 
 // keepAlive finds a server that disappeared without closing the connection. Pings of
