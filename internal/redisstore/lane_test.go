@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,34 +69,13 @@ func TestProbeOfASlowServer(t *testing.T) {
 	}
 }
 
-// TestCoalesced runs the suite, and twins, over a store whose acts travel in
-// lanes.
+// TestCoalesced demands the answers of memory from a store whose acts travel in lanes.
+// TestDecorated runs the suite on one.
 func TestCoalesced(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("runs the suite, which TestStore does")
+	w := twins(t, testserver.StartRedis(t).Addr(), "coalesced:", same)
+	w.B = remote.NewCalls(w.B.(remote.Store), remote.CallOptions{Timeout: time.Minute, Silence: unhurried})
+	if err := w.Compare(storetest.Length(4000)); err != nil {
+		t.Error(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-	t.Cleanup(func() { _ = client.Close() })
-	var opened atomic.Int64
-	open := func(t testing.TB, clock *storetest.Clock) weir.Taker {
-		prefix := fmt.Sprintf("coalesced%d:", opened.Add(1))
-		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return remote.NewCalls(store, remote.CallOptions{Timeout: time.Minute, Silence: unhurried})
-	}
-	t.Run("suite", func(t *testing.T) {
-		t.Parallel()
-		storetest.Run(t, open)
-	})
-	t.Run("twins", func(t *testing.T) {
-		t.Parallel()
-		w := twins(t, client.Options().Addr, "twin:", same)
-		w.B = open(t, w.Clock)
-		if err := w.Compare(storetest.Length(2000)); err != nil {
-			t.Error(err)
-		}
-	})
 }

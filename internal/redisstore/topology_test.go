@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,34 +240,27 @@ func replicated(t *testing.T, master *testserver.Redis) {
 	t.Fatal("the replica does not catch up")
 }
 
-// TestSentinel runs the suite on a master that sentinels name, and goes on with the
-// one that takes its place.
+// TestSentinel demands the answers of memory from a master that sentinels name, and goes on
+// with the one that takes its place.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
-			suiteOnSentinel(t, program.Sentinel(t, 1))
+			onSentinel(t, program.Sentinel(t, 1))
 		})
 	}
 }
 
-func suiteOnSentinel(t *testing.T, sentinel *testserver.Sentinel) {
+func onSentinel(t *testing.T, sentinel *testserver.Sentinel) {
 	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: testserver.SentinelMaster, SentinelAddrs: sentinel.Addrs(), ContextTimeoutEnabled: true,
 		DialTimeout: 200 * time.Millisecond,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	var opened atomic.Int64
-	t.Run("suite", func(t *testing.T) {
-		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-			store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: "suite" + strconv.FormatInt(opened.Add(1), 10), Timeout: time.Minute}, clock.Micros)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return store
-		})
-	})
+	if err := twinsOf(t, client, "twin:", same).Compare(storetest.Length(4000)); err != nil {
+		t.Error(err)
+	}
 	after(t, open(t, client, redisstore.Options{Timeout: time.Second}), sentinel.Master)
 }

@@ -42,7 +42,12 @@ func same(text string) string { return text }
 // twins pairs memory with a Redis whose script was changed.
 func twins(t *testing.T, address, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
 	t.Helper()
-	store, clock := mutant(t, address, prefix, mutate)
+	return twinsOf(t, dialPatient(t, address), prefix, mutate, algorithms...)
+}
+
+func twinsOf(t *testing.T, client redis.UniversalClient, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
+	t.Helper()
+	store, clock := mutantOf(t, client, prefix, mutate)
 	return storetest.Twins{
 		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
 		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
@@ -52,8 +57,18 @@ func twins(t *testing.T, address, prefix string, mutate func(string) string, alg
 // mutant returns a store whose script was changed, with a clock that tests move.
 func mutant(t *testing.T, address, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
 	t.Helper()
+	return mutantOf(t, dialPatient(t, address), prefix, mutate)
+}
+
+func dialPatient(t *testing.T, address string) *redis.Client {
+	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func mutantOf(t *testing.T, client redis.UniversalClient, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
+	t.Helper()
 	clock := storetest.NewClock()
 	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
 	if err != nil {
