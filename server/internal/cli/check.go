@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/store"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -21,6 +22,7 @@ import (
 func newCheck() *cobra.Command {
 	var requests []string
 	var callersFile, overlayFile string
+	var servers store.Options
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
 		Short: "Check rules files, and explain which rules apply to a request",
@@ -39,16 +41,25 @@ With --callers it also reads a file of callers, as "weir serve --callers" does; 
 then leave out the rules. Mistakes are listed without the lines of the file, which can
 contain secrets.
 
-Exit codes: 0 the files are correct, 1 they are not, 2 a request or the command line
+With --store it also checks the servers of a store: that they do what Weir needs, with the
+permissions of the user, and that no setting of theirs breaks limits.
+
+Exit codes: 0 all is correct, 1 it is not, 2 a request or the command line
 is invalid.`,
 		Example: `  weir check rules.yaml
   weir check /etc/weir --callers /etc/weir-callers.yaml
+  weir check --store redis://redis.internal:6379/0
   weir check rules.yaml --explain 'shop user=alice,path=/login'
   weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'`,
 		ValidArgsFunction: completeFiles("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if len(paths) == 0 && (callersFile == "" || len(requests) > 0) {
+			if len(paths) == 0 && (callersFile == "" && servers.URL == "" || len(requests) > 0) {
 				return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
+			}
+			if servers.URL != "" {
+				if err := checkStore(cmd, servers); err != nil {
+					return err
+				}
 			}
 			if callersFile != "" {
 				if err := checkCallers(cmd, callersFile); err != nil {
@@ -64,6 +75,7 @@ is invalid.`,
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
 	cmd.Flags().StringVar(&callersFile, "callers", "", "check a `file` of callers")
 	cmd.Flags().StringVar(&overlayFile, "overlay", "", "change the rules by an overlay `file`, as serve --rules-overlay does")
+	storeFlags(cmd, &servers)
 	_ = cmd.MarkFlagFilename("callers", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("overlay", "yaml", "yml")
 	return cmd

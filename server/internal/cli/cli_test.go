@@ -68,19 +68,21 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// TestScriptRedis runs the stories in testdata/redis, for which $REDIS is the
-// address of a Redis that nothing else uses at the time.
+// TestScriptRedis runs the stories in testdata/redis and testdata/store, for which $REDIS is
+// the address of a Redis that the other ones do not use.
 func TestScriptRedis(t *testing.T) {
 	t.Parallel()
-	redis := testserver.StartRedis(t)
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/redis",
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("REDIS", redis.Addr())
-			return setUp(env)
-		},
-		Cmds: commands(),
-	})
+	for _, dir := range []string{"testdata/redis", "testdata/store"} {
+		redis := testserver.StartRedis(t)
+		testscript.Run(t, testscript.Params{
+			Dir:                 dir,
+			RequireExplicitExec: true,
+			RequireUniqueNames:  true,
+			Setup: func(env *testscript.Env) error {
+				env.Setenv("REDIS", redis.Addr())
+				return setUp(env)
+			},
+			Cmds: commands(),
+		})
+	}
 }

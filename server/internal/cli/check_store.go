@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/server/internal/report"
+	"github.com/weirlimit/weir/server/internal/store"
+)
+
+// checkTimeout bounds the check of all servers of a store.
+const checkTimeout = 10 * time.Second
+
+// storeFlags add the flags that name a store to check.
+func storeFlags(cmd *cobra.Command, o *store.Options) {
+	cmd.Flags().StringVar(&o.URL, "store", "", "check the servers of a store: its `URL`, as of serve --store")
+	cmd.Flags().StringVar(&o.Prefix, "store-prefix", "", "as serve --store-prefix (default weir:)")
+	cmd.Flags().StringVar(&o.Passwords.File, "store-password-file", "", "as serve --store-password-file, a `file`")
+	_ = cmd.MarkFlagFilename("store-password-file")
+}
+
+// checkStore prints what is wrong with the settings of a store's servers.
+func checkStore(cmd *cobra.Command, o store.Options) error {
+	opened, err := store.Open(o)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), checkTimeout)
+	defer cancel()
+	found, err := opened.Check(ctx)
+	for _, f := range found {
+		fmt.Fprintln(cmd.OutOrStdout(), f)
+	}
+	switch {
+	case err != nil:
+		return &problemsFound{opened.Blame(err)}
+	case len(found) > 0:
+		return &problemsFound{errors.New(report.Counted(len(found), "problem") + " with the store")}
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok: the store")
+	return err
+}
