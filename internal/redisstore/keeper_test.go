@@ -152,42 +152,56 @@ func TestLateReplies(t *testing.T) {
 	}
 }
 
+// overtaken has the call of an act end while the server stands still, and returns what waits
+// for its outcome.
+func overtaken(t *testing.T, r *testserver.Redis, store *keptStore) acts.Pending {
+	t.Helper()
+	freeze(r)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	a := keptAct(1)
+	store.Take(ctx, []*weir.Act{a})
+	return pending(t, a)
+}
+
 // TestLateReplyThatNeverComes: the connection is lost meanwhile.
 func TestLateReplyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	r := testserver.StartRedis(t)
 	store := kept(t, r.Addr(), nil)
 	takeOne(store, "known")
-	freeze(r)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	a := keptAct(1)
-	store.Take(ctx, []*weir.Act{a})
-	late := pending(t, a)
+	wait := overtaken(t, r, store)
 	r.Kill()
-	if got := outcome(t, late); !errors.Is(got.Err, weir.ErrAmbiguous) {
+	if got := outcome(t, wait); !errors.Is(got.Err, weir.ErrAmbiguous) {
 		t.Errorf("%+v, %v", got.Decisions, got.Err)
 	}
 }
 
-// TestLateRefusal: what Redis says late is understood as if it had said it in time.
+// TestLateRefusal: what Redis says late is understood as if it had said it in time, except
+// that it does not know the script: nobody is there to send it the text.
 func TestLateRefusal(t *testing.T) {
 	t.Parallel()
-	r := testserver.StartRedis(t)
-	store := kept(t, r.Addr(), nil)
-	takeOne(store, "known")
-	if _, err := r.Do("CONFIG", "SET", "maxmemory", "1"); err != nil {
-		t.Fatal(err)
-	}
-	freeze(r)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	a := keptAct(1)
-	store.Take(ctx, []*weir.Act{a})
-	late := pending(t, a)
-	r.Resume()
-	if got := outcome(t, late); !errors.Is(got.Err, weir.ErrNotApplied) {
-		t.Errorf("%+v, %v", got.Decisions, got.Err)
+	for name, c := range map[string]struct {
+		command []string
+		late    bool
+	}{
+		"no memory": {[]string{"CONFIG", "SET", "maxmemory", "1"}, false},
+		"no script": {[]string{"SCRIPT", "FLUSH"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testserver.StartRedis(t)
+			store := kept(t, r.Addr(), nil)
+			takeOne(store, "known")
+			if _, err := r.Do(c.command...); err != nil {
+				t.Fatal(err)
+			}
+			wait := overtaken(t, r, store)
+			r.Resume()
+			if got := outcome(t, wait); !errors.Is(got.Err, weir.ErrNotApplied) || errors.Is(got.Err, context.DeadlineExceeded) != c.late {
+				t.Errorf("%+v, %v", got.Decisions, got.Err)
+			}
+		})
 	}
 }
 

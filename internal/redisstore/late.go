@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -39,9 +40,13 @@ type lateBatch struct {
 func (l *lateBatch) answer(text string, err error) {
 	l.once.Do(func() {
 		var got answer
-		if err != nil {
+		switch {
+		case unknown(err):
+			// No caller is waiting that could send the text.
+			err = fmt.Errorf("%w: %w: the server did not know the script", weir.ErrNotApplied, context.DeadlineExceeded)
+		case err != nil:
 			err = classify(err)
-		} else {
+		default:
 			for _, a := range l.batch.acts {
 				a.Err = nil
 			}
