@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server/internal/report"
@@ -25,6 +27,7 @@ func storeFlags(cmd *cobra.Command, o *store.Options) {
 
 // checkStore prints what is wrong with the settings of a store's servers.
 func checkStore(cmd *cobra.Command, o store.Options) error {
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error says it
 	opened, err := store.Open(o)
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func checkStore(cmd *cobra.Command, o store.Options) error {
 	}
 	switch {
 	case err != nil:
-		return &problemsFound{opened.Blame(err)}
+		return &problemsFound{fmt.Errorf("the store cannot be checked: %w", opened.Blame(err))}
 	case len(found) > 0:
 		return &problemsFound{errors.New(report.Counted(len(found), "problem") + " with the store")}
 	}
