@@ -39,7 +39,7 @@ func limiter(t *testing.T, store weir.Taker, l weir.Limit) *weir.Limiter {
 	return made
 }
 
-// TestOptions: what a store is told reaches the part of it that does it, and is counted.
+// TestOptions: each option has its effect, which Stats counts.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	store := open(t, testserver.StartRedis(t), redisstore.Options{

@@ -1,16 +1,11 @@
 package redisstore_test
 
 import (
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/redisstore"
-	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -29,24 +24,5 @@ func dialCluster(t testing.TB, c *testserver.Cluster) *redis.ClusterClient {
 // no slot lie apart.
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	for _, program := range testserver.Programs {
-		t.Run(string(program), func(t *testing.T) {
-			t.Parallel()
-			suiteOnCluster(t, program.Cluster(t, 3))
-		})
-	}
-}
-
-func suiteOnCluster(t *testing.T, cluster *testserver.Cluster) {
-	t.Helper()
-	client := dialCluster(t, cluster)
-	var opened atomic.Int64
-	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-		prefix := fmt.Sprintf("suite%d:", opened.Add(1))
-		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return store
-	})
+	onPrograms(t, func(t *testing.T, program testserver.Program) { suite(t, dialCluster(t, program.Cluster(t, 3))) })
 }

@@ -38,10 +38,7 @@ func NewExtension(name, lua string) *Extension {
 // cannot name that type, and programs have no use for the store inside.
 var Of func(public any) *Store
 
-// HashTag returns the part of a key that determines its hash slot in a Redis Cluster: the
-// text between its first brace and the next closing one, or else the whole key. It
-// reports whether other keys can be put into the same slot, which is impossible if that
-// part is empty or contains a closing brace.
+// HashTag returns the hash tag of a key, as the public package documents it.
 func HashTag(key string) (string, bool) {
 	if _, rest, opened := strings.Cut(key, "{"); opened {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {

@@ -50,10 +50,16 @@ func run(m *testing.M) int {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
+	onPrograms(t, func(t *testing.T, program testserver.Program) { suite(t, dialPatient(t, program.Redis(t).Addr())) })
+}
+
+// onPrograms runs a test on each program that the machine has.
+func onPrograms(t *testing.T, test func(t *testing.T, program testserver.Program)) {
+	t.Helper()
 	for _, program := range testserver.Programs {
 		t.Run(string(program), func(t *testing.T) {
 			t.Parallel()
-			suite(t, program.Redis(t))
+			test(t, program)
 		})
 	}
 }
@@ -74,11 +80,9 @@ func TestStoreOnValkey(t *testing.T) {
 	}
 }
 
-// suite runs the suite on a server.
-func suite(t *testing.T, server *testserver.Redis) {
+// suite runs the suite.
+func suite(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-	t.Cleanup(func() { _ = client.Close() })
 	var opened atomic.Int64
 	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
 		prefix := fmt.Sprintf("suite%d:", opened.Add(1))

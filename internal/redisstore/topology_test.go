@@ -244,12 +244,7 @@ func replicated(t *testing.T, master *testserver.Redis) {
 // with the one that takes its place.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	for _, program := range testserver.Programs {
-		t.Run(string(program), func(t *testing.T) {
-			t.Parallel()
-			onSentinel(t, program.Sentinel(t, 1))
-		})
-	}
+	onPrograms(t, func(t *testing.T, program testserver.Program) { onSentinel(t, program.Sentinel(t, 1)) })
 }
 
 func onSentinel(t *testing.T, sentinel *testserver.Sentinel) {

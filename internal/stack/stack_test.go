@@ -87,7 +87,7 @@ func TestOnlyRemoteStoresAreCalled(t *testing.T) {
 			calls = s.Remote.Stats().Calls.Batches
 		}
 		if calls != tc.calls {
-			t.Errorf("%s: %d calls of a store elsewhere, want %d", name, calls, tc.calls)
+			t.Errorf("%s: %d batches, want %d", name, calls, tc.calls)
 		}
 		_ = s.Stop(t.Context())
 	}

@@ -54,7 +54,7 @@ func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemet
 		taker = o.wrapStore(taker)
 	}
 	observer := t.metrics.Store()
-	if _, elsewhere := taker.(remote.Store); elsewhere {
+	if _, isRemote := taker.(remote.Store); isRemote {
 		layers.Remote.Calls.Called = func(acts []*weir.Act, took time.Duration) {
 			observer.Observe(&observe.Call{Acts: acts, Took: took})
 		}
