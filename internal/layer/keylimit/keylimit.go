@@ -139,7 +139,7 @@ func (l *Layer) Overflows(c *weir.Charge) bool {
 	return k != nil && k.logged.Load()
 }
 
-// budgetOf returns the budget of a charge; the zero Budget if it leaves no state.
+// budgetOf returns the budget of a charge; the zero value if it leaves no state.
 func (l *Layer) budgetOf(c *weir.Charge) weir.KeyLimit {
 	if !hasState(c) {
 		return weir.KeyLimit{}

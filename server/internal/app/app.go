@@ -68,7 +68,7 @@ func (a *App) build() error {
 	if a.rules, err = loadRules(o); err != nil {
 		return err
 	}
-	if a.store, err = store.Open(o.storeOptions()); err != nil {
+	if a.store, err = store.Open(o.StoreOptions()); err != nil {
 		return err
 	}
 	a.closers.add("store", a.closeStore)

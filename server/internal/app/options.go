@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -185,8 +186,14 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// storeOptions are the options of the store.
-func (o *Options) storeOptions() store.Options {
+// StoreSettings returns the settings of [Options.StoreOptions], for a command that only opens
+// the store.
+func (o *Options) StoreSettings() []Setting {
+	return slices.DeleteFunc(o.Settings(), func(s Setting) bool { return s.Group != "Store" || s.Flag == "deny-cache-entries" })
+}
+
+// StoreOptions are the options of the store.
+func (o *Options) StoreOptions() store.Options {
 	return store.Options{
 		URL: o.Store, Prefix: o.StorePrefix, SecretFile: o.StoreSecretFile,
 		Passwords: o.StorePasswords, TLS: o.StoreTLS, Logger: o.Logger,

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
-	"github.com/weirlimit/weir/server/internal/store"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -22,7 +22,7 @@ import (
 func newCheck() *cobra.Command {
 	var requests []string
 	var callersFile, overlayFile string
-	var servers store.Options
+	var options app.Options
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
 		Short: "Check rules files, and explain which rules apply to a request",
@@ -41,8 +41,9 @@ With --callers it also reads a file of callers, as "weir serve --callers" does; 
 then leave out the rules. Mistakes are listed without the lines of the file, which can
 contain secrets.
 
-With --store it also checks the servers of a store: that they do what Weir needs, with the
-permissions of the user, and that no setting of theirs breaks limits.
+With --store it also checks the servers of a store, which the flags name as those of
+"weir serve" do: that they do what Weir needs, with the permissions of the user, and that no
+setting of theirs breaks limits.
 
 Exit codes: 0 all is correct, 1 it is not, 2 a request or the command line
 is invalid.`,
@@ -53,11 +54,11 @@ is invalid.`,
   weir check rules.yaml --explain 'shop user=alice; path=/login' --explain 'shop user=a\,b'`,
 		ValidArgsFunction: completeFiles("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if len(paths) == 0 && (callersFile == "" && servers.URL == "" || len(requests) > 0) {
+			if len(paths) == 0 && (callersFile == "" && !cmd.Flags().Changed("store") || len(requests) > 0) {
 				return errors.New("check needs the path of a rules file or folder; see 'weir check --help'")
 			}
-			if servers.URL != "" {
-				if err := checkStore(cmd, servers); err != nil {
+			if cmd.Flags().Changed("store") {
+				if err := checkStore(cmd, &options); err != nil {
 					return err
 				}
 			}
@@ -75,7 +76,9 @@ is invalid.`,
 	cmd.Flags().StringArrayVar(&requests, "explain", nil, "explain a request, such as 'shop user=alice,path=/login'; may be repeated")
 	cmd.Flags().StringVar(&callersFile, "callers", "", "check a `file` of callers")
 	cmd.Flags().StringVar(&overlayFile, "overlay", "", "change the rules by an overlay `file`, as serve --rules-overlay does")
-	storeFlags(cmd, &servers)
+	for _, s := range options.StoreSettings() {
+		bind(cmd, &s)
+	}
 	_ = cmd.MarkFlagFilename("callers", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("overlay", "yaml", "yml")
 	return cmd

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/store"
 )
@@ -17,18 +18,10 @@ import (
 // checkTimeout bounds the check of all servers of a store.
 const checkTimeout = 10 * time.Second
 
-// storeFlags add the flags that name a store to check.
-func storeFlags(cmd *cobra.Command, o *store.Options) {
-	cmd.Flags().StringVar(&o.URL, "store", "", "check the servers of a store: its `URL`, as of serve --store")
-	cmd.Flags().StringVar(&o.Prefix, "store-prefix", "", "as serve --store-prefix (default weir:)")
-	cmd.Flags().StringVar(&o.Passwords.File, "store-password-file", "", "as serve --store-password-file, a `file`")
-	_ = cmd.MarkFlagFilename("store-password-file")
-}
-
 // checkStore prints what is wrong with the settings of a store's servers.
-func checkStore(cmd *cobra.Command, o store.Options) error {
+func checkStore(cmd *cobra.Command, o *app.Options) error {
 	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error says it
-	opened, err := store.Open(o)
+	opened, err := store.Open(o.StoreOptions())
 	if err != nil {
 		return err
 	}
