@@ -1,21 +1,11 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -227,8 +217,8 @@ func TestAdminSpreads(t *testing.T) {
 func TestAdminIsRefused(t *testing.T) {
 	t.Parallel()
 	token := passwordFile(t, "a-token-of-some-length\n")
-	authority := newAuthority(t)
-	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	authority := newIssuer(t)
+	cert, key := authority.pair("weir.test")
 	for name, test := range map[string]struct {
 		field   string
 		options AdminOptions
@@ -315,26 +305,23 @@ func TestAdminAsksForTheToken(t *testing.T) {
 // TestAdminAsksForACertificate, and names its holder in the log.
 func TestAdminAsksForACertificate(t *testing.T) {
 	t.Parallel()
-	authority, stranger := newAuthority(t), newAuthority(t)
-	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	authority, stranger := newIssuer(t), newIssuer(t)
+	cert, key := authority.pair("weir.test")
 	var log lines
 	app := start(t, Options{
 		Admin:  AdminOptions{Address: "127.0.0.1:0", TLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}},
 		Logger: slog.New(slog.NewJSONHandler(&log, nil)),
 	})
-	client := func(by *authorities) *http.Client {
-		config := &tls.Config{RootCAs: authority.pool, MinVersion: tls.VersionTLS12}
+	// client returns a client with a certificate by an authority, or without one.
+	client := func(by *issuer) *http.Client {
+		config := authority.client("")
 		if by != nil {
-			pair, err := tls.LoadX509KeyPair(by.issue(t, "the operator", x509.ExtKeyUsageClientAuth))
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.Certificates = []tls.Certificate{pair}
+			config.Certificates = by.client("operator.test").Certificates
 		}
 		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	}
 	url := "https://" + addrOf(app, "admin") + "/v1/key/reset"
-	for name, by := range map[string]*authorities{"none": nil, "a stranger's": stranger} {
+	for name, by := range map[string]*issuer{"none": nil, "a stranger's": stranger} {
 		if resp, err := client(by).Post(url, "application/json", strings.NewReader(`{`+alice+`}`)); err == nil {
 			resp.Body.Close()
 			t.Errorf("%s certificate: %s", name, resp.Status)
@@ -348,7 +335,7 @@ func TestAdminAsksForACertificate(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("reset: %s", resp.Status)
 	}
-	if !strings.Contains(log.String(), `"by":"certificate CN=the operator"`) || strings.Contains(log.String(), "alice") {
+	if !strings.Contains(log.String(), `"by":"certificate CN=operator.test"`) || strings.Contains(log.String(), "alice") {
 		t.Errorf("logged %s", log.String())
 	}
 }
@@ -388,91 +375,4 @@ func TestAdminStopsAProfile(t *testing.T) {
 		t.Errorf("stopped after %v: %v", time.Since(began), err)
 	}
 	<-answered
-}
-
-// authorities sign certificates of a test.
-type authorities struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-	file string
-}
-
-func newAuthority(t *testing.T) *authorities {
-	t.Helper()
-	a := &authorities{pool: x509.NewCertPool()}
-	a.key = newKey(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, Subject: pkix.Name{CommonName: "authority"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.pool.AddCert(a.cert)
-	a.file = writePEM(t, "CERTIFICATE", der)
-	return a
-}
-
-// issue returns the files of a certificate and its key.
-func (a *authorities) issue(t *testing.T, name string, usage x509.ExtKeyUsage) (cert, key string) {
-	t.Helper()
-	own := newKey(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", secret)
-}
-
-// issueFor returns a client's certificate for a DNS name.
-func (a *authorities) issueFor(t *testing.T, name string) (cert, key string) {
-	t.Helper()
-	own := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(3), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		DNSNames: []string{name},
-	}, a.cert, &own.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", secret)
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func writePEM(t *testing.T, kind string, der []byte) string {
-	t.Helper()
-	var text bytes.Buffer
-	if err := pem.Encode(&text, &pem.Block{Type: kind, Bytes: der}); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "it.pem")
-	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }

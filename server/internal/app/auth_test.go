@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -156,8 +155,8 @@ func TestShortSecrets(t *testing.T) {
 func TestClearText(t *testing.T) {
 	t.Parallel()
 	file := passwordFile(t, oldToken)
-	authority := newAuthority(t)
-	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	authority := newIssuer(t)
+	cert, key := authority.pair("weir.test")
 	secured := TLS{Cert: cert, Key: key}
 	for name, test := range map[string]struct {
 		field string // empty: it starts
@@ -199,8 +198,8 @@ func TestClearText(t *testing.T) {
 // does not keeps others from connecting.
 func TestRESPOverTLS(t *testing.T) {
 	t.Parallel()
-	authority := newAuthority(t)
-	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	authority := newIssuer(t)
+	cert, key := authority.pair("weir.test")
 	app := start(t, Options{
 		RESP: "0.0.0.0:0", RESPMaxConnections: 1, RESPTLS: TLS{Cert: cert, Key: key}, RESPPasswordFile: passwordFile(t, oldToken),
 	})
@@ -215,7 +214,7 @@ func TestRESPOverTLS(t *testing.T) {
 	}
 	defer silent.Close()
 	// The silent one never begins a handshake, and makes room.
-	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+	conn, err := tls.Dial("tcp", address, authority.client(""))
 	if err != nil {
 		t.Fatal(err)
 	}

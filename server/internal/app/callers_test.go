@@ -3,7 +3,6 @@ package app
 import (
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -249,8 +248,8 @@ func TestCallersAndTokens(t *testing.T) {
 // that asks for one.
 func TestScopedCertificates(t *testing.T) {
 	t.Parallel()
-	authority := newAuthority(t)
-	cert, key := authority.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	authority := newIssuer(t)
+	cert, key := authority.pair("weir.test")
 	secured := TLS{Cert: cert, Key: key, ClientCA: authority.file}
 	app := start(t, Options{
 		Config: rulesFor(t, scopedRules), Callers: callersFile(t, "take", `"*"`),
@@ -258,11 +257,7 @@ func TestScopedCertificates(t *testing.T) {
 		Admin: AdminOptions{Address: "127.0.0.1:0", TLS: secured},
 	})
 	for name, known := range map[string]bool{"edge.internal": true, "stranger.internal": false} {
-		pair, err := tls.LoadX509KeyPair(authority.issueFor(t, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		config := &tls.Config{RootCAs: authority.pool, Certificates: []tls.Certificate{pair}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+		config := authority.client(name)
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 		for path, want := range map[string]int{"/v1/auth?domain=shop&user=" + name: http.StatusNoContent, "/metrics": http.StatusForbidden} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addrOf(app, "http")+path, nil)

@@ -90,7 +90,7 @@ func (i *issuer) issue(name, certFile, keyFile string) *x509.Certificate {
 		names, addresses = nil, []net.IP{ip}
 	}
 	cert, key := i.sign(&x509.Certificate{
-		DNSNames: names, IPAddresses: addresses,
+		Subject: pkix.Name{CommonName: name}, DNSNames: names, IPAddresses: addresses,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, i.cert)
