@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,49 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/testserver"
 )
-
-// addrOf is where an app serves a protocol, nowhere if it does not.
-func addrOf(app *App, protocol string) string {
-	for _, addr := range app.Addrs() {
-		if addr.Protocol == protocol {
-			return addr.Address
-		}
-	}
-	return ""
-}
-
-// send makes a call on a connection of its own.
-func send(t *testing.T, client *http.Client, req *http.Request) (int, string) {
-	t.Helper()
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
-}
-
-func plain() *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-}
-
-// post changes a key of an app.
-func post(t *testing.T, app *App, path, body string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, "http://"+addrOf(app, "admin")+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return send(t, plain(), req)
-}
 
 // auth asks an app about a user of the domain demo.
 func auth(t *testing.T, app *App, user string) int {
@@ -79,16 +39,10 @@ func TestAdminIsOffUnlessAskedFor(t *testing.T) {
 func TestAdminChangesHoldEverywhere(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{RESP: "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"}})
-	rls := `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}`
 	json := func() string {
 		t.Helper()
-		resp, err := plain().Post("http://"+addrOf(app, "http")+"/json", "application/json", strings.NewReader(rls))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, _ := io.ReadAll(resp.Body)
-		return string(body)
+		_, text := posted(t, app, "/json", `{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}`)
+		return text
 	}
 	if got := auth(t, app, "alice"); got != http.StatusNoContent {
 		t.Fatalf("before: %d", got)
@@ -135,39 +89,25 @@ func TestAdminChangesHoldEverywhere(t *testing.T) {
 // another algorithm.
 func TestAdminOverridesSurviveAReload(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write := func(limit string) {
-		t.Helper()
-		text := "domain: demo\ndescriptors:\n  - {key: user, rate_limit: " + limit + "}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	limited := func(limit string) string {
+		return "domain: demo\ndescriptors:\n  - {key: user, rate_limit: " + limit + "}\n"
 	}
-	write("{name: a, requests_per_unit: 5, unit: hour}")
+	file := rulesFor(t, limited("{name: a, requests_per_unit: 5, unit: hour}"))
 	app := start(t, Options{Config: file, Admin: AdminOptions{Address: "127.0.0.1:0"}})
 	rules := func() string {
-		resp, err := plain().Get("http://" + addrOf(app, "admin") + "/v1/rules")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, _ := io.ReadAll(resp.Body)
-		return string(body)
+		_, text := send(t, app, "admin", "GET", "/v1/rules", "")
+		return text
 	}
 	until := func(text string) {
 		t.Helper()
 		app.Reload()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(rules(), text); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("never told %s: %s", text, rules())
-			}
-		}
+		eventuallyTrue(t, "rules with "+text, func() bool { return strings.Contains(rules(), text) })
 	}
 	before := rules()
 	if status, body := post(t, app, "/v1/key/block", `{`+alice+`}`); status != http.StatusOK {
 		t.Fatalf("block: %d %s", status, body)
 	}
-	write("{name: b, requests_per_unit: 6, unit: hour}")
+	replace(t, file, limited("{name: b, requests_per_unit: 6, unit: hour}"))
 	until(`"name": "b"`)
 	if got := auth(t, app, "alice"); got != http.StatusTooManyRequests {
 		t.Errorf("after the reload: %d", got)
@@ -175,7 +115,7 @@ func TestAdminOverridesSurviveAReload(t *testing.T) {
 	if before == rules() || strings.Contains(rules(), "reload_error") {
 		t.Errorf("told of the reload: %s", rules())
 	}
-	write("{requests_per_unit: six, unit: hour}")
+	replace(t, file, limited("{requests_per_unit: six, unit: hour}"))
 	until(`"reload_error"`)
 }
 
@@ -191,11 +131,7 @@ func TestAdminSpreads(t *testing.T) {
 	}
 	refuses := func(app *App, want int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); auth(t, app, "alice") != want; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("never answered %d", want)
-			}
-		}
+		eventuallyTrue(t, fmt.Sprint("answered ", want), func() bool { return auth(t, app, "alice") == want })
 	}
 	refuses(other, http.StatusTooManyRequests)
 	refuses(start(t, options), http.StatusTooManyRequests)
@@ -216,48 +152,37 @@ func TestAdminSpreads(t *testing.T) {
 
 func TestAdminIsRefused(t *testing.T) {
 	t.Parallel()
-	token := passwordFile(t, "a-token-of-some-length\n")
+	token, missing := passwordFile(t, "a-token-of-some-length\n"), filepath.Join(t.TempDir(), "none")
 	authority := newIssuer(t)
 	cert, key := authority.pair("weir.test")
 	for name, test := range map[string]struct {
-		field   string
-		options AdminOptions
+		field, text string
+		options     AdminOptions
 	}{
-		"no address":      {"admin", AdminOptions{Address: "on"}},
-		"everywhere":      {"admin", AdminOptions{Address: ":0"}},
-		"all of IPv4":     {"admin", AdminOptions{Address: "0.0.0.0:0"}},
-		"some name":       {"admin", AdminOptions{Address: "localhost.example.com:0"}},
-		"only encrypted":  {"admin", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key}}},
-		"key missing":     {"admin tls key", AdminOptions{Address: "0.0.0.0:0", TokenFile: token, TLS: TLS{Cert: cert}}},
-		"in the clear":    {"admin tls cert", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{ClientCA: authority.file}}},
-		"no certificates": {"admin tls client ca", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: key}}},
-		"short token":     {"admin token file", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "short\n")}},
-		"no token":        {"admin token file", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "\n")}},
+		"no address":      {"admin", "", AdminOptions{Address: "on"}},
+		"everywhere":      {"admin", "", AdminOptions{Address: ":0"}},
+		"all of IPv4":     {"admin", "", AdminOptions{Address: "0.0.0.0:0"}},
+		"some name":       {"admin", "", AdminOptions{Address: "localhost.example.com:0"}},
+		"only encrypted":  {"admin", "", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key}}},
+		"key missing":     {"admin tls key", "", AdminOptions{Address: "0.0.0.0:0", TokenFile: token, TLS: TLS{Cert: cert}}},
+		"in the clear":    {"admin tls cert", "", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{ClientCA: authority.file}}},
+		"no certificates": {"admin tls client ca", "", AdminOptions{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: key}}},
+		"short token":     {"admin token file", "", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "short\n")}},
+		"no token":        {"admin token file", "", AdminOptions{Address: "127.0.0.1:0", TokenFile: passwordFile(t, "\n")}},
+		"no cert file":    {"admin tls cert", "no such file", AdminOptions{Address: "127.0.0.1:0", TLS: TLS{Cert: missing, Key: key}}},
+		"no CA file":      {"admin tls client ca", "no such file", AdminOptions{Address: "127.0.0.1:0", TLS: TLS{Cert: cert, Key: key, ClientCA: missing}}},
 	} {
-		_, err := New(Options{Admin: test.options})
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != test.field {
-			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)
-		}
+		wantInvalid(t, name, Options{Admin: test.options}, test.field, test.text)
+	}
+	if _, err := New(Options{Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: missing}}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no token file: %v", err)
 	}
 	for _, o := range []AdminOptions{
 		{Address: "0.0.0.0:0", TLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}},
 		{Address: "[::1]:0"},
 		{Address: "localhost:0", TokenFile: token, TLS: TLS{Cert: cert, Key: key}},
 	} {
-		if _, err := New(Options{Admin: o}); err != nil {
-			t.Errorf("%+v: %v", o, err)
-		}
-	}
-	missing := filepath.Join(t.TempDir(), "none")
-	for _, o := range []AdminOptions{
-		{Address: "127.0.0.1:0", TokenFile: missing},
-		{Address: "127.0.0.1:0", TLS: TLS{Cert: missing, Key: key}},
-		{Address: "127.0.0.1:0", TLS: TLS{Cert: cert, Key: key, ClientCA: missing}},
-	} {
-		if _, err := New(Options{Admin: o}); err == nil || !strings.Contains(err.Error(), "no such file") {
-			t.Errorf("%+v: %v", o, err)
-		}
+		wantGood(t, o.Address, Options{Admin: o})
 	}
 }
 
@@ -268,14 +193,8 @@ func TestAdminAsksForTheToken(t *testing.T) {
 	file := passwordFile(t, token+"\n")
 	app := start(t, Options{Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: file}})
 	asked := func(path, header string) (int, string) {
-		req, err := http.NewRequest(http.MethodGet, "http://"+addrOf(app, "admin")+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if header != "" {
-			req.Header.Set("Authorization", header)
-		}
-		return send(t, plain(), req)
+		resp, text := send(t, app, "admin", "GET", path, "", "Authorization: "+header)
+		return resp.StatusCode, text
 	}
 	for header, want := range map[string]int{
 		"": 401, "Bearer " + token: 200, "bearer " + token: 200, "Bearer " + token + "x": 401, "Bearer": 401, "Basic " + token: 401, token: 401,
@@ -286,10 +205,8 @@ func TestAdminAsksForTheToken(t *testing.T) {
 			}
 		}
 	}
-	if resp, err := plain().Get("http://" + addrOf(app, "admin") + "/healthz"); err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("healthz: %v, %v", resp, err)
-	} else {
-		resp.Body.Close()
+	if status, text := asked("/healthz", ""); status != http.StatusOK {
+		t.Errorf("healthz: %d %s", status, text)
 	}
 	replace(t, file, next+"\n")
 	eventually(t, func() error {
@@ -312,27 +229,19 @@ func TestAdminAsksForACertificate(t *testing.T) {
 		Admin:  AdminOptions{Address: "127.0.0.1:0", TLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}},
 		Logger: slog.New(slog.NewJSONHandler(&log, nil)),
 	})
-	// client returns a client with a certificate by an authority, or without one.
-	client := func(by *issuer) *http.Client {
-		config := authority.client("")
-		if by != nil {
-			config.Certificates = by.client("operator.test").Certificates
-		}
-		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-	}
 	url := "https://" + addrOf(app, "admin") + "/v1/key/reset"
-	for name, by := range map[string]*issuer{"none": nil, "a stranger's": stranger} {
-		if resp, err := client(by).Post(url, "application/json", strings.NewReader(`{`+alice+`}`)); err == nil {
-			resp.Body.Close()
-			t.Errorf("%s certificate: %s", name, resp.Status)
+	config := authority.client("")
+	for name, certificates := range map[string][]tls.Certificate{"none": nil, "a stranger's": stranger.client("operator.test").Certificates} {
+		config.Certificates = certificates
+		if conn, err := tls.Dial("tcp", addrOf(app, "admin"), config); err == nil {
+			_, err = conn.Read(make([]byte, 1)) // TLS 1.3 refuses after the client's part
+			conn.Close()
+			if err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("%s certificate: %v", name, err)
+			}
 		}
 	}
-	resp, err := client(authority).Post(url, "application/json", strings.NewReader(`{`+alice+`}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	if resp, _ := sendTo(t, authority.client("operator.test"), "POST", url, `{`+alice+`}`); resp.StatusCode != http.StatusOK {
 		t.Errorf("reset: %s", resp.Status)
 	}
 	if !strings.Contains(log.String(), `"by":"certificate CN=operator.test"`) || strings.Contains(log.String(), "alice") {
@@ -347,8 +256,9 @@ func TestAdminStopsAProfile(t *testing.T) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		for status := 0; status != http.StatusOK; { // one of those below may be first
-			resp, err := plain().Get("http://" + addrOf(app, "admin") + "/debug/pprof/trace?seconds=9")
+			resp, err := client.Get("http://" + addrOf(app, "admin") + "/debug/pprof/trace?seconds=9")
 			if err != nil {
 				return
 			}
@@ -358,15 +268,9 @@ func TestAdminStopsAProfile(t *testing.T) {
 		}
 	}()
 	// While it is being made, a second one is refused.
-	for {
-		resp, err := plain().Get("http://" + addrOf(app, "admin") + "/debug/pprof/trace?seconds=0.001")
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			break
-		}
+	for status := http.StatusOK; status == http.StatusOK; {
+		resp, _ := send(t, app, "admin", "GET", "/debug/pprof/trace?seconds=0.001", "")
+		status = resp.StatusCode
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

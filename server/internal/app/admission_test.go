@@ -3,8 +3,8 @@ package app
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -22,10 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/admission"
 )
 
@@ -39,20 +37,13 @@ func TestWrongLimits(t *testing.T) {
 		"admin max connections": {AdminMaxConnections: -1},
 		"request memory":        {RequestMemory: 3},
 	} {
-		_, err := New(Options{Limits: l})
-		var invalid *weir.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field || invalid.Want == "" {
-			t.Errorf("%s: got %v", field, err)
-		}
+		wantInvalid(t, field, Options{Limits: l}, field, "")
 	}
 	bounds := Limits{}
 	for field, set := range map[string]*int{"max descriptors": &bounds.Descriptors, "max value bytes": &bounds.ValueBytes} {
 		for _, wrong := range []int{-1, 1 << 20} {
 			*set = wrong
-			var invalid *weir.InvalidError
-			if _, err := New(Options{Limits: bounds}); !errors.As(err, &invalid) || invalid.Field != field {
-				t.Errorf("%s %d: got %v", field, wrong, err)
-			}
+			wantInvalid(t, fmt.Sprint(wrong), Options{Limits: bounds}, field, "")
 		}
 		*set = 0
 	}
@@ -66,12 +57,6 @@ func hungUp(conn net.Conn) bool {
 	return !errors.As(err, &late) || !late.Timeout()
 }
 
-func metricsOf(t *testing.T, app *App) string {
-	t.Helper()
-	_, text := get(t, app, "/metrics")
-	return text
-}
-
 // TestGRPCConnectionsAreBounded: one too many is hung up on, counted and logged.
 func TestGRPCConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -83,18 +68,12 @@ func TestGRPCConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	for range 3 {
-		conn, err := net.Dial("tcp", grpcAddr(t, app))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := connect(t, addrOf(app, "grpc"))
 		if !hungUp(conn) {
 			t.Error("one too many was kept")
 		}
 	}
-	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="connections"} 3`) {
-		t.Error("they were not counted")
-	}
+	wantMetrics(t, app, `weir_rejected_total{listener="grpc",reason="connections"} 3`)
 	if n := strings.Count(log.String(), `"reason":"connections"`); n < 1 || n > 2 {
 		t.Errorf("logged %d times: %s", n, log)
 	}
@@ -104,13 +83,7 @@ func TestGRPCConnectionsAreBounded(t *testing.T) {
 func TestGRPCIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{Limits: Limits{GRPCIdleTimeout: 100 * time.Millisecond}})
-	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	watch := watchHealth(t, dialGRPC(t, app))
 	f := newFramer(t, app)
 	if !hungUp(f.conn) {
 		t.Error("an idle connection was kept")
@@ -128,11 +101,7 @@ type framer struct {
 
 func newFramer(t *testing.T, app *App) *framer {
 	t.Helper()
-	conn, err := net.Dial("tcp", grpcAddr(t, app))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := connect(t, addrOf(app, "grpc"))
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +141,7 @@ func TestWatchesAreBoundedInAll(t *testing.T) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="grpc",reason="watches"} 1`) {
-		t.Error("it was not counted")
-	}
+	wantMetrics(t, app, `weir_rejected_total{listener="grpc",reason="watches"} 1`)
 	answer, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{})
 	if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)
@@ -210,24 +177,14 @@ func TestUnfinishedCallsShutNobodyOut(t *testing.T) {
 		}
 	}
 	conn := dialGRPC(t, app)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+oldToken)
+	ctx := bearer(t, oldToken)
 	for range 85 {
 		request := &rlsv3.RateLimitRequest{Domain: "demo", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor("path", "/")}}
 		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request, grpc.UseCompressor(gzip.Name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Error(err)
-	}
-}
-
-func descriptor(key, value string) *ratelimitv3.RateLimitDescriptor {
-	return &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+	watchHealth(t, conn)
 }
 
 func TestGRPCStreamsAreBounded(t *testing.T) {
@@ -244,11 +201,7 @@ func TestAdminConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{Admin: AdminOptions{Address: "127.0.0.1:0"}, Limits: Limits{AdminMaxConnections: 1}})
 	address := addrOf(app, "admin")
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, address)
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -258,10 +211,7 @@ func TestAdminConnectionsAreBounded(t *testing.T) {
 	if text := told(t, address); !strings.HasPrefix(text, "HTTP/1.1 503 ") {
 		t.Errorf("one too many was told %q", text)
 	}
-	if text := metricsOf(t, app); !strings.Contains(text, `weir_rejected_total{listener="admin",reason="connections"} 1`) ||
-		!strings.Contains(text, `weir_connections{frontend="admin"} 1`) {
-		t.Error("it was not counted")
-	}
+	wantMetrics(t, app, `weir_rejected_total{listener="admin",reason="connections"} 1`, `weir_connections{frontend="admin"} 1`)
 }
 
 // TestRequestMemoryIsBounded: where others hold what there is, a large request is told
@@ -280,12 +230,7 @@ func TestRequestMemoryIsBounded(t *testing.T) {
 	small, large := descriptor, descriptor+strings.Repeat(","+descriptor, 100)
 	ask := func(path, descriptors string) int {
 		t.Helper()
-		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Post("http://"+app.Addrs()[0].Address+path, "application/json", strings.NewReader(`{"domain":"demo","descriptors":[`+descriptors+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
+		resp, _ := send(t, app, "http", "POST", path, `{"domain":"demo","descriptors":[`+descriptors+`]}`)
 		if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "1" {
 			t.Error("nobody says when to come again")
 		}
@@ -300,10 +245,7 @@ func TestRequestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	conn := dialGRPC(t, app)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	request := &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 200<<10)}
-	if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request); status.Code(err) != codes.ResourceExhausted && status.Code(err) != codes.Unavailable {
+	if _, err := rateLimit(t.Context(), conn, strings.Repeat("x", 200<<10)); status.Code(err) != codes.ResourceExhausted && status.Code(err) != codes.Unavailable {
 		t.Errorf("gRPC, large: %v", err)
 	}
 	if _, err := login(t, dialGRPC(t, app)); err != nil {

@@ -6,13 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +19,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/httpapi"
 )
@@ -33,15 +31,11 @@ func TestMain(m *testing.M) {
 // start returns a running server on a free port, which ends with the test.
 func start(t *testing.T, o Options) *App {
 	t.Helper()
-	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
 	// A busy machine is no outage of the store, and answers late.
 	o.Timeout = cmp.Or(o.Timeout, writeTimeout-time.Second)
 	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
 	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
-	app, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	app := unstopped(t, o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -49,26 +43,21 @@ func start(t *testing.T, o Options) *App {
 			t.Error(err)
 		}
 	})
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return app
 }
 
-// get calls the server on a connection of its own.
-func get(t *testing.T, app *App, path string) (int, string) {
+// unstopped is start for a server that the test stops.
+func unstopped(t *testing.T, o Options) *App {
 	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + app.Addrs()[0].Address + path)
+	o.HTTP, o.GRPC = "127.0.0.1:0", cmp.Or(o.GRPC, "127.0.0.1:0")
+	app, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
+	if err := app.Start(t.Context()); err != nil {
+		t.Fatal(errors.Join(err, app.Stop(context.Background())))
 	}
-	return resp.StatusCode, string(body)
+	return app
 }
 
 // details asks whether the server is ready as administrators do.
@@ -125,17 +114,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	running := start(t, Options{})
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	req, err := http.NewRequest(http.MethodGet, "http://"+running.Addrs()[0].Address+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	resp, _ := send(t, running, "http", "GET", "/healthz", "", "X-Large: "+strings.Repeat("x", 2*maxHeaderBytes))
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("large header: %s", resp.Status)
 	}
@@ -161,17 +140,9 @@ func TestNewRefuses(t *testing.T) {
 		{"drain timeout", Options{DrainTimeout: -1}},
 		{"store", Options{Store: "nowhere"}},
 	} {
-		_, err := New(test.options)
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != test.field {
-			t.Errorf("%+v: got %v, want an error that names %s", test.options, err, test.field)
-		}
+		wantInvalid(t, fmt.Sprintf("%+v", test.options), test.options, test.field, "")
 	}
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("domain: [\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := New(Options{Config: bad})
+	_, err := New(Options{Config: rulesFor(t, "domain: [\n")})
 	if problems := config.Problems(nil); !errors.As(err, &problems) {
 		t.Errorf("bad rules: got %v", err)
 	}
@@ -263,11 +234,7 @@ func TestRunReportsALostListener(t *testing.T) {
 // body.
 func hang(t *testing.T, app *App) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", app.Addrs()[0].Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := connect(t, app.Addrs()[0].Address)
 	if _, err := io.WriteString(conn, "POST /v1/take HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -279,13 +246,7 @@ func hang(t *testing.T, app *App) net.Conn {
 
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	app := unstopped(t, Options{})
 	hang(t, app)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -301,15 +262,8 @@ func TestStopIsBounded(t *testing.T) {
 func TestNotReadyWhileDraining(t *testing.T) {
 	t.Parallel()
 	var log lines
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", DrainDelay: 10 * time.Second, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
+	app := unstopped(t, Options{DrainDelay: 10 * time.Second, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	done := make(chan error, 1)
-	if err := app.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
 	stopCtx, cut := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cut()
 	go func() { done <- app.Stop(stopCtx) }()
@@ -328,7 +282,6 @@ func TestNotReadyWhileDraining(t *testing.T) {
 	if status != http.StatusServiceUnavailable || answer.Ready || answer.Checks[0].Name != "serving" || answer.Checks[0].OK {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	cancel()
 	cut()
 	<-done
 }
@@ -353,11 +306,12 @@ func (l *lines) String() string {
 
 func (l *lines) await(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(l.String(), text); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q is not logged:\n%s", text, l)
+	eventually(t, func() error {
+		if !strings.Contains(l.String(), text) {
+			return fmt.Errorf("%q is not logged:\n%s", text, l)
 		}
-	}
+		return nil
+	})
 }
 
 // TestStopsThoughTheStoreHungUp: nothing is wrong with a server whose store hung up

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -20,10 +19,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/server/internal/callers"
 )
 
@@ -83,11 +80,7 @@ func TestGuessesAreCounted(t *testing.T) {
 		Admin: AdminOptions{Address: "127.0.0.1:0", TokenFile: file},
 	})
 	for listener, path := range map[string]string{"http": "/v1/auth?domain=demo&user=a", "admin": "/v1/rules"} {
-		conn, err := net.Dial("tcp", addrOf(app, listener))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := connect(t, addrOf(app, listener))
 		fmt.Fprint(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-guess\r\n\r\n", 100))
 		text, _ := io.ReadAll(conn)
 		if n := strings.Count(string(text), "HTTP/1.1 401 "); n != callers.MaxFailures || !strings.Contains(string(text), "Connection: close") {
@@ -99,12 +92,7 @@ func TestGuessesAreCounted(t *testing.T) {
 	}
 	guessRPC(t, addrOf(app, "grpc"))
 	guessRPC(t, addrOf(app, "grpc"), grpc.UseCompressor(gzip.Name))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "http")+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+oldToken)
-	_, text := send(t, plain(), req)
+	_, text := get(t, app, "/metrics", "Authorization: Bearer "+oldToken)
 	for _, listener := range []string{"http", "admin", "resp", "grpc"} {
 		connections := map[bool]int{true: 2, false: 1}[listener == "grpc"]
 		if want := fmt.Sprintf("weir_auth_failures_total{listener=%q} %d\n", listener, connections*callers.MaxFailures); !strings.Contains(text, want) {
@@ -127,7 +115,7 @@ func guessRPC(t *testing.T, address string, options ...grpc.CallOption) {
 			t.Fatal("no connection")
 		}
 	}
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer a-guess")
+	ctx := bearer(t, "a-guess")
 	for range callers.MaxFailures {
 		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{}, options...); status.Code(err) != codes.Unauthenticated {
 			t.Fatal(err)
@@ -143,9 +131,11 @@ func TestShortSecrets(t *testing.T) {
 	t.Parallel()
 	file := passwordFile(t, "x\n")
 	for address, good := range map[string]bool{"127.0.0.1:0": true, "localhost:0": true, "0.0.0.0:0": false, ":0": false, "[::]:0": false} {
-		_, err := New(Options{RESP: address, RESPPasswordFile: file, InsecureToken: true})
-		if invalid := new(weir.InvalidError); (err == nil) != good || !good && (!errors.As(err, &invalid) || invalid.Field != "resp password file" || !strings.Contains(invalid.Want, "16")) {
-			t.Errorf("%s: %v", address, err)
+		o := Options{RESP: address, RESPPasswordFile: file, InsecureToken: true}
+		if good {
+			wantGood(t, address, o)
+		} else {
+			wantInvalid(t, address, o, "resp password file", "16")
 		}
 	}
 }
@@ -182,14 +172,13 @@ func TestClearText(t *testing.T) {
 		"certificates":     {"", "", Options{RESP: ":0", RESPTLS: TLS{Cert: cert, Key: key, ClientCA: authority.file}}},
 		"a key is lacking": {"resp tls key", "PEM", Options{RESP: "127.0.0.1:0", RESPTLS: TLS{Cert: cert}}},
 	} {
-		_, err := New(test.Options)
-		invalid := new(weir.InvalidError)
-		switch {
-		case test.field == "" && err == nil:
-		case !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Want, test.flag):
-			t.Errorf("%s: %v", name, err)
-		case test.flag != "PEM" && !strings.Contains(invalid.Want, "--insecure-token"):
-			t.Errorf("%s: %v does not name the flag", name, err)
+		if test.field == "" {
+			wantGood(t, name, test.Options)
+			continue
+		}
+		wantInvalid(t, name, test.Options, test.field, test.flag)
+		if test.flag != "PEM" {
+			wantInvalid(t, name, test.Options, test.field, "--insecure-token")
 		}
 	}
 }
@@ -203,17 +192,12 @@ func TestRESPOverTLS(t *testing.T) {
 	app := start(t, Options{
 		RESP: "0.0.0.0:0", RESPMaxConnections: 1, RESPTLS: TLS{Cert: cert, Key: key}, RESPPasswordFile: passwordFile(t, oldToken),
 	})
-	_, port, err := net.SplitHostPort(respOf(app).Address)
+	_, port, err := net.SplitHostPort(addrOf(app, "resp"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := net.JoinHostPort("127.0.0.1", port)
-	silent, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	// The silent one never begins a handshake, and makes room.
+	connect(t, address) // and say nothing: it never begins a handshake, and makes room
 	conn, err := tls.Dial("tcp", address, authority.client(""))
 	if err != nil {
 		t.Fatal(err)
@@ -225,11 +209,7 @@ func TestRESPOverTLS(t *testing.T) {
 	if _, err := io.ReadFull(conn, text); string(text) != want {
 		t.Fatalf("%q, %v", text, err)
 	}
-	extra, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer extra.Close()
+	extra := connect(t, address)
 	_ = extra.SetDeadline(time.Now().Add(5 * time.Second))
 	// One too many is hung up on, though it never begins a handshake.
 	if _, err := io.Copy(io.Discard, extra); errors.Is(err, os.ErrDeadlineExceeded) {

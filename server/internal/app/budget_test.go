@@ -1,14 +1,10 @@
 package app
 
 import (
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/server/internal/rls"
@@ -31,10 +27,7 @@ descriptors:
 // instance, as both, in memory.
 func inEachStore(t *testing.T, o Options, rules string, test func(t *testing.T, one, other *App)) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := rulesFor(t, rules)
 	for name, url := range map[string]string{
 		"memory": "memory", "redis": testserver.StartRedis(t).URL(), "cluster": testserver.StartCluster(t, 3).URL(),
 	} {
@@ -123,9 +116,9 @@ func TestAlternatives(t *testing.T) {
 			{"c", "2", 429},
 		} {
 			app := []*App{one, other}[i%2]
-			status, header := head(t, app, "/v1/auth?domain=llm&tenant="+c.tenant)
-			if got := header.Get("X-Weir-Alternative"); status != c.status || got != c.want {
-				t.Errorf("call %d: %d by alternative %q, want %d by %q", i, status, got, c.status, c.want)
+			resp, _ := send(t, app, "http", "GET", "/v1/auth?domain=llm&tenant="+c.tenant, "")
+			if got := resp.Header.Get("X-Weir-Alternative"); resp.StatusCode != c.status || got != c.want {
+				t.Errorf("call %d: %d by alternative %q, want %d by %q", i, resp.StatusCode, got, c.status, c.want)
 			}
 		}
 		ask := `{"domain":"llm","descriptors":[{"entries":[{"key":"tenant","value":"d"}]}],"cost":1,"id":"x"}`
@@ -144,18 +137,6 @@ func TestAlternatives(t *testing.T) {
 			t.Errorf("Envoy's service: %d %s", status, body)
 		}
 	})
-}
-
-// head returns the status and the headers of an answer.
-func head(t *testing.T, app *App, path string) (int, http.Header) {
-	t.Helper()
-	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + app.Addrs()[0].Address + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode, resp.Header
 }
 
 const shareRules = `domain: llm
@@ -178,7 +159,7 @@ func TestShares(t *testing.T) {
 			var clients sync.WaitGroup
 			for i := range c.calls {
 				clients.Go(func() {
-					if status, _ := head(t, []*App{one, other}[i%2], "/v1/auth?domain=llm&team="+c.team); status == 204 {
+					if status, _ := get(t, []*App{one, other}[i%2], "/v1/auth?domain=llm&team="+c.team); status == 204 {
 						granted.Add(1)
 					}
 				})

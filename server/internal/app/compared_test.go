@@ -3,8 +3,6 @@ package app
 import (
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,21 +15,12 @@ import (
 func TestCompared(t *testing.T) {
 	t.Parallel()
 	rules := func(count string) string {
-		path := filepath.Join(t.TempDir(), "rules.yaml")
-		text := "domain: demo\ndescriptors:\n  - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: " + count + "}}\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		return rulesFor(t, "domain: demo\ndescriptors:\n  - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: "+count+"}}\n")
 	}
 	other, log := start(t, Options{Config: rules("1")}), new(lines)
-	app := start(t, Options{Config: rules("2"), RLSCompare: grpcAddr(t, other), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	app := start(t, Options{Config: rules("2"), RLSCompare: addrOf(other, "grpc"), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	wantCodes(t, dialGRPC(t, app), ok, over, over)
-	for _, want := range []string{`weir_compared_total{result="limits"} 2`, `weir_compared_total{result="looser"} 1`} {
-		if text := metricsOf(t, app); !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
-		}
-	}
+	wantMetrics(t, app, `weir_compared_total{result="limits"} 2`, `weir_compared_total{result="looser"} 1`)
 	want := `result=looser reason="the limits differ" domain=demo descriptor="path=/login" other="OVER_LIMIT, 1/year, 0 remain" weir="OK, 2/year, 0 remain"`
 	for _, want := range []string{want, `level=WARN msg="another service answers Envoy's calls;`} {
 		if !strings.Contains(log.String(), want) {
@@ -52,9 +41,7 @@ func TestComparedAbsent(t *testing.T) {
 	if m, err := login(t, dialGRPC(t, app)); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v, %v", m, err)
 	}
-	if text := metricsOf(t, app); !strings.Contains(text, `weir_compared_total{result="absent"} 1`) {
-		t.Errorf("not counted:\n%s", text)
-	}
+	wantMetrics(t, app, `weir_compared_total{result="absent"} 1`)
 	if _, err := New(Options{RLSCompare: "ratelimit"}); err == nil {
 		t.Error("an address without a port is accepted")
 	}

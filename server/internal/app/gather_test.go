@@ -51,9 +51,7 @@ func newPipeline(t *testing.T, app *App) *pipeline {
 // call adds a call for one entry, with further header fields, and returns its stream.
 func (p *pipeline) call(t *testing.T, key, value string, more map[string]string) uint32 {
 	t.Helper()
-	message, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{
-		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
-	}})
+	message, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor(key, value)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,15 +205,10 @@ func TestGatheredExactly(t *testing.T) {
 	}
 	// Each call is counted by itself, and most shared a call of the store with others.
 	const calls = connections*rounds*each + once
-	text := metricsOf(t, app)
-	for _, want := range []string{
-		fmt.Sprintf("weir_grpc_calls_total{code=\"OK\",method=\"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\"} %d\n", calls),
-		fmt.Sprintf("weir_decision_seconds_count{frontend=\"rls\"} %d\n", calls),
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the metrics lack %s", want)
-		}
-	}
+	wantMetrics(t, app,
+		fmt.Sprintf("weir_grpc_calls_total{code=\"OK\",method=\"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\"} %d", calls),
+		fmt.Sprintf("weir_decision_seconds_count{frontend=\"rls\"} %d", calls),
+	)
 }
 
 // A held store decides once it may.

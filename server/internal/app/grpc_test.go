@@ -13,11 +13,9 @@ import (
 	"testing"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -29,38 +27,10 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-func grpcAddr(t *testing.T, app *App) string {
-	t.Helper()
-	for _, a := range app.Addrs() {
-		if a.Protocol == "grpc" {
-			return a.Address
-		}
-	}
-	t.Fatalf("no grpc among %v", app.Addrs())
-	return ""
-}
-
-func dialGRPC(t *testing.T, app *App) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(grpcAddr(t, app), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
 // login asks for the demonstration rule of a path.
 func login(t *testing.T, conn *grpc.ClientConn) (*rlsv3.RateLimitResponse, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	return rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{
-		Domain: "demo",
-		Descriptors: []*ratelimitv3.RateLimitDescriptor{
-			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "path", Value: "/login"}}},
-		},
-	})
+	return rateLimit(t.Context(), conn, "demo", descriptor("path", "/login"))
 }
 
 func wantCodes(t *testing.T, conn *grpc.ClientConn, want ...rlsv3.RateLimitResponse_Code) {
@@ -102,7 +72,7 @@ func TestServesEnvoyOnASocket(t *testing.T) {
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	stale.Close()
 	app := start(t, Options{GRPC: "unix:" + path})
-	if addr := grpcAddr(t, app); addr != "unix:"+path {
+	if addr := addrOf(app, "grpc"); addr != "unix:"+path {
 		t.Errorf("printed as %q", addr)
 	}
 	wantCodes(t, dialGRPC(t, app), ok)
@@ -127,22 +97,9 @@ func TestServesNoEnvoy(t *testing.T) {
 func TestServesJSON(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	post := func(body string) (int, string) {
-		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Post("http://"+app.Addrs()[0].Address+"/json", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(text)
-	}
 	body := `{"domain":"demo","hitsAddend":3,"descriptors":[{"entries":[{"key":"path","value":"/login"}]}]}`
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if code, text := post(body); code != want {
+		if code, text := posted(t, app, "/json", body); code != want {
 			t.Errorf("got %d %s, want %d", code, text, want)
 		}
 	}
@@ -155,6 +112,19 @@ func TestServesJSON(t *testing.T) {
 	if code, _ := get(t, app, "/elsewhere"); code != http.StatusNotFound {
 		t.Errorf("elsewhere: %d", code)
 	}
+}
+
+// watchHealth watches, and has been told once.
+func watchHealth(t *testing.T, conn *grpc.ClientConn) healthv1.Health_WatchClient {
+	t.Helper()
+	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return watch
 }
 
 func askHealth(t *testing.T, conn *grpc.ClientConn, service string) string {
@@ -170,13 +140,7 @@ func askHealth(t *testing.T, conn *grpc.ClientConn, service string) string {
 
 func TestGRPCHealth(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", DrainDelay: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	app := unstopped(t, Options{DrainDelay: 10 * time.Second})
 	conn := dialGRPC(t, app)
 	for service, want := range map[string]string{"": "SERVING", "ratelimit": "SERVING", "other": "NotFound"} {
 		if got := askHealth(t, conn, service); got != want {
@@ -331,41 +295,18 @@ func callDescribed(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDes
 func TestGRPCStreamsAreObserved(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	watch := watchHealth(t, dialGRPC(t, app))
 	app.health.unwatch()
 	if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("ended with %v", err)
 	}
-	if text := metricsOf(t, app); !strings.Contains(text, `weir_grpc_calls_total{code="Canceled",method="/grpc.health.v1.Health/Watch"} 1`) {
-		t.Error("it was not counted")
-	}
-}
-
-func TestGRPCRefusesLargeMessages(t *testing.T) {
-	t.Parallel()
-	conn := dialGRPC(t, start(t, Options{}))
-	_, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %v", err)
-	}
+	wantMetrics(t, app, `weir_grpc_calls_total{code="Canceled",method="/grpc.health.v1.Health/Watch"} 1`)
 }
 
 // TestGRPCStopIsBounded leaves a stream open, which a graceful stop waits for.
 func TestGRPCStopIsBounded(t *testing.T) {
 	t.Parallel()
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	app := unstopped(t, Options{})
 	stream, err := reflectionv1.NewServerReflectionClient(dialGRPC(t, app)).ServerReflectionInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -392,13 +333,7 @@ func TestGRPCStopIsBounded(t *testing.T) {
 func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	watch, err := healthv1.NewHealthClient(dialGRPC(t, app)).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	watchHealth(t, dialGRPC(t, app))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := app.Stop(ctx); err != nil {
@@ -410,27 +345,17 @@ func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 func TestGRPCRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
-	_, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
-	if status.Code(err) != codes.ResourceExhausted {
+	if _, err := rateLimit(t.Context(), dialGRPC(t, app), strings.Repeat("x", 300<<10)); status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
 	}
-	other, err := net.Dial("tcp", grpcAddr(t, app))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
+	other := connect(t, addrOf(app, "grpc"))
 	if _, err := io.WriteString(other, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, other); err != nil {
 		t.Fatal(err)
 	}
-	_, text := get(t, app, "/metrics")
-	for _, reason := range []string{"message", "handshake"} {
-		if want := `weir_rejected_total{listener="grpc",reason="` + reason + `"} 1`; !strings.Contains(text, want) {
-			t.Errorf("no %s", want)
-		}
-	}
+	wantMetrics(t, app, `weir_rejected_total{listener="grpc",reason="message"} 1`, `weir_rejected_total{listener="grpc",reason="handshake"} 1`)
 }
 
 // TestGRPCLimits bounds header lists and messages as the options say.
@@ -447,8 +372,7 @@ func TestGRPCLimits(t *testing.T) {
 		{10, 3001, codes.ResourceExhausted},
 	} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("h", test.header))
-		_, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)})
-		if status.Code(err) != test.want {
+		if _, err := client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: strings.Repeat("m", test.message)}); status.Code(err) != test.want {
 			t.Errorf("%d bytes of header, %d of message: %v", test.header, test.message, err)
 		}
 	}
@@ -465,14 +389,6 @@ func TestGRPCRetiredConnectionsAreCounted(t *testing.T) {
 		conn := dialGRPC(t, app)
 		conn.Connect()
 		want := `weir_grpc_connections_retired_total{reason="` + reason + `"}`
-		for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			_, text := get(t, app, "/metrics")
-			if strings.Contains(text, want) {
-				break
-			}
-			if time.Now().After(limit) {
-				t.Fatalf("no %s", want)
-			}
-		}
+		eventuallyTrue(t, want, func() bool { return strings.Contains(metricsOf(t, app), want) })
 	}
 }

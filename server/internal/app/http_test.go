@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -131,8 +129,7 @@ func TestWrongDoors(t *testing.T) {
 		"http max": {HTTPMaxConnections: -1},
 		"resp max": {RESPMaxConnections: -1},
 	} {
-		_, err := New(o)
-		if !errors.Is(err, weir.ErrInvalid) || strings.Contains(err.Error(), oldToken) || strings.Contains(err.Error(), "fifteen") {
+		if _, err := New(o); !errors.Is(err, weir.ErrInvalid) || strings.Contains(err.Error(), oldToken) || strings.Contains(err.Error(), "fifteen") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -152,33 +149,19 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 		t.Errorf("one too many was told %q", text)
 	}
 	first.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer := ask(conn)
-		conn.Close()
-		if answer == http.StatusOK {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("there was no room again")
-		}
-	}
+	eventuallyTrue(t, "room again", func() bool {
+		conn := connect(t, address)
+		return ask(conn) == http.StatusOK
+	})
 	if ask(second) != http.StatusOK {
 		t.Error("a client that was there lost its connection")
 	}
-	redis, err := net.Dial("tcp", respOf(app).Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer redis.Close()
+	redis := connect(t, addrOf(app, "resp"))
 	fmt.Fprint(redis, "PING\r\n")
 	if line, err := bufio.NewReader(redis).ReadString('\n'); line != "+PONG\r\n" {
 		t.Fatalf("%q %v", line, err)
 	}
-	if got := told(t, respOf(app).Address); !strings.Contains(got, "max number of clients") {
+	if got := told(t, addrOf(app, "resp")); !strings.Contains(got, "max number of clients") {
 		t.Errorf("one Redis client too many was told %q", got)
 	}
 }
@@ -186,11 +169,7 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 // told is what a client hears that says nothing.
 func told(t *testing.T, address string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, address)
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	text, err := io.ReadAll(conn)
 	if err != nil {
@@ -202,11 +181,7 @@ func told(t *testing.T, address string) string {
 // greet opens a connection that has been answered once.
 func greet(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := connect(t, address)
 	if status := ask(conn); status != http.StatusOK {
 		t.Fatalf("got %d", status)
 	}
@@ -302,13 +277,8 @@ func basicOf(user, password string) string {
 func wantRPC(t *testing.T, app *App, authorization string, want codes.Code) {
 	t.Helper()
 	conn := dialGRPC(t, app)
-	ctx := context.Context(t.Context())
-	if authorization != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
-	}
-	_, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{
-		Domain: "demo", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "r"}}}},
-	})
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", authorization)
+	_, err := rateLimit(ctx, conn, "demo", descriptor("user", "r"))
 	if status.Code(err) != want {
 		t.Errorf("%q: got %v, want %v", authorization, err, want)
 	}

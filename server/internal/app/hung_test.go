@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -14,29 +13,12 @@ import (
 	"testing"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/weirlimit/weir"
 )
 
 // stopsIn is how long Stop takes at most with a context of drainTime: what is cut off has
 // a second, and a busy machine is late.
 const drainTime, stopsIn = 200 * time.Millisecond, 6 * time.Second
-
-// unstopped starts a server that the test stops.
-func unstopped(t *testing.T, o Options) *App {
-	t.Helper()
-	o.HTTP, o.GRPC = "127.0.0.1:0", "127.0.0.1:0"
-	app, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return app
-}
 
 // wantStopped stops a server in which something hangs.
 func wantStopped(t *testing.T, app *App) {
@@ -109,21 +91,13 @@ func TestHungStore(t *testing.T) {
 	store := hanging{make(chan struct{}), make(chan struct{}, 2)}
 	defer close(store.released)
 	app := unstopped(t, Options{wrapStore: func(weir.Taker) weir.Taker { return store }})
-	conn, err := net.Dial("tcp", addrOf(app, "http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, addrOf(app, "http"))
 	if _, err := io.WriteString(conn, "GET /v1/auth?domain=demo&user=a HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	<-store.asked
-	client := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app))
-	go func() {
-		_, _ = client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
-			Domain: "demo", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "path", Value: "/login"}}}},
-		})
-	}()
+	rpc := dialGRPC(t, app)
+	go func() { _, _ = login(t, rpc) }()
 	<-store.asked
 	wantStopped(t, app)
 }

@@ -3,11 +3,9 @@ package app
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -26,11 +24,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	defer old.Close()
 	for _, listener := range []string{"http", "grpc", "resp", "admin"} {
 		for range most {
-			conn, err := net.Dial("tcp", addrOf(app, listener))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			connect(t, addrOf(app, listener))
 		}
 	}
 	wantRPC(t, app, "", codes.OK)
@@ -38,15 +32,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("resp: %q", got)
 	}
 	for _, listener := range []string{"http", "admin"} {
-		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		answer, err := client.Get("http://" + addrOf(app, listener) + "/healthz")
-		if err != nil {
-			t.Errorf("%s: %v", listener, err)
-			continue
-		}
-		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			t.Errorf("%s: %d", listener, answer.StatusCode)
+		if resp, _ := send(t, app, listener, "GET", "/healthz", ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", listener, resp.Status)
 		}
 	}
 	if ask(old) != http.StatusOK {

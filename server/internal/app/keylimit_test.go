@@ -1,16 +1,12 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -26,13 +22,7 @@ descriptors:
 func TestKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	redis := testserver.StartRedis(t)
-	config := filepath.Join(t.TempDir(), "shop.yaml")
-	write := func(text string) {
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(fewKeys)
+	config := rulesFor(t, fewKeys)
 	var log lines
 	reloaded := make(chan error, 1)
 	app := start(t, Options{
@@ -77,7 +67,7 @@ func TestKeysAreBounded(t *testing.T) {
 	if said := strings.Count(log.String(), "reached its number of keys"); said != 2 {
 		t.Errorf("said %d times, want once for each limit:\n%s", said, log.String())
 	}
-	write(strings.Replace(fewKeys, "requests_per_unit: 3, max", "requests_per_unit: 4, max", 1))
+	replace(t, config, strings.Replace(fewKeys, "requests_per_unit: 3, max", "requests_per_unit: 4, max", 1))
 	app.Reload()
 	if err := <-reloaded; err != nil {
 		t.Fatal(err)
@@ -90,10 +80,6 @@ func TestKeysAreBounded(t *testing.T) {
 func TestMaxKeysIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{-1, 10_000_001} {
-		_, err := New(Options{MaxKeys: n})
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != "max keys" {
-			t.Errorf("%d: %v", n, err)
-		}
+		wantInvalid(t, fmt.Sprint(n), Options{MaxKeys: n}, "max keys", "")
 	}
 }

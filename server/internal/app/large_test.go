@@ -1,10 +1,8 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -12,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -36,9 +33,7 @@ descriptors:
 // their limits.
 func envoyAsks(t *testing.T, app *App, m *rlsv3.RateLimitRequest) (over int, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	answer, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(ctx, m)
+	answer, err := rateLimit(t.Context(), dialGRPC(t, app), m.GetDomain(), m.GetDescriptors()...)
 	return overIn(answer), err
 }
 
@@ -68,26 +63,11 @@ func jsonAsks(t *testing.T, app *App, m *rlsv3.RateLimitRequest) (over, code int
 	return overIn(answer), code
 }
 
-func posted(t *testing.T, app *App, path, body string) (int, string) {
-	t.Helper()
-	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Post("http://"+app.Addrs()[0].Address+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
-}
-
 // large is a request of the rule with a key, for so many values.
 func large(key string, values ...string) *rlsv3.RateLimitRequest {
 	m := &rlsv3.RateLimitRequest{Domain: "large"}
 	for _, v := range values {
-		m.Descriptors = append(m.Descriptors, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: v}}})
+		m.Descriptors = append(m.Descriptors, descriptor(key, v))
 	}
 	return m
 }
@@ -158,17 +138,8 @@ func takes(key string, values ...string) string {
 // authed asks with a value in a header, as proxies do.
 func authed(t *testing.T, app *App, key, value string) int {
 	t.Helper()
-	r, err := http.NewRequest(http.MethodGet, "http://"+app.Addrs()[0].Address+"/v1/auth?domain=large&from="+url.QueryEscape(key+"=Authorization"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", value)
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	return resp.StatusCode
+	status, _ := get(t, app, "/v1/auth?domain=large&from="+url.QueryEscape(key+"=Authorization"), "Authorization: "+value)
+	return status
 }
 
 // TestLargerRequestsAreRefused: the number is named, and nothing is charged.

@@ -1,9 +1,7 @@
 package app
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,8 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"github.com/weirlimit/weir"
 )
 
 const (
@@ -51,18 +47,11 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// askModel makes a call with headers, each as "name: value".
+// askModel calls a model.
 func askModel(t *testing.T, app *App, path string, headers ...string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addrOf(app, "models")+path, strings.NewReader(promptBody))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, value)
-	}
-	return send(t, plain(), r)
+	resp, text := send(t, app, "models", "POST", path, promptBody, headers...)
+	return resp.StatusCode, text
 }
 
 // TestModelCallers wants callers known by their tokens, which go no further, charged by their
@@ -126,29 +115,23 @@ func TestModelCallers(t *testing.T) {
 			t.Errorf("logged: %s", said)
 		}
 	}
-	_, err := New(Options{Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, UpstreamKeyFile: passwordFile(t, providerKey)}})
-	if invalid := new(weir.InvalidError); !errors.As(err, &invalid) || invalid.Field != "upstream key file" {
-		t.Errorf("a key of the provider for everybody: %v", err)
-	}
+	wantInvalid(t, "a key of the provider for everybody", Options{
+		Config: rulesFor(t, modelRules), Models: ModelOptions{Address: "127.0.0.1:0", Mock: true, UpstreamKeyFile: passwordFile(t, providerKey)},
+	}, "upstream key file", "")
 }
 
 // modelUse returns what a caller has used, by the names of the limits.
 func modelUse(t *testing.T, app *App, name string) map[string]int64 {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/v1/key?domain=llm&entry=key%3D"+name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+tokenOf("watch"))
-	status, text := send(t, plain(), r)
+	resp, text := send(t, app, "admin", "GET", "/v1/key?domain=llm&entry=key%3D"+name, "", "Authorization: Bearer "+tokenOf("watch"))
 	var state struct {
 		Limits []struct {
 			Name  string
 			State struct{ Used int64 }
 		}
 	}
-	if err := json.NewDecoder(bytes.NewReader([]byte(text))).Decode(&state); err != nil || status != http.StatusOK {
-		t.Fatalf("%d %s, %v", status, text, err)
+	if err := json.Unmarshal([]byte(text), &state); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s, %v", resp.StatusCode, text, err)
 	}
 	used := map[string]int64{}
 	for _, l := range state.Limits {
@@ -224,11 +207,7 @@ descriptors:
 			t.Fatalf("%d %s", status, text)
 		}
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text := send(t, plain(), r)
+	_, text := send(t, app, "admin", "GET", "/metrics", "")
 	for _, want := range []string{
 		`weir_models_requests_total{code="200",form="openai"} 1`, `weir_models_requests_total{code="429",form="openai"} 1`,
 		`weir_models_requests_total{code="200",form="anthropic"} 1`,
@@ -274,16 +253,7 @@ descriptors:
 	const key = "sha256:2c70e12b7a0646f9" // of "key"
 	ask := func() (int, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addrOf(app, "models")+"/v1/chat/completions", strings.NewReader(promptBody))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer key")
-		answer, err := plain().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
+		answer, _ := send(t, app, "models", "POST", "/v1/chat/completions", promptBody, "Authorization: Bearer key")
 		return answer.StatusCode, answer.Header.Get("Weir-Limit")
 	}
 	change := func(verb, name, limit string) {
@@ -299,7 +269,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	stream.Header.Set("Authorization", "Bearer key")
-	answer, err := plain().Transport.RoundTrip(stream)
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(stream)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", answer, err)
 	}
@@ -315,12 +285,8 @@ descriptors:
 		if status, by := ask(); status != http.StatusTooManyRequests && status != http.StatusRequestEntityTooLarge || by != name {
 			t.Errorf("%s %s: %d by %q", name, limit, status, by)
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addrOf(app, "admin")+"/v1/key?domain=llm&entry=key%3D"+key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if status, text := send(t, plain(), r); status != http.StatusOK || strings.Count(text, `"override": {`) != 1 {
-			t.Errorf("%s: %d %s", name, status, text)
+		if resp, text := send(t, app, "admin", "GET", "/v1/key?domain=llm&entry=key%3D"+key, ""); resp.StatusCode != http.StatusOK || strings.Count(text, `"override": {`) != 1 {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
 		}
 		change("clear", name, "")
 	}

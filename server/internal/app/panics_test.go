@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -39,34 +37,16 @@ func (b besides) Take(ctx context.Context, acts []*weir.Act) {
 func poisoned(t *testing.T) (*App, *lines) {
 	t.Helper()
 	log := new(lines)
-	o := Options{
-		HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", RESP: "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"},
-		Logger: slog.New(slog.NewJSONHandler(log, nil)), Config: rulesFor(t, largeRules),
-		wrapStore: func(store weir.Taker) weir.Taker { return besides{store} },
-	}
-	app, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := app.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return app, log
+	return start(t, Options{
+		RESP: "127.0.0.1:0", Admin: AdminOptions{Address: "127.0.0.1:0"}, Logger: slog.New(slog.NewJSONHandler(log, nil)),
+		Config: rulesFor(t, largeRules), wrapStore: func(store weir.Taker) weir.Taker { return besides{store} },
+	}), log
 }
 
 // wantPanic wants one panic counted and logged in a line of bounded length.
 func wantPanic(t *testing.T, app *App, log *lines, listener string) {
 	t.Helper()
-	if want := fmt.Sprintf("weir_panics_total{listener=%q} 1\n", listener); !strings.Contains(metricsOf(t, app), want) {
-		t.Errorf("no %s", want)
-	}
+	wantMetrics(t, app, fmt.Sprintf("weir_panics_total{listener=%q} 1", listener))
 	line := ""
 	for l := range strings.Lines(log.String()) {
 		if strings.Contains(l, "a call panicked") {
@@ -131,16 +111,7 @@ func TestGRPCStreamsSurvivePanics(t *testing.T) {
 func TestRESPSurvivesPanics(t *testing.T) {
 	t.Parallel()
 	app, log := poisoned(t)
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", addrOf(app, "resp"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		return conn
-	}
-	conn, other := dial(), dial()
+	conn, other := connect(t, addrOf(app, "resp")), connect(t, addrOf(app, "resp"))
 	fmt.Fprint(conn, "PING\r\nCL.THROTTLE good 1 1 1 0\r\nPING\r\nCL.THROTTLE poison 1 1 1\r\nCL.THROTTLE good 1 1 1 0\r\n")
 	text, err := io.ReadAll(conn)
 	if err != nil || string(text) != "+PONG\r\n*5\r\n:0\r\n:2\r\n:2\r\n:-1\r\n:0\r\n+PONG\r\n-ERR the call failed; the log says why\r\n" {
@@ -156,14 +127,8 @@ func TestRESPSurvivesPanics(t *testing.T) {
 func TestAdminSurvivesPanics(t *testing.T) {
 	t.Parallel()
 	app, log := poisoned(t)
-	url := "http://" + addrOf(app, "admin") + "/v1/key?domain=large&entry=plain="
 	for value, want := range map[string]int{"poison": http.StatusInternalServerError, "good": http.StatusOK} {
-		resp, err := http.Get(url + value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
+		if resp, _ := send(t, app, "admin", "GET", "/v1/key?domain=large&entry=plain="+value, ""); resp.StatusCode != want {
 			t.Errorf("%s: %d, want %d", value, resp.StatusCode, want)
 		}
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,15 +17,9 @@ func TestReadinessKeepsDetails(t *testing.T) {
 	t.Parallel()
 	rules := rulesFor(t, failureRules)
 	app := start(t, Options{Config: rules, HTTPTokenFile: passwordFile(t, oldToken)})
-	if err := os.WriteFile(rules, []byte("domain: shop\nwrong: here\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replace(t, rules, "domain: shop\nwrong: here\n")
 	app.Reload()
-	for deadline := time.Now().Add(10 * time.Second); app.rules.err() == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the wrong rules were not noticed")
-		}
-	}
+	eventuallyTrue(t, "the wrong rules are noticed", func() bool { return app.rules.err() != nil })
 	d := newDescribed(t, app)
 	for authorization, told := range map[string]bool{"": false, "Bearer " + newToken: false, "Bearer " + oldToken: true, basicOf("weir", oldToken): true} {
 		d.header.Set("Authorization", authorization)

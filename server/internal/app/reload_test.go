@@ -1,18 +1,15 @@
-package app_test
+package app
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/weirlimit/weir/server/internal/app"
 	"github.com/weirlimit/weir/server/internal/config"
 )
 
@@ -21,63 +18,46 @@ func rulesOf(n int) string {
 	return fmt.Sprintf("domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: %d, unit: day, algorithm: gcra}\n", n)
 }
 
-// A reloading server, and its files.
+// A reloading server, with administrators.
 type reloading struct {
 	*testing.T
-	app  *app.App
-	base string
+	app *App
 }
 
 func serveRules(t *testing.T, path string) *reloading {
 	t.Helper()
-	return serveOptions(t, app.Options{Config: path})
+	return serveOptions(t, Options{Config: path})
 }
 
-func serveOptions(t *testing.T, o app.Options) *reloading {
+func serveOptions(t *testing.T, o Options) *reloading {
 	t.Helper()
-	o.HTTP, o.GRPC, o.Admin.Address = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	app, err := app.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = app.Stop(context.Background()) })
-	return &reloading{T: t, app: app, base: "http://" + app.Addrs()[0].Address}
+	o.Admin.Address = "127.0.0.1:0"
+	return &reloading{t, start(t, o)}
 }
 
 // limit is the limit that a user meets now, as the header tells it.
 func (r *reloading) limit() string {
-	response, err := http.Get(r.base + "/v1/auth?domain=shop&user=u")
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer response.Body.Close()
-	return response.Header.Get("X-RateLimit-Limit")
+	r.Helper()
+	resp, _ := send(r.T, r.app, "http", "GET", "/v1/auth?domain=shop&user=u", "")
+	return resp.Header.Get("X-RateLimit-Limit")
 }
 
 // ready is what administrators are told.
 func (r *reloading) ready() string {
-	addrs := r.app.Addrs()
-	response, err := http.Get("http://" + addrs[len(addrs)-1].Address + "/readyz")
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer response.Body.Close()
-	text := make([]byte, 4096)
-	n, _ := response.Body.Read(text)
-	return response.Status + " " + string(text[:n])
+	r.Helper()
+	resp, text := send(r.T, r.app, "admin", "GET", "/readyz", "")
+	return resp.Status + " " + text
 }
 
 // until waits for a condition that the server brings about by itself.
 func (r *reloading) until(what string, holds func() bool) {
 	r.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("never: %s; limit %s, %s", what, r.limit(), r.ready())
+	eventually(r.T, func() error {
+		if !holds() {
+			return fmt.Errorf("never: %s; limit %s, %s", what, r.limit(), r.ready())
 		}
-	}
+		return nil
+	})
 }
 
 func (r *reloading) untilLimit(n int) {
@@ -259,8 +239,8 @@ func (r *revisions) flip(n int) {
 }
 
 // options are those of a server that merges the files of the folder.
-func (r *revisions) options() app.Options {
-	return app.Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesHidden, ConfigMerge: true}
+func (r *revisions) options() Options {
+	return Options{Config: filepath.Join(r.link, "ratelimit", "config"), ConfigFiles: config.FilesHidden, ConfigMerge: true}
 }
 
 // TestFollowsALinkedRoot swaps a folder far above the files.
@@ -350,13 +330,8 @@ func TestSurvivesWhatIsNoRules(t *testing.T) {
 // both takes from two rules in one call and returns the limits it met.
 func (r *reloading) both() (one, other string) {
 	body := `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]},{"entries":[{"key":"path","value":"x"}]}]}`
-	response, err := http.Post(r.base+"/v1/take", "application/json", strings.NewReader(body))
-	if err != nil {
-		r.Error(err)
-		return "", ""
-	}
-	defer response.Body.Close()
-	policies := strings.Split(response.Header.Get("RateLimit-Policy"), ", ")
+	resp, _ := send(r.T, r.app, "http", "POST", "/v1/take", body)
+	policies := strings.Split(resp.Header.Get("RateLimit-Policy"), ", ")
 	if len(policies) != 2 {
 		return "", ""
 	}

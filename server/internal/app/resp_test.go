@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weirlimit/weir"
 )
 
 // passwordFile returns a file with that text.
@@ -24,24 +22,10 @@ func passwordFile(t *testing.T, text string) string {
 	return file
 }
 
-// respOf is where an app serves Redis clients, nowhere if it does not.
-func respOf(app *App) Addr {
-	for _, addr := range app.Addrs() {
-		if addr.Protocol == "resp" {
-			return addr
-		}
-	}
-	return Addr{}
-}
-
 // say says commands to the server as a Redis client does.
 func say(t *testing.T, app *App, commands string) string {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", respOf(app).Address, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, addrOf(app, "resp"))
 	if _, err := io.WriteString(conn, commands+"QUIT\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +39,7 @@ func say(t *testing.T, app *App, commands string) string {
 func TestRESPIsOffUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {RESP: Off}} {
-		if app := start(t, o); respOf(app) != (Addr{}) {
+		if app := start(t, o); addrOf(app, "resp") != "" {
 			t.Errorf("serves at %v", app.Addrs())
 		}
 	}
@@ -64,8 +48,8 @@ func TestRESPIsOffUnlessAskedFor(t *testing.T) {
 func TestRESPServes(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{RESP: "127.0.0.1:0"})
-	if got := respOf(app).String(); !strings.HasPrefix(got, "resp 127.0.0.1:") || strings.HasSuffix(got, ":0") {
-		t.Errorf("printed as %q", got)
+	if got := addrOf(app, "resp"); !strings.HasPrefix(got, "127.0.0.1:") || strings.HasSuffix(got, ":0") {
+		t.Errorf("serves at %q", got)
 	}
 	if got, want := say(t, app, "CL.THROTTLE a 0 1 60\r\n"), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -120,25 +104,19 @@ func TestRESPIsRefused(t *testing.T) {
 		"empty password": {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "\n")}},
 		"a space":        {"resp password file", Options{RESP: "0.0.0.0:0", InsecureToken: true, RESPPasswordFile: passwordFile(t, "a b\n")}},
 	} {
-		_, err := New(test.options)
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != test.field {
-			t.Errorf("%s: got %v, want an error that names %s", name, err, test.field)
-		}
+		wantInvalid(t, name, test.options, test.field, "")
 	}
 	if _, err := New(Options{RESP: "127.0.0.1:0", RESPPasswordFile: filepath.Join(t.TempDir(), "none")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: got %v", err)
 	}
 	for _, address := range []string{"localhost:0", "127.0.0.2:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
-		if _, err := New(Options{RESP: address}); err != nil {
-			t.Errorf("%s: %v", address, err)
-		}
+		wantGood(t, address, Options{RESP: address})
 	}
 }
 
 func TestRESPAddressInUse(t *testing.T) {
 	t.Parallel()
-	taken := respOf(start(t, Options{RESP: "127.0.0.1:0"})).Address
+	taken := addrOf(start(t, Options{RESP: "127.0.0.1:0"}), "resp")
 	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: Off, RESP: taken})
 	if err != nil {
 		t.Fatal(err)
@@ -151,11 +129,7 @@ func TestRESPAddressInUse(t *testing.T) {
 func TestRESPStops(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{RESP: "127.0.0.1:0"})
-	conn, err := net.Dial("tcp", respOf(app).Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, addrOf(app, "resp"))
 	// Answered, so that the connection is known to be accepted.
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
 		t.Fatal(err)
@@ -171,7 +145,7 @@ func TestRESPStops(t *testing.T) {
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("an idle client hears %q, %v", rest, err)
 	}
-	if conn, err := net.DialTimeout("tcp", respOf(app).Address, time.Second); err == nil {
+	if conn, err := net.DialTimeout("tcp", addrOf(app, "resp"), time.Second); err == nil {
 		conn.Close()
 		t.Error("still listens")
 	}

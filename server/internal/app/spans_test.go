@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -47,9 +46,7 @@ func TestSpansTellWhatCallersWereTold(t *testing.T) {
 			t.Fatalf("%s: %d %s", want.query, status, body)
 		}
 	}
-	answer, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
-		Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "live", Value: "a"}}}},
-	})
+	answer, err := rateLimit(t.Context(), dialGRPC(t, app), "shop", descriptor("live", "a"))
 	if err != nil || answer.OverallCode != rlsv3.RateLimitResponse_OK {
 		t.Fatalf("%v, %v", answer, err)
 	}

@@ -61,11 +61,7 @@ func TestStopDismissesIdleClients(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{DrainDelay: time.Second})
 	address := app.Addrs()[0].Address
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, address)
 	answers := bufio.NewReader(conn)
 	call := func() *http.Response {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,10 +96,7 @@ func TestRedisComesLater(t *testing.T) {
 func TestStorePrefixAndSecret(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secret := passwordFile(t, "hunter2\n")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	slots := map[string]bool{}
@@ -124,12 +120,7 @@ func TestStorePrefixAndSecret(t *testing.T) {
 	if len(slots) != 3 {
 		t.Errorf("a secret has to change the slots, for all instances alike: %v", slots)
 	}
-	if err := os.WriteFile(secret, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(Options{Store: server.URL(), StoreSecretFile: secret}); err == nil || !strings.Contains(err.Error(), "store secret file") {
-		t.Errorf("an empty secret: %v", err)
-	}
+	wantInvalid(t, "an empty secret", Options{Store: server.URL(), StoreSecretFile: passwordFile(t, "")}, "store secret file", "")
 }
 
 // TestErrorsHaveOnePrefix: an error in the log names each component once.

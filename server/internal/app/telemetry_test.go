@@ -2,16 +2,13 @@ package app
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -72,18 +69,8 @@ func TestMetricsOfCalls(t *testing.T) {
 			t.Errorf("%s%v is %v, want %v", name, tc.labels, got, tc.want)
 		}
 	}
-	for _, addr := range app.Addrs() {
-		if addr.Protocol != "admin" {
-			continue
-		}
-		answer, err := http.Get("http://" + addr.Address + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "weir_decisions_total") {
-			t.Errorf("administrators get %d %s, %v", answer.StatusCode, text, err)
-		}
+	if resp, text := send(t, app, "admin", "GET", "/metrics", ""); !strings.Contains(text, "weir_decisions_total") {
+		t.Errorf("administrators get %d %s", resp.StatusCode, text)
 	}
 }
 
@@ -102,29 +89,19 @@ func TestMetricsOfRedis(t *testing.T) {
 
 func TestMetricsOfReloads(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const good = "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {requests_per_unit: 9, unit: day, algorithm: gcra}\n"
-	write(good)
+	file := rulesFor(t, good)
 	app := start(t, Options{Config: file})
 	get(t, app, "/v1/auth?domain=d&user=a")
 	until := func(name string, want float64) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); figure(t, app, name, nil) != want; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s never became %v", name, want)
-			}
-		}
+		eventuallyTrue(t, fmt.Sprint(name, " becomes ", want), func() bool { return figure(t, app, name, nil) == want })
 	}
 	until("weir_config_last_load_successful", 1)
-	write("domain: d\ndescriptors: 7\n")
+	replace(t, file, "domain: d\ndescriptors: 7\n")
 	until("weir_config_last_load_successful", 0)
 	until("weir_config_load_failures_total", 1)
-	write(strings.Replace(good, "9", "8", 1))
+	replace(t, file, strings.Replace(good, "9", "8", 1))
 	until("weir_config_last_load_successful", 1)
 	until("weir_config_load_successes_total", 2)
 	get(t, app, "/v1/auth?domain=d&user=a")
@@ -141,18 +118,9 @@ func TestSpansBelowCallers(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
 	app := start(t, Options{Telemetry: TelemetryOptions{Tracing: traced}})
-	request, err := http.NewRequest(http.MethodGet, "http://"+app.Addrs()[0].Address+"/v1/auth?domain=demo&user=alice", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("traceparent", traceparent)
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
+	get(t, app, "/v1/auth?domain=demo&user=alice", "traceparent: "+traceparent)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
-	if _, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{}); err == nil {
+	if _, err := rateLimit(ctx, dialGRPC(t, app), ""); err == nil {
 		t.Fatal("a request without a domain was answered")
 	}
 	get(t, app, "/healthz")

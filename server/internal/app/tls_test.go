@@ -8,14 +8,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +23,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -130,7 +127,7 @@ func (i *issuer) client(name string) *tls.Config {
 // callTLS asks for the rule of a path over gRPC.
 func callTLS(t *testing.T, app *App, config *tls.Config) error {
 	t.Helper()
-	conn, err := grpc.NewClient(grpcAddr(t, app), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	conn, err := grpc.NewClient(addrOf(app, "grpc"), grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +146,7 @@ func TestServesEnvoyByTLS(t *testing.T) {
 	}
 	old := i.client("")
 	old.MaxVersion = tls.VersionTLS11
-	if _, err := tls.Dial("tcp", grpcAddr(t, app), old); err == nil {
+	if _, err := tls.Dial("tcp", addrOf(app, "grpc"), old); err == nil {
 		t.Error("TLS 1.1 was spoken")
 	}
 	if _, err := login(t, dialGRPC(t, app)); err == nil {
@@ -240,10 +237,7 @@ func TestRefusesWrongTLS(t *testing.T) {
 	i := newIssuer(t)
 	cert, key := i.pair("weir.test")
 	_, otherKey := i.pair("weir.test")
-	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	garbage := passwordFile(t, "garbage")
 	for name, test := range map[string]struct {
 		options     Options
 		field, want string
@@ -262,11 +256,7 @@ func TestRefusesWrongTLS(t *testing.T) {
 		"store in memory":  {Options{StoreTLS: store.TLS{CA: cert}}, "store", "rediss://"},
 		"braces in prefix": {Options{StorePrefix: "{a}"}, "store prefix", "no braces"},
 	} {
-		_, err := New(test.options)
-		invalid := new(weir.InvalidError)
-		if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want %s and %q", name, err, test.field, test.want)
-		}
+		wantInvalid(t, name, test.options, test.field, test.want)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/server/internal/store"
 
@@ -47,18 +46,6 @@ func TestTopologies(t *testing.T) {
 			}
 		})
 	}
-}
-
-// eventually repeats what does not hold yet.
-func eventually(t *testing.T, holds func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = holds(); err == nil {
-			return
-		}
-	}
-	t.Error(err)
 }
 
 // TestStorePasswordFile changes a password while connections are open, and after.

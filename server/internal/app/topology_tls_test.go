@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,25 +46,15 @@ func (s *secured) guard(t *testing.T) {
 // options are those that it takes.
 func (s *secured) options(t *testing.T, i *issuer, certs [2]string) Options {
 	t.Helper()
-	o := Options{Timeout: patientTimeout, Store: strings.Replace(s.url, "://", "://"+storeUser+"@", 1) + patientClient, StorePasswords: store.Passwords{File: secret(t, storePassword)}}
+	o := Options{Timeout: patientTimeout, Store: strings.Replace(s.url, "://", "://"+storeUser+"@", 1) + patientClient, StorePasswords: store.Passwords{File: passwordFile(t, storePassword+"\n")}}
 	if s.byTLS {
 		o.StoreTLS = store.TLS{CA: i.file, Cert: certs[0], Key: certs[1]}
 	}
 	if s.sentinels != nil {
 		o.Store += "&sentinel_username=" + storeUser
-		o.StorePasswords.SentinelFile = secret(t, sentinelPassword)
+		o.StorePasswords.SentinelFile = passwordFile(t, sentinelPassword+"\n")
 	}
 	return o
-}
-
-// secret writes a file with a text.
-func secret(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // securedStores starts one for each topology.
@@ -104,9 +93,9 @@ func TestSecuredStores(t *testing.T) {
 				"another authority": {func(o *Options) { o.StoreTLS.CA = other.file }, "store tls ca", true, false},
 				"a stranger":        {func(o *Options) { o.StoreTLS.Cert, o.StoreTLS.Key = strangers[0], strangers[1] }, "store tls cert", true, false},
 				"no certificate":    {func(o *Options) { o.StoreTLS.Cert, o.StoreTLS.Key = "", "" }, "store tls cert", true, false},
-				"a wrong password":  {func(o *Options) { o.StorePasswords.File = secret(t, "wrong") }, "store password", false, false},
+				"a wrong password":  {func(o *Options) { o.StorePasswords.File = passwordFile(t, "wrong\n") }, "store password", false, false},
 				"no user":           {func(o *Options) { o.Store = strings.Replace(o.Store, storeUser+"@", "nobody@", 1) }, "store password", false, false},
-				"sentinels refuse":  {func(o *Options) { o.StorePasswords.SentinelFile = secret(t, "wrong") }, "store sentinel password", false, true},
+				"sentinels refuse":  {func(o *Options) { o.StorePasswords.SentinelFile = passwordFile(t, "wrong\n") }, "store sentinel password", false, true},
 			} {
 				if c.tls && !store.byTLS || c.watch && store.sentinels == nil {
 					continue

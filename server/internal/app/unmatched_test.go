@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirlimit/weir/server/internal/rls"
@@ -27,11 +26,7 @@ func TestUnmatched(t *testing.T) {
 		})
 		for query, want := range map[string]string{"domain=sohp&user=a": "domain", "domain=shop&usr=a": "rule", "domain=shop&user=a": ""} {
 			for range 3 {
-				answer, err := http.Get("http://" + app.Addrs()[0].Address + "/v1/auth?" + query)
-				if err != nil {
-					t.Fatal(err)
-				}
-				answer.Body.Close()
+				answer, _ := send(t, app, "http", "GET", "/v1/auth?"+query, "")
 				code := status
 				if want == "" {
 					code = http.StatusNoContent
@@ -42,9 +37,7 @@ func TestUnmatched(t *testing.T) {
 			}
 			domain, entry, _ := strings.Cut(strings.TrimPrefix(query, "domain="), "&")
 			key, _, _ := strings.Cut(entry, "=")
-			m, err := rlsv3.NewRateLimitServiceClient(dialGRPC(t, app)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
-				Domain: domain, Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: "a"}}}},
-			})
+			m, err := rateLimit(t.Context(), dialGRPC(t, app), domain, descriptor(key, "a"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,12 +51,7 @@ func TestUnmatched(t *testing.T) {
 				t.Errorf("%q, Envoy, %s: %v %q, want %q", mode, query, m.GetOverallCode(), got, want)
 			}
 		}
-		text := metricsOf(t, app)
-		for _, want := range []string{`weir_unmatched_total{domain="",domain_known="false"} 4`, `weir_unmatched_total{domain="shop",domain_known="true"} 4`} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q: want %s in the metrics", mode, want)
-			}
-		}
+		wantMetrics(t, app, `weir_unmatched_total{domain="",domain_known="false"} 4`, `weir_unmatched_total{domain="shop",domain_known="true"} 4`)
 		said := log.String()
 		for _, want := range []string{`msg="a request has an unknown domain" domain=sohp keys=user`, `msg="no rule of the domain matches a request" domain=shop keys=usr`} {
 			if strings.Count(said, want) != 1 {

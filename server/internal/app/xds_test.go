@@ -1,17 +1,14 @@
-package app_test
+package app
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -19,10 +16,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	"github.com/weirlimit/weir/server/internal/app"
 )
 
 // gateway is a management server of rules.
@@ -66,38 +60,22 @@ func (g *gateway) publish(n int, unit ratelimitv3.RateLimitUnit) {
 	}
 }
 
-func (g *gateway) options(optional bool) app.XDSOptions {
-	return app.XDSOptions{Optional: optional, Server: g.address, Node: "n", Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+func (g *gateway) options(optional bool) XDSOptions {
+	return XDSOptions{Optional: optional, Server: g.address, Node: "n", Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 }
 
-// fetch returns the status and the body of a path of the HTTP listener.
+// fetch returns the status and the body of a path of the HTTP listener, and its headers.
 func (r *reloading) fetch(path string) (string, http.Header) {
 	r.Helper()
-	response, err := http.Get(r.base + path)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return fmt.Sprintf("%d %s", response.StatusCode, body), response.Header
+	resp, text := send(r.T, r.app, "http", "GET", path, "")
+	return fmt.Sprint(resp.StatusCode, " ", text), resp.Header
 }
 
 // decide asks as Envoy would.
 func (r *reloading) decide() string {
 	r.Helper()
-	response, err := http.Post(r.base+"/json", "application/json", strings.NewReader(`{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"u"}]}]}`))
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return fmt.Sprintf("%d %s", response.StatusCode, strings.ReplaceAll(string(body), " ", ""))
+	status, text := posted(r.T, r.app, "/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"u"}]}]}`)
+	return fmt.Sprint(status, " ", strings.ReplaceAll(text, " ", ""))
 }
 
 // TestRulesOverXDS follows a server from before its first rules to after the loss of its
@@ -105,7 +83,7 @@ func (r *reloading) decide() string {
 func TestRulesOverXDS(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	r := serveOptions(t, app.Options{XDS: g.options(true), Metrics: app.MetricsOptions{Address: "127.0.0.1:0", Path: "/stats/prometheus"}, Telemetry: app.TelemetryOptions{EnvoyproxyMetrics: true}})
+	r := serveOptions(t, Options{XDS: g.options(true), Metrics: MetricsOptions{Address: "127.0.0.1:0", Path: "/stats/prometheus"}, Telemetry: TelemetryOptions{EnvoyproxyMetrics: true}})
 	expect := func(what, got, want string) {
 		t.Helper()
 		if !strings.Contains(got, want) {
@@ -117,14 +95,7 @@ func TestRulesOverXDS(t *testing.T) {
 	r.until("connected", func() bool { return strings.Contains(r.ready(), "has not sent any") })
 	expect("readiness before the first rules", r.ready(), "503")
 	expect("a request before the first rules", r.decide(), "503")
-	conn, err := grpc.NewClient(r.app.Addrs()[1].Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, err = rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
-		Domain: "shop", Descriptors: []*commonv3.RateLimitDescriptor{{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: "u"}}}},
-	})
+	_, err := rateLimit(t.Context(), dialGRPC(t, r.app), "shop", descriptor("user", "u"))
 	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "no rate limit configuration loaded" {
 		t.Errorf("a gRPC call before the first rules: %v", err)
 	}
@@ -138,14 +109,9 @@ func TestRulesOverXDS(t *testing.T) {
 	if header.Get("Weir-Rules-Version") != "1" || header.Get("Weir-Rules-Source") != "xds:"+g.address || header.Get("Weir-Rules-Age") == "" || header.Get("Weir-Rules-Rejected") != "" {
 		t.Errorf("headers %v", header)
 	}
-	loaded := ""
-	for _, a := range r.app.Addrs() {
-		if a.Protocol == "metrics" {
-			elsewhere := &reloading{T: t, base: "http://" + a.Address}
-			loaded, _ = elsewhere.fetch("/stats/prometheus")
-			other, _ := elsewhere.fetch("/healthz")
-			expect("another path of the metrics' listener", other, "404")
-		}
+	_, loaded := send(t, r.app, "metrics", "GET", "/stats/prometheus", "")
+	if other, _ := send(t, r.app, "metrics", "GET", "/healthz", ""); other.StatusCode != http.StatusNotFound {
+		t.Errorf("another path of the metrics' listener: %s", other.Status)
 	}
 	for _, line := range []string{
 		"weir_xds_connected 1", "weir_xds_rejected 0", "weir_xds_accepted_total 1", "weir_config_rules 1",
@@ -183,7 +149,7 @@ func TestRulesOverXDS(t *testing.T) {
 func TestWaitsForRules(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	r := serveOptions(t, app.Options{XDS: g.options(false)})
+	r := serveOptions(t, Options{XDS: g.options(false)})
 	if health, _ := r.fetch("/healthcheck"); !strings.HasPrefix(health, "500") {
 		t.Errorf("health %s", health)
 	}
@@ -193,11 +159,6 @@ func TestWaitsForRules(t *testing.T) {
 
 func TestOneSourceOfRules(t *testing.T) {
 	t.Parallel()
-	_, err := app.New(app.Options{Config: "rules.yaml", XDS: app.XDSOptions{Server: "h:1"}})
-	if err == nil {
-		t.Error("rules came from two sources")
-	}
-	if _, err := app.New(app.Options{Metrics: app.MetricsOptions{Address: "127.0.0.1:0", Path: "metrics"}}); err == nil || !strings.Contains(err.Error(), `metrics path is "metrics"`) {
-		t.Errorf("got %v", err)
-	}
+	wantInvalid(t, "two sources", Options{Config: "rules.yaml", XDS: XDSOptions{Server: "h:1"}}, "rules xds", "")
+	wantInvalid(t, "no path", Options{Metrics: MetricsOptions{Address: "127.0.0.1:0", Path: "metrics"}}, "metrics path", `is "metrics"`)
 }
