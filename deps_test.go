@@ -105,6 +105,9 @@ var bans = []ban{
 	{"only weirgrpc and the program know gRPC", patterns{"..."}, slices.Concat(program, patterns{"weirgrpc/..."}), patterns{"google.golang.org/grpc"}},
 }
 
+// vague are names that say nothing about a package.
+var vague = []string{"base", "common", "helper", "helpers", "misc", "util", "utils"}
+
 // layout returns every offence against the rules above.
 func layout(pkgs []listed) []string {
 	var found []string
@@ -112,6 +115,9 @@ func layout(pkgs []listed) []string {
 		found = append(found, strangers(p)...)
 		found = append(found, banned(p)...)
 		found = append(found, several(p)...)
+		if name := path.Base(p.ImportPath); slices.Contains(vague, name) {
+			found = append(found, fmt.Sprintf("%s: package %s: a name says what is inside", p.ImportPath, name))
+		}
 	}
 	return found
 }
@@ -269,6 +275,7 @@ func TestLayoutCatches(t *testing.T) {
 		"simulation, store":         {"server/internal/sim", in("internal/memstore"), 0},
 		"simulation, rules":         {"server/internal/replay", in("server/internal/rules"), 1},
 		"command, simulation":       {"server/internal/cli", in("server/internal/replay"), 0},
+		"vague name":                {"server/internal/util", "strings", 1},
 		"name that begins the same": {"memstorage", in("serverless"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,34 +1,53 @@
 package weir_test
 
 import (
-	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/weirlimit/weir/internal/pages"
+	"github.com/weirlimit/weir/internal/testserver"
 )
+
+// goInPages returns the Go of all pages: whole programs, or pieces of them. That of another
+// limiter is left out.
+func goInPages(t *testing.T, programs bool) (all []pages.Block) {
+	t.Helper()
+	for _, page := range pages.All(t) {
+		for _, b := range pages.Blocks(t, page) {
+			if b.Language == "go" && b.File != "before" && strings.HasPrefix(b.Text, "package main\n") == programs {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
 
 // TestGoInPages demands that all Go of all pages stands in files that are compiled
 // and run: in examples, tests and programs.
 func TestGoInPages(t *testing.T) {
 	t.Parallel()
-	files := goFiles(t)
-	n := 0
-	for _, page := range pages.All(t) {
-		for _, b := range pages.Blocks(t, page) {
-			if b.Language != "go" || b.File == "before" || strings.HasPrefix(b.Text, "package main\n") {
-				continue // another limiter's, or TestProgramsInPages
-			}
-			n++
-			if !stands(files, b.Text) {
-				t.Errorf("%s:%d: no file has this code", b.Page, b.Line)
-			}
+	var files []string
+	for _, path := range goFiles(t) {
+		if path == "docs_go_test.go" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, string(text))
+	}
+	blocks := goInPages(t, false)
+	for _, b := range blocks {
+		if !stands(files, b.Text) {
+			t.Errorf("%s:%d: no file has this code", b.Page, b.Line)
 		}
 	}
-	if n < 20 || stands(files, "limiter := weir.None()\n") {
-		t.Errorf("%d pieces of code were found", n)
+	if len(blocks) < 20 || stands(files, "limiter := weir.None()\n") {
+		t.Errorf("%d pieces of code were found", len(blocks))
 	}
 }
 
@@ -46,20 +65,30 @@ func stands(files []string, code string) bool {
 	return false
 }
 
-// goFiles are the texts of all Go files but this one.
-func goFiles(t *testing.T) []string {
-	t.Helper()
-	var all []string
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || path == "docs_go_test.go" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		all = append(all, string(text))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+// TestProgramsInPages compiles and runs each whole program of each page as a reader
+// would who pastes it. Only the address of Redis is another.
+func TestProgramsInPages(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds programs")
 	}
-	return all
+	programs := goInPages(t, true)
+	for _, b := range programs {
+		text, want := b.Text, "granted, 2 remain\ngranted, 1 remain\ngranted, 0 remain\nrefused, retry after 20s\n"
+		if strings.Contains(text, "127.0.0.1:6379") {
+			text = strings.ReplaceAll(text, "127.0.0.1:6379", testserver.StartRedis(t).Addr())
+			want = "true 99\n"
+		}
+		file := filepath.Join(t.TempDir(), "main.go")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("go", "run", file).CombinedOutput()
+		if err != nil || string(out) != want {
+			t.Errorf("%s:%d: %v, %q: want %q", b.Page, b.Line, err, out, want)
+		}
+	}
+	if len(programs) < 2 {
+		t.Errorf("%d programs were found", len(programs))
+	}
 }
