@@ -96,7 +96,9 @@ func TestGRPCIdleConnectionsEnd(t *testing.T) {
 // A framer speaks HTTP/2 by hand.
 type framer struct {
 	*http2.Framer
-	conn net.Conn
+	conn    net.Conn
+	header  bytes.Buffer
+	encoder *hpack.Encoder
 }
 
 func newFramer(t *testing.T, app *App) *framer {
@@ -105,11 +107,35 @@ func newFramer(t *testing.T, app *App) *framer {
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
-	f := &framer{http2.NewFramer(conn, conn), conn}
+	f := &framer{Framer: http2.NewFramer(conn, conn), conn: conn}
+	f.encoder = hpack.NewEncoder(&f.header)
 	if err := f.WriteSettings(); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// block encodes the headers of a call, with further fields, until the next one.
+func (f *framer) block(path string, more map[string]string) []byte {
+	f.header.Reset()
+	field := func(name, value string) { _ = f.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) }
+	field(":method", "POST")
+	field(":scheme", "http")
+	field(":path", path)
+	field("content-type", "application/grpc")
+	for name, value := range more {
+		field(name, value)
+	}
+	return f.header.Bytes()
+}
+
+// begin begins a call that is compressed, and does not end it.
+func (f *framer) begin(t *testing.T, stream uint32, path string) {
+	t.Helper()
+	block := f.block(path, map[string]string{"grpc-encoding": "gzip"})
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // frame returns the next frame of a kind.
@@ -155,20 +181,8 @@ func TestUnfinishedCallsShutNobodyOut(t *testing.T) {
 	app := start(t, Options{GRPCTokenFile: passwordFile(t, oldToken)})
 	for range 70 {
 		f := newFramer(t, app)
-		var header bytes.Buffer
-		encoder := hpack.NewEncoder(&header)
 		for i, path := range slices.Repeat([]string{rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, healthv1.Health_Watch_FullMethodName}, 16) {
-			header.Reset()
-			for _, field := range [][2]string{
-				{":method", "POST"}, {":scheme", "http"}, {":path", path}, {"content-type", "application/grpc"}, {"grpc-encoding", "gzip"},
-			} {
-				if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
-				t.Fatal(err)
-			}
+			f.begin(t, uint32(2*i+1), path)
 		}
 		if err := f.WritePing(false, [8]byte{}); err != nil {
 			t.Fatal(err)
@@ -187,12 +201,19 @@ func TestUnfinishedCallsShutNobodyOut(t *testing.T) {
 	watchHealth(t, conn)
 }
 
+// TestGRPCStreamsAreBounded: one too many on a connection is refused.
 func TestGRPCStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{Limits: Limits{GRPCMaxStreams: 7}})
-	settings := frame[*http2.SettingsFrame](t, newFramer(t, app))
-	if most, _ := settings.Value(http2.SettingMaxConcurrentStreams); most != 7 {
+	f := newFramer(t, app)
+	if most, _ := frame[*http2.SettingsFrame](t, f).Value(http2.SettingMaxConcurrentStreams); most != 7 {
 		t.Errorf("%d streams", most)
+	}
+	for i := range uint32(8) {
+		f.begin(t, 2*i+1, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	}
+	if reset := frame[*http2.RSTStreamFrame](t, f); reset.StreamID != 15 || reset.ErrCode != http2.ErrCodeRefusedStream {
+		t.Errorf("reset %v", reset)
 	}
 }
 

@@ -27,17 +27,16 @@ import (
 // A pipeline sends calls of the rate limit service in one write.
 type pipeline struct {
 	*framer
-	out, header bytes.Buffer
-	frames      *http2.Framer
-	encoder     *hpack.Encoder
-	last        uint32 // stream
-	calls       int    // in out
+	out    bytes.Buffer
+	frames *http2.Framer
+	last   uint32 // stream
+	calls  int    // in out
 }
 
 func newPipeline(t *testing.T, app *App) *pipeline {
 	t.Helper()
 	p := &pipeline{framer: newFramer(t, app), last: 1<<32 - 1}
-	p.frames, p.encoder = http2.NewFramer(&p.out, nil), hpack.NewEncoder(&p.header)
+	p.frames = http2.NewFramer(&p.out, nil)
 	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if err := p.WriteWindowUpdate(0, 1<<30); err != nil {
 		t.Fatal(err)
@@ -55,18 +54,9 @@ func (p *pipeline) call(t *testing.T, key, value string, more map[string]string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.header.Reset()
-	field := func(name, value string) { _ = p.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) }
-	field(":method", "POST")
-	field(":scheme", "http")
-	field(":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
-	field("content-type", "application/grpc")
-	for name, value := range more {
-		field(name, value)
-	}
 	p.last += 2
 	p.calls++
-	_ = p.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: p.last, BlockFragment: p.header.Bytes(), EndHeaders: true})
+	_ = p.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: p.last, BlockFragment: p.block(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, more), EndHeaders: true})
 	_ = p.frames.WriteData(p.last, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))
 	return p.last
 }

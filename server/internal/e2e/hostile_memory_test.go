@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,12 +15,10 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -205,117 +202,4 @@ func (s *siege) pourBodies(path, body string) {
 			s.t.Errorf("%d answers of %d", got[status], status)
 		}
 	}
-}
-
-// TestHostileFields begins 1000 calls on each of 16 connections, without a token, whose headers
-// take forty times their bytes.
-func TestHostileFields(t *testing.T) {
-	s := confine(t)
-	s.withstand(func() {
-		var sending sync.WaitGroup
-		for range 16 {
-			f := newFramer(t, s, 65535)
-			// The field "age" of HPACK's table, without a value, by one byte each.
-			f.header.Write(bytes.Repeat([]byte{0x80 | 21}, 440))
-			sending.Go(func() { f.begin(floods) })
-		}
-		sending.Wait()
-	})
-}
-
-// begin begins so many calls, and waits until the server has read their headers.
-func (f *framer) begin(calls int) {
-	defer f.conn.Close()
-	read := make(chan struct{})
-	ended := f.watch(func(frame http2.Frame) {
-		if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() {
-			close(read)
-		}
-	})
-	var err error
-	for n := 0; n < calls && err == nil; n++ {
-		_, err = f.open(true)
-	}
-	if err == nil && f.WritePing(false, [8]byte{}) == nil {
-		select {
-		case <-read:
-		case <-ended:
-		}
-	}
-}
-
-// TestHostileHalfMessages begins 1000 messages on each of some connections and ends
-// none: what was sent takes no more memory than there is, and the connections are
-// closed.
-func TestHostileHalfMessages(t *testing.T) {
-	s := confine(t)
-	s.withstand(func() {
-		var halves sync.WaitGroup
-		for range 4 {
-			f := newFramer(t, s, 65535, [2]string{"authorization", "Bearer " + siegeToken})
-			halves.Go(func() {
-				if err := f.halves(floods); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		halves.Wait()
-	})
-}
-
-// halves begins so many calls, sends as much of each message as the server lets it, and
-// waits for the end.
-func (f *framer) halves(calls int) error {
-	defer f.conn.Close()
-	ended := f.watch(func(http2.Frame) {})
-	part := append([]byte{0, 0, 3, 0xff, 0xff}, make([]byte, 16<<10-5)...)
-	var err error
-	for n := 0; n < calls && err == nil; n++ {
-		var stream uint32
-		if stream, err = f.open(true); err != nil {
-			break
-		}
-		for i := 0; i < 3 && err == nil; i++ {
-			err = f.WriteData(stream, false, part)
-		}
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-time.After(patience):
-		return errors.Join(errors.New("messages that never end were waited for"), err)
-	}
-}
-
-// TestHostileWatches watches the health 1000 times on each of three connections, which
-// asks for no token, and opens more connections than there may be.
-func TestHostileWatches(t *testing.T) {
-	s := confine(t)
-	s.withstand(func() {
-		before := s.memory()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		var mu sync.Mutex
-		got := map[codes.Code]int{}
-		var watching sync.WaitGroup
-		for range 3 {
-			client := healthv1.NewHealthClient(dialEnvoy(t, s.weir))
-			for range 1000 {
-				watching.Go(func() {
-					stream, err := client.Watch(ctx, &healthv1.HealthCheckRequest{})
-					if err == nil {
-						_, err = stream.Recv()
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					got[status.Code(err)]++
-				})
-			}
-		}
-		watching.Wait()
-		if got[codes.OK] < 3*16 || got[codes.OK] > 256 || got[codes.ResourceExhausted] != 3000-got[codes.OK] {
-			t.Errorf("answers: %v", got)
-		}
-		t.Logf("grown by %d MiB", (s.memory()-before)>>20)
-	})
 }

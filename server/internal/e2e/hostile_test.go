@@ -9,66 +9,18 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
 
-const (
-	// mostGrowth is what an attack may make the process keep: 64 MiB of garbage are not
-	// collected for, and an attack may take as much.
-	mostGrowth = 128 << 20
-	// patience is how long anything may take that is to happen at all.
-	patience = 30 * time.Second
-)
+// patience is how long anything may take that is to happen at all.
+const patience = 30 * time.Second
 
 // A siege is a server under attack, and a client of it that means no harm.
 type siege struct {
 	*weir
 	t      *testing.T
 	client *http.Client
-}
-
-// besiege starts a server in memory whose limits are testdata/hostile.yaml's.
-func besiege(t *testing.T, more ...string) *siege {
-	t.Helper()
-	t.Parallel()
-	return &siege{t: t, client: newClient(t), weir: serve(t, "testdata/hostile.yaml", "memory", more...)}
-}
-
-// during runs an attack. Meanwhile the other client has to be answered as ever,
-// and the process must not grow by more than a bound.
-func (s *siege) during(attack func()) {
-	s.t.Helper()
-	for range 100 { // what an ordinary client makes the process keep
-		s.bystander()
-	}
-	before := s.memory()
-	ended := make(chan struct{})
-	var bystanding sync.WaitGroup
-	bystanding.Go(func() {
-		for {
-			s.bystander()
-			select {
-			case <-ended:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-	})
-	attack()
-	close(ended)
-	bystanding.Wait()
-	after := s.memory()
-	s.t.Logf("resident before %d MiB, most %d MiB", before>>20, after>>20)
-	if after-before > mostGrowth {
-		s.t.Errorf("the process grew from %d to %d MiB", before>>20, after>>20)
-	}
-	select {
-	case <-s.Exited:
-		s.t.Error("the process ended")
-	default:
-	}
 }
 
 // bystander asks a question that has nothing to do with the attack.

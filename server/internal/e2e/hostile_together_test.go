@@ -1,16 +1,31 @@
 package e2e
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+)
+
+const (
+	bodies    = 16
+	bodyBytes = 1 << 30
+	drips     = 500
+	resets    = 50_000
 )
 
 // TestHostileTogether lets slow connections, endless bodies, calls with ten thousand
@@ -114,5 +129,123 @@ func (s *siege) overload(calls int) {
 		if code := status.Code(err); code != codes.InvalidArgument && code != codes.ResourceExhausted && code != codes.Unavailable {
 			s.t.Errorf("10 000 descriptors: %v", err)
 		}
+	}
+}
+
+// flood sends so many bodies of 1 GiB at once.
+func (s *siege) flood(bodies int) {
+	var sending sync.WaitGroup
+	for i := range bodies {
+		path, length := "/v1/take", "Transfer-Encoding: chunked"
+		if i%2 == 1 {
+			path = "/json"
+		}
+		if i%4 > 1 {
+			length = fmt.Sprintf("Content-Length: %d", bodyBytes)
+		}
+		conn := connect(s.t, s.addr)
+		sending.Go(func() {
+			if got := s.pour(conn, path, length); got != http.StatusRequestEntityTooLarge {
+				s.t.Errorf("%s, %s: got %d, want 413", path, length, got)
+			}
+		})
+	}
+	sending.Wait()
+}
+
+// pour sends a body until it is at its end or nobody takes more of it.
+func (s *siege) pour(conn net.Conn, path, length string) int {
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\n%s\r\n\r\n", path, length)
+	if strings.HasPrefix(length, "Transfer") {
+		fmt.Fprintf(conn, "%x\r\n", bodyBytes)
+	}
+	done := make(chan int, 1)
+	go func() {
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			s.t.Errorf("%s, %s: %v", path, length, err)
+			done <- 0
+			return
+		}
+		got.Body.Close()
+		done <- got.StatusCode
+	}()
+	_, _ = io.CopyN(conn, endless(`{"domain":"hostile","x":`), bodyBytes)
+	return <-done
+}
+
+// drip keeps so many connections busy, until the server has ended them all.
+func (s *siege) drip(connections int) {
+	beginnings := []string{
+		"",
+		"G",
+		"GET /v1/auth?domain=hostile&victim=1 HTTP/1.1\r\nHost: weir\r\nX-Slow: ",
+		"POST /v1/take HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n",
+		"POST /v1/take HTTP/1.1\r\nHost: weir\r\nTransfer-Encoding: chunked\r\n\r\n",
+	}
+	var dripping sync.WaitGroup
+	for i := range connections {
+		conn := connect(s.t, s.addr)
+		dripping.Go(func() { drip(s.t, conn, beginnings[i%len(beginnings)]) })
+	}
+	dripping.Wait()
+}
+
+// drip says a beginning, and then a byte from time to time until it is hung up on.
+func drip(t *testing.T, conn net.Conn, beginning string) {
+	defer conn.Close()
+	_, _ = io.WriteString(conn, beginning)
+	ended := make(chan bool, 1)
+	go func() {
+		_, ok := hungUp(conn)
+		ended <- ok
+	}()
+	for {
+		select {
+		case ok := <-ended:
+			if !ok {
+				t.Errorf("%q was kept for %v", beginning, patience)
+			}
+			return
+		case <-time.After(200 * time.Millisecond):
+			if beginning != "" {
+				_, _ = io.WriteString(conn, "1")
+			}
+		}
+	}
+}
+
+// reset opens so many calls and resets each at once. Where the server hangs up, the next
+// connection goes on.
+func (s *siege) reset(calls int) {
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, field := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName},
+		{"content-type", "application/grpc"},
+	} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+			s.t.Error(err)
+		}
+	}
+	for sent := 0; sent < calls; {
+		conn := connect(s.t, s.grpc)
+		frames := http2.NewFramer(conn, conn)
+		_, err := io.WriteString(conn, http2.ClientPreface)
+		if err == nil {
+			err = frames.WriteSettings()
+		}
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		for stream := uint32(1); sent < calls && err == nil; stream += 2 {
+			sent++
+			err = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true})
+			if err == nil {
+				err = frames.WriteRSTStream(stream, http2.ErrCodeCancel)
+			}
+		}
+		conn.Close()
 	}
 }

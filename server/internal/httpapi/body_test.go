@@ -75,6 +75,10 @@ func TestParseTakeRefuses(t *testing.T) {
 		"not UTF-8":              {"{\"domain\":\"\xff\"," + userEntry + "}", "body"},
 		"an unknown field":       {`{"domain":"d",` + userEntry + `,"costs":1}`, "costs"},
 		"an unknown field deep":  {`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"b","ttl":1}]}]}`, "ttl"},
+		"a long unknown field":   {`{"` + strings.Repeat("x", 60_000) + `":1}`, strings.Repeat("x", 80) + "…"},
+		"a field without a name": {`{"":1}`, `""`},
+		"null":                   {`null`, "domain"},
+		"nested":                 {strings.Repeat("[", 60_000), "body"},
 		"a domain of 1":          {`{"domain":1,` + userEntry + `}`, "domain"},
 		"a cost as text":         {`{"domain":"d",` + userEntry + `,"cost":"1"}`, "cost"},
 		"half a cost":            {`{"domain":"d",` + userEntry + `,"cost":0.5}`, "cost"},
@@ -104,7 +108,7 @@ func TestParseTakeRefuses(t *testing.T) {
 			t.Parallel()
 			_, err := parseAct([]byte(test.body), acts.KindTake)
 			invalid := new(weir.InvalidError)
-			if !errors.As(err, &invalid) || invalid.Field != test.field {
+			if !errors.As(err, &invalid) || invalid.Field != test.field || len(err.Error()) > 1000 {
 				t.Fatalf("got %v, want an error that names %s", err, test.field)
 			}
 		})

@@ -97,6 +97,7 @@ func TestParseQueryRefuses(t *testing.T) {
 		"two domains":                    {"domain=d&domain=d&user=1", "domain"},
 		"two costs":                      {"domain=d&user=1&cost=1&cost=1", "cost"},
 		"two denies":                     {"domain=d&user=1&deny=403&deny=403", "deny"},
+		"a long key twice":               {"domain=d&" + strings.Repeat("x", 5000) + "=1&" + strings.Repeat("x", 5000) + "=2", strings.Repeat("x", 80) + "…"},
 		"a key twice":                    {"domain=d&user=1&user=2", "user"},
 		"a key twice, otherwise spelled": {"domain=d&user=1&%75ser=2", "user"},
 		"a key from two places":          {"domain=d&from=user=X-User&user=2", "user"},
