@@ -70,13 +70,9 @@ func TestNamesOfLimiters(t *testing.T) {
 		{"b0", []weir.Limit{day(""), day("")}},
 		{"c", []weir.Limit{day("b#a"), day("a")}},
 	} {
-		l, err := weir.NewLimiter(store, of.name, of.limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, l)
+		all = append(all, limiterOf(t, store, of.name, of.limits...))
 	}
-	for _, key := range []string{"k", "k#a", "a:k", "a", "#0:k", "b:#a", ""} {
+	for _, key := range []string{"k", "k#a", "a:k", "a", "a#0", "a#1", "#", "#0:k", "b:#a", ""} {
 		for i, l := range all {
 			for _, granted := range []bool{true, false} {
 				if d, err := l.Allow(t.Context(), key); err != nil || d.Allowed() != granted {
@@ -85,27 +81,18 @@ func TestNamesOfLimiters(t *testing.T) {
 			}
 		}
 	}
-	again, err := weir.NewLimiter(store, "a", weir.PerDay(5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d, err := again.Peek(t.Context(), "k"); err != nil || d.Remaining != 4 {
-		t.Errorf("another limiter of the same name: %v, %v, want what the first one has left", d, err)
+	if left := remaining(t, limiterOf(t, store, "a", weir.PerDay(5)), "k"); left != 4 {
+		t.Errorf("another limiter of the same name: %d remain, want what the first one has left", left)
 	}
 }
 
 func TestLimiterPassesErrorsOn(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
-	limiter, err := weir.NewLimiter(failing{down}, "test", weir.PerSecond(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d, err := limiter.Allow(context.Background(), "k"); !errors.Is(err, down) || d.Allowed() {
+	if d, err := limiterOver(t, failing{down}, weir.PerSecond(1)).Allow(t.Context(), "k"); !errors.Is(err, down) || d.Allowed() {
 		t.Errorf("%+v, %v", d, err)
 	}
-	limiter, _ = weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.PerSecond(1))
-	if _, err := limiter.AllowN(context.Background(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
+	if _, err := limiter(t, weir.PerSecond(1)).AllowN(t.Context(), "k", -1); !errors.Is(err, weir.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -118,26 +105,6 @@ func (f failing) Take(_ context.Context, acts []*weir.Act) {
 	}
 }
 
-// TestLimiterKeysDoNotMeet gives several limits and keys that look alike.
-func TestLimiterKeysDoNotMeet(t *testing.T) {
-	t.Parallel()
-	limiter, err := weir.NewLimiter(memstore.New(memstore.Options{}), "test", weir.PerDay(2), weir.PerDay(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"a", "a#0", "a#1", "#", ""} {
-		for i := range 3 {
-			d, err := limiter.Allow(context.Background(), key)
-			if err != nil || d.Allowed() != (i < 2) {
-				t.Errorf("key %q, ask %d: %+v, %v", key, i, d, err)
-			}
-		}
-		if d, _ := limiter.Peek(context.Background(), key); !d.Allowed() || d.Remaining != 0 {
-			t.Errorf("key %q: look: %+v", key, d)
-		}
-	}
-}
-
 // TestNamesSeparateBudgets: the name of a limit is part of its key, whether a Limiter has
 // one limit or several.
 func TestNamesSeparateBudgets(t *testing.T) {
@@ -147,11 +114,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	login.Name, api.Name = "login", "api"
 	allow := func(n int64, limits ...weir.Limit) int64 {
 		t.Helper()
-		l, err := weir.NewLimiter(store, "test", limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := l.AllowN(t.Context(), "alice", n)
+		d, err := limiterOver(t, store, limits...).AllowN(t.Context(), "alice", n)
 		if err != nil || !d.Allowed() {
 			t.Fatalf("%v: %v, %v", limits, d, err)
 		}
@@ -169,11 +132,7 @@ func TestNamesSeparateBudgets(t *testing.T) {
 	if got := allow(2, plain); got != 3 {
 		t.Errorf("without a name: %d remain, want 3", got)
 	}
-	l, err := weir.NewLimiter(store, "test", plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if key := l.Act(acts.KindTake, "alice", 1).Charges[0].Key; key != "test:alice" {
+	if key := limiterOver(t, store, plain).Act(acts.KindTake, "alice", 1).Charges[0].Key; key != "test:alice" {
 		t.Errorf("without a name the key is %q", key)
 	}
 }
@@ -375,4 +334,24 @@ func TestDecisionsNameTheirLimit(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLimiterActSharesTheBudget charges by an act, with the limiter as its Taker, and by the
+// limiter's own verbs.
+func TestLimiterActSharesTheBudget(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string][]weir.Limit{
+		"one":     {weir.PerHour(5)},
+		"several": {weir.PerHour(5), {Name: "day", Count: 9, Period: 24 * time.Hour}},
+	} {
+		limiter := limiter(t, limits...)
+		act := limiter.Act(acts.KindTake, "k", 3)
+		weir.Taker(limiter).Take(t.Context(), []*weir.Act{act})
+		if !act.Allowed() || act.Decisions[0].Remaining != 2 || len(act.Decisions) != len(limits) {
+			t.Errorf("%s: %v, %+v", name, act.Err, act.Decisions)
+		}
+		if d, err := limiter.AllowN(t.Context(), "k", 3); err != nil || d.Allowed() || d.Remaining != 2 {
+			t.Errorf("%s: after the act: %+v, %v", name, d, err)
+		}
+	}
 }

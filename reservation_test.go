@@ -242,30 +242,23 @@ func TestAllowOnceBelongsToTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	day, hour := weir.Limit{Name: "day", Count: 10, Period: 24 * time.Hour}, weir.Limit{Name: "hour", Count: 10, Period: time.Hour}
-	of := func(name string, limits ...weir.Limit) *weir.Limiter {
-		l, err := weir.NewLimiter(store, name, limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
 	once := func(l *weir.Limiter, key string, n int64) {
 		t.Helper()
 		if d, err := l.AllowOnce(context.Background(), key, n, "order"); err != nil || !d.Allowed() {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
-	before, after := of("api", day), of("api", hour, day)
+	before, after := limiterOf(t, store, "api", day), limiterOf(t, store, "api", hour, day)
 	once(before, "k", 6)
 	once(after, "k", 6)
 	if _, err := after.AllowOnce(context.Background(), "k", 5, "order"); !errors.Is(err, weir.ErrIDReused) {
 		t.Error(err)
 	}
 	once(after, "other", 1)
-	once(of("other", day), "k", 5)
+	once(limiterOf(t, store, "other", day), "k", 5)
 	once(shares.Limiter(store, "api", "a"), "k", 3)
 	once(shares.Limiter(store, "api", "b"), "k", 4)
-	for l, want := range map[*weir.Limiter]int64{before: 4, of("api", hour): 10, shares.Limiter(store, "api", "b"): 100 - 7 - shares.Keep()} {
+	for l, want := range map[*weir.Limiter]int64{before: 4, limiterOf(t, store, "api", hour): 10, shares.Limiter(store, "api", "b"): 100 - 7 - shares.Keep()} {
 		if n := remaining(t, l, "k"); n != want {
 			t.Errorf("%d remain, want %d", n, want)
 		}

@@ -1,12 +1,12 @@
 package weir_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,16 +44,6 @@ func overRedis(t *testing.T, client redis.UniversalClient) weir.Taker {
 	}
 	t.Cleanup(func() { _ = store.Stop(t.Context()) })
 	return store
-}
-
-// limiterOf returns the limiter of a name.
-func limiterOf(t *testing.T, store weir.Taker, name string, limits ...weir.Limit) *weir.Limiter {
-	t.Helper()
-	l, err := weir.NewLimiter(store, name, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // TestTogether: a user, a tenant and everyone are limited in one decision, which says which
@@ -141,9 +131,10 @@ func TestTogetherHold(t *testing.T) {
 // TestTogetherWaits: costs that can be booked ahead are.
 func TestTogetherWaits(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, store weir.Taker) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{Now: time.Now})
 		one := limiterOf(t, store, "one", weir.Limit{Count: 10, Period: time.Second, Burst: 1})
-		two := limiterOf(t, store, "two", weir.PerHour(1000))
+		two := limiterOf(t, store, "two", weir.PerDay(1000))
 		both := weir.Together(one.Cost("a", 1), two.Cost("b", 2))
 		begun := time.Now()
 		for range 3 {
@@ -151,11 +142,8 @@ func TestTogetherWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if waited := time.Since(begun); waited < 150*time.Millisecond {
-			t.Errorf("three turns of a tenth of a second took %v", waited)
-		}
-		if got := remaining(t, two, "b"); got < 994 || got > 996 {
-			t.Errorf("%d remain, want 994 and what has drained", got)
+		if waited, left := time.Since(begun), remaining(t, two, "b"); waited != 200*time.Millisecond || left != 994 {
+			t.Errorf("three turns of a tenth of a second took %v, and %d of 1000 remain", waited, left)
 		}
 	})
 }
@@ -299,26 +287,4 @@ func TestOverrides(t *testing.T) {
 	if err := bare.SetOverride("u", weir.Override{Until: time.Now().Add(time.Hour)}); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("a store without overrides: %v", err)
 	}
-}
-
-// TestNamesAndWaits: one store has several limiters, and a wait that is too long is a
-// WaitError.
-func TestNamesAndWaits(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, store weir.Taker) {
-		login := limiterOf(t, store, "login", weir.PerDay(1))
-		api := limiterOf(t, store, "api", weir.PerDay(100))
-		if d, err := api.AllowN(t.Context(), "ann", 50); err != nil || !d.Allowed() {
-			t.Errorf("%v, %v", d, err)
-		}
-		if d, err := login.Allow(t.Context(), "ann"); err != nil || !d.Allowed() {
-			t.Errorf("another limiter was charged: %v, %v", d, err)
-		}
-		soon, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		var late *weir.WaitError
-		if err := login.Wait(soon, "ann"); !errors.As(err, &late) || late.RetryAfter().Round(time.Hour) != 24*time.Hour {
-			t.Errorf("%v, want a wait of a day", err)
-		}
-	})
 }

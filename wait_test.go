@@ -24,7 +24,13 @@ func limiter(t testing.TB, limits ...weir.Limit) *weir.Limiter {
 
 func limiterOver(t testing.TB, taker weir.Taker, limits ...weir.Limit) *weir.Limiter {
 	t.Helper()
-	l, err := weir.NewLimiter(taker, "test", limits...)
+	return limiterOf(t, taker, "test", limits...)
+}
+
+// limiterOf returns the limiter of a name.
+func limiterOf(t testing.TB, taker weir.Taker, name string, limits ...weir.Limit) *weir.Limiter {
+	t.Helper()
+	l, err := weir.NewLimiter(taker, name, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
