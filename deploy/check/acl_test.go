@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -73,9 +72,7 @@ func TestRedisUserSuffices(t *testing.T) {
 		rules += fmt.Sprintf("  - {key: %s, rate_limit: {requests_per_unit: 3, unit: minute, algorithm: %[1]s}}\n", name)
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, rules, 0o644)
 	url := strings.Replace(store.URL(), "redis://", "redis://weir:hunter2@", 1)
 	s := serve(t, served{command: []string{m.binary, "serve", "--config=" + path}, env: []string{"WEIR_STORE=" + url}})
 	s.answers = map[int]int{}

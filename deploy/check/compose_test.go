@@ -72,34 +72,18 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s: the image %q names no version", name, s.Image)
 		}
 	}
-	build := service(t, project, "weir").Build
+	weir := service(t, project, "weir")
+	// 15 s is what --drain-timeout is where it is not given.
+	if weir.StopGracePeriod == nil || time.Duration(*weir.StopGracePeriod) <= 15*time.Second {
+		t.Errorf("stop_grace_period is %v, want more than the drain timeout", weir.StopGracePeriod)
+	}
+	build := weir.Build
 	if _, err := os.Stat(filepath.Join(build.Context, build.Dockerfile)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(build.Context, "go.mod")); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestComposeWeir runs the command of the file against a Redis with the options
-// of the file's, and asks what the proxies ask.
-func TestComposeWeir(t *testing.T) {
-	t.Parallel()
-	m := release(t)
-	project := compose(t)
-	weir := service(t, project, "weir")
-	// 15 s is what --drain-timeout is where it is not given.
-	if weir.StopGracePeriod == nil || time.Duration(*weir.StopGracePeriod) <= 15*time.Second {
-		t.Errorf("stop_grace_period is %v, want more than the drain timeout", weir.StopGracePeriod)
-	}
-	s := serve(t, composed(t, m, project))
-	if got := s.get("/readyz"); got != 200 {
-		t.Errorf("/readyz: %d, want 200", got)
-	}
-	if got := s.get("/v1/auth?domain=web&deny=403&remote_address=192.0.2.1"); got != 204 {
-		t.Errorf("a first request: %d, want 204", got)
-	}
-	s.stop()
 }
 
 // composed is the command of the file's weir, with its mounts and its Redis where

@@ -29,13 +29,7 @@ func TestConfined(t *testing.T) {
 		"weir":           read(t, m.binary),
 		"rules/web.yaml": read(t, filepath.Join(root, "deploy/compose/rules/web.yaml")),
 	} {
-		path := filepath.Join(image, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(image, name), content, 0o755)
 	}
 	// The test's folders are for root alone.
 	for dir := image; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {

@@ -34,9 +34,7 @@ func TestReadmeServer(t *testing.T) {
 	testserver.Require(t, "curl")
 	store, dir := testserver.StartRedis(t), t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(rules, []byte(block(t, "README.md", "yaml", "domain: shop")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, rules, block(t, "README.md", "yaml", "domain: shop"), 0o644)
 	line := strings.TrimSpace(block(t, "README.md", "sh", "weir serve --config rules.yaml"))
 	command := strings.Fields(strings.NewReplacer("redis://127.0.0.1:6379", "redis://"+store.Addr(), "rules.yaml", rules).Replace(line))
 	if command[0] != "weir" || !slices.Contains(command, "redis://"+store.Addr()+"/0") {
@@ -93,9 +91,7 @@ func TestInstallArchive(t *testing.T) {
 	commands := strings.NewReplacer("/usr/local/bin/weir", target, "linux_amd64", "linux_"+goarch).Replace(block(t, "docs/install.md", "sh", "sha256sum"))
 	dir := t.TempDir()
 	for _, name := range []string{"checksums.txt", m.name + ".tar.gz"} {
-		if err := os.WriteFile(filepath.Join(dir, name), read(t, filepath.Join(m.dist, name)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(m.dist, name)), 0o644)
 	}
 	if err := run(nil, dir, "sh", "-ec", commands); err != nil {
 		t.Fatal(err)
@@ -106,9 +102,7 @@ func TestInstallArchive(t *testing.T) {
 		t.Errorf("docs/install.md says\n%s\nbut it is\n%s", said, got)
 	}
 	// What was changed on the way is found.
-	if err := os.WriteFile(filepath.Join(dir, m.name+".tar.gz"), []byte("changed"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, m.name+".tar.gz"), "changed", 0o644)
 	if err := run(nil, dir, "sh", "-ec", commands); err == nil {
 		t.Error("an archive that is another passes")
 	}

@@ -263,16 +263,11 @@ func TestManifestsRun(t *testing.T) {
 func mounted(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "..2026"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Symlink("..2026", filepath.Join(dir, "..data")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := os.WriteFile(filepath.Join(dir, "..2026", name), []byte(files[name]), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, "..2026", name), files[name], 0o644)
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -40,9 +40,7 @@ func TestPackage(t *testing.T) {
 	}
 
 	const changed = "domain: mine\n"
-	if err := os.WriteFile(host.path("etc/weir/rules.yaml"), []byte(changed), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, host.path("etc/weir/rules.yaml"), changed, 0o644)
 	newer := filepath.Join(t.TempDir(), "newer.deb")
 	if err := run(append(slices.Clone(naming), "VERSION=v1.3.0"), root, "scripts/package.sh", m.binary, goarch, newer); err != nil {
 		t.Fatal(err)
@@ -75,9 +73,7 @@ func newHost(t *testing.T, dpkg string) host {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(h.path("var/lib/dpkg/status"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, h.path("var/lib/dpkg/status"), "", 0o644)
 	return h
 }
 

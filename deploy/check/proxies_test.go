@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -284,7 +283,7 @@ func TestNginxConfiguration(t *testing.T) {
 	s := serve(t, composed(t, m, project))
 	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer application.Close()
-	dir, address := t.TempDir(), free(t)
+	dir, address := t.TempDir(), testserver.FreeAddr(t)
 	if got := service(t, project, "nginx").Ports[0].Target; got != 8000 {
 		t.Errorf("nginx listens at 8000, the file publishes %d", got)
 	}
@@ -306,9 +305,7 @@ func TestNginxConfiguration(t *testing.T) {
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conf, text, 0o644)
 	output(t, nginx, "-t", "-p", dir, "-c", conf, "-e", "stderr")
 	startNginx(t, address, nginx, "-p", dir, "-c", conf, "-e", "error.log", "-g", "daemon off; master_process off;")
 	got := map[int]int{}
@@ -334,15 +331,4 @@ func startNginx(t *testing.T, address, program string, args ...string) {
 			t.Fatalf("nginx does not listen at %s: %v", address, err)
 		}
 	}
-}
-
-// free returns an address that nobody listens at.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -19,8 +19,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/weirlimit/weir/internal/testserver"
 )
 
 const (
@@ -150,6 +148,14 @@ func extract(archive, dir string) (string, error) {
 	}
 }
 
+// write writes a file, and the folder that it is in.
+func write[T string | []byte](t *testing.T, path string, content T, mode os.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -163,13 +169,22 @@ func read(t *testing.T, path string) []byte {
 func TestChecksums(t *testing.T) {
 	t.Parallel()
 	m := release(t)
-	var want strings.Builder
-	for _, name := range []string{"provenance.intoto.json", m.name + ".cdx.json", m.name + ".deb", m.name + ".tar.gz", "weir_1.2.3_modules.tar.gz"} {
-		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, name))), name)
+	want := m.sum(t, "provenance.intoto.json") + m.sums(t)
+	if got := string(read(t, filepath.Join(m.dist, "checksums.txt"))); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if got := string(read(t, filepath.Join(m.dist, "checksums.txt"))); got != want.String() {
-		t.Errorf("got\n%swant\n%s", got, &want)
-	}
+}
+
+// sum is the line of a file in the list of checksums, and sums the lines of all files that
+// are installed.
+func (m made) sum(t *testing.T, name string) string {
+	t.Helper()
+	return fmt.Sprintf("%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, name))), name)
+}
+
+func (m made) sums(t *testing.T) string {
+	t.Helper()
+	return m.sum(t, m.name+".cdx.json") + m.sum(t, m.name+".deb") + m.sum(t, m.name+".tar.gz") + m.sum(t, "weir_1.2.3_modules.tar.gz")
 }
 
 // TestBinary: what is offered says what it is and needs nothing of its host.
@@ -259,44 +274,6 @@ func TestMaterials(t *testing.T) {
 	delete(got, "std")
 	if want := modules(t, m.binary); !maps.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
-	}
-}
-
-// TestReproducible builds the same sources in another folder. scripts/reproduce.sh
-// does so with nothing cached, which takes minutes.
-func TestReproducible(t *testing.T) {
-	t.Parallel()
-	m := release(t)
-	testserver.Require(t, "git")
-	elsewhere := filepath.Join(t.TempDir(), "else", "where")
-	for _, name := range sources(t) {
-		target := filepath.Join(elsewhere, name)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(filepath.Join(root, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // removed, and not committed yet
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(target, read(t, filepath.Join(root, name)), info.Mode()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	again := filepath.Join(t.TempDir(), "weir")
-	if err := run(naming, elsewhere, filepath.Join(elsewhere, "scripts/build.sh"), again); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(read(t, m.binary), read(t, again)) {
-		t.Error("built in another folder, the binary is another")
-	}
-	if err := run(append(slices.Clone(naming), "VERSION=v1.2.4"), elsewhere, filepath.Join(elsewhere, "scripts/build.sh"), again); err != nil {
-		t.Fatal(err)
-	}
-	if slices.Equal(read(t, m.binary), read(t, again)) {
-		t.Error("called otherwise, the binary is the same")
 	}
 }
 

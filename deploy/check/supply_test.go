@@ -1,7 +1,6 @@
 package check
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -26,9 +25,7 @@ func TestSignature(t *testing.T) {
 		for name, content := range map[string]string{
 			"allowed_signers": "release@example.org " + key + "\n", "checksums.txt": text, "checksums.txt.sig": signature,
 		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, filepath.Join(dir, name), content, 0o600)
 		}
 		cmd := exec.Command("sh", "-c", block(t, "docs/install.md", "sh", "ssh-keygen"))
 		cmd.Dir = dir
@@ -84,11 +81,7 @@ func TestProvenance(t *testing.T) {
 	for _, s := range statement.Subject {
 		got += s.Digest["sha256"] + "  " + s.Name + "\n"
 	}
-	want := ""
-	for _, name := range []string{m.name + ".cdx.json", m.name + ".deb", m.name + ".tar.gz", "weir_1.2.3_modules.tar.gz"} {
-		want += fmt.Sprintf("%x  %s\n", sha256.Sum256(read(t, filepath.Join(m.dist, name))), name)
-	}
-	if got != want {
+	if want := m.sums(t); got != want {
 		t.Errorf("it is about\n%swant\n%s", got, want)
 	}
 	b := statement.Predicate.BuildDefinition
@@ -104,9 +97,7 @@ func TestProvenance(t *testing.T) {
 func program(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "#!/bin/sh\n"+text+"\n", 0o755)
 	return path
 }
 
@@ -117,9 +108,7 @@ func TestPin(t *testing.T) {
 	dir := t.TempDir()
 	docker, compose := filepath.Join(dir, "Dockerfile"), filepath.Join(dir, "compose.yaml")
 	for from, to := range map[string]string{"deploy/docker/Dockerfile": docker, "deploy/compose/compose.yaml": compose} {
-		if err := os.WriteFile(to, read(t, filepath.Join(root, from)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, to, read(t, filepath.Join(root, from)), 0o600)
 	}
 	pin := func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(root, "scripts/pin.sh"), args...)

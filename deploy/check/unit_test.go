@@ -2,7 +2,6 @@ package check
 
 import (
 	"bufio"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -39,17 +38,13 @@ func TestUnitVerified(t *testing.T) {
 	// verify wants the programs to exist where the unit says.
 	text := strings.ReplaceAll(string(read(t, unit)), "/usr/bin/weir", m.binary)
 	copied := filepath.Join(t.TempDir(), "weir.service")
-	if err := os.WriteFile(copied, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, copied, text, 0o644)
 	if got := output(t, analyze, "verify", "--man=no", copied); got != "" {
 		t.Errorf("systemd-analyze verify: %s", got)
 	}
 	output(t, analyze, "security", "--offline=true", "--threshold="+most, copied)
 	loose := strings.NewReplacer("ProtectSystem=strict\n", "", "SystemCallFilter=@system-service\n", "", "CapabilityBoundingSet=\n", "", "DynamicUser=yes\n", "").Replace(text)
-	if err := os.WriteFile(copied, []byte(loose), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, copied, loose, 0o644)
 	if err := run(nil, ".", analyze, "security", "--offline=true", "--threshold="+most, copied); err == nil {
 		t.Error("a unit that confines little passes as well")
 	}
@@ -65,9 +60,7 @@ func TestUnit(t *testing.T) {
 		t.Fatalf("type %v, reload %v", said["Type"], said["ExecReload"])
 	}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, read(t, filepath.Join(root, "deploy/package/rules.yaml")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, rules, read(t, filepath.Join(root, "deploy/package/rules.yaml")), 0o644)
 	var variables []string
 	for _, variable := range said["Environment"] {
 		variables = append(variables, strings.ReplaceAll(variable, "/etc/weir/rules.yaml", rules))
@@ -81,9 +74,7 @@ func TestUnit(t *testing.T) {
 	if got := s.get("/v1/auth?domain=web&remote_address=192.0.2.1"); got != 204 {
 		t.Errorf("the shipped rules: %d, want 204", got)
 	}
-	if err := os.WriteFile(rules, []byte("domain: web\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 0, unit: day, algorithm: gcra}}]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, rules, "domain: web\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 0, unit: day, algorithm: gcra}}]\n", 0o644)
 	s.hangup()
 	s.told("RELOADING=1", "READY=1")
 	if got := s.get("/v1/auth?domain=web&k=v"); got != 429 {
