@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -39,7 +38,8 @@ descriptors:
   - {key: tokens, budgets: {t: {algorithm: concurrency, period: 1m, requests_per_unit: 4}}, rate_limit: {budget: t, keep: 1}}
 `
 
-// charges shows the charges of a plan: name, key, hash tag, cost, keep and budget.
+// charges shows the charges of a plan: name, key, hash tag, cost, keep, whether it is
+// guaranteed, and budget.
 func charges(t *testing.T, set *rules.Set, req *rules.Request) []string {
 	t.Helper()
 	plan, err := set.Plan(req)
@@ -50,6 +50,9 @@ func charges(t *testing.T, set *rules.Set, req *rules.Request) []string {
 	for _, a := range plan.Applied {
 		c := a.Act.Charges[a.Charge]
 		text := fmt.Sprintf("%s: %s {%s} %d keep %d", a.Limit.Name, c.Key, c.HashTag, c.Cost, c.Keep)
+		if c.Guaranteed {
+			text += " guaranteed"
+		}
 		if a.Of.Budget != nil {
 			text += " of " + a.Of.Budget.Label
 		}
@@ -153,41 +156,6 @@ func TestKeep(t *testing.T) {
 	req.Each = []rules.Ask{{Cost: 1, Refund: true}}
 	if plan, err := set.Plan(req); err != nil || plan.Acts[0].Charges[0].Keep != 3 {
 		t.Errorf("a refund among takes: %v", err)
-	}
-}
-
-// TestClasses: of one budget a class leaves to others what it keeps; whoever keeps
-// nothing gets all of it; two descriptors of a request charge it twice.
-func TestClasses(t *testing.T) {
-	t.Parallel()
-	set := parse(t, shared)
-	taker := memstore.New(memstore.Options{Now: func() time.Time { return time.Unix(1, 0) }})
-	granted := func(descriptors ...string) (n int) {
-		for range 20 {
-			plan, err := set.Plan(request(descriptors...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if plan.Take(t.Context(), taker); plan.Acts[0].Allowed() {
-				n++
-			}
-		}
-		return n
-	}
-	for _, c := range []struct {
-		descriptors []string
-		want        int
-	}{
-		{[]string{"model=gpt,class=batch"}, 7},
-		{[]string{"model=gpt,class=interactive"}, 3},
-		{[]string{"model=gpt,class=batch"}, 0},
-		{[]string{"model=x,class=batch", "model=x,class=interactive"}, 4},
-		{[]string{"model=x,class=batch"}, 0},
-		{[]string{"model=x,class=interactive"}, 2},
-	} {
-		if got := granted(c.descriptors...); got != c.want {
-			t.Errorf("%v: %d granted, want %d", c.descriptors, got, c.want)
-		}
 	}
 }
 

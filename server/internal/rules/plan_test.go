@@ -275,20 +275,6 @@ func own(t *testing.T, set *rules.Set, owners map[string]string, domain string, 
 	}
 }
 
-// TestOneKeyOneSlot wants the descriptors that share a budget, or name the same
-// slot, to share a slot.
-func TestOneKeyOneSlot(t *testing.T) {
-	t.Parallel()
-	plan, err := parse(t, shop).Plan(request("ip=10.1.1.1", "ip=10.2.2.2", "tenant=a", "tenant=a,user=b"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := plan.Acts[0].Charges
-	if c[0].Key != c[1].Key || c[0].HashTag != c[1].HashTag || c[2].HashTag != c[4].HashTag || c[2].HashTag != "shop/tenant=a" {
-		t.Errorf("%+v", c)
-	}
-}
-
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	set := rules.Demo()
