@@ -129,7 +129,7 @@ var Register = []Claim{
 	{Page: "examples/nethttp/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
 	{Page: "examples/nginx/README.md", Because: "TestNginx runs the same files at other addresses"},
 	{Page: "examples/tokens/README.md", Because: "has an address of its own; the example's tests ask the same of its handler"},
-	{Page: "examples/traefik/README.md", Because: "needs Traefik; TestForwardAuth asks as its source says that it does"},
+	{Page: "examples/traefik/README.md", Because: "needs Traefik; TestTraefik asks as its source says that it does"},
 
 	{Language: "go", Test: "weir.TestGoInPages"},
 	{Language: "nginx", Test: "server/internal/e2e.TestNginxBlocks"},

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,6 +169,101 @@ func TestShares(t *testing.T) {
 			clients.Wait()
 			if int(granted.Load()) != c.want {
 				t.Errorf("%s: %d of %d granted, want %d", c.team, granted.Load(), c.calls, c.want)
+			}
+		}
+	})
+}
+
+const seedRules = `domain: seeds
+descriptors:
+  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 5, period: 60s}}
+  - {key: rolling, rate_limit: {algorithm: rolling_window, requests_per_unit: 10, unit: hour, buckets: 60}}
+  - key: model # tokens a year, so that none come back meanwhile, and calls at a time
+    rate_limits:
+      - {algorithm: gcra, requests_per_unit: 1000, unit: year}
+      - {algorithm: concurrency, requests_per_unit: 1, unit: hour}
+`
+
+// A reply is what a call was answered, be it a decision or a problem.
+type reply struct {
+	ID, Code string
+	Granted  int64
+	Limits   []struct {
+		Remaining int64
+		Retry     int64 `json:"retry_after_ms"`
+	}
+}
+
+// asked calls with one entry and more fields of the body. The text has the status, and what was
+// granted and remains, or a problem's code.
+func asked(t *testing.T, app *App, call, key, more string) (*reply, string) {
+	t.Helper()
+	status, body := posted(t, app, "/v1/"+call, `{"domain":"seeds","descriptors":[{"entries":[{"key":"`+key+`","value":"42"}]}]`+more+`}`)
+	r := new(reply)
+	if err := json.Unmarshal([]byte(body), r); err != nil {
+		t.Errorf("%s: %v", body, err)
+	}
+	if r.Code != "" {
+		return r, fmt.Sprint(status, " ", r.Code)
+	}
+	text := fmt.Sprint(status, " ", r.Granted)
+	for _, l := range r.Limits {
+		text += fmt.Sprint(" | ", l.Remaining)
+	}
+	return r, text
+}
+
+// TestHoldThenSettle walks a call of a model through two hosts of a service: one estimates and
+// holds, another settles, and repeats of either change nothing.
+func TestHoldThenSettle(t *testing.T) {
+	t.Parallel()
+	inEachStore(t, Options{}, seedRules, func(t *testing.T, first, second *App) {
+		made := ""
+		for i, step := range []struct {
+			host             *App
+			call, rest, want string
+		}{
+			{first, "take", `,"cost":100,"id":"a","hold_ms":600000`, "200 100 | 900 | 0"},
+			{first, "take", `,"cost":100,"id":"a","hold_ms":600000`, "200 100 | 900 | 0"},
+			{first, "take", `,"cost":50,"id":"b","hold_ms":600000`, "429 0 | 900 | 0"},
+			{second, "renew", `,"id":"a"`, "200 0 | 900 | 0"},
+			{second, "settle", `,"cost":40,"id":"a"`, "200 40 | 960 | 1"},
+			{second, "settle", `,"cost":40,"id":"a"`, "200 40 | 960 | 1"},
+			{first, "settle", `,"cost":41,"id":"a"`, "409 settled"},
+			{first, "take", `,"cost":7,"id":"a","hold_ms":600000`, "409 id_reused"},
+			{first, "take", `,"cost":60,"hold_ms":600000`, "200 60 | 900 | 0"},
+			{second, "release", `,"id":"MADE"`, "200 60 | 960 | 1"},
+			{first, "settle", `,"cost":1,"id":"MADE"`, "409 released"},
+			{first, "refund", `,"cost":1,"id":"nobody's"`, "404 unknown_id"},
+		} {
+			r, got := asked(t, step.host, step.call, "model", strings.Replace(step.rest, "MADE", made, 1))
+			if r.ID != "" {
+				made = r.ID
+			}
+			if got != step.want {
+				t.Errorf("%d %s%s: %s, want %s", i, step.call, step.rest, got, step.want)
+			}
+		}
+	})
+}
+
+// TestBackToBack asks in close succession, where an implementation that names its entries after
+// milliseconds, or that charges before it decides, goes wrong.
+func TestBackToBack(t *testing.T) {
+	t.Parallel()
+	inEachStore(t, Options{}, seedRules, func(t *testing.T, one, other *App) {
+		for i := range 15 {
+			want := "200 1 | " + fmt.Sprint(4-i)
+			if i >= 5 {
+				want = "429 0 | 0"
+			}
+			if r, got := asked(t, []*App{one, other}[i%2], "take", "log", ""); got != want || (r.Limits[0].Retry > 0) != (i >= 5) {
+				t.Errorf("take %d: %s, want %s; %+v", i, got, want, r)
+			}
+		}
+		for _, want := range []string{"200 7 | 3", "200 3 | 0", "429 0 | 0"} {
+			if _, got := asked(t, one, "take", "rolling", `,"cost":7,"mode":"up_to"`); got != want {
+				t.Errorf("up to 7: %s, want %s", got, want)
 			}
 		}
 	})

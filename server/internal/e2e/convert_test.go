@@ -168,7 +168,7 @@ func startConfigured(t *testing.T, program string, files map[string]string, app,
 		}
 		writeTo(t, filepath.Join(prefix, name), text)
 	}
-	p := start(t, program, "-p", prefix, "-c", filepath.Join(prefix, "nginx.conf"), "-e", "error.log", "-g", "daemon off;")
+	p := start(t, nil, program, "-p", prefix, "-c", filepath.Join(prefix, "nginx.conf"), "-e", "error.log", "-g", "daemon off;")
 	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
 	await(t, p, addr)
 	return "http://" + addr
@@ -217,10 +217,7 @@ func (c *conversion) answers(t *testing.T, url string, seen func(response) strin
 // convert writes the configuration, rules.yaml and weir.conf into a folder.
 func (c *conversion) convert(t *testing.T) string {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
+	path := binary(t)
 	folder := t.TempDir()
 	for name, text := range c.files {
 		writeTo(t, filepath.Join(folder, name), text)

@@ -20,25 +20,15 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// A forwarder asks Weir as a proxy does, by its shipped configuration.
-type forwarder struct {
-	folder string
-	// address is where the configuration asks.
-	address *url.URL
-	// question is what the proxy asks about a request.
-	question func(address string, r *http.Request) *http.Request
-	// fill are the headers of the answer that a client gets where it passes.
-	fill []string
-}
-
-// What Traefik 3.7 sends, by https://doc.traefik.io/traefik/reference/routing-configuration/http/middlewares/forwardauth/
+// traefik runs a proxy before an application that asks Weir as Traefik 3.7 does by the shipped
+// configuration, and returns its address. What it sends is by https://doc.traefik.io/traefik/reference/routing-configuration/http/middlewares/forwardauth/
 // and github.com/traefik/traefik v3.7.13, pkg/middlewares/auth/forward.go (writeHeader) and
 // pkg/middlewares/forwardedheaders/forwarded_header.go: a GET to the address as it is configured, without body. Of the client's
 // headers go along those of authRequestHeaders, or all without one, less hop-by-hop ones and, with trustForwardHeader false,
 // every X-Forwarded-… and X-Real-IP; then X-Forwarded-For is set to the peer's address, and -Method, -Proto, -Port, -Host and -Uri
 // to what the client asked. 2xx lets pass, and nothing of the answer reaches the client. Any other answer is handed on: status,
 // body, and headers but hop-by-hop ones.
-func traefik(t *testing.T) forwarder {
+func traefik(t *testing.T, w *weir, app *application) string {
 	t.Helper()
 	var conf struct {
 		HTTP struct {
@@ -59,89 +49,38 @@ func traefik(t *testing.T) forwarder {
 	if auth.TrustForwardHeader == nil || *auth.TrustForwardHeader || len(auth.AuthRequestHeaders) == 0 || auth.PreserveRequestMethod {
 		t.Fatalf("dynamic.yaml lets a client's headers through: %+v", auth)
 	}
-	return forwarder{folder: "traefik", address: parse(t, auth.Address), question: func(address string, r *http.Request) *http.Request {
-		q := questionAt(address)
+	address, err := url.Parse(auth.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.Host, address.User = w.addr, url.UserPassword("weir", token) // as the example says of tokens
+	client := newClient(t)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	proxy := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		q, _ := http.NewRequest(http.MethodGet, address.String(), nil) // the address was parsed
 		for _, name := range auth.AuthRequestHeaders {
 			if values := r.Header.Values(name); len(values) > 0 {
 				q.Header[http.CanonicalHeaderKey(name)] = values
 			}
 		}
-		forward(q, r)
-		q.Header.Set("X-Forwarded-Port", "8000")
+		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
+		for name, value := range map[string]string{"For": peer, "Proto": "http", "Port": "8000", "Host": r.Host, "Method": r.Method, "Uri": r.URL.RequestURI()} {
+			q.Header.Set("X-Forwarded-"+name, value)
+		}
 		q.Header["User-Agent"] = []string{""}
-		return q
-	}}
-}
-
-// What Caddy 2.11 sends, by https://caddyserver.com/docs/caddyfile/directives/forward_auth, github.com/caddyserver/caddy v2.11.9,
-// modules/caddyhttp/reverseproxy/reverseproxy.go (addForwardedHeaders) and modules/caddyhttp/headers/headers.go: a GET to uri,
-// without body, with all of the client's headers but hop-by-hop ones, X-Real-IP and Forwarded among them. X-Forwarded-For is set
-// to the peer's address unless trusted_proxies has it, -Proto and -Host likewise, -Method and -Uri to what the client asked. Then
-// header_up applies: headers are set, then single ones taken away. 2xx lets pass, and copy_headers
-// go into the request to the application. Any other answer is handed on as it is.
-func caddy(t *testing.T) forwarder {
-	t.Helper()
-	conf := text(t, "caddy", "Caddyfile")
-	host := match(t, conf, `forward_auth (\S+) \{`)
-	uri := match(t, conf, `\n\t+uri (\S+)\n`)
-	dropped := regexp.MustCompile(`\n\t\theader_up -(\S+)`).FindAllStringSubmatch(conf, -1)
-	match(t, conf, `\n\t\t(header_up X-Forwarded-For \{remote_host\})\n`)
-	return forwarder{folder: "caddy", address: parse(t, "http://"+host+uri), fill: []string{"RateLimit", "RateLimit-Policy"}, question: func(address string, r *http.Request) *http.Request {
-		q := questionAt(address)
-		q.Header = r.Header.Clone()
-		for _, name := range append(strings.Split(q.Header.Get("Connection"), ","), "Connection") {
-			q.Header.Del(strings.TrimSpace(name))
-		}
-		forward(q, r)
-		for _, line := range dropped {
-			q.Header.Del(line[1])
-		}
-		return q
-	}}
-}
-
-func questionAt(address string) *http.Request {
-	q, err := http.NewRequest(http.MethodGet, address, nil)
-	if err != nil {
-		panic(err) // the address was parsed
-	}
-	return q
-}
-
-// forward says what both proxies say of the client's request.
-func forward(q, r *http.Request) {
-	peer, _, _ := net.SplitHostPort(r.RemoteAddr)
-	q.Header.Set("X-Forwarded-For", peer)
-	q.Header.Set("X-Forwarded-Proto", "http")
-	q.Header.Set("X-Forwarded-Host", r.Host)
-	q.Header.Set("X-Forwarded-Method", r.Method)
-	q.Header.Set("X-Forwarded-Uri", r.URL.RequestURI())
-}
-
-// start runs the proxy in front of an application and returns its address.
-func (f *forwarder) start(t *testing.T, w *weir, app *application) string {
-	t.Helper()
-	client := newClient(t)
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	address := *f.address
-	address.Host, address.User = w.addr, url.UserPassword("weir", token) // as both examples say of tokens
-	proxy := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		answer, err := client.Do(f.question(address.String(), r))
+		answer, err := client.Do(q)
 		if err != nil {
 			http.Error(out, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		defer answer.Body.Close()
-		if answer.StatusCode/100 != 2 {
-			maps.Copy(out.Header(), answer.Header)
-			out.WriteHeader(answer.StatusCode)
-			_, _ = io.Copy(out, answer.Body)
+		if answer.StatusCode/100 == 2 {
+			app.asked.Add(1)
 			return
 		}
-		app.asked.Add(1)
-		for _, name := range f.fill {
-			out.Header().Set(name, answer.Header.Get(name))
-		}
+		maps.Copy(out.Header(), answer.Header)
+		out.WriteHeader(answer.StatusCode)
+		_, _ = io.Copy(out, answer.Body)
 	}))
 	t.Cleanup(proxy.Close)
 	return proxy.Listener.Addr().String()
@@ -152,36 +91,26 @@ const token = "0123456789-proxies"
 
 func tokenFile(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return newVault(t).file("token", token+"\n")
 }
 
-// strategy is the --client-ip of the example's README.
-func (f *forwarder) strategy(t *testing.T) string {
+// serveExample serves the rules of an example as its README says, to those who know the token.
+func serveExample(t *testing.T, folder string) *weir {
 	t.Helper()
-	return match(t, text(t, f.folder, "README.md"), `--client-ip (\S+)`)
+	strategy := match(t, text(t, folder, "README.md"), `--client-ip (\S+)`)
+	return serve(t, filepath.Join("../../../examples", folder, "rules.yaml"), "memory", "--client-ip", strategy, "--http-token-file", tokenFile(t))
 }
 
-// TestForwardAuth drives the shipped examples as their proxies do.
-func TestForwardAuth(t *testing.T) {
+// TestTraefik drives the shipped example as its proxy does.
+func TestTraefik(t *testing.T) {
 	t.Parallel()
-	for _, proxy := range []func(*testing.T) forwarder{traefik, caddy} {
-		f := proxy(t)
-		t.Run(f.folder, func(t *testing.T) {
-			t.Parallel()
-			w := serve(t, filepath.Join("../../../examples", f.folder, "rules.yaml"), "memory", "--client-ip", f.strategy(t), "--http-token-file", tokenFile(t))
-			app := newApplication(t)
-			s := site{t: t, client: newClient(t), url: "http://" + f.start(t, w, app)}
-			played(t, &s, app)
-			r := s.get("/")
-			s.checkTold(r)
-			if r.status != http.StatusTooManyRequests {
-				t.Errorf("after the limit: %d", r.status)
-			}
-		})
+	w, app := serveExample(t, "traefik"), newApplication(t)
+	s := site{t: t, client: newClient(t), url: "http://" + traefik(t, w, app)}
+	played(t, &s, app)
+	r := s.get("/")
+	s.checkTold(r)
+	if r.status != http.StatusTooManyRequests {
+		t.Errorf("after the limit: %d", r.status)
 	}
 }
 
@@ -235,20 +164,17 @@ func judge(t *testing.T, addr string, w *weir, app *application) {
 	without("no Weir")
 }
 
-// TestCaddy runs the shipped example with the real program. TestForwardAuth asks the
-// same without it.
+// TestCaddy runs the shipped example with the real program.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "caddy")
-	f := caddy(t)
-	w := serve(t, "../../../examples/caddy/rules.yaml", "memory", "--client-ip", f.strategy(t), "--http-token-file", tokenFile(t))
-	app, addr := newApplication(t), testserver.FreeAddr(t)
+	w, app, addr := serveExample(t, "caddy"), newApplication(t), testserver.FreeAddr(t)
 	dir := configure(t, "caddy", []string{"Caddyfile"}, map[string]string{
 		"http://127.0.0.1:8000": "http://" + addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "timeout 1s": "timeout 5s",
 		"header_up -Authorization": "", "# header_up Authorization": "header_up Authorization",
 	})
 	env := []string{"WEIR_TOKEN=" + token, "HOME=" + dir}
-	await(t, startWith(t, env, program, "run", "--adapter", "caddyfile", "--config", filepath.Join(dir, "Caddyfile")), addr)
+	await(t, start(t, env, program, "run", "--adapter", "caddyfile", "--config", filepath.Join(dir, "Caddyfile")), addr)
 	judge(t, addr, w, app)
 }
 
@@ -256,14 +182,12 @@ func TestCaddy(t *testing.T) {
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	program := testserver.Require(t, "haproxy")
-	strategy := match(t, text(t, "haproxy", "README.md"), `--client-ip (\S+)`)
-	w := serve(t, "../../../examples/haproxy/rules.yaml", "memory", "--client-ip", strategy, "--http-token-file", tokenFile(t))
-	app, addr := newApplication(t), testserver.FreeAddr(t)
+	w, app, addr := serveExample(t, "haproxy"), newApplication(t), testserver.FreeAddr(t)
 	dir := configure(t, "haproxy", []string{"haproxy.cfg", "weir.lua"}, map[string]string{
 		"127.0.0.1:8000": addr, "127.0.0.1:8080": w.addr, "127.0.0.1:3000": app.addr, "patience = 250": "patience = 3000",
 		"examples/haproxy/weir.lua": "weir.lua", "authorization = nil": `authorization = {"Bearer ` + token + `"}`,
 	})
-	await(t, start(t, program, "-C", dir, "-f", "haproxy.cfg"), addr)
+	await(t, start(t, nil, program, "-C", dir, "-f", "haproxy.cfg"), addr)
 	judge(t, addr, w, app)
 }
 
@@ -374,13 +298,4 @@ func match(t *testing.T, text, pattern string) string {
 		t.Fatalf("nothing like %s", pattern)
 	}
 	return found[1]
-}
-
-func parse(t *testing.T, address string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }

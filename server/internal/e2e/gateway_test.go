@@ -114,17 +114,13 @@ func TestGatewayProgram(t *testing.T) {
 		t.Fatalf("certgen: %v\n%s", err, out)
 	}
 	certs := filepath.Join(g.dir, "config", "certs", "envoy-rate-limit")
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.weir = listening(t, startWith(t, []string{
+	g.weir = listening(start(t, []string{
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:18001", "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway",
 		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + filepath.Join(certs, "tls.crt"), "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + filepath.Join(certs, "tls.key"),
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + filepath.Join(certs, "ca.crt"), "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=100ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1s", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
-	}, path, "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "10s"), false)
+	}, binary(t), "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "10s"), false)
 
 	g.start()
 	g.apply(3)
@@ -163,7 +159,7 @@ func (g *envoyGateway) write(name, text string) {
 // start starts the gateway. It looks for Envoy where nobody listens, and goes on without.
 func (g *envoyGateway) start() {
 	g.t.Helper()
-	g.process = startWith(g.t, []string{"HTTPS_PROXY=http://127.0.0.1:9", "HTTP_PROXY=http://127.0.0.1:9"},
+	g.process = start(g.t, []string{"HTTPS_PROXY=http://127.0.0.1:9", "HTTP_PROXY=http://127.0.0.1:9"},
 		*gatewayProgram, "server", "--config-path", filepath.Join(g.dir, "config.yaml"))
 }
 

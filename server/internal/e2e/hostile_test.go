@@ -2,12 +2,9 @@ package e2e
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,24 +33,8 @@ func (s *siege) bystander() {
 	}
 }
 
-// memory is the most that the process has had in memory at once; 0 where the
-// system does not say.
-func (s *siege) memory() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return kib << 10
-}
+// memory is the most that the process has had in memory at once.
+func (s *siege) memory() int64 { return int64(memoryOf(s.t, s.Cmd.Process.Pid, "VmHWM:")) << 10 }
 
 // uncharged demands that nothing was taken from the limit that the attacks aim at:
 // all of it can be taken, once.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -121,7 +122,7 @@ func median(took []time.Duration) time.Duration {
 // overload asks with ten thousand descriptors, so often.
 func (s *siege) overload(calls int) {
 	client := rlsv3.NewRateLimitServiceClient(dialEnvoy(s.t, s.weir))
-	request := &rlsv3.RateLimitRequest{Domain: "hostile", Descriptors: repeat(10_000, envoy("victim", "1"))}
+	request := &rlsv3.RateLimitRequest{Domain: "hostile", Descriptors: slices.Repeat([]*ratelimitv3.RateLimitDescriptor{envoy("victim", "1")}, 10_000)}
 	for range calls {
 		ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 		_, err := client.ShouldRateLimit(ctx, request)

@@ -36,15 +36,11 @@ descriptors:
 // URL.
 func proxyBefore(b *testing.B, upstream string) (pid int, url string) {
 	b.Helper()
-	path, err := binary()
-	if err != nil {
-		b.Fatal(err)
-	}
 	rules := filepath.Join(b.TempDir(), "models.yaml")
 	if err := os.WriteFile(rules, []byte(benchRules), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cmd := commandWith([]string{"GOMEMLIMIT=230MiB"}, path, "models", "--listen", "127.0.0.1:0", "--upstream", upstream, "--config", rules)
+	cmd := command([]string{"GOMEMLIMIT=230MiB"}, binary(b), "models", "--listen", "127.0.0.1:0", "--upstream", upstream, "--config", rules)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -157,7 +153,7 @@ func BenchmarkModelsStreams(b *testing.B) {
 }
 
 // memoryOf returns a figure of a process in KiB.
-func memoryOf(b *testing.B, pid int, name string) int {
+func memoryOf(b testing.TB, pid int, name string) int {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-// modelRules count what a key uses, and hold 500 output tokens for each request. What a
-// store failure does to a request depends on its model.
+// modelRules count what a key uses, in windows that do not end at midnight, and hold 500
+// output tokens for each request. What a store failure does to a request depends on its model.
 const modelRules = `
 domain: llm
 models: [{model: "*", input: 1, output: 2}]
@@ -31,12 +31,12 @@ descriptors:
   - key: key
     output_guess: 500
     rate_limits:
-      - {name: requests, requests_per_unit: 1000, unit: day, algorithm: fixed_window}
-      - {name: output, count: output, requests_per_unit: 100000, unit: day, algorithm: fixed_window}
+      - {name: requests, requests_per_unit: 1000, unit: year, algorithm: fixed_window}
+      - {name: output, count: output, requests_per_unit: 100000, unit: year, algorithm: fixed_window}
       - {name: open, requests_per_unit: 20, period: 5s, algorithm: concurrency}
-  - {key: model, value: deny-5, rate_limit: {name: deny, requests_per_unit: 1000, unit: day, algorithm: fixed_window, on_store_failure: deny}}
-  - {key: model, value: error-5, rate_limit: {name: error, requests_per_unit: 1000, unit: day, algorithm: fixed_window, on_store_failure: error}}
-  - {key: model, value: allow-5, rate_limit: {name: allow, requests_per_unit: 1000, unit: day, algorithm: fixed_window, on_store_failure: allow}}
+  - {key: model, value: deny-5, rate_limit: {name: deny, requests_per_unit: 1000, unit: year, algorithm: fixed_window, on_store_failure: deny}}
+  - {key: model, value: error-5, rate_limit: {name: error, requests_per_unit: 1000, unit: year, algorithm: fixed_window, on_store_failure: error}}
+  - {key: model, value: allow-5, rate_limit: {name: allow, requests_per_unit: 1000, unit: year, algorithm: fixed_window, on_store_failure: allow}}
 `
 
 // prompt and modelKey are in no log.

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/internal/pages"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -15,25 +14,8 @@ import (
 // models starts a proxy for language models, and returns its addresses by protocol.
 func models(t *testing.T, args ...string) (*process, map[string]string) {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
-	p := startWith(t, nil, path, append([]string{"models", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-	addrs := map[string]string{}
-	for deadline := time.After(startTimeout); addrs["admin"] == ""; {
-		select {
-		case line, open := <-p.Lines:
-			if !open {
-				t.Fatal("weir models ended before it served")
-			}
-			protocol, addr, _ := strings.Cut(line, " ")
-			addrs[protocol] = addr
-		case <-deadline:
-			t.Fatalf("weir models named no address within %v", startTimeout)
-		}
-	}
-	return p, addrs
+	p := start(t, nil, binary(t), append([]string{"models", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	return p, p.named("models", "admin")
 }
 
 // ofModels are the parts of docs/models.md that differ from run to run.

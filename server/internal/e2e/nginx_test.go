@@ -183,7 +183,7 @@ func runNginx(t *testing.T, program, prefix, addr, conf string) {
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
+	p := start(t, nil, program, "-p", prefix, "-c", path, "-e", "error.log", "-g", "daemon off;")
 	t.Cleanup(func() { showLog(t, filepath.Join(prefix, "error.log")) })
 	await(t, p, addr)
 }

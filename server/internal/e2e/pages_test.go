@@ -186,6 +186,7 @@ func TestBenchDocs(t *testing.T) {
 	secure := serve(t, "../rules/demo.yaml", "memory", "--http-tls-cert", cert, "--http-tls-key", key, "--http-token-file", token)
 	s := newShell(t, "redis://127.0.0.1:6379", "'"+store.URL()+"'", "127.0.0.1:8080", w.addr, "127.0.0.1:8081", w.grpc,
 		"weir.example:8443", secure.addr, "--ca ca.pem", "--ca "+cert, "--token-file token", "--token-file "+token)
+	t.Cleanup(func() { _ = os.Remove(pages.Path("body.bin")) })
 	s.run("pidof() { echo " + strconv.Itoa(w.Cmd.Process.Pid) + "; }")
 	for _, b := range pages.Mine(t, "docs/performance.md") {
 		for _, command := range b.Commands() {

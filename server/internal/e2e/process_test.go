@@ -12,13 +12,14 @@ import (
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
-const (
-	startTimeout = 20 * time.Second
-	stopTimeout  = testserver.Patience
-)
+const startTimeout = 20 * time.Second
 
 // A process belongs to one test and ends with it.
 type process struct {
@@ -26,36 +27,54 @@ type process struct {
 	t *testing.T
 }
 
-func start(t *testing.T, program string, args ...string) *process {
+// start starts a program that finds more variables, each as NAME=value.
+func start(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
-	return startWith(t, nil, program, args...)
+	return &process{testserver.Start(t, command(env, program, args...)), t}
 }
 
-// startWith starts a process that finds more variables, each as NAME=value.
-func startWith(t *testing.T, env []string, program string, args ...string) *process {
-	t.Helper()
-	return startCommand(t, commandWith(env, program, args...))
-}
-
-func startCommand(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	return &process{testserver.Start(t, cmd), t}
-}
-
-// commandWith is a command that finds more variables, each as NAME=value.
-func commandWith(env []string, program string, args ...string) *exec.Cmd {
+func command(env []string, program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	// Servers of several tests run at once.
 	cmd.Env = append(append(os.Environ(), "WEIR_ADMIN=off"), env...)
 	return cmd
 }
 
-// binary builds the command once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
+// named returns addresses by their protocols, once a server has named all that are wanted.
+func (p *process) named(protocols ...string) map[string]string {
+	p.t.Helper()
+	addrs := map[string]string{}
+	missing := func(protocol string) bool { return addrs[protocol] == "" }
+	for deadline := time.After(startTimeout); slices.ContainsFunc(protocols, missing); {
+		select {
+		case line, open := <-p.Lines:
+			if !open {
+				p.t.Fatalf("weir ended before it served: %s", p.Stderr)
+			}
+			protocol, addr, _ := strings.Cut(line, " ")
+			addrs[protocol] = addr
+		case <-deadline:
+			p.t.Fatalf("weir named %v within %v", addrs, startTimeout)
+		}
+	}
+	return addrs
+}
+
+// binary returns the path of the command, which is built once for all tests.
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(buildDir, "weir")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/weirlimit/weir/server/cmd/weir").CombinedOutput()
 	if err != nil {
-		os.Stderr.Write(out)
+		err = fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, err
 })
@@ -110,36 +129,36 @@ func serve(t *testing.T, config, store string, more ...string) *weir {
 // serveWith starts a server that finds more variables, each as NAME=value.
 func serveWith(t *testing.T, env []string, config, store string, more ...string) *weir {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
 	args := []string{"serve", "--config", config, "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store-timeout", "1s"}
-	return listening(t, startWith(t, env, path, append(args, more...)...), slices.Contains(more, "--resp"))
+	return listening(start(t, env, binary(t), append(args, more...)...), slices.Contains(more, "--resp"))
 }
 
 // listening waits until a server has named its addresses.
-func listening(t *testing.T, p *process, resp bool) *weir {
-	t.Helper()
-	w := &weir{process: p}
-	deadline := time.After(startTimeout)
-	for w.addr == "" || w.grpc == "" || w.resp == "" && resp {
-		select {
-		case line, ok := <-w.Lines:
-			if !ok {
-				t.Fatal("weir ended before it served")
-			}
-			switch protocol, addr, _ := strings.Cut(line, " "); protocol {
-			case "http":
-				w.addr = addr
-			case "grpc":
-				w.grpc = addr
-			case "resp":
-				w.resp = addr
-			}
-		case <-deadline:
-			t.Fatalf("weir named no address within %v", startTimeout)
-		}
+func listening(p *process, resp bool) *weir {
+	p.t.Helper()
+	protocols := []string{"http", "grpc"}
+	if resp {
+		protocols = append(protocols, "resp")
 	}
-	return w
+	addrs := p.named(protocols...)
+	return &weir{p, addrs["http"], addrs["grpc"], addrs["resp"]}
+}
+
+func dialEnvoy(t *testing.T, w *weir) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(w.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// envoy is a descriptor as Envoy sends it: key, value, key, value …
+func envoy(entries ...string) *ratelimitv3.RateLimitDescriptor {
+	d := &ratelimitv3.RateLimitDescriptor{}
+	for i := 0; i < len(entries); i += 2 {
+		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: entries[i], Value: entries[i+1]})
+	}
+	return d
 }

@@ -162,7 +162,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{vault: newVault(t), addrs: map[string]string{}, password: secret("store")}
+	g := &guarded{vault: newVault(t), password: secret("store")}
 	cert, key, roots := g.pair()
 	g.tls = &tls.Config{RootCAs: roots}
 	g.store = testserver.StartRedis(t, "--requirepass", g.password)
@@ -179,11 +179,8 @@ func newGuarded(t *testing.T) *guarded {
 	}))
 	t.Cleanup(collector.Close)
 	g.config = g.file("rules.yaml", "domain: seeds\ndescriptors: [{key: window, rate_limit: {algorithm: gcra, requests_per_unit: 1000, unit: second}}]\n")
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
-	g.process = startWith(t, []string{
+	path := binary(t)
+	g.process = start(t, []string{
 		"WEIR_STORE=" + g.store.URL(), "WEIR_STORE_PASSWORD_FILE=" + g.file("store", g.password+"\n"), "WEIR_STORE_SECRET_FILE=" + g.file("slots", secret("slots")),
 		"WEIR_HTTP_TOKEN_FILE=" + g.file("http", secret("http")), "WEIR_GRPC_TOKEN_FILE=" + g.file("grpc", secret("grpc")),
 		"WEIR_RESP_PASSWORD_FILE=" + g.file("resp", secret("resp")), "WEIR_ADMIN_TOKEN_FILE=" + g.file("admin", secret("admin")),
@@ -191,27 +188,9 @@ func newGuarded(t *testing.T) *guarded {
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=authorization=" + secret("collector") + "," + secret("no-equals-sign"),
 		"OTEL_BSP_SCHEDULE_DELAY=50",
 	}, path, "serve", "--config", g.config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--store-timeout", "1s", "--log-level", "debug")
-	g.await("http", "grpc", "resp", "admin")
+	g.addrs = g.named("http", "grpc", "resp", "admin")
+	g.silent("stdout", fmt.Sprint(g.addrs))
 	return g
-}
-
-// await waits until the addresses of some protocols are known.
-func (g *guarded) await(protocols ...string) {
-	g.vault.t.Helper()
-	deadline := time.After(startTimeout)
-	for len(g.addrs) < len(protocols) {
-		select {
-		case line, ok := <-g.Lines:
-			if !ok {
-				g.vault.t.Fatalf("weir ended before it served: %s", g.Stderr)
-			}
-			g.silent("stdout", line)
-			protocol, addr, _ := strings.Cut(line, " ")
-			g.addrs[protocol] = addr
-		case <-deadline:
-			g.vault.t.Fatalf("got %v within %v", g.addrs, startTimeout)
-		}
-	}
 }
 
 // askAll asks at every listener, as callers with the right secret, another one, and none.
@@ -387,16 +366,12 @@ func (g *guarded) wrongFiles() {
 // nowhere, wherever the secret was written.
 func TestNoSecretIsToldByAStart(t *testing.T) {
 	t.Parallel()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
-	v := newVault(t)
+	path, v := binary(t), newVault(t)
 	password, short := secret("store"), v.file("short", mark)
 	lines := v.file("lines", secret("one")+"\n"+secret("two")+" \n")
 	cert, key, _ := v.pair()
 	broken := v.file("broken.pem", "-----BEGIN PRIVATE KEY-----\n"+secret("key")+"\n-----END PRIVATE KEY-----\n")
-	for name, start := range map[string]struct {
+	for name, c := range map[string]struct {
 		env, args []string
 		serves    bool
 	}{
@@ -430,11 +405,11 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 		"help":                         {[]string{"WEIR_STORE=redis://u:" + password + "@h", "REDIS_AUTH=" + password}, []string{"--help"}, false},
 		"a flag that there is not":     {[]string{"WEIR_STORE=redis://u:" + password + "@h"}, []string{"--nothing"}, false},
 	} {
-		args := append([]string{"serve"}, start.args...)
-		if len(start.args) < 4 {
+		args := append([]string{"serve"}, c.args...)
+		if len(c.args) < 4 {
 			args = append(args, "--http", "127.0.0.1:0", "--grpc", "off", "--log-level", "debug", "--store-timeout", "1s")
 		}
-		p := startWith(t, start.env, path, args...)
+		p := start(t, c.env, path, args...)
 		served := false
 		for line := range p.Lines {
 			v.silent(name+", stdout", line)
@@ -452,7 +427,7 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 		}
 		<-p.Exited
 		v.silent(name+", stderr", p.Stderr.String())
-		if served != start.serves {
+		if served != c.serves {
 			t.Errorf("%s: served %v\n%s", name, served, p.Stderr)
 		}
 	}
@@ -461,11 +436,7 @@ func TestNoSecretIsToldByAStart(t *testing.T) {
 // TestNoSecretIsToldByCommands: the same of the other commands that are given some.
 func TestNoSecretIsToldByCommands(t *testing.T) {
 	t.Parallel()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
-	v := newVault(t)
+	path, v := binary(t), newVault(t)
 	token := v.file("token", secret("token"))
 	target := "redis://u:" + secret("store") + "@127.0.0.1:1"
 	rules := v.file("rules.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")

@@ -31,10 +31,7 @@ type shell struct {
 // Replaced are pairs: what stands in the page, and what is in its place.
 func newShell(t *testing.T, replaced ...string) *shell {
 	t.Helper()
-	program, err := binary()
-	if err != nil {
-		t.Fatalf("go build: %v", err)
-	}
+	program := binary(t)
 	backwards := make([]string, 0, len(replaced))
 	for i := 0; i < len(replaced); i += 2 {
 		backwards = append(backwards, replaced[i+1], replaced[i])
@@ -47,7 +44,7 @@ func newShell(t *testing.T, replaced ...string) *shell {
 		t.Fatal(err)
 	}
 	s := &shell{in: in, to: strings.NewReplacer(replaced...), from: strings.NewReplacer(backwards...)}
-	s.process = startCommand(t, cmd)
+	s.process = &process{testserver.Start(t, cmd), t}
 	// It ends with its input, and what runs in the background with it.
 	t.Cleanup(func() { in.Close() })
 	s.run(`exec 2>&1; trap 'kill $(jobs -p) 2>&-; wait' EXIT; trap : TERM`)

@@ -22,7 +22,7 @@ const sinkVariable = "WEIR_TEST_SINK"
 // nothing else.
 func startSink(t *testing.T) *weir {
 	t.Helper()
-	return listening(t, startWith(t, []string{sinkVariable + "=1"}, os.Args[0]), false)
+	return listening(start(t, []string{sinkVariable + "=1"}, os.Args[0]), false)
 }
 
 // serveSink serves as a sink until the process is ended.

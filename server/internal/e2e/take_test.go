@@ -8,10 +8,6 @@ import (
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/weirlimit/weir/internal/testserver"
 )
 
 type (
@@ -20,7 +16,6 @@ type (
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
 		Cost        int64        `json:"cost"`
-		Mode        string       `json:"mode,omitempty"`
 	}
 	descriptor struct {
 		Entries []entry `json:"entries"`
@@ -36,8 +31,7 @@ type answer struct {
 	Allowed bool  `json:"allowed"`
 	Granted int64 `json:"granted"`
 	Limits  []struct {
-		AtUS         int64 `json:"at_us"`
-		RetryAfterMS int64 `json:"retry_after_ms"`
+		AtUS int64 `json:"at_us"`
 	} `json:"limits"`
 }
 
@@ -86,51 +80,3 @@ func post(ctx context.Context, client *http.Client, url string, body take) (*ans
 type unexpected struct{ what string }
 
 func (u *unexpected) Error() string { return "unexpected answer: " + u.what }
-
-// TestBackToBack asks in close succession, where an implementation that names
-// its entries after milliseconds, or that charges before it decides, goes wrong.
-func TestBackToBack(t *testing.T) {
-	t.Parallel()
-	stores := map[string]func(*testing.T) string{
-		"memory": func(*testing.T) string { return "memory" },
-		"redis":  func(t *testing.T) string { return testserver.StartRedis(t).URL() },
-	}
-	upTo7 := of("rolling", 7)
-	upTo7.Mode = "up_to"
-	for name, store := range stores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := serve(t, "testdata/rules.yaml", store(t))
-			granted(t, w, repeat(15, of("log", 1)), append(repeat[int64](5, 1), make([]int64, 10)...))
-			granted(t, w, repeat(3, upTo7), []int64{7, 3, 0})
-		})
-	}
-}
-
-func repeat[T any](n int, v T) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
-}
-
-// granted takes one after the other and compares what is granted.
-func granted(t *testing.T, w *weir, takes []take, want []int64) {
-	t.Helper()
-	client := newClient(t)
-	got := make([]int64, len(takes))
-	for i, body := range takes {
-		a, err := post(t.Context(), client, w.url(), body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[i] = a.Granted
-		if a.Allowed != (a.Granted > 0) || a.Allowed != (a.Limits[0].RetryAfterMS == 0) {
-			t.Errorf("take %d contradicts itself: %+v", i, *a)
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("granted (-want +got):\n%s", diff)
-	}
-}
