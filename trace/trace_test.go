@@ -19,10 +19,15 @@ import (
 	"github.com/weirlimit/weir/trace"
 )
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-		return trace.Wrap(memstore.New(memstore.Options{Now: clock.Now}), trace.Options{})
+	storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return trace.Wrap(memory(t, clock), trace.Options{})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 )
 
@@ -21,8 +22,10 @@ func dialCluster(t testing.TB, c *testserver.Cluster) *redis.ClusterClient {
 }
 
 // TestStoreOnCluster runs the suite on a cluster, where charges of one act that name
-// no slot lie apart.
+// no slot lie apart. [TestTwinsOnCluster] compares it with a store in memory.
 func TestStoreOnCluster(t *testing.T) {
 	t.Parallel()
-	onPrograms(t, func(t *testing.T, program testserver.Program) { suite(t, dialCluster(t, program.Cluster(t, 3))) })
+	onPrograms(t, func(t *testing.T, program testserver.Program) {
+		storetest.Run(t, onOne(dialCluster(t, program.Cluster(t, 3))))
+	})
 }

@@ -2,17 +2,12 @@ package redisstore_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/stack"
 	"github.com/weirlimit/weir/internal/storetest"
@@ -81,24 +76,16 @@ func (d *doubted) Take(ctx context.Context, all []*weir.Act) {
 // below a fallback.
 func TestDecorated(t *testing.T) {
 	t.Parallel()
-	one := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr(), ContextTimeoutEnabled: true, ReadTimeout: unhurried, WriteTimeout: unhurried})
-	t.Cleanup(func() { _ = one.Close() })
+	one := dialPatient(t, testserver.StartRedis(t).Addr())
 	cluster := dialCluster(t, testserver.StartCluster(t, 2))
-	for name, c := range map[string]struct {
-		client redis.UniversalClient
-		wrap   func(testing.TB, weir.Taker, *storetest.Clock) weir.Taker
-	}{"one below all": {one, underAll}, "cluster below a fallback": {cluster, underFallback}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var opened atomic.Int64
-			storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-				prefix := fmt.Sprint("decorated ", opened.Add(1), ":")
-				store, err := redisstore.NewWithClock(c.client, redisstore.Options{Prefix: prefix, Timeout: unhurried}, clock.Micros)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return c.wrap(t, store, clock)
-			})
-		})
-	}
+	t.Run("one below all", func(t *testing.T) {
+		t.Parallel()
+		open := onOne(one)
+		storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker { return underAll(t, open(t, clock), clock) })
+	})
+	t.Run("cluster below a fallback", func(t *testing.T) {
+		t.Parallel()
+		open := onOne(cluster)
+		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker { return underFallback(t, open(t, clock), clock) })
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -22,25 +23,15 @@ import (
 // buildDir is a folder for what tests build once.
 var buildDir string
 
-// TestMain shares the suite's random histories out among the servers, topologies and
-// layers that it runs on here: each runs a quarter of rapid's usual number, all of them
-// together more than twice that; under -short, a tenth. The flag -rapid.checks=100 runs
-// all on each.
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	flag.Parse()
-	checks := "25"
-	if testing.Short() {
-		checks = "10"
-	}
-	for name, value := range map[string]string{"rapid.checks": checks, "test.parallel": "8"} { // most tests wait for Redis
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
+	err := flag.Set("test.parallel", "8") // most tests wait for Redis
+	if err != nil {
+		panic(err)
 	}
 	flag.Parse() // what the command line says wins
-	var err error
 	if buildDir, err = os.MkdirTemp("", "weir-build-"); err != nil {
 		panic(err)
 	}
@@ -50,7 +41,9 @@ func run(m *testing.M) int {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	onPrograms(t, func(t *testing.T, program testserver.Program) { suite(t, dialPatient(t, program.Redis(t).Addr())) })
+	onPrograms(t, func(t *testing.T, program testserver.Program) {
+		storetest.RunBeside(t, memory, onOne(dialPatient(t, program.Redis(t).Addr())))
+	})
 }
 
 // onPrograms runs a test on each program that the machine has.
@@ -80,16 +73,20 @@ func TestStoreOnValkey(t *testing.T) {
 	}
 }
 
-// suite runs the suite.
-func suite(t *testing.T, client redis.UniversalClient) {
-	t.Helper()
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
+// onOne returns what opens stores that share one Redis or cluster.
+func onOne(client redis.UniversalClient) storetest.Open {
 	var opened atomic.Int64
-	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+	return func(t testing.TB, clock *storetest.Clock) weir.Taker {
 		prefix := fmt.Sprintf("suite%d:", opened.Add(1))
 		store, err := redisstore.NewWithClock(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return store
-	})
+	}
 }

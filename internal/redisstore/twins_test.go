@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
@@ -49,7 +48,7 @@ func twinsOf(t *testing.T, client redis.UniversalClient, prefix string, mutate f
 	t.Helper()
 	store, clock := mutantOf(t, client, prefix, mutate)
 	return storetest.Twins{
-		A: memstore.New(memstore.Options{Now: clock.Now}), B: store,
+		A: memory(t, clock), B: store,
 		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
 	}
 }

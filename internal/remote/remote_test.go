@@ -148,10 +148,15 @@ func openUp(t testing.TB, taker *remote.Remote, store *flaky, err error) {
 	})
 }
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-		return wrap(t, memstore.New(memstore.Options{Now: clock.Now}), remote.Options{Now: clock.Now, Patience: time.Minute})
+	storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return wrap(t, memory(t, clock), remote.Options{Now: clock.Now, Patience: time.Minute})
 	})
 }
 

@@ -16,11 +16,15 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 func TestStack(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-		store := memstore.New(memstore.Options{Now: clock.Now})
-		return stack.New(storetest.Alone{Taker: store}, stack.Options{
+	storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return stack.New(storetest.Alone{Taker: memory(t, clock)}, stack.Options{
 			Now: clock.Now, DenyCacheEntries: -1, // its decisions are tested in package denycache
 			// A goroutine of a busy machine may not run for a quarter of a second.
 			Remote: remote.Options{Patience: time.Minute, Calls: remote.CallOptions{Silence: time.Minute}},

@@ -6,23 +6,24 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A model is an algorithm by its definition, exact and slow: the judge of the
-// properties.
-type model interface {
-	// used is how many units count at an instant.
-	used(now int64) int64
-	// charge adds units, whether they fit or not.
-	charge(now, units int64)
+// A Model is an algorithm by its definition, exact and slow, for one key. Instants are in µs
+// since 1970 and do not go back.
+type Model interface {
+	// Used returns how many units count at an instant.
+	Used(now int64) int64
+	// Charge adds units, whether they fit or not.
+	Charge(now, units int64)
 }
 
-// A waiter is a model of limits that can be booked ahead.
-type waiter interface {
-	model
-	// until is how long it takes until no more than so many units count.
-	until(now, units int64) int64
+// A Waiter is a Model of a limit that can be booked ahead.
+type Waiter interface {
+	Model
+	// Until returns how long it takes, in µs, until no more than so many units count.
+	Until(now, units int64) int64
 }
 
-func newModel(l *weir.Limit) model {
+// NewModel returns the model of a compiled limit of an algorithm that counts units.
+func NewModel(l *weir.Limit) Model {
 	period := l.Period.Microseconds()
 	switch l.Algorithm {
 	case weir.FixedWindow:
@@ -51,7 +52,7 @@ type events struct {
 	all    [][2]int64               // instant, units
 }
 
-func (m *events) used(now int64) int64 {
+func (m *events) Used(now int64) int64 {
 	used := int64(0)
 	for _, e := range m.all {
 		if m.counts(e[0], now) {
@@ -61,20 +62,20 @@ func (m *events) used(now int64) int64 {
 	return used
 }
 
-func (m *events) charge(now, units int64) { m.all = append(m.all, [2]int64{now, units}) }
+func (m *events) Charge(now, units int64) { m.all = append(m.all, [2]int64{now, units}) }
 
 // anchored is a window opened by its first charge.
 type anchored struct{ period, start, count int64 }
 
-func (m *anchored) used(now int64) int64 {
+func (m *anchored) Used(now int64) int64 {
 	if now >= m.start+m.period {
 		return 0
 	}
 	return m.count
 }
 
-func (m *anchored) charge(now, units int64) {
-	if m.used(now) == 0 {
+func (m *anchored) Charge(now, units int64) {
+	if m.Used(now) == 0 {
 		m.start, m.count = now, 0
 	}
 	m.count += units
@@ -87,20 +88,20 @@ type weighed struct {
 	windows map[int64]int64
 }
 
-func (m *weighed) used(now int64) int64 {
+func (m *weighed) Used(now int64) int64 {
 	window, into := now/m.period, now%m.period
 	share := new(big.Int).Mul(big.NewInt(m.windows[window-1]), big.NewInt(m.period-into))
 	share.Add(share, big.NewInt(m.period-1))
 	return m.windows[window] + share.Div(share, big.NewInt(m.period)).Int64()
 }
 
-func (m *weighed) charge(now, units int64) { m.windows[now/m.period] += units }
+func (m *weighed) Charge(now, units int64) { m.windows[now/m.period] += units }
 
 // bucket gets count tokens back every period, from the charge on that took the
 // first one.
 type bucket struct{ count, period, taken, refilled int64 }
 
-func (m *bucket) used(now int64) int64 {
+func (m *bucket) Used(now int64) int64 {
 	for m.taken > 0 && now >= m.refilled+m.period {
 		m.taken = max(0, m.taken-m.count)
 		m.refilled += m.period
@@ -108,16 +109,16 @@ func (m *bucket) used(now int64) int64 {
 	return m.taken
 }
 
-func (m *bucket) charge(now, units int64) {
-	if m.used(now) == 0 {
+func (m *bucket) Charge(now, units int64) {
+	if m.Used(now) == 0 {
 		m.refilled = now
 	}
 	m.taken += units
 }
 
-func (m *bucket) until(now, units int64) int64 {
+func (m *bucket) Until(now, units int64) int64 {
 	wait := int64(0)
-	for taken := m.used(now); taken > units; taken -= m.count {
+	for taken := m.Used(now); taken > units; taken -= m.count {
 		wait += m.period
 	}
 	return max(0, m.refilled+wait-now)
@@ -139,17 +140,17 @@ func (m *drain) sink(now int64) {
 	m.at = now
 }
 
-func (m *drain) used(now int64) int64 {
+func (m *drain) Used(now int64) int64 {
 	m.sink(now)
 	return ceil(m.level)
 }
 
-func (m *drain) charge(now, units int64) {
+func (m *drain) Charge(now, units int64) {
 	m.sink(now)
 	m.level.Add(m.level, big.NewRat(units, 1))
 }
 
-func (m *drain) until(now, units int64) int64 {
+func (m *drain) Until(now, units int64) int64 {
 	m.sink(now)
 	over := new(big.Rat).Sub(m.level, big.NewRat(units, 1))
 	return max(0, ceil(over.Quo(over, m.rate)))

@@ -126,11 +126,11 @@ type held struct {
 // replay charges the budget with what was kept of all grants.
 func (p *sharing) replay() error {
 	pool := p.shares.Pool()
-	level := newModel(pool).(*drain)
+	level := NewModel(pool).(*drain)
 	// Limits of different resolutions are up to a tick apart.
 	most := new(big.Rat).Add(big.NewRat(pool.Burst, 1), new(big.Rat).Mul(level.rate, big.NewRat(2*pool.Rule().Tick, 1)))
 	for _, g := range p.grants {
-		if level.charge(g.at, g.units); level.level.Cmp(most) > 0 {
+		if level.Charge(g.at, g.units); level.level.Cmp(most) > 0 {
 			return fmt.Errorf("%v units are in a burst of %d after the %d of %d", level.level.FloatString(3), pool.Burst, g.units, g.at)
 		}
 	}

@@ -27,9 +27,17 @@ func Run(t *testing.T, open Open) {
 			c.run(&bench{T: t, taker: open(t, clock), clock: clock})
 		})
 	}
-	t.Run("properties", func(t *testing.T) {
+}
+
+// RunBeside runs the suite, and compares the answers to a random history with those of a twin.
+func RunBeside(t *testing.T, twin, open Open) {
+	Run(t, open)
+	t.Run("history", func(t *testing.T) {
 		t.Parallel()
-		properties(t, open)
+		clock := NewClock()
+		if err := (Twins{A: twin(t, clock), B: Unchanged(t, open(t, clock)), Clock: clock, Seed: 1}).Compare(5_000); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

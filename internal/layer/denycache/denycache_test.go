@@ -77,13 +77,18 @@ func (c checked) compare(ch *weir.Charge, said, true *weir.Decision) {
 	}
 }
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 // TestSuite drives the cache with every history of the suite.
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
 	t.Run("checked", func(t *testing.T) {
-		storetest.Run(t, func(t testing.TB, clock *storetest.Clock) weir.Taker {
-			store := memstore.New(memstore.Options{Now: clock.Now})
+		storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+			store := memory(t, clock)
 			cache := denycache.Wrap(store, denycache.Options{Now: clock.Now, MaxAge: time.Hour})
 			return checked{t, cache, store, &hits, new(sync.Map)}
 		})

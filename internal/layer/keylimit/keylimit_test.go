@@ -35,14 +35,19 @@ func of(maxKeys int) func(*weir.Limit) weir.KeyLimit {
 	}
 }
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 // TestSuite: what has room is not touched.
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	for name, budget := range map[string]func(*weir.Limit) weir.KeyLimit{"none": nil, "any number": of(0), "enough": of(keylimit.MaxKeys)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-				return keylimit.Wrap(memstore.New(memstore.Options{Now: clock.Now}), keylimit.Options{Budget: budget, Now: clock.Now})
+			storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+				return keylimit.Wrap(memory(t, clock), keylimit.Options{Budget: budget, Now: clock.Now})
 			})
 		})
 	}

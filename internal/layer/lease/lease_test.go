@@ -27,11 +27,16 @@ func take(taker weir.Taker, charges ...weir.Charge) *weir.Act {
 	return a
 }
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 // TestSuite: limits that are not leased are decided as if there were no leases.
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-		return lease.Wrap(memstore.New(memstore.Options{Now: clock.Now}), lease.Options{Now: clock.Now})
+	storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return lease.Wrap(memory(t, clock), lease.Options{Now: clock.Now})
 	})
 }
 

@@ -34,10 +34,15 @@ func (s *seen) Observe(c *observe.Call) {
 	s.took = append(s.took, c.Took)
 }
 
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(_ testing.TB, clock *storetest.Clock) weir.Taker {
-		return observe.Wrap(memstore.New(memstore.Options{Now: clock.Now}), observe.Options{Observer: &seen{}})
+	storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return observe.Wrap(memory(t, clock), observe.Options{Observer: &seen{}})
 	})
 }
 

@@ -17,25 +17,44 @@ import (
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// TestTaker runs the suite without overrides, beside overrides of other keys,
-// and with every limit overridden by its like.
+// memory returns a bare store.
+func memory(_ testing.TB, clock *storetest.Clock) weir.Taker {
+	return memstore.New(memstore.Options{Now: clock.Now})
+}
+
+// TestTaker runs the suite without overrides and beside overrides of other keys.
 func TestTaker(t *testing.T) {
 	t.Parallel()
-	wrap := func(clock *storetest.Clock) *override.Layer {
-		return override.Wrap(memstore.New(memstore.Options{Now: clock.Now}), override.Options{Now: clock.Now})
-	}
-	for name, open := range map[string]storetest.Open{
-		"none": func(_ testing.TB, clock *storetest.Clock) weir.Taker { return wrap(clock) },
-		"others": func(t testing.TB, clock *storetest.Clock) weir.Taker {
-			taker := wrap(clock)
-			set(t, taker, "nobody's", weir.PerSecond(0), clock.Now().Add(time.Hour))
-			return taker
-		},
-		"alike": func(_ testing.TB, clock *storetest.Clock) weir.Taker { return alike{wrap(clock), clock} },
-	} {
+	for name, others := range map[string]bool{"none": false, "others": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, open)
+			storetest.RunBeside(t, memory, func(t testing.TB, clock *storetest.Clock) weir.Taker {
+				layer := override.Wrap(memory(t, clock), override.Options{Now: clock.Now})
+				if others {
+					set(t, layer, "nobody's", weir.PerSecond(0), clock.Now().Add(time.Hour))
+				}
+				return layer
+			})
+		})
+	}
+}
+
+// TestAlike runs the suite with every limit overridden by its like, and compares random
+// histories, of one algorithm each: an override is of a key under all algorithms.
+func TestAlike(t *testing.T) {
+	t.Parallel()
+	open := func(t testing.TB, clock *storetest.Clock) weir.Taker {
+		return alike{override.Wrap(memory(t, clock), override.Options{Now: clock.Now}), clock}
+	}
+	storetest.Run(t, open)
+	for id, step := range algo.Steps {
+		t.Run(step.Name, func(t *testing.T) {
+			t.Parallel()
+			clock := storetest.NewClock()
+			w := storetest.Twins{A: memory(t, clock), B: open(t, clock), Clock: clock, Seed: 1, Algorithms: []weir.Algorithm{weir.Algorithm(id)}}
+			if err := w.Compare(1000); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package storetest
+package memstore_test
 
 import (
 	"context"
@@ -11,17 +11,20 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// amends gives a Taker a take and the answer of its caller in every order, on equal keys:
+// TestAmends gives a store a take and the answer of its caller in every order, on equal keys:
 // they stay equal.
-func amends(t *testing.T, open Open) {
+func TestAmends(t *testing.T) {
+	t.Parallel()
 	for id := range algo.Steps {
 		algorithm := weir.Algorithm(id)
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			clock := NewClock()
-			m := &amending{bench: &bench{T: t, taker: open(t, clock), clock: clock}}
+			clock := storetest.NewClock()
+			m := &amending{taker: memstore.New(memstore.Options{Now: clock.Now}), clock: clock}
 			rapid.Check(t, func(r *rapid.T) {
 				m.runs++
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(r, "start")) * time.Microsecond)
@@ -35,7 +38,8 @@ func amends(t *testing.T, open Open) {
 }
 
 type amending struct {
-	*bench
+	taker weir.Taker
+	clock *storetest.Clock
 	limit *weir.Limit
 	runs  int
 }
@@ -77,7 +81,7 @@ func (m *amending) cost(cost int64) int64 {
 
 // draw draws a take and the answer that its caller got.
 func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
-	a := NewAct(weir.Charge{Limit: m.limit, Cost: m.cost(rapid.Int64Range(1, m.limit.Capacity()+2).Draw(t, "cost"))})
+	a := storetest.NewAct(weir.Charge{Limit: m.limit, Cost: m.cost(rapid.Int64Range(1, m.limit.Capacity()+2).Draw(t, "cost"))})
 	c := &a.Charges[0]
 	switch rapid.IntRange(0, 3).Draw(t, "option") {
 	case 0:
@@ -98,7 +102,7 @@ func (m *amending) draw(t *rapid.T) (*weir.Act, weir.Decision) {
 
 // named is a take of the i-th key under an id of its own.
 func (m *amending) named(take *weir.Act, i int, id string, cost int64) *weir.Act {
-	a := NewAct(weir.Charge{Key: fmt.Sprint(m.limit.Algorithm, m.runs, " ", i), Limit: m.limit, Cost: cost})
+	a := storetest.NewAct(weir.Charge{Key: fmt.Sprint(m.limit.Algorithm, m.runs, " ", i), Limit: m.limit, Cost: cost})
 	a.ID = fmt.Sprint(id, m.runs, " ", i)
 	return a
 }
@@ -113,7 +117,7 @@ func (m *amending) put(t *rapid.T, a *weir.Act) {
 func (m *amending) alike(t *rapid.T, take *weir.Act, told weir.Decision) {
 	var first weir.Decision
 	for i, order := range orders {
-		look := NewAct(weir.Charge{Key: fmt.Sprint(m.limit.Algorithm, m.runs, " ", i), Limit: m.limit})
+		look := storetest.NewAct(weir.Charge{Key: fmt.Sprint(m.limit.Algorithm, m.runs, " ", i), Limit: m.limit})
 		if m.put(t, look); i == 0 {
 			first = look.Decisions[0]
 		} else if look.Decisions[0] != first {

@@ -1,4 +1,4 @@
-package storetest
+package memstore_test
 
 import (
 	"context"
@@ -12,18 +12,21 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// holding drives a Taker with random histories of holders of a concurrency limit
+// TestHolders drives a store with random histories of holders of a concurrency limit
 // beside a plain list of leases.
-func holding(t *testing.T, open Open) {
-	clock := NewClock()
-	taker := open(t, clock)
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-		h := &holders{property: property{taker: taker, clock: clock, limit: drawSlots(t), key: fmt.Sprint("places ", runs)}}
+		h := &room{property: property{taker: store, clock: clock, limit: drawSlots(t), key: fmt.Sprint("places ", runs)}}
 		t.Repeat(map[string]func(*rapid.T){
 			"advance": h.advance, "enter": func(t *rapid.T) { h.try(t) }, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.peek, "rest": h.rest, "reset": h.reset,
 		})
@@ -31,37 +34,38 @@ func holding(t *testing.T, open Open) {
 }
 
 func drawSlots(t *rapid.T) *weir.Limit {
-	return of(weir.Concurrency, weir.Limit{
-		Count:  rapid.Int64Range(1, 5).Draw(t, "count"),
-		Period: time.Duration(rapid.Int64Range(1, 5000).Draw(t, "lease ms")) * time.Millisecond,
-	})
+	return weir.Limit{
+		Algorithm: weir.Concurrency,
+		Count:     rapid.Int64Range(1, 5).Draw(t, "count"),
+		Period:    time.Duration(rapid.Int64Range(1, 5000).Draw(t, "lease ms")) * time.Millisecond,
+	}.MustCompile()
 }
 
-// holders is all that ever entered and has not left, with the ends of their
+// A room has the names of all holders that entered and have not left, and the ends of their
 // leases.
-type holders struct {
+type room struct {
 	property
 	names []string
 	ends  []int64
 	seen  int
 }
 
-func (h *holders) live() []int64 {
+func (h *room) live() []int64 {
 	now := h.clock.Micros()
 	ends := slices.DeleteFunc(slices.Clone(h.ends), func(end int64) bool { return end <= now })
 	slices.Sort(ends)
 	return ends
 }
 
-func (h *holders) act(kind weir.Kind, id string, cost int64) *weir.Act {
-	a := NewAct(weir.Charge{Key: h.key, Limit: h.limit, Cost: cost})
+func (h *room) act(kind weir.Kind, id string, cost int64) *weir.Act {
+	a := storetest.NewAct(weir.Charge{Key: h.key, Limit: h.limit, Cost: cost})
 	a.Kind, a.ID = kind, id
 	return a
 }
 
 // ask runs an act and compares the remaining slots, and the time until no holder is left,
 // with the list.
-func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
+func (h *room) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	t.Helper()
 	h.taker.Take(context.Background(), []*weir.Act{a})
 	if a.Err != nil {
@@ -81,19 +85,19 @@ func (h *holders) ask(t *rapid.T, a *weir.Act) weir.Decision {
 	return d
 }
 
-func (h *holders) peek(t *rapid.T) { h.ask(t, h.act(acts.KindTake, "", 0)) }
+func (h *room) peek(t *rapid.T) { h.ask(t, h.act(acts.KindTake, "", 0)) }
 
 // last is the ID of the newest take.
-func (h *holders) last() string { return fmt.Sprint(h.key, " holder ", h.seen) }
+func (h *room) last() string { return fmt.Sprint(h.key, " holder ", h.seen) }
 
 // try takes a slot under a new ID.
-func (h *holders) try(t *rapid.T) weir.Decision {
+func (h *room) try(t *rapid.T) weir.Decision {
 	h.seen++
 	return h.enter(t, h.last())
 }
 
 // enter takes a slot, or is refused.
-func (h *holders) enter(t *rapid.T, id string) weir.Decision {
+func (h *room) enter(t *rapid.T, id string) weir.Decision {
 	live := h.live()
 	d := h.ask(t, h.act(acts.KindTake, id, 1))
 	if fits := int64(len(live)) < h.limit.Count; fits != d.Allowed() {
@@ -108,7 +112,7 @@ func (h *holders) enter(t *rapid.T, id string) weir.Decision {
 }
 
 // retry repeats a refused take under its ID until the first lease ends.
-func (h *holders) retry(t *rapid.T) {
+func (h *room) retry(t *rapid.T) {
 	d := h.try(t)
 	if d.Allowed() {
 		return
@@ -122,7 +126,7 @@ func (h *holders) retry(t *rapid.T) {
 	}
 }
 
-func (h *holders) rest(t *rapid.T) {
+func (h *room) rest(t *rapid.T) {
 	h.clock.Advance(h.ask(t, h.act(acts.KindTake, "", 0)).ResetAfter)
 	for range h.limit.Count {
 		if !h.try(t).Allowed() {
@@ -131,20 +135,20 @@ func (h *holders) rest(t *rapid.T) {
 	}
 }
 
-func (h *holders) reset(t *rapid.T) {
+func (h *room) reset(t *rapid.T) {
 	h.names, h.ends = nil, nil
 	h.ask(t, h.act(acts.KindReset, "", 0))
 }
 
 // pick takes one off the list.
-func (h *holders) pick(t *rapid.T) (id string, end int64) {
+func (h *room) pick(t *rapid.T) (id string, end int64) {
 	i := rapid.IntRange(0, len(h.names)-1).Draw(t, "holder")
 	id, end = h.names[i], h.ends[i]
 	h.names, h.ends = slices.Delete(h.names, i, i+1), slices.Delete(h.ends, i, i+1)
 	return id, end
 }
 
-func (h *holders) leave(t *rapid.T) {
+func (h *room) leave(t *rapid.T) {
 	if len(h.names) == 0 {
 		return
 	}
@@ -158,7 +162,7 @@ func (h *holders) leave(t *rapid.T) {
 	}
 }
 
-func (h *holders) renew(t *rapid.T) {
+func (h *room) renew(t *rapid.T) {
 	if len(h.names) == 0 {
 		return
 	}

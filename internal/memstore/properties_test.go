@@ -1,4 +1,4 @@
-package storetest
+package memstore_test
 
 import (
 	"context"
@@ -11,56 +11,44 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// properties drives a Taker with random histories beside the exact model. It checks that
-// the Taker grants and refuses exactly as the rule says, that waiting exactly RetryAfter
+// TestProperties drives a store with random histories beside the exact model. It checks that
+// the store grants and refuses exactly as the rule says, that waiting exactly RetryAfter
 // suffices and one unit of time less does not, that the remaining units fit and no more,
 // that a refusal changes nothing, and that a key left alone for ResetAfter is as good as
 // new.
-func properties(t *testing.T, open Open) {
-	histories(t, open, func(t *rapid.T, p *property) {
-		p.model = newModel(p.limit)
+func TestProperties(t *testing.T) {
+	t.Parallel()
+	histories(t, func(t *rapid.T, p *property) {
+		p.model = storetest.NewModel(p.limit)
 		t.Repeat(map[string]func(*rapid.T){
 			"advance": p.advance, "take": p.take, "allow": p.allow, "up to": p.upTo, "look": p.peek, "retry": p.retry,
 			"rest": p.rest, "record": p.record, "reset": p.reset, "reserve": p.reserve, "keep": p.keep, "immediate": p.immediate,
 		})
 	})
-	t.Run("refunds", func(t *testing.T) {
-		t.Parallel()
-		flows(t, open)
-	})
-	t.Run("amends", func(t *testing.T) {
-		t.Parallel()
-		amends(t, open)
-	})
-	t.Run("shares", func(t *testing.T) {
-		t.Parallel()
-		clock := NewClock()
-		if err := (SharedBudgets{Taker: open(t, clock), Clock: clock, Seed: 1}).Check(3000); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("concurrency", func(t *testing.T) {
-		t.Parallel()
-		holding(t, open)
-	})
 }
 
 // histories calls run for random limits of each algorithm that counts units, each with a
 // fresh key and at an odd instant.
-func histories(t *testing.T, open Open, run func(*rapid.T, *property)) {
-	for _, algorithm := range counting() {
+func histories(t *testing.T, run func(*rapid.T, *property)) {
+	for id := range algo.Steps {
+		algorithm := weir.Algorithm(id)
+		if algo.TraitsOf(algorithm).HoldsSlots {
+			continue
+		}
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			clock := NewClock()
-			taker := open(t, clock)
+			clock := storetest.NewClock()
+			store := memstore.New(memstore.Options{Now: clock.Now})
 			runs := 0
 			rapid.Check(t, func(t *rapid.T) {
 				runs++
 				limit := drawLimit(t, algorithm)
 				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-				run(t, &property{taker: taker, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)})
+				run(t, &property{taker: store, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)})
 			})
 		})
 	}
@@ -91,9 +79,9 @@ func bookable(l *weir.Limit) bool {
 
 type property struct {
 	taker weir.Taker
-	clock *Clock
+	clock *storetest.Clock
 	limit *weir.Limit
-	model model
+	model storetest.Model
 	key   string
 }
 
@@ -113,7 +101,7 @@ type wish struct {
 // ask takes one charge and judges the answer.
 func (p *property) ask(t *rapid.T, w wish) weir.Decision {
 	t.Helper()
-	a := NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
+	a := storetest.NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: w.cost, UpTo: w.upTo, Keep: w.keep})
 	a.MaxWait, a.Immediate = w.maxWait, w.immediate
 	p.taker.Take(context.Background(), []*weir.Act{a})
 	if a.Err != nil {
@@ -138,7 +126,7 @@ func (p *property) judge(t *rapid.T, w wish, d weir.Decision) weir.Decision {
 // expect returns the rule's decision on a cost, and charges the model.
 func (p *property) expect(w wish) weir.Decision {
 	now := p.clock.Micros()
-	used, most := p.model.used(now), p.limit.Capacity()
+	used, most := p.model.Used(now), p.limit.Capacity()
 	delay, fits := p.delay(w, now)
 	want := weir.Decision{Outcome: weir.Refused}
 	switch {
@@ -147,12 +135,12 @@ func (p *property) expect(w wish) weir.Decision {
 		if w.upTo > 0 {
 			want.Granted = min(w.upTo, most-used-w.keep)
 		}
-		p.model.charge(now, want.Granted)
+		p.model.Charge(now, want.Granted)
 	case p.limit.ChargeRefused:
-		p.model.charge(now, p.overshoot(used, w.cost))
+		p.model.Charge(now, p.overshoot(used, w.cost))
 	}
-	want.Remaining = max(0, most-p.model.used(now)-w.keep)
-	if w.immediate && algo.TraitsOf(p.limit.Algorithm).Delays && p.model.used(now) > 0 {
+	want.Remaining = max(0, most-p.model.Used(now)-w.keep)
+	if w.immediate && algo.TraitsOf(p.limit.Algorithm).Delays && p.model.Used(now) > 0 {
 		// Any further take would have to wait.
 		want.Remaining = 0
 	}
@@ -162,16 +150,16 @@ func (p *property) expect(w wish) weir.Decision {
 // delay is when a wish comes true, and whether it does.
 func (p *property) delay(w wish, now int64) (time.Duration, bool) {
 	most := p.limit.Capacity() - w.keep
-	fits := w.cost == 0 || p.model.used(now)+w.cost <= most
-	line, waits := p.model.(waiter)
+	fits := w.cost == 0 || p.model.Used(now)+w.cost <= most
+	line, waits := p.model.(storetest.Waiter)
 	if !waits || w.cost == 0 || w.cost > most {
 		return 0, fits
 	}
 	if algo.TraitsOf(p.limit.Algorithm).Delays {
-		delay := time.Duration(line.until(now, 0)) * time.Microsecond
+		delay := time.Duration(line.Until(now, 0)) * time.Microsecond
 		return delay, fits && (delay == 0 || !w.immediate && (w.maxWait == 0 || delay <= w.maxWait))
 	}
-	delay := time.Duration(line.until(now, most-w.cost)) * time.Microsecond
+	delay := time.Duration(line.Until(now, most-w.cost)) * time.Microsecond
 	return delay, fits || w.maxWait > 0 && delay <= w.maxWait
 }
 
@@ -265,22 +253,22 @@ func (p *property) rest(t *rapid.T) {
 // record charges units that may not fit.
 func (p *property) record(t *rapid.T) {
 	cost, now := rapid.Int64Range(0, 3*p.limit.Capacity()).Draw(t, "recorded"), p.clock.Micros()
-	owed := p.overshoot(p.model.used(now), cost)
+	owed := p.overshoot(p.model.Used(now), cost)
 	if d := p.change(t, acts.KindRecord, cost); d.Granted != owed {
 		t.Fatalf("limit %v: %d of %d recorded, the rule says %d", p.limit, d.Granted, cost, owed)
 	}
-	p.model.charge(now, owed)
+	p.model.Charge(now, owed)
 	p.peek(t)
 }
 
 func (p *property) reset(t *rapid.T) {
 	p.change(t, acts.KindReset, 0)
-	p.model = newModel(p.limit)
+	p.model = storetest.NewModel(p.limit)
 	p.peek(t)
 }
 
 func (p *property) change(t *rapid.T, kind weir.Kind, cost int64) weir.Decision {
-	a := NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: cost})
+	a := storetest.NewAct(weir.Charge{Key: "test:" + p.key, HashTag: p.key, Limit: p.limit, Cost: cost})
 	a.Kind = kind
 	if p.taker.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
 		t.Fatalf("limit %v, %v: %v", p.limit, kind, a.Err)

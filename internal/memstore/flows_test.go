@@ -1,4 +1,4 @@
-package storetest
+package memstore_test
 
 import (
 	"context"
@@ -12,14 +12,16 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// flows drives a Taker with random histories of takes, bookings and refunds, and checks
+// TestFlows drives a store with random histories of takes, bookings and refunds, and checks
 // that no interval (a, a+Period] holds more than the limit's algorithm allows: a grant
 // counts when it is due, a refund at its own instant, or when the refunded grant would
 // have been due.
-func flows(t *testing.T, open Open) {
-	histories(t, open, func(t *rapid.T, p *property) {
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	histories(t, func(t *rapid.T, p *property) {
 		f := &flow{property: p, moves: make(map[int64]int64)}
 		t.Repeat(map[string]func(*rapid.T){
 			"advance": f.advance, "take": f.take, "book": f.book, "refund": f.refund, "undo": f.undo,
@@ -52,7 +54,7 @@ func (f *flow) book(t *rapid.T) {
 }
 
 func (f *flow) charge(t *rapid.T, maxWait time.Duration) {
-	a := NewAct(weir.Charge{Key: f.key, Limit: f.limit, Cost: f.cost(t)})
+	a := storetest.NewAct(weir.Charge{Key: f.key, Limit: f.limit, Cost: f.cost(t)})
 	a.MaxWait = maxWait
 	d := f.ask(t, a)
 	if d.Granted > 0 {
@@ -81,7 +83,7 @@ func (f *flow) drained(units int64) time.Duration {
 func due(c weir.Charge) int64 { return c.At + c.Delay.Microseconds() }
 
 func (f *flow) peek(t *rapid.T) weir.Decision {
-	return f.ask(t, NewAct(weir.Charge{Key: f.key, Limit: f.limit}))
+	return f.ask(t, storetest.NewAct(weir.Charge{Key: f.key, Limit: f.limit}))
 }
 
 // refund gives an earlier grant back, once, and finds that much more room, no
@@ -94,7 +96,7 @@ func (f *flow) refund(t *rapid.T) {
 	c := f.grants[i]
 	f.grants = slices.Delete(f.grants, i, i+1)
 	before := f.peek(t)
-	a := NewAct(c)
+	a := storetest.NewAct(c)
 	a.Kind = acts.KindRefund
 	d, after := f.ask(t, a), f.peek(t)
 	if d.Granted < 0 || d.Granted > c.Cost || d.Remaining != after.Remaining || after.Remaining > f.limit.Capacity() ||
@@ -144,7 +146,7 @@ func (f *flow) undo(t *rapid.T) {
 // refundLast refunds the last grant.
 func (f *flow) refundLast(t *rapid.T) {
 	last := len(f.grants) - 1
-	a := NewAct(f.grants[last])
+	a := storetest.NewAct(f.grants[last])
 	a.Kind = acts.KindRefund
 	if d := f.ask(t, a); d.Granted != f.grants[last].Cost {
 		t.Fatalf("limit %v: %d given back of %+v", f.limit, d.Granted, f.grants[last])
