@@ -207,12 +207,46 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
-// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
+// TestRepeatedWindow (A10) sets the clock back behind the fixed window that a limit of 4 was
+// used up in, to the one that it was used up in before: the windows that the clock repeats
+// grant nothing.
 func TestRepeatedWindow(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
-	if err := storetest.RepeatedWindow(memstore.New(memstore.Options{Now: clock.Now}), clock); err != nil {
-		t.Error(err)
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	const day = 24 * time.Hour
+	for _, l := range []weir.Limit{
+		{Algorithm: weir.FixedWindow, Count: 4, Period: 10 * time.Second},
+		{Algorithm: weir.FixedWindow, Count: 4, Period: 10 * time.Second, Anchor: weir.AnchorFirst},
+		{Algorithm: weir.FixedWindow, Count: 4, Period: day, TimeZone: "UTC"},
+	} {
+		limit, key := l.MustCompile(), l.String()+l.TimeZone
+		take := func(cost int64) bool {
+			a := storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost})
+			store.Take(context.Background(), []*weir.Act{a})
+			return a.Allowed()
+		}
+		end := clock.Now().Truncate(l.Period).Add(2 * l.Period)
+		start := end.Add(-l.Period / 20)
+		if l.Anchor == weir.AnchorFirst {
+			end = start.Add(l.Period)
+		}
+		if clock.Set(start); !take(4) || take(1) {
+			t.Fatalf("%v: not 4 in a window", l)
+		}
+		if clock.Set(end.Add(l.Period / 20)); !take(4) || take(1) {
+			t.Fatalf("%v: not 4 in the next window", l)
+		}
+		// Within a period from here on, 8 units are granted already.
+		back := end.Add(-l.Period / 10)
+		for since := time.Duration(0); since < l.Period; since += l.Period / 40 {
+			if clock.Set(back.Add(since)); take(1) {
+				t.Fatalf("%v: granted %v after the clock went back", l, since)
+			}
+		}
+		if clock.Set(back.Add(2 * l.Period)); !take(4) {
+			t.Fatalf("%v: locked out", l)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func shared(seed uint64) storetest.SharedBudgets {
 // part of the construction is left out.
 func TestSharesFindMutants(t *testing.T) {
 	t.Parallel()
-	for name, change := range storetest.GuaranteeMutants() {
+	for name, change := range guaranteeMutants() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
@@ -76,21 +76,5 @@ func TestLoneClass(t *testing.T) {
 		if least := int64(1000 * minutes * 99 / 100); granted < least {
 			t.Errorf("%s alone: %d in %d minutes, want %d", class, granted, minutes, least)
 		}
-	}
-}
-
-// TestSharing compares random histories with what the documentation says about shares.
-func TestSharing(t *testing.T) {
-	t.Parallel()
-	const parts = 4
-	for seed := range uint64(parts) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
-			if err := (storetest.Sharing{Taker: store, Clock: clock, Seed: seed}).Check(storetest.Length(10_000) / parts); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }

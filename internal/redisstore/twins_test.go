@@ -75,12 +75,3 @@ func mutantOf(t *testing.T, client redis.UniversalClient, prefix string, mutate 
 	}
 	return store, clock
 }
-
-// TestRepeatedWindow (A10): a window that the clock repeats grants nothing anew.
-func TestRepeatedWindow(t *testing.T) {
-	t.Parallel()
-	store, clock := mutant(t, testserver.StartRedis(t).Addr(), "repeated:", same)
-	if err := storetest.RepeatedWindow(store, clock); err != nil {
-		t.Error(err)
-	}
-}

@@ -39,14 +39,11 @@ const sharedSteps = 500
 // not given back is never more than the budget grants.
 func (s SharedBudgets) Check(takes int) error {
 	if s.Ask == nil {
-		s.Ask = inOneAct
-	}
-	if s.Suits == nil {
-		s.Suits = func(*weir.Shares) bool { return true }
+		s.Ask = InOneAct
 	}
 	rng := rand.New(rand.NewPCG(s.Seed, 2))
 	for budget := 0; takes > 0; budget++ {
-		p := &sharing{SharedBudgets: s, rng: rng, shares: s.randomShares(rng), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
+		p := &sharing{SharedBudgets: s, rng: rng, shares: RandomBudget(rng, s.Suits), settles: rng.IntN(3) == 0, key: fmt.Sprintf("budget %d of %d", budget, s.Seed)}
 		p.classes = append(slices.Sorted(maps.Keys(p.shares.Guarantees)), "none")
 		for p.takes < min(takes, sharedSteps) && p.err == nil {
 			p.step()
@@ -63,16 +60,17 @@ func (s SharedBudgets) Check(takes int) error {
 	return nil
 }
 
-func inOneAct(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
+// InOneAct lets a taker decide the charges of a class in one act, as [weir.Limiter] does.
+func InOneAct(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 	a := NewAct(charges...)
 	a.ID = id
 	taker.Take(context.Background(), []*weir.Act{a})
 	return []*weir.Act{a}
 }
 
-// randomShares returns valid shares: often all of the budget is guaranteed, and now and then
-// the limits have different resolutions.
-func (s *SharedBudgets) randomShares(rng *rand.Rand) *weir.Shares {
+// RandomBudget returns valid shares that suit; if suits is nil, all do. Often all of the budget
+// is guaranteed, and now and then the limits have different resolutions.
+func RandomBudget(rng *rand.Rand, suits func(*weir.Shares) bool) *weir.Shares {
 	periods := []time.Duration{100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute}
 	for {
 		some := weir.Shares{Limit: weir.Per(1+rng.Int64N(300), periods[rng.IntN(len(periods))]), Guarantees: map[string]int64{}}
@@ -93,7 +91,7 @@ func (s *SharedBudgets) randomShares(rng *rand.Rand) *weir.Shares {
 			left -= units
 		}
 		some.Headroom = rng.Int64N(some.Limit.Burst + 1)
-		if compiled, err := some.Compile(); err == nil && s.Suits(compiled) {
+		if compiled, err := some.Compile(); err == nil && (suits == nil || suits(compiled)) {
 			return compiled
 		}
 	}

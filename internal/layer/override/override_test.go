@@ -844,31 +844,3 @@ func TestLimiter(t *testing.T) {
 		}
 	}
 }
-
-// TestSharing compares random histories with what the documentation says about shares, while
-// overrides of the budget begin and end.
-func TestSharing(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
-			layer := override.Wrap(store, override.Options{Now: clock.Now})
-			if err := (storetest.Sharing{Taker: layer, Clock: clock, Seed: seed, Store: store, Override: overrider(t, layer, clock)}).Check(40_000); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// overrider overrides limits of keys until a test ends it.
-func overrider(t testing.TB, layer *override.Layer, clock *storetest.Clock) func(string, *weir.Limit) {
-	return func(key string, l *weir.Limit) {
-		if l == nil {
-			layer.Delete(key)
-			return
-		}
-		set(t, layer, key, *l, clock.Now().Add(365*24*time.Hour))
-	}
-}

@@ -1,40 +1,43 @@
-package storetest
+package memstore_test
 
-import "github.com/weirlimit/weir"
+import (
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storetest"
+)
 
-// GuaranteeMutants change how charges are decided, so that each leaves out a part of what
+// guaranteeMutants change how charges are decided, so that each leaves out a part of what
 // guarantees need: Check has to notice it.
-func GuaranteeMutants() map[string]func(*SharedBudgets) {
-	return map[string]func(*SharedBudgets){
+func guaranteeMutants() map[string]func(*storetest.SharedBudgets) {
+	return map[string]func(*storetest.SharedBudgets){
 		"one unit too few stays free": keeping(func(c *weir.Charge) { c.Keep-- }),
 		"nothing stays free":          keeping(func(c *weir.Charge) { c.Keep = 0 }),
-		"one call for each charge": func(s *SharedBudgets) {
+		"one call for each charge": func(s *storetest.SharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				if len(charges) == 1 {
-					return inOneAct(taker, id, charges)
+					return storetest.InOneAct(taker, id, charges)
 				}
 				charges[1].Guaranteed = false
-				pool := inOneAct(taker, id, charges[1:2])
-				own := inOneAct(taker, "", charges[:1])
+				pool := storetest.InOneAct(taker, id, charges[1:2])
+				own := storetest.InOneAct(taker, "", charges[:1])
 				if pool[0].Allowed() && own[0].Allowed() {
 					return append(pool, own...)
 				}
-				return append(pool, inOneAct(taker, "", charges[2:])...)
+				return append(pool, storetest.InOneAct(taker, "", charges[2:])...)
 			}
 		},
-		"a guarantee is refused by its budget": func(s *SharedBudgets) {
+		"a guarantee is refused by its budget": func(s *storetest.SharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				for i := range charges {
 					charges[i].Guaranteed = false
 				}
-				return inOneAct(taker, id, charges)
+				return storetest.InOneAct(taker, id, charges)
 			}
 		},
-		"guarantees without a limit": func(s *SharedBudgets) {
+		"guarantees without a limit": func(s *storetest.SharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				charges = charges[len(charges)/2:]
 				charges[0].Guaranteed = false
-				return inOneAct(taker, id, charges)
+				return storetest.InOneAct(taker, id, charges)
 			}
 		},
 		"less than one unit at once is rounded down to none": roundingDown,
@@ -42,18 +45,18 @@ func GuaranteeMutants() map[string]func(*SharedBudgets) {
 }
 
 // keeping changes the charge that keeps units free.
-func keeping(change func(*weir.Charge)) func(*SharedBudgets) {
-	return func(s *SharedBudgets) {
+func keeping(change func(*weir.Charge)) func(*storetest.SharedBudgets) {
+	return func(s *storetest.SharedBudgets) {
 		s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 			change(&charges[len(charges)-1])
-			return inOneAct(taker, id, charges)
+			return storetest.InOneAct(taker, id, charges)
 		}
 	}
 }
 
 // roundingDown takes their guarantee from classes whose part of the headroom is less than one
 // unit, and keeps nothing free for them.
-func roundingDown(s *SharedBudgets) {
+func roundingDown(s *storetest.SharedBudgets) {
 	var shares *weir.Shares
 	small := func(class string) bool {
 		return shares.Headroom*shares.Guarantees[class] < shares.Limit.Count
@@ -76,6 +79,6 @@ func roundingDown(s *SharedBudgets) {
 		if len(charges) > 1 && small(charges[0].Limit.Name) {
 			charges = charges[len(charges)-1:]
 		}
-		return inOneAct(taker, id, charges)
+		return storetest.InOneAct(taker, id, charges)
 	}
 }

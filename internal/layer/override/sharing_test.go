@@ -1,4 +1,4 @@
-package storetest
+package override_test
 
 import (
 	"context"
@@ -6,47 +6,49 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
+	"github.com/weirlimit/weir/internal/layer/override"
+	"github.com/weirlimit/weir/internal/storetest"
 )
-
-// Sharing compares a Taker with a model of docs/sharing.md. The histories have takes, peeks,
-// holds, reservations, settlements below and above their holds, releases, refunds and
-// cancellations, and the shares change.
-type Sharing struct {
-	Taker weir.Taker
-	Clock *Clock
-	// Seed makes a history repeatable.
-	Seed uint64
-	// Override puts a limit in place of that of a key, or removes it again if it is nil. Nil:
-	// there are no overrides.
-	Override func(key string, limit *weir.Limit)
-	// Store has the state that the Taker's overrides act on. Nil: the Taker.
-	Store weir.Taker
-}
 
 // sharingSteps is how many steps one budget sees.
 const sharingSteps = 400
 
-// Check makes that many steps and returns the first answer that the model does not give.
-func (s Sharing) Check(steps int) error {
-	if s.Store == nil {
-		s.Store = s.Taker
-	}
-	rng := rand.New(rand.NewPCG(s.Seed, 3))
-	for budget := 0; budget*sharingSteps < steps; budget++ {
-		m := &sharingModel{Sharing: s, rng: rng, key: fmt.Sprintf("sharing %d of %d", budget, s.Seed)}
-		m.change()
-		for step := range sharingSteps {
-			if err := m.step(); err != nil {
-				return fmt.Errorf("seed %d, budget %d, step %d, %v burst %d headroom %d, guarantees %v, keep %d, override %v: %w", s.Seed, budget, step,
-					m.shares.Limit, m.shares.Limit.Capacity(), m.shares.Headroom, m.shares.Guarantees, m.shares.Keep(), m.override, err)
+// TestSharing compares an override layer above a store with a model of docs/sharing.md. The
+// histories have takes, peeks, holds, reservations, settlements below and above their holds,
+// releases, refunds and cancellations, the shares change, and overrides of the budget begin and
+// end.
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			for budget := range 100 {
+				share(t, seed, budget)
 			}
+		})
+	}
+}
+
+// share makes sharingSteps steps with one budget, and demands the model's answers.
+func share(t *testing.T, seed uint64, budget int) {
+	t.Helper()
+	clock := storetest.NewClock()
+	m := &sharingModel{
+		t: t, clock: clock, store: memory(t, clock), rng: rand.New(rand.NewPCG(seed, uint64(budget))), key: fmt.Sprintf("sharing %d", budget),
+	}
+	m.layer = override.Wrap(m.store, override.Options{Now: clock.Now})
+	m.change()
+	for step := range sharingSteps {
+		if err := m.step(); err != nil {
+			t.Fatalf("seed %d, budget %d, step %d, %v burst %d headroom %d, guarantees %v, keep %d, override %v: %v", seed, budget, step,
+				m.shares.Limit, m.shares.Limit.Capacity(), m.shares.Headroom, m.shares.Guarantees, m.shares.Keep(), m.override, err)
 		}
 	}
-	return nil
 }
 
 // A tank is a level that sinks continuously. After a change of its limit, only its whole
@@ -66,6 +68,11 @@ func (t *tank) sink(now int64) {
 		}
 	}
 	t.at = now
+}
+
+func ceil(r *big.Rat) int64 {
+	up := new(big.Int).Add(r.Num(), new(big.Int).Sub(r.Denom(), big.NewInt(1)))
+	return up.Div(up, r.Denom()).Int64()
 }
 
 // room is how many units fit, by one of the levels.
@@ -101,7 +108,10 @@ func (t *tank) refund(units, since int64) {
 
 // sharingModel is one budget, as the documentation has it.
 type sharingModel struct {
-	Sharing
+	t        testing.TB
+	clock    *storetest.Clock
+	store    weir.Taker
+	layer    *override.Layer
 	rng      *rand.Rand
 	key      string
 	shares   *weir.Shares
@@ -125,14 +135,13 @@ type taken struct {
 
 // change gives the budget new shares.
 func (m *sharingModel) change() {
-	some := SharedBudgets{Suits: func(s *weir.Shares) bool {
+	m.shares = storetest.RandomBudget(m.rng, func(s *weir.Shares) bool {
 		fine := s.Pool().Rule().Tick == 1 && s.Limit.Count <= 300
 		for name := range s.Guarantees {
 			fine = fine && s.Class(name).Rule().Tick == 1
 		}
 		return fine
-	}}
-	m.shares = some.randomShares(m.rng)
+	})
 	// A reservation is cancelled under the limits of its limiter.
 	m.taken = slices.DeleteFunc(m.taken, func(t taken) bool { return t.reservation != nil })
 	m.begin()
@@ -157,19 +166,19 @@ func (m *sharingModel) begin() {
 func (m *sharingModel) tankOf(key string, l *weir.Limit) *tank {
 	wide := *l
 	wide.Burst = 1_000_000
-	a := NewAct(weir.Charge{Key: key, HashTag: m.key, Limit: wide.MustCompile()})
-	if m.Store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
-		panic("storetest: " + a.Err.Error())
+	a := storetest.NewAct(weir.Charge{Key: key, HashTag: m.key, Limit: wide.MustCompile()})
+	if m.store.Take(context.Background(), []*weir.Act{a}); a.Err != nil {
+		m.t.Fatal(a.Err)
 	}
 	used := wide.Burst - a.Decisions[0].Remaining
 	return &tank{
-		rate: big.NewRat(l.Count, l.Period.Microseconds()), burst: l.Capacity(), at: m.Clock.Micros(),
+		rate: big.NewRat(l.Count, l.Period.Microseconds()), burst: l.Capacity(), at: m.clock.Micros(),
 		levels: [2]*big.Rat{big.NewRat(max(0, used-1), 1), big.NewRat(used, 1)},
 	}
 }
 
 func (m *sharingModel) limiter(class string) *weir.Limiter {
-	return m.shares.Limiter(m.Taker, "budget", class)
+	return m.shares.Limiter(m.layer, "budget", class)
 }
 
 // class returns one of seven, some of which have a guarantee.
@@ -177,14 +186,14 @@ func (m *sharingModel) class() string { return fmt.Sprint("class ", m.rng.IntN(7
 
 func (m *sharingModel) step() error {
 	m.advance()
-	m.pool.sink(m.Clock.Micros())
+	m.pool.sink(m.clock.Micros())
 	for _, t := range m.classes {
-		t.sink(m.Clock.Micros())
+		t.sink(m.clock.Micros())
 	}
 	switch n := m.rng.IntN(20); {
 	case n == 0 && m.rng.IntN(4) == 0:
 		m.change()
-	case n == 1 && m.Override != nil && m.rng.IntN(2) == 0:
+	case n == 1 && m.rng.IntN(2) == 0:
 		m.setOverride()
 	case n < 8 && len(m.taken) > 0:
 		return m.undo()
@@ -198,15 +207,15 @@ func (m *sharingModel) advance() {
 	period := m.shares.Limit.Period
 	switch m.rng.IntN(8) {
 	case 0:
-		m.Clock.Advance(time.Microsecond)
+		m.clock.Advance(time.Microsecond)
 	case 1, 2:
 		// A unit of the budget drains, or less.
-		m.Clock.Advance(time.Duration(1+m.rng.Int64N(period.Microseconds()/m.shares.Limit.Count+1)) * time.Microsecond)
+		m.clock.Advance(time.Duration(1+m.rng.Int64N(period.Microseconds()/m.shares.Limit.Count+1)) * time.Microsecond)
 	case 3:
-		m.Clock.Advance(time.Duration(m.rng.Int64N(period.Microseconds()/4)) * time.Microsecond)
+		m.clock.Advance(time.Duration(m.rng.Int64N(period.Microseconds()/4)) * time.Microsecond)
 	case 4:
 		if m.rng.IntN(8) == 0 {
-			m.Clock.Advance(2 * period)
+			m.clock.Advance(2 * period)
 		}
 	}
 }
@@ -216,7 +225,7 @@ func (m *sharingModel) setOverride() {
 	key := m.limiter("").Act(acts.KindTake, m.key, 0).Charges[0].Key
 	if m.override != nil {
 		m.override = nil
-		m.Override(key, nil)
+		m.layer.Delete(key)
 		m.begin()
 		return
 	}
@@ -227,7 +236,7 @@ func (m *sharingModel) setOverride() {
 		return
 	}
 	m.override = compiled
-	m.Override(key, compiled)
+	set(m.t, m.layer, key, l, m.clock.Now().Add(365*24*time.Hour))
 	m.begin()
 }
 
@@ -279,7 +288,7 @@ func (m *sharingModel) take() error {
 		cost = 0
 	}
 	want := m.rooms(class)
-	got := taken{class: class, own: m.classes[class] != nil, at: m.Clock.Micros()}
+	got := taken{class: class, own: m.classes[class] != nil, at: m.clock.Micros()}
 	var d weir.Decision
 	var err error
 	switch way := m.rng.IntN(3); {
@@ -295,7 +304,7 @@ func (m *sharingModel) take() error {
 		m.ids++
 		a := limiter.Act(acts.KindTake, m.key, cost)
 		a.ID, a.Hold = fmt.Sprint("id ", m.ids), time.Hour
-		m.Taker.Take(ctx, []*weir.Act{a})
+		m.layer.Take(ctx, []*weir.Act{a})
 		if i := weir.Strictest(a.Charges, a.Decisions); a.Err == nil {
 			d = a.Decisions[i]
 			d.Remaining = a.Remaining()
@@ -376,7 +385,7 @@ func (m *sharingModel) undo() error {
 	i, ctx := m.rng.IntN(len(m.taken)), context.Background()
 	t := m.taken[i]
 	m.taken = slices.Delete(m.taken, i, i+1)
-	if t.own != (m.classes[t.class] != nil) || m.Clock.Micros()-t.at > time.Hour.Microseconds() {
+	if t.own != (m.classes[t.class] != nil) || m.clock.Micros()-t.at > time.Hour.Microseconds() {
 		return nil // its keys are others since the shares have changed
 	}
 	back := t.units
@@ -404,7 +413,7 @@ func (m *sharingModel) undo() error {
 		}
 		a := limiter.Act(kind, m.key, cost)
 		a.ID = t.id
-		if m.Taker.Take(ctx, []*weir.Act{a}); a.Err != nil {
+		if m.layer.Take(ctx, []*weir.Act{a}); a.Err != nil {
 			return a.Err
 		}
 		if back < 0 {
