@@ -27,7 +27,7 @@ type App struct {
 	engine    *engine
 	health    *health
 	callers   *callers.File // nil without one
-	files     refresher     // of callers and their secrets
+	files     refresher     // of rules, callers and their secrets
 	budget    *admission.Budget
 
 	fronts  []*listener // of clients; they drain together
@@ -76,7 +76,7 @@ func (a *App) build() error {
 		return err
 	}
 	a.closers.add("traffic", a.telemetry.traffic.Stop)
-	a.closers.add("rules", a.rules.stop)
+	a.files.add(a.rules.refresh)
 	if a.engine, err = newEngine(o, a.store, a.rules.Load, a.telemetry); err != nil {
 		return err
 	}
@@ -184,7 +184,6 @@ func (a *App) serve(sockets []*socket) error {
 	}
 	a.engine.start()
 	a.telemetry.traffic.Start()
-	a.rules.start()
 	a.files.start()
 	return nil
 }

@@ -52,7 +52,7 @@ func (r *refresher) stop(ctx context.Context) (ended bool) {
 // failure.
 func (a *App) stopFiles(ctx context.Context) error {
 	if !a.files.stop(ctx) {
-		a.options.Logger.Warn("reading a file with secrets hangs; stopping without it")
+		a.options.Logger.Warn("reading a file of rules or secrets hangs; stopping without it")
 	}
 	return nil
 }

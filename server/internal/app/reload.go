@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,8 +52,6 @@ type ruleFiles struct {
 
 	seen     [sha256.Size]byte // fingerprint of the files last read
 	wake     chan struct{}
-	running  sync.WaitGroup
-	cancel   context.CancelFunc
 	failed   atomic.Pointer[error]
 	revision atomic.Pointer[revision]
 	loads    atomic.Int64
@@ -69,7 +66,7 @@ type revision struct {
 
 // loadRules reads the rules that the options name. The error lists every mistake in them.
 func loadRules(o *Options) (*ruleFiles, error) {
-	r := &ruleFiles{logger: o.Logger, follow: func(*rules.Set) {}, reloaded: o.Reloaded, arrived: func() {}, wake: make(chan struct{}, 1), cancel: func() {}}
+	r := &ruleFiles{logger: o.Logger, follow: func(*rules.Set) {}, reloaded: o.Reloaded, arrived: func() {}, wake: make(chan struct{}, 1)}
 	if o.XDS.Server != "" {
 		return r, r.subscribe(o)
 	}
@@ -165,23 +162,14 @@ func (r *ruleFiles) ask() {
 	}
 }
 
-// start watches the files until stop.
-func (r *ruleFiles) start() {
-	run := r.run
-	if r.xds != nil {
-		run = r.xds.Run
-	} else if !r.watched() {
-		return
+// refresh keeps the rules current until ctx ends.
+func (r *ruleFiles) refresh(ctx context.Context) {
+	switch {
+	case r.xds != nil:
+		r.xds.Run(ctx)
+	case r.watched():
+		r.run(ctx)
 	}
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancel(context.Background())
-	r.running.Go(func() { run(ctx) })
-}
-
-func (r *ruleFiles) stop(context.Context) error {
-	r.cancel()
-	r.running.Wait()
-	return nil
 }
 
 // run reads the files when they change, until ctx ends.

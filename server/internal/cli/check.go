@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/server/internal/app"
@@ -15,6 +19,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/config"
 	"github.com/weirlimit/weir/server/internal/report"
 	"github.com/weirlimit/weir/server/internal/rules"
+	"github.com/weirlimit/weir/server/internal/store"
 
 	"github.com/weirlimit/weir/internal/algo"
 )
@@ -82,6 +87,33 @@ is invalid.`,
 	_ = cmd.MarkFlagFilename("callers", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("overlay", "yaml", "yml")
 	return cmd
+}
+
+// checkTimeout bounds the check of all servers of a store.
+const checkTimeout = 10 * time.Second
+
+// checkStore prints what is wrong with the settings of a store's servers.
+func checkStore(cmd *cobra.Command, o *app.Options) error {
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error says it
+	opened, err := store.Open(o.StoreOptions())
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), checkTimeout)
+	defer cancel()
+	found, err := opened.Check(ctx)
+	for _, f := range found {
+		fmt.Fprintln(cmd.OutOrStdout(), f)
+	}
+	switch {
+	case err != nil:
+		return &problemsFound{fmt.Errorf("the store cannot be checked: %w", opened.Blame(err))}
+	case len(found) > 0:
+		return &problemsFound{errors.New(report.Counted(len(found), "problem") + " with the store")}
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok: the store")
+	return err
 }
 
 func checkCallers(cmd *cobra.Command, file string) error {

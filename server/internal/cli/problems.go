@@ -20,29 +20,20 @@ func printError(w io.Writer, err error) {
 		fmt.Fprintf(w, "weir: %s\n", strings.TrimPrefix(err.Error(), "weir: "))
 		return
 	}
-	sources := sources{}
 	for _, p := range problems {
 		fmt.Fprintln(w, p)
-		if line, ok := sources.line(p.File, p.Line); ok {
+		if line, ok := lineOf(p.File, p.Line); ok {
 			io.WriteString(w, pointAt(line, p.Column))
 		}
 	}
 	fmt.Fprintf(w, "weir: %s\n", report.Counted(len(problems), "problem"))
 }
 
-// sources are the lines of the files that problems were found in.
-type sources map[string][]string
-
-// line returns a line, counted from 1; false if there is none to show.
-func (s sources) line(file string, number int) (string, bool) {
-	lines, read := s[file]
-	if !read {
-		if text, err := os.ReadFile(file); err == nil {
-			lines = strings.Split(string(text), "\n")
-		}
-		s[file] = lines
-	}
-	if number < 1 || number > len(lines) {
+// lineOf returns a line of a file, counted from 1; false if there is none to show.
+func lineOf(file string, number int) (string, bool) {
+	text, _ := os.ReadFile(file)
+	lines := strings.Split(string(text), "\n")
+	if number < 1 || number > len(lines) || len(text) == 0 {
 		return "", false
 	}
 	return strings.TrimRight(lines[number-1], "\r"), true
