@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir"
-
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weirlimit/weir"
 )
 
 // mistakes reads a file around one key of a scope and returns what is said of it.
@@ -160,22 +161,8 @@ func TestAlgorithmsOfKeys(t *testing.T) {
 				taken = append(taken, name)
 			}
 		}
-		if diff := cmp.Diff(k.algorithms, taken); len(k.algorithms) != len(taken) || !sameWords(k.algorithms, taken) {
+		if diff := cmp.Diff(k.algorithms, taken, cmpopts.SortSlices(strings.Compare)); diff != "" {
 			t.Errorf("%s: %s", k.name, diff)
 		}
 	}
-}
-
-func sameWords(a, b []string) bool {
-	seen := map[string]int{}
-	for i := range a {
-		seen[a[i]]++
-		seen[b[i]]--
-	}
-	for _, n := range seen {
-		if n != 0 {
-			return false
-		}
-	}
-	return true
 }
