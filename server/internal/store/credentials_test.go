@@ -24,6 +24,53 @@ import (
 	"github.com/weirlimit/weir/server/internal/store"
 )
 
+// A confined is a Redis with the user weir, whose first password is "first", and the file from
+// which stores read it.
+type confined struct {
+	*testing.T
+	*testserver.Redis
+	file string
+}
+
+func startConfined(t *testing.T) confined {
+	t.Helper()
+	r := confined{t, testserver.StartRedis(t), filepath.Join(t.TempDir(), "password")}
+	r.set("on", ">first", "~*", "&*", "+@all")
+	r.write("first")
+	return r
+}
+
+// set changes the user at the server.
+func (r confined) set(rules ...string) {
+	r.Helper()
+	if _, err := r.Do(append([]string{"ACL", "SETUSER", "weir"}, rules...)...); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// write changes the password for stores.
+func (r confined) write(password string) {
+	r.Helper()
+	next := r.file + ".next"
+	if err := errors.Join(os.WriteFile(next, []byte(password+"\n"), 0o600), os.Rename(next, r.file)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// open opens a store of the user weir that reads its password again and again. More settings
+// of its URL are the caller's.
+func open(t *testing.T, addr, settings string, every time.Duration, o store.Options) *store.Store {
+	t.Helper()
+	o.URL = "redis://weir@" + addr + "?dial_timeout=30s&pool_timeout=30s&read_timeout=30s" + settings
+	s, err := store.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	s.ReadPasswordEvery(every)
+	return s
+}
+
 // TestRotation changes the password of a user under load, first at the server, then for
 // the store, and forgets the old one once new connections get the new one. No call is lost.
 func TestRotation(t *testing.T) {
@@ -31,38 +78,12 @@ func TestRotation(t *testing.T) {
 	for _, source := range []string{"file", "command"} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
-			server := testserver.StartRedis(t)
-			do := func(words ...string) string {
-				t.Helper()
-				reply, err := server.Do(words...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return fmt.Sprint(reply)
-			}
-			do("ACL", "SETUSER", "weir", "on", ">first", "~*", "&*", "+@all")
-			file := filepath.Join(t.TempDir(), "password")
-			write := func(password string) {
-				t.Helper()
-				next := file + ".next"
-				if err := os.WriteFile(next, []byte(password+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Rename(next, file); err != nil {
-					t.Fatal(err)
-				}
-			}
-			write("first")
-			passwords := store.Passwords{File: file}
+			server := startConfined(t)
+			passwords := store.Passwords{File: server.file}
 			if source == "command" {
-				passwords = store.Passwords{Command: "cat " + file}
+				passwords = store.Passwords{Command: "cat " + server.file}
 			}
-			s, err := store.Open(store.Options{URL: "redis://weir@" + server.Addr() + "?pool_size=4&dial_timeout=30s&pool_timeout=30s&write_timeout=30s&read_timeout=30s", Passwords: passwords})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = s.Close() })
-			s.ReadPasswordEvery(20 * time.Millisecond)
+			s := open(t, server.Addr(), "&pool_size=4&write_timeout=30s", 20*time.Millisecond, store.Options{Passwords: passwords})
 			ctx, stop := context.WithCancel(t.Context())
 			patient, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			t.Cleanup(cancel)
@@ -88,11 +109,11 @@ func TestRotation(t *testing.T) {
 			for i := range 5 {
 				next := fmt.Sprint("password ", i)
 				before := taken.Load()
-				do("ACL", "SETUSER", "weir", ">"+next)
-				write(next)
+				server.set(">" + next)
+				server.write(next)
 				// Connections that have begun may still send the last one.
 				eventually(t, "the new password holds", func() bool { return s.Password() == next })
-				do("ACL", "SETUSER", "weir", "<"+last)
+				server.set("<" + last)
 				last = next
 				eventually(t, "decisions go on", func() bool { return taken.Load() > before+100 })
 			}
@@ -104,14 +125,7 @@ func TestRotation(t *testing.T) {
 // that waits for the connection connects once more.
 func TestRotationWhileConnecting(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	do := func(words ...string) {
-		t.Helper()
-		if _, err := server.Do(words...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do("ACL", "SETUSER", "weir", "on", ">first", "+@all")
+	server := startConfined(t)
 	sent, forgotten := make(chan struct{}, 1), make(chan struct{})
 	proxy := testserver.StartProxy(t, server.Addr(), func(request []byte) testserver.Fault {
 		if bytes.Contains(request, []byte("first")) {
@@ -123,27 +137,14 @@ func TestRotationWhileConnecting(t *testing.T) {
 		}
 		return testserver.Pass
 	})
-	file := filepath.Join(t.TempDir(), "password")
-	write := func(password string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first")
-	s, err := store.Open(store.Options{URL: "redis://weir@" + proxy.Addr() + "?dial_timeout=30s&read_timeout=30s", Passwords: store.Passwords{File: file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	s.ReadPasswordEvery(5 * time.Millisecond)
+	s := open(t, proxy.Addr(), "", 5*time.Millisecond, store.Options{Passwords: store.Passwords{File: server.file}})
 	called := make(chan error, 1)
 	go func() { called <- s.Ping(t.Context()) }()
 	<-sent
-	do("ACL", "SETUSER", "weir", ">second")
-	write("second")
+	server.set(">second")
+	server.write("second")
 	eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
-	do("ACL", "SETUSER", "weir", "<first")
+	server.set("<first")
 	close(forgotten)
 	if err := <-called; err != nil {
 		t.Error(err)
@@ -154,28 +155,11 @@ func TestRotationWhileConnecting(t *testing.T) {
 // until the server accepts the new one.
 func TestEarlyPassword(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	do := func(words ...string) {
-		t.Helper()
-		if _, err := server.Do(words...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do("ACL", "SETUSER", "weir", "on", ">first", "~*", "&*", "+@all")
-	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("first\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	server := startConfined(t)
 	var log syncBuffer
-	s, err := store.Open(store.Options{
-		URL: "redis://weir@" + server.Addr() + "?pool_size=1&dial_timeout=30s&conn_max_idle_time=1ns", Passwords: store.Passwords{File: file},
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	s := open(t, server.Addr(), "&pool_size=1&conn_max_idle_time=1ns", 5*time.Millisecond, store.Options{
+		Passwords: store.Passwords{File: server.file}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	s.ReadPasswordEvery(5 * time.Millisecond)
 	patient, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ping := func() {
@@ -186,14 +170,12 @@ func TestEarlyPassword(t *testing.T) {
 		}
 	}
 	ping()
-	if err := os.WriteFile(file, []byte("second\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	server.write("second")
 	eventually(t, "the log says so", func() bool { return strings.Contains(log.String(), "the last one holds") })
 	ping()
-	do("ACL", "SETUSER", "weir", ">second")
+	server.set(">second")
 	eventually(t, "the new password holds", func() bool { return s.Password() == "second" })
-	do("ACL", "SETUSER", "weir", "<first")
+	server.set("<first")
 	ping()
 	if n := strings.Count(log.String(), "\n"); n != 1 || strings.Contains(log.String(), "second") {
 		t.Errorf("log: %s", log.String())
@@ -276,20 +258,13 @@ func TestPasswordCommand(t *testing.T) {
 // TestCommandRunsOnce: connections that begin together run the command once.
 func TestCommandRunsOnce(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	if _, err := server.Do("ACL", "SETUSER", "weir", "on", ">first", "~*", "&*", "+@all"); err != nil {
-		t.Fatal(err)
-	}
+	server := startConfined(t)
 	folder := t.TempDir()
 	script := filepath.Join(folder, "password")
 	if err := os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\necho x >> %s/runs\nsleep 0.1\necho first\n", folder), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(store.Options{URL: "redis://weir@" + server.Addr() + "?dial_timeout=30s&pool_timeout=30s", Passwords: store.Passwords{Command: script}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := open(t, server.Addr(), "", time.Minute, store.Options{Passwords: store.Passwords{Command: script}})
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
