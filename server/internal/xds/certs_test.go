@@ -4,63 +4,59 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/xds"
 )
 
-// issue writes a new authority and a certificate of it, for servers and clients, over
-// the files of a folder.
+// An identity is a certificate that signs itself, for servers and clients, as files.
+type identity struct{ cert, key string }
+
+// issue writes a new identity over the files of a folder.
 func issue(t testing.TB, folder string) identity {
 	t.Helper()
-	newKey := func() *ecdsa.PrivateKey {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key
-	}
-	sign := func(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) []byte {
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	}
-	caKey, key := newKey(), newKey()
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "authority " + serial.String()}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "envoy-ratelimit"},
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "envoy-ratelimit"}, IsCA: true, BasicConstraintsValid: true,
 		DNSNames: []string{"envoy-gateway"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
+	der, signed := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	keyDER, encoded := x509.MarshalECPrivateKey(key)
+	i := identity{filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key")}
+	if err := errors.Join(signed, encoded,
+		os.WriteFile(i.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(i.key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (i identity) tls() *xds.TLS { return &xds.TLS{CA: i.cert, Cert: i.cert, Key: i.key} }
+
+// server returns the TLS of a server that demands TLS 1.3 and the same certificate.
+func (i identity) server(t testing.TB) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(i.cert, i.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(name string, text []byte) string {
-		file := filepath.Join(folder, name)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	return identity{
-		ca: write("ca.crt", sign(ca, ca, caKey, caKey)), cert: write("tls.crt", sign(leaf, ca, key, caKey)),
-		key: write("tls.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})),
-	}
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 }

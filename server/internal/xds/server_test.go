@@ -3,11 +3,9 @@ package xds_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -224,26 +222,4 @@ func (s *subscriber) until(what string, holds func() bool) {
 func (s *subscriber) untilPaths(want string) {
 	s.Helper()
 	s.until(want, func() bool { return s.paths() == want })
-}
-
-// An identity is a certificate with its authority, as files.
-type identity struct{ ca, cert, key string }
-
-func (i identity) tls() *xds.TLS { return &xds.TLS{CA: i.ca, Cert: i.cert, Key: i.key} }
-
-// server returns the TLS of a server that demands TLS 1.3 and a certificate of the same
-// authority.
-func (i identity) server(t testing.TB) *tls.Config {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(i.cert, i.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(i.ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 }
