@@ -98,26 +98,35 @@ type Descriptor struct {
 	HashTag []string
 	// Trial is a limit on trial beside the Limits, which never refuses; nil for none.
 	Trial *RateLimit
-	// Unenforced is the part of the keys for which the limits never refuse. The
-	// zero value is none.
-	Unenforced     Part
-	ShadowMode     bool
-	QuotaMode      bool
-	DetailedMetric bool
-	ValueToMetric  bool
-	ShareThreshold bool
-	// Strict estimates hold the most that a request to a language model can use.
-	Strict bool
-	// OutputGuess is how many output tokens other estimates hold; 0: not said.
-	OutputGuess int64
-	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil.
-	Metadata    map[string]any
+	Settings
 	Descriptors []*Descriptor // nested, in file order
 	// Shares are those of the values, which have descriptors of their own beside this one;
 	// nil for none.
 	Shares *weir.Shares
 	// Budgets are those that rules here and below can charge, by name.
 	Budgets []*Budget
+}
+
+// Settings are what a descriptor says besides its limits about the requests that match it.
+type Settings struct {
+	// Shadow rules are decided and charged, but never refuse.
+	Shadow bool
+	// Unenforced is the part of the keys for which the limits never refuse. The zero value is
+	// none.
+	Unenforced Part
+	// Quota rules refuse a request only if all its quota rules do.
+	Quota bool
+	// ShareThreshold rules give all values that their pattern matches one budget.
+	ShareThreshold bool
+	// DetailedMetric and ValueToMetric ask for requested values in the names of metrics.
+	DetailedMetric, ValueToMetric bool
+	// Strict estimates hold the most that a request to a language model can use.
+	Strict bool
+	// OutputGuess is how many output tokens other estimates hold; 0: not said.
+	OutputGuess int64
+	// Metadata is free-form: maps, lists, texts, numbers, booleans and nil. It is not to be
+	// changed.
+	Metadata map[string]any
 }
 
 // A Glob is a text in which each star stands for any text.

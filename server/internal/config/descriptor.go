@@ -34,15 +34,17 @@ func (p *parser) descriptor(n *yaml.Node, above []string) []*Descriptor {
 		return nil
 	}
 	d := &Descriptor{
-		At:             p.position(o.node),
-		Key:            p.text(o, "key"),
-		Value:          p.text(o, "value"),
-		ShadowMode:     p.truth(o, "shadow_mode"),
-		QuotaMode:      p.truth(o, "quota_mode"),
-		DetailedMetric: p.truth(o, "detailed_metric"),
-		ValueToMetric:  p.truth(o, "value_to_metric"),
-		ShareThreshold: p.truth(o, "share_threshold"),
-		Metadata:       p.metadata(o),
+		At:    p.position(o.node),
+		Key:   p.text(o, "key"),
+		Value: p.text(o, "value"),
+		Settings: Settings{
+			Shadow:         p.truth(o, "shadow_mode"),
+			Quota:          p.truth(o, "quota_mode"),
+			DetailedMetric: p.truth(o, "detailed_metric"),
+			ValueToMetric:  p.truth(o, "value_to_metric"),
+			ShareThreshold: p.truth(o, "share_threshold"),
+			Metadata:       p.metadata(o),
+		},
 	}
 	p.required(o, "key", d.Key, "the key of an entry")
 	if d.ShareThreshold && !strings.Contains(d.Key+d.Value, "*") {

@@ -62,7 +62,7 @@ func (p *parser) unenforced(o object, d *Descriptor) Part {
 	switch {
 	case len(d.Limits) == 0 || !d.Limits[0].Grouped:
 		p.report(o.position("enforce"), "enforce without algorithm", "a rate_limit that names an algorithm beside it")
-	case d.ShadowMode:
+	case d.Shadow:
 		p.clash(o, "enforce", o, "shadow_mode", "shadow_mode: true")
 	}
 	if !partForm.MatchString(n.Value) {

@@ -12,19 +12,12 @@ import (
 // A Budget is a limit that several rules charge. Rules that charge one budget have one
 // key for it.
 type Budget struct {
-	// At is where the budget stands in its file.
-	At config.Position
-	// Name is its name there.
-	Name string
+	*config.Budget
 	// Label is the name for metrics and people. For a budget of a descriptor the
 	// descriptor's path and "#" precede the name, because other descriptors may declare a
 	// budget of the same name.
 	Label string
-	// Shares says that the budget is that of shares.
-	Shares bool
 
-	depth  int    // how many entries of a request tell its keys apart
-	tag    int    // how many of them choose the hash slot
 	path   string // of the descriptor that declares it, with the domain
 	suffix string
 }
@@ -39,19 +32,16 @@ func (b *Budget) String() string {
 
 // newBudget returns a budget that is declared on the way of the entries.
 func newBudget(prefix string, entries []Entry, b *config.Budget) *Budget {
+	if b.Shares {
+		path := pathOf(append(slices.Clone(entries[:b.Depth]), Entry{Key: b.Name}))
+		return &Budget{b, path, prefix + path, ";" + path + "#shares"}
+	}
 	path := pathOf(entries[:b.Depth])
 	label := b.Name
 	if path != "" {
 		label = path + "#" + label
 	}
-	if b.Shares {
-		path = pathOf(append(slices.Clone(entries[:b.Depth]), Entry{Key: b.Name}))
-		return &Budget{At: b.At, Name: b.Name, Label: path, Shares: true, depth: b.Depth, tag: b.TagDepth, path: prefix + path, suffix: ";" + path + "#shares"}
-	}
-	return &Budget{
-		At: b.At, Name: b.Name, Label: label, depth: b.Depth, tag: b.TagDepth, path: prefix + path,
-		suffix: string(appendEscaped([]byte(";"+path+"#budget;"), b.Name, "")),
-	}
+	return &Budget{b, label, prefix + path, string(appendEscaped([]byte(";"+path+"#budget;"), b.Name, ""))}
 }
 
 // pathOf returns the entries of a rules file as they stand in keys and messages.
@@ -145,7 +135,7 @@ func (r *Rule) Guarantee() *weir.Limit {
 // PerKey reports whether a budget of the rule is one of several, which requested values
 // tell apart.
 func (r *Rule) PerKey(b *Budget) bool {
-	for level, e := range r.Entries[:b.depth] {
+	for level, e := range r.Entries[:b.Depth] {
 		fixed := e.Value != "" && !config.NewGlob(e.Key).Wild() && !config.NewGlob(e.Value).Wild()
 		if !fixed && !r.Levels[level].ShareThreshold {
 			return true

@@ -109,30 +109,26 @@ func Parse(name string, text []byte) (*Set, error) {
 //go:embed demo.yaml
 var demoYAML []byte
 
-var demo = sync.OnceValues(func() (*Set, error) { return Parse("demo.yaml", demoYAML) })
-
-// Demo returns the rules of the domain "demo", to try a server without a file.
-func Demo() *Set {
-	set, err := demo()
-	if err != nil {
-		panic(err) // The text is compiled in, and the tests read it.
-	}
-	return set
-}
-
 //go:embed models.yaml
 var modelsYAML []byte
 
-var demoModels = sync.OnceValues(func() (*Set, error) { return Parse("models.yaml", modelsYAML) })
+var (
+	// Demo returns the rules of the domain "demo", to try a server without a file.
+	Demo = builtIn("demo.yaml", demoYAML)
+	// DemoModels returns the rules of the domain "llm", to try a proxy for language models
+	// without a file.
+	DemoModels = builtIn("models.yaml", modelsYAML)
+)
 
-// DemoModels returns the rules of the domain "llm", to try a proxy for language models
-// without a file.
-func DemoModels() *Set {
-	set, err := demoModels()
-	if err != nil {
-		panic(err) // The text is compiled in, and the tests read it.
-	}
-	return set
+// builtIn returns a function that reads a file of the program when it is first called.
+func builtIn(name string, text []byte) func() *Set {
+	return sync.OnceValue(func() *Set {
+		set, err := Parse(name, text)
+		if err != nil {
+			panic(err) // The text is compiled in, and the tests read it.
+		}
+		return set
+	})
 }
 
 // ErrNotLoaded is the error of requests before the first rules have arrived.
@@ -299,10 +295,7 @@ func (c *compiler) rule(d *config.Descriptor, entries []Entry) (*Rule, error) {
 	r := &Rule{
 		At: d.At, Domain: c.domain, Path: c.prefix + path, Entries: entries,
 		Grouped: d.Limits[0].Grouped, Unlimited: d.Limits[0].Unlimited, Unit: d.Limits[0].Unit,
-		Shadow: d.ShadowMode, Quota: d.QuotaMode,
-		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,
-		Strict: d.Strict, OutputGuess: d.OutputGuess,
-		Metadata: d.Metadata, Levels: slices.Clone(c.levels), hashTag: hashTagOf(d.HashTag, entries),
+		Settings: d.Settings, Levels: slices.Clone(c.levels), hashTag: hashTagOf(d.HashTag, entries),
 	}
 	if len(d.Limits) == 1 {
 		r.Name = d.Limits[0].Name

@@ -69,9 +69,9 @@ func (b *builder) find(d *domain) {
 			m.rule = rule.settle(b.text[m.base.from:m.base.to])
 			for _, l := range rule.Limits {
 				if budget := l.Budget; budget != nil {
-					own := placed{key: b.write(d, entries[:budget.depth], &p, nil)}
-					if own.tag = own.key; budget.tag < budget.depth {
-						own.tag = b.write(d, entries[:budget.tag], &p, nil)
+					own := placed{key: b.write(d, entries[:budget.Depth], &p, nil)}
+					if own.tag = own.key; budget.TagDepth < budget.Depth {
+						own.tag = b.write(d, entries[:budget.TagDepth], &p, nil)
 					}
 					b.budgets = append(b.budgets, own)
 				}

@@ -29,7 +29,7 @@ func (r *Rule) Enforce() string {
 
 // rollOut makes the forms in which a rule of the path comes to be enforced.
 func (r *Rule) rollOut(d *config.Descriptor, path string) error {
-	if r.Unenforced = d.Unenforced; r.Unenforced > 0 {
+	if r.Unenforced > 0 {
 		outside, err := r.form(d.Limits, path)
 		if err != nil {
 			return err

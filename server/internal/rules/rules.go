@@ -81,40 +81,21 @@ type Rule struct {
 	// Grouped rules name an algorithm: the limits of all grouped rules that a
 	// request matches are one act. Others are decided one by one.
 	Grouped bool
-	// Shadow rules are decided and charged, but never refuse.
-	Shadow bool
+	config.Settings
 	// OnTrial rules are those of a trial: they are Shadow, and clients do not see them.
 	OnTrial bool
-	// Unenforced is the part of the keys for which Outside applies in place of the
-	// rule; zero is none.
-	Unenforced config.Part
-	// Outside is the rule, as a Shadow, for the keys that it is not enforced
-	// for; nil if there are none such.
+	// Outside is the rule, as a Shadow, for the Unenforced keys; nil if there are none such.
 	Outside *Rule
 	// Trial is the rule on trial beside this one; nil for none.
 	Trial *Rule
 	// Unlimited rules grant everything without asking the store.
 	Unlimited bool
-	// Quota rules refuse a request only if all its quota rules do.
-	Quota bool
-	// ShareThreshold rules give all values that their pattern matches one
-	// budget.
-	ShareThreshold bool
-	// DetailedMetric and ValueToMetric ask for requested values in the names of
-	// metrics.
-	DetailedMetric, ValueToMetric bool
 	// Levels have, for each of the Entries, the settings of its descriptor for metrics.
 	Levels []Level
 	// Overlay is the position of the overlay's line that changed the rule; zero if none
 	// did. Sent is the limit without that line.
 	Overlay config.Position
 	Sent    string
-	// Strict and OutputGuess say how requests to language models are estimated; see
-	// [config.Descriptor].
-	Strict      bool
-	OutputGuess int64
-	// Metadata is the rule's metadata in the file; not to be changed.
-	Metadata map[string]any
 
 	all     []*Limit // the Limits, or the one without numbers of an unlimited rule
 	owned   bool     // the charges have an owner
