@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 const (
@@ -53,12 +53,7 @@ func (w *watched[T]) open() error {
 
 // read reads the file up to the size that is too large. It may take forever.
 func (w *watched[T]) read() ([]byte, error) {
-	f, err := os.Open(w.file)
-	if err != nil {
-		return nil, fmt.Errorf("server: %s: %w", w.setting, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	text, err := settingfile.Read(w.file, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("server: %s: %w", w.setting, err)
 	}

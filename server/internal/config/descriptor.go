@@ -18,9 +18,6 @@ func (p *parser) descriptors(o object, above []string) []*Descriptor {
 	}
 	var list []*Descriptor
 	for _, item := range items {
-		if p.exhausted() {
-			break
-		}
 		list = append(list, p.descriptor(item, above)...)
 	}
 	p.unique(list)
@@ -245,9 +242,6 @@ func (p *parser) names(limits []RateLimit, objects []object) {
 func (p *parser) replaces(o object, own map[string]string) []string {
 	var names []string
 	for _, item := range p.items(o, "replaces") {
-		if p.exhausted() {
-			break
-		}
 		r, ok := p.object(item, inReplaces)
 		if !ok {
 			continue

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -202,12 +201,7 @@ func (l *loader) again(at Position, what, want string, first Position) {
 
 // read reads a file up to the size that is too large.
 func read(name string) text {
-	f, err := os.Open(name)
-	if err != nil {
-		return text{reason: settingfile.Reason(err)}
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	content, err := settingfile.Read(name, MaxFileBytes)
 	if err != nil {
 		return text{reason: settingfile.Reason(err)}
 	}

@@ -55,11 +55,6 @@ const (
 	asDollars
 )
 
-// word returns the allowed words of a key.
-func (s *scope) word(name string) []string {
-	return s.keys[slices.Index(s.names, name)].words
-}
-
 func newScope(name, title, doc string, keys ...property) *scope {
 	s := &scope{name: name, title: title, doc: doc, keys: keys}
 	for _, k := range keys {
@@ -103,6 +98,7 @@ var (
 	dated     = with(func(t algo.Traits) bool { return t.Calendars })
 	reporting = with(func(t algo.Traits) bool { return t.Reports })
 	counting  = with(func(t algo.Traits) bool { return !t.HoldsSlots })
+	shareable = []string{weir.GCRA.String()}
 	// leasable are the algorithms whose units can be spent later than charged.
 	leasable = with(func(t algo.Traits) bool { return !t.HoldsSlots && !t.Delays })
 )
@@ -195,7 +191,7 @@ var inSharing = newScope("in shares", "shares",
 	append(slices.DeleteFunc(slices.Clone(inLimit.keys), func(k property) bool {
 		return !slices.Contains([]string{"requests_per_unit", "unit", "period", "burst", "on_store_failure"}, k.name)
 	}),
-		property{name: "algorithm", form: asWord, words: []string{"gcra"}, absent: "gcra", doc: "Guarantees need a budget that drains continuously: gcra."},
+		property{name: "algorithm", form: asWord, words: shareable, absent: "gcra", doc: "Guarantees need a budget that drains continuously: gcra."},
 		property{name: "headroom", form: asNumber, least: 1, most: mostUnits, absent: "a fifth of the burst", doc: "The part of the burst that is reserved for guarantees. A value can be charged its part of it at one instant: headroom × its guarantee ÷ requests_per_unit, rounded up. A larger cost has no guarantee."},
 		property{name: "guarantee", form: asCounts, required: true, least: 1, most: mostUnits, doc: "The units per period that each value is guaranteed, together at most requests_per_unit. Each name is one value, without * and #. All other values have no guarantee."},
 	)...,

@@ -79,9 +79,6 @@ func (p *parser) dollars(o object, key string, most, otherwise int64) int64 {
 func (p *parser) models(o object) []Model {
 	var models []Model
 	for _, item := range p.items(o, "models") {
-		if p.exhausted() {
-			break
-		}
 		row, ok := p.object(item, inModel)
 		if !ok {
 			continue

@@ -17,7 +17,8 @@ import (
 // burst, a time zone. It is for rules whose source cannot express them. It is
 // immutable and safe for concurrent use.
 type Overlay struct {
-	file  string
+	// Text is that of the file.
+	Text  string
 	lines []overlayLine
 }
 
@@ -61,7 +62,7 @@ func LoadOverlay(file string) (*Overlay, error) {
 // ParseOverlay is LoadOverlay for a file in memory. Problems and positions have the name.
 func ParseOverlay(name string, text []byte) (*Overlay, error) {
 	p := &parser{file: name, most: max(maxNodes, 2*len(text)), countless: true}
-	overlay := &Overlay{file: name}
+	overlay := &Overlay{Text: string(text)}
 	root, ok := p.document(text)
 	if ok && root == nil {
 		p.note(Problem{Line: 1, Column: 1, What: "the file is empty", Want: "overlay and a list of lines"})

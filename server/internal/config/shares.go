@@ -38,7 +38,7 @@ func (p *parser) sharing(o object, d *Descriptor, above []string) []*Descriptor 
 	pool := RateLimit{At: p.position(s.node), Grouped: true}
 	pool.Limit = weir.Limit{Algorithm: weir.GCRA, Count: p.number(s, "requests_per_unit"), Burst: p.positive(s, "burst")}
 	if s.has("algorithm") {
-		p.word(s, "algorithm", inSharing.word("algorithm"))
+		p.word(s, "algorithm", shareable)
 	}
 	if i, ok := p.word(s, "on_store_failure", storeFailures); ok {
 		pool.OnStoreFailure = StoreFailure(i)

@@ -3,12 +3,12 @@ package convert
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/server/internal/settingfile"
 )
 
 // Bounds of what is read, so that no text costs more than a large honest one.
@@ -53,12 +53,7 @@ func (r *reader) file(name string) ([]directive, error) {
 	if slices.Contains(r.open, name) || len(r.open) == maxNesting {
 		return nil, fmt.Errorf("%s includes itself", name)
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, unreadable(name, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	text, err := settingfile.Read(name, maxFileBytes)
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

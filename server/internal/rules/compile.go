@@ -75,10 +75,7 @@ func Compile(domains []*config.Domain) (*Set, error) {
 	}
 	for _, r := range slices.Concat(s.rules, s.budgets) {
 		for _, form := range r.Forms() {
-			s.note(form)
-		}
-		if r.Grouped {
-			s.noteFailures(r)
+			s.note(form, form == r && r.Grouped)
 		}
 	}
 	return s, nil
@@ -138,10 +135,10 @@ var ErrNotLoaded = errors.New("no rate limit configuration loaded")
 // request with [ErrNotLoaded], so that the caller's own policy decides.
 func NotLoaded() *Set { return &Set{missing: true} }
 
-// note records the facts about a rule's limits. The key that further keys share is the
-// rule's path where others have entries: some level of a path lacks its value, unless
-// the rule has only one key.
-func (s *Set) note(r *Rule) {
+// note records the facts about a rule's limits, and their policies if they are in force and
+// name an algorithm. The key that further keys share is the rule's path where others have
+// entries: some level of a path lacks its value, unless the rule has only one key.
+func (s *Set) note(r *Rule, grouped bool) {
 	for _, l := range r.Limits {
 		suffix := l.suffix
 		if r.Shadow && r.Unenforced > 0 {
@@ -161,17 +158,11 @@ func (s *Set) note(r *Rule) {
 		if f.leased = l.Lease; r.Shadow {
 			f.watched = r
 		}
+		if grouped {
+			f.grouped, f.failure = true, l.OnStoreFailure
+			s.failures[limitName{s.domains[r.Domain].prefix, l.Name}] = f.failure
+		}
 		s.limits[l.Limit] = f
-	}
-}
-
-// noteFailures records the policies of a rule that names an algorithm.
-func (s *Set) noteFailures(r *Rule) {
-	for _, l := range r.Limits {
-		f := s.limits[l.Limit]
-		f.grouped, f.failure = true, l.OnStoreFailure
-		s.limits[l.Limit] = f
-		s.failures[limitName{s.domains[r.Domain].prefix, l.Name}] = f.failure
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -27,6 +28,16 @@ func Reason(err error) string {
 		return path.Err.Error()
 	}
 	return err.Error()
+}
+
+// Read returns the content of a file, of a longer one the first byte more than most.
+func Read(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // Line returns the only line of a file, which is a secret; empty if no file is named.

@@ -45,9 +45,7 @@ type credential struct {
 	// accepted returns nil if the store accepts a password. Nil: passwords of one
 	// connection do not concern the others.
 	accepted func(ctx context.Context, password string) error
-	// maxAge is how long a connection may be used; 0: as long as its password holds.
-	maxAge time.Duration
-	logger *slog.Logger
+	logger   *slog.Logger
 
 	reading    sync.Mutex   // held while the password is read
 	generation atomic.Int64 // of the password
@@ -163,10 +161,10 @@ func (c *credential) close() error {
 }
 
 // dial returns a dialer whose connections the client replaces once their password has
-// changed or they are too old.
+// changed.
 func (c *credential) dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		aging := &agingConn{credential: c, generation: c.generation.Load(), begun: time.Now()}
+		aging := &agingConn{credential: c, generation: c.generation.Load()}
 		var err error
 		if aging.Conn, err = dial(ctx, network, addr); err != nil {
 			return nil, err
@@ -180,7 +178,6 @@ type agingConn struct {
 	net.Conn
 	*credential
 	generation int64
-	begun      time.Time
 }
 
 var errAged = errors.New("the connection has an old password")
@@ -188,7 +185,7 @@ var errAged = errors.New("the connection has an old password")
 // SyscallConn returns the socket, by which the client checks a connection that was idle: one
 // that fails is replaced.
 func (c *agingConn) SyscallConn() (syscall.RawConn, error) {
-	if c.generation != c.credential.generation.Load() || c.maxAge > 0 && time.Since(c.begun) > c.maxAge {
+	if c.generation != c.credential.generation.Load() {
 		return nil, errAged
 	}
 	if socket, is := c.Conn.(syscall.Conn); is {

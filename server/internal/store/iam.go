@@ -22,7 +22,8 @@ import (
 
 const iamWant = "elasticache:NAME, elasticache-serverless:NAME or memorydb:NAME, where NAME is that of the replication group, cache or cluster"
 
-// connectionLife is how long a connection is used. AWS closes it after 12 hours.
+// connectionLife is the longest time for which a connection is used. AWS closes it after 12
+// hours.
 const connectionLife = 11 * time.Hour
 
 // tokenLife is how long AWS accepts a token for new connections.
@@ -103,8 +104,11 @@ func fromIAM(t *target, text string, logger *slog.Logger) (*credential, error) {
 	if _, err := keySource(); err != nil {
 		return nil, err
 	}
+	if t.ConnMaxLifetime <= 0 || t.ConnMaxLifetime > connectionLife {
+		t.ConnMaxLifetime = connectionLife
+	}
 	return newCredential(&credential{
-		setting: "store iam", user: i.User, interval: tokenInterval, maxAge: connectionLife,
+		setting: "store iam", user: i.User, interval: tokenInterval,
 		read: func(ctx context.Context) (string, error) {
 			source, err := keySource()
 			if err != nil {

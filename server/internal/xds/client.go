@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -131,7 +130,6 @@ type Client struct {
 	rejected  [sha256.Size]byte
 	rejection error // of the rejected snapshot; nil if the last one was good
 	overlay   *config.Overlay
-	overlaid  string // the text of the overlay's file
 
 	mu     sync.Mutex
 	status Status
@@ -428,16 +426,11 @@ func (c *Client) apply(resources []*anypb.Any) error {
 
 // readOverlay reads the overlay's file if it has changed.
 func (c *Client) readOverlay() error {
-	text, err := os.ReadFile(c.o.Overlay)
-	if err == nil && c.overlay != nil && string(text) == c.overlaid {
-		return nil
-	}
 	overlay, err := config.LoadOverlay(c.o.Overlay)
-	if err != nil {
-		return err
+	if err == nil && (c.overlay == nil || overlay.Text != c.overlay.Text) {
+		c.overlay = overlay
 	}
-	c.overlay, c.overlaid = overlay, string(text)
-	return nil
+	return err
 }
 
 // refreshOverlay puts a changed overlay in force. While its file is wrong, the last
