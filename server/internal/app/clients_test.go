@@ -3,7 +3,6 @@ package app
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -118,16 +117,14 @@ func proxy(t *testing.T, name string, servers []string) string {
 		t.Fatal(err)
 	}
 	testserver.Start(t, exec.Command(program, proxies[name].args(dir)...))
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	eventually(t, func() error {
 		nc, err := net.Dial("tcp", address)
 		if err == nil {
-			_ = nc.Close()
-			return address
+			err = nc.Close()
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen: %v", name, err)
-		}
-	}
+		return err
+	})
+	return address
 }
 
 // testClient runs a client's matrix, and replaces servers while it calls.
@@ -183,14 +180,7 @@ func testClient(t *testing.T, command, addresses []string) {
 // startAt starts a server whose gRPC listener has an address.
 func startAt(t *testing.T, address string) *App {
 	t.Helper()
-	app, err := New(Options{HTTP: "127.0.0.1:0", GRPC: address, Config: rulesFor(t, clientRules), Timeout: 4 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(t.Context()); err != nil {
-		t.Fatal(errors.Join(err, app.Stop(context.Background())))
-	}
-	return app
+	return unstopped(t, Options{GRPC: address, Config: rulesFor(t, clientRules), Timeout: 4 * time.Second})
 }
 
 func stopped(app *App) error {

@@ -58,40 +58,50 @@ func wantPanic(t *testing.T, app *App, log *lines, listener string) {
 	}
 }
 
-func TestHTTPSurvivesPanics(t *testing.T) {
+// TestSurvivesPanics: a call that panics says no more than that, and the next one is answered.
+func TestSurvivesPanics(t *testing.T) {
 	t.Parallel()
-	app, log := poisoned(t)
-	if code, body := posted(t, app, "/v1/take", takes("plain", "poison")); code != http.StatusInternalServerError || !strings.Contains(body, `"status":500`) || strings.Contains(body, "lost") {
-		t.Errorf("got %d %s", code, body)
+	type outcome struct {
+		good bool
+		said string
 	}
-	wantPanic(t, app, log, "http")
-	newDescribed(t, app).call("POST", "/v1/take", takes("plain", "poison"))
-	if code, body := posted(t, app, "/v1/take", takes("plain", "good")); code != http.StatusOK {
-		t.Errorf("the next call: %d %s", code, body)
+	answered := func(code int, text string) outcome {
+		return outcome{code == http.StatusOK, fmt.Sprint(code, " ", text)}
 	}
-}
-
-func TestJSONSurvivesPanics(t *testing.T) {
-	t.Parallel()
-	app, log := poisoned(t)
-	if _, code := jsonAsks(t, app, large("plain", "poison")); code != http.StatusInternalServerError {
-		t.Errorf("got %d", code)
-	}
-	wantPanic(t, app, log, "http")
-	if over, code := jsonAsks(t, app, large("plain", "good")); code != http.StatusOK || over != 0 {
-		t.Errorf("the next call: %d", code)
-	}
-}
-
-func TestGRPCSurvivesPanics(t *testing.T) {
-	t.Parallel()
-	app, log := poisoned(t)
-	if _, err := envoyAsks(t, app, large("plain", "poison")); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "lost") {
-		t.Errorf("got %v", err)
-	}
-	wantPanic(t, app, log, "grpc")
-	if over, err := envoyAsks(t, app, large("plain", "good")); err != nil || over != 0 {
-		t.Errorf("the next call: %v", err)
+	for name, c := range map[string]struct {
+		listener string
+		ask      func(t *testing.T, app *App, value string) outcome
+		want     string
+	}{
+		"take": {"http", func(t *testing.T, app *App, value string) outcome {
+			return answered(posted(t, app, "/v1/take", takes("plain", value)))
+		}, `"status":500`},
+		"json": {"http", func(t *testing.T, app *App, value string) outcome {
+			return answered(posted(t, app, "/json", takes("plain", value)))
+		}, "500"},
+		"gRPC": {"grpc", func(t *testing.T, app *App, value string) outcome {
+			over, err := envoyAsks(t, app, large("plain", value))
+			return outcome{err == nil && over == 0, fmt.Sprint(err)}
+		}, "code = Internal"},
+		"admin": {"admin", func(t *testing.T, app *App, value string) outcome {
+			resp, text := send(t, app, "admin", "GET", "/v1/key?domain=large&entry=plain="+value, "")
+			return answered(resp.StatusCode, text)
+		}, "500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app, log := poisoned(t)
+			if got := c.ask(t, app, "poison"); got.good || !strings.Contains(got.said, c.want) || strings.Contains(got.said, "lost") {
+				t.Errorf("got %+v, want %s", got, c.want)
+			}
+			wantPanic(t, app, log, c.listener)
+			if got := c.ask(t, app, "good"); !got.good {
+				t.Errorf("the next call: %+v", got)
+			}
+			if c.listener == "http" {
+				newDescribed(t, app).call("POST", "/v1/take", takes("plain", "poison"))
+			}
+		})
 	}
 }
 
@@ -122,17 +132,6 @@ func TestRESPSurvivesPanics(t *testing.T) {
 	if line, err := bufio.NewReader(other).ReadString('\n'); line != "+PONG\r\n" {
 		t.Errorf("another client: %q, %v", line, err)
 	}
-}
-
-func TestAdminSurvivesPanics(t *testing.T) {
-	t.Parallel()
-	app, log := poisoned(t)
-	for value, want := range map[string]int{"poison": http.StatusInternalServerError, "good": http.StatusOK} {
-		if resp, _ := send(t, app, "admin", "GET", "/v1/key?domain=large&entry=plain="+value, ""); resp.StatusCode != want {
-			t.Errorf("%s: %d, want %d", value, resp.StatusCode, want)
-		}
-	}
-	wantPanic(t, app, log, "admin")
 }
 
 // TestBackgroundSurvivesPanics: what gives leased units back goes on.

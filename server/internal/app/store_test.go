@@ -52,22 +52,6 @@ func TestStoreAwayAtStart(t *testing.T) {
 	}
 }
 
-func TestRedis(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	one, other := start(t, Options{Store: server.URL()}), start(t, Options{Store: "redis://" + server.Addr() + "/0"})
-	for i, app := range []*App{one, other, one, other, one} {
-		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusNoContent {
-			t.Errorf("call %d: %d %s", i, status, body)
-		}
-	}
-	for _, app := range []*App{one, other} {
-		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != http.StatusTooManyRequests {
-			t.Errorf("beyond the limit: %d %s", status, body)
-		}
-	}
-}
-
 func TestRedisComesLater(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -8,13 +8,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -260,61 +258,13 @@ func TestRefusesWrongTLS(t *testing.T) {
 	}
 }
 
-// redisByTLS puts TLS in front of a Redis, for who shows a certificate, and
-// returns its address.
-func redisByTLS(t *testing.T, i *issuer, name string) string {
-	t.Helper()
-	redis := testserver.StartRedis(t)
-	pair, err := tls.LoadX509KeyPair(i.pair(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientCAs: i.client("").RootCAs, ClientAuth: tls.RequireAndVerifyClientCert,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	t.Cleanup(func() {
-		listener.Close()
-		serving.Wait()
-	})
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { relay(conn, redis.Addr()) })
-		}
-	})
-	return listener.Addr().String()
-}
-
-// relay joins a connection with a new one until either ends.
-func relay(conn net.Conn, to string) {
-	defer conn.Close()
-	other, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer other.Close()
-	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(conn, other)
-		conn.Close()
-	})
-	_, _ = io.Copy(other, conn)
-	other.Close()
-	back.Wait()
-}
-
 func TestStoreByTLS(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	cert, key := i.pair("weir.test")
-	address := redisByTLS(t, i, "redis.test")
+	files := testserver.TLS{CA: i.file}
+	files.Cert, files.Key = i.pair("redis.test")
+	url := files.Redis(t).TLSURL()
 	for name, test := range map[string]struct {
 		tls    store.TLS
 		served bool
@@ -324,7 +274,7 @@ func TestStoreByTLS(t *testing.T) {
 		"unknown to us": {store.TLS{Cert: cert, Key: key, AnyHost: true}, false},
 		"unknown to it": {store.TLS{CA: i.file, AnyHost: true}, false},
 	} {
-		app := start(t, Options{Store: "rediss://" + address, StoreTLS: test.tls, StorePrefix: "p_"})
+		app := start(t, Options{Store: url, StoreTLS: test.tls, StorePrefix: "p_"})
 		if status, body := get(t, app, "/readyz"); (status == http.StatusOK) != test.served {
 			t.Errorf("%s: %d %s, want served: %t", name, status, body, test.served)
 		}

@@ -116,26 +116,6 @@ func TestSecuredStores(t *testing.T) {
 	}
 }
 
-// serves demands that an instance is ready and decides by its store.
-func serves(t *testing.T, app *App) {
-	t.Helper()
-	eventually(t, func() error {
-		if status, body := details(t, app); status != 200 || !strings.Contains(body, `{"name":"store settings","ok":true}`) {
-			return fmt.Errorf("readyz: %d %s", status, body)
-		}
-		return nil
-	})
-	for i := range 6 {
-		want := http.StatusNoContent
-		if i == 5 {
-			want = http.StatusTooManyRequests
-		}
-		if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != want {
-			t.Errorf("call %d: %d %s, want %d", i, status, body, want)
-		}
-	}
-}
-
 // TestWrongTopology: a URL of one kind for servers of another.
 func TestWrongTopology(t *testing.T) {
 	t.Parallel()

@@ -191,15 +191,6 @@ func TestHAProxy(t *testing.T) {
 	judge(t, addr, w, app)
 }
 
-// TestNginxPlayed plays with the shipped nginx.conf.
-func TestNginxPlayed(t *testing.T) {
-	t.Parallel()
-	program := testserver.Require(t, "nginx")
-	w := serve(t, filepath.Join(example, "rules.yaml"), "memory")
-	app := newApplication(t)
-	played(t, &site{t: t, client: newClient(t), url: "http://" + startNginx(t, program, w.addr, app.addr)}, app)
-}
-
 // A game is what a client does to get more than its limit.
 type game struct {
 	method, path string
