@@ -3,6 +3,7 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,6 +143,13 @@ func listening(p *process, resp bool) *weir {
 	}
 	addrs := p.named(protocols...)
 	return &weir{p, addrs["http"], addrs["grpc"], addrs["resp"]}
+}
+
+// newClient returns a client whose connections end with the test.
+func newClient(t *testing.T) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: connections}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
 
 func dialEnvoy(t *testing.T, w *weir) *grpc.ClientConn {
