@@ -30,6 +30,7 @@ func (b *bench) left(key string, l *weir.Limit) int64 {
 func badAlternatives(b *bench) {
 	l := weir.PerSecond(5).MustCompile()
 	refused := weir.Limit{Count: 5, Period: time.Second, ChargeRefused: true}.MustCompile()
+	window := weir.Limit{Algorithm: weir.FixedWindow, Count: 5, Period: time.Second}.MustCompile()
 	for name, c := range map[string]struct {
 		change func(*weir.Act)
 		field  string
@@ -40,9 +41,16 @@ func badAlternatives(b *bench) {
 		"charges refused":           {func(a *weir.Act) { a.Charges[1].Limit = refused }, "charges[1].limit"},
 		"another hash tag":          {func(a *weir.Act) { a.Charges[1].HashTag = "" }, "charges[1].hash_tag"},
 		"record":                    {func(a *weir.Act) { a.Kind = acts.KindRecord }, "charges[0].alt"},
-		"refund without an id":      {func(a *weir.Act) { a.Kind, a.Charges[0].At, a.Charges[1].At = acts.KindRefund, 1, 1 }, "charges[0].alt"},
+		"refund without an id": {func(a *weir.Act) {
+			a.Kind, a.Charges[0].At, a.Charges[1].At, a.Charges[2].At = acts.KindRefund, 1, 1, 1
+		}, "charges[0].alt"},
+
+		"the first guaranteed":                   {func(a *weir.Act) { a.Charges[0].Guaranteed = true }, "charges[0].guaranteed"},
+		"the first of an alternative guaranteed": {func(a *weir.Act) { a.Charges[1].Guaranteed = true }, "charges[1].guaranteed"},
+		"guaranteed and keeps":                   {func(a *weir.Act) { a.Charges[2].Guaranteed, a.Charges[2].Keep = true, 1 }, "charges[2].guaranteed"},
+		"another algorithm guaranteed":           {func(a *weir.Act) { a.Charges[2].Guaranteed, a.Charges[2].Limit = true, window }, "charges[2].guaranteed"},
 	} {
-		a := NewAct(alt("one", l, 1, 0, 0), alt("two", l, 1, 0, 1))
+		a := NewAct(alt("one", l, 1, 0, 0), alt("two", l, 1, 0, 1), alt("three", l, 1, 0, 1))
 		c.change(a)
 		b.taker.Take(context.Background(), []*weir.Act{a})
 		var invalid *weir.InvalidError

@@ -20,7 +20,7 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(textCases(), chargeCases, holderCases, idCases, reloadCases, changeCases, altCases, guaranteeCases)
+var cases = slices.Concat(textCases(), chargeCases, holderCases, idCases, reloadCases, changeCases, altCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits to many at once", stampede},
