@@ -80,7 +80,7 @@ func TestShares(t *testing.T) {
 		t.Run(fmt.Sprintf("%d instances, %d before", c.instances, c.before), func(t *testing.T) {
 			t.Parallel()
 			f, clock := newFleet(t, uint64(seed), c.instances, c.before)
-			test := storetest.SharedBudgets{Taker: f, Clock: clock, Seed: uint64(seed), Suits: f.divisible}
+			test := sharedBudgets{Taker: f, Clock: clock, Seed: uint64(seed), Suits: f.divisible}
 			if c.before > 0 {
 				test.Most = func(s *weir.Shares) int64 { return 2 * (s.Pool().Burst + s.Pool().Count) }
 			}
@@ -164,28 +164,61 @@ func TestSmallShares(t *testing.T) {
 	}
 }
 
-// TestSharesFindMutants shows that the promise is broken, and that the test notices, if each
-// limit of a budget is divided by itself.
+// ofStore tests the store alone.
+func ofStore(t *testing.T, seed uint64) sharedBudgets {
+	clock := storetest.NewClock()
+	return sharedBudgets{Taker: memory(t, clock), Clock: clock, Seed: seed}
+}
+
+// TestSharesOfStore has random classes take from the store, as TestShares does of local shares.
+func TestSharesOfStore(t *testing.T) {
+	t.Parallel()
+	const parts = 4
+	for seed := range uint64(parts) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			if err := ofStore(t, seed).Check(storetest.Length(20_000) / parts); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSharesFindMutants shows that the promise is broken, and that the tests notice, if any part
+// of the construction is left out, or if each limit of a budget is divided by itself.
 func TestSharesFindMutants(t *testing.T) {
 	t.Parallel()
+	mutants := map[string]func(seed uint64) sharedBudgets{}
+	for name, change := range guaranteeMutants() {
+		mutants[name] = func(seed uint64) sharedBudgets {
+			s := ofStore(t, seed)
+			change(&s)
+			return s
+		}
+	}
 	for name, ofShares := range map[string]func(*weir.Limit) bool{
 		"what stays free is divided": func(*weir.Limit) bool { return true },
 		"a class is divided":         func(l *weir.Limit) bool { _, class := l.Shares(); return class != "" },
 		"the budget is divided":      func(l *weir.Limit) bool { _, class := l.Shares(); return class == "" },
 	} {
+		mutants[name] = func(seed uint64) sharedBudgets {
+			f, clock := newFleet(t, seed, 3, 0)
+			strip := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
+				for i := range acts[0].Charges {
+					if l := acts[0].Charges[i].Limit; ofShares(l) {
+						acts[0].Charges[i].Limit = weir.Limit{Count: l.Count, Period: l.Period, Burst: l.Burst}.MustCompile()
+					}
+				}
+				f.Take(ctx, acts)
+			})
+			return sharedBudgets{Taker: strip, Clock: clock, Seed: seed, Suits: f.divisible}
+		}
+	}
+	for name, start := range mutants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
-				f, clock := newFleet(t, seed, 3, 0)
-				strip := acts.TakerFunc(func(ctx context.Context, acts []*weir.Act) {
-					for i := range acts[0].Charges {
-						if l := acts[0].Charges[i].Limit; ofShares(l) {
-							acts[0].Charges[i].Limit = weir.Limit{Count: l.Count, Period: l.Period, Burst: l.Burst}.MustCompile()
-						}
-					}
-					f.Take(ctx, acts)
-				})
-				if err := (storetest.SharedBudgets{Taker: strip, Clock: clock, Seed: seed, Suits: f.divisible}).Check(20_000); err != nil {
+				if err := start(seed).Check(20_000); err != nil {
 					t.Log(err)
 					return
 				}

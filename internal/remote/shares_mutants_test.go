@@ -1,43 +1,42 @@
-package memstore_test
+package remote_test
 
 import (
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/storetest"
 )
 
 // guaranteeMutants change how charges are decided, so that each leaves out a part of what
 // guarantees need: Check has to notice it.
-func guaranteeMutants() map[string]func(*storetest.SharedBudgets) {
-	return map[string]func(*storetest.SharedBudgets){
+func guaranteeMutants() map[string]func(*sharedBudgets) {
+	return map[string]func(*sharedBudgets){
 		"one unit too few stays free": keeping(func(c *weir.Charge) { c.Keep-- }),
 		"nothing stays free":          keeping(func(c *weir.Charge) { c.Keep = 0 }),
-		"one call for each charge": func(s *storetest.SharedBudgets) {
+		"one call for each charge": func(s *sharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				if len(charges) == 1 {
-					return storetest.InOneAct(taker, id, charges)
+					return inOneAct(taker, id, charges)
 				}
 				charges[1].Guaranteed = false
-				pool := storetest.InOneAct(taker, id, charges[1:2])
-				own := storetest.InOneAct(taker, "", charges[:1])
+				pool := inOneAct(taker, id, charges[1:2])
+				own := inOneAct(taker, "", charges[:1])
 				if pool[0].Allowed() && own[0].Allowed() {
 					return append(pool, own...)
 				}
-				return append(pool, storetest.InOneAct(taker, "", charges[2:])...)
+				return append(pool, inOneAct(taker, "", charges[2:])...)
 			}
 		},
-		"a guarantee is refused by its budget": func(s *storetest.SharedBudgets) {
+		"a guarantee is refused by its budget": func(s *sharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				for i := range charges {
 					charges[i].Guaranteed = false
 				}
-				return storetest.InOneAct(taker, id, charges)
+				return inOneAct(taker, id, charges)
 			}
 		},
-		"guarantees without a limit": func(s *storetest.SharedBudgets) {
+		"guarantees without a limit": func(s *sharedBudgets) {
 			s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 				charges = charges[len(charges)/2:]
 				charges[0].Guaranteed = false
-				return storetest.InOneAct(taker, id, charges)
+				return inOneAct(taker, id, charges)
 			}
 		},
 		"less than one unit at once is rounded down to none": roundingDown,
@@ -45,18 +44,18 @@ func guaranteeMutants() map[string]func(*storetest.SharedBudgets) {
 }
 
 // keeping changes the charge that keeps units free.
-func keeping(change func(*weir.Charge)) func(*storetest.SharedBudgets) {
-	return func(s *storetest.SharedBudgets) {
+func keeping(change func(*weir.Charge)) func(*sharedBudgets) {
+	return func(s *sharedBudgets) {
 		s.Ask = func(taker weir.Taker, id string, charges []weir.Charge) []*weir.Act {
 			change(&charges[len(charges)-1])
-			return storetest.InOneAct(taker, id, charges)
+			return inOneAct(taker, id, charges)
 		}
 	}
 }
 
 // roundingDown takes their guarantee from classes whose part of the headroom is less than one
 // unit, and keeps nothing free for them.
-func roundingDown(s *storetest.SharedBudgets) {
+func roundingDown(s *sharedBudgets) {
 	var shares *weir.Shares
 	small := func(class string) bool {
 		return shares.Headroom*shares.Guarantees[class] < shares.Limit.Count
@@ -79,6 +78,6 @@ func roundingDown(s *storetest.SharedBudgets) {
 		if len(charges) > 1 && small(charges[0].Limit.Name) {
 			charges = charges[len(charges)-1:]
 		}
-		return storetest.InOneAct(taker, id, charges)
+		return inOneAct(taker, id, charges)
 	}
 }
