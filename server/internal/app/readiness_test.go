@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -75,5 +76,58 @@ func TestStartTogether(t *testing.T) {
 		if strings.Contains(log.String(), "level=ERROR") {
 			t.Fatalf("logged:\n%s", log.String())
 		}
+	}
+}
+
+// TestReadinessDuringAnOutage: the server says that the store is unreachable and why, also
+// while nobody calls, in time and without taking itself out of service.
+func TestReadinessDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		begin, end func(*testserver.Redis)
+		cause      string
+	}{
+		"killed": {(*testserver.Redis).Kill, (*testserver.Redis).Restart, ""},
+		"hung":   {(*testserver.Redis).Pause, (*testserver.Redis).Resume, "no reply for "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := testserver.StartRedis(t)
+			app := start(t, Options{Store: redis.URL(), Fallback: FallbackOptions{StoreSilence: DefaultStoreSilence}})
+			if status, body := get(t, app, "/readyz"); status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) || !strings.Contains(body, `{"name":"store","ok":true}`) {
+				t.Fatalf("readyz: %d %s", status, body)
+			}
+			fault.begin(redis)
+			for i := range 8 {
+				begun := time.Now()
+				status, body := get(t, app, "/readyz")
+				if took := time.Since(begun); took > 10*checkPatience {
+					t.Errorf("look %d took %v", i, took)
+				}
+				if status != http.StatusOK || !strings.Contains(body, `"ready":true,"state":"degraded"`) || !strings.Contains(body, `"name":"store","ok":false,"detail":"`) || strings.Contains(body, `"store settings","ok":true`) {
+					t.Errorf("look %d: %d %s", i, status, body)
+				}
+				if i < 7 {
+					continue
+				}
+				if want := `"detail":"unreachable since `; !strings.Contains(body, want) || strings.Contains(body, "127.0.0.1") {
+					t.Errorf("everybody reads %s, want %q and no address", body, want)
+				}
+				if _, text := details(t, app); !strings.Contains(text, "the store 127.0.0.1:") || !strings.Contains(text, " is unreachable since ") || !strings.Contains(text, fault.cause) {
+					t.Errorf("administrators read %s, want the cause %q", text, fault.cause)
+				}
+			}
+			if status, text := get(t, app, "/metrics"); status != http.StatusOK || !strings.Contains(text, "\nweir_store_unreachable 1\n") {
+				t.Errorf("metrics: %d, want weir_store_unreachable 1", status)
+			}
+			fault.end(redis)
+			eventually(t, func() error {
+				status, body := get(t, app, "/readyz")
+				if status != http.StatusOK || !strings.Contains(body, `"state":"healthy"`) {
+					return fmt.Errorf("not healthy again: %d %s", status, body)
+				}
+				return nil
+			})
+		})
 	}
 }

@@ -163,16 +163,6 @@ func TestSurvivesTheFolderGoing(t *testing.T) {
 	r.untilLimit(30)
 }
 
-func TestReloadAsks(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, file, rulesOf(10))
-	r := serveRules(t, file)
-	write(t, file, rulesOf(20))
-	r.app.Reload()
-	r.untilLimit(20)
-}
-
 // TestNoCallSeesTwoRevisions changes two rules together, again and again, while
 // calls match both: they never meet the one of one revision and the other of
 // another.

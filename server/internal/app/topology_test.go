@@ -1,16 +1,17 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/server/internal/store"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir/internal/testserver"
+	"github.com/weirlimit/weir/server/internal/store"
 )
 
 // TestTopologies has two instances share limits in each topology of Redis.
@@ -46,39 +47,14 @@ func serves(t *testing.T, apps ...*App) {
 	}
 }
 
-// TestStorePasswordFile changes a password while connections are open, and after.
-func TestStorePasswordFile(t *testing.T) {
+// TestStorePasswords: passwords that a store cannot have are refused, and not repeated.
+func TestStorePasswords(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	file := filepath.Join(t.TempDir(), "password")
-	change := func(password string) {
-		if _, err := server.Do("ACL", "SETUSER", "weir", "on", "resetpass", ">"+password, "~*", "&*", "+@all"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change("first")
-	url := strings.Replace(server.URL(), "://", "://weir@", 1)
-	app := start(t, Options{Store: url, StorePasswords: store.Passwords{File: file}})
-	if status, body := get(t, app, "/v1/auth?domain=demo&user=alice"); status != 204 {
-		t.Errorf("the first password: %d %s", status, body)
-	}
-	change("second")
-	if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() error {
-		if status, body := get(t, app, "/v1/auth?domain=demo&user=bob"); status != 204 {
-			return fmt.Errorf("the second password: %d %s", status, body)
-		}
-		return nil
-	})
+	file := passwordFile(t, "first\n")
 	for _, o := range []Options{
-		{Store: strings.Replace(server.URL(), "://", "://weir:hunter2@", 1), StorePasswords: store.Passwords{File: file}},
-		{Store: url, StorePasswords: store.Passwords{File: file + "?"}},
-		{Store: url, StorePasswords: store.Passwords{SentinelFile: file}},
+		{Store: "redis://weir:hunter2@h", StorePasswords: store.Passwords{File: file}},
+		{Store: "redis://weir@h", StorePasswords: store.Passwords{File: file + "?"}},
+		{Store: "redis://weir@h", StorePasswords: store.Passwords{SentinelFile: file}},
 		{Store: "memory", StorePasswords: store.Passwords{File: file}},
 	} {
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "store") || strings.Contains(err.Error(), "hunter2") {
@@ -102,5 +78,71 @@ func TestFindingsInReadiness(t *testing.T) {
 		if fmt.Sprint(status) != code || !strings.Contains(body, text) || !strings.Contains(body, `"name":"store settings","ok":false`) {
 			t.Errorf("%s: %d %s", want, status, body)
 		}
+	}
+}
+
+// TestClusterNodes: a replica that was killed is told to be away, and so is a user who
+// may not look.
+func TestClusterNodes(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.StartReplicatedCluster(t, 3)
+	app := start(t, Options{Store: cluster.URL()})
+	roles := func(all []store.Node) (masters, replicas, bad int) {
+		for _, n := range all {
+			switch {
+			case n.Bad:
+				bad++
+			case n.Role == "master":
+				masters++
+			default:
+				replicas++
+			}
+		}
+		return masters, replicas, bad
+	}
+	eventually(t, func() error {
+		if m, r, bad := roles(app.engine.describe(t.Context()).Nodes); m != 3 || r != 3 || bad != 0 {
+			return fmt.Errorf("%d masters, %d replicas, %d away", m, r, bad)
+		}
+		return nil
+	})
+	cluster.Replicas[1].Kill()
+	eventually(t, func() error {
+		all := app.engine.describe(t.Context()).Nodes
+		at := slices.IndexFunc(all, func(n store.Node) bool { return n.Address == cluster.Replicas[1].Addr() })
+		if m, r, bad := roles(all); m != 3 || r != 2 || bad != 1 || !strings.HasPrefix(all[at].Detail, "unreachable; of "+cluster.Masters[1].Addr()) {
+			return fmt.Errorf("%+v", all)
+		}
+		return nil
+	})
+}
+
+// TestNodesMayNotBeLookedAt: it is said what is missing, and nothing is wrong.
+func TestNodesMayNotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	redis := testserver.StartRedis(t)
+	if _, err := redis.Do("ACL", "SETUSER", "weir", "on", ">password", "~*", "&*", "+@all", "-info"); err != nil {
+		t.Fatal(err)
+	}
+	app := start(t, Options{Store: strings.Replace(redis.URL(), "://", "://weir:password@", 1)})
+	want := []store.Node{{Address: redis.Addr(), Role: "server", Detail: "cannot be looked at: want +info"}}
+	if told := app.engine.describe(t.Context()); cmp.Diff(want, told.Nodes) != "" || told.Err != nil {
+		t.Errorf("%+v", told)
+	}
+}
+
+// TestInstancesAreTold: as they count themselves, or as the operator says.
+func TestInstancesAreTold(t *testing.T) {
+	t.Parallel()
+	redis := testserver.StartRedis(t)
+	one, _ := start(t, Options{Store: redis.URL()}), start(t, Options{Store: redis.URL()})
+	eventually(t, func() error {
+		if got := one.engine.instancesText(); got != "2 share this store" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	if got := start(t, Options{Store: redis.URL(), Fallback: FallbackOptions{Instances: 5}}).engine.instancesText(); got != "5, as --instances says" {
+		t.Error(got)
 	}
 }

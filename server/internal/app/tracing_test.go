@@ -1,9 +1,18 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weirlimit/weir/server/internal/rls"
 )
 
 func TestTracesWanted(t *testing.T) {
@@ -36,4 +45,56 @@ func TestNoTracing(t *testing.T) {
 		t.Error("there is something")
 	}
 	none.Stop(t.Context(), slog.New(slog.DiscardHandler))
+}
+
+const watchedRules = `
+domain: shop
+x-limits: [&one {algorithm: gcra, unit: day, requests_per_unit: 1}]
+descriptors:
+  - {key: user, rate_limit: {<<: *one, requests_per_unit: 2}, trial: *one}
+  - {key: shadow, rate_limit: *one, shadow_mode: true}
+  - {key: live, rate_limit: *one}
+`
+
+// TestSpansTellWhatCallersWereTold: a refusal of which no caller hears is told by
+// another name.
+func TestSpansTellWhatCallersWereTold(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	traced := tracingBy(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
+	app := start(t, Options{Config: rulesFor(t, watchedRules), RLS: rls.Mode{Shadow: true}, Telemetry: TelemetryOptions{Tracing: traced}})
+	for _, want := range []struct {
+		query  string
+		status int
+	}{
+		{"user=a", http.StatusNoContent},
+		{"user=a", http.StatusNoContent},
+		{"user=a", http.StatusTooManyRequests},
+		{"shadow=a", http.StatusNoContent},
+		{"shadow=a", http.StatusNoContent},
+		{"live=a", http.StatusNoContent},
+		{"live=a", http.StatusTooManyRequests},
+	} {
+		if status, body := get(t, app, "/v1/auth?domain=shop&"+want.query); status != want.status {
+			t.Fatalf("%s: %d %s", want.query, status, body)
+		}
+	}
+	answer, err := rateLimit(t.Context(), dialGRPC(t, app), "shop", descriptor("live", "a"))
+	if err != nil || answer.OverallCode != rlsv3.RateLimitResponse_OK {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	var got []string
+	for _, span := range recorder.Ended() {
+		if span.Name() != "weir.take" {
+			continue
+		}
+		attributes := attribute.NewSet(span.Attributes()...)
+		told, _ := attributes.Value("weir.outcome")
+		watched, _ := attributes.Value("weir.shadow_outcome")
+		got = append(got, fmt.Sprintf("%s/%s", told.AsString(), watched.AsString()))
+	}
+	want := []string{"granted/granted", "granted/refused", "refused/refused", "granted/granted", "granted/refused", "granted/", "refused/", "granted/refused"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

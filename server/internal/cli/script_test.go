@@ -4,9 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -19,7 +27,11 @@ import (
 	"syscall"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // patience is how long a script waits for what must happen before it fails.
@@ -320,4 +332,87 @@ func curl(ts *testscript.TestScript, line string) string {
 	}
 	resp := do(ts, req)
 	return strings.SplitN(answer(ts, resp, strconv.Itoa(resp.StatusCode)), "\n", 2)[0]
+}
+
+// certificate writes a certificate for 127.0.0.1 that signs itself, and its key: as
+// good for a server as for its clients.
+func (s *session) certificate(ts *testscript.TestScript, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: certificate CERT KEY")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ts.Check(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tests"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	ts.Check(err)
+	private, err := x509.MarshalECPrivateKey(key)
+	ts.Check(err)
+	for _, block := range []struct {
+		file string
+		pem.Block
+	}{{args[0], pem.Block{Type: "CERTIFICATE", Bytes: cert}}, {args[1], pem.Block{Type: "EC PRIVATE KEY", Bytes: private}}} {
+		ts.Check(os.WriteFile(ts.MkAbs(block.file), pem.EncodeToMemory(&block.Block), 0o600))
+	}
+}
+
+var respLine = regexp.MustCompile(`(?m)^resp (\S+)$`)
+
+// resp says commands, one an argument, to the server as a Redis client does, and
+// prints what is answered.
+func (s *session) resp(ts *testscript.TestScript, args []string) {
+	conn, err := net.DialTimeout("tcp", s.await(ts, &s.stdout, respLine)[1], patience)
+	ts.Check(err)
+	defer conn.Close()
+	ts.Check(conn.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(conn, strings.Join(args, "\r\n")+"\r\nQUIT\r\n")
+	ts.Check(err)
+	answer, err := io.ReadAll(conn)
+	ts.Check(err)
+	fmt.Fprint(ts.Stdout(), strings.ReplaceAll(string(answer), "\r\n", " "))
+}
+
+var grpcLine = regexp.MustCompile(`(?m)^grpc (\S+)$`)
+
+// rls asks the server as Envoy does: a domain, then descriptors, each as
+// key=value,key=value. What is answered becomes stdout: the code for all, and a
+// line for each descriptor with its code, its limit and what remains.
+func (s *session) rls(ts *testscript.TestScript, args []string) {
+	request := &rlsv3.RateLimitRequest{Domain: args[0]}
+	for _, text := range args[1:] {
+		descriptor := new(ratelimitv3.RateLimitDescriptor)
+		for entry := range strings.SplitSeq(text, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			descriptor.Entries = append(descriptor.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+		}
+		request.Descriptors = append(request.Descriptors, descriptor)
+	}
+	conn, err := grpc.NewClient(s.await(ts, &s.stdout, grpcLine)[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	ts.Check(err)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	m, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request)
+	ts.Check(err)
+	fmt.Fprintln(ts.Stdout(), m.GetOverallCode())
+	for _, status := range m.GetStatuses() {
+		limit := "none"
+		if l := status.GetCurrentLimit(); l != nil {
+			limit = strconv.FormatUint(uint64(l.GetRequestsPerUnit()), 10) + "/" + l.GetUnit().String() + " " + strconv.Quote(l.GetName())
+		}
+		fmt.Fprintln(ts.Stdout(), status.GetCode(), limit, status.GetLimitRemaining())
+	}
+	for _, h := range m.GetResponseHeadersToAdd() {
+		fmt.Fprintf(ts.Stdout(), "%s: %s\n", h.GetKey(), h.GetValue())
+	}
+}
+
+// grpc makes $GRPC the address of the gRPC listener, and $PID the process.
+func (s *session) grpc(ts *testscript.TestScript, _ []string) {
+	ts.Setenv("GRPC", s.await(ts, &s.stdout, grpcLine)[1])
+	ts.Setenv("PID", strconv.Itoa(s.cmd.Process.Pid))
 }
