@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -30,13 +29,12 @@ type engine struct {
 	options *Options
 	store   *store.Store
 	rules   func() *rules.Set
-	logger  *slog.Logger
 	peers   *peers.Group // nil for a store in memory
 }
 
 // newEngine puts the layers around a store. It starts nothing.
 func newEngine(o *Options, s *store.Store, current func() *rules.Set, t *telemetry) (*engine, error) {
-	e := &engine{options: o, store: s, rules: current, logger: o.Logger}
+	e := &engine{options: o, store: s, rules: current}
 	background := t.panics("background")
 	layers := stack.Options{
 		KeyLimit:         e.keyLimit,
@@ -124,7 +122,7 @@ func (e *engine) start() {
 // while this instance still counts as one.
 func (e *engine) stop(ctx context.Context) error {
 	if err := e.Stop(ctx); err != nil {
-		e.logger.Warn("not all grants and refunds of this instance are recorded in the store", "error", err)
+		e.options.Logger.Warn("not all grants and refunds of this instance are recorded in the store", "error", err)
 	}
 	if e.peers == nil {
 		return nil

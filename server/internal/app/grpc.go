@@ -57,7 +57,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 		Methods: map[string]frames.Handler{limit.name: serve},
 		Streams: map[string]frames.StreamHandler{},
 	}
-	if t.tracing == nil { // spans are of single calls
+	if o.Telemetry.Tracing == nil { // spans are of single calls
 		options.Gather = limit.gather
 	}
 	if by != nil {
@@ -113,7 +113,7 @@ type method struct {
 
 func (a *App) method(name string) *method {
 	t := a.telemetry
-	return &method{name, t.metrics.Method(name), t.tracing, t.panics("grpc")}
+	return &method{name, t.metrics.Method(name), a.options.Telemetry.Tracing, t.panics("grpc")}
 }
 
 // unary returns the handler of a method whose calls handle answers. Its error is a status or

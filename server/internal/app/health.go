@@ -36,7 +36,6 @@ type health struct {
 	options *Options
 	engine  *engine
 	rules   *ruleFiles
-	logger  *slog.Logger
 	// rpc is gRPC's health service. Its watchers leave when the server stops.
 	rpc      *grpchealth.Server
 	watching context.Context
@@ -48,7 +47,7 @@ type health struct {
 }
 
 func newHealth(o *Options, e *engine, r *ruleFiles) *health {
-	h := &health{options: o, engine: e, rules: r, logger: o.Logger, rpc: grpchealth.NewServer()}
+	h := &health{options: o, engine: e, rules: r, rpc: grpchealth.NewServer()}
 	h.findings = findings{ask: e.store.Check, logger: o.Logger}
 	h.watching, h.unwatch = context.WithCancel(context.Background())
 	h.rpc.SetServingStatus(healthName, healthv1.HealthCheckResponse_NOT_SERVING)
@@ -112,7 +111,7 @@ func (h *health) reach(ctx context.Context) error {
 	}
 	if !h.reached.Swap(true) {
 		h.serve()
-		h.logger.Info("the store is reachable", "store", h.engine.store.Describe())
+		h.options.Logger.Info("the store is reachable", "store", h.engine.store.Describe())
 	}
 	return nil
 }
@@ -122,7 +121,7 @@ func (h *health) greet(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, h.options.Timeout)
 	defer cancel()
 	if err := h.reach(ctx); err != nil {
-		h.logger.Warn("the store does not answer; not ready until it does", "store", h.engine.store.Describe(), "error", err)
+		h.options.Logger.Warn("the store does not answer; not ready until it does", "store", h.engine.store.Describe(), "error", err)
 	} else {
 		h.findings.check(ctx, nil)
 	}

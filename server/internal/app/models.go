@@ -134,7 +134,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	// A stream may last. The body has a deadline of its own.
 	s.ReadTimeout, s.WriteTimeout, s.MaxHeaderBytes = time.Minute, 0, 64<<10
-	s.Handler = s.dismissed(t.tracing.HTTP(t.panics("models").HTTP(proxy), meter.Paths()...))
+	s.Handler = s.dismissed(o.Telemetry.Tracing.HTTP(t.panics("models").HTTP(proxy), meter.Paths()...))
 	l, err := s.listener(o, "models", m.Address, m.TLS, m.MaxConnections, t)
 	if err != nil {
 		return nil, nil, err

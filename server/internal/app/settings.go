@@ -231,7 +231,7 @@ func (o *Options) Settings() []Setting {
 					"certificate, and what each may do in which domains."),
 			toggle("insecure-token", &o.InsecureToken, false,
 				"Accept tokens and passwords without TLS from other machines, where a mesh or a tunnel\nencrypts them."),
-			Setting{Flag: "allow-host", Field: &o.Hosts, Help: "Accept these host names, besides localhost, at listeners on loopback addresses.", complete: func() error { return nil }},
+			list("allow-host", &o.Hosts, "Accept these host names, besides localhost, at listeners on loopback addresses."),
 			tlsSettings("http", &o.HTTPTLS), tlsSettings("grpc", &o.GRPCTLS),
 			tlsSettings("admin", &o.Admin.TLS), tlsSettings("resp", &o.RESPTLS),
 		),
@@ -257,29 +257,21 @@ func (o *Options) Settings() []Setting {
 	)
 }
 
-// settings is one setting, or several.
-type settings interface{ all() []Setting }
-
-func (s Setting) all() []Setting { return []Setting{s} }
-
+// several are settings, or one.
 type several []Setting
 
-func (s several) all() []Setting { return s }
-
-func group(name string, lines ...settings) []Setting {
-	var all []Setting
-	for _, line := range lines {
-		for _, s := range line.all() {
-			s.Group = name
-			all = append(all, s)
-		}
+// group returns the settings of a group.
+func group(name string, lines ...several) []Setting {
+	all := slices.Concat(lines...)
+	for i := range all {
+		all[i].Group = name
 	}
 	return all
 }
 
 func tlsSettings(listener string, t *TLS) several {
 	prefix := listener + "-tls-"
-	return several{
+	return slices.Concat(
 		setting(prefix+"cert", &t.Cert, "",
 			"Serve "+listener+" over TLS only, with the certificate in this file. A new file is used from the\n"+
 				"next connection on."),
@@ -287,47 +279,52 @@ func tlsSettings(listener string, t *TLS) several {
 		setting(prefix+"client-ca", &t.ClientCA, "",
 			"Require client certificates that an authority in this file has signed."),
 		setting(prefix+"client-san", &t.ClientSAN, "", "Require client certificates for this DNS name."),
-	}
+	)
 }
 
 // setting binds a flag to a field. The zero value of the field stands for the default.
 // Each check returns the expected value if the value is wrong.
-func setting[T any](flag string, field *T, standard T, help string, checks ...func(T) string) Setting {
+func setting[T any](flag string, field *T, standard T, help string, checks ...func(T) string) several {
 	return settingUnset(flag, field, standard, standard, help, checks...)
 }
 
 // settingUnset is setting with another default for programs that embed the server.
-func settingUnset[T any](flag string, field *T, standard, unset T, help string, checks ...func(T) string) Setting {
-	return Setting{Flag: flag, Field: field, Default: standard, Help: help, complete: func() error {
+func settingUnset[T any](flag string, field *T, standard, unset T, help string, checks ...func(T) string) several {
+	return several{{Flag: flag, Field: field, Default: standard, Help: help, complete: func() error {
 		if reflect.ValueOf(*field).IsZero() {
 			*field = unset
 		}
 		return check(flag, *field, checks...)
-	}}
+	}}}
+}
+
+// list binds a flag to a field of several values.
+func list(flag string, field *[]string, help string) several {
+	return several{{Flag: flag, Field: field, Help: help, complete: func() error { return nil }}}
 }
 
 // secretFile binds a flag to the name of a file with a secret.
-func secretFile(flag string, field *string, help string) Setting {
+func secretFile(flag string, field *string, help string) several {
 	s := setting(flag, field, "", help)
-	s.Secret = true
+	s[0].Secret = true
 	return s
 }
 
 // toggle binds a flag to a field that is true or false; false stands for itself.
-func toggle(flag string, field *bool, standard bool, help string) Setting {
+func toggle(flag string, field *bool, standard bool, help string) several {
 	return settingUnset(flag, field, standard, false, help)
 }
 
 // parsed binds a flag to a field that a function reads from text. Its zero value
 // stands for the default, if there is one.
-func parsed[T any](flag, kind string, field *T, standard string, parse func(string) (T, error), help string, checks ...func(T) string) Setting {
+func parsed[T any](flag, kind string, field *T, standard string, parse func(string) (T, error), help string, checks ...func(T) string) several {
 	v := &value[T]{field: field, flag: flag, kind: kind, text: standard, parse: parse}
-	return Setting{Flag: flag, Field: v, Help: help, complete: func() error {
+	return several{{Flag: flag, Field: v, Help: help, complete: func() error {
 		if standard != "" && reflect.ValueOf(field).Elem().IsZero() {
 			return v.Set(standard)
 		}
 		return check(flag, *field, checks...)
-	}}
+	}}}
 }
 
 // value is the Value of a setting.
@@ -359,8 +356,8 @@ func (v *value[T]) String() string { return v.text }
 func (v *value[T]) Type() string { return v.kind }
 
 // words sets the values that shells propose.
-func (s Setting) words(words ...string) Setting {
-	s.Words = words
+func (s several) words(words ...string) several {
+	s[0].Words = words
 	return s
 }
 

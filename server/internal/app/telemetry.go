@@ -34,13 +34,9 @@ var countedPaths = append([]string{
 type telemetry struct {
 	traffic *traffic.Recorder
 	metrics *metrics.Metrics
-	tracing *Tracing // nil without spans
-	logger  *slog.Logger
+	options *Options
 	seldom  *slog.Logger // for warnings that repeat
 	rules   func() *rules.Set
-	shadow  bool // the rate limit service lets every request pass
-	envoy   bool // the metrics of envoyproxy/ratelimit are wanted
-	refuse  bool // requests that no rule applies to
 	strays  strays
 	// unmatchedSeen has the unmatched requests for the dashboard.
 	unmatchedSeen dashboard.Unmatched
@@ -54,17 +50,14 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 	if o.Telemetry.LogRefusals {
 		refusals = o.Logger
 	}
-	t := &telemetry{
-		tracing: o.Telemetry.Tracing, logger: o.Logger, seldom: withoutRepeats(o.Logger, time.Now),
-		rules: r.Load, shadow: o.RLS.Shadow, envoy: o.Telemetry.EnvoyproxyMetrics, refuse: o.Unmatched == "refuse", connections: map[string]func() int{},
-	}
+	t := &telemetry{options: o, seldom: withoutRepeats(o.Logger, time.Now), rules: r.Load, connections: map[string]func() int{}}
 	var err error
 	t.traffic, err = traffic.New(r.Load(), traffic.Options{NearLimitRatio: o.Telemetry.NearLimitRatio, Refusals: refusals})
 	if err != nil {
 		return nil, err
 	}
 	t.metrics = metrics.New(metrics.Options{
-		Traffic: t.traffic, Envoyproxy: t.envoy, NearLimitRatio: o.Telemetry.NearLimitRatio, Logger: o.Logger,
+		Traffic: t.traffic, Envoyproxy: o.Telemetry.EnvoyproxyMetrics, NearLimitRatio: o.Telemetry.NearLimitRatio, Logger: o.Logger,
 	})
 	t.metrics.Follow(r.Load())
 	r.follow = func(set *rules.Set) {
@@ -77,8 +70,8 @@ func newTelemetry(o *Options, r *ruleFiles) (*telemetry, error) {
 // frontEnd returns the engine as one front end asks it.
 func (t *telemetry) frontEnd(name string, e *engine) weir.Taker {
 	taker := weir.Taker(e)
-	if t.tracing != nil {
-		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(name == "rls" && t.shadow)})
+	if t.options.Telemetry.Tracing != nil {
+		taker = trace.Wrap(taker, trace.Options{Seen: t.seen(name == "rls" && t.options.RLS.Shadow)})
 	}
 	return observe.Wrap(taker, observe.Options{Observer: t.metrics.FrontEnd(name)})
 }
@@ -95,7 +88,7 @@ func (t *telemetry) seen(shadow bool) func(*weir.Limit) (refusals, errors bool) 
 // decided returns the observer of the requests of Envoy's service, or nil if there is
 // none.
 func (t *telemetry) decided() func(*rules.Request, *rules.Plan) {
-	if !t.envoy {
+	if !t.options.Telemetry.EnvoyproxyMetrics {
 		return nil
 	}
 	return t.metrics.Decided
@@ -103,12 +96,12 @@ func (t *telemetry) decided() func(*rules.Request, *rules.Plan) {
 
 // http counts the requests of a handler, and traces those that decide.
 func (t *telemetry) http(next http.Handler) http.Handler {
-	return t.metrics.HTTP(t.tracing.HTTP(next, decisionPaths...), countedPaths...)
+	return t.metrics.HTTP(t.options.Telemetry.Tracing.HTTP(next, decisionPaths...), countedPaths...)
 }
 
 // panics returns the function that reports the panics of a listener's calls.
 func (t *telemetry) panics(listener string) *panics.Reporter {
-	return &panics.Reporter{Listener: listener, Logger: t.logger, Count: t.metrics.Panicked(listener)}
+	return &panics.Reporter{Listener: listener, Logger: t.options.Logger, Count: t.metrics.Panicked(listener)}
 }
 
 // rejections returns the function that counts the connections and calls that a listener
@@ -118,7 +111,7 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 	return func(reason admission.Reason) {
 		t.metrics.Rejected(listener, string(reason))
 		if seldom, _ := logged.LoadOrStore(reason, new(deadline.Seldom)); seldom.(*deadline.Seldom).Due() {
-			t.logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
+			t.options.Logger.Warn("connections or calls are rejected before they are read", "listener", listener, "reason", string(reason))
 		}
 	}
 }
@@ -126,6 +119,7 @@ func (t *telemetry) rejections(listener string) func(admission.Reason) {
 // unmatched counts a request that no rule applies to, logs its domain at most once a
 // minute, and reports whether to refuse it.
 func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse bool) {
+	refuse = t.options.Unmatched == "refuse"
 	t.metrics.Unmatched(req.Domain, why)
 	t.unmatchedSeen.Add(req, time.Now())
 	if t.strays.due(why, req.Domain, time.Now()) {
@@ -134,9 +128,9 @@ func (t *telemetry) unmatched(req *rules.Request, why rules.Unmatched) (refuse b
 			level, message = slog.LevelWarn, "a request has an unknown domain"
 		}
 		domain, keys := dashboard.UnmatchedNames(req)
-		t.logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", t.refuse)
+		t.options.Logger.Log(context.Background(), level, message, "domain", domain, "keys", keys, "refused", refuse)
 	}
-	return t.refuse
+	return refuse
 }
 
 const (

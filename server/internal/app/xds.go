@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,28 +19,23 @@ import (
 // XDSOptions are the settings of rules from a management server. The zero value takes
 // them from files.
 type XDSOptions struct {
-	Server     string
-	Node       string
-	Metadata   []string // key=value
-	Headers    []string // key:value
-	TLS        bool
-	Files      xds.TLS
-	Backoff    time.Duration
-	MaxBackoff time.Duration
-	MaxBytes   int
-	Optional   bool
-	Overlay    string
+	xds.Options          // without what the server fills in
+	Pairs       []string // of metadata: key=value
+	Fields      []string // of headers: key:value
+	TLS         bool
+	Files       xds.TLS
+	Optional    bool
 }
 
 func (o *XDSOptions) settings() several {
-	return several{
+	return slices.Concat(
 		setting("rules-xds", &o.Server, "",
 			"Take the rules from the management server at this host:port, such as Envoy Gateway, in\n"+
 				"place of --config."),
 		setting("rules-xds-node", &o.Node, xds.DefaultNode,
 			"Ask for the rules of this node ID."),
-		Setting{Flag: "rules-xds-metadata", Field: &o.Metadata, Help: "Send this metadata with the node ID: key=value.", complete: func() error { return nil }},
-		Setting{Flag: "rules-xds-header", Field: &o.Headers, Help: "Send these headers to the management server: key:value.", complete: func() error { return nil }},
+		list("rules-xds-metadata", &o.Pairs, "Send this metadata with the node ID: key=value."),
+		list("rules-xds-header", &o.Fields, "Send these headers to the management server: key:value."),
 		toggle("rules-xds-tls", &o.TLS, false,
 			"Connect to the management server over TLS 1.3; the files below imply it."),
 		setting("rules-xds-tls-ca", &o.Files.CA, "",
@@ -55,33 +51,32 @@ func (o *XDSOptions) settings() several {
 				"by half of itself.", notNegative),
 		setting("rules-xds-backoff-max", &o.MaxBackoff, xds.DefaultMaxBackoff,
 			"Wait at most this long before connecting again.", notNegative),
-		setting("rules-xds-max-bytes", &o.MaxBytes, xds.DefaultMaxMessageBytes,
+		setting("rules-xds-max-bytes", &o.MaxMessageBytes, xds.DefaultMaxMessageBytes,
 			"Accept rules of at most this size.", positive),
 		toggle("rules-xds-optional", &o.Optional, false,
 			"Pass health checks before the first rules have arrived; requests fail until then."),
 		setting("rules-overlay", &o.Overlay, "",
 			"Add Weir's keys, such as algorithm and burst, from this YAML file to the rules of the\n"+
 				"management server."),
-	}
+	)
 }
 
 // client returns the client of the management server.
 func (o *XDSOptions) client(more *Options, apply func(*rules.Set)) (*xds.Client, error) {
-	options := xds.Options{
-		Server: o.Server, Node: o.Node, Metadata: map[string]string{}, Headers: map[string]string{}, Backoff: o.Backoff, MaxBackoff: o.MaxBackoff,
-		MaxMessageBytes: o.MaxBytes, Merge: more.ConfigMerge, Overlay: o.Overlay, Apply: apply, Logger: more.Logger,
-	}
+	options := o.Options
+	options.Metadata, options.Headers = map[string]string{}, map[string]string{}
+	options.Merge, options.Apply, options.Logger = more.ConfigMerge, apply, more.Logger
 	if o.TLS || o.Files != (xds.TLS{}) {
 		options.TLS = &o.Files
 	}
-	for _, pair := range o.Metadata {
+	for _, pair := range o.Pairs {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
 			return nil, &weir.InvalidError{Field: "rules xds metadata", Value: fmt.Sprintf("%q", pair), Want: "key=value"}
 		}
 		options.Metadata[key] = value
 	}
-	for _, pair := range o.Headers {
+	for _, pair := range o.Fields {
 		key, value, ok := strings.Cut(pair, ":")
 		if key = strings.TrimSpace(key); !ok || key == "" {
 			// The header may be a secret.

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/server/internal/xds"
 )
 
 // gateway is a management server of rules.
@@ -61,7 +63,7 @@ func (g *gateway) publish(n int, unit ratelimitv3.RateLimitUnit) {
 }
 
 func (g *gateway) options(optional bool) XDSOptions {
-	return XDSOptions{Optional: optional, Server: g.address, Node: "n", Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+	return XDSOptions{Optional: optional, Options: xds.Options{Server: g.address, Node: "n", Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}}
 }
 
 // fetch returns the status and the body of a path of the HTTP listener, and its headers.
@@ -159,6 +161,6 @@ func TestWaitsForRules(t *testing.T) {
 
 func TestOneSourceOfRules(t *testing.T) {
 	t.Parallel()
-	wantInvalid(t, "two sources", Options{Config: "rules.yaml", XDS: XDSOptions{Server: "h:1"}}, "rules xds", "")
+	wantInvalid(t, "two sources", Options{Config: "rules.yaml", XDS: XDSOptions{Options: xds.Options{Server: "h:1"}}}, "rules xds", "")
 	wantInvalid(t, "no path", Options{Metrics: MetricsOptions{Address: "127.0.0.1:0", Path: "metrics"}}, "metrics path", `is "metrics"`)
 }

@@ -29,7 +29,7 @@ func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Reques
 	if err := found.Plan.Err(); err != nil {
 		return err
 	}
-	p := &explainer{w: w, req: req, found: found}
+	p := &explainer{req: req, found: found}
 	p.printf("domain %s\n", plainly(req.Domain))
 	if !found.Known {
 		p.printf("  unknown domain; known domains: %s\n", listed(set.Domains()))
@@ -38,22 +38,18 @@ func explain(ctx context.Context, w io.Writer, set *rules.Set, req *rules.Reques
 		p.descriptor(i)
 	}
 	p.answer()
-	return p.err
+	_, err = io.WriteString(w, p.text.String())
+	return err
 }
 
 // An explainer prints an explanation.
 type explainer struct {
-	w     io.Writer
+	text  strings.Builder
 	req   *rules.Request
 	found *rules.Explanation
-	err   error
 }
 
-func (p *explainer) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}
+func (p *explainer) printf(format string, args ...any) { fmt.Fprintf(&p.text, format, args...) }
 
 func (p *explainer) descriptor(i int) {
 	entries, search := p.req.Descriptors[i], &p.found.Descriptors[i]
