@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -47,7 +46,7 @@ func (a *App) newGRPC(service *rls.Service) (*listener, error) {
 	}
 	// The listener bounds the connections.
 	options := frames.Options{
-		MaxStreams: o.Limits.GRPCMaxStreams, MaxConnections: math.MaxInt, MaxOpen: o.Limits.GRPCMaxWatches,
+		MaxStreams: o.Limits.GRPCMaxStreams, MaxOpen: o.Limits.GRPCMaxWatches,
 		MaxMessage: o.Limits.GRPCMaxMessageBytes, MaxHeaderList: o.Limits.GRPCMaxHeaderBytes, HandshakeTimeout: readTimeout,
 		MessageTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: o.Limits.GRPCIdleTimeout, MaxAge: o.GRPCConnectionAge, AgeGrace: o.GRPCConnectionGrace, Logger: o.Logger,

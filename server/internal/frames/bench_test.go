@@ -21,7 +21,7 @@ func BenchmarkIdle(b *testing.B) {
 	secret := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 	for name, config := range map[string]*tls.Config{"plain": nil, "TLS": secret} {
 		b.Run(name, func(b *testing.B) {
-			p := serve(b, frames.Options{TLS: config, MaxConnections: b.N + 1})
+			p := serve(b, frames.Options{TLS: config})
 			before := memory()
 			for range b.N {
 				nc, err := net.Dial("tcp", p.addr)

@@ -55,9 +55,6 @@ type Options struct {
 	// TLS, if not nil, encrypts the connections. It must offer "h2".
 	TLS *tls.Config
 
-	// MaxConnections is how many connections may be open; further ones are closed
-	// at once. Default: 4096.
-	MaxConnections int
 	// MaxStreams is how many calls one connection may have in flight. Default: 1000.
 	MaxStreams int
 	// MaxOpen is how many calls of all connections the handlers of Streams may serve at a
@@ -73,7 +70,7 @@ type Options struct {
 	// Hold, if not nil, returns a new connection's part of a memory budget, which its
 	// calls and their messages are charged to: a message as a whole when its length is
 	// known. It gets a function that closes the connection without waiting. Nil: only
-	// MaxConnections, MaxStreams and MaxMessage bound the memory.
+	// MaxStreams and MaxMessage bound the memory of a connection.
 	Hold func(evict func()) Hold
 
 	// HandshakeTimeout is how long a new connection may take for TLS and for
@@ -147,7 +144,7 @@ const (
 // that names an invalid option.
 func (o Options) withDefaults() (Options, error) {
 	for name, value := range map[string]int{
-		"MaxConnections": o.MaxConnections, "MaxStreams": o.MaxStreams, "MaxOpen": o.MaxOpen,
+		"MaxStreams": o.MaxStreams, "MaxOpen": o.MaxOpen,
 		"MaxMessage": o.MaxMessage, "MaxHeaderList": o.MaxHeaderList,
 	} {
 		if value < 0 {
@@ -157,7 +154,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TLS != nil && !slices.Contains(o.TLS.NextProtos, "h2") && o.TLS.GetConfigForClient == nil {
 		return o, errors.New(`frames: new: TLS does not offer "h2"`)
 	}
-	o.MaxConnections = cmp.Or(o.MaxConnections, 4096)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
 	o.MaxOpen = cmp.Or(o.MaxOpen, 1000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 256<<10)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -210,32 +209,6 @@ func TestKeepalive(t *testing.T) {
 	}
 	if n := p.Stats().Accepted; n != 1 {
 		t.Errorf("%d connections", n)
-	}
-}
-
-// TestConnections closes connections beyond the limit.
-func TestConnections(t *testing.T) {
-	t.Parallel()
-	limited := make(chan frames.Reason, 1)
-	p := serve(t, frames.Options{MaxConnections: 2, Limited: func(r frames.Reason) { limited <- r }})
-	for range 2 {
-		if _, err := call(within(t, 10*time.Second), p.dial(t, plaintext), echo, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	nc, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	if _, err := nc.Read(make([]byte, 1)); err == nil {
-		t.Error("a third connection is served")
-	}
-	if n := p.Stats().Limited["connections"]; n != 1 {
-		t.Errorf("counted %d", n)
-	}
-	if r := <-limited; r != frames.ReasonConnections {
-		t.Errorf("told of %v", r)
 	}
 }
 

@@ -118,20 +118,16 @@ func (s *Server) isStopping() bool {
 	return s.stopping
 }
 
-// accept serves a connection if there is room for it.
+// accept serves a connection.
 func (s *Server) accept(nc net.Conn) {
 	c := newConn(s, nc)
 	s.mu.Lock()
-	full, stopping := len(s.conns) >= s.options.MaxConnections, s.stopping
-	admitted := !full && !s.cutting
-	if admitted {
+	stopping, cutting := s.stopping, s.cutting
+	if !cutting {
 		s.conns[c] = struct{}{}
 	}
 	s.mu.Unlock()
-	if !admitted {
-		if full {
-			s.count(ReasonConnections, nil)
-		}
+	if cutting {
 		_ = nc.Close()
 		return
 	}

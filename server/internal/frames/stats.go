@@ -11,24 +11,23 @@ type Reason int
 
 // The reasons. Those from ReasonIdle on end a connection without fault of its client.
 const (
-	ReasonConnections Reason = iota // more connections than MaxConnections
-	ReasonHandshake                 // TLS or the first frames failed, or took too long
-	ReasonProtocol                  // the client broke HTTP/2's rules
-	ReasonFlood                     // the client sent too many frames that are no calls
-	ReasonWrite                     // the client left its answers unread
-	ReasonStreams                   // a call beyond MaxStreams
-	ReasonWatches                   // a stream beyond MaxOpen
-	ReasonMessage                   // a message beyond MaxMessage
-	ReasonHeader                    // a header list beyond MaxHeaderList
-	ReasonMemory                    // a call that Hold has no room for, or a connection that made room
-	ReasonSlow                      // a message that took longer than MessageTimeout
-	ReasonIdle                      // a connection without calls for IdleTimeout
-	ReasonAge                       // a connection older than MaxAge
+	ReasonHandshake Reason = iota // TLS or the first frames failed, or took too long
+	ReasonProtocol                // the client broke HTTP/2's rules
+	ReasonFlood                   // the client sent too many frames that are no calls
+	ReasonWrite                   // the client left its answers unread
+	ReasonStreams                 // a call beyond MaxStreams
+	ReasonWatches                 // a stream beyond MaxOpen
+	ReasonMessage                 // a message beyond MaxMessage
+	ReasonHeader                  // a header list beyond MaxHeaderList
+	ReasonMemory                  // a call that Hold has no room for, or a connection that made room
+	ReasonSlow                    // a message that took longer than MessageTimeout
+	ReasonIdle                    // a connection without calls for IdleTimeout
+	ReasonAge                     // a connection older than MaxAge
 	reasons
 )
 
 var reasonNames = [reasons]string{
-	"connections", "handshake", "protocol", "flood", "write", "streams", "watches",
+	"handshake", "protocol", "flood", "write", "streams", "watches",
 	"message", "header", "memory", "slow", "idle", "age",
 }
 
