@@ -20,56 +20,36 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(textCases(), chargeCases, holderCases, idCases, reloadCases, changeCases, altCases)
+var cases = slices.Concat(textCases(), chargeCases, altCases)
 
 var chargeCases = []testCase{
 	{"grants exactly what fits to many at once", stampede},
-	{"a count of 0 refuses everything", zero},
-	{"all of an act is charged or nothing", allOrNothing},
 	{"several acts in one call are decided one by one", actByAct},
-	{"another algorithm starts afresh", changedAlgorithm},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
 	{"windows of too many buckets are an error", manyBuckets},
-	{"the seeds' cases", seeds},
 }
 
-// limits is one limit of 10 per 10 s for each algorithm that counts units: all
-// but concurrency, which has cases of its own.
+// limits is one limit of 10 per 10 s for each algorithm.
 func limits() []*weir.Limit {
 	var all []*weir.Limit
-	for _, algorithm := range counting() {
-		all = append(all, of(algorithm, weir.Per(10, 10*time.Second)))
-	}
-	return all
-}
-
-// counting is every algorithm that counts units.
-func counting() []weir.Algorithm {
-	var all []weir.Algorithm
 	for id := range algo.Steps {
-		algorithm := weir.Algorithm(id)
-		if !algo.TraitsOf(algorithm).HoldsSlots {
-			all = append(all, algorithm)
-		}
+		all = append(all, weir.Limit{Algorithm: weir.Algorithm(id), Count: 10, Period: 10 * time.Second}.MustCompile())
 	}
 	return all
-}
-
-// of is a limit counted by an algorithm.
-func of(algorithm weir.Algorithm, l weir.Limit) *weir.Limit {
-	l.Algorithm = algorithm
-	return l.MustCompile()
 }
 
 func stampede(b *bench) {
 	for _, l := range limits() {
 		var granted atomic.Int64
 		var callers sync.WaitGroup
-		for range 50 {
+		for i := range 50 {
 			callers.Go(func() {
-				for range 4 {
+				for j := range 4 {
 					a := NewAct(weir.Charge{Key: "stampede", Limit: l, Cost: 1})
+					if holds(a) {
+						a.ID = fmt.Sprint("holder ", i, " ", j)
+					}
 					b.taker.Take(context.Background(), []*weir.Act{a})
 					if a.Err != nil {
 						b.Errorf("%v: %v", l, a.Err)
@@ -86,55 +66,11 @@ func stampede(b *bench) {
 	}
 }
 
-func zero(b *bench) {
-	for id := range algo.Steps {
-		limit := of(weir.Algorithm(id), weir.PerSecond(0))
-		one := b.withID("zero", weir.Charge{Key: "zero", Limit: limit, Cost: 1})
-		b.want(one.Decisions[0], weir.Decision{Outcome: weir.Refused, RetryAfter: weir.Never})
-		b.want(b.charge("zero", limit, 0), weir.Decision{Outcome: weir.Granted})
-		other := weir.Charge{Key: "zero beside", Limit: weir.PerSecond(5).MustCompile(), Cost: 1}
-		a := b.withID("zero and another", other, weir.Charge{Key: "zero", Limit: limit, Cost: 1})
-		if a.Allowed() || a.Decisions[0].Outcome == weir.Granted || b.charge("zero beside", other.Limit, 0).Remaining != 5 {
-			b.Errorf("%v: an act with it charged the other: %+v", limit, a.Decisions)
-		}
-	}
-}
-
-func allOrNothing(b *bench) {
-	all := limits()
-	full := all[len(all)-1]
-	b.granted("full", full, 10)
-	charges := []weir.Charge{}
-	for _, l := range all {
-		charges = append(charges, weir.Charge{Key: "free", Limit: l, Cost: 2})
-	}
-	charges = append(charges, weir.Charge{Key: "full", Limit: full, Cost: 1})
-	a := NewAct(charges...)
-	b.take(a)
-	for i, d := range a.Decisions[:len(all)] {
-		d.ResetAfter = 0
-		b.want(d, weir.Decision{Outcome: weir.NotCharged, Remaining: 10})
-		if left := b.charge("free", all[i], 0).Remaining; left != 10 {
-			b.Errorf("%v: %d of 10 left after a refused act", all[i], left)
-		}
-	}
-	if d := a.Decisions[len(all)]; d.Outcome != weir.Refused || a.Allowed() {
-		b.Errorf("full limit: %+v", d)
-	}
-	if i := weir.Strictest(a.Charges, a.Decisions); i != len(all) {
-		b.Errorf("strictest is %d", i)
-	}
-	a = NewAct(charges[:len(all)]...)
-	b.take(a)
-	for i, d := range a.Decisions {
-		if d.Outcome != weir.Granted || d.Granted != 2 || d.Remaining != 8 {
-			b.Errorf("%v: %+v", all[i], d)
-		}
-	}
-}
-
 func actByAct(b *bench) {
 	for _, l := range limits() {
+		if algo.TraitsOf(l.Algorithm).HoldsSlots {
+			continue
+		}
 		var acts []*weir.Act
 		for _, cost := range []int64{6, 6, 3, 2, 1, 1} {
 			acts = append(acts, NewAct(weir.Charge{Key: "acts", Limit: l, Cost: cost}))
@@ -144,14 +80,6 @@ func actByAct(b *bench) {
 			if acts[i].Allowed() != want {
 				b.Errorf("%v, act %d: %+v", l, i, acts[i].Decisions[0])
 			}
-		}
-	}
-}
-
-func changedAlgorithm(b *bench) {
-	for _, l := range limits() {
-		if n := b.granted("algorithm", l, 12); n != 10 {
-			b.Errorf("%v after others: %d of 10", l, n)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/algo"
@@ -18,7 +19,7 @@ func RefuseAll(taker weir.Taker, acts int, ids bool, size func() string) error {
 	rng := rand.New(rand.NewPCG(11, 11))
 	var spent []weir.Charge
 	for id := range algo.Steps {
-		limit := of(weir.Algorithm(id), weir.PerHour(1))
+		limit := weir.Limit{Algorithm: weir.Algorithm(id), Count: 1, Period: time.Hour}.MustCompile()
 		spent = append(spent, weir.Charge{Key: fmt.Sprint("spent ", limit.Algorithm), Limit: limit, Cost: 1})
 		a := NewAct(spent[id])
 		a.ID = fmt.Sprint("holder of ", id)

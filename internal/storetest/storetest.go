@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -126,15 +125,6 @@ func (b *bench) charge(key string, limit *weir.Limit, cost int64) weir.Decision 
 	return a.Decisions[0]
 }
 
-// withID takes charges under an id.
-func (b *bench) withID(id string, charges ...weir.Charge) *weir.Act {
-	b.Helper()
-	a := NewAct(charges...)
-	a.ID = id
-	b.take(a)
-	return a
-}
-
 // granted takes single units one after another and counts those granted.
 func (b *bench) granted(key string, limit *weir.Limit, tries int) int {
 	b.Helper()
@@ -145,13 +135,4 @@ func (b *bench) granted(key string, limit *weir.Limit, tries int) int {
 		}
 	}
 	return n
-}
-
-// want compares a decision with the expected one, except for At and Source.
-func (b *bench) want(d, want weir.Decision) {
-	b.Helper()
-	d.At, d.Source = time.Time{}, 0
-	if d != want {
-		b.Errorf("decision\n got %+v\nwant %+v", d, want)
-	}
 }

@@ -24,7 +24,7 @@ import (
 //
 // An ACT is one of
 //
-//	KIND CHARGES [id ID] [hold D] [wait D] [now] [anonymous]
+//	KIND CHARGES [id ID [new]] [hold D] [wait D] [now] [anonymous]
 //	KIND ID [COST [hold D]]     an act about the take of an ID, which has its charges
 //	repeat ID           the take once more
 //	amend ID OUTCOME…   the take as its caller knows it, put twice: words or amounts; for one
@@ -296,6 +296,13 @@ func (s *script) act(words []string) *weir.Act {
 // key returns a key or an ID of the algorithm that is run.
 func (s *script) key(name string) string { return strings.TrimSpace(s.algorithm + " " + name) }
 
+// about returns an act on the take of an ID.
+func about(kind weir.Kind, id string, charges ...weir.Charge) *weir.Act {
+	a := NewAct(charges...)
+	a.Kind, a.ID = kind, id
+	return a
+}
+
 // about returns an act about a take.
 func (s *script) about(verb string, take *weir.Act, words []string) *weir.Act {
 	a := again(take)
@@ -380,6 +387,8 @@ func (s *script) charges(a *weir.Act, words []string) {
 		switch word {
 		case "now":
 			a.Immediate = true
+		case "new":
+			a.NewID = true
 		case "anonymous":
 			a.Anonymous = true
 		case ",":

@@ -1,22 +1,85 @@
-package storetest
+package memstore_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/algo"
+	"github.com/weirlimit/weir/internal/memstore"
+	"github.com/weirlimit/weir/internal/storetest"
 )
 
-// reloadCases have the contract's sentences about IDs whose acts have a scope: the limits may
+// TestReloads has the contract's sentences about IDs whose acts have a scope: the limits may
 // change between a take and the acts about it.
-var reloadCases = []testCase{
-	{"what was taken before a reload is settled, refunded, released and renewed after it", reloaded},
-	{"a repeat after a reload gets the first answer", repeatedAfterReload},
-	{"what is closed before a reload stays closed after it", closedBeforeReload},
-	{"a holder leaves after a reload", leavesAfterReload},
-	{"an id with a scope belongs to that, and to one content", scoped},
+func TestReloads(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(*bench){
+		"what was taken before a reload is settled, refunded, released and renewed after it": reloaded,
+		"a repeat after a reload gets the first answer":                                      repeatedAfterReload,
+		"what is closed before a reload stays closed after it":                               closedBeforeReload,
+		"a holder leaves after a reload":                                                     leavesAfterReload,
+		"an id with a scope belongs to that, and to one content":                             scoped,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := storetest.NewClock()
+			run(&bench{T: t, store: memstore.New(memstore.Options{Now: clock.Now}), clock: clock})
+		})
+	}
+}
+
+// A bench has the store and the clock of a test.
+type bench struct {
+	*testing.T
+	store *memstore.Store
+	clock *storetest.Clock
+}
+
+// take puts an act to the store, which decides it.
+func (b *bench) take(a *weir.Act) {
+	b.Helper()
+	if b.store.Take(b.Context(), []*weir.Act{a}); a.Err != nil {
+		b.Fatal(a.Err)
+	}
+}
+
+// look returns the decisions of a peek at the charges.
+func (b *bench) look(charges []weir.Charge) []weir.Decision {
+	b.Helper()
+	a := storetest.NewAct(slices.Clone(charges)...)
+	for i := range a.Charges {
+		a.Charges[i].Cost = 0
+	}
+	b.take(a)
+	return a.Decisions
+}
+
+// fails puts an act that must end in an error and charge nothing.
+func (b *bench) fails(a *weir.Act, want error) {
+	b.Helper()
+	before := b.look(a.Charges)
+	if b.store.Take(b.Context(), []*weir.Act{a}); !errors.Is(a.Err, want) || !errors.Is(a.Err, weir.ErrInvalid) {
+		b.Errorf("%v %q: %v, want %v", a.Kind, a.ID, a.Err, want)
+	}
+	if after := b.look(a.Charges); !slices.Equal(before, after) {
+		b.Errorf("%v %q: an error changed something:\n%+v\n%+v", a.Kind, a.ID, before, after)
+	}
+}
+
+// limits is one limit of 10 per 10 s for each algorithm that counts units.
+func limits() []*weir.Limit {
+	var all []*weir.Limit
+	for id := range algo.Steps {
+		if l := (weir.Limit{Algorithm: weir.Algorithm(id), Count: 10, Period: 10 * time.Second}).MustCompile(); !algo.TraitsOf(l.Algorithm).HoldsSlots {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // A reload is a change of the limits of one caller.
@@ -48,7 +111,7 @@ func reloads(l *weir.Limit, prefix string) []reload {
 		{"otherwise added", false, []weir.Charge{a}, []weir.Charge{a, second}},
 		{"otherwise removed", false, []weir.Charge{a, second}, []weir.Charge{a}},
 		{"otherwise removed that was granted", true, []weir.Charge{a, second}, []weir.Charge{a}},
-		{"the algorithm changed", false, []weir.Charge{a}, []weir.Charge{with(of(other, weir.Per(10, l.Period)), "a", 0)}},
+		{"the algorithm changed", false, []weir.Charge{a}, []weir.Charge{with(weir.Limit{Algorithm: other, Count: 10, Period: l.Period}.MustCompile(), "a", 0)}},
 		{"the count changed", false, []weir.Charge{a}, []weir.Charge{with(twice.MustCompile(), "a", 0)}},
 	}
 	if l.Algorithm != weir.GCRA {
@@ -69,7 +132,8 @@ func reloads(l *weir.Limit, prefix string) []reload {
 
 // scopedAct is an act of the caller that a text names.
 func scopedAct(kind weir.Kind, owner string, cost int64, charges []weir.Charge) *weir.Act {
-	a := about(kind, "id", slices.Clone(charges)...)
+	a := storetest.NewAct(slices.Clone(charges)...)
+	a.Kind, a.ID = kind, "id"
 	a.Scope = algo.Scope{Owner: owner, Asks: fmt.Sprint(cost), Cost: cost}
 	for i := range a.Charges {
 		c := &a.Charges[i]
@@ -107,7 +171,7 @@ func eachReload(b *bench, about string, f func(r *reload, owner string, take *we
 // use charges units to the key of a charge.
 func (b *bench) use(c weir.Charge, units int64) {
 	c.Cost = units
-	b.take(NewAct(c))
+	b.take(storetest.NewAct(c))
 }
 
 // leaves requires that the keys of a reload are charged what the take was granted, less so many
@@ -129,7 +193,7 @@ func (b *bench) leaves(r *reload, after string, take *weir.Act, returned int64) 
 	}
 	for _, c := range slices.Concat(r.before, r.after) {
 		c.Cost, c.Keep, c.Alt, c.Guaranteed = 0, 0, 0, false
-		peek := NewAct(c)
+		peek := storetest.NewAct(c)
 		b.take(peek)
 		if got, want := peek.Decisions[0].Remaining, c.Limit.Capacity()-charged[budget{c.Key, c.Limit.Algorithm}]; got != want {
 			b.Errorf("%s, %s: %d remain of %q under %v, want %d", r.name, after, got, c.Key, c.Limit, want)
@@ -197,7 +261,7 @@ func closedBeforeReload(b *bench) {
 }
 
 func leavesAfterReload(b *bench) {
-	room, units := rooms(2), limits()[0]
+	room, units := weir.Limit{Algorithm: weir.Concurrency, Count: 2, Period: time.Minute}.MustCompile(), limits()[0]
 	in := func(owner, key string, l *weir.Limit) weir.Charge {
 		return weir.Charge{Key: owner + key, HashTag: owner, Limit: l}
 	}
@@ -210,7 +274,7 @@ func leavesAfterReload(b *bench) {
 				before, after = []weir.Charge{slot}, []weir.Charge{count, slot}
 			}
 			b.take(scopedAct(acts.KindTake, owner, 1, before))
-			peek := NewAct(slot)
+			peek := storetest.NewAct(slot)
 			if b.take(peek); peek.Decisions[0].Remaining != 1 {
 				b.Errorf("taken: %+v", peek.Decisions)
 			}
@@ -224,15 +288,20 @@ func leavesAfterReload(b *bench) {
 }
 
 func scoped(b *bench) {
-	l := limits()[0]
-	charges := []weir.Charge{{Key: "scoped", Limit: l}}
+	charges := []weir.Charge{{Key: "scoped", Limit: limits()[0]}}
 	b.take(scopedAct(acts.KindTake, "one", 3, charges))
 	b.fails(scopedAct(acts.KindRelease, "two", 0, charges), weir.ErrUnknownID)
-	b.fails(about(acts.KindRelease, "id", charges...), weir.ErrUnknownID)
+	unscoped := scopedAct(acts.KindRelease, "", 0, charges)
+	unscoped.Scope = algo.Scope{}
+	b.fails(unscoped, weir.ErrUnknownID)
 	b.take(scopedAct(acts.KindTake, "two", 3, charges))
-	b.remains("two owners of one id", "scoped", l, 4)
+	if d := b.look(charges)[0]; d.Remaining != 4 {
+		b.Errorf("two owners of one id: %+v", d)
+	}
 	b.fails(scopedAct(acts.KindTake, "one", 4, charges), weir.ErrIDReused)
 	b.take(scopedAct(acts.KindRelease, "one", 0, charges))
-	b.remains("one released", "scoped", l, 7)
+	if d := b.look(charges)[0]; d.Remaining != 7 {
+		b.Errorf("one released: %+v", d)
+	}
 	b.fails(scopedAct(acts.KindTake, "one", 3, charges), weir.ErrReleased)
 }
