@@ -31,9 +31,12 @@ const (
 var outcomeNames = [...]string{"not_evaluated", "granted", "refused", "not_charged"}
 
 // String returns the outcome's name in JSON, logs and metrics.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
+func (o Outcome) String() string { return nameOf(outcomeNames[:], uint8(o)) }
+
+// nameOf returns the i-th name, or "unknown".
+func nameOf(names []string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
 	}
 	return "unknown"
 }
@@ -71,12 +74,7 @@ var sourceNames = [...]string{
 }
 
 // String returns the source's name in JSON, logs and metrics.
-func (s Source) String() string {
-	if int(s) < len(sourceNames) {
-		return sourceNames[s]
-	}
-	return "unknown"
-}
+func (s Source) String() string { return nameOf(sourceNames[:], uint8(s)) }
 
 // A Decision is the answer to one [Charge]. It describes one moment: other
 // callers may change the state as soon as it is made.

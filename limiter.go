@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -68,10 +69,7 @@ func NewLimiter(store Taker, name string, limits ...Limit) (*Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := limit.Name
-		if own == "" {
-			own = strconv.Itoa(i)
-		}
+		own := cmp.Or(limit.Name, strconv.Itoa(i))
 		if err := checkName(own, ":"); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,11 +63,7 @@ func (l *Limiter) RemoveOverride(key string) bool {
 func (l *Limiter) limitOf(name string) (int, error) {
 	var names []string
 	for i, limit := range l.limits {
-		own := limit.Name
-		if own == "" {
-			own = strconv.Itoa(i)
-		}
-		names = append(names, own)
+		names = append(names, cmp.Or(limit.Name, strconv.Itoa(i)))
 	}
 	if i := slices.Index(names, name); i >= 0 {
 		return i, nil

@@ -109,12 +109,7 @@ var kindNames = [kinds]string{
 }
 
 // String returns the kind's name in messages.
-func (k Kind) String() string {
-	if k < kinds {
-		return kindNames[k]
-	}
-	return "unknown"
-}
+func (k Kind) String() string { return nameOf(kindNames[:], uint8(k)) }
 
 // An Act is one caller's request at one instant: all its charges are made, or none
 // is. If charges have alternatives, see [Charge], one alternative of each group is made.

@@ -25,7 +25,6 @@ func (l *Limiter) Cost(key string, n int64) Cost { return Cost{l, key, n} }
 // Create it with [Together].
 type Joint struct {
 	limiter *Limiter // of all limits; its keys are complete without another one
-	err     error
 }
 
 // An element says to which cost of a [Joint] a charge belongs.
@@ -48,7 +47,11 @@ type element struct {
 // A bad cost is an [*InvalidError] of every call.
 func Together(costs ...Cost) *Joint {
 	limiter, err := join(costs)
-	return &Joint{limiter, err}
+	if err != nil {
+		failed := Limiter{taker: failing{err}}
+		limiter = failed.with([]*Limit{PerSecond(1).MustCompile()}, []string{""}, nil)
+	}
+	return &Joint{limiter}
 }
 
 func join(costs []Cost) (*Limiter, error) {
@@ -83,32 +86,17 @@ func join(costs []Cost) (*Limiter, error) {
 }
 
 // Allow charges all costs or none.
-func (j *Joint) Allow(ctx context.Context) (Decision, error) { return j.allow(ctx, 1) }
+func (j *Joint) Allow(ctx context.Context) (Decision, error) { return j.limiter.AllowN(ctx, "", 1) }
 
 // Peek returns the decision of the limit with least room. It charges nothing.
-func (j *Joint) Peek(ctx context.Context) (Decision, error) { return j.allow(ctx, 0) }
-
-func (j *Joint) allow(ctx context.Context, n int64) (Decision, error) {
-	if j.err != nil {
-		return Decision{}, j.err
-	}
-	return j.limiter.AllowN(ctx, "", n)
-}
+func (j *Joint) Peek(ctx context.Context) (Decision, error) { return j.limiter.AllowN(ctx, "", 0) }
 
 // Wait charges all costs and returns nil once all of them may be used, as [Limiter.WaitN]
 // does.
-func (j *Joint) Wait(ctx context.Context) error {
-	if j.err != nil {
-		return j.err
-	}
-	return j.limiter.Wait(ctx, "")
-}
+func (j *Joint) Wait(ctx context.Context) error { return j.limiter.Wait(ctx, "") }
 
 // Hold charges the costs as estimates and takes the slots, as [Limiter.Hold] does.
 // [Hold.Settle] has a number of its own for each cost.
 func (j *Joint) Hold(ctx context.Context, d time.Duration) (*Hold, error) {
-	if j.err != nil {
-		return nil, j.err
-	}
 	return j.limiter.Hold(ctx, "", 1, d)
 }
