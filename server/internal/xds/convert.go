@@ -11,6 +11,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	yaml "go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -76,9 +77,7 @@ func resource(i int, c *ratelimitv3.RateLimitConfig) config.Resource {
 		name = strconv.Quote(name)
 	}
 	t := new(tree)
-	root := t.object(t.step(0, "", -1))
-	t.put(root, "domain", t.text(root, "domain", c.GetDomain()))
-	t.descriptors(root, c.GetDescriptors())
+	root := t.message(t.step(0, "", -1), c.ProtoReflect())
 	return config.Resource{Name: "xds:" + name, Root: root, Path: t.path}
 }
 
@@ -113,8 +112,48 @@ func (t *tree) path(line int) string {
 	return strings.Join(names, ".")
 }
 
-func (t *tree) object(line int) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line}
+// message returns a message in the form of a rules file, whose keys have the names of the
+// fields. An empty text and a 0 are as good as none.
+func (t *tree) message(line int, m protoreflect.Message) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		scalar := f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.Uint32Kind
+		if f.FullName() != nameOfResource && (scalar || m.Has(f)) {
+			t.put(n, string(f.Name()), t.field(n, f, m.Get(f)))
+		}
+	}
+	return n
+}
+
+// nameOfResource is the only field that is no key.
+const nameOfResource = "ratelimit.config.ratelimit.v3.RateLimitConfig.name"
+
+func (t *tree) field(in *yaml.Node, f protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	key := string(f.Name())
+	switch {
+	case f.IsList():
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: t.step(in.Line, key, -1)}
+		for i := range v.List().Len() {
+			n.Content = append(n.Content, t.message(t.step(in.Line, key, i), v.List().Get(i).Message()))
+		}
+		return n
+	case f.Kind() == protoreflect.StringKind:
+		return t.text(in, key, v.String())
+	case f.Kind() == protoreflect.EnumKind:
+		name := fmt.Sprint(v.Enum())
+		if known := f.Enum().Values().ByNumber(v.Enum()); known != nil {
+			name = string(known.Name())
+		}
+		return t.text(in, key, name)
+	case f.Kind() != protoreflect.MessageKind:
+		return t.plain(in, key, v.String())
+	}
+	if data, ok := v.Message().Interface().(*structpb.Struct); ok {
+		return t.data(in, key, structpb.NewStructValue(data))
+	}
+	return t.message(t.step(in.Line, key, -1), v.Message())
 }
 
 func (t *tree) put(object *yaml.Node, key string, value *yaml.Node) {
@@ -130,64 +169,6 @@ func (t *tree) plain(in *yaml.Node, key, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: t.step(in.Line, key, -1)}
 }
 
-func (t *tree) truth(object *yaml.Node, key string, is bool) {
-	if is {
-		t.put(object, key, t.plain(object, key, "true"))
-	}
-}
-
-// list adds a list of n elements to an object.
-func (t *tree) list(object *yaml.Node, key string, n int, element func(i, line int) *yaml.Node) {
-	if n == 0 {
-		return
-	}
-	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: t.step(object.Line, key, -1)}
-	for i := range n {
-		list.Content = append(list.Content, element(i, t.step(object.Line, key, i)))
-	}
-	t.put(object, key, list)
-}
-
-func (t *tree) descriptors(in *yaml.Node, list []*ratelimitv3.RateLimitDescriptor) {
-	t.list(in, "descriptors", len(list), func(i, line int) *yaml.Node {
-		d, n := list[i], t.object(line)
-		t.put(n, "key", t.text(n, "key", d.GetKey()))
-		if d.GetValue() != "" {
-			t.put(n, "value", t.text(n, "value", d.GetValue()))
-		}
-		t.limit(n, d.GetRateLimit())
-		t.truth(n, "shadow_mode", d.GetShadowMode())
-		t.truth(n, "detailed_metric", d.GetDetailedMetric())
-		t.truth(n, "quota_mode", d.GetQuotaMode())
-		if m := d.GetMetadata(); m != nil {
-			t.put(n, "metadata", t.data(n, "metadata", structpb.NewStructValue(m)))
-		}
-		t.descriptors(n, d.GetDescriptors())
-		return n
-	})
-}
-
-func (t *tree) limit(in *yaml.Node, l *ratelimitv3.RateLimitPolicy) {
-	if l == nil {
-		return
-	}
-	n := t.object(t.step(in.Line, "rate_limit", -1))
-	if l.GetUnit() != ratelimitv3.RateLimitUnit_UNKNOWN {
-		t.put(n, "unit", t.text(n, "unit", l.GetUnit().String()))
-	}
-	t.put(n, "requests_per_unit", t.plain(n, "requests_per_unit", strconv.FormatUint(uint64(l.GetRequestsPerUnit()), 10)))
-	t.truth(n, "unlimited", l.GetUnlimited())
-	if l.GetName() != "" {
-		t.put(n, "name", t.text(n, "name", l.GetName()))
-	}
-	t.list(n, "replaces", len(l.GetReplaces()), func(i, line int) *yaml.Node {
-		r := t.object(line)
-		t.put(r, "name", t.text(r, "name", l.GetReplaces()[i].GetName()))
-		return r
-	})
-	t.put(in, "rate_limit", n)
-}
-
 // data returns free-form data.
 func (t *tree) data(in *yaml.Node, key string, v *structpb.Value) *yaml.Node {
 	switch v := v.GetKind().(type) {
@@ -198,7 +179,7 @@ func (t *tree) data(in *yaml.Node, key string, v *structpb.Value) *yaml.Node {
 	case *structpb.Value_NumberValue:
 		return t.plain(in, key, strconv.FormatFloat(v.NumberValue, 'f', -1, 64))
 	case *structpb.Value_StructValue:
-		n := t.object(t.step(in.Line, key, -1))
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: t.step(in.Line, key, -1)}
 		for name, value := range v.StructValue.GetFields() {
 			t.put(n, name, t.data(n, name, value))
 		}
