@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/store"
@@ -259,20 +260,10 @@ func (a *App) stop(ctx context.Context) error {
 	if len(a.Addrs()) > 0 {
 		a.options.Logger.Info("draining")
 		// Balancers take this long to notice that the server is not ready.
-		wait(ctx, a.options.DrainDelay)
+		_ = deadline.Sleep(ctx, a.options.DrainDelay)
 	}
 	err := a.closers.close(ctx)
 	a.serving.Wait()
 	a.options.Logger.Info("stopped")
 	return err
-}
-
-// wait returns after d, or when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

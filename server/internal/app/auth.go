@@ -131,7 +131,7 @@ func (o *Options) warnOfOpenFiles(ctx context.Context) {
 		if err != nil || info.Mode().Perm()&worldPermissions == 0 {
 			continue // the reader of the file reports an error
 		}
-		o.Logger.WarnContext(ctx, "a file with a secret is open to every user of this host", "setting", strings.ReplaceAll(s.Flag, "-", " "), "file", *file,
+		o.Logger.WarnContext(ctx, "a file with a secret is open to every user of this host", "setting", FieldOf(s.Flag), "file", *file,
 			"mode", fmt.Sprintf("%04o", info.Mode().Perm()), "want", "no permissions for others, such as 0600 or 0640")
 	}
 }
@@ -173,12 +173,16 @@ func (a *App) authenticator(listener string) (*callers.Authenticator, error) {
 const errToken = "a token is needed: want Authorization: Bearer TOKEN"
 
 // requireToken serves callers that show a token, as Bearer or as the password of Basic,
-// which proxies can write into a URL.
+// which proxies can write into a URL, and everybody at public paths.
 func requireToken(next http.Handler, by *callers.Authenticator) http.Handler {
 	if by == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains(public, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		shown := credentialsOf(r)
 		if who, known := by.Authenticate(shown); known {
 			next.ServeHTTP(w, r.WithContext(callers.NewContext(r.Context(), who)))

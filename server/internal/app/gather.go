@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/server/internal/callers"
 	"github.com/weirlimit/weir/server/internal/frames"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
@@ -29,11 +28,7 @@ func (g *gatherer) serve(c *frames.Call) {
 		g.observe(c, g.answer)
 		return
 	}
-	ctx := c.Context()
-	if who, ok := c.Value().(*callers.Identity); ok {
-		ctx = callers.NewContext(ctx, who)
-	}
-	begun := g.counters.Begin()
+	ctx, begun := identified(c), g.counters.Begin()
 	c.SetValue(nil)
 	err := g.rescued(ctx, c, g.begin)
 	if w, waits := c.Value().(*waiting); waits && err == nil {
@@ -89,14 +84,6 @@ func (g *gatherer) conclude(ctx context.Context, c *frames.Call) error {
 		c.Reply(b)
 	}
 	return err
-}
-
-// end counts a call that was answered, and fails it if err is not nil.
-func (g *gatherer) end(c *frames.Call, begun time.Time, err error) {
-	g.counters.End(begun, err)
-	if err != nil {
-		fail(c, err)
-	}
 }
 
 // waits returns a function that reports whether an act most likely waits for the store; nil for

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -139,17 +140,26 @@ func (m *method) admit(c *frames.Call, by *callers.Authenticator) {
 
 // observe has a call handled, and fails it if the handler does.
 func (m *method) observe(c *frames.Call, handle func(context.Context, *frames.Call) error) {
-	ctx := c.Context()
-	if who, ok := c.Value().(*callers.Identity); ok {
-		ctx = callers.NewContext(ctx, who)
-	}
-	begun := m.counters.Begin()
+	ctx, begun := identified(c), m.counters.Begin()
 	var err error
 	if m.tracing == nil { // the closure costs
 		err = m.rescued(ctx, c, handle)
 	} else {
 		err = m.tracing.Call(ctx, m.name, c.Header, func(ctx context.Context) error { return m.rescued(ctx, c, handle) })
 	}
+	m.end(c, begun, err)
+}
+
+// identified returns the context of a call, with the caller that admit has found.
+func identified(c *frames.Call) context.Context {
+	if who, ok := c.Value().(*callers.Identity); ok {
+		return callers.NewContext(c.Context(), who)
+	}
+	return c.Context()
+}
+
+// end counts a call that was answered, and fails it if err is not nil.
+func (m *method) end(c *frames.Call, begun time.Time, err error) {
 	m.counters.End(begun, err)
 	if err != nil {
 		fail(c, err)

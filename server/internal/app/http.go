@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir/internal/deadline"
 	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/browsers"
 	"github.com/weirlimit/weir/server/internal/callers"
@@ -98,7 +98,7 @@ func (a *App) newHTTP(api http.Handler, service *rls.Service, by *callers.Authen
 		}
 		mux.ServeHTTP(w, r)
 	})
-	guarded := fromPages(o, publicOr(routed, requireToken(routed, by)))
+	guarded := fromPages(o, requireToken(routed, by))
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	s.Handler = t.http(t.panics("http").HTTP(guarded))
 	return s.listener(o, "http", o.HTTP, o.HTTPTLS, o.HTTPMaxConnections, t)
@@ -118,17 +118,6 @@ func (a *App) newScrape() (*listener, error) {
 	s := newHTTPServer(o.Logger, 0)
 	s.Handler = t.panics("metrics").HTTP(mux)
 	return s.listener(o, "metrics", o.Metrics.Address, TLS{}, maxScrapers, t)
-}
-
-// publicOr serves public paths from one handler and all others from another.
-func publicOr(free, guarded http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(public, r.URL.Path) {
-			free.ServeHTTP(w, r)
-			return
-		}
-		guarded.ServeHTTP(w, r)
-	})
 }
 
 // fromPages refuses requests that web pages of other sites make a browser on this host
@@ -236,7 +225,7 @@ func (s *httpServer) dismiss(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.dismissal)
 	defer cancel()
 	for s.room.Open() > 0 && ctx.Err() == nil {
-		wait(ctx, dismissalTick)
+		_ = deadline.Sleep(ctx, dismissalTick)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -47,7 +48,7 @@ var (
 func (o *Options) ModelSettings() []Setting {
 	all := o.modelSettings()
 	for _, s := range o.Settings() {
-		listener, _, _ := cutListener(s.Flag)
+		listener, _, _ := strings.Cut(s.Flag, "-")
 		if groupsNotOfModels[s.Group] || flagsNotOfModels[s.Flag] || listener == "http" || listener == "grpc" || listener == "resp" {
 			continue
 		}
@@ -83,16 +84,6 @@ func (o *Options) modelSettings() []Setting {
 			func(d time.Duration) string { return unless(d >= time.Second && d <= weir.MaxWait, "1s … 24h") }),
 		setting("models-max-connections", &m.MaxConnections, 4096, "Keep at most this many connections of clients open.", positive),
 	), group("Security", tlsSettings("models", &m.TLS))...)
-}
-
-// cutListener returns the listener that a flag is for, if it is for one.
-func cutListener(flag string) (listener, rest string, found bool) {
-	for i := range flag {
-		if flag[i] == '-' {
-			return flag[:i], flag[i+1:], true
-		}
-	}
-	return flag, "", false
 }
 
 // newModels returns the proxy for language models, and the mock that it forwards to; nil
@@ -134,7 +125,7 @@ func (a *App) newModels() (*listener, *listener, error) {
 	s := newHTTPServer(o.Logger, min(o.DrainDelay, maxDismissal))
 	// A stream may last. The body has a deadline of its own.
 	s.ReadTimeout, s.WriteTimeout, s.MaxHeaderBytes = time.Minute, 0, 64<<10
-	s.Handler = s.dismissed(o.Telemetry.Tracing.HTTP(t.panics("models").HTTP(proxy), meter.Paths()...))
+	s.Handler = o.Telemetry.Tracing.HTTP(t.panics("models").HTTP(proxy), meter.Paths()...)
 	l, err := s.listener(o, "models", m.Address, m.TLS, m.MaxConnections, t)
 	if err != nil {
 		return nil, nil, err

@@ -2,12 +2,8 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weirlimit/weir/server/internal/app"
 )
 
 func newModels() *cobra.Command {
@@ -56,12 +52,3 @@ for i in 1 2 3 4; do curl -s -o /dev/null -w '%%{http_code}\n' -H 'Authorization
 # What the refusal says, in the form that the SDKs of OpenAI understand.
 curl -i -H 'Authorization: Bearer any-key' -d '{"model":"mock-40","messages":[{"role":"user","content":"hello"}]}' http://%[1]s/v1/chat/completions
 `
-
-// printModels prints calls to try against the demonstration rules.
-func printModels(w io.Writer, addrs []app.Addr) {
-	for _, addr := range addrs {
-		if addr.Protocol == "models" {
-			fmt.Fprintf(w, modelsText, reachable(addr.Address))
-		}
-	}
-}

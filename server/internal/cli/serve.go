@@ -178,12 +178,16 @@ func (f *serveFlags) print(w io.Writer, addrs []app.Addr) {
 		fmt.Fprintln(w, addr)
 	}
 	if f.Config == "" && (f.Models.Mock || f.Models.Upstream != "") {
-		printModels(w, addrs)
+		printCalls(w, addrs, "models", modelsText)
 		return
 	}
 	if f.Config == "" && f.XDS.Server == "" && f.HTTPTLS == (app.TLS{}) {
-		printDemo(w, addrs)
-		printDashboard(w, addrs, f.Admin.TLS != (app.TLS{}))
+		printCalls(w, addrs, "http", demoText)
+		scheme := "http"
+		if f.Admin.TLS != (app.TLS{}) {
+			scheme = "https"
+		}
+		printCalls(w, addrs, "admin", "\n# Watch it in a browser: the dashboard.\n# "+scheme+"://%s/\n")
 	}
 }
 
@@ -203,24 +207,11 @@ curl -i 'http://%[1]s/v1/auth?domain=demo&user=alice'
 curl -s -H 'Content-Type: application/json' -d '{"domain":"demo","descriptors":[{"entries":[{"key":"user","value":"bob"}]}],"cost":3}' http://%[1]s/v1/take
 `
 
-// printDemo prints calls to try against the demonstration rules.
-func printDemo(w io.Writer, addrs []app.Addr) {
+// printCalls prints calls to try of the listener of a protocol, if there is one.
+func printCalls(w io.Writer, addrs []app.Addr, protocol, text string) {
 	for _, addr := range addrs {
-		if addr.Protocol == "http" {
-			fmt.Fprintf(w, demoText, reachable(addr.Address))
-		}
-	}
-}
-
-// printDashboard prints where a browser sees what all that does.
-func printDashboard(w io.Writer, addrs []app.Addr, secure bool) {
-	scheme := "http"
-	if secure {
-		scheme = "https"
-	}
-	for _, addr := range addrs {
-		if addr.Protocol == "admin" {
-			fmt.Fprintf(w, "\n# Watch it in a browser: the dashboard.\n# %s://%s/\n", scheme, reachable(addr.Address))
+		if addr.Protocol == protocol {
+			fmt.Fprintf(w, text, reachable(addr.Address))
 		}
 	}
 }
