@@ -11,7 +11,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/redisstore"
-	"github.com/weirlimit/weir/internal/remote"
 	"github.com/weirlimit/weir/internal/storetest"
 	"github.com/weirlimit/weir/internal/testserver"
 )
@@ -65,17 +64,6 @@ func TestProbeOfASlowServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := open(t, client, redisstore.Options{}).Probe(ctx, ""); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestCoalesced demands the answers of memory from a store whose acts travel in lanes.
-// TestDecorated runs the suite on one.
-func TestCoalesced(t *testing.T) {
-	t.Parallel()
-	w := twins(t, testserver.StartRedis(t).Addr(), "coalesced:", same)
-	w.B = remote.NewCalls(w.B.(remote.Store), remote.CallOptions{Timeout: time.Minute, Silence: unhurried})
-	if err := w.Compare(storetest.Length(4000)); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,103 +1,14 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/algo"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/redisstore"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
 )
-
-// TestRunsAnswerAsOneByOne asks for the same many times, in one call and in a call
-// each, and demands the same answers, and those of memory.
-func TestRunsAnswerAsOneByOne(t *testing.T) {
-	t.Parallel()
-	address := testserver.StartRedis(t).Addr()
-	// A round is some hundred takes, each of them alone once.
-	rounds := storetest.Length(6)
-	for id, step := range algo.Steps {
-		if weir.Algorithm(id) == weir.Concurrency {
-			continue // its takes have ids
-		}
-		t.Run(step.Name, func(t *testing.T) {
-			t.Parallel()
-			rng := rand.New(rand.NewPCG(1, uint64(id)))
-			clock := storetest.NewClock()
-			together, apart := clocked(t, address, "together:"+step.Name, clock), clocked(t, address, "apart:"+step.Name, clock)
-			memory := memstore.New(memstore.Options{Now: clock.Now})
-			for round := range rounds {
-				clock.Advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
-				limit := storetest.RandomLimit(rng, weir.Algorithm(id))
-				for range 3 {
-					clock.Advance(time.Duration(rng.Int64N(int64(limit.Period))))
-					acts := rush(rng, limit, fmt.Sprint("key ", round))
-					want := answers(memory, acts, len(acts))
-					if diff := cmp.Diff(want, answers(together, acts, len(acts)), ignored); diff != "" {
-						t.Fatalf("%v, in one call (-memory +redis):\n%s", limit, diff)
-					}
-					if diff := cmp.Diff(want, answers(apart, acts, 1), ignored); diff != "" {
-						t.Fatalf("%v, in a call each (-memory +redis):\n%s", limit, diff)
-					}
-				}
-			}
-		})
-	}
-}
-
-func clocked(t *testing.T, address, prefix string, clock *storetest.Clock) *redisstore.Store {
-	t.Helper()
-	store, err := redisstore.NewWithClock(dial(t, address), redisstore.Options{Prefix: prefix + ":", Timeout: time.Minute}, clock.Micros)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
-}
-
-// rush is takes of which many ask the same.
-func rush(rng *rand.Rand, limit *weir.Limit, key string) []*weir.Act {
-	costs := []int64{1, 0, 1 + rng.Int64N(5), rng.Int64N(limit.Capacity() + 2)}
-	acts := make([]*weir.Act, 1+rng.IntN(60))
-	cost, upTo, keep, immediate := int64(1), int64(0), int64(0), false
-	for i := range acts {
-		if rng.IntN(10) == 0 {
-			cost, upTo, keep, immediate = costs[rng.IntN(len(costs))], 0, 0, rng.IntN(2) == 0
-			if cost > 0 && rng.IntN(4) == 0 {
-				upTo = cost + rng.Int64N(5)
-			}
-			if !limit.ChargeRefused && rng.IntN(3) == 0 {
-				keep = rng.Int64N(limit.Capacity() + 2)
-			}
-		}
-		acts[i] = storetest.NewAct(weir.Charge{Key: key, Limit: limit, Cost: cost, UpTo: upTo, Keep: keep})
-		acts[i].Immediate = immediate
-	}
-	return acts
-}
-
-// answers decides copies of the acts, so many a call.
-func answers(taker weir.Taker, acts []*weir.Act, size int) []*weir.Act {
-	var all []*weir.Act
-	for _, a := range acts {
-		all = append(all, &weir.Act{Charges: a.Charges, Immediate: a.Immediate, Decisions: make([]weir.Decision, 1)})
-	}
-	for i := 0; i < len(all); i += size {
-		taker.Take(context.Background(), all[i:i+size])
-	}
-	for _, a := range all {
-		a.Charges = nil
-	}
-	return all
-}
 
 // TestRunsAreOneOperation demands that acts which ask the same of a key are one
 // operation of the script, whatever stands between them on other keys, as far as
@@ -160,6 +71,3 @@ func TestBatchesReadFewBuckets(t *testing.T) {
 		}
 	}
 }
-
-// ignored are the fields that say how far an act was validated.
-var ignored = cmpopts.IgnoreUnexported(weir.Act{})
