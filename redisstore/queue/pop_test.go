@@ -93,35 +93,13 @@ func TestAnItemComesAgainUntilItIsAcknowledged(t *testing.T) {
 	})
 }
 
-func TestAckAfterTheLeaseEnded(t *testing.T) {
-	t.Parallel()
-	each(t, queue.Options{Lease: time.Minute}, func(p *place, q *queue.Queue, _ queue.Kind) {
-		pushAll(p.t, q, "a")
-		item, _ := pop(p.t, q)
-		p.clock.Advance(time.Hour)
-		if err := item.Ack(background); err != nil {
-			p.t.Error(err)
-		}
-		if again, _ := pop(p.t, q); again != nil {
-			p.t.Errorf("popped %+v", again)
-		}
-	})
-}
-
+// TestExtend ends a lease at once, or asks for too much.
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	each(t, queue.Options{Lease: time.Minute}, func(p *place, q *queue.Queue, _ queue.Kind) {
 		t := p.t
 		pushAll(t, q, "a")
 		item, _ := pop(t, q)
-		p.clock.Advance(59 * time.Second)
-		if err := item.Extend(background, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		p.clock.Advance(59 * time.Second)
-		if again, _ := pop(t, q); again != nil {
-			t.Errorf("popped %+v while it is leased", again)
-		}
 		if err := item.Extend(background, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -129,38 +107,6 @@ func TestExtend(t *testing.T) {
 		wantItem(t, again, "a", 2)
 		wantInvalid(t, "lease", item.Extend(background, -1))
 		wantInvalid(t, "lease", item.Extend(background, queue.MaxLease+1))
-	})
-}
-
-// TestPopUnderALimit charges deliveries, and nothing else.
-func TestPopUnderALimit(t *testing.T) {
-	t.Parallel()
-	limit := weir.Per(2, time.Second)
-	each(t, queue.Options{Pop: &limit}, func(p *place, q *queue.Queue, kind queue.Kind) {
-		t := p.t
-		for range 3 {
-			pop(t, q)
-		}
-		pushAll(t, q, "a", "b", "c")
-		for i, body := range []string{"a", "b"} {
-			item, d := pop(t, q)
-			wantItem(t, item, body, 1)
-			if d.Granted != 1 || d.Remaining != int64(1-i) {
-				t.Errorf("%s: %+v", body, d)
-			}
-		}
-		left := p.contents(q, kind)
-		item, d := pop(t, q)
-		if item != nil || d.Outcome != weir.Refused || d.RetryAfter != 500*time.Millisecond {
-			t.Errorf("at the limit: %+v, %+v", item, d)
-		}
-		if now := p.contents(q, kind); fmt.Sprint(now) != fmt.Sprint(left) {
-			t.Errorf("a refused pop changed %q to %q", left, now)
-		}
-		wantLen(t, q, 1, 2)
-		p.clock.Advance(d.RetryAfter)
-		item, _ = pop(t, q)
-		wantItem(t, item, "c", 1)
 	})
 }
 

@@ -91,8 +91,8 @@ func (p *place) contents(q *queue.Queue, kind queue.Kind) []string {
 	return bodies
 }
 
-// TestAtTheLimit has one case for each thing that can happen to a push, for lists
-// and streams.
+// TestAtTheLimit has what can happen to a push and does not in the histories of
+// [TestEveryStepIsAsTheModelSays], for lists and streams.
 func TestAtTheLimit(t *testing.T) {
 	t.Parallel()
 	address := testserver.StartRedis(t).Addr()
@@ -101,25 +101,16 @@ func TestAtTheLimit(t *testing.T) {
 		options queue.Options
 		before  []string // pushed first
 		pushed  bool
-		full    bool
 		granted bool
 		dropped []string
 		left    []string
 	}{
-		"granted":                    {queue.Options{Push: &two}, []string{"a"}, true, false, true, nil, []string{"a", "new"}},
-		"no limit":                   {queue.Options{}, []string{"a"}, true, false, true, nil, []string{"a", "new"}},
-		"rate, refuse":               {queue.Options{Push: &two}, []string{"a", "b"}, false, false, false, nil, []string{"a", "b"}},
-		"rate, drop oldest":          {queue.Options{Push: &two, AtLimit: queue.DropOldest}, []string{"a", "b"}, true, false, false, []string{"a"}, []string{"b", "new"}},
-		"rate, trim":                 {queue.Options{Push: &two, AtLimit: queue.Trim, TrimTo: 1}, []string{"a", "b"}, true, false, false, []string{"a", "b"}, []string{"new"}},
-		"rate, trim a short queue":   {queue.Options{Push: &two, AtLimit: queue.Trim, TrimTo: 9}, []string{"a", "b"}, true, false, false, nil, []string{"a", "b", "new"}},
-		"length, refuse":             {queue.Options{MaxLen: 2}, []string{"a", "b"}, false, true, false, nil, []string{"a", "b"}},
-		"length, drop oldest":        {queue.Options{MaxLen: 2, AtLimit: queue.DropOldest}, []string{"a", "b"}, true, false, true, []string{"a"}, []string{"b", "new"}},
-		"length, trim":               {queue.Options{MaxLen: 4, AtLimit: queue.Trim, TrimTo: 2}, []string{"a", "b", "c", "d"}, true, false, true, []string{"a", "b", "c"}, []string{"d", "new"}},
-		"length, trim to the length": {queue.Options{MaxLen: 2, AtLimit: queue.Trim}, []string{"a", "b"}, true, false, true, []string{"a"}, []string{"b", "new"}},
-		"both, drop oldest":          {queue.Options{Push: &two, MaxLen: 2, AtLimit: queue.DropOldest}, []string{"a", "b"}, true, false, false, []string{"a"}, []string{"b", "new"}},
-		"count 0, refuse":            {queue.Options{Push: &weir.Limit{Period: time.Hour}}, nil, false, false, false, nil, nil},
-		"count 0, nothing to drop":   {queue.Options{Push: &weir.Limit{Period: time.Hour}, AtLimit: queue.DropOldest}, nil, false, false, false, nil, nil},
-		"count 0, trim":              {queue.Options{Push: &weir.Limit{Period: time.Hour}, AtLimit: queue.Trim, TrimTo: 1}, []string{"a"}, true, false, false, []string{"a"}, []string{"new"}},
+		"no limit":                   {queue.Options{}, []string{"a"}, true, true, nil, []string{"a", "new"}},
+		"rate, trim a short queue":   {queue.Options{Push: &two, AtLimit: queue.Trim, TrimTo: 9}, []string{"a", "b"}, true, false, nil, []string{"a", "b", "new"}},
+		"length, trim to the length": {queue.Options{MaxLen: 2, AtLimit: queue.Trim}, []string{"a", "b"}, true, true, []string{"a"}, []string{"b", "new"}},
+		"count 0, refuse":            {queue.Options{Push: &weir.Limit{Period: time.Hour}}, nil, false, false, nil, nil},
+		"count 0, nothing to drop":   {queue.Options{Push: &weir.Limit{Period: time.Hour}, AtLimit: queue.DropOldest}, nil, false, false, nil, nil},
+		"count 0, trim":              {queue.Options{Push: &weir.Limit{Period: time.Hour}, AtLimit: queue.Trim, TrimTo: 1}, []string{"a"}, true, false, []string{"a"}, []string{"new"}},
 	} {
 		for kindName, kind := range kinds {
 			t.Run(name+", "+kindName, func(t *testing.T) {
@@ -130,7 +121,7 @@ func TestAtTheLimit(t *testing.T) {
 				q := p.open(o)
 				pushAll(t, q, tc.before...)
 				got := pushAll(t, q, "new")
-				if got.Pushed != tc.pushed || got.Full != tc.full || got.Decision.Allowed() != tc.granted {
+				if got.Pushed != tc.pushed || got.Full || got.Decision.Allowed() != tc.granted {
 					t.Errorf("got %+v", got)
 				}
 				if got.Waiting != int64(len(tc.left)) {
@@ -148,22 +139,6 @@ func TestAtTheLimit(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestAFullQueueChargesNothing refuses for want of room and then makes some.
-func TestAFullQueueChargesNothing(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, testserver.StartRedis(t).Addr())
-	limit := weir.PerHour(10)
-	q := p.open(queue.Options{Key: "q", Push: &limit, MaxLen: 1})
-	pushAll(t, q, "a")
-	if got := pushAll(t, q, "b"); got.Pushed || !got.Full || got.Decision != (weir.Decision{}) {
-		t.Errorf("got %+v", got)
-	}
-	pop(t, q)
-	if got := pushAll(t, q, "b"); !got.Pushed || got.Decision.Remaining != 8 {
-		t.Errorf("got %+v, want 8 remaining: two were charged", got)
 	}
 }
 
