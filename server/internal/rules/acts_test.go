@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/server/internal/rules"
 )
 
@@ -228,48 +227,5 @@ func TestPlanErr(t *testing.T) {
 				t.Errorf("%s: an act with an error has granted %+v", name, a.Decision())
 			}
 		}
-	}
-}
-
-// TestEveryKind carries a plan of several acts through a store: a take, its
-// repeat, and what ends it.
-func TestEveryKind(t *testing.T) {
-	t.Parallel()
-	set := parse(t, works)
-	store := memstore.New(memstore.Options{})
-	do := func(kind weir.Kind, cost int64) (used []int64, err error) {
-		req := request("both=1", "plain=1", "watched=1")
-		req.Kind, req.Cost, req.ID = kind, cost, "job-7"
-		plan, err := set.Plan(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		store.Take(t.Context(), plan.Acts)
-		for i := range plan.Applied {
-			used = append(used, plan.Applied[i].Decision().Remaining)
-		}
-		return used, plan.Err()
-	}
-	for _, step := range []struct {
-		kind weir.Kind
-		cost int64
-		want string
-	}{
-		{acts.KindRenew, 0, "[0 0 0 0] " + weir.ErrUnknownID.Error()},
-		{acts.KindTake, 3, "[97 1 2 2] <nil>"},
-		{acts.KindTake, 3, "[97 1 2 2] <nil>"},
-		{acts.KindSettle, 1, "[99 2 4 4] <nil>"},
-		{acts.KindSettle, 1, "[99 2 4 4] <nil>"},
-	} {
-		remaining, err := do(step.kind, step.cost)
-		if errors.Is(err, weir.ErrUnknownID) {
-			err = weir.ErrUnknownID
-		}
-		if got := fmt.Sprint(remaining, " ", err); got != step.want {
-			t.Errorf("%v %d: %s, want %s", step.kind, step.cost, got, step.want)
-		}
-	}
-	if _, err := do(acts.KindRelease, 0); !errors.Is(err, weir.ErrSettled) {
-		t.Errorf("release after settle: %v", err)
 	}
 }
