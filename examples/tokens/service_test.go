@@ -12,31 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storetest"
-	"github.com/weirlimit/weir/internal/testserver"
 	"github.com/weirlimit/weir/memstore"
-	"github.com/weirlimit/weir/redisstore"
 )
 
-// stores are those that the tests run over. Time stands still in memory, so that
-// nothing drains.
-var stores = map[string]func(t *testing.T) weir.Taker{
-	"memory": func(*testing.T) weir.Taker {
-		return memstore.New(memstore.Options{Now: storetest.NewClock().Now})
-	},
-	"redis": func(t *testing.T) weir.Taker {
-		client := redis.NewClient(&redis.Options{Addr: testserver.StartRedis(t).Addr()})
-		t.Cleanup(func() { client.Close() })
-		store, err := redisstore.New(client, redisstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return store
-	},
-}
+// still is a store whose time stands still, so that nothing drains.
+func still() weir.Taker { return memstore.New(memstore.Options{Now: storetest.NewClock().Now}) }
 
 // words is a model that says so many words of 2 tokens each, and fails then if it
 // is told to.
@@ -75,20 +57,17 @@ func TestChargesWhatWasUsed(t *testing.T) {
 		"no sense":          {words(5, nil), 0, http.StatusBadRequest, 0, 0},
 		"odd number of two": {words(5, nil), 7, http.StatusOK, 3, 8},
 	} {
-		for kind, open := range stores {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				// Time goes on in Redis and the minute drains, the day does not.
-				s := serve(t, open(t), c.model, limits{perMinute: 1000, perDay: 1000})
-				status, body := s.ask(c.maxTokens)
-				if said := strings.Count(body, "word-4you "); status != c.status || said != c.said {
-					t.Errorf("%d, %d words: %s", status, said, body)
-				}
-				if left := s.left(); left != 1000-c.used {
-					t.Errorf("%d tokens left of 1000, %d were used", left, c.used)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, still(), c.model, limits{perMinute: 1000, perDay: 1000})
+			status, body := s.ask(c.maxTokens)
+			if said := strings.Count(body, "word-4you "); status != c.status || said != c.said {
+				t.Errorf("%d, %d words: %s", status, said, body)
+			}
+			if left := s.left(); left != 1000-c.used {
+				t.Errorf("%d tokens left of 1000, %d were used", left, c.used)
+			}
+		})
 	}
 }
 
@@ -96,48 +75,41 @@ func TestChargesWhatWasUsed(t *testing.T) {
 func TestBothLimits(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]limits{"minute": {100, 100_000}, "day": {100_000, 100}} {
-		for kind, open := range stores {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				s := serve(t, open(t), words(30, nil), l)
-				if status, body := s.ask(60); status != http.StatusOK {
-					t.Fatal(status, body)
-				}
-				if left := s.left(); left != 38 && kind == "memory" {
-					t.Errorf("%d tokens left of 100, 62 were used", left)
-				}
-				if status, body := s.ask(90); status != http.StatusTooManyRequests || s.retryAfter == "" {
-					t.Errorf("%d, Retry-After %q: %s", status, s.retryAfter, body)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, still(), words(30, nil), l)
+			if status, body := s.ask(60); status != http.StatusOK {
+				t.Fatal(status, body)
+			}
+			if left := s.left(); left != 38 {
+				t.Errorf("%d tokens left of 100, 62 were used", left)
+			}
+			if status, body := s.ask(90); status != http.StatusTooManyRequests || s.retryAfter == "" {
+				t.Errorf("%d, Retry-After %q: %s", status, s.retryAfter, body)
+			}
+		})
 	}
 }
 
 // TestClientLeaves: what was produced until then is charged.
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
-	for kind, open := range stores {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, open(t), patient, limits{perMinute: 1000, perDay: 1000})
-			ctx, leave := context.WithCancel(context.Background())
-			defer leave()
-			res, err := s.post(ctx, 50)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			if word, err := bufio.NewReader(res.Body).ReadString(' '); err != nil || word != "hello " {
-				t.Fatalf("%q, %v", word, err)
-			}
-			leave()
-			// Returns once the request has been dealt with.
-			s.server.Close()
-			if left := s.left(); left != 1000-2-3 {
-				t.Errorf("%d tokens left of 1000, 5 were used", left)
-			}
-		})
+	s := serve(t, still(), patient, limits{perMinute: 1000, perDay: 1000})
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	res, err := s.post(ctx, 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if word, err := bufio.NewReader(res.Body).ReadString(' '); err != nil || word != "hello " {
+		t.Fatalf("%q, %v", word, err)
+	}
+	leave()
+	// Returns once the request has been dealt with.
+	s.server.Close()
+	if left := s.left(); left != 1000-2-3 {
+		t.Errorf("%d tokens left of 1000, 5 were used", left)
 	}
 }
 
