@@ -241,16 +241,12 @@ func (c *credential) current() string {
 
 // accepts returns a function that tries a password on a connection of its own.
 func (t *target) accepts() func(ctx context.Context, password string) error {
-	own := *t
-	options := *t.Options
+	own, options := *t, *t.Options
 	own.Options = &options
 	own.CredentialsProviderContext, own.Dialer = nil, nil
 	own.PoolSize, own.MinIdleConns, own.MaxActiveConns = 1, 0, 0
 	return func(ctx context.Context, password string) error {
-		own := own
-		options := options
-		own.Options = &options
-		own.Password = password
+		own.Password = password // one after the other is tried
 		client := own.client()
 		defer client.Close()
 		// Without the permission for PING the user is known.
