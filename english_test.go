@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,7 +55,6 @@ var spelled = map[string]string{
 	"lookPath":                         "stands for exec.LookPath",
 	"Shares":                           "guaranteed shares of a budget, weir.Shares",
 	"shares":                           "guaranteed shares of a budget, weir.Shares",
-	"randomShares":                     "guaranteed shares of a budget, weir.Shares",
 	"Keys in shares":                   "shares, a key of rules files",
 	"ShareThreshold":                   "share_threshold, a key of envoyproxy/ratelimit",
 	"Debt":                             "the units that a limit was charged beyond its capacity",
@@ -116,37 +114,23 @@ func wordsOf(text string) []string {
 type wording struct{ where, kind, text string }
 
 // TestPrivateWords holds identifiers, metrics, flags, log messages and headings
-// against the list of private words. testdata/private_words.txt has those that are
-// still to be renamed: nothing is added to it, and -update removes what is gone.
+// against the list of private words.
 func TestPrivateWords(t *testing.T) {
 	t.Parallel()
-	var known []string
-	if text, err := os.ReadFile("testdata/private_words.txt"); err == nil {
-		known = strings.Split(string(text), "\n")
+	all := headings(t)
+	for _, path := range goFiles(t) {
+		if !strings.HasSuffix(path, "_test.go") {
+			all = append(all, wordingsIn(t, path, nil)...)
+		}
 	}
-	var left []string
-	all := append(wordingsOfGo(t), headings(t)...)
 	for _, w := range all {
 		word, term := privateIn(wordsOf(w.text))
-		if word == "" || spelled[w.text] != "" {
-			continue
+		if word != "" && spelled[w.text] == "" {
+			t.Errorf("%s: %s %q: %q is a private word; write %s", w.where, w.kind, w.text, word, term)
 		}
-		if line := w.kind + " " + w.text; slices.Contains(known, line) {
-			left = append(left, line)
-			t.Logf("%s: %s %q has %q, not yet %s", w.where, w.kind, w.text, word, term)
-			continue
-		}
-		t.Errorf("%s: %s %q: %q is a private word; write %s", w.where, w.kind, w.text, word, term)
 	}
 	if len(all) < 5000 {
 		t.Errorf("only %d names and texts were found", len(all))
-	}
-	if *pages.Update {
-		slices.Sort(left)
-		text := strings.Join(slices.Compact(left), "\n") + "\n"
-		if err := os.WriteFile("testdata/private_words.txt", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -179,18 +163,6 @@ func TestPrivateWordsCatches(t *testing.T) {
 	if len(found) != len(want) {
 		t.Errorf("found %v", found)
 	}
-}
-
-// wordingsOfGo returns the names and texts of all programs, tests aside.
-func wordingsOfGo(t *testing.T) []wording {
-	t.Helper()
-	var all []wording
-	for _, path := range goFiles(t) {
-		if !strings.HasSuffix(path, "_test.go") {
-			all = append(all, wordingsIn(t, path, nil)...)
-		}
-	}
-	return all
 }
 
 var (
