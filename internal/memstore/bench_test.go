@@ -197,32 +197,6 @@ func BenchmarkNewKeys(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkHostileKeys exhausts ten million keys, one after the other, in a store
-// with the default bound, and then asks for the first of them again: none may be
-// granted more, and the memory must keep within the bound.
-func BenchmarkHostileKeys(b *testing.B) {
-	const keys, known = 10_000_000, 100_000
-	limit := weir.PerDay(1).MustCompile()
-	for b.Loop() {
-		before := heap()
-		store := memstore.New(memstore.Options{})
-		for i := range keys {
-			take(b, store, fmt.Sprintf("user:%011d", i), limit, 1)
-		}
-		stats, grown := store.Stats(), heap()-before
-		if stats.Bytes > memstore.DefaultMaxBytes || grown > memstore.DefaultMaxBytes*5/4 {
-			b.Fatalf("%+v, %d bytes of heap", stats, grown)
-		}
-		for i := range known {
-			if d := take(b, store, fmt.Sprintf("user:%011d", i), limit, 1); d.Allowed() {
-				b.Fatalf("key %d was renewed: %+v", i, d)
-			}
-		}
-		b.ReportMetric(float64(stats.Keys), "keys")
-		b.ReportMetric(float64(grown>>20), "MiB")
-	}
-}
-
 // BenchmarkBytesPerKey reports what a key costs in memory beside its own bytes.
 func BenchmarkBytesPerKey(b *testing.B) {
 	const keys = 200_000

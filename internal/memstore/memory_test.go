@@ -108,42 +108,6 @@ func TestFullStoreNeverGrantsTooMuch(t *testing.T) {
 	}
 }
 
-// TestKeyFromTheSharedBudgetBeginsWithIt: a key that spent from the shared
-// budget and then gets room must not begin anew.
-func TestKeyFromTheSharedBudgetBeginsWithIt(t *testing.T) {
-	t.Parallel()
-	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.Now})
-	short, long := weir.PerSecond(1).MustCompile(), weir.PerHour(3).MustCompile()
-	for i := 0; store.Stats().Overflowed == 0; i++ {
-		take(t, store, fmt.Sprint("filler", i), short, 1)
-	}
-	if n := take(t, store, "late", long, 3); !n.Allowed() {
-		t.Fatalf("the shared budget was not fresh: %+v", n)
-	}
-	clock.Advance(time.Minute)
-	// All fillers are fresh now: they go, and "late" has room of its own.
-	if d := take(t, store, "late", long, 2); d.Allowed() {
-		t.Errorf("granted again what it had: %+v", d)
-	}
-}
-
-// TestOverflowInOneAct charges two new keys of one limit in one act while they
-// have to share.
-func TestOverflowInOneAct(t *testing.T) {
-	t.Parallel()
-	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{MaxBytes: 1, Now: clock.Now})
-	limit := weir.PerHour(5).MustCompile()
-	a := storetest.NewAct(weir.Charge{Key: "x", Limit: limit, Cost: 2}, weir.Charge{Key: "y", Limit: limit, Cost: 3})
-	if store.Take(context.Background(), []*weir.Act{a}); !a.Allowed() {
-		t.Errorf("%+v", a.Decisions)
-	}
-	if d := take(t, store, "z", limit, 1); d.Allowed() || d.Remaining != 0 {
-		t.Errorf("the charges of one act were not added: %+v", d)
-	}
-}
-
 // TestBoundHoldsInTheHeap compares the store's estimate with what the runtime
 // counts.
 func TestBoundHoldsInTheHeap(t *testing.T) {
