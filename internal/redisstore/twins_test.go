@@ -53,12 +53,6 @@ func twinsOf(t *testing.T, client redis.UniversalClient, prefix string, mutate f
 	}
 }
 
-// mutant returns a store whose script was changed, with a clock that tests move.
-func mutant(t *testing.T, address, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
-	t.Helper()
-	return mutantOf(t, dialPatient(t, address), prefix, mutate)
-}
-
 func dialPatient(t *testing.T, address string) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
@@ -66,6 +60,7 @@ func dialPatient(t *testing.T, address string) *redis.Client {
 	return client
 }
 
+// mutantOf returns a store whose script was changed, with a clock that tests move.
 func mutantOf(t *testing.T, client redis.UniversalClient, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
 	t.Helper()
 	clock := storetest.NewClock()

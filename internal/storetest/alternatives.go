@@ -9,11 +9,6 @@ import (
 	"github.com/weirlimit/weir/internal/acts"
 )
 
-// altCases have the contract's sentences about acts with alternatives.
-var altCases = []testCase{
-	{"alternatives that cannot be decided are an error", badAlternatives},
-}
-
 // alt returns a charge of an alternative of a group.
 func alt(key string, l *weir.Limit, cost int64, group, alt uint8) weir.Charge {
 	return weir.Charge{Key: key, HashTag: "alternatives", Limit: l, Cost: cost, Group: group, Alt: alt}

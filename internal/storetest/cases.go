@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,15 +19,14 @@ type testCase struct {
 }
 
 // cases are the contract's sentences, one each.
-var cases = slices.Concat(textCases(), chargeCases, altCases)
-
-var chargeCases = []testCase{
+var cases = append(textCases(), []testCase{
 	{"grants exactly what fits to many at once", stampede},
 	{"several acts in one call are decided one by one", actByAct},
 	{"any bytes make a key", anyBytes},
 	{"what is outside the contract is an error and charges nothing", badInput},
 	{"windows of too many buckets are an error", manyBuckets},
-}
+	{"alternatives that cannot be decided are an error", badAlternatives},
+}...)
 
 // limits is one limit of 10 per 10 s for each algorithm.
 func limits() []*weir.Limit {

@@ -1,6 +1,6 @@
 // Package storetest tests implementations of [weir.Taker], stores and layers alike. It
-// has named cases from the contract, random histories that are checked against an exact
-// model, and a comparison of two Takers. It starts no servers.
+// has named cases from the contract, a comparison of two Takers by random histories, and exact
+// models of the algorithms, which judge the store in memory. It starts no servers.
 package storetest
 
 import (
