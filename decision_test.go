@@ -11,13 +11,17 @@ import (
 	"github.com/weirlimit/weir/memstore"
 )
 
+func granted(left int64) weir.Decision {
+	return weir.Decision{Outcome: weir.Granted, Remaining: left}
+}
+
+func refused(wait time.Duration) weir.Decision {
+	return weir.Decision{Outcome: weir.Refused, RetryAfter: wait}
+}
+
 func TestStrictest(t *testing.T) {
 	t.Parallel()
 	limit := func(count int64) *weir.Limit { return weir.PerDay(count).MustCompile() }
-	granted := func(left int64) weir.Decision { return weir.Decision{Outcome: weir.Granted, Remaining: left} }
-	refused := func(wait time.Duration) weir.Decision {
-		return weir.Decision{Outcome: weir.Refused, RetryAfter: wait}
-	}
 	for name, c := range map[string]struct {
 		counts    []int64
 		decisions []weir.Decision
@@ -48,10 +52,6 @@ func TestStrictest(t *testing.T) {
 // the limit that has least.
 func TestStrictestOfAlternatives(t *testing.T) {
 	t.Parallel()
-	granted := func(left int64) weir.Decision { return weir.Decision{Outcome: weir.Granted, Remaining: left} }
-	refused := func(wait time.Duration) weir.Decision {
-		return weir.Decision{Outcome: weir.Refused, RetryAfter: wait}
-	}
 	charge := func(count int64, group, alt uint8) weir.Charge {
 		return weir.Charge{Limit: weir.PerDay(count).MustCompile(), Group: group, Alt: alt}
 	}

@@ -111,7 +111,7 @@ func (p *parser) ours(o object, l *RateLimit) bool {
 		Buckets:       int(min(p.positive(o, "buckets"), math.MaxInt32)),
 		ChargeRefused: p.truth(o, "charge_refused"),
 	}
-	l.MaxKeys = int(p.bounded(o, "max_keys", keylimit.MaxKeys))
+	l.MaxKeys = int(p.bounded(o, "max_keys", keylimit.MaxKeys, ", or nothing for any number"))
 	p.lease(o, l)
 	if i, ok := p.word(o, "anchor", anchors); ok {
 		l.Limit.Anchor = weir.Anchor(i)

@@ -85,7 +85,7 @@ func (p *parser) models(o object) []Model {
 		}
 		name := p.text(row, "model")
 		p.required(row, "model", name, "the name of a model; * stands for any text")
-		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.positive(row, "max_output")}
+		m := Model{At: p.position(row.node), Name: NewGlob(name), MaxOutput: p.bounded(row, "max_output", weir.MaxCost, "")}
 		for _, key := range []string{"input", "output"} {
 			if p.get(row, key) == nil {
 				p.report(row.position(key), key+" is missing", "dollars per million tokens; 0 for none")
@@ -95,9 +95,6 @@ func (p *parser) models(o object) []Model {
 		m.Output = p.dollars(row, "output", maxPrice, 0)
 		m.CacheRead = p.dollars(row, "cache_read", maxPrice, m.Input)
 		m.CacheWrite = p.dollars(row, "cache_write", maxPrice, m.Input)
-		if m.MaxOutput < 0 || m.MaxOutput > weir.MaxCost {
-			p.report(p.get(row, "max_output"), fmt.Sprintf("max_output is %d", m.MaxOutput), fmt.Sprintf("1 … %d", weir.MaxCost))
-		}
 		models = append(models, m)
 	}
 	return models
@@ -137,10 +134,7 @@ func (p *parser) estimate(o object, d *Descriptor) {
 	if i, ok := p.word(o, "estimate", estimates); ok {
 		d.Strict = estimates[i] == "strict"
 	}
-	d.OutputGuess = p.positive(o, "output_guess")
-	if d.OutputGuess < 0 || d.OutputGuess > weir.MaxCost {
-		p.report(p.get(o, "output_guess"), fmt.Sprintf("output_guess is %d", d.OutputGuess), fmt.Sprintf("1 … %d", weir.MaxCost))
-	}
+	d.OutputGuess = p.bounded(o, "output_guess", weir.MaxCost, "")
 	if !slices.ContainsFunc(d.Limits, func(l RateLimit) bool { return l.Grouped }) && d.Shares == nil {
 		for _, key := range []string{"estimate", "output_guess"} {
 			if p.get(o, key) != nil {

@@ -92,18 +92,15 @@ func distance(a, b string) int {
 		above := table[(i-1)*width:]
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
-			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+differ(a[i-1], b[j-1]))
+			replaced := above[j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			row[j] = min(above[j]+1, row[j-1]+1, replaced)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				row[j] = min(row[j], table[(i-2)*width+j-2]+1)
 			}
 		}
 	}
 	return table[len(table)-1]
-}
-
-func differ(a, b byte) int {
-	if a == b {
-		return 0
-	}
-	return 1
 }

@@ -113,11 +113,12 @@ func (p *parser) positive(o object, key string) int64 {
 	return number
 }
 
-// bounded reads a positive number that weir does not check.
-func (p *parser) bounded(o object, key string, most int64) int64 {
+// bounded reads a positive number that weir does not check. Otherwise ends the message about
+// one that is out of range.
+func (p *parser) bounded(o object, key string, most int64, otherwise string) int64 {
 	number := p.positive(o, key)
 	if number < 0 || number > most {
-		p.report(p.get(o, key), fmt.Sprintf("%s is %d", key, number), fmt.Sprintf("1 … %d, or nothing for any number", most))
+		p.report(p.get(o, key), fmt.Sprintf("%s is %d", key, number), fmt.Sprintf("1 … %d%s", most, otherwise))
 		return 0
 	}
 	return number
