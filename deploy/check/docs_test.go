@@ -1,7 +1,6 @@
 package check
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -49,38 +48,6 @@ func TestReadmeServer(t *testing.T) {
 		t.Errorf("%v, %q: want that both are granted; of\n%s", err, out, calls)
 	}
 	s.stop()
-}
-
-// TestMakeRun starts the server as a contributor does, and makes the calls that
-// it prints.
-func TestMakeRun(t *testing.T) {
-	t.Parallel()
-	release(t) // which compiles
-	if !strings.Contains(block(t, "README.md", "sh", "make run"), "make run ") {
-		t.Fatal("the README does not begin with make run")
-	}
-	// As written, but for the addresses.
-	dir := t.TempDir()
-	printed := filepath.Join(dir, "printed")
-	script := `set -m
-make run >"$1" 2>"$1.log" &
-server=$!
-trap 'kill -TERM -- -$server; wait $server || true' EXIT
-for _ in $(seq 1200); do grep -q v1/take "$1" && break; kill -0 $server; sleep 0.05; done
-grep 'curl -' "$1" >"$1.calls"
-bash -e "$1.calls"`
-	cmd := exec.Command(testserver.Require(t, "bash"), "-ec", script, "bash", printed)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "WEIR_HTTP=127.0.0.1:0", "WEIR_GRPC=127.0.0.1:0", "WEIR_ADMIN=127.0.0.1:0")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		log, _ := os.ReadFile(printed + ".log")
-		t.Fatalf("%v\n%s\n%s", err, out, log)
-	}
-	got := string(out)
-	if !strings.HasPrefix(got, strings.Repeat("204\n", 5)+"429\n") || !strings.Contains(got, "HTTP/1.1 429") || !strings.Contains(got, `"remaining":2`) {
-		t.Errorf("the calls gave\n%s", got)
-	}
 }
 
 // TestInstallArchive does what docs/install.md says of archives.
