@@ -36,14 +36,32 @@ func start(t *testing.T, o Options) *App {
 	o.Fallback.StoreSilence = cmp.Or(o.Fallback.StoreSilence, 10*time.Second)
 	o.Fallback.StoreTimeout = cmp.Or(o.Fallback.StoreTimeout, 10*time.Second)
 	app := unstopped(t, o)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := app.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { stop(t, app) })
 	return app
+}
+
+// stop stops a server, and wants every call answered.
+func stop(t *testing.T, app *App) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := app.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantCutOff stops a server in which a call does not end.
+func wantCutOff(t *testing.T, app *App) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want to be told that a call was cut off", err)
+	}
+	if took := time.Since(begun); took > readTimeout/2 {
+		t.Errorf("took %s", took)
+	}
 }
 
 // unstopped is start for a server that the test stops.
@@ -248,15 +266,7 @@ func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	app := unstopped(t, Options{})
 	hang(t, app)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want to be told that a call was cut off", err)
-	}
-	if took := time.Since(begun); took > readTimeout/2 {
-		t.Errorf("took %s", took)
-	}
+	wantCutOff(t, app)
 }
 
 func TestNotReadyWhileDraining(t *testing.T) {

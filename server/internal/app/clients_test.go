@@ -154,9 +154,7 @@ func testClient(t *testing.T, command, addresses []string) {
 	}
 	for n := range 6 {
 		i := n % len(apps)
-		if err := stopped(apps[i]); err != nil {
-			t.Error(err)
-		}
+		stop(t, apps[i])
 		apps[i] = startAt(t, addresses[i])
 		time.Sleep(200 * time.Millisecond) // of calls
 	}
@@ -171,9 +169,7 @@ func testClient(t *testing.T, command, addresses []string) {
 		t.Errorf("%q, %v", last, err)
 	}
 	for _, app := range apps {
-		if err := stopped(app); err != nil {
-			t.Error(err)
-		}
+		stop(t, app)
 	}
 }
 
@@ -181,10 +177,4 @@ func testClient(t *testing.T, command, addresses []string) {
 func startAt(t *testing.T, address string) *App {
 	t.Helper()
 	return unstopped(t, Options{GRPC: address, Config: rulesFor(t, clientRules), Timeout: 4 * time.Second})
-}
-
-func stopped(app *App) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return app.Stop(ctx)
 }

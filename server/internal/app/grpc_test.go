@@ -318,15 +318,7 @@ func TestGRPCStopIsBounded(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want to be told that a call was cut off", err)
-	}
-	if took := time.Since(begun); took > readTimeout/2 {
-		t.Errorf("took %s", took)
-	}
+	wantCutOff(t, app)
 }
 
 // TestGRPCWatchersDoNotHoldUpTheEnd: who watches the health never hangs up.
@@ -334,11 +326,7 @@ func TestGRPCWatchersDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	app := start(t, Options{})
 	watchHealth(t, dialGRPC(t, app))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := app.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	stop(t, app)
 }
 
 // TestGRPCRejectionsAreCounted by reason.

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -137,11 +136,7 @@ func TestRESPStops(t *testing.T) {
 	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := app.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	stop(t, app)
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("an idle client hears %q, %v", rest, err)
 	}

@@ -47,11 +47,7 @@ func TestStopLosesNoCall(t *testing.T) {
 	for answered.Load() < 1000 {
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := app.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	stop(t, app)
 	clients.Wait()
 }
 
