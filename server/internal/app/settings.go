@@ -92,15 +92,15 @@ func (o *Options) Settings() []Setting {
 				address("host:port, such as "+DefaultHTTP)),
 			setting("grpc", &o.GRPC, DefaultGRPC,
 				"Listen for Envoy's rate limit service at host:port or unix:/path; off for no listener.",
-				orOff(orSocket(address("host:port, such as "+DefaultGRPC+", unix:/path, or off")))),
+				or(Off, orSocket(address("host:port, such as "+DefaultGRPC+", unix:/path, or off")))),
 			settingUnset("admin", &o.Admin.Address, DefaultAdmin, Off,
 				"Listen for administrators at this address, or off. An address that other machines reach\n"+
 					"needs a token or client certificates.",
-				orOff(address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
+				or(Off, address("host:port, such as "+DefaultAdmin+", or off")), o.closed("admin")),
 			setting("resp", &o.RESP, Off,
 				"Listen for Redis clients (CL.THROTTLE) at this address, or off. An address that other\n"+
 					"machines reach needs a password or client certificates.",
-				orOff(address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
+				or(Off, address("off or host:port, such as 127.0.0.1:6380")), o.closed("resp")),
 			setting("timeout", &o.Timeout, httpapi.DefaultTimeout,
 				"Answer each call within this time, decided or not.",
 				notNegative, below(writeTimeout, "which bounds the whole call")),
@@ -162,7 +162,7 @@ func (o *Options) Settings() []Setting {
 			setting("rls-compare", &o.RLSCompare, "",
 				"Answer with what the envoyproxy/ratelimit at this host:port answers; decide too, and log\n"+
 					"where the decisions differ.",
-				orEmpty(address("host:port of another rate limit service"))),
+				or("", address("host:port of another rate limit service"))),
 		),
 		group("Store",
 			setting("store", &o.Store, "memory",
@@ -238,7 +238,7 @@ func (o *Options) Settings() []Setting {
 		group("Telemetry",
 			setting("metrics", &o.Metrics.Address, Off,
 				"Serve the metrics, and nothing else, at this address, too; off for no such listener.",
-				orOff(address("host:port, such as 127.0.0.1:9090, or off"))),
+				or(Off, address("host:port, such as 127.0.0.1:9090, or off"))),
 			setting("metrics-path", &o.Metrics.Path, DefaultMetricsPath,
 				"Serve them at this path of that listener.",
 				func(path string) string {
@@ -417,18 +417,10 @@ func address(want string) func(string) string {
 	}
 }
 
-func orEmpty(next func(string) string) func(string) string {
+// or allows a word beside what next wants.
+func or(word string, next func(string) string) func(string) string {
 	return func(text string) string {
-		if text == "" {
-			return ""
-		}
-		return next(text)
-	}
-}
-
-func orOff(next func(string) string) func(string) string {
-	return func(text string) string {
-		if text == Off {
+		if text == word {
 			return ""
 		}
 		return next(text)
