@@ -46,7 +46,11 @@ func twins(t *testing.T, address, prefix string, mutate func(string) string, alg
 
 func twinsOf(t *testing.T, client redis.UniversalClient, prefix string, mutate func(string) string, algorithms ...weir.Algorithm) storetest.Twins {
 	t.Helper()
-	store, clock := mutantOf(t, client, prefix, mutate)
+	clock := storetest.NewClock()
+	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return storetest.Twins{
 		A: memory(t, clock), B: store,
 		Clock: clock, Seed: *twinSeed, Algorithms: algorithms,
@@ -58,15 +62,4 @@ func dialPatient(t *testing.T, address string) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-// mutantOf returns a store whose script was changed, with a clock that tests move.
-func mutantOf(t *testing.T, client redis.UniversalClient, prefix string, mutate func(string) string) (*redisstore.Store, *storetest.Clock) {
-	t.Helper()
-	clock := storetest.NewClock()
-	store, err := redisstore.NewMutant(client, redisstore.Options{Prefix: prefix, Timeout: time.Minute}, clock.Micros, mutate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store, clock
 }
