@@ -15,7 +15,6 @@ x-limits: [&one {algorithm: gcra, unit: day, requests_per_unit: 1}]
 descriptors:
   - {key: user, rate_limit: {<<: *one, requests_per_unit: 2, name: now}, trial: {<<: *one, name: next}}
   - {key: none, rate_limit: *one, enforce: 0%}
-  - {key: part, rate_limit: *one, enforce: 50%}
 `
 
 // marks are what the list of limits says of each: its name, source and marks.
@@ -56,27 +55,5 @@ func TestAuthWithTrial(t *testing.T) {
 		if strings.Contains(w.Body.String(), "next") {
 			t.Errorf("request %d: the trial is told: %s", i+1, w.Body)
 		}
-	}
-}
-
-// TestPartOfTheKeys: one is refused always, another never.
-func TestPartOfTheKeys(t *testing.T) {
-	t.Parallel()
-	h := handlerOf(t, rolloutRules, Options{Taker: frozen()})
-	refused := 0
-	const keys = 16
-	for i := range keys {
-		entry := fmt.Sprint("part=", i)
-		auth(h, "domain=shop&"+entry)
-		second, third := auth(h, "domain=shop&"+entry), auth(h, "domain=shop&"+entry)
-		if second.Code != third.Code {
-			t.Errorf("%s: %d, then %d", entry, second.Code, third.Code)
-		}
-		if second.Code == http.StatusTooManyRequests {
-			refused++
-		}
-	}
-	if refused == 0 || refused == keys {
-		t.Errorf("%d of %d keys are refused where half of them should be", refused, keys)
 	}
 }

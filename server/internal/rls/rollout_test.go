@@ -19,7 +19,6 @@ descriptors:
   - {key: legacy, rate_limit: {unit: day, requests_per_unit: 2}, trial: {<<: *one, name: next}}
   - {key: free, rate_limit: {unlimited: true}, trial: {<<: *one, name: next}}
   - {key: place, rate_limit: {<<: *one, requests_per_unit: 3}, trial: {algorithm: concurrency, period: 1m, requests_per_unit: 1}}
-  - {key: part, rate_limit: *one, enforce: 50%}
 `
 
 // TestTrialIsNotTold: neither in codes nor in limits, whatever it decides.
@@ -59,30 +58,5 @@ func TestTrialThatFailsIsNotTold(t *testing.T) {
 	answer, err := s.Decide(t.Context(), &rls.Request{Domain: "d", Descriptors: []rls.Descriptor{{Entries: []rules.Entry{{Key: "user", Value: "1"}}}}})
 	if err != nil || answer.Over || answer.Statuses[0].Remaining != 2 {
 		t.Errorf("got %+v, %v", answer, err)
-	}
-}
-
-// TestPartOfTheKeys: one is refused always, another never.
-func TestPartOfTheKeys(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, rollout, rls.Mode{})
-	refused := map[string]bool{}
-	for _, value := range strings.Split("abcdefghijklmnop", "") {
-		for range 4 {
-			m, err := b.call(ask(t, "part="+value))
-			if err != nil {
-				t.Fatal(err)
-			}
-			refused[value] = m.GetOverallCode().String() == "OVER_LIMIT"
-		}
-	}
-	n := 0
-	for _, is := range refused {
-		if is {
-			n++
-		}
-	}
-	if n == 0 || n == len(refused) {
-		t.Errorf("%d of %d keys are refused where half of them should be", n, len(refused))
 	}
 }
