@@ -44,6 +44,18 @@ func all(errs ...error) error {
 	return nil
 }
 
+// atMost ends an attack after n steps, which are no more bytes than the server reads and throws
+// away once it has sent a GOAWAY. If it left any unread, the reset of the connection could
+// overtake the GOAWAY.
+func atMost(n uint32, step func(*wire, uint32) error) func(*wire, uint32) error {
+	return func(w *wire, i uint32) error {
+		if i == n {
+			return io.EOF
+		}
+		return step(w, i)
+	}
+}
+
 var attacks = map[string]attack{
 	"reset of unfinished calls": {nil, func(w *wire, i uint32) error {
 		return all(w.head(id(i), echo), w.WriteRSTStream(id(i), http2.ErrCodeCancel))
@@ -63,7 +75,7 @@ var attacks = map[string]attack{
 	"messages of a stream, empty": {func(w *wire) { w.check(w.head(1, chat)) }, func(w *wire, _ uint32) error {
 		return w.WriteData(1, false, []byte{0, 0, 0, 0, 0})
 	}, calm, 0},
-	"unknown methods":       {nil, func(w *wire, i uint32) error { return w.head(id(i), "/a.B/C") }, calm, 0},
+	"unknown methods":       {nil, atMost(30_000, func(w *wire, i uint32) error { return w.head(id(i), "/a.B/C") }), calm, 0},
 	"too many streams":      {nil, func(w *wire, i uint32) error { return w.head(id(i), echo) }, calm, 0},
 	"CONTINUATION, endless": {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, make([]byte, 1000)) }, calm, 0},
 	"CONTINUATION, empty":   {unfinished, func(w *wire, _ uint32) error { return w.WriteContinuation(1, false, nil) }, calm, 0},
@@ -73,12 +85,9 @@ var attacks = map[string]attack{
 	"SETTINGS":              {nil, func(w *wire, _ uint32) error { return w.WriteSettings() }, calm, 0},
 	"SETTINGS' answers":     {nil, func(w *wire, _ uint32) error { return w.WriteSettingsAck() }, calm, 0},
 	"SETTINGS, long":        {openStreams, func(w *wire, _ uint32) error { return w.WriteSettings(windows()...) }, calm, 0},
-	"SETTINGS, while answers wait": {answersWait, func(w *wire, i uint32) error {
-		if i == 5000 {
-			return io.EOF // of what the server then throws away: the rest could take its GOAWAY with it
-		}
+	"SETTINGS, while answers wait": {answersWait, atMost(5000, func(w *wire, i uint32) error {
 		return w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: i + 1})
-	}, calm, 0},
+	}), calm, 0},
 	"DATA, empty":             {oneCall, func(w *wire, _ uint32) error { return w.WriteData(1, false, nil) }, calm, 0},
 	"DATA, only padding":      {oneCall, func(w *wire, _ uint32) error { return w.WriteDataPadded(1, false, nil, make([]byte, 200)) }, calm, 0},
 	"PRIORITY":                {nil, func(w *wire, _ uint32) error { return w.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }, calm, 0},
