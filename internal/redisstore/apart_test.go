@@ -114,10 +114,26 @@ func TestApartLikeMemory(t *testing.T) {
 	release := *mixed
 	release.Kind, release.Decisions = acts.KindRelease, make([]weir.Decision, len(mixed.Charges))
 	guarantee.Cost = 0
+	// By a changed list of limits, the first slot that is asked does not know the id.
+	wide := fixedOf(10)
+	owned := func(kind weir.Kind, keys ...string) *weir.Act {
+		var charges []weir.Charge
+		for _, key := range keys {
+			charges = append(charges, weir.Charge{Key: key, Limit: wide, Cost: 4})
+		}
+		a := storetest.NewAct(charges...)
+		a.Kind, a.ID, a.Scope = kind, "id", algo.Scope{Owner: "caller", Cost: 4}
+		return a
+	}
+	taken := owned(acts.KindTake, "a", "b")
+	left := storetest.NewAct(weir.Charge{Key: "new", Limit: wide}, weir.Charge{Key: "a", Limit: wide}, weir.Charge{Key: "b", Limit: wide})
 	for name, acts := range map[string][]*weir.Act{
 		"an empty queue is charged twice": {twice, storetest.NewAct(upTo("queue", queue))},
 		"a queue is charged twice":        {storetest.NewAct(weir.Charge{Key: "queue", Limit: queue, Cost: 3}), twice, storetest.NewAct(upTo("queue", queue))},
 		"a guarantee without its budget":  {mixed, &release, storetest.NewAct(guarantee)},
+		"a repeat lists a new limit":      {taken, owned(acts.KindTake, "new", "a", "b"), left},
+		"a release lists a new limit":     {taken, owned(acts.KindRelease, "new", "a"), left},
+		"a settlement lists a new limit":  {taken, owned(acts.KindSettle, "new", "b"), left},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
