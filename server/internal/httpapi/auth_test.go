@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/problem"
 	"github.com/weirlimit/weir/internal/ratelimitheader"
+	"github.com/weirlimit/weir/server/internal/rules"
 )
 
 func TestAuth(t *testing.T) {
@@ -126,6 +127,12 @@ func TestUnmatchedHasNoHeaders(t *testing.T) {
 		w := auth(h, query)
 		wantStatus(t, w, http.StatusNoContent)
 		wantHeaders(t, w, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Limit": ""})
+	}
+	strict := handler(t, Options{Taker: frozen(), Unmatched: func(*rules.Request, rules.Unmatched) bool { return true }})
+	w := auth(strict, "domain=shop&other=1")
+	wantStatus(t, w, http.StatusTooManyRequests)
+	if p := decode[problem.Document](t, w); p.Code != "unmatched" || w.Header().Get("RateLimit-Policy") != "" {
+		t.Errorf("refused with %+v, %v", p, w.Header())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
 	"github.com/weirlimit/weir/internal/problem"
+	"github.com/weirlimit/weir/server/internal/admission"
 )
 
 func TestTake(t *testing.T) {
@@ -130,6 +131,27 @@ func TestRoundsUp(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	wantHeaders(t, w, map[string]string{"Retry-After": "1"})
+}
+
+// TestBodiesAreOutlined: what a request says too often is refused before it is decoded, and
+// decoding is charged to the budget.
+func TestBodiesAreOutlined(t *testing.T) {
+	t.Parallel()
+	h := handler(t, Options{Taker: frozen(), Budget: admission.NewBudget(128 << 10)})
+	descriptors := func(n int, text string) string {
+		return `{"domain":"shop","descriptors":[` + strings.Repeat(text+",", n-1) + text + `]}`
+	}
+	for body, want := range map[string]problem.Document{
+		descriptors(300, `{"entries":[{}]}`):                             {Status: 503, Code: "request_memory"},
+		descriptors(2000, `{}`):                                          {Status: 400, Field: "descriptors"},
+		descriptors(1, `{"entries":[`+strings.Repeat(`{},`, 600)+`{}]}`): {Status: 400, Field: "descriptors[0].entries"},
+		strings.Repeat("[", 1000):                                        {Status: 400, Field: "body", Detail: "body is nested too deeply: want one JSON object"},
+	} {
+		p := decode[problem.Document](t, take(h, body))
+		if p.Status != want.Status || p.Code != want.Code || p.Field != want.Field || want.Detail != "" && p.Detail != want.Detail {
+			t.Errorf("%.40s: got %+v, want %+v", body, p, want)
+		}
+	}
 }
 
 func TestTakeTransport(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
+	"github.com/weirlimit/weir/server/internal/admission"
 	"github.com/weirlimit/weir/server/internal/rls"
 )
 
@@ -82,6 +83,21 @@ func TestJSONRefuses(t *testing.T) {
 	} {
 		if w := post(s, body); w.Code != want || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 			t.Errorf("%.80s: %d %v, want %d", body, w.Code, w.Header(), want)
+		}
+	}
+}
+
+// TestJSONIsOutlined: see httpapi's TestBodiesAreOutlined.
+func TestJSONIsOutlined(t *testing.T) {
+	t.Parallel()
+	s := newService(t, theirs, rls.Options{Taker: memstore.New(memstore.Options{}), Budget: admission.NewBudget(128 << 10)})
+	for body, want := range map[string]int{
+		strings.Repeat(`{"entries":[{}]},`, 300):              503,
+		strings.Repeat(`{},`, 2000):                           400,
+		`{"entries":[` + strings.Repeat(`{},`, 600) + `{}]},`: 400,
+	} {
+		if w := post(s, `{"domain":"d","descriptors":[`+strings.TrimSuffix(body, ",")+`]}`); w.Code != want {
+			t.Errorf("%.40s: %d, want %d", body, w.Code, want)
 		}
 	}
 }
