@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/acts"
-	"github.com/weirlimit/weir/internal/memstore"
 	"github.com/weirlimit/weir/internal/storetest"
 )
 
@@ -20,13 +19,8 @@ import (
 // beside a plain list of leases.
 func TestHolders(t *testing.T) {
 	t.Parallel()
-	clock := storetest.NewClock()
-	store := memstore.New(memstore.Options{Now: clock.Now})
-	runs := 0
-	rapid.Check(t, func(t *rapid.T) {
-		runs++
-		clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-		h := &room{property: property{taker: store, clock: clock, limit: drawSlots(t), key: fmt.Sprint("places ", runs)}}
+	history(t, drawSlots, func(t *rapid.T, p *property) {
+		h := &room{property: *p}
 		t.Repeat(map[string]func(*rapid.T){
 			"advance": h.advance, "enter": func(t *rapid.T) { h.try(t) }, "retry": h.retry, "leave": h.leave, "renew": h.renew, "look": h.peek, "rest": h.rest, "reset": h.reset,
 		})

@@ -41,17 +41,23 @@ func histories(t *testing.T, run func(*rapid.T, *property)) {
 		}
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			clock := storetest.NewClock()
-			store := memstore.New(memstore.Options{Now: clock.Now})
-			runs := 0
-			rapid.Check(t, func(t *rapid.T) {
-				runs++
-				limit := drawLimit(t, algorithm)
-				clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
-				run(t, &property{taker: store, clock: clock, limit: limit, key: fmt.Sprint(algorithm, runs)})
-			})
+			history(t, func(t *rapid.T) *weir.Limit { return drawLimit(t, algorithm) }, run)
 		})
 	}
+}
+
+// history calls run for random limits under one store, each with a fresh key and at an odd
+// instant.
+func history(t *testing.T, draw func(*rapid.T) *weir.Limit, run func(*rapid.T, *property)) {
+	clock := storetest.NewClock()
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	runs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		limit := draw(t)
+		clock.Advance(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "start")) * time.Microsecond)
+		run(t, &property{taker: store, clock: clock, limit: limit, key: fmt.Sprint("key ", runs)})
+	})
 }
 
 func drawLimit(t *rapid.T, algorithm weir.Algorithm) *weir.Limit {
